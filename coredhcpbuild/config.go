@@ -58,10 +58,10 @@ func load(path string) (*configuration, error) {
 		}
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		return nil, c.errorf(doc.Content[0], "want server4")
+		return nil, c.errorf(doc.Content[0], "want a mapping with the key server4")
 	}
 	if c.lines == nil {
-		return nil, c.errorf(doc.Content[0], "want server4")
+		return nil, c.errorf(doc.Content[0], "server4 is missing")
 	}
 	if c.Config, err = config.Load(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -153,7 +153,7 @@ func (c *configuration) checkServer(n *yaml.Node, name string) ([]int, error) {
 		}
 	}
 	if len(lines) == 0 {
-		return nil, c.errorf(n, "%s: plugins: want a list of at least one", name)
+		return nil, c.errorf(n, "%s: plugins: want a list of at least one plugin", name)
 	}
 	return lines, c.checkOrder(n)
 }
@@ -172,7 +172,7 @@ func (c *configuration) checkOrder(server *yaml.Node) error {
 				leases = true
 			case kubevirt.Plugin.Name:
 				if leases {
-					return c.errorf(item, "kubevirt: must precede leasedb")
+					return c.errorf(item, "kubevirt: must precede leasedb; move it up")
 				}
 			}
 		}

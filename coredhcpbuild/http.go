@@ -33,10 +33,10 @@ func readiness(ctx context.Context) (waiting []string) {
 		waiting = append(waiting, "shutting down")
 	}
 	if !kubevirt.Ready() {
-		waiting = append(waiting, "kubevirt: VMs are not read yet")
+		waiting = append(waiting, "kubevirt: VMs have not been read yet")
 	}
 	if !leasedb.Ready() {
-		waiting = append(waiting, "leasedb: leases are not read yet")
+		waiting = append(waiting, "leasedb: leases have not been read yet")
 	}
 	return waiting
 }

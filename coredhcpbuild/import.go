@@ -49,7 +49,7 @@ func newImport() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&path, "config", "/etc/coredhcp/config.yml", "configuration file with the plugins kubevirt and leasedb")
-	flags.BoolVar(&write, "write", false, "write the leases; without it they are only printed")
+	flags.BoolVar(&write, "write", false, "write the leases to the store instead of only printing them")
 	return cmd
 }
 

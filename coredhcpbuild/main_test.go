@@ -78,7 +78,7 @@ func TestCheckNamesLineAndKey(t *testing.T) {
 	const leases = "  - leasedb: store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99\n"
 	for _, tc := range []struct{ name, text, want string }{
 		{"empty file", "", "empty file; want server4"},
-		{"no mapping", "- a", "config.yml:1: want server4"},
+		{"no mapping", "- a", "config.yml:1: want a mapping with the key server4"},
 		{"no YAML", "server4: [", "config.yml: yaml:"},
 		{"an unknown server", "server5: {}", `config.yml:1: unknown key "server5"; want server4`},
 		{"DHCPv6", "server6:\n  plugins:\n  - dns: 2001:db8::53", "config.yml:1: server6: DHCPv6 is not served; remove this part"},

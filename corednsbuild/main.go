@@ -22,7 +22,7 @@ var check = flag.Bool("check", false, "check the Corefile of -conf and exit")
 
 func main() {
 	if err := dnsserver.SetDirectives(directives(dnsserver.Directives)); err != nil {
-		fmt.Fprintln(os.Stderr, "ordering the plugins:", err)
+		fmt.Fprintln(os.Stderr, "coredns: ordering the plugins:", err)
 		os.Exit(1)
 	}
 	flag.Parse() // as Run does

@@ -1,9 +1,9 @@
-// Package manifests embeds the cluster-wide objects, which do not depend on an Infra, as kustomizations.
+// Package manifests embeds the kustomizations of the cluster-wide objects, which do not depend on an Infra.
 package manifests
 
 import "embed"
 
-// Files has the folders crds, base and ingress/controller.
+// Files contains the folders crds, base and ingress/controller.
 //
 //go:embed crds base ingress/controller
 var Files embed.FS

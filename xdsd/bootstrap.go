@@ -48,9 +48,9 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
 	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
-	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptor limit)", bootstrap.DefaultMaxConnections))
+	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors if that is less)", bootstrap.DefaultMaxConnections))
 	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "memory limit of Envoy in bytes; 0 for none")
-	flags.StringVarP(&f.format, "output", "o", "yaml", "yaml or json")
+	flags.StringVarP(&f.format, "output", "o", "yaml", "output format: yaml or json")
 	flags.StringVar(&f.file, "file", "", "file to write instead of standard output, for containers without a shell")
 	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one per line, instead of its configuration")
 	return cmd
@@ -63,7 +63,7 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil && f.nodeID == "" {
-		return bootstrap.Config{}, fmt.Errorf("--node-id: %w", err)
+		return bootstrap.Config{}, fmt.Errorf("--node-id is not set, and the host name cannot be read: %w", err)
 	}
 	c := bootstrap.Config{
 		NodeID: cmp.Or(f.nodeID, host), ProxyServer: types.NamespacedName{Namespace: namespace, Name: name},

@@ -69,8 +69,8 @@ func newControlCommand() *cobra.Command {
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
 	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the DNS and DHCP servers of an Infra")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics and /state")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }
 

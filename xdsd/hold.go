@@ -82,8 +82,8 @@ func newHoldCommand() *cobra.Command {
 	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
 	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }
 
@@ -98,14 +98,14 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	}
 	o.Lease = name
 	if o.Identity == "" {
-		return o, errors.New("--identity: want a name that no other replica has")
+		return o, errors.New("--identity is missing: want a name that no other replica has")
 	}
 	var err error
 	if o.Addresses, err = addresses("address", f.addresses); err != nil {
 		return o, err
 	}
 	if len(o.Addresses) == 0 {
-		return o, errors.New("--address: want the floating address")
+		return o, errors.New("--address is missing: want the floating address")
 	}
 	if o.Own, err = prefixes(f.own); err != nil {
 		return o, err
@@ -115,12 +115,12 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	}
 	for _, g := range o.Gateways {
 		if !slices.ContainsFunc(o.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
-			return o, fmt.Errorf("--gateway %s: want one in a subnet of --own", g)
+			return o, fmt.Errorf("--gateway %s: want a gateway in a subnet of --own", g)
 		}
 	}
 	for _, p := range o.Own {
 		if slices.Contains(o.Addresses, p.Addr()) {
-			return o, fmt.Errorf("--own %s: want an address that is not floating", p)
+			return o, fmt.Errorf("--own %s: want an address other than those of --address", p)
 		}
 	}
 	if o.Witnesses, err = addresses("witness", f.witnesses); err != nil {

@@ -25,8 +25,8 @@ func TestInvalidFlagsOfHold(t *testing.T) {
 		want string
 	}{
 		{"no Lease", []string{"hold", "--address", "192.0.2.4"}, `--lease "": want namespace/name`},
-		{"no address", []string{"hold", "--lease", "clusters/proxy"}, "--address: want the floating address"},
-		{"no identity", with("--identity", ""), "--identity: want a name"},
+		{"no address", []string{"hold", "--lease", "clusters/proxy"}, "--address is missing: want the floating address"},
+		{"no identity", with("--identity", ""), "--identity is missing: want a name"},
 		{"an invalid address", with("--address", "proxy"), `--address "proxy" is not an IP address`},
 		{"an invalid witness", with("--witness", "dns"), `--witness "dns" is not an IP address`},
 		{"a ready check without a URL", with("--ready", "9901"), `--ready "9901": want a URL`},

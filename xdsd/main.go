@@ -27,7 +27,7 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "xdsd",
 		Short: "Configure Envoy as an SNI proxy on the VLANs of hosted clusters",
-		Long: "xdsd translates HostedClusters, Infras and ProxyServers to Envoy's configuration, and updates it without a restart.\n\n" +
+		Long: "xdsd translates HostedClusters, Infras and ProxyServers into Envoy's configuration, and updates it without a restart.\n\n" +
 			"Each flag can also be set by an environment variable: --proxy-server as XDSD_PROXY_SERVER.",
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -57,7 +57,7 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"ingress with a lease duration of zero", []string{"ingress", "--lease-duration", "0s"}, "--lease-duration 0s"},
 		{"ingress with a missing kubeconfig", []string{"ingress", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
 		{"control with a missing kubeconfig", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"probe of an invalid DNS server", []string{"probe", "--dns", "dns.example.com"}, "--dns:"},
+		{"probe of an invalid DNS server", []string{"probe", "--dns", "dns.example.com"}, `--dns "dns.example.com": want an IP address`},
 		{"probe with an invalid MAC address", []string{"probe", "--dhcp-mac", "one"}, "--dhcp-mac:"},
 		{"probe of DHCP without an interface", []string{"probe", "--dhcp"}, "--dhcp requires --device"},
 		{"probe of an invalid TLS target", []string{"probe", "--tls", "192.0.2.1:443"}, `--tls "192.0.2.1:443": want NAME@ADDRESS:PORT`},

@@ -42,11 +42,11 @@ func newProbeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.servers, "dns", nil, "addresses of DNS servers to query")
 	flags.StringSliceVar(&f.names, "name", nil, "names to query")
-	flags.StringVar(&f.device, "device", "", "network interface to use (default: as routed)")
+	flags.StringVar(&f.device, "device", "", "network interface to use (default: selected by the routing table)")
 	flags.BoolVar(&f.dhcp, "dhcp", false, "request offers of DHCP servers on --device for its MAC address")
 	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "additional MAC addresses to request offers for")
 	flags.StringSliceVar(&f.targets, "tls", nil, "TLS targets, as NAME@ADDRESS:PORT")
-	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum time of all probes")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum duration of all probes together")
 	return cmd
 }
 
@@ -58,7 +58,7 @@ func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
 	if err := json.NewEncoder(out).Encode(plan.Ask(ctx)); err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("printing the report: %w", err)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (f *probeFlags) plan() (*probe.Plan, error) {
 	for _, text := range f.servers {
 		a, err := netip.ParseAddr(text)
 		if err != nil {
-			return nil, fmt.Errorf("--dns: %w", err)
+			return nil, fmt.Errorf("--dns %q: want an IP address", text)
 		}
 		p.Servers = append(p.Servers, a)
 	}

@@ -57,7 +57,7 @@ func newServeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
-	flags.StringVar(&f.manifests, "manifests", "", "directory of YAML files to read instead of an API server")
+	flags.StringVar(&f.manifests, "manifests", "", "directory of YAML or JSON files to read instead of an API server")
 	flags.StringSliceVar(&f.proxyServers, "proxy-server", nil, "ProxyServers to serve (NAMESPACE/NAME; default: all)")
 	flags.StringSliceVar(&f.infras, "infra", nil, "Infras to read (NAMESPACE/NAME; default: all)")
 	flags.StringSliceVar(&f.hostedClusters, "hosted-cluster", nil, "HostedClusters to read (NAMESPACE/NAME; default: all, in all namespaces)")
@@ -67,12 +67,12 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.bind, "bind", nil, "addresses that Envoy listens on (default: all IPv4 addresses, and all IPv6 addresses if the ProxyServer has one)")
 	flags.StringSliceVar(&f.floating, "floating", nil, "floating addresses, on which Envoy listens even while no interface has them; requires --bind")
 	flags.StringSliceVar(&f.source, "source", nil, "source addresses of Envoy's connections to the apps address, one per family (default: the ProxyServer's)")
-	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: as routed)")
+	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: selected by the routing table)")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
-	flags.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
+	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }
 
@@ -111,7 +111,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 		return nil, errors.New("--socket must not be empty")
 	}
 	if f.pod != "" && (len(f.proxyServers) != 1 || f.manifests != "") {
-		return nil, errors.New("--pod requires exactly one --proxy-server, and an API server to write its status to")
+		return nil, errors.New("--pod requires exactly one --proxy-server, and excludes --manifests: the status is written to the API server")
 	}
 	o.envoy.Device = f.device
 	if o.envoy.Bind, err = addresses("bind", f.bind); err != nil {
@@ -201,7 +201,7 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client for the status: %w", err)
+		return nil, fmt.Errorf("creating a client to write the status of the ProxyServer: %w", err)
 	}
 	r := &serve.Reporter{
 		Pod: o.pod, Proxy: o.store.Scope.ProxyServers[0], At: netip.AddrFrom4([4]byte{127, 0, 0, 1}),

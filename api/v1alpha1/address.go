@@ -8,20 +8,21 @@ import (
 
 // ParseAddress parses an address with an optional prefix length, such as "192.0.2.2/24". It checks the prefix
 // length and ignores it: the prefix length of the network is used. An IPv4-mapped IPv6 address is returned as
-// IPv4. An address with a zone is an error.
+// IPv4. It returns an error, which quotes text, if the address or the prefix length is invalid, or if the address has
+// a zone.
 func ParseAddress(text string) (netip.Addr, error) {
 	address, prefixLength, found := strings.Cut(strings.TrimSpace(text), "/")
 	if found {
 		if _, err := netip.ParsePrefix(address + "/" + prefixLength); err != nil {
-			return netip.Addr{}, fmt.Errorf("parse address %q: %w", text, err)
+			return netip.Addr{}, fmt.Errorf("%q is not an IPv4 or IPv6 address with a valid prefix length", text)
 		}
 	}
 	parsed, err := netip.ParseAddr(address)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("parse address %q: %w", text, err)
+		return netip.Addr{}, fmt.Errorf("%q is not an IPv4 or IPv6 address", text)
 	}
 	if parsed.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("parse address %q: zones are not supported", text)
+		return netip.Addr{}, fmt.Errorf("address %q has a zone, which is not supported", text)
 	}
 	return parsed.Unmap(), nil
 }
@@ -52,7 +53,9 @@ func (r AddressRange) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// ParseAddressRange parses an address, a network in CIDR notation, or "first-last".
+// ParseAddressRange parses an address, a network in CIDR notation, which stands for all of its addresses, or
+// "first-last". It returns an error for any other text, for a range of two address families or one that ends before it
+// starts, and for a network of IPv4-mapped IPv6 addresses.
 func ParseAddressRange(text string) (AddressRange, error) {
 	text = strings.TrimSpace(text)
 	if first, last, found := strings.Cut(text, "-"); found {
@@ -72,10 +75,10 @@ func parseFirstLast(text, first, last string) (AddressRange, error) {
 	var r AddressRange
 	var err error
 	if r.First, err = parseAddressWithoutPrefix(first); err != nil {
-		return AddressRange{}, fmt.Errorf("parse start of range %q: %w", text, err)
+		return AddressRange{}, fmt.Errorf("start of range %q: %w", text, err)
 	}
 	if r.Last, err = parseAddressWithoutPrefix(last); err != nil {
-		return AddressRange{}, fmt.Errorf("parse end of range %q: %w", text, err)
+		return AddressRange{}, fmt.Errorf("end of range %q: %w", text, err)
 	}
 	if r.First.BitLen() != r.Last.BitLen() {
 		return AddressRange{}, fmt.Errorf("range %q mixes address families", text)
@@ -90,7 +93,7 @@ func parseFirstLast(text, first, last string) (AddressRange, error) {
 // ignores, is an error: in a range it would look significant.
 func parseAddressWithoutPrefix(text string) (netip.Addr, error) {
 	if strings.Contains(text, "/") {
-		return netip.Addr{}, fmt.Errorf("address %q has a prefix length", text)
+		return netip.Addr{}, fmt.Errorf("address %q has a prefix length; remove it", text)
 	}
 	return ParseAddress(text)
 }
@@ -98,7 +101,7 @@ func parseAddressWithoutPrefix(text string) (netip.Addr, error) {
 func parseNetwork(text string) (AddressRange, error) {
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil {
-		return AddressRange{}, fmt.Errorf("parse network %q: %w", text, err)
+		return AddressRange{}, fmt.Errorf("%q is not a network in CIDR notation, such as 192.0.2.0/24", text)
 	}
 	prefix = prefix.Masked()
 	r := AddressRange{First: prefix.Addr(), Last: lastAddress(prefix)}

@@ -17,7 +17,8 @@ type AddressRanges struct {
 	Raw []byte `json:"-"`
 }
 
-// NewAddressRanges returns ranges whose JSON form is an array of the elements.
+// NewAddressRanges returns ranges whose JSON form is an array of the elements, empty if there are none. It does not
+// validate the elements.
 func NewAddressRanges(elements ...string) *AddressRanges {
 	if elements == nil {
 		elements = []string{}
@@ -39,7 +40,7 @@ func (r *AddressRanges) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON returns the value as it was read, or null.
+// MarshalJSON returns the JSON text of r, or null if r is empty. It never fails.
 func (r AddressRanges) MarshalJSON() ([]byte, error) {
 	if len(r.Raw) == 0 {
 		return []byte("null"), nil
@@ -72,7 +73,7 @@ func (r *AddressRanges) Elements() ([]string, error) {
 	return elements, nil
 }
 
-// String returns the JSON text of r, for messages.
+// String returns the JSON text of r, for messages. It is empty if r is nil or empty.
 func (r *AddressRanges) String() string {
 	if r == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 func (d Duration) Parse() (time.Duration, error) {
 	parsed, err := time.ParseDuration(string(d))
 	if err != nil {
-		return 0, fmt.Errorf("parse duration: %w", err)
+		return 0, fmt.Errorf("%q is not a duration, such as 1h30m", string(d))
 	}
 	if parsed < 0 {
 		return 0, fmt.Errorf("duration %s is negative", d)
@@ -20,7 +20,7 @@ func (d Duration) Parse() (time.Duration, error) {
 	return parsed, nil
 }
 
-// Or returns d as a time.Duration, or fallback if d is empty or invalid.
+// Or returns d as a time.Duration, or fallback if d is empty or invalid. It returns 0 if fallback is invalid, too.
 func (d Duration) Or(fallback Duration) time.Duration {
 	if parsed, err := d.Parse(); err == nil {
 		return parsed

@@ -4,12 +4,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsEnabled reports whether apps names are served and routed.
+// IsEnabled reports whether apps names are served and routed: a is not nil, and enabled is true.
 func (a *AppsIngress) IsEnabled() bool { return a != nil && a.Enabled }
 
-// LacksClass reports whether the apps Service needs a load balancer class and has none. platform is the
-// platform type of the HostedCluster. On KubeVirt, both the cloud controller and MetalLB would write the
-// status of a Service without a class.
+// LacksClass reports whether a Service that oooi creates needs a load balancer class and has none: apps are enabled,
+// the source is HostedService, and platform, the platform type of the HostedCluster, is KubeVirt. There, both the cloud
+// controller and MetalLB would write the status of a Service without a class.
 func (a *AppsIngress) LacksClass(platform string) bool {
 	hosted := a.IsEnabled() && (a.Source == "" || a.Source == AppsIngressSourceHostedService)
 	return hosted && platform == "KubeVirt" && (a.MetalLB == nil || a.MetalLB.LoadBalancerClass == "")
@@ -28,7 +28,7 @@ func (m *AppsIngressMetalLB) ShouldInstall() bool {
 	}
 }
 
-// EffectivePorts returns the ports of the apps Service, with the defaults 80 and 443.
+// EffectivePorts returns the ports of the apps Service. Ports that are not set are 80 for HTTP and 443 for HTTPS.
 func (a *AppsIngress) EffectivePorts() AppsIngressPorts {
 	ports := AppsIngressPorts{HTTP: DefaultAppsHTTPPort, HTTPS: DefaultAppsHTTPSPort}
 	if a == nil || a.Ports == nil {
@@ -43,7 +43,8 @@ func (a *AppsIngress) EffectivePorts() AppsIngressPorts {
 	return ports
 }
 
-// ServiceKey returns the namespace and name of the apps Service in the hosted cluster with the given name.
+// ServiceKey returns the namespace and name of the apps Service in the hosted cluster called clusterName. The defaults
+// are openshift-ingress and "<clusterName>-apps".
 func (a *AppsIngress) ServiceKey(clusterName string) types.NamespacedName {
 	key := types.NamespacedName{Namespace: DefaultAppsServiceNamespace, Name: clusterName + "-apps"}
 	if a == nil || a.Service == nil {

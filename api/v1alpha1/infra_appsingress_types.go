@@ -49,7 +49,8 @@ type AppsIngress struct {
 	Enabled bool `json:"enabled,omitempty"`
 
 	// BaseDomain adds the apps domain "apps.<cluster>.<baseDomain>", or baseDomain itself if it begins with
-	// "apps.". The apps domain of the HostedCluster is served as well. Applied live.
+	// "apps.". <cluster> is infraComponents.dns.clusterName or, if empty, the name of the HostedCluster. The apps
+	// domain of the HostedCluster is served as well. Applied live.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?([.][a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?)*[.]?)?$')`,message="must be a domain name such as example.com"
@@ -104,7 +105,7 @@ type AppsIngress struct {
 // AppsIngressMetalLB configures how MetalLB assigns the apps address.
 type AppsIngressMetalLB struct {
 	// AddressPoolName is the IPAddressPool that assigns the address. Empty: MetalLB selects a pool with
-	// autoAssign.
+	// autoAssign; if install creates a pool, its name is oooi.
 	// +optional
 	AddressPoolName string `json:"addressPoolName,omitempty"`
 

@@ -19,7 +19,7 @@ func (p *InfraProxy) IsEnabled() bool { return p != nil && trueOrUnset(p.Enabled
 func trueOrUnset(b *bool) bool { return b == nil || *b }
 
 // EffectiveInstances returns the DHCP replicas with their addresses: instances or, if empty, one replica at
-// serverIP without its prefix length. It returns none if serverIP is empty too.
+// serverIP without its prefix length. It returns none if serverIP is empty too, or if d is nil.
 func (d *InfraDHCP) EffectiveInstances() []Instance {
 	if d == nil {
 		return nil
@@ -28,7 +28,7 @@ func (d *InfraDHCP) EffectiveInstances() []Instance {
 }
 
 // EffectiveInstances returns the DNS replicas with their addresses: instances or, if empty, one replica at
-// serverIP without its prefix length. It returns none if serverIP is empty too.
+// serverIP without its prefix length. It returns none if serverIP is empty too, or if d is nil.
 func (d *InfraDNS) EffectiveInstances() []Instance {
 	if d == nil {
 		return nil
@@ -37,7 +37,8 @@ func (d *InfraDNS) EffectiveInstances() []Instance {
 }
 
 // EffectiveInstances returns the proxy replicas with their own addresses, without floating ones: instances
-// or, if empty, one replica at serverIP and additionalServerIPs. It returns none if serverIP is empty too.
+// or, if empty, one replica at serverIP and additionalServerIPs. It returns none if serverIP is empty too, or if p is
+// nil.
 func (p *InfraProxy) EffectiveInstances() []Instance {
 	if p == nil {
 		return nil
@@ -46,7 +47,7 @@ func (p *InfraProxy) EffectiveInstances() []Instance {
 }
 
 // ServerIPs returns the addresses that control-plane names resolve to on the VLAN: serverIP without its
-// prefix length, then additionalServerIPs.
+// prefix length, then additionalServerIPs. It returns none if neither is set, or if p is nil.
 func (p *InfraProxy) ServerIPs() []IP {
 	if p == nil {
 		return nil
@@ -73,8 +74,8 @@ func withoutPrefixLength(address string) IP {
 	return IP(strings.TrimSpace(address))
 }
 
-// LeaseDuration returns leaseTime, or one hour if it is empty. It returns an error if leaseTime is not a Go
-// duration longer than zero.
+// LeaseDuration returns leaseTime, or one hour if it is empty or d is nil. It returns an error, which does not name the
+// field, if leaseTime is not a Go duration longer than zero.
 func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	text := DefaultLeaseTime
 	if d != nil && d.LeaseTime != "" {
@@ -82,16 +83,17 @@ func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	}
 	lease, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("parse leaseTime: %w", err)
+		return 0, fmt.Errorf("%q is not a duration, such as 1h30m", text)
 	}
 	if lease <= 0 {
-		return 0, fmt.Errorf("leaseTime %s is not longer than zero", text)
+		return 0, fmt.Errorf("must be longer than zero, not %s", text)
 	}
 	return lease, nil
 }
 
 // EffectiveRanges returns the ranges of the pool: rangeStart to rangeEnd, without prefix lengths, then
-// ranges. If only one of rangeStart and rangeEnd is set, the other end of the first range is empty.
+// ranges. If only one of rangeStart and rangeEnd is set, the other end of the first range is empty. It returns none if
+// no range is set, or if d is nil.
 func (d *InfraDHCP) EffectiveRanges() []DHCPRange {
 	if d == nil {
 		return nil
@@ -104,7 +106,7 @@ func (d *InfraDHCP) EffectiveRanges() []DHCPRange {
 }
 
 // ClusterDomain returns "clusterName.baseDomain" in lower case and without a trailing dot, or "" if either is
-// empty.
+// empty or d is nil.
 func (d *InfraDNS) ClusterDomain() string {
 	if d == nil {
 		return ""

@@ -202,7 +202,8 @@ type InfraProxy struct {
 	Instances []Instance `json:"instances,omitempty"`
 
 	// InternalProxyService is what control-plane names resolve to for pods of the management cluster: an
-	// address, or a Service as "name.namespace.svc". Empty: the proxy's own Service. Applied live.
+	// address, or a Service as "name.namespace.svc", or as "name" in the Infra's namespace. Empty: the proxy's own
+	// Service. Applied live.
 	// +optional
 	InternalProxyService string `json:"internalProxyService,omitempty"`
 

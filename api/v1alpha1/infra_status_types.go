@@ -4,23 +4,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConditionReady is the condition that summarizes an object: whether it works as specified, as determined by
-// probes and not by the status of a workload.
+// ConditionReady is the condition that summarizes whether an object works as specified. For an Infra and a ProxyServer,
+// it is the result of probes, not of the status of a workload.
 const ConditionReady = "Ready"
 
 // Conditions of an Infra, in addition to Ready.
 const (
-	// ConditionHostedClusterBound reports whether exactly one hosted cluster was found for the Infra.
+	// ConditionHostedClusterBound reports whether exactly one hosted cluster was found for the Infra, and the Infra
+	// may serve it.
 	ConditionHostedClusterBound = "HostedClusterBound"
 
 	// ConditionNetworkValid reports whether the addresses and ranges of the Infra are valid and do not
 	// conflict with those of other Infras on the VLAN.
 	ConditionNetworkValid = "NetworkValid"
 
-	// ConditionNamesServed reports whether the control-plane names are served.
+	// ConditionNamesServed reports whether the control-plane names are known, valid and resolve to the proxy, and
+	// whether every DNS replica answers if DNS is enabled.
 	ConditionNamesServed = "NamesServed"
 
-	// ConditionAppsIngressReady reports whether the apps address is ready.
+	// ConditionAppsIngressReady reports whether status.appsIngress.phase is Ready. It is false if appsIngress is not
+	// enabled.
 	ConditionAppsIngressReady = "AppsIngressReady"
 
 	// ConditionAppsDomainMismatch is true if the apps domain in the spec differs from the hosted cluster's.
@@ -51,18 +54,18 @@ type InfraStatus struct {
 }
 
 // ComponentStatus reports which components are ready. Each value comes from a probe of the component, not
-// from the status of its workload.
+// from the status of its workload, and is false if the component is not enabled.
 type ComponentStatus struct {
 	// DHCPReady is true if every DHCP replica is ready to lease addresses.
 	// +optional
 	DHCPReady bool `json:"dhcpReady"`
 
-	// DNSReady is true if every DNS replica answered a query.
+	// DNSReady is true if every DNS replica answered a query for a control-plane name as expected.
 	// +optional
 	DNSReady bool `json:"dnsReady"`
 
-	// ProxyReady is true if every proxy replica has the current configuration and completes handshakes
-	// through its listeners.
+	// ProxyReady is true if the Infra's ProxyServer is Ready: every replica has the current configuration, and the
+	// probes through all of its listeners succeed.
 	// +optional
 	ProxyReady bool `json:"proxyReady"`
 }
@@ -79,24 +82,24 @@ const (
 	// AppsIngressReady means that there is an address and it is current.
 	AppsIngressReady AppsIngressPhase = "Ready"
 
-	// AppsIngressDegraded means that there is a fault, given by the reason. The last valid address stays in
-	// use.
+	// AppsIngressDegraded means that there is a fault, given by the reason, which includes that there is no address
+	// after addressDeadline. The last valid addresses, if any, stay in use.
 	AppsIngressDegraded AppsIngressPhase = "Degraded"
 )
 
-// AppsIngressReason is the reason why the apps address is not Ready.
+// AppsIngressReason is the reason why the phase of the apps address is Pending or Degraded.
 type AppsIngressReason string
 
-// All reasons.
+// All values of AppsIngressReason.
 const (
-	// AppsIngressKubeconfigMissing: there is no kubeconfig for the hosted cluster.
+	// AppsIngressKubeconfigMissing: the Infra has no hosted cluster, or there is no kubeconfig for it.
 	AppsIngressKubeconfigMissing AppsIngressReason = "KubeconfigMissing"
 
 	// AppsIngressKubeconfigRejected: the kubeconfig contains a setting that is not allowed, such as a
 	// command, or its credentials are rejected.
 	AppsIngressKubeconfigRejected AppsIngressReason = "KubeconfigRejected"
 
-	// AppsIngressHostedClusterUnreachable: the hosted API server does not answer.
+	// AppsIngressHostedClusterUnreachable: the hosted API server does not answer, or answers with a server error.
 	AppsIngressHostedClusterUnreachable AppsIngressReason = "HostedClusterUnreachable"
 
 	// AppsIngressHostedClusterForbidden: the hosted API server forbids a request.
@@ -111,26 +114,30 @@ const (
 	// AppsIngressPoolExhausted: the IPAddressPool has no free address.
 	AppsIngressPoolExhausted AppsIngressReason = "PoolExhausted"
 
-	// AppsIngressAddressNotAssigned: the Service has no address after the deadline.
+	// AppsIngressAddressNotAssigned: the Service does not exist or has no address yet, or the hosted cluster has no
+	// apps domain.
 	AppsIngressAddressNotAssigned AppsIngressReason = "AddressNotAssigned"
 
-	// AppsIngressAddressNotAllowed: the Service's address is outside of ipAddressPoolRange, or of the VLAN if
-	// no range is set.
+	// AppsIngressAddressNotAllowed: an address of the Service is not accepted, for example because it is outside of
+	// ipAddressPoolRange, or of the VLAN if no range is set.
 	AppsIngressAddressNotAllowed AppsIngressReason = "AddressNotAllowed"
 
 	// AppsIngressAddressWithdrawn: the Service had an address and lost it.
 	AppsIngressAddressWithdrawn AppsIngressReason = "AddressWithdrawn"
 
-	// AppsIngressNotAnnounced: no node announces the address.
+	// AppsIngressNotAnnounced: no node announces the address, or the Service selects no pod.
 	AppsIngressNotAnnounced AppsIngressReason = "NotAnnounced"
 
-	// AppsIngressServiceRejected: the hosted API server rejects the Service.
+	// AppsIngressServiceRejected: the hosted API server rejects the Service, for example because its namespace does
+	// not exist.
 	AppsIngressServiceRejected AppsIngressReason = "ServiceRejected"
 
-	// AppsIngressServiceForeign: a Service of that name exists and belongs to another owner.
+	// AppsIngressServiceForeign: the Service, or the ServiceAccount that reads it, exists and belongs to another
+	// owner.
 	AppsIngressServiceForeign AppsIngressReason = "ServiceForeign"
 
-	// AppsIngressControllerConflict: two controllers write the Service's status.
+	// AppsIngressControllerConflict: two controllers would write the Service's status, because it has no load
+	// balancer class.
 	AppsIngressControllerConflict AppsIngressReason = "ControllerConflict"
 
 	// AppsIngressInstallFailed: MetalLB could not be installed.
@@ -152,7 +159,8 @@ type AppsIngressStatus struct {
 	// +listType=atomic
 	ExternalIPs []string `json:"externalIPs,omitempty"`
 
-	// ServiceName is the name of the Service that the addresses come from.
+	// ServiceName is the name of the Service that the addresses come from. Absent unless the source is
+	// HostedService.
 	// +optional
 	ServiceName string `json:"serviceName,omitempty"`
 
@@ -160,11 +168,12 @@ type AppsIngressStatus struct {
 	// +optional
 	ServiceNamespace string `json:"serviceNamespace,omitempty"`
 
-	// LastSyncTime is when the Service was last read successfully.
+	// LastSyncTime is when the source of the addresses was last read successfully. It is updated with the other
+	// fields, at the latest after 5 minutes.
 	// +optional
 	LastSyncTime *metav1.Time `json:"lastSyncTime,omitempty"`
 
-	// Reason is why the phase is not Ready, in one word: KubeconfigMissing, KubeconfigRejected,
+	// Reason is why the phase is not Ready; absent if it is: KubeconfigMissing, KubeconfigRejected,
 	// HostedClusterUnreachable, HostedClusterForbidden, MetalLBMissing, PoolMissing, PoolExhausted,
 	// AddressNotAssigned, AddressNotAllowed, AddressWithdrawn, NotAnnounced, ServiceRejected, ServiceForeign,
 	// ControllerConflict or InstallFailed.

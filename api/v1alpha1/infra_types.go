@@ -44,7 +44,8 @@ type NetworkConfig struct {
 	// +kubebuilder:validation:MaxItems=16
 	AdditionalCIDRs []CIDR `json:"additionalCIDRs,omitempty"`
 
-	// Gateway is the VLAN's router. DHCP sends it in option 3 and, as a default route, in option 121.
+	// Gateway is the VLAN's router. DHCP sends it in option 3 and, if its options contain routes (option 121), as
+	// the default route among them.
 	// +required
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7})$')`,message="must be an IPv4 or IPv6 address without a prefix length"

@@ -6,27 +6,28 @@ import (
 
 // Conditions of a ProxyServer, in addition to Ready.
 const (
-	// ConditionConfigurationValid reports whether every replica's Envoy accepted the configuration.
+	// ConditionConfigurationValid reports whether the spec has no problems and every replica's Envoy accepted the
+	// configuration. It is unknown while an Envoy has not acknowledged it.
 	ConditionConfigurationValid = "ConfigurationValid"
 )
 
-// Reasons of a ProxyServer's conditions, in order of precedence. If the spec is invalid, the reason of
-// ConfigurationValid is a model.Reason.
+// Reasons of a ProxyServer's conditions. If the spec has problems, the reason of ConfigurationValid is that of the
+// first problem, such as ServiceNotFound, instead.
 const (
-	// ReasonDeploymentReady is the reason of Ready if it is true. Its name is kept for scripts that wait for
-	// it.
+	// ReasonDeploymentReady is the reason of Ready if Ready is true. The name is that of the earlier operator, for
+	// scripts that wait for it.
 	ReasonDeploymentReady = "DeploymentReady"
-	// ReasonNoReplica: no pod runs the proxy.
+	// ReasonNoReplica: no pod runs the proxy. In ConfigurationValid: no replica has reported its status.
 	ReasonNoReplica = "NoReplica"
 	// ReasonReplicaNotReady: a pod is not ready.
 	ReasonReplicaNotReady = "ReplicaNotReady"
 	// ReasonReplicaSilent: a ready pod has not reported its status, or stopped reporting it.
 	ReasonReplicaSilent = "ReplicaSilent"
-	// ReasonReplicaBehind: a replica has not observed the current spec.
+	// ReasonReplicaBehind: a replica, or xdsd control itself, has not observed the current spec.
 	ReasonReplicaBehind = "ReplicaBehind"
-	// ReasonNotAcknowledged: an Envoy has not acknowledged the configuration that it was sent.
+	// ReasonNotAcknowledged: an Envoy has not acknowledged its latest configuration, or has none yet.
 	ReasonNotAcknowledged = "NotAcknowledged"
-	// ReasonListenerNotReady: a handshake through a listener fails.
+	// ReasonListenerNotReady: a probe through a listener fails, or the proxy has no listener.
 	ReasonListenerNotReady = "ListenerNotReady"
 
 	// ReasonConfigApplied is the reason of ConfigurationValid if it is true.
@@ -48,7 +49,7 @@ type ProxyServerStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// ConfigMapName is the ConfigMap with Envoy's bootstrap configuration.
+	// ConfigMapName is not set. In the earlier operator, it was the ConfigMap with Envoy's bootstrap configuration.
 	// +optional
 	ConfigMapName string `json:"configMapName,omitempty"`
 
@@ -56,8 +57,7 @@ type ProxyServerStatus struct {
 	// +optional
 	DeploymentName string `json:"deploymentName,omitempty"`
 
-	// ServiceName is the Service in front of the proxy for pods of the management
-	// cluster.
+	// ServiceName is the Service in front of the proxy for pods of the management cluster.
 	// +optional
 	ServiceName string `json:"serviceName,omitempty"`
 
@@ -65,11 +65,12 @@ type ProxyServerStatus struct {
 	// +optional
 	ServiceIP string `json:"serviceIP,omitempty"`
 
-	// BackendCount is the number of backends that are routed.
+	// BackendCount is the number of backends whose Service or address exists.
 	// +optional
 	BackendCount int32 `json:"backendCount,omitempty"`
 
-	// Backends is the state of each backend, summarized over all replicas.
+	// Backends is the state of each backend, summarized over all replicas: the highest number of endpoints that a
+	// replica reports, and the lowest number of healthy ones.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -82,21 +83,24 @@ type ProxyServerStatus struct {
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 }
 
-// BackendStatus is the state of one backend.
+// BackendStatus is the state of one backend, as seen by one replica or summarized over all replicas.
 type BackendStatus struct {
 	// Name of the backend.
 	// +required
 	Name string `json:"name"`
 
-	// Endpoints is the number of endpoints of its Service.
+	// Endpoints is the number of addresses that Envoy can connect to: the ready endpoints of the backend's Service, or
+	// the apps addresses.
 	// +optional
 	Endpoints int32 `json:"endpoints"`
 
-	// Healthy is the number of these endpoints that Envoy connects to.
+	// Healthy is the number of these endpoints that Envoy considers healthy, by its health checks and by the outcome
+	// of earlier connections.
 	// +optional
 	Healthy int32 `json:"healthy"`
 
-	// Reason is why the backend is not routed, or has no endpoints.
+	// Reason is why no endpoint is known to be healthy, for example because the Service does not exist. Absent if one
+	// is.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
@@ -107,7 +111,7 @@ type ReplicaStatus struct {
 	// +required
 	Pod string `json:"pod"`
 
-	// HeartbeatTime is when the replica last reported, by its own clock. It reports at least once a minute.
+	// HeartbeatTime is when the replica last reported its state, by its own clock. It does so at least once a minute.
 	// +optional
 	HeartbeatTime metav1.Time `json:"heartbeatTime,omitzero"`
 
@@ -115,15 +119,17 @@ type ReplicaStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Version is the version of the configuration that the replica's Envoy was sent.
+	// Version is the version of the latest configuration for the replica's Envoy. Absent: it has none yet.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// Acknowledged is the version that its Envoy accepted last.
+	// Acknowledged is the version of the configuration that the replica's Envoy accepted last. Absent: none since it
+	// connected.
 	// +optional
 	Acknowledged string `json:"acknowledged,omitempty"`
 
-	// NACK is the error with which its Envoy rejected version. Empty: it did not reject it.
+	// NACK is the error with which the replica's Envoy rejected a part of its latest configuration. Absent: it rejected
+	// none.
 	// +optional
 	NACK string `json:"nack,omitempty"`
 
@@ -140,17 +146,18 @@ type ReplicaStatus struct {
 	Backends []BackendStatus `json:"backends,omitempty"`
 }
 
-// ListenerStatus is the state of one port of a replica.
+// ListenerStatus is the state of one listener of a replica.
 type ListenerStatus struct {
 	// Port of the listener.
 	// +required
 	Port int32 `json:"port"`
 
-	// Ready is true if a handshake through the listener succeeded.
+	// Ready is true if the last probe succeeded: a TLS handshake or an HTTP request to a backend through the listener,
+	// or, for a listener with only apps routes or without TLS, a connection to it.
 	// +optional
 	Ready bool `json:"ready"`
 
-	// Reason is why the handshake failed.
+	// Reason is why the last probe failed. Absent if ready is true.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }

@@ -254,7 +254,7 @@ type HealthCheck struct {
 	// +kubebuilder:validation:Minimum=1
 	UnhealthyAfter int32 `json:"unhealthyAfter,omitempty"`
 
-	// HealthyAfter is the number of consecutive successes after which it gets connections again.
+	// HealthyAfter is the number of consecutive successes after which an endpoint gets connections again.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1

@@ -10,9 +10,10 @@ import (
 const AnnotationDHCPAddresses = GroupName + "/dhcp-addresses"
 
 // ReservedAddresses parses the value of AnnotationDHCPAddresses, "[INTERFACE=]ADDRESS,...", and returns the
-// addresses that it reserves for the interface nic, at most one of each family. An address without INTERFACE
-// applies to every interface of the VM without an address of the same family. Errors name the annotation and
-// the invalid part.
+// addresses that it reserves for the interface nic: at most one of each family, and none if there are none. An address
+// without INTERFACE applies to every interface of the VM without an address of the same family. It returns an error,
+// which names the annotation, if an element has an invalid address, even for another interface, or if nic would get
+// two addresses of one family.
 func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 	var general, own []netip.Addr
 	for element := range strings.SplitSeq(annotation, ",") {
@@ -26,7 +27,7 @@ func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 		}
 		address, err := netip.ParseAddr(text)
 		if err != nil || address.Zone() != "" || !address.IsGlobalUnicast() {
-			return nil, fmt.Errorf("%s: %q is not a usable unicast address", AnnotationDHCPAddresses, text)
+			return nil, fmt.Errorf("annotation %s: %q is not a usable unicast address", AnnotationDHCPAddresses, text)
 		}
 		list := &general
 		if named {
@@ -36,7 +37,7 @@ func ReservedAddresses(annotation, nic string) ([]netip.Addr, error) {
 			continue
 		}
 		if hasFamily(*list, address) {
-			return nil, fmt.Errorf("%s: %s is a second address of its family", AnnotationDHCPAddresses, address)
+			return nil, fmt.Errorf("annotation %s: %s is a second address of its family for one interface; remove one", AnnotationDHCPAddresses, address)
 		}
 		*list = append(*list, address)
 	}

@@ -4,28 +4,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of a VirtualIngress's condition Ready. If backends have reasons, the condition has that of the
-// first such backend.
+// Reasons of a VirtualIngress's condition Ready. Conflict, Contested and Rejected take precedence, then HostClaimed,
+// then the reason of the first backend that has one.
 const (
 	// ReasonResolved is the reason of Ready if it is true: each backend has its Service, and the Ingress
 	// names it.
 	ReasonResolved = "Resolved"
-	// ReasonNoMatchingService: no Service matches a backend's labels.
+	// ReasonNoMatchingService: no Service has a backend's labels, or its name in another namespace.
 	ReasonNoMatchingService = "NoMatchingService"
-	// ReasonMultipleMatches: several Services match, and onMultiple is Fail.
+	// ReasonMultipleMatches: several Services have a backend's labels, and onMultiple is Fail.
 	ReasonMultipleMatches = "MultipleMatches"
-	// ReasonPortNotFound: the Service has no such port.
+	// ReasonPortNotFound: the Service of a backend does not have the backend's port.
 	ReasonPortNotFound = "PortNotFound"
 	// ReasonConsentMissing: the Service's namespace does not consent to aliases in the VirtualIngress's
 	// namespace.
 	ReasonConsentMissing = "ConsentMissing"
-	// ReasonUnsupported: the feature is disabled by a flag of the controller, or is not supported.
+	// ReasonUnsupported: a backend uses a feature that is not supported, or that a flag of the controller disables.
 	ReasonUnsupported = "Unsupported"
-	// ReasonHostClaimed: a VirtualIngress of another namespace has the host.
+	// ReasonHostClaimed: an older VirtualIngress of another namespace has the same host.
 	ReasonHostClaimed = "HostClaimed"
 	// ReasonConflict: an object with the name of a generated one has another owner.
 	ReasonConflict = "Conflict"
-	// ReasonRejected: the API server rejects the Ingress.
+	// ReasonRejected: the API server rejects a generated object.
 	ReasonRejected = "Rejected"
 	// ReasonContested: another client keeps changing a generated object, and the controller retries with a
 	// growing delay.
@@ -37,8 +37,8 @@ const (
 	// AnnotationVirtualIngress is set on a generated Ingress: its VirtualIngress, "namespace/name".
 	AnnotationVirtualIngress = GroupName + "/virtualingress"
 
-	// AnnotationResolution is set on a generated Ingress: the reason of the condition Ready of its
-	// VirtualIngress. With any other reason than Resolved, the Ingress names the last valid Services.
+	// AnnotationResolution is set on a generated Ingress: the reason of the condition Ready of its VirtualIngress when
+	// the Ingress was last written. A backend with a fault then has the last Service that matched it.
 	AnnotationResolution = GroupName + "/resolution"
 
 	// AnnotationSpecHash is set on every generated object: a hash of what the controller wrote, by which it
@@ -59,7 +59,7 @@ type VirtualIngressStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions has the condition Ready.
+	// Conditions contains the condition Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -69,8 +69,8 @@ type VirtualIngressStatus struct {
 	// +optional
 	IngressName string `json:"ingressName,omitempty"`
 
-	// Backends are the Services that are selected by labels or have an alias, each once, in the order of the
-	// spec.
+	// Backends are the results for the backends that select a Service by labels or name one of another namespace: one
+	// for each selector or name, in the order of the spec.
 	// +optional
 	// +listType=atomic
 	Backends []VirtualIngressBackendStatus `json:"backends,omitempty"`
@@ -80,9 +80,9 @@ type VirtualIngressStatus struct {
 	LoadBalancer VirtualIngressLoadBalancer `json:"loadBalancer,omitzero"`
 }
 
-// VirtualIngressBackendStatus is the result of resolving one selector or name of a Service.
+// VirtualIngressBackendStatus is the Service to which one selector or name resolves, or the fault.
 type VirtualIngressBackendStatus struct {
-	// Selector is the selector as "key=value,...", or the name of the Service.
+	// Selector is the selector as "key=value,...", sorted by key, or the name of the Service.
 	// +required
 	Selector string `json:"selector"`
 
@@ -90,19 +90,22 @@ type VirtualIngressBackendStatus struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
-	// Service in use: the one that matches, or, with a reason, the last one that did.
+	// Service is the name of the Service in use: the one that matches or, if there is a reason, the last one that
+	// matched. Absent if the Ingress must not use any.
 	// +optional
 	Service string `json:"service,omitempty"`
 
-	// Alias is the name of the alias, a Service with a fixed name and the endpoints of the Service in use.
+	// Alias is the name of the alias, a Service with a fixed name and the endpoints of the Service in use. Absent
+	// without backendMode Alias.
 	// +optional
 	Alias string `json:"alias,omitempty"`
 
-	// Reason is the fault in one word; absent if there is none.
+	// Reason is why the selector or name does not resolve to exactly one usable Service: NoMatchingService,
+	// MultipleMatches, PortNotFound, ConsentMissing or Unsupported. Absent if it does.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message explains the reason.
+	// Message explains the reason, for a human reader. Absent without a reason.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -117,11 +120,11 @@ type VirtualIngressLoadBalancer struct {
 
 // VirtualIngressAddress is an address of the load balancer.
 type VirtualIngressAddress struct {
-	// IP address.
+	// IP address of the load balancer.
 	// +optional
 	IP string `json:"ip,omitempty"`
 
-	// Hostname, if the load balancer has no IP address.
+	// Hostname of the load balancer, if it has no IP address.
 	// +optional
 	Hostname string `json:"hostname,omitempty"`
 

@@ -33,8 +33,8 @@ const (
 	BackendModeAlias BackendMode = "Alias"
 )
 
-// VirtualIngressSpec is the spec of a networking.k8s.io/v1 Ingress that may select its Services by labels,
-// with policies for the case that no Service or several match.
+// VirtualIngressSpec is the spec of a networking.k8s.io/v1 Ingress that may select its Services by labels. Its policies
+// determine what happens if no Service matches, or several do.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.defaultBackend) || (has(self.rules) && size(self.rules) > 0)",message="needs rules or a defaultBackend",fieldPath=".rules",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="(has(self.backendMode) && self.backendMode == 'Alias') || !(has(self.defaultBackend) && has(self.defaultBackend.service) && has(self.defaultBackend.service.__namespace__))",message="a Service of another namespace needs backendMode Alias",fieldPath=".backendMode",reason=FieldValueInvalid

@@ -10,16 +10,17 @@ import (
 	"path/filepath"
 )
 
-// Replace writes data to a file with mode 0600, replacing an existing file atomically. It follows symbolic
-// links. If path is not a regular file, for example a device, it returns an error and leaves it unchanged.
+// Replace writes data to a file with mode 0600, replacing an existing file atomically. It follows symbolic links. It
+// returns an error and leaves an existing file unchanged if writing fails, if path is not a regular file, for example
+// a device, or if it is a link to a file that does not exist.
 func Replace(path string, data []byte) error {
 	path, err := resolveRegular(path)
 	if err != nil {
-		return fmt.Errorf("writing: %w", err)
+		return fmt.Errorf("replacing the file: %w", err)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
+		return fmt.Errorf("replacing %s: %w", path, err)
 	}
 	_, err = temp.Write(data)
 	if err == nil {
@@ -29,7 +30,7 @@ func Replace(path string, data []byte) error {
 		err = os.Rename(temp.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, errors.Join(err, os.Remove(temp.Name())))
+		return fmt.Errorf("replacing %s: %w", path, errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
 }

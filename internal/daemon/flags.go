@@ -27,8 +27,8 @@ func FromEnvironment(flags *pflag.FlagSet, prefix string, lookup func(string) (s
 	return firstErr
 }
 
-// NewLogger returns a logger for the values of --log-format (text or json) and --log-level (debug, info, warn
-// or error). Any other value is an error.
+// NewLogger returns a logger that writes to the given writer. format is the value of --log-format, text or json. level
+// is the value of --log-level: debug, info, warn or error, in the syntax of slog.Level. Any other value is an error.
 func NewLogger(to io.Writer, format, level string) (*slog.Logger, error) {
 	var threshold slog.Level
 	if err := threshold.UnmarshalText([]byte(level)); err != nil {

@@ -14,9 +14,9 @@ import (
 // dialTimeout is the timeout for connecting to an API server.
 const dialTimeout = 10 * time.Second
 
-// SetDial sets a connect timeout of 10 s for a client. If address, "host:port", is not empty, the client
-// connects to it instead of to the URL's host, and ignores a proxy in the environment; the URL's host stays
-// the TLS server name.
+// SetDial sets a connect timeout of 10 s in a client configuration. If address, "host:port", is not empty, clients
+// connect to it instead of to the URL's host, and ignore a proxy in the environment; the URL's host stays the TLS
+// server name.
 func SetDial(config *rest.Config, address string) {
 	if address != "" {
 		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }

@@ -46,11 +46,11 @@ func restConfig(cluster *api.Cluster, user *api.AuthInfo) (*rest.Config, error) 
 	case server.Scheme != "https" || server.Hostname() == "":
 		return nil, fmt.Errorf("the server %q is not an https URL", cluster.Server)
 	case len(cluster.CertificateAuthorityData) == 0:
-		return nil, errors.New("certificate-authority-data is missing: the server could not be verified")
+		return nil, errors.New("certificate-authority-data is missing, so the server cannot be verified")
 	case len(user.ClientCertificateData) > 0 != (len(user.ClientKeyData) > 0):
-		return nil, errors.New("one of client-certificate-data and client-key-data is missing")
+		return nil, errors.New("one of client-certificate-data and client-key-data is missing; set both")
 	case len(user.ClientCertificateData) == 0 && user.Token == "":
-		return nil, errors.New("client-certificate-data and token are missing")
+		return nil, errors.New("the user has no credentials; set client-certificate-data and client-key-data, or token")
 	}
 	return &rest.Config{
 		Host:        cluster.Server,

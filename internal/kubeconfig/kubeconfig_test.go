@@ -147,8 +147,8 @@ func TestRestrictedRefuses(t *testing.T) {
 		{"an empty CA", file(fields("server: https://api.example.com", `certificate-authority-data: ""`), withToken), "certificate-authority-data is missing"},
 		{"a certificate without its key", file(validCluster, fields("client-certificate-data: "+encoded("certificate"))), "one of client-certificate-data and client-key-data is missing"},
 		{"a key without its certificate", file(validCluster, with(withToken, "client-key-data: "+encoded(key))), "one of client-certificate-data and client-key-data is missing"},
-		{"no credentials", file(validCluster, "{}"), "client-certificate-data and token are missing"},
-		{"an empty token", file(validCluster, `{token: ""}`), "client-certificate-data and token are missing"},
+		{"no credentials", file(validCluster, "{}"), "the user has no credentials"},
+		{"an empty token", file(validCluster, `{token: ""}`), "the user has no credentials"},
 
 		{"empty file", "", `context "" does not exist`},
 		{"no current context", "apiVersion: v1\nkind: Config\n", `context "" does not exist`},

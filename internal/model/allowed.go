@@ -69,7 +69,7 @@ func (a *addressFilter) rejectReason(address netip.Addr) string {
 	case !slices.ContainsFunc(a.ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(address) }):
 		return "is not in the allowed ranges " + a.String()
 	case a.assigned[address]:
-		return "belongs to the VLAN's gateway or to a service of ours"
+		return "belongs to the VLAN's gateway or to a DHCP, DNS or proxy server on the VLAN"
 	}
 	if what := reservedAddress(address, a.networks); what != "" {
 		return "is the " + what

@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,37 +15,40 @@ import (
 // AppsSource is a source of the apps addresses of a hosted cluster.
 type AppsSource string
 
-// Sources, in the syntax of the Corefile.
+// All sources. The Corefile accepts hosted, mirrored and status.
 const (
 	// AppsHosted is the apps Service in the hosted cluster.
 	AppsHosted AppsSource = "hosted"
 	// AppsMirrored is the Service that the KubeVirt cloud controller creates in the management cluster for
-	// the apps Service, or a Service of the management cluster that the options name.
+	// the apps Service, or the Service of the management cluster that AppsOptions select.
 	AppsMirrored AppsSource = "mirrored"
-	// AppsStatus is the status of the Infra.
+	// AppsStatus is status.appsIngress of the Infra, which xdsd control writes.
 	AppsStatus AppsSource = "status"
-	// AppsStatic is the spec of the Infra.
+	// AppsStatic is spec.appsIngress.addresses of the Infra.
 	AppsStatic AppsSource = "static"
-	// AppsLastGood is the previous snapshot, used while no source has an address.
+	// AppsLastGood is the previous snapshot, whose addresses stay in use while no other source has one.
 	AppsLastGood AppsSource = "last known good"
 )
 
-// AppsOptions configure the sources of apps addresses. Unset options are taken from each Infra. Without
-// Sources, a hosted cluster whose Infras do not enable appsIngress has no apps addresses.
+// AppsOptions configure the sources of apps addresses. Unset options are taken from the Infra that enables
+// appsIngress. Without Sources, a hosted cluster without such an Infra has no apps addresses.
 type AppsOptions struct {
-	// Sources are tried in this order, for every hosted cluster in scope. The first one with an address is
-	// used.
+	// Sources are tried in this order, for every hosted cluster in scope. The first one with an accepted address
+	// is used.
 	Sources []AppsSource
-	// Service is the apps Service, "namespace/name".
+	// Service is the apps Service, "namespace/name": in the hosted cluster for AppsHosted, in the management
+	// cluster for AppsMirrored.
 	Service string
 	// Selector selects the apps Service by labels, instead of Service.
 	Selector map[string]string
-	// Allow are the networks whose addresses are accepted.
+	// Allow are the networks whose addresses are accepted; empty for MetalLB's address range in the Infra or, if
+	// it has none, the subnets of the VLAN.
 	Allow []netip.Prefix
-	// Credentials is the Secret with a kubeconfig for the hosted cluster, "namespace/name".
+	// Credentials is the Secret with a kubeconfig for the hosted cluster, "namespace/name"; empty for the
+	// reader's Secret of the Infra.
 	Credentials string
-	// Admin uses the admin kubeconfig that the Infra or the HostedCluster names instead of the reader's, and
-	// records every revision of the Service.
+	// Admin reports whether the Service in the hosted cluster is watched with the admin kubeconfig that the Infra
+	// or the HostedCluster refers to, instead of Credentials. It also sets Cluster.APIServer and Apps.Revision.
 	Admin bool
 }
 
@@ -78,9 +80,9 @@ func (o *AppsOptions) String() string {
 type Apps struct {
 	// Addresses are sorted; empty if none is known.
 	Addresses []netip.Addr `json:"addresses"`
-	// Source is the source of the addresses.
+	// Source is the source of the addresses; empty if none is known.
 	Source AppsSource `json:"source,omitempty"`
-	// Withdrawn is set if the source no longer has an address. Addresses are then the last known ones.
+	// Withdrawn reports whether the source has lost its address. Addresses are then the last known ones.
 	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Hosted has the parameters for watching the Service in the hosted cluster; nil if it is not watched.
 	Hosted *HostedAccess `json:"hosted,omitempty"`
@@ -89,7 +91,7 @@ type Apps struct {
 	Followed bool `json:"followed,omitempty"`
 	// Infra is the Infra that configures the apps; nil if only the options do.
 	Infra *Ref `json:"infra,omitempty"`
-	// Revision is the resourceVersion of the Service in the hosted cluster, with the option Admin.
+	// Revision is the resourceVersion of the Service in the hosted cluster; empty without AppsOptions.Admin.
 	Revision string `json:"revision,omitempty"`
 }
 
@@ -102,7 +104,7 @@ func (a *Apps) equal(o *Apps) bool {
 
 // HostedAccess has the parameters for watching the apps Service in a hosted cluster.
 type HostedAccess struct {
-	// Secret is the Secret with the kubeconfig, "namespace/name".
+	// Secret is the Secret with the kubeconfig, "namespace/name"; empty if none is known.
 	Secret string `json:"secret"`
 	// Key is the key of the kubeconfig in the Secret.
 	Key string `json:"key"`
@@ -112,7 +114,8 @@ type HostedAccess struct {
 	Service string `json:"service,omitempty"`
 	// Selector selects the Service by labels.
 	Selector map[string]string `json:"selector,omitempty"`
-	// Revisions is set if every revision of the Service counts as a change, even if no field in use differs.
+	// Revisions reports whether every revision of the Service counts as a change, even if no field in use
+	// differs.
 	Revisions bool `json:"revisions,omitempty"`
 }
 
@@ -123,8 +126,8 @@ func (a *HostedAccess) equal(o *HostedAccess) bool {
 	return a.Secret == o.Secret && a.Key == o.Key && a.Dial == o.Dial && a.Service == o.Service && a.Revisions == o.Revisions && maps.Equal(a.Selector, o.Selector)
 }
 
-// AppsAnswer returns what the cluster's apps names resolve to for clients that can reach the apps addresses.
-// The answer is not served if apps are not enabled.
+// AppsAnswer returns what the cluster's apps names resolve to for clients that can reach the apps addresses. Its
+// field Served is false if apps are not enabled.
 func (c *Cluster) AppsAnswer() Answer {
 	if c.Apps == nil {
 		return Answer{}
@@ -141,9 +144,8 @@ func (c *Cluster) identity() string {
 	return c.Key() + " " + c.UID
 }
 
-// LastGood returns the apps addresses of each hosted cluster, keyed by the cluster's key and UID, for
-// Objects.LastGood of the next snapshot. The addresses of a cluster are kept until its apps are no longer
-// served.
+// LastGood returns the apps addresses of each hosted cluster that has any, keyed by the cluster's key and UID, for
+// Objects.LastGood of the next snapshot. Clusters that do not exist yet are omitted.
 func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	kept := map[string][]netip.Addr{}
 	for _, c := range s.Clusters {
@@ -154,8 +156,8 @@ func (s *Snapshot) LastGood() map[string][]netip.Addr {
 	return kept
 }
 
-// ReaderSecret returns the Secret in the Infra's namespace, as "namespace/name", with the credentials that
-// may only read the apps Service in the hosted cluster.
+// ReaderSecret returns the "namespace/name" of the Secret in the Infra's namespace that has the reader's kubeconfig:
+// credentials that permit only reading the apps Service in the hosted cluster.
 func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name + "-apps-reader" }
 
 // addApps sets the apps addresses of each cluster with an apps domain.
@@ -326,7 +328,7 @@ func (f *appsFinder) lookUpMirrored(a appsQuery) []netip.Addr {
 	if s := f.findMirrored(a); s != nil {
 		return f.lookUpService(a, s, "for "+a.String())
 	}
-	f.reportMissing(a, "the management cluster has no Service "+f.describeService(a)+" of "+a.String())
+	f.reportMissing(a, "the management cluster has no mirrored Service "+f.describeService(a)+" of "+a.String())
 	return nil
 }
 
@@ -358,7 +360,7 @@ const maxAddresses = 16
 // accept returns the accepted addresses of a source, and reports the others.
 func (f *appsFinder) accept(a appsQuery, texts []string, where string) []netip.Addr {
 	if len(texts) > maxAddresses {
-		f.found.add(a.problemRef, ReasonAddressNotAllowed, "%s has more than %d addresses: the rest is not used", where, maxAddresses)
+		f.found.add(a.problemRef, ReasonAddressNotAllowed, "%s has more than %[2]d addresses: only the first %[2]d are used", where, maxAddresses)
 		texts = texts[:maxAddresses]
 	}
 	var list []netip.Addr
@@ -376,7 +378,7 @@ func (f *appsFinder) accept(a appsQuery, texts []string, where string) []netip.A
 // describeService returns the name or labels of the apps Service, for messages.
 func (f *appsFinder) describeService(a appsQuery) string {
 	if len(f.options.Selector) > 0 {
-		return fmt.Sprintf("with labels %v", f.options.Selector)
+		return "with labels " + selector.Text(f.options.Selector)
 	}
 	return f.serviceName(a.Cluster, a.infra)
 }

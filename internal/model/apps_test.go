@@ -237,7 +237,7 @@ func TestAppsOfTheHostedService(t *testing.T) {
 			hostedService: hostedServiceMissing(), want: "[]", problems: []string{notAssigned + "HostedCluster clusters/demo has no Service routers/web"}},
 		{name: "no Service with the option's labels", objects: hosted, hostedService: hostedServiceMissing(), want: "[]",
 			options:  model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted}, Selector: map[string]string{"b": "2", "a": "1"}},
-			problems: []string{notAssigned + "HostedCluster clusters/demo has no Service with labels map[a:1 b:2]"}},
+			problems: []string{notAssigned + "HostedCluster clusters/demo has no Service with labels a=1,b=2"}},
 		{name: "no credentials", objects: hosted, hostedService: withFault(&objects.AppsService{ObjectMeta: hostedService().ObjectMeta}, "KubeconfigMissing"),
 			want: "[]", problems: []string{"Infra clusters/demo: KubeconfigMissing: cannot be read"}},
 		{name: "an outage keeps the address", objects: hosted, hostedService: withFault(hostedService("192.0.2.100"), "HostedClusterUnreachable"),
@@ -258,7 +258,7 @@ func TestAppsOfTheMirroredService(t *testing.T) {
 	other := func(from, to string) string {
 		return strings.Replace(mirrored("a9", "clusters-demo", 9, "192.0.2.109"), from, to, 1)
 	}
-	const none = notAssigned + "the management cluster has no Service openshift-ingress/demo-apps of HostedCluster clusters/demo"
+	const none = notAssigned + "the management cluster has no mirrored Service openshift-ingress/demo-apps of HostedCluster clusters/demo"
 	runApps(t, []appsCase{
 		{name: "selected by labels", objects: []string{infra, mirrored("a1", "clusters-demo", 1, "192.0.2.101")}, want: "[192.0.2.101] by mirrored"},
 		{name: "the newest", objects: []string{
@@ -296,7 +296,7 @@ func TestAppsOfTheMirroredService(t *testing.T) {
 			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"tier": "apps"}}, want: "[192.0.2.101] by mirrored"},
 		{name: "labels in the Corefile, on a Service in another namespace", objects: []string{infra, mirrored("a1", "tenant", 1, "192.0.2.101")},
 			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"tier": "apps"}},
-			want:    "[]", problems: []string{notAssigned + "the management cluster has no Service with labels map[tier:apps]"}},
+			want:    "[]", problems: []string{notAssigned + "the management cluster has no mirrored Service with labels tier=apps"}},
 	})
 }
 
@@ -513,7 +513,7 @@ func TestAddressesOfAStatusAreLimited(t *testing.T) {
 				t.Errorf("there are %d problems", len(s.Problems))
 			}
 			if !slices.ContainsFunc(s.Problems, func(p model.Problem) bool {
-				return strings.HasSuffix(p.Message, "has more than 16 addresses: the rest is not used")
+				return strings.HasSuffix(p.Message, "has more than 16 addresses: only the first 16 are used")
 			}) {
 				t.Error("the limit is not reported")
 			}

@@ -180,7 +180,7 @@ func TestAppsDomains(t *testing.T) {
 		{name: "in a domain that two clusters claim", clusters: []testCluster{
 			with(green, "apps.blue.example.com"), {name: "blue2", domain: "blue.example.com"}, blue,
 		}, pods: withOAuth("apps.blue.example.com blue"), problems: []string{
-			"blue2: NameConflict: cluster domain blue.example.com belongs to HostedCluster clusters/blue",
+			"blue2: NameConflict: cluster domain blue.example.com is not served for this cluster: it belongs to HostedCluster clusters/blue",
 			"green: NameConflict: apps domain apps.blue.example.com is not served: it lies in blue.example.com, the domain of HostedCluster clusters/blue",
 		}},
 		{name: "refused, of a cluster that no Infra serves", clusters: []testCluster{

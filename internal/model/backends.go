@@ -26,7 +26,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		return
 	}
 	if !isPort(in.Port) {
-		p.found.add(ref, ReasonInvalidAddress, "%s: %d is not a port: ignored", source, in.Port)
+		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
 		return
 	}
 	if user := podPorts[in.Port]; user != "" {
@@ -34,7 +34,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		return
 	}
 	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d serves HTTP of apps: ignored", source, in.Port)
+		p.found.add(ref, ReasonNameConflict, "%s: port %d is the HTTP port of the Infra's apps: ignored", source, in.Port)
 		return
 	}
 	u := p.backendUpstream(in, source)
@@ -137,8 +137,8 @@ func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend)
 	return name, reason, choice.Message
 }
 
-// LastServices returns the Services, "namespace/name", that backends selected by labels, keyed by upstream
-// name, for Objects.LastServices of the next snapshot.
+// LastServices returns the Services, "namespace/name", that were selected by the labels of backends, keyed by upstream
+// name, for Objects.LastServices of the next snapshot. Backends without a selected Service are omitted.
 func (s *Snapshot) LastServices() map[string]string {
 	found := map[string]string{}
 	for _, p := range s.ProxyServers {

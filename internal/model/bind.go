@@ -37,7 +37,7 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 		case len(found) == 1:
 			return found[0]
 		case len(found) > 1:
-			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q matches %s: set spec.hostedClusterRef", rule.field, rule.value, refList(found))
+			b.found.add(ref, ReasonHostedClusterAmbiguous, "spec.%s %q matches the HostedClusters %s: set spec.hostedClusterRef", rule.field, rule.value, refList(found))
 			return nil
 		}
 	}
@@ -118,7 +118,7 @@ func placeholderCluster(in *v1alpha1.Infra, ref Ref) *draft {
 func (d *draft) addInfraDomains(in *v1alpha1.Infra, ref Ref, infraDomain string, found *problems) {
 	if infraDomain != "" && !slices.Contains(d.Domains, infraDomain) {
 		if len(d.Domains) > 0 {
-			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns has domain %s, %s has %s: both are served", infraDomain, d.Ref, d.Domains[0])
+			found.add(ref, ReasonDomainMismatch, "spec.infraComponents.dns has domain %s, but %s has %s: both are served", infraDomain, d.Ref, d.Domains[0])
 		}
 		d.addDomain(infraDomain)
 		d.addAppsDomain("apps." + infraDomain)
@@ -130,7 +130,7 @@ func (d *draft) addInfraDomains(in *v1alpha1.Infra, ref Ref, infraDomain string,
 		}
 		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(d.AppsDomains, name) {
 			if len(d.AppsDomains) > 0 {
-				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, %s has %s: both are served", name, d.Ref, strings.Join(d.AppsDomains, " and "))
+				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, but %s has %s: both are served", name, d.Ref, strings.Join(d.AppsDomains, " and "))
 			}
 			d.addAppsDomain(name)
 		}

@@ -9,9 +9,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Builder builds a sequence of snapshots. Objects do not change once they are in a snapshot, so the Builder
-// parses each only once. Equal Clusters and Views are shared between successive snapshots, so that a reader
-// can detect changes by comparing pointers. A Builder is not safe for concurrent use.
+// Builder builds a sequence of snapshots. It parses each object only once, so callers must not modify objects that
+// they have passed to Build. Successive snapshots share equal Clusters, Views and ProxyServers, so that a reader can
+// detect changes by comparing pointers. A Builder is not safe for concurrent use.
 type Builder struct {
 	options      Options
 	parsed       map[*objects.HostedCluster]*parsedCluster
@@ -30,10 +30,11 @@ type parsedCluster struct {
 	found  problems
 }
 
-// NewBuilder returns a Builder for snapshots with the options.
+// NewBuilder returns a Builder that applies the options to every snapshot.
 func NewBuilder(options Options) *Builder { return &Builder{options: options} }
 
-// Build returns the snapshot of the objects, like the function Build.
+// Build returns the next snapshot, built from in. It never fails: a fault of an object becomes a Problem, and other
+// objects are not affected.
 func (b *Builder) Build(in *Objects) *Snapshot {
 	next := builder{
 		previous: b, parsed: make(map[*objects.HostedCluster]*parsedCluster, len(in.HostedClusters)),
@@ -153,7 +154,7 @@ func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
 func (b *builder) addInfra(claim *clusterClaim) {
 	in, infra, infraDomain, cluster := claim.in, claim.infra, claim.infraDomain, claim.cluster
 	if owner := b.ownerOf(infraDomain); owner != nil && owner != cluster {
-		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns has domain %s, which is that of %s: not served for this Infra", infraDomain, owner.Ref)
+		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns: domain %s belongs to %s, which this Infra does not serve: the domain is ignored", infraDomain, owner.Ref)
 		infraDomain = ""
 	}
 	if cluster == nil && infraDomain != "" {
@@ -166,7 +167,7 @@ func (b *builder) addInfra(claim *clusterClaim) {
 	infra.Cluster, infra.Serves = cluster.Cluster, &cluster.Ref
 	cluster.infras = append(cluster.infras, infra)
 	if infra.apps.LacksClass(cluster.Platform) {
-		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a class, in addition to MetalLB: "+
+		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a load balancer class, in addition to MetalLB: "+
 			"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static")
 	}
 	cluster.addInfraDomains(in, infra.Ref, infraDomain, &b.found)

@@ -13,21 +13,21 @@ import (
 // from an Infra.
 type Cluster struct {
 	Ref
-	// UID distinguishes the cluster from earlier ones of the same name.
+	// UID distinguishes the cluster from earlier ones of the same name; empty for a placeholder.
 	UID string `json:"uid,omitempty"`
-	// Created is the creation time. Of two clusters that claim a name, the older one gets it.
+	// Created is the creation time of the object. Of two clusters that claim a name, the older one gets it.
 	Created time.Time `json:"created"`
-	// ControlPlaneNamespace is the namespace of the control plane.
+	// ControlPlaneNamespace is the namespace of the control plane; empty for a placeholder if the Infra sets none.
 	ControlPlaneNamespace string `json:"controlPlaneNamespace,omitempty"`
-	// InfraID identifies VMs and mirrored Services of the cluster.
+	// InfraID identifies VMs and mirrored Services of the cluster; empty if it is not known yet.
 	InfraID string `json:"infraID,omitempty"`
 	// Platform is the platform type of the HostedCluster, such as KubeVirt.
 	Platform string `json:"platform,omitempty"`
 	// Kubeconfig is the Secret with the admin kubeconfig, "namespace/name"; empty until HyperShift publishes
 	// it.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// APIServer is the "host:port" of the API server in the management cluster, with the option Admin; empty
-	// if its Service does not exist.
+	// APIServer is the "host:port" of the API server in the management cluster; empty without AppsOptions.Admin,
+	// or if its Service does not exist.
 	APIServer string `json:"apiServer,omitempty"`
 	// Domains are the cluster domains: the HostedCluster's, then those of Infras that differ.
 	Domains []string `json:"domains"`
@@ -211,7 +211,7 @@ func publishable(ref Ref, s, source string, found *problems) (string, bool) {
 	case !strings.Contains(name, "."):
 		found.add(ref, ReasonInvalidName, "%s: %q is a single label; want a name with a domain", source, s)
 	case within(name, "cluster.local"):
-		found.add(ref, ReasonInvalidName, "%s: %q belongs to the management cluster's own services", source, s)
+		found.add(ref, ReasonInvalidName, "%s: %q is in cluster.local, the domain of the management cluster's Services", source, s)
 	default:
 		return name, true
 	}

@@ -147,7 +147,7 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 	}
 	ports := infra.apps.EffectivePorts()
 	if !isPort(ports.HTTP) || !isPort(ports.HTTPS) {
-		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: %d and %d must be port numbers", ports.HTTP, ports.HTTPS)
+		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: http %d and https %d must be from 1 to 65535: apps are not routed", ports.HTTP, ports.HTTPS)
 		return
 	}
 	taken := false
@@ -156,7 +156,7 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 		number int32
 	}{{"http", ports.HTTP}, {"https", ports.HTTPS}} {
 		if user := podPorts[port.number]; user != "" {
-			p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s", port.field, port.number, user)
+			p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s: apps are not routed; use another port", port.field, port.number, user)
 			taken = true
 		}
 	}
@@ -164,7 +164,7 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 		return
 	}
 	if l := p.listeners[ports.HTTP]; l != nil {
-		p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.http: port %d carries TLS already", ports.HTTP)
+		p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.http: port %d is already used for TLS: apps are not served over HTTP; use another port", ports.HTTP)
 		ports.HTTP = 0
 	}
 	hosts := slices.Clone(c.AppsNames)

@@ -33,7 +33,7 @@ var backends = map[Role]Backend{
 	RoleMetricsProxy: {Service: "metrics-proxy", Port: portHTTPS},
 }
 
-// Backend returns the Service port of the role.
+// Backend returns the Service port of the role, or the zero Backend for an unknown role.
 func (r Role) Backend() Backend { return backends[r] }
 
 // Backend is a port of a Service in the hosted control plane's namespace.

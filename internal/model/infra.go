@@ -10,22 +10,23 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Infra is an Infra object: one VLAN and its services.
+// Infra has the parsed values of an Infra object: a VLAN, our components on it, and the hosted cluster that they
+// serve.
 type Infra struct {
 	Ref
 	// VLAN is the NetworkAttachmentDefinition of the VMs, "namespace/name". Infras with the same one are on
 	// the same VLAN.
 	VLAN string `json:"vlan"`
-	// CIDRs are the subnets of the VLAN.
+	// CIDRs are the valid subnets of the VLAN in the spec.
 	CIDRs []netip.Prefix `json:"cidrs"`
-	// DNS are the VLAN addresses of our DNS replicas.
+	// DNS are the VLAN addresses of our DNS replicas; empty if DNS is disabled.
 	DNS []netip.Addr `json:"dns,omitempty"`
 	// Proxy is the proxy of the VLAN; nil if it is disabled.
 	Proxy *Proxy `json:"proxy,omitempty"`
-	// Cluster is the hosted cluster that the Infra serves; nil if there is neither a HostedCluster nor a
-	// cluster domain in the Infra.
+	// Cluster is the hosted cluster that the Infra serves; nil if no HostedCluster matches and the spec has no
+	// cluster domain.
 	Cluster *Cluster `json:"-"`
-	// Serves is the reference of Cluster.
+	// Serves is the reference of Cluster; nil without a cluster.
 	Serves *Ref `json:"serves,omitempty"`
 
 	apps       *v1alpha1.AppsIngress
@@ -40,14 +41,14 @@ type Infra struct {
 	appsRanges []reservedRange
 }
 
-// Gateway returns the VLAN's router, or the zero Addr if it is invalid in the spec.
+// Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
 func (i *Infra) Gateway() netip.Addr { return i.gateway }
 
 // WantsApps reports whether appsIngress is enabled.
 func (i *Infra) WantsApps() bool { return i.apps.IsEnabled() }
 
-// Taken returns the ranges of VLAN addresses that the Infra uses or reserves: the gateway, our components,
-// upstream resolvers, apps, and the DHCP pool. They are unsorted and may overlap.
+// Taken returns the ranges of VLAN addresses that the Infra uses or reserves: those of the gateway, our components,
+// upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
 	taken := slices.Clone(i.ranges)
 	for _, r := range i.appsRanges {
@@ -63,12 +64,11 @@ func (i *Infra) Taken() []v1alpha1.AddressRange {
 
 // Proxy has the addresses of an Infra's proxy, on the VLAN and in the management cluster.
 type Proxy struct {
-	// VLAN are the addresses on the VLAN.
+	// VLAN are the addresses on the VLAN, sorted; empty if the spec has no valid one.
 	VLAN []netip.Addr `json:"vlan"`
-	// Service is the proxy's Service, "namespace/name"; empty if the Infra has an address instead.
+	// Service is the proxy's Service, "namespace/name"; empty if internalProxyService is an address.
 	Service string `json:"service,omitempty"`
-	// ClusterIPs are the Service's cluster IPs, empty until it exists. If the Infra has an address instead of
-	// a Service, they are that address.
+	// ClusterIPs are the cluster IPs of Service, empty until it exists, or the address in internalProxyService.
 	ClusterIPs []netip.Addr `json:"clusterIPs"`
 }
 
@@ -115,13 +115,13 @@ func (r *parsedInfra) resolve(services map[string][]netip.Addr, found *problems)
 		proxy := *i.Proxy
 		proxy.ClusterIPs = services[proxy.Service]
 		if len(proxy.ClusterIPs) == 0 {
-			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s has no cluster IP: control-plane names have no address for pods", proxy.Service)
+			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s does not exist or has no cluster IP: control-plane names have no address for pods", proxy.Service)
 		}
 		i.Proxy = &proxy
 	}
 	for _, address := range i.upstreams {
 		if service := i.Key() + "-dns"; slices.Contains(services[service], address) {
-			found.add(i.Ref, ReasonAddressConflict, "spec.networkConfig.dnsServers: %s is Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers out to use those of the node", address, service)
+			found.add(i.Ref, ReasonAddressConflict, "spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers out to use those of the node", address, service)
 		}
 	}
 	return &i
@@ -153,7 +153,7 @@ func minBits(p netip.Prefix) int {
 func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {
 	p := &Proxy{VLAN: i.addresses("infraComponents.proxy", in.ServerIPs(), found)}
 	if len(p.VLAN) == 0 {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no usable serverIP, so names have no address on the VLAN")
+		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no valid serverIP, so control-plane names have no address on the VLAN")
 	}
 	if in.InternalProxyService != "" {
 		if address, err := v1alpha1.ParseAddress(in.InternalProxyService); err == nil {

@@ -12,7 +12,7 @@ import (
 // hostname.
 type NameRules struct {
 	// Management are domains of the management cluster, such as "apps.mgmt.example.com" and
-	// "mgmt.example.com", in addition to those found by its Routes.
+	// "mgmt.example.com", in addition to the apps domain of OpenShift's canary Route.
 	Management []string
 	// Allowed are the domains that published names must be in; empty for all.
 	Allowed []string
@@ -137,7 +137,7 @@ func (s *nameFilter) domainFault(domain string) string {
 	}
 	for _, name := range slices.Concat(s.domains, s.reserved) {
 		if within(name, domain) {
-			return "it contains " + name + ", which is the management cluster's: choose a domain of the hosted cluster's own"
+			return "it contains " + name + ", which belongs to the management cluster: choose another domain"
 		}
 	}
 	return s.routeFault(domain)
@@ -151,7 +151,7 @@ func (s *nameFilter) appsFault(domain string) string {
 	}
 	for _, name := range s.domains {
 		if within(domain, name) {
-			return "it lies in " + name + ", a domain of the management cluster: choose one outside, or below the hosted cluster's own"
+			return "it lies in " + name + ", a domain of the management cluster: choose one outside of it, or below the hosted cluster's own domain"
 		}
 	}
 	return ""
@@ -163,7 +163,7 @@ func (s *nameFilter) hostFault(name string) string {
 		return why
 	}
 	if slices.Contains(s.reserved, name) {
-		return "it is the management cluster's: choose a name of the hosted cluster's own"
+		return "it belongs to the management cluster: choose another name"
 	}
 	if s.owns(name) || s.hasAdmittedRoute(name) {
 		return ""
@@ -173,7 +173,7 @@ func (s *nameFilter) hostFault(name string) string {
 	}
 	for _, domain := range s.domains {
 		if within(name, domain) {
-			return fmt.Sprintf("it lies in %s, a domain of the management cluster, and no admitted Route in namespace %s has it: choose a name outside, or publish it by a Route", domain, s.ControlPlaneNamespace)
+			return fmt.Sprintf("it lies in %s, a domain of the management cluster, and no admitted Route in namespace %s has this host: choose a name outside of that domain, or publish it with a Route", domain, s.ControlPlaneNamespace)
 		}
 	}
 	return ""

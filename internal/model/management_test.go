@@ -42,16 +42,16 @@ spec:
 	}{
 		{"no rules", "api.mgmt.example.com", model.NameRules{}, ""},
 		{"the management cluster's API", "api.mgmt.example.com", model.NameRules{Management: []string{"apps.mgmt.example.com"}},
-			"hostname api.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it is the management cluster's"},
+			"hostname api.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it belongs to the management cluster"},
 		{"a name below its domain", "git.mgmt.example.com", model.NameRules{Management: []string{"mgmt.example.com"}},
-			"hostname git.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it lies in mgmt.example.com, a domain of the management cluster, and no admitted Route in namespace clusters-demo has it"},
+			"hostname git.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it lies in mgmt.example.com, a domain of the management cluster, and no admitted Route in namespace clusters-demo has this host: choose a name outside of that domain, or publish it with a Route"},
 		{"a name beside its domain", "git.example.com", model.NameRules{Management: []string{"mgmt.example.com"}}, ""},
 		{"the cluster's own domain below it", "kas.demo.lab.example.com", model.NameRules{Management: []string{"lab.example.com"}}, ""},
 		{"an allowed domain", "kas.example.net", model.NameRules{Allowed: []string{"lab.example.com", "example.net"}}, ""},
 		{"a domain that is not allowed", "kas.example.org", model.NameRules{Allowed: []string{"lab.example.com"}},
 			"hostname kas.example.org (spec.kubeAPIServerDNSName) is not published: it lies in none of the allowed domains lab.example.com"},
 		{"a name of the management cluster in an allowed domain", "api.mgmt.example.com", model.NameRules{Management: []string{"mgmt.example.com"}, Allowed: []string{"example.com"}},
-			"hostname api.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it is the management cluster's"},
+			"hostname api.mgmt.example.com (spec.kubeAPIServerDNSName) is not published: it belongs to the management cluster"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := model.Build(readObjects(t, fmt.Sprintf(cluster, tc.hostname)), model.Options{Names: tc.rules})

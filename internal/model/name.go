@@ -30,7 +30,7 @@ func cleanName(s string) (string, error) {
 	// Converted after the check, because the lower case of some non-ASCII letters is ASCII.
 	name = strings.ToLower(name)
 	if within(name, "invalid") {
-		return "", fmt.Errorf("%q is reserved (RFC 6761)", s)
+		return "", fmt.Errorf("%q is in the reserved domain \"invalid\" (RFC 6761)", s)
 	}
 	return name, nil
 }

@@ -147,7 +147,7 @@ func TestPublishable(t *testing.T) {
 		{"a suffix that is not a parent domain", "api.nothypershift.local", "api.nothypershift.local", ""},
 		{"single label", "localhost", "", `a field: "localhost" is a single label; want a name with a domain`},
 		{"the management cluster's own", "kube-apiserver.clusters-demo.svc.cluster.local", "",
-			`a field: "kube-apiserver.clusters-demo.svc.cluster.local" belongs to the management cluster's own services`},
+			`a field: "kube-apiserver.clusters-demo.svc.cluster.local" is in cluster.local, the domain of the management cluster's Services`},
 		{"not a name", "not a name", "", `a field: "not a name" is not a domain name: label "not a name" contains ' '`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

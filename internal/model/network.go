@@ -35,7 +35,7 @@ func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
 		}
 		fields[use.address] = use.field
 		if len(i.CIDRs) > 0 && !i.inNetwork(use.address) {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is not in %v", use.field, use.address, i.CIDRs)
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is not in the VLAN's subnets %v", use.field, use.address, i.CIDRs)
 		}
 		if what := reservedAddress(use.address, i.CIDRs); what != "" {
 			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is the %s: use another address", use.field, use.address, what)
@@ -198,11 +198,11 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]stri
 	for _, text := range dhcp.EffectiveRanges() {
 		r, err := v1alpha1.ParseAddressRange(string(text.Start) + "-" + string(text.End))
 		if err != nil {
-			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range from %q to %q: %v", text.Start, text.End, err)
+			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: %v", err)
 			continue
 		}
 		if len(i.CIDRs) > 0 && !slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(r.First) && p.Contains(r.Last) }) {
-			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s is not in %v", r, i.CIDRs)
+			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s is not in one of the VLAN's subnets %v", r, i.CIDRs)
 		}
 		for _, other := range i.reservedRanges(fields) {
 			if overlap(r, other.AddressRange) && !covered(intersection(r, other.AddressRange), excluded) {
@@ -309,7 +309,7 @@ func (c claim) conflicts(o claim) bool {
 // VLAN than its spec says; its clients would see the names of the other Infra's cluster.
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
-		found.add(a.Ref, ReasonVLANMismatch, "%s names the same network %s with other %s subnets, so both count as one VLAN and share its names: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
+		found.add(a.Ref, ReasonVLANMismatch, "%s has the same NetworkAttachmentDefinition %s but different %s subnets, so both count as one VLAN, whose clients see the names of both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
 			b.Ref, v.Name, family)
 	}
 	reported := false

@@ -30,7 +30,7 @@ func TestNetworkProblems(t *testing.T) {
 	}{
 		{name: "valid", infras: []string{good}},
 		{name: "an address outside", infras: []string{"dns: {serverIP: 192.0.3.2}"},
-			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 192.0.3.2 is not in [192.0.2.0/24 2001:db8::/64]"}},
+			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 192.0.3.2 is not in the VLAN's subnets [192.0.2.0/24 2001:db8::/64]"}},
 		{name: "an address of the other family", infras: []string{"dns: {instances: [{ip: 192.0.2.2, additionalIPs: ['2001:db8::2']}]}"}},
 		{name: "one address for two components", infras: []string{"dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}"},
 			want: []string{"a: AddressConflict: spec.infraComponents.dns and spec.infraComponents.proxy: both are 192.0.2.3"}},
@@ -42,9 +42,9 @@ func TestNetworkProblems(t *testing.T) {
 		{name: "no range", infras: []string{"dhcp: {serverIP: 192.0.2.4}"},
 			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range to lease from"}},
 		{name: "a range without an end", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range", "a: InvalidRange: spec.infraComponents.dhcp: the range from \"192.0.2.100\" to \"\""}},
+			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: end of range \"192.0.2.100-\"", "a: InvalidRange: spec.infraComponents.dhcp: no range"}},
 		{name: "a range that ends before it starts", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.10}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range", "a: InvalidRange: spec.infraComponents.dhcp: the range from"}},
+			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range", "a: InvalidRange: spec.infraComponents.dhcp: range \"192.0.2.100-192.0.2.10\" ends before"}},
 		{name: "a range that leaves the network", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.3.10}"},
 			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.3.10 is not in"}},
 		{name: "a range over a service", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110}"},
@@ -135,7 +135,7 @@ spec: {type: ClusterIP, clusterIP: 10.0.0.53, clusterIPs: [10.0.0.53], ports: [{
 		{servers: "[203.0.113.53, 192.0.2.2]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.2 is spec.infraComponents.dns: " + remedy}},
 		{servers: "['192.0.2.2:53']", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.2 is spec.infraComponents.dns: " + remedy}},
 		{servers: "[192.0.2.3]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.proxy: " + remedy}},
-		{servers: "[10.0.0.53]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 10.0.0.53 is Service clusters/a-dns, our own DNS: " + remedy}},
+		{servers: "[10.0.0.53]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 10.0.0.53 is the cluster IP of Service clusters/a-dns, our own DNS: " + remedy}},
 		{servers: "[192.0.2.150]", want: []string{"AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 contains 192.0.2.150, which is spec.networkConfig.dnsServers: exclude it"}},
 	} {
 		t.Run(tc.servers, func(t *testing.T) {
@@ -262,7 +262,7 @@ func TestInfrasOfOneNetworkWithOtherSubnets(t *testing.T) {
 			var got []string
 			for _, p := range model.Build(readObjects(t, tc.infras...), model.Options{}).Problems {
 				if p.Reason == model.ReasonVLANMismatch {
-					_, rest, _ := strings.Cut(p.Message, "with other ")
+					_, rest, _ := strings.Cut(p.Message, "but different ")
 					family, _, _ := strings.Cut(rest, " ")
 					got = append(got, p.Object.Name+" "+family)
 				}

@@ -8,8 +8,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Reason is the reason of a problem, in one word. The list is closed: conditions, metrics and doctor's
-// findings are keyed by it.
+// Reason is the reason of a problem, in CamelCase. Conditions, metrics and doctor's findings are keyed by it. All
+// values are listed below, except those of v1alpha1.AppsIngressReason for faults of watching a hosted cluster.
 type Reason string
 
 // All reasons. A problem is never fatal: it affects only the part of the object that it describes.
@@ -25,21 +25,22 @@ const (
 	ReasonNameNotAllowed Reason = "NameNotAllowed"
 	// ReasonNameConflict: a name or port is already used, for example by an older cluster.
 	ReasonNameConflict Reason = "NameConflict"
-	// ReasonHostedClusterNotFound: the Infra refers to a HostedCluster that does not exist (yet), or to none.
+	// ReasonHostedClusterNotFound: the HostedCluster that the Infra refers to does not exist (yet), or the Infra
+	// refers to none and none matches it.
 	ReasonHostedClusterNotFound Reason = "HostedClusterNotFound"
 	// ReasonHostedClusterAmbiguous: several HostedClusters match the Infra.
 	ReasonHostedClusterAmbiguous Reason = "HostedClusterAmbiguous"
-	// ReasonConsentMissing: an Infra of another namespace serves the HostedCluster, and the HostedCluster
-	// does not list this one.
+	// ReasonConsentMissing: an Infra of another namespace serves the HostedCluster, and the HostedCluster's
+	// annotation does not list this Infra.
 	ReasonConsentMissing Reason = "ConsentMissing"
 	// ReasonDomainMismatch: the cluster domain of the Infra differs from the HostedCluster's. Both are
 	// served.
 	ReasonDomainMismatch Reason = "DomainMismatch"
-	// ReasonInvalidAddress: an address or CIDR in the object is invalid.
+	// ReasonInvalidAddress: an address, CIDR or port in the object is invalid.
 	ReasonInvalidAddress Reason = "InvalidAddress"
-	// ReasonInvalidRange: a DHCP range is invalid.
+	// ReasonInvalidRange: a DHCP range or exclusion is invalid, or DHCP has no range.
 	ReasonInvalidRange Reason = "InvalidRange"
-	// ReasonAddressConflict: an address on the VLAN is used twice.
+	// ReasonAddressConflict: an address on the VLAN is used twice, or is in a DHCP range.
 	ReasonAddressConflict Reason = "AddressConflict"
 	// ReasonAppsDomainMismatch: the apps domain of the Infra differs from the HostedCluster's. Both are
 	// served.
@@ -52,7 +53,8 @@ const (
 	ReasonKubeconfigMissing Reason = Reason(v1alpha1.AppsIngressKubeconfigMissing)
 	// ReasonAddressNotAssigned: the apps Service has no address (yet).
 	ReasonAddressNotAssigned Reason = Reason(v1alpha1.AppsIngressAddressNotAssigned)
-	// ReasonAddressNotAllowed: the apps Service has an address outside of the allowed ranges.
+	// ReasonAddressNotAllowed: a source of the apps address has an address that is not accepted, for example one
+	// outside of the allowed ranges.
 	ReasonAddressNotAllowed Reason = Reason(v1alpha1.AppsIngressAddressNotAllowed)
 	// ReasonAddressWithdrawn: the apps Service lost its address; the last one stays in use.
 	ReasonAddressWithdrawn Reason = Reason(v1alpha1.AppsIngressAddressWithdrawn)
@@ -60,13 +62,14 @@ const (
 	ReasonControllerConflict Reason = Reason(v1alpha1.AppsIngressControllerConflict)
 	// ReasonInfraNotFound: the ProxyServer refers to an Infra that does not exist (yet).
 	ReasonInfraNotFound Reason = "InfraNotFound"
-	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist.
+	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist, or a control-plane Service
+	// has no node port yet.
 	ReasonServiceNotFound Reason = "ServiceNotFound"
 	// ReasonMultipleMatches: several Services match a backend's labels.
 	ReasonMultipleMatches Reason = "MultipleMatches"
 	// ReasonUnsupported: the object uses a feature that is not supported.
 	ReasonUnsupported Reason = "Unsupported"
-	// ReasonVLANMismatch: two Infras have the same VLAN but no common subnet.
+	// ReasonVLANMismatch: two Infras have the same VLAN, and subnets of one address family, but none in common.
 	ReasonVLANMismatch Reason = "VLANMismatch"
 	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not identify its VLAN.
 	ReasonVLANOverlap Reason = "VLANOverlap"
@@ -79,7 +82,7 @@ type Ref struct {
 	Name      string `json:"name"`
 }
 
-// String returns the reference as "Kind namespace/name".
+// String returns the reference as "Kind namespace/name", or "Kind name" for an object without a namespace.
 func (r Ref) String() string { return r.Kind + " " + r.Key() }
 
 // Key returns the reference as "namespace/name", or as the name of an object without a namespace.
@@ -101,7 +104,7 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// String returns the problem on one line.
+// String returns the problem as "Kind namespace/name: Reason: message".
 func (p Problem) String() string { return fmt.Sprintf("%s: %s: %s", p.Object, p.Reason, p.Message) }
 
 // problems collects the problems of a build.

@@ -20,7 +20,7 @@ type ProxyServer struct {
 	Infra *Ref `json:"infra,omitempty"`
 	// Cluster is the hosted cluster that the Infra serves; nil for none.
 	Cluster *Ref `json:"cluster,omitempty"`
-	// VLAN are the proxy's addresses on the VLAN: the source addresses of connections to apps.
+	// VLAN are the proxy's addresses on the VLAN, from which it connects to apps; empty if none is valid.
 	VLAN []netip.Addr `json:"vlan"`
 	// Listeners are sorted by port.
 	Listeners []*Listener `json:"listeners"`
@@ -28,7 +28,7 @@ type ProxyServer struct {
 	Upstreams []*Upstream `json:"upstreams"`
 	// AccessLog enables the access log, with a line for each connection.
 	AccessLog bool `json:"accessLog,omitempty"`
-	// LogLevel is Envoy's log level.
+	// LogLevel is Envoy's log level; empty if the objects set none.
 	LogLevel v1alpha1.LogLevel `json:"logLevel,omitempty"`
 }
 
@@ -40,10 +40,10 @@ type Listener struct {
 	HTTP bool `json:"http,omitempty"`
 	// Routes are sorted by host.
 	Routes []Route `json:"routes"`
-	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. Empty:
-	// they are closed.
+	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. If it is
+	// empty, they are closed, except those without TLS if Plain is set.
 	Default string `json:"default,omitempty"`
-	// Plain is the upstream of connections without TLS, if Default is empty.
+	// Plain is the upstream of connections without TLS if Default is empty. If both are empty, they are closed.
 	Plain string `json:"plain,omitempty"`
 }
 
@@ -57,7 +57,7 @@ type Route struct {
 	Owner Ref `json:"owner"`
 	// Source is the field or object in the owner that defines the route.
 	Source string `json:"source"`
-	// Plain reports whether the backend's protocol is TCP, so that it may not use TLS.
+	// Plain reports whether the backend's protocol is TCP, so that connections to it may be without TLS.
 	Plain bool `json:"plain,omitempty"`
 }
 
@@ -71,7 +71,8 @@ type Upstream struct {
 	Owner Ref `json:"owner"`
 	// Backend is the name of the ProxyServer's backend; empty for upstreams of an Infra.
 	Backend string `json:"backend,omitempty"`
-	// Service is the Service, "namespace/name"; empty if Addresses are set or no Service was found.
+	// Service is the Service, "namespace/name", even if it does not exist; empty for an upstream of addresses, or
+	// if no Service was selected.
 	Service string `json:"service,omitempty"`
 	// Selected reports whether the Service was selected by its labels.
 	Selected bool `json:"selected,omitempty"`
@@ -79,7 +80,7 @@ type Upstream struct {
 	PortName string `json:"portName,omitempty"`
 	// Missing is why there is no destination; empty if there is one.
 	Missing string `json:"missing,omitempty"`
-	// Addresses are the destination, instead of a Service.
+	// Addresses are the destination, instead of a Service; empty if none is known.
 	Addresses []netip.AddrPort `json:"addresses,omitempty"`
 	// FromVLAN reports whether connections have the proxy's VLAN address as their source.
 	FromVLAN bool `json:"fromVLAN,omitempty"`

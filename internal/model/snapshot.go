@@ -9,16 +9,16 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Objects is the input of a Snapshot. Encoding it as JSON and decoding it loses nothing, because the snapshot
-// file contains it.
+// Objects is the input of Build. The snapshot file contains it as JSON, so every field must survive encoding and
+// decoding.
 type Objects struct {
 	HostedClusters []*objects.HostedCluster `json:"hostedClusters,omitempty"`
 	Infras         []*v1alpha1.Infra        `json:"infras,omitempty"`
 	Services       []*objects.Service       `json:"services,omitempty"`
 	Routes         []*objects.Route         `json:"routes,omitempty"`
 	ProxyServers   []*v1alpha1.ProxyServer  `json:"proxyServers,omitempty"`
-	// EndpointSlices are only kept for the snapshot file. The model does not read them, because they change
-	// often and nothing else depends on them.
+	// EndpointSlices are only kept for the snapshot file. Build ignores them, because they change often and a
+	// Snapshot does not depend on them.
 	EndpointSlices []*objects.EndpointSlice `json:"endpointSlices,omitempty"`
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
 	// AppsServices are the apps Services in hosted clusters.
@@ -59,23 +59,23 @@ func (o *Objects) Add(list ...objects.Object) {
 // Options configure what a Snapshot contains.
 type Options struct {
 	Scope Scope
-	// Apps includes apps addresses; nil for none.
+	// Apps configures the sources of apps addresses; nil for a Snapshot without apps addresses.
 	Apps *AppsOptions
-	// Proxies includes ProxyServers.
+	// Proxies reports whether the Snapshot includes ProxyServers.
 	Proxies bool
 	// Names limits the names that are published.
 	Names NameRules
 }
 
-// Scope limits a Snapshot to the listed objects, each "namespace/name". If both Infras and HostedClusters are
-// empty, all objects are in scope. With Infras only, the hosted clusters are those that these Infras serve;
-// with HostedClusters only, no Infra is in scope.
+// Scope limits a Snapshot to the listed objects, each "namespace/name". The zero value includes all objects. With
+// Infras only, the hosted clusters are those that these Infras serve. With HostedClusters or Namespaces but without
+// Infras, no Infra is in scope.
 type Scope struct {
 	Infras         []string
 	HostedClusters []string
 	// ProxyServers are the ProxyServers in scope; empty for all.
 	ProxyServers []string
-	// Namespaces are the namespaces of backends of ProxyServers, in addition to those of control planes.
+	// Namespaces are the namespaces of ProxyServers' backends, in addition to those of control planes.
 	Namespaces []string
 }
 
@@ -97,9 +97,9 @@ type Snapshot struct {
 	Infras []*Infra `json:"infras"`
 	// Pod is the view of pods and of the management cluster's DNS.
 	Pod *View `json:"pod"`
-	// VLANs are the VLANs of the Infras, each with its view.
+	// VLANs are the VLANs of the Infras, each with its view, sorted by name.
 	VLANs []*VLAN `json:"vlans"`
-	// ProxyServers are the proxies in scope, sorted by reference; nil without the option Proxies.
+	// ProxyServers are the proxies in scope, sorted by reference; nil if Options.Proxies is false.
 	ProxyServers []*ProxyServer `json:"proxyServers,omitempty"`
 	// Problems are all problems found, sorted by object.
 	Problems []Problem `json:"problems"`
@@ -107,7 +107,7 @@ type Snapshot struct {
 	services map[string][]netip.Addr
 }
 
-// ServiceIPs returns the cluster IPs of a Service, "namespace/name"; none if it does not exist.
+// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none.
 func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services[name] }
 
 // Infra returns the Infra "namespace/name", or nil if it is not in scope.
@@ -118,7 +118,8 @@ func (s *Snapshot) Infra(name string) *Infra {
 	return nil
 }
 
-// ProxyServer returns the proxy of the ProxyServer "namespace/name", or nil if it is not in scope.
+// ProxyServer returns the proxy of the ProxyServer "namespace/name", or nil if it is not in scope or Options.Proxies
+// is false.
 func (s *Snapshot) ProxyServer(name string) *ProxyServer {
 	if i := slices.IndexFunc(s.ProxyServers, func(p *ProxyServer) bool { return p.Key() == name }); i >= 0 {
 		return s.ProxyServers[i]
@@ -138,8 +139,8 @@ type VLAN struct {
 	infras []*Infra
 }
 
-// Build builds a Snapshot. It never fails: a fault of an object becomes a Problem, and other objects are not
-// affected.
+// Build returns the Snapshot of the objects. It never fails: a fault of an object becomes a Problem, and other
+// objects are not affected.
 func Build(in *Objects, options Options) *Snapshot { return NewBuilder(options).Build(in) }
 
 // podPublications returns the publications of the pods' view: control-plane and apps names resolve to the

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// View has the zones and names that one kind of client sees. It is immutable. Its lists are ordered by the
-// age of the clusters and then by name, so that equal input gives an equal view.
+// View has the zones and names that one kind of client sees. It is immutable. In each list, the entries of older
+// clusters come first, and equal input gives an equal view.
 type View struct {
 	Zones []Zone `json:"zones"`
 	Names []Name `json:"names"`
-	// Apps are the apps names, including those that are not served: in a zone of the view, these and the names
-	// below them are forwarded, because they do not belong to the control plane.
+	// Apps are the apps names. Those that are not served, and the names below them, are forwarded even inside a
+	// zone of the view, because they do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
 
 	from      []Publication // the input, oldest cluster first
@@ -28,7 +28,7 @@ type Zone struct {
 	Domain string `json:"domain"`
 }
 
-// NameServer returns the name in the zone's SOA and NS records.
+// NameServer returns the name of the zone's name server in its SOA and NS records, "ns.dns.<domain>".
 func (z Zone) NameServer() string { return "ns.dns." + z.Domain }
 
 // Name is a hostname and what it resolves to.
@@ -40,7 +40,7 @@ type Name struct {
 // Target is what names of one cluster resolve to in a view.
 type Target struct {
 	Cluster Ref `json:"cluster"`
-	// Addresses are sorted. A name without addresses exists; its address is not known yet.
+	// Addresses are sorted. If they are empty, the names exist, but their addresses are not known yet.
 	Addresses []netip.Addr `json:"addresses"`
 }
 
@@ -52,22 +52,23 @@ type App struct {
 	Domain string `json:"domain"`
 	// Subtree reports whether the name is an apps domain, so that all names below it are apps names.
 	Subtree bool `json:"subtree"`
-	// NameServers are the addresses of the DNS servers with this view, if known.
+	// NameServers are the addresses of the DNS servers with this view; empty if none is known.
 	NameServers []netip.Addr `json:"nameServers,omitempty"`
-	// Answer is what apps names resolve to. If it is not served, they are forwarded.
+	// Answer is what the apps names resolve to. If Served is false, they are forwarded.
 	Answer
 }
 
-// NameServer returns the name in the SOA and NS records if the app is a zone of its own. It is in that zone,
-// so that a resolver that forwards only this zone can resolve it, and has one more label, so that it is not
-// the parent of an apps name.
+// NameServer returns the name of the name server in the SOA and NS records if the apps name is a zone of its own:
+// "ns-dns.<name>". It lies in that zone, so that a resolver that forwards only this zone can resolve it. It has only
+// one more label than the zone: a name between them could be that of an app, and would exist without an address.
 func (a App) NameServer() string { return "ns-dns." + a.Name }
 
 // Answer is what a cluster's control-plane or apps names resolve to in a view.
 type Answer struct {
 	// Served reports whether the names are answered; otherwise they are forwarded.
 	Served bool `json:"served"`
-	// Addresses are sorted. Names without addresses exist; their address is not known yet.
+	// Addresses are sorted. If Served is true and they are empty, the names exist, but their addresses are not
+	// known yet.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 }
 
@@ -78,7 +79,7 @@ type Publication struct {
 	ControlPlane Answer
 	// Apps is what the apps names resolve to.
 	Apps Answer
-	// NameServers are the addresses of the DNS servers with this view, if known.
+	// NameServers are the addresses of the DNS servers with this view; empty if none is known.
 	NameServers []netip.Addr
 }
 
@@ -90,8 +91,9 @@ func (a Answer) equal(o Answer) bool {
 	return a.Served == o.Served && slices.Equal(a.Addresses, o.Addresses)
 }
 
-// NewView returns the view of the publications. A name that several clusters claim belongs to the oldest. If
-// previous, which may be nil, has the same publications, NewView returns previous.
+// NewView returns the view of the publications. A name that several clusters claim belongs to the oldest. Hostnames
+// and apps domains that conflict with a domain of another cluster are omitted. If previous, which may be nil, has the
+// same publications, NewView returns previous.
 func NewView(publications []Publication, previous *View) *View {
 	ordered := slices.Clone(publications)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
@@ -214,7 +216,7 @@ func (b *viewBuilder) claim(owners map[string]*Cluster, name string, c *Cluster,
 		return true
 	}
 	if owner != c && !b.lostParentDomain(name, c) {
-		b.conflicts.add(c.Ref, ReasonNameConflict, "%s %s belongs to %s, which is older", what, name, owner.Ref)
+		b.conflicts.add(c.Ref, ReasonNameConflict, "%s %s is not served for this cluster: it belongs to %s, which is older", what, name, owner.Ref)
 	}
 	return false
 }

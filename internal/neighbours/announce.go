@@ -17,7 +17,7 @@ import (
 func Announce(ctx context.Context) error {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return fmt.Errorf("announcing our addresses: %w", err)
+		return fmt.Errorf("announcing our addresses: listing the network interfaces: %w", err)
 	}
 	for _, i := range interfaces {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagBroadcast == 0 {
@@ -49,7 +49,7 @@ func announce(ctx context.Context, ours netip.Prefix) error {
 		err = errors.Join(err, conn.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("announcing %s: %w", ours.Addr(), err)
+		return fmt.Errorf("announcing address %s: %w", ours.Addr(), err)
 	}
 	return nil
 }

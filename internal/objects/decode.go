@@ -17,8 +17,8 @@ type Object interface {
 	GetCreationTimestamp() metav1.Time
 }
 
-// Broken is an object that could not be decoded. It has the object's metadata, so that the model reports the
-// error for that object and other objects are not affected.
+// Broken is an object that could not be decoded, or with kind File a file that could not be read. It has the object's
+// namespace and name, so that the model reports the error for that object and other objects are not affected.
 type Broken struct {
 	metav1.ObjectMeta `json:"metadata"`
 
@@ -32,8 +32,8 @@ type pointerTo[T any] interface {
 	metav1.Object
 }
 
-// Decode decodes an object from an API server or a file into its reduced type. It never returns nil: an
-// object that cannot be decoded is returned as *Broken.
+// Decode decodes an object from an API server or a file into *T, its reduced type, without the metadata that is not in
+// use. It never returns nil: an object that cannot be decoded is returned as *Broken.
 func Decode[T any, P pointerTo[T]](u *unstructured.Unstructured) Object {
 	raw, err := u.MarshalJSON()
 	if err == nil {

@@ -21,8 +21,8 @@ type HostedCluster struct {
 	Status HostedClusterStatus `json:"status,omitzero"`
 }
 
-// AnnotationInfras is the annotation of a HostedCluster that lists the Infras of other namespaces that may
-// serve it, "namespace/name,...".
+// AnnotationInfras is the annotation of a HostedCluster that lists the Infras of other namespaces that may serve it,
+// each as "namespace/name", separated by commas.
 const AnnotationInfras = "hostedcluster.densityops.com/infras"
 
 func (hc *HostedCluster) keepsAnnotation() string { return AnnotationInfras }

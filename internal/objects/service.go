@@ -42,7 +42,7 @@ type LoadBalancerIngress struct {
 	IP string `json:"ip,omitempty"`
 }
 
-// LoadBalancerIPs returns the addresses in the load balancer status, unparsed.
+// LoadBalancerIPs returns the addresses in the load balancer status, unparsed; nil if there are none.
 func (s *Service) LoadBalancerIPs() []string {
 	var list []string
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
@@ -69,7 +69,8 @@ type ServicePort struct {
 	NodePort   int32              `json:"nodePort,omitempty"`
 }
 
-// Addresses returns the Service's cluster IPs, unparsed, one for each family; none for a headless Service.
+// Addresses returns the Service's cluster IPs, unparsed, one for each family; none for a headless Service, or if
+// none is assigned.
 func (s *Service) Addresses() []string {
 	addresses := s.Spec.ClusterIPs
 	if len(addresses) == 0 && s.Spec.ClusterIP != "" {

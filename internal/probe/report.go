@@ -11,13 +11,14 @@ type Report struct {
 	// DNS has one answer for each server and name over UDP, and one for each server and the first name over
 	// TCP.
 	DNS []Answer `json:"dns,omitempty"`
-	// DHCP has the offers for each client MAC address.
+	// DHCP has the offers for each client MAC address, or one element with only an Error if the network interface
+	// does not exist.
 	DHCP []Discovery `json:"dhcp,omitempty"`
 	// TLS has one handshake for each name and address.
 	TLS []Handshake `json:"tls,omitempty"`
 }
 
-// Answer is the reply of a DNS server to a query for type A.
+// Answer is the reply of a DNS server to a query for type A, or the reason why there is none.
 type Answer struct {
 	Server netip.Addr `json:"server"`
 	// Network is udp or tcp.
@@ -25,9 +26,9 @@ type Answer struct {
 	Name    string `json:"name"`
 	// Rcode is the response code, such as NOERROR; empty if Error is set.
 	Rcode string `json:"rcode,omitempty"`
-	// Addresses are sorted.
+	// Addresses are those of the A records in the reply, sorted.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Error is why there is no reply.
+	// Error is why there is no reply; empty if there is one.
 	Error string `json:"error,omitempty"`
 }
 
@@ -36,7 +37,7 @@ type Discovery struct {
 	MAC string `json:"mac"`
 	// Offers are sorted by server, with the first offer of each.
 	Offers []Offer `json:"offers,omitempty"`
-	// Error is why no DISCOVER was sent.
+	// Error is why DHCPDISCOVER could not be sent, or offers could not be received; empty for no error.
 	Error string `json:"error,omitempty"`
 }
 
@@ -45,7 +46,7 @@ type Offer struct {
 	// Server is the server identifier (option 54), else the source address of the packet.
 	Server  netip.Addr `json:"server"`
 	Address netip.Addr `json:"address"`
-	// DNS and Routers are in the order of the offer.
+	// DNS and Routers are the DNS servers and routers (options 6 and 3), in the order of the offer.
 	DNS     []netip.Addr `json:"dns,omitempty"`
 	Routers []netip.Addr `json:"routers,omitempty"`
 }
@@ -56,11 +57,12 @@ type Handshake struct {
 	Address netip.AddrPort `json:"address"`
 	// Connected reports whether the TCP connection succeeded.
 	Connected bool `json:"connected,omitempty"`
-	// Error is why the handshake failed.
+	// Error is why the connection or the handshake failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 	// Protocol is the protocol negotiated by ALPN (RFC 7301): h2, http/1.1 or empty.
 	Protocol string `json:"protocol,omitempty"`
-	// Covered reports whether the certificate is valid for Name. Names are the names in the certificate.
+	// Covered reports whether the certificate is valid for Name. Names are the DNS names and IP addresses in the
+	// certificate.
 	Covered   bool      `json:"covered,omitempty"`
 	Names     []string  `json:"names,omitempty"`
 	NotBefore time.Time `json:"notBefore,omitzero"`

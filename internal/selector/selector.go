@@ -48,16 +48,16 @@ type Choice[S metav1.Object] struct {
 	// before, if that still has the labels.
 	Service S
 	Fault   Fault
-	// Message explains the fault and names the Services that match.
+	// Message explains the fault and names at most ten of the Services that match; empty without a fault.
 	Message string
 }
 
-// Choose selects one of the Services in found, which must be all Services of the namespace with the labels.
-// If there are several and the policy is OnMultipleFail, it returns the fault Several, with the Service named
-// last if that is one of them.
+// Choose selects one of the Services in found, which must be all Services of the namespace with the labels. If found
+// is empty, it returns the fault NoMatch. If there are several, OnMultipleOldest and OnMultipleNewest select the oldest
+// or the newest. For any other policy it returns the fault Several, with the Service named last if that is one of them.
 func Choose[S metav1.Object](found []S, namespace string, labels map[string]string, policy v1alpha1.OnMultiple, last string) Choice[S] {
 	if len(found) == 0 {
-		return Choice[S]{Fault: NoMatch, Message: fmt.Sprintf("no Service in %s has the labels %s", namespace, Text(labels))}
+		return Choice[S]{Fault: NoMatch, Message: fmt.Sprintf("no Service in namespace %s has the labels %s", namespace, Text(labels))}
 	}
 	if policy == v1alpha1.OnMultipleOldest {
 		return Choice[S]{Service: slices.MinFunc(found, Compare[S])}
@@ -68,7 +68,7 @@ func Choose[S metav1.Object](found []S, namespace string, labels map[string]stri
 	if len(found) == 1 {
 		return Choice[S]{Service: found[0]}
 	}
-	c := Choice[S]{Fault: Several, Message: fmt.Sprintf("%d Services in %s have the labels %s: %s: set onMultiple, or add labels that tell them apart",
+	c := Choice[S]{Fault: Several, Message: fmt.Sprintf("%d Services in namespace %s have the labels %s: %s: set onMultiple, or add labels that distinguish them",
 		len(found), namespace, Text(labels), names(found))}
 	for _, s := range found {
 		if s.GetName() == last {

@@ -19,8 +19,8 @@ func service(name string, seconds int64) *corev1.Service {
 func TestChoose(t *testing.T) {
 	old, young, twin := service("z-old", 1), service("a-young", 2), service("b-young", 2)
 	labels := map[string]string{"b": "2", "a": "1"}
-	const none = "no Service in web has the labels a=1,b=2"
-	const several = "3 Services in web have the labels a=1,b=2: z-old, a-young, b-young: set onMultiple, or add labels that tell them apart"
+	const none = "no Service in namespace web has the labels a=1,b=2"
+	const several = "3 Services in namespace web have the labels a=1,b=2: z-old, a-young, b-young: set onMultiple, or add labels that distinguish them"
 	for _, tc := range []struct {
 		name    string
 		found   []*corev1.Service

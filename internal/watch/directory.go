@@ -77,8 +77,9 @@ func newDirectorySource(dir string, options model.Options, log *slog.Logger) *di
 	return &directorySource{dir: dir, log: log.With("directory", dir), resources: resources, files: map[string]*manifest{}}
 }
 
-// ReadManifests reads a folder once, and returns the objects that a snapshot with the options needs. Files
-// that cannot be read are among the broken objects; an error means that the folder itself cannot be read.
+// ReadManifests reads a folder once, and returns the objects that a snapshot with the options needs. A file that
+// cannot be read is an element of Objects.Broken with kind File. ReadManifests returns an error only if the folder
+// itself cannot be read.
 func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler))
 	s.refresh()
@@ -183,7 +184,7 @@ func manifests(dir string) (map[string]stamp, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading manifests: %w", err)
+		return nil, fmt.Errorf("reading the folder of manifests: %w", err)
 	}
 	return found, nil
 }
@@ -233,7 +234,7 @@ func (s *directorySource) parse(data []byte) ([]objects.Object, error) {
 		if err := u.EachListItem(func(item runtime.Object) error {
 			object, ok := item.(*unstructured.Unstructured)
 			if !ok {
-				return fmt.Errorf("a list contains a %T", item)
+				return errors.New("a list contains an item that is not an object")
 			}
 			if object.GetKind() == "" { // as in the typed lists of a must-gather
 				object.SetAPIVersion(u.GetAPIVersion())
@@ -294,7 +295,7 @@ func (s *directorySource) logDuplicates() {
 	_, differing := s.merge()
 	for d := range differing {
 		if !s.duplicates[d] {
-			s.log.Warn("two files have the object with different content; using the first by path", "object", d.object, "used", d.used, "ignored", d.ignored)
+			s.log.Warn("two files have the same object with different content; using that of the first path", "object", d.object, "used", d.used, "ignored", d.ignored)
 		}
 	}
 	s.duplicates = differing

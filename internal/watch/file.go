@@ -38,10 +38,10 @@ func readFile(path string) (*file, error) {
 	}
 	f := &file{}
 	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("decoding the snapshot: %w", err)
+		return nil, fmt.Errorf("decoding the snapshot file: %w", err)
 	}
 	if f.Version != fileVersion || f.Objects == nil {
-		return nil, fmt.Errorf("unsupported version %d, want %d", f.Version, fileVersion)
+		return nil, fmt.Errorf("the snapshot file has no objects or an unsupported version: found version %d, expected %d", f.Version, fileVersion)
 	}
 	return f, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Following configures a Follower.
+// Following configures a Follower. Resource, Decode and Changed are required.
 type Following struct {
 	Resource schema.GroupVersionResource
 	Kind     string
@@ -20,13 +20,13 @@ type Following struct {
 	Namespace string
 	// Selector is a label selector; empty for all objects.
 	Selector string
-	// Decode reduces an object when it arrives.
+	// Decode reduces an object when it arrives, to the type that Get, List and Changed pass on.
 	Decode func(*unstructured.Unstructured) objects.Object
 	// Changed is called after every change, one call at a time: with the object that was added, changed or
-	// deleted, or with nil after a list. Get reports whether the object exists.
+	// deleted, or with nil after a list that differs. Get reports whether the object exists.
 	Changed func(objects.Object)
-	// Failed, if set, is called with the result of every list and watch request, nil for success. Errors are
-	// then not logged, and objects are kept if the API server does not serve the resource.
+	// Failed, if set, is called with nil when a watch is opened, and with the error of a list or watch request that
+	// fails. Errors are then not logged, and objects are kept if the API server does not serve the resource.
 	Failed func(error)
 }
 
@@ -41,10 +41,10 @@ func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follo
 	return &Follower{w}
 }
 
-// Run watches the resource until the context ends.
+// Run watches the resource until the context ends. It must be called only once.
 func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
 
-// Get returns the last known state of an object, and whether the object exists.
+// Get returns the last known state of an object, or nil and false if the object does not exist.
 func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
 	f.watcher.table.mu.Lock()
 	defer f.watcher.table.mu.Unlock()
@@ -55,8 +55,8 @@ func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
 // List returns all objects, in no order, and whether the first list was completed.
 func (f *Follower) List() ([]objects.Object, bool) { return f.watcher.table.list() }
 
-// Current reports whether the objects are up to date: all were listed, and the watch is connected or was
-// connected less than gap ago. gap allows for the time between two watch requests.
+// Current reports whether the objects are up to date: all were listed, the API server serves the resource, and the
+// watch is connected or was connected less than gap ago. gap allows for the time between two watch requests.
 func (f *Follower) Current(gap time.Duration) bool {
 	f.watcher.table.mu.Lock()
 	synced := f.watcher.table.synced

@@ -185,7 +185,7 @@ type secret struct {
 func (m *hostedService) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: it publishes no kubeconfig yet; wait, or set 'credentials NAMESPACE/SECRET'", m.cluster)
+		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: wait until HyperShift publishes its kubeconfig, or set 'credentials NAMESPACE/SECRET' in the Corefile", m.cluster)
 		return
 	}
 	secretChanged := make(chan struct{}, 1)
@@ -284,7 +284,7 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 		case err == nil:
 			m.clearFault(readService)
 		case apierrors.IsForbidden(err):
-			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies access to the Service: %v", m.cluster, err)
+			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies access to the apps Service: %v", m.cluster, err)
 		case apierrors.IsUnauthorized(err):
 			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
 		default:

@@ -34,12 +34,12 @@ type source interface {
 	wait()
 }
 
-// ResourceStatus is the state of one watch.
+// ResourceStatus is the state of one watch, or of the folder of manifests.
 type ResourceStatus struct {
 	Resource  string `json:"resource"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Objects is the number of objects.
+	// Objects is the number of objects that were read.
 	Objects int `json:"objects"`
 	// Synced reports whether the first list was completed.
 	Synced bool `json:"synced"`
@@ -47,9 +47,10 @@ type ResourceStatus struct {
 	Connected bool `json:"connected"`
 	// Missing reports whether the API server does not serve the resource.
 	Missing bool `json:"missing,omitempty"`
-	// LastSeen is when the watch was last connected; zero for never.
+	// LastSeen is when the watch was opened, if it is connected, otherwise when it was last connected or the
+	// resource was last found missing; zero for never.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
-	// Error is why the watch is not connected.
+	// Error is why the last request, or reading the folder, failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 }
 
@@ -76,13 +77,13 @@ func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) 
 	config.QPS, config.Burst = clientQPS, clientBurst
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for the API server %s: %w", config.Host, err)
 	}
 	// A separate client with its own limit, so that a thousand Secrets that may not be read do not delay the
 	// other watches.
 	secrets, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for the API server %s: %w", config.Host, err)
 	}
 	s := &apiSource{hosted: newHostedServices(secrets, log)}
 	for _, r := range resourcesOf(options) {

@@ -30,21 +30,22 @@ const rebuildInterval = 20 * time.Millisecond
 
 // Config configures a Store. Users with equal Configs can share one Store.
 type Config struct {
-	// Kubeconfig is a kubeconfig file; empty for the pod's own service account.
+	// Kubeconfig is a kubeconfig file; empty for the pod's own ServiceAccount.
 	Kubeconfig string
 	// Context is the context to use in Kubeconfig; empty for its current one.
 	Context string
-	// Manifests is a folder of YAML or JSON files to read instead of an API server.
+	// Manifests is a folder of YAML or JSON files to read instead of an API server. If it is set, Kubeconfig and
+	// Context are ignored.
 	Manifests string
 	// Scope limits the objects in the snapshot.
 	Scope model.Scope
-	// Apps includes apps addresses; nil for none.
+	// Apps configures the sources of apps addresses; nil for a snapshot without apps addresses.
 	Apps *model.AppsOptions
-	// Proxies includes ProxyServers and the EndpointSlices of their backends.
+	// Proxies reports whether the snapshot includes ProxyServers, and the Store their backends' EndpointSlices.
 	Proxies bool
 	// Names limits the names that are published.
 	Names model.NameRules
-	// File is the snapshot file, which is used after a restart; empty for none.
+	// File is the snapshot file, which is read at the start and written after changes; empty for none.
 	File string
 }
 
@@ -52,8 +53,8 @@ func (c Config) options() model.Options {
 	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names}
 }
 
-// String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a folder), the
-// scope of hosted clusters and Infras, and the options that are set.
+// String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a folder) and, if they
+// are set, the context, the HostedClusters and Infras in scope, Names, Apps and File.
 func (c Config) String() string {
 	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
 	if c.Context != "" {
@@ -103,8 +104,9 @@ type Store struct {
 	endpoints   subscribers.Set[func(service string)]
 }
 
-// Open returns a Store. It reads the snapshot file, if it exists, and does not connect to the API server
-// until Run. An unusable snapshot file is not an error; an unusable kubeconfig is.
+// Open returns a Store. It reads the snapshot file, if it exists, and does not connect to the API server until Run.
+// It logs and ignores an unusable snapshot file. It returns an error if the kubeconfig, or without one the pod's
+// ServiceAccount, cannot be used.
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
 		config: config, log: log, dirty: make(chan struct{}, 1),
@@ -125,8 +127,9 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// RESTConfig returns the client configuration of a Config's kubeconfig and context or, without a kubeconfig,
-// of the pod's service account. It has a connect timeout.
+// RESTConfig returns the client configuration of a Config's kubeconfig and context or, without a kubeconfig, of the
+// pod's ServiceAccount. It has a connect timeout of 10 s. RESTConfig returns an error if the kubeconfig or the
+// ServiceAccount cannot be read, and without a kubeconfig outside of a pod.
 func RESTConfig(config Config) (*rest.Config, error) {
 	if config.Kubeconfig == "" {
 		client, err := rest.InClusterConfig()
@@ -134,7 +137,7 @@ func RESTConfig(config Config) (*rest.Config, error) {
 			return nil, errors.New("not running in a pod; specify a kubeconfig file or a folder of manifests")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the pod's service account: %w", err)
+			return nil, fmt.Errorf("reading the pod's ServiceAccount: %w", err)
 		}
 		kubeconfig.SetDial(client, "")
 		return client, nil
@@ -170,8 +173,8 @@ func (s *Store) load() {
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
-// Run watches the objects until the context ends. When it returns, all watches have ended and the snapshot
-// file is written. It must be called only once.
+// Run watches the objects until the context ends. When it returns, all watches have ended, and the last changes have
+// been written to the snapshot file. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { s.source.run(ctx, s.markDirty, s.notifyEndpoints) })
@@ -239,8 +242,8 @@ func (s *Store) objectsForFile() *model.Objects {
 	return &all
 }
 
-// EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order. Until all resources
-// have been listed, they are those of the snapshot file.
+// EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order. Until all resources have
+// been listed, they are those of the snapshot file, or none without one. The caller must not modify the result.
 func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	s.mu.Lock()
 	fromSource, kept := s.fromSource, s.objects
@@ -254,9 +257,10 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(kept.EndpointSlices), func(o *objects.EndpointSlice) bool { return o.Service() != service })
 }
 
-// SubscribeEndpoints calls f with each Service, "namespace/name", whose EndpointSlices changed, or with "" if
-// those of any Service may have changed. The goroutine that read the change calls f, so f must be fast.
-// cancel ends the subscription; a call may still be running when it returns.
+// SubscribeEndpoints calls f with each Service, "namespace/name", whose EndpointSlices changed, or with "" if those
+// of any Service may have changed. It does not call f before the first snapshot from the source. Goroutines that
+// read changes call f, so f must be fast and safe for concurrent use. cancel ends the subscription; a call may still
+// be running when it returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 	return s.endpoints.Add(f)
 }
@@ -310,8 +314,8 @@ func (s *Store) logProblems(now *model.Snapshot) {
 // Snapshot returns the current snapshot, or nil if there is none yet.
 func (s *Store) Snapshot() *model.Snapshot { return s.snapshot.Load() }
 
-// Subscribe calls f after every new snapshot, one call at a time. The goroutine that builds snapshots calls
-// f, so f must be fast. cancel ends the subscription; a call may still be running when it returns.
+// Subscribe calls f after every new snapshot from the source, one call at a time. The goroutine that builds snapshots
+// calls f, so f must be fast. cancel ends the subscription; a call may still be running when it returns.
 func (s *Store) Subscribe(f func()) (cancel func()) {
 	return s.subscribers.Add(f)
 }
@@ -320,10 +324,10 @@ func (s *Store) Subscribe(f func()) (cancel func()) {
 type Status struct {
 	// At is when the Status was determined.
 	At time.Time `json:"at"`
-	// Synced reports whether the snapshot was built from the source itself.
+	// Synced reports whether the snapshot was built from the source, and not from the snapshot file.
 	Synced bool `json:"synced"`
-	// Since is the last time at which the snapshot was known to be current: At while all watches are
-	// connected, zero if there is no snapshot.
+	// Since is the last time at which the snapshot was known to be current. It is At while every watch is connected
+	// or its resource is missing, and zero if there is no snapshot or the time is unknown.
 	Since time.Time `json:"since,omitzero"`
 	// Builds is the number of snapshots built from the source.
 	Builds int `json:"builds"`
@@ -331,7 +335,8 @@ type Status struct {
 	Resources []ResourceStatus `json:"resources"`
 }
 
-// Age returns the age of the data in use. It is 0 while every watch is connected, or if there is no snapshot.
+// Age returns the age of the data in use: the time from Since to At. It is 0 while every watch is connected or its
+// resource is missing, and if Since is zero.
 func (s Status) Age() time.Duration {
 	if s.Since.IsZero() {
 		return 0
@@ -339,7 +344,7 @@ func (s Status) Age() time.Duration {
 	return max(0, s.At.Sub(s.Since))
 }
 
-// Status returns the current state of the store.
+// Status returns the current state of the Store.
 func (s *Store) Status() Status {
 	s.mu.Lock()
 	status := Status{At: time.Now(), Synced: s.fromSource, Since: s.fileWritten, Builds: s.builds}

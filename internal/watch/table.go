@@ -46,7 +46,7 @@ func (t *table) object(obj any) (objects.Object, error) {
 	case objects.Object:
 		return obj, nil
 	default:
-		return nil, fmt.Errorf("watch delivered a %T", obj)
+		return nil, fmt.Errorf("the watch returned an object of the unexpected type %T", obj)
 	}
 }
 

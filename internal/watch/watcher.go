@@ -244,7 +244,7 @@ func (w *watcher) dropMissing(since time.Duration) {
 		return
 	}
 	if err := w.table.Replace(nil, ""); err != nil {
-		w.log.Error("removing the objects of a missing resource failed", "err", err)
+		w.log.Error("removing the objects of a resource that is no longer served failed", "err", err)
 	}
 }
 
@@ -252,7 +252,7 @@ func (w *watcher) dropMissing(since time.Duration) {
 func remedy(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "grant list and watch to this user"
+		return "grant this user the verbs list and watch for the resource"
 	case apierrors.IsUnauthorized(err):
 		return "renew the kubeconfig's credentials"
 	default:

@@ -71,16 +71,16 @@ func check(text []byte, name string) error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	must(p.APIVersion == "krew.googlecontainertools.github.com/v1alpha2" && p.Kind == "Plugin", "apiVersion or kind: %s %s", p.APIVersion, p.Kind)
-	must(p.Metadata.Name == name && pluginNames.MatchString(name) && !strings.HasPrefix(name, "kubectl"), "metadata.name: %q", p.Metadata.Name)
+	must(p.APIVersion == "krew.googlecontainertools.github.com/v1alpha2" && p.Kind == "Plugin", "apiVersion %q and kind %q: want krew.googlecontainertools.github.com/v1alpha2 and Plugin", p.APIVersion, p.Kind)
+	must(p.Metadata.Name == name && pluginNames.MatchString(name) && !strings.HasPrefix(name, "kubectl"), "metadata.name: %q is not the name of the plugin, or krew does not allow it", p.Metadata.Name)
 	must(versions.MatchString(p.Spec.Version), "version: %q is not vMAJOR.MINOR.PATCH", p.Spec.Version)
 	home, err := url.Parse(p.Spec.Homepage)
-	must(err == nil && home.Scheme == "https" && home.Host != "", "homepage: %q", p.Spec.Homepage)
+	must(err == nil && home.Scheme == "https" && home.Host != "", "homepage: %q is not an https URL", p.Spec.Homepage)
 	short := p.Spec.ShortDescription
 	must(short != "" && len(short) <= maxShortDescription && !strings.ContainsAny(short, "\r\n") && !strings.HasSuffix(short, "."),
-		"shortDescription: one line of at most %d characters without a full stop, not %q", maxShortDescription, short)
-	must(strings.TrimSpace(p.Spec.Description) != "", "description: empty")
-	must(len(p.Spec.Platforms) > 0, "platforms: none")
+		"shortDescription: want one line of at most %d characters without a final period, not %q", maxShortDescription, short)
+	must(strings.TrimSpace(p.Spec.Description) != "", "description: must not be empty")
+	must(len(p.Spec.Platforms) > 0, "platforms: must not be empty")
 	selected := map[string]bool{}
 	for i := range p.Spec.Platforms {
 		if err := p.Spec.Platforms[i].check(p.Spec.Version, selected); err != nil {
@@ -95,11 +95,11 @@ func check(text []byte, name string) error {
 func (p *platform) check(version string, selected map[string]bool) error {
 	var errs []error
 	if p.Selector == nil {
-		return errors.New("selector: none")
+		return errors.New("selector: is missing")
 	}
 	for key := range p.Selector.MatchLabels {
 		if key != "os" && key != "arch" {
-			errs = append(errs, fmt.Errorf("selector: label %q", key))
+			errs = append(errs, fmt.Errorf("selector: label %q is not supported; use os and arch", key))
 		}
 	}
 	selector, err := metav1.LabelSelectorAsSelector(p.Selector)
@@ -118,12 +118,12 @@ func (p *platform) check(version string, selected map[string]bool) error {
 		selected[s.String()] = true
 	}
 	if matched == 0 {
-		errs = append(errs, errors.New("selector: selects no system"))
+		errs = append(errs, errors.New("selector: selects no system that krew supports"))
 	}
 	uri, err := url.Parse(p.URI)
 	if err != nil || uri.Scheme != "https" || uri.Host == "" || !strings.Contains(uri.Path, "/"+version+"/") ||
 		!strings.HasSuffix(uri.Path, ".tar.gz") && !strings.HasSuffix(uri.Path, ".zip") {
-		errs = append(errs, fmt.Errorf("uri: want https, the version and an archive, not %q", p.URI))
+		errs = append(errs, fmt.Errorf("uri: want an https URL with the version and an archive (.tar.gz or .zip), not %q", p.URI))
 	}
 	if !sums.MatchString(p.SHA256) {
 		errs = append(errs, fmt.Errorf("sha256: %q is not 64 hexadecimal digits", p.SHA256))
@@ -132,7 +132,7 @@ func (p *platform) check(version string, selected map[string]bool) error {
 	for _, f := range p.Files {
 		for _, name := range []string{f.From, f.To} {
 			if name == "" || path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..") {
-				errs = append(errs, fmt.Errorf("files: %q", name))
+				errs = append(errs, fmt.Errorf("files: path %q is empty, absolute or contains ..", name))
 			}
 		}
 		installed = append(installed, path.Join(f.To, path.Base(f.From)))
@@ -144,7 +144,7 @@ func (p *platform) check(version string, selected map[string]bool) error {
 		errs = append(errs, fmt.Errorf("bin: %q is not installed", p.Bin))
 	}
 	if !slices.Contains(installed, "LICENSE") {
-		errs = append(errs, errors.New("files: no LICENSE, which the krew index requires"))
+		errs = append(errs, errors.New("files: no LICENSE is installed, which the krew index requires"))
 	}
 	return errors.Join(errs...)
 }

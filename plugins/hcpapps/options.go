@@ -42,13 +42,13 @@ func (o *options) parse(c *caddy.Controller) (bool, error) {
 func (o *options) parseSource(args []string) error {
 	known := []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}
 	if len(args) == 0 {
-		return fmt.Errorf("want one or more of %v", known)
+		return errors.New("want one or more of hosted, mirrored, status")
 	}
 	for _, arg := range args {
 		source := model.AppsSource(arg)
 		switch {
 		case !slices.Contains(known, source):
-			return fmt.Errorf("%q is not one of %v", arg, known)
+			return fmt.Errorf("%q: want one or more of hosted, mirrored, status", arg)
 		case slices.Contains(o.Sources, source):
 			return fmt.Errorf("duplicate %s", arg)
 		}
@@ -76,7 +76,7 @@ func objectName(target *string) func([]string) error {
 
 func (o *options) parseSelector(args []string) error {
 	if len(args) != 1 || o.Selector != nil {
-		return errors.New("want KEY=VALUE[,KEY=VALUE...], once")
+		return errors.New("want one argument KEY=VALUE[,KEY=VALUE...], and one selector per block")
 	}
 	o.Selector = map[string]string{}
 	for pair := range strings.SplitSeq(args[0], ",") {
@@ -91,7 +91,7 @@ func (o *options) parseSelector(args []string) error {
 
 func (o *options) parseAllow(args []string) error {
 	if len(args) == 0 {
-		return errors.New("want CIDR, once or more")
+		return errors.New("want one or more CIDRs")
 	}
 	for _, arg := range args {
 		prefix, err := netip.ParsePrefix(arg)

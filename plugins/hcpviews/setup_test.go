@@ -79,9 +79,9 @@ func TestParse(t *testing.T) {
 
 		{input: "hcpviews {\n ttl\n}", shouldErr: true, errText: "Testfile:2 - Error during parsing: Wrong argument count or unexpected line ending after 'ttl'"},
 		{input: "hcpviews {\n ttl 1 2\n}", shouldErr: true, errText: "Testfile:2 - Error during parsing: Wrong argument count"},
-		{input: "hcpviews {\n ttl -1\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: ttl: "-1" is not a number of seconds in [0, 3600]`},
-		{input: "hcpviews {\n ttl 3601\n}", shouldErr: true, errText: `ttl: "3601" is not a number of seconds in [0, 3600]`},
-		{input: "hcpviews {\n ttl 30s\n}", shouldErr: true, errText: `ttl: "30s" is not a number of seconds in [0, 3600]`},
+		{input: "hcpviews {\n ttl -1\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: ttl: "-1" is not a number of seconds from 0 to 3600`},
+		{input: "hcpviews {\n ttl 3601\n}", shouldErr: true, errText: `ttl: "3601" is not a number of seconds from 0 to 3600`},
+		{input: "hcpviews {\n ttl 30s\n}", shouldErr: true, errText: `ttl: "30s" is not a number of seconds from 0 to 3600`},
 		{input: "hcpviews {\n ttl 99999999999999999999\n}", shouldErr: true, errText: "is not a number of seconds"},
 		{input: "hcpviews {\n ttls 30\n}", shouldErr: true, errText: "Testfile:2 - Error during parsing: unknown property 'ttls'"},
 		{input: "hcpviews {\n infra blue\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: infra: "blue" is not NAMESPACE/NAME`},

@@ -135,7 +135,7 @@ func (p *parser) parse() {
 		}
 	}
 	if !poolName.MatchString(c.pool) {
-		p.fail("pool=%s: want at most 200 lower-case letters, digits, dots and hyphens", c.pool)
+		p.fail("pool=%s: want at most 200 lower-case letters, digits, dots and hyphens, the first and last a letter or digit", c.pool)
 	}
 	c.lease = p.duration("lease", defaultLease, minLease, maxLease)
 	c.quarantine = p.duration("quarantine", defaultQuarantine, 0, maxLease)
@@ -203,7 +203,7 @@ func (p *parser) server() {
 	case !c.cidr.Contains(c.server) && !relayed:
 		p.fail("server=%s: not inside cidr=%s, so clients cannot renew; set the address of this server in that network, or add relayed=true if clients reach it through a relay agent and a route", text, c.cidr)
 	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == lastAddr(c.cidr)):
-		p.fail("server=%s: is the first or last address of cidr=%s, which no host can have", text, c.cidr)
+		p.fail("server=%s is the first or last address of cidr=%s, which no host can have; set the address of this server", text, c.cidr)
 	}
 }
 
@@ -215,7 +215,7 @@ func (p *parser) ranges(key string) []pool.Range {
 			err = errors.New("not inside cidr=" + p.c.cidr.String())
 		}
 		if err != nil {
-			p.fail("%s=%s: %w: want an address or FIRST-LAST", key, text, err)
+			p.fail("%s=%s: %w: want an address or FIRST-LAST inside cidr", key, text, err)
 			continue
 		}
 		list = append(list, r)

@@ -17,28 +17,28 @@ import (
 // An Assignment is an address that the status of a VM reports for an interface.
 type Assignment struct {
 	// Namespace, VM and Interface identify the interface as the plugin kubevirt does: VM is the VirtualMachine, or
-	// the instance if there is none.
+	// the VirtualMachineInstance if no VirtualMachine controls it.
 	Namespace, VM, Interface string
 	MAC, Hostname            string
 	Addr                     netip.Addr
 }
 
-// Imported is the result of an Assignment.
+// Imported is the result of importing an Assignment.
 type Imported struct {
 	Assignment
 
-	// Kept is set if the binding exists already, Err if the assignment was skipped. If neither is set, the binding
-	// is new.
+	// Kept is set if the binding exists already.
 	Kept bool
-	Err  error
+	// Err is why the assignment was skipped. It is nil for a binding that exists already or is new.
+	Err error
 }
 
-// New reports whether the binding is new.
+// New reports whether the binding is new: it did not exist, and was not skipped.
 func (i Imported) New() bool { return !i.Kept && i.Err == nil }
 
 // Reasons why an Assignment is skipped.
 var (
-	errOutside = errors.New("not in the ranges of the pool")
+	errOutside = errors.New("the address is not in the ranges of the pool")
 	errOthers  = errors.New("the address is bound to another client")
 	errMore    = errors.New("the interface has another address")
 )

@@ -47,7 +47,7 @@ func testImport(t *testing.T, arguments string) {
 		assignment("old", old.String(), 9), assignment("moved", other(netip.MustParseAddr(first), netip.MustParseAddr(second)), 8),
 	}
 	outcome := []string{
-		"new", "not in the ranges of the pool", "new", "bound to another", "is not namespace/vm/interface", "has another address, " + first,
+		"new", "not in the ranges of the pool", "new", "bound to another", "want namespace/vm/interface", "has another address, " + first,
 		"kept", "has another address, " + moved.String(),
 	}
 	check := func(write bool, want []string) {
@@ -85,7 +85,7 @@ func testImport(t *testing.T, arguments string) {
 func TestImportErrors(t *testing.T) {
 	for name, tt := range map[string]struct{ args, err string }{
 		"arguments":     {"store=bolt", "file is missing"},
-		"no folder":     {"store=bolt file=/nowhere/leases.db" + network, "the directory must exist"},
+		"no folder":     {"store=bolt file=/nowhere/leases.db" + network, "create the directory"},
 		"no API server": {"store=kubernetes namespace=a pool=b kubeconfig=/nowhere" + network, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {

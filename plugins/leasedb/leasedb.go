@@ -28,14 +28,15 @@ var process struct {
 	instances []*instance
 }
 
-// Check validates the plugin's arguments without opening a file or contacting a server.
+// Check returns an error if the plugin's arguments are invalid. It opens no file and contacts no server.
 func Check(args ...string) error {
 	_, err := parse(args)
 	return err
 }
 
-// Network returns the network of the clients, and a function that reports whether an address is in the ranges: only
-// such an address can be leased to a client without a reservation. args are the plugin's arguments.
+// Network returns the network of the clients, and a function that reports whether an address is in the ranges and not
+// excluded: only such an address can be leased to a client without a reservation. args are the plugin's arguments; it
+// is an error if they are invalid.
 func Network(args ...string) (cidr netip.Prefix, leases func(netip.Addr) bool, err error) {
 	c, err := parse(args)
 	if err != nil {

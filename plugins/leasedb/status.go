@@ -7,7 +7,7 @@ import (
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
-// State is the state of a pool, for users. It contains no credentials.
+// State is the state of a pool, as /state shows it. It contains no credentials.
 type State struct {
 	Pool   string `json:"pool"`
 	Family string `json:"family"`
@@ -17,12 +17,14 @@ type State struct {
 	CIDR  string `json:"cidr"`
 	// Machines is set if addresses belong to VMs. Otherwise leases expire.
 	Machines bool `json:"machines"`
-	// DirectorySynced is set if the known VMs are current. New bindings require this and a synced store.
+	// DirectorySynced is set if the known VMs are current. If Machines is set, new bindings require this and a synced
+	// store.
 	DirectorySynced bool `json:"directorySynced"`
-	// Failure is the error of the watch of the store; empty while it is connected.
+	// Failure is the last error of the watch of Lease objects. It is empty while the watch is connected, and for a
+	// bbolt file.
 	Failure string `json:"failure,omitempty"`
 	// WriteFailure is the time and error of the last write to the store, SnapshotFailure the error of the last
-	// write of the snapshot file. They are empty if that write succeeded.
+	// write of the snapshot file. Each is empty unless that write failed.
 	WriteFailure    string `json:"writeFailure,omitempty"`
 	SnapshotFailure string `json:"snapshotFailure,omitempty"`
 	// Rebuilding is the reason why bindings may be missing, in which case each address is probed before it is
@@ -33,7 +35,8 @@ type State struct {
 	Leases    []pool.Lease `json:"leases"`
 }
 
-// Status returns the states of all pools.
+// Status returns the states of all pools in the order of the configuration. The result is empty, not nil, if there are
+// none.
 func Status() []State {
 	states := []State{}
 	for _, i := range running() {
@@ -65,7 +68,7 @@ func Warnings() []string {
 	}
 	for _, i := range running() {
 		add(i, "the last write failed; clients without an address may get none", text(&i.store.writeFailure))
-		add(i, "writing the snapshot file failed; a restart without the API server would have no data", text(&i.snapshotFailure))
+		add(i, "leases would be unknown after a restart during an outage of the API server", text(&i.snapshotFailure))
 		add(i, "bindings may be missing; each address is probed before it is offered", i.pool.Rebuilding())
 	}
 	return list

@@ -87,7 +87,7 @@ func TestBootErrors(t *testing.T) {
 		"boot=http-x64:tftp://192.0.2.9/a":                          `"tftp": want http or https`,
 		"boot=ipxe:ftp://192.0.2.9/a":                               `"ftp": want http or https`,
 		"boot=bios:tftp://192.0.2.9/" + strings.Repeat("a", 128):    "is longer than 127 bytes",
-		"boot=bios:tftp://192.0.2.9/a boot=bios:tftp://192.0.2.9/b": "boot=bios:tftp://192.0.2.9/b: duplicate client bios",
+		"boot=bios:tftp://192.0.2.9/a boot=bios:tftp://192.0.2.9/b": "boot=bios:tftp://192.0.2.9/b: duplicate boot file of client bios",
 	} {
 		if _, err := setup4(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: the error is %v, want %q", args, err, want)

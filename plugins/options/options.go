@@ -1,5 +1,5 @@
-// Package options implements a CoreDHCP plugin that sends DHCPv4 options which no other plugin sends, and options
-// of individual VMs.
+// Package options implements a CoreDHCP plugin that sends DHCPv4 options that no other plugin sends, and options of
+// individual VMs.
 package options
 
 import (

@@ -1,5 +1,5 @@
-// Package apiserver has a Kubernetes client that retries requests while the API server restarts, and shortens the
-// errors of requests.
+// Package apiserver provides a Kubernetes client that retries requests while the API server restarts, and that shortens
+// the errors of requests.
 package apiserver
 
 import (
@@ -20,14 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A Client retries requests while the API server does not answer, until their context ends. Until the API server has
-// answered once, an unanswered request fails immediately. It is safe for concurrent use.
+// A Client retries requests while the API server does not answer or is overloaded, until their context ends. Before the
+// API server has answered for the first time, such a request fails immediately. A Client is safe for concurrent use.
 type Client struct {
 	client.Client
 
 	// Waiting is called with the error before the first retry, once for each outage. It may be nil.
 	Waiting func(error)
-	// Once disables retries.
+	// Once disables retries: each request is sent once.
 	Once bool
 
 	answered atomic.Bool
@@ -92,9 +92,9 @@ func rateLimited(err error) bool {
 	return strings.Contains(err.Error(), "client rate limiter Wait returned an error")
 }
 
-// Error replaces the URL in an error of a request by the host of the API server. If ctx ended the request, or the
-// client's rate limiter refused it because of the deadline of ctx, Error returns the error of ctx instead. All other
-// errors, and nil, are returned unchanged.
+// Error shortens the error of a request. If ctx ended the request, or the client's rate limiter refused it because of
+// the deadline of ctx, Error returns the error of ctx. In other errors of the connection it replaces the URL of the
+// request by the host of the API server. It returns all other errors, and nil, unchanged.
 func Error(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

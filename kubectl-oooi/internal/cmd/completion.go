@@ -27,9 +27,9 @@ func (c *command) completion() *cobra.Command {
 		Long: "Print a shell completion script for kubectl-oooi.\n\n" +
 			"For 'kubectl oooi', kubectl's own completion script runs kubectl_complete-oooi. Create a link of that name to kubectl-oooi\n" +
 			"in a directory of the PATH.",
-		Example: "  # complete kubectl oooi, where completion of kubectl is set up\n" +
+		Example: "  # Complete kubectl oooi, where completion of kubectl is set up\n" +
 			"  ln -s \"$(command -v kubectl-oooi)\" \"$(dirname \"$(command -v kubectl-oooi)\")/kubectl_complete-oooi\"\n\n" +
-			"  # complete kubectl-oooi in the current shell\n  source <(kubectl oooi completion bash)",
+			"  # Complete kubectl-oooi in the current shell\n  source <(kubectl oooi completion bash)",
 		ValidArgs:             shells,
 		DisableFlagsInUseLine: true,
 		Args:                  cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
@@ -53,7 +53,7 @@ func (c *command) printScript(root *cobra.Command, shell string) error {
 		err = errors.New("unsupported shell")
 	}
 	if err != nil {
-		return fmt.Errorf("printing the script for %s: %w", shell, err)
+		return fmt.Errorf("printing the completion script for %s: %w", shell, err)
 	}
 	return nil
 }

@@ -21,9 +21,9 @@ func (c *command) convert() *cobra.Command {
 			"An Ingress is converted to a VirtualIngress. If its Service is among the objects and mirrors a Service of a hosted\n" +
 			"cluster, the Service's labels replace its name.",
 		Example: "  kubectl oooi convert -f old.yaml > infra.yaml\n\n" +
-			"  # convert the objects of a cluster\n  kubectl -n clusters get infra/demo dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy -o yaml |\n" +
+			"  # Convert the objects of a cluster\n  kubectl -n clusters get infra/demo dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy -o yaml |\n" +
 			"    kubectl oooi convert -f - > infra.yaml\n\n" +
-			"  # convert an Ingress with the mirrored Services of its namespace\n  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
+			"  # Convert an Ingress with the mirrored Services of its namespace\n  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {

@@ -33,8 +33,8 @@ func (c *command) diff() *cobra.Command {
 			"differences and the pods that would restart. The command changes nothing.\n\n" +
 			"KUBECTL_EXTERNAL_DIFF selects another diff program, such as \"colordiff -N -u\". The default is \"diff -u -N\".\n\n" +
 			"Exit status: 0 no differences were found, 1 differences were found, >1 an error occurred.",
-		Example: "  # show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
-			"  # show what another address of DNS would change\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
+		Example: "  # Show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
+			"  # Show what another address of DNS would change\n  kubectl oooi diff demo -n clusters --dns-ip 192.0.2.9",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE: func(cmd *cobra.Command, args []string) error {

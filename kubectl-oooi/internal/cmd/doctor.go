@@ -53,8 +53,8 @@ func (c *command) doctor() *cobra.Command {
 			"so that the output shows the root cause. Data that cannot be read never counts as passed.\n\n" +
 			"Exit status: 0 no check failed, 1 an error occurred, 2 a check failed (see --fail-on), 3 with --strict: no check\n" +
 			"failed, but data could not be read.",
-		Example: "  # check one Infra\n  kubectl oooi doctor demo\n\n  # show all checks\n  kubectl oooi doctor demo -o wide\n\n" +
-			"  # write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
+		Example: "  # Check one Infra\n  kubectl oooi doctor demo\n\n  # Show all checks\n  kubectl oooi doctor demo -o wide\n\n" +
+			"  # Write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget),
@@ -68,7 +68,7 @@ func (c *command) doctor() *cobra.Command {
 	for _, name := range []string{"only", "skip"} {
 		completeFlag(cmd, name, completeChecks)
 	}
-	flags.BoolVar(&f.strict, "strict", false, "Exit with status 3 if data could not be read and there are no findings")
+	flags.BoolVar(&f.strict, "strict", false, "Exit with status 3 if no check failed, but data could not be read")
 	flags.StringVar(&f.save, "save", "", "Write a support bundle to this file: a tar.gz with the fields that the checks read")
 	flags.StringVar(&f.from, "from", "", "Check a bundle written by --save, or a directory of YAML files such as a must-gather, instead of a cluster")
 	flags.DurationVar(&f.timeout, "timeout", time.Minute, "Maximum time to read the cluster")
@@ -92,7 +92,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 		return err
 	}
 	if f.probeAddress != "" && name == "" {
-		return errors.New("--probe-address requires the name of an Infra")
+		return errors.New("--probe-address requires an Infra; specify its name as argument")
 	}
 	var to *connection // nil if a bundle is checked
 	if f.from == "" {
@@ -159,7 +159,7 @@ func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, 
 		p.set("waiting: " + firstFinding(l.list))
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for the checks to pass: %w", ctx.Err())
+			return nil, fmt.Errorf("waiting for the checks to pass: %w", context.Cause(ctx))
 		case <-time.After(min(left, diagnoseInterval)):
 		}
 	}
@@ -222,11 +222,11 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 		return errors.New("--wait and --from are mutually exclusive: a bundle does not change")
 	}
 	if f.probe && f.from != "" {
-		return errors.New("--probe and --from are mutually exclusive: a bundle contains the probe's results if there was a probe")
+		return errors.New("--probe and --from are mutually exclusive: a bundle contains the results of a probe if it was saved with --probe")
 	}
 	if f.probeAddress != "" {
 		if _, err := netip.ParseAddr(f.probeAddress); err != nil || !f.probe {
-			return fmt.Errorf("--probe-address %q: want an IP address, with --probe", f.probeAddress)
+			return fmt.Errorf("--probe-address %q must be an IP address, and requires --probe", f.probeAddress)
 		}
 	}
 	if f.save == "-" {
@@ -237,7 +237,7 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 	}
 	for _, code := range slices.Concat(f.only, f.skip) {
 		if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return strings.HasPrefix(c.Code, strings.ToUpper(code)) }) {
-			return fmt.Errorf("unknown check %s; see 'kubectl oooi doctor --list'", code)
+			return fmt.Errorf("unknown check %s; use 'kubectl oooi doctor --list' to list the checks", code)
 		}
 	}
 	if !slices.ContainsFunc(checks, func(c doctor.Check) bool { return f.selected(c.Code) }) {
@@ -247,7 +247,7 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 }
 
 // errTimeout rejects a timeout with which a command would do nothing.
-var errTimeout = errors.New("--timeout must be more than 0")
+var errTimeout = errors.New("--timeout must be greater than 0")
 
 // selected reports whether --only and --skip include a check.
 func (f *doctorFlags) selected(code string) bool {
@@ -265,7 +265,7 @@ func (c *command) readFacts(ctx context.Context, to *connection, f *doctorFlags,
 		}
 		names := facts.Infras(namespace, name)
 		if len(names) == 0 && name != "" {
-			return nil, nil, fmt.Errorf("%s has no Infra %s/%s; select a namespace with -n, or all with -A", f.from, namespace, name)
+			return nil, nil, fmt.Errorf("%s has no Infra %s/%s; select its namespace with -n, or omit the name and use -A", f.from, namespace, name)
 		}
 		return facts, names, nil
 	}

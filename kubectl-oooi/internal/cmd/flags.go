@@ -61,7 +61,7 @@ type filenames struct {
 func addFilenames(cmd *cobra.Command, f *filenames, usage string) {
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&f.names, "filename", "f", nil, "Files, directories or URLs "+usage+"; - reads standard input")
-	flags.BoolVarP(&f.recursive, "recursive", "R", false, "Process the directories of --filename recursively")
+	flags.BoolVarP(&f.recursive, "recursive", "R", false, "Process the directories used in -f, --filename recursively")
 	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag was added above
 	}

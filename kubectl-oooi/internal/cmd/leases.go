@@ -28,7 +28,7 @@ func (c *command) leases() *cobra.Command {
 		Short: "Show DHCP leases",
 		Long: "Show the addresses that DHCP has leased, from its Lease objects, sorted by address. The lease of a VM lasts as long as\n" +
 			"the VM exists; other leases expire.",
-		Example: "  # show the leases of one Infra\n  kubectl oooi leases demo\n\n  # show the VM that has an address\n" +
+		Example: "  # Show the leases of one Infra\n  kubectl oooi leases demo\n\n  # Show the VM that has an address\n" +
 			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
@@ -66,7 +66,7 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 		l, err := leases.Read(o, time.Now())
 		switch {
 		case err != nil:
-			broken = errors.Join(broken, fmt.Errorf("%w: delete it; the VM then gets a new lease", err))
+			broken = errors.Join(broken, fmt.Errorf("%w; delete this Lease: the VM then gets a new one", err))
 		case l != nil && (infra == "" || l.Infra == infra):
 			list = append(list, l)
 		}

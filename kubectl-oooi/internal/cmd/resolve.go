@@ -29,8 +29,8 @@ func (c *command) resolve() *cobra.Command {
 		Long: "Show for each view (pods, and each VLAN) how DNS answers a name: the object that defines the name, the object that\n" +
 			"defines its address, and the proxy routes of its ports. The answer is computed from the objects; no DNS server is\n" +
 			"queried.",
-		Example: "  kubectl oooi resolve api.demo.example.com\n\n  # show the answer for one client\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
-			"  # read files instead of a cluster, such as a must-gather\n  kubectl oooi resolve api.demo.example.com --manifests ./must-gather",
+		Example: "  kubectl oooi resolve api.demo.example.com\n\n  # Show the answer for one client\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
+			"  # Read files instead of a cluster, such as a must-gather\n  kubectl oooi resolve api.demo.example.com --manifests ./must-gather",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, args []string) error { return c.runResolve(cmd.Context(), f, args[0]) },

@@ -36,9 +36,9 @@ func (i InterruptedError) Error() string { return "interrupted" }
 // Code returns the exit code for the signal by the convention of shells: 128 plus its number, so 130 for SIGINT.
 func (i InterruptedError) Code() int { return 128 + int(i.Signal) }
 
-// Main runs the command line and returns the exit code: 0 for success, 1 for failure, the code of an
-// InterruptedError, or a code that the command defines. If args[0] is kubectl_complete-oooi, it completes a command
-// line for kubectl.
+// Main runs the command line args, of which the first one is the name of the program, and returns the exit code: 0 for
+// success, 1 for failure, the code of an InterruptedError, or a code that the command defines. If the program is
+// kubectl_complete-oooi, Main completes a command line for kubectl.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	logTo(io.Discard, 0) // errors of client libraries are returned, so their logs add nothing
 	ctrllog.SetLogger(logr.Discard())
@@ -81,7 +81,7 @@ func printError(w io.Writer, err error) {
 	}
 }
 
-// New returns the root command.
+// New returns the root command with all subcommands, which read from and write to streams.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	c := &command{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{

@@ -26,10 +26,10 @@ func (c *command) routes() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "routes [INFRA|PROXYSERVER]",
 		Short: "Show the routes of proxies",
-		Long: "Show the ports of the proxies, and the target of each name on them with the object that defines it. The routes are\n" +
+		Long: "Show the ports of the proxies and, for each name on a port, its target and the object that defines it. The routes are\n" +
 			"computed from the objects; 'kubectl oooi status' shows whether Envoy has accepted them.",
-		Example: "  # show the routes of one Infra\n  kubectl oooi routes demo\n\n  # include missing Services and endpoints\n  kubectl oooi routes demo -o wide\n\n" +
-			"  # read files instead of a cluster, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
+		Example: "  # Show the routes of one Infra\n  kubectl oooi routes demo\n\n  # Include missing Services and endpoints\n  kubectl oooi routes demo -o wide\n\n" +
+			"  # Read files instead of a cluster, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeProxies,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, t) }, infraTarget, proxyTarget),
@@ -88,9 +88,9 @@ func (t target) matches(p *model.ProxyServer) bool {
 // noProxyError explains why no ProxyServer matches a name.
 func noProxyError(snapshot *model.Snapshot, namespace, name string) error {
 	if snapshot.Infra(namespace+"/"+name) != nil {
-		return fmt.Errorf("no ProxyServer names Infra %s/%s: 'kubectl oooi setup' creates one unless spec.infraComponents.proxy is disabled", namespace, name)
+		return fmt.Errorf("no ProxyServer refers to Infra %s/%s; enable spec.infraComponents.proxy and run 'kubectl oooi setup' to create one", namespace, name)
 	}
-	return fmt.Errorf("neither an Infra nor a ProxyServer %s/%s: 'kubectl oooi status' lists the Infras", namespace, name)
+	return fmt.Errorf("no proxy found for Infra or ProxyServer %s/%s; use 'kubectl oooi routes -A' to list all proxies", namespace, name)
 }
 
 func (c *command) printRoutes(f *routesFlags, list []*routes.Report, namespace string) error {

@@ -43,16 +43,16 @@ func (c *command) setup() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "setup (INFRA | -f infra.yaml)",
 		Short: "Deploy DHCP, DNS and the proxy for a VLAN",
-		Long: "Deploy DHCP, DNS and the proxy of an Infra, or a ProxyServer alone. Setup reads the cluster, refuses input that cannot\n" +
-			"work before it changes anything, applies the objects by server-side apply, and waits until each component works.\n" +
-			"Objects that are up to date are left unchanged, so that setup can be run again after each change.\n\n" +
+		Long: "Deploy DHCP, DNS and the proxy of an Infra, or a ProxyServer alone. Before it changes an Infra, setup reads the\n" +
+			"cluster, and refuses input that cannot work. Then it applies the objects by server-side apply, and waits until each\n" +
+			"component works. Objects that are up to date are left unchanged, so that setup can be run again after each change.\n\n" +
 			"Flags can describe a simple Infra instead of a file. Defaults for flags that are not set: the only hosted cluster, the\n" +
 			"network of its NodePools, and free addresses. For an Infra that exists, they default to its present values.",
-		Example: "  # deploy an Infra, and wait until it works\n  kubectl oooi setup -f infra.yaml\n\n" +
-			"  # deploy without a file; setup selects free addresses\n" +
+		Example: "  # Deploy an Infra, and wait until it works\n  kubectl oooi setup -f infra.yaml\n\n" +
+			"  # Deploy without a file; setup selects free addresses\n" +
 			"  kubectl oooi setup demo -n clusters --hosted-cluster clusters/demo --network clusters/vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1\n\n" +
-			"  # deploy a proxy without an Infra\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
-			"  # print the objects without connecting to a cluster; give the objects that setup would read there\n" +
+			"  # Deploy a proxy without an Infra\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
+			"  # Print the objects without connecting to a cluster; give the objects that setup would read there\n" +
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
@@ -106,7 +106,7 @@ func (c *command) readArgs(cmd *cobra.Command, f *setupFlags, args []string) err
 	}
 	f.described.Infra = types.NamespacedName{Namespace: c.namespace(), Name: t.name}
 	if flag := infraFlag(cmd); flag != "" && len(args) == 0 {
-		return fmt.Errorf("--%s describes an Infra without a file and requires its name as argument", flag)
+		return fmt.Errorf("--%[1]s describes an Infra without a file; specify the name of the Infra as argument, or omit --%[1]s", flag)
 	}
 	f.given = map[string]string{}
 	for _, name := range []string{setup.FlagImage, setup.FlagEnvoyImage, setup.FlagOpenShift, setup.FlagClusterDNS} {
@@ -133,7 +133,8 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		}
 		known.OpenShift = f.openShift == "true"
 		if known.Infra == nil {
-			return errors.New("the ProxyServer refers to an Infra that is in none of the files; --dry-run=client does not read the cluster")
+			return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and --dry-run=client does not read the cluster; specify its file with -f",
+				known.ProxyServer.Namespace, known.ProxyServer.Name, known.ProxyServer.Spec.InfraRef.Name)
 		}
 		remembered, _ := setup.ResolveFlags(f.given, nil, defaultImages())
 		return c.printPlan(known, remembered.Images())
@@ -157,7 +158,7 @@ func (f *setupFlags) check() error {
 		return errTimeout
 	}
 	if f.output != "" && (f.output != "yaml" || f.dryRun != dryRunClient) {
-		return fmt.Errorf("--output %q: only yaml is supported, with --dry-run=client", f.output)
+		return fmt.Errorf("--output %q: only yaml is supported, and only with --dry-run=client", f.output)
 	}
 	return nil
 }

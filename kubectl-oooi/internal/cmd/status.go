@@ -39,14 +39,14 @@ func (c *command) status() *cobra.Command {
 		Short: "Show the status of Infras",
 		Long: "Show whether DHCP, DNS, the proxy and the apps address work, as reported by xdsd control. For a single INFRA, also show\n" +
 			"its pods, proxy replicas and conditions with their messages.",
-		Example: "  # show all Infras of the namespace\n  kubectl oooi status\n\n  # show the details of one Infra\n  kubectl oooi status demo\n\n" +
-			"  # print one field, for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
+		Example: "  # Show all Infras of the namespace\n  kubectl oooi status\n\n  # Show the details of one Infra\n  kubectl oooi status demo\n\n" +
+			"  # Print one field, for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
-	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "After listing the Infras, print an Infra again when its line changes")
+	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "After listing the Infras, watch for changes and print each line that changes")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -197,7 +197,7 @@ func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespac
 
 // addAllNamespaces adds --all-namespaces.
 func addAllNamespaces(cmd *cobra.Command, all *bool) {
-	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "Show all namespaces")
+	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "Include the objects of all namespaces")
 }
 
 // listNamespace returns the namespace to list; empty for all namespaces, which excludes a name.
@@ -233,7 +233,7 @@ func (c *command) warnOrphans(ctx context.Context, cl client.Client, namespace s
 		for _, e := range orphans[infra] {
 			names = append(names, e.String())
 		}
-		c.warning(fmt.Sprintf("Infra %s does not exist, but its pods may still use addresses on the VLAN: %s; run 'kubectl oooi teardown %s -n %s', or apply the Infra again",
+		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but the pods of its StatefulSets may still use addresses on the VLAN: %s; run 'kubectl oooi teardown %s -n %s' to delete them, or create it again",
 			infra, strings.Join(names, ", "), infra.Name, infra.Namespace))
 	}
 	return len(orphans) > 0, nil

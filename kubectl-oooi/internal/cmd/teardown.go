@@ -35,7 +35,7 @@ func (c *command) teardown() *cobra.Command {
 		Long: "Delete an Infra and everything setup created for it, by its inventory and by labels. Wait until control has cleaned up\n" +
 			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
 			"MetalLB: VMs get the same addresses when setup runs again.",
-		Example:           "  # print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
+		Example:           "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # Delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t) }, infraTarget, proxyTarget),
@@ -129,7 +129,7 @@ func (c *command) planTeardown(ctx context.Context, t *setup.Teardown) ([]invent
 func checkConfirmed(list, confirmed []inventory.Entry) error {
 	for _, e := range list {
 		if e.Kind != "Lease" && !slices.Contains(confirmed, e) {
-			return fmt.Errorf("%s was created after you were asked; nothing was deleted, run teardown again", e)
+			return fmt.Errorf("%s was created after the objects to delete were listed; nothing was deleted; run teardown again", e)
 		}
 	}
 	return nil
@@ -148,7 +148,7 @@ func (c *command) confirm(question string) error {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errors.New("nothing was deleted")
+		return errors.New("not confirmed; nothing was deleted")
 	}
 	return nil
 }

@@ -64,13 +64,13 @@ func (c *command) version() *cobra.Command {
 	f := output.Single()
 	var clientOnly bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version, the default images, and the deployed versions",
-		Example:           "  kubectl oooi version\n\n  # print the version of the binary\n  kubectl oooi version --client\n\n  # print the images of deployed workloads\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
+		Use: "version", Short: "Print the client version, the default images and the deployed workloads",
+		Example:           "  kubectl oooi version\n\n  # Print only the client version and the default images\n  kubectl oooi version --client\n\n  # Print the images of deployed workloads\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.runVersion(cmd.Context(), f, clientOnly) },
 	}
-	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the version of the binary only, without connecting to the cluster")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the client version and the default images only, without connecting to a cluster")
 	f.Add(cmd)
 	return cmd
 }

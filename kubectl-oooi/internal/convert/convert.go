@@ -18,14 +18,14 @@ import (
 type Result struct {
 	// Objects has the Infras, each followed by its ProxyServer, the standalone ProxyServers and the VirtualIngresses.
 	Objects []*unstructured.Unstructured
-	// Warnings has a line for each problem of the conversion, such as a field that was dropped, with file, object and
-	// field.
+	// Warnings has a line for each problem of the conversion, such as a field that was dropped. It names the file, the
+	// object and the field.
 	Warnings []string
 }
 
-// Files converts the objects in files; the name "-" stands for in. Objects without a namespace are treated as objects
-// of the given namespace, but are printed without one. If an object cannot be converted, or there is none to convert,
-// the Result is nil and the error has all errors, one on each line.
+// Files converts the objects in files and URLs; for the name "-" it reads in. Objects without a namespace are treated
+// as objects of the given namespace, but are returned without one. If a file cannot be read, if an object cannot be
+// converted, or if there is none to convert, it returns nil and an error with one line for each problem.
 func Files(names []string, in io.Reader, namespace string) (*Result, error) {
 	all, err := documents.Read(names, in)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *converter) addChild(o *object, suffix string, slot func(*infraGroup) **
 	case o.GetKind() == "ProxyServer":
 		c.standalone = append(c.standalone, o)
 	default:
-		c.fail(o, "cannot determine its Infra; rename the object to INFRA%s in the file", suffix)
+		c.fail(o, "cannot determine the Infra of the object; rename the object to INFRA%s in the file", suffix)
 	}
 }
 

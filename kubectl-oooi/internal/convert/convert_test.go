@@ -123,8 +123,8 @@ func TestRefusals(t *testing.T) {
 		{"a field of another type", strings.Replace(infraText, "192.0.2.1,", "3,", 1), "cannot unmarshal number"},
 		{"two Infras of one name", infraText + "---" + infraText, "duplicate Infra of Infra demo; the first one is in -"},
 		{"no convertible backend", "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: a}\nspec: {networkConfig: {serverIP: 192.0.2.4}, backends: [{name: a, hostname: a.example.com, port: 443, targetService: 192.0.2.9, targetPort: 443, targetNamespace: a}]}\n", "-: ProxyServer a: spec.backends: no backend can be converted"},
-		{"a DNSServer without an Infra", strings.Replace(dnsText, "demo-dns", "names", 1), "-: DNSServer names: cannot determine its Infra"},
-		{"DNS alone", dnsText, "-: DNSServer demo-dns: the files contain neither Infra demo nor DHCPServer demo-dhcp, so spec.networkConfig.cidr and spec.networkConfig.gateway are unknown"},
+		{"a DNSServer without an Infra", strings.Replace(dnsText, "demo-dns", "names", 1), "-: DNSServer names: cannot determine the Infra of the object"},
+		{"DNS alone", dnsText, "-: DNSServer demo-dns: cannot derive Infra demo, which is not in the files: spec.networkConfig.cidr and spec.networkConfig.gateway are unknown without DHCPServer demo-dhcp"},
 		{"DHCP without a network", strings.Replace(dhcpText, ", networkAttachmentName: vlan", "", 1), "spec.networkConfig.networkAttachmentName is missing: cannot derive spec.networkConfig.networkAttachmentDefinition of Infra demo"},
 		{"DNS without the proxy's address", dhcpText + "---" + strings.Replace(dnsText, ", proxyIP: 192.0.2.4", "", 1), "-: DNSServer demo-dns: spec.networkConfig.proxyIP is missing: cannot derive spec.infraComponents.proxy.serverIP"},
 	} {
@@ -214,7 +214,7 @@ func TestOptions(t *testing.T) {
 		{42, "2001:db8::1", "want an IPv4 address"},
 		{46, "8", "46 uint8:8"},
 		{66, "", "the value is empty"},
-		{82, "x", "the DHCP server sets it"},
+		{82, "x", "the DHCP server sets this option"},
 		{119, "a.example.com b.example.com", "domain-search a.example.com,b.example.com"},
 		{150, "192.0.2.5,192.0.2.6", "150 ips:192.0.2.5,192.0.2.6"},
 		{224, "x", `add {code: 224, value: "TYPE:VALUE"}`},
@@ -245,7 +245,7 @@ func TestComputedOptions(t *testing.T) {
 	if err != nil || strings.Contains(out, "options") || !strings.Contains(out, "- 203.0.113.2") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if strings.Count(warnings, "spec.options") != 1 || !strings.Contains(warnings, "option 54, 192.0.2.9, is dropped: its value follows from the Infra and is 192.0.2.2") {
+	if strings.Count(warnings, "spec.options") != 1 || !strings.Contains(warnings, "option 54, 192.0.2.9, is dropped: the Infra determines its value: 192.0.2.2") {
 		t.Errorf("the warnings are\n%s", warnings)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // DHCPServer, which alone has the gateway. It reports all missing fields as errors.
 func (c *converter) deriveInfra(s *infraGroup, old decoded) *unstructured.Unstructured {
 	if old.dhcp == nil {
-		c.fail(s.dns, "the files contain neither Infra %s nor DHCPServer %s-dhcp, so spec.networkConfig.cidr and spec.networkConfig.gateway are unknown", s.name, s.name)
+		c.fail(s.dns, "cannot derive Infra %s, which is not in the files: spec.networkConfig.cidr and spec.networkConfig.gateway are unknown without DHCPServer %s-dhcp; add the Infra or the DHCPServer to the files", s.name, s.name)
 		return nil
 	}
 	infra := &unstructured.Unstructured{Object: map[string]any{}}
@@ -50,7 +50,7 @@ func (c *converter) deriveInfra(s *infraGroup, old decoded) *unstructured.Unstru
 	}
 	set(nad.NetworkAttachmentNamespace, "spec.networkConfig.networkAttachmentNamespace")
 	set(lease.LeaseTime, "spec.infraComponents.dhcp.leaseTime")
-	c.warn(s.dhcp, "", "the files do not contain Infra %s: it is derived from this object", s.name)
+	c.warn(s.dhcp, "", "the files do not contain Infra %s: the Infra is derived from this object", s.name)
 	if old.dns != nil {
 		c.deriveDNS(s, f, old.dns)
 	} else {

@@ -44,7 +44,7 @@ func (c *converter) ingress(o *object) {
 	}
 	switch {
 	case refused != "":
-		c.warn(o, refused, "has matchLabels and no name, which the API server refuses: the Ingress that the VirtualIngress generates is named %s",
+		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the generated Ingress is named %s",
 			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
 	case typed.Spec.Suffix == nil:
 		fields{u.Object}.set("", "spec", "suffix")

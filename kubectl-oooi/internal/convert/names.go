@@ -68,7 +68,7 @@ func answer(objects *model.Objects, hostname string) (address, reason string) {
 		}
 		return strings.Join(addresses, ", "), ""
 	case resolve.NoAddress:
-		return "", "DNS answers the apps address once it is known"
+		return "", "DNS returns the apps address once it is known"
 	case resolve.NotFound:
 		return "", "DNS answers NXDOMAIN"
 	}

@@ -36,7 +36,7 @@ func (c *converter) options(s *infraGroup, infra *unstructured.Unstructured, typ
 		field := fmt.Sprintf("spec.options[%d]", i)
 		if computed, ok := computedOption(typed, o.Code); ok {
 			if joinValues(o.Value) != computed {
-				c.warn(s.dhcp, field, "option %d, %s, is dropped: its value follows from the Infra and is %s", o.Code, o.Value, orNotSet(computed))
+				c.warn(s.dhcp, field, "option %d, %s, is dropped: the Infra determines its value: %s", o.Code, o.Value, orNotSet(computed))
 			}
 			continue
 		}
@@ -47,7 +47,7 @@ func (c *converter) options(s *infraGroup, infra *unstructured.Unstructured, typ
 		case slices.ContainsFunc(typed.Spec.InfraComponents.DHCP.Options, func(existing v1alpha1.DHCPOption) bool {
 			return existing.Name != "" && existing.Name == option["name"] || existing.Code != nil && int64(*existing.Code) == option["code"]
 		}):
-			c.warn(s.dhcp, field, "option %d, %s, is dropped: the Infra has this option", o.Code, o.Value)
+			c.warn(s.dhcp, field, "option %d, %s, is dropped: the Infra already has this option", o.Code, o.Value)
 		default:
 			list = append(list, option)
 		}
@@ -97,7 +97,7 @@ func convertOption(o dhcpOption) (map[string]any, error) {
 	kind, ok := optionTypes[o.Code]
 	switch {
 	case o.Code >= 50 && o.Code <= 57, o.Code == 12, o.Code == 58, o.Code == 59, o.Code == 61, o.Code == 82:
-		return nil, errors.New("the DHCP server sets it")
+		return nil, errors.New("the DHCP server sets this option")
 	case !ok:
 		return nil, fmt.Errorf("the type of its value is unknown; add {code: %d, value: \"TYPE:VALUE\"} to spec.infraComponents.dhcp.options of the Infra", o.Code)
 	}

@@ -191,7 +191,7 @@ func (c *converter) remainingBackends(s *infraGroup, infra *v1alpha1.Infra, u *u
 			case apps && infra.Spec.AppsIngress.IsEnabled():
 				derived = append(derived, name)
 			case apps:
-				c.warn(s.proxy, "spec.backends "+name, "dropped: for %s enable spec.appsIngress of the Infra, which discovers the address, or set it to %s with source Static", hostname, service)
+				c.warn(s.proxy, "spec.backends "+name, "dropped: to route %s, enable spec.appsIngress of the Infra, which discovers the apps address, or also set its source to Static and its addresses to %s", hostname, service)
 			default:
 				c.warn(s.proxy, "spec.backends "+name, "dropped: the target %s is an address, not a Service", service)
 			}

@@ -20,7 +20,7 @@ type Review struct {
 	Right
 
 	Allowed bool `json:"allowed,omitempty"`
-	// Refused is why the review was not requested or failed; empty if Allowed is valid.
+	// Refused is why the review failed; empty if Allowed is valid.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -112,10 +112,10 @@ func accessChecks() []Check {
 			var findings []Finding
 			for _, user := range users {
 				namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant it"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
-					"it is not allowed to %s", lacks[user][0])
+				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant the missing rights"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
+					"the ServiceAccount is not allowed to %s", lacks[user][0])
 				if more := lacks[user][1:]; len(more) > 0 {
-					f.Message += fmt.Sprintf(", and %d more", len(more))
+					f.Message += fmt.Sprintf("; further missing rights: %d", len(more))
 					f = f.because(more...)
 				}
 				findings = append(findings, f)

@@ -26,8 +26,8 @@ type Answer struct {
 	Path      string `json:"path"`
 	// Body is the page, reduced to what checks read.
 	Body string `json:"body,omitempty"`
-	// Refused is why the page was not requested: a missing right. Silent is why the request failed. Body is
-	// valid if both are empty.
+	// Refused is set if the user may not request the page: it has the API server's message. Silent is why the
+	// request failed otherwise. Body is valid if both are empty.
 	Refused string `json:"refused,omitempty"`
 	Silent  string `json:"silent,omitempty"`
 }
@@ -45,7 +45,7 @@ func (s *Site) unreadPage(r Read) string {
 			a, ok := s.facts.answers[pageKey{namespace, pod.Name, r.Page}]
 			switch {
 			case !ok:
-				return fmt.Sprintf("%s of Pod %s/%s was not requested", r.Page.path, namespace, pod.Name)
+				return fmt.Sprintf("page %s of Pod %s/%s was not requested", r.Page.path, namespace, pod.Name)
 			case a.Refused != "":
 				return a.Refused
 			}
@@ -87,7 +87,7 @@ func states[T any](s *Site, p page, where Where) []podPage[T] {
 	for _, answer := range s.pageBodies(p, where) {
 		var state T
 		if err := json.Unmarshal([]byte(answer.value), &state); err != nil {
-			s.checkErrors = append(s.checkErrors, fmt.Sprintf("reading %s of Pod %s: %v", p.path, answer.pod.Name, err))
+			s.checkErrors = append(s.checkErrors, fmt.Sprintf("decoding page %s of Pod %s: %v", p.path, answer.pod.Name, err))
 			continue
 		}
 		list = append(list, podPage[T]{answer.pod, state})
@@ -102,7 +102,7 @@ func (s *Site) metrics(p page) []podPage[series] {
 		parser := expfmt.NewTextParser(model.UTF8Validation)
 		families, err := parser.TextToMetricFamilies(strings.NewReader(answer.value))
 		if err != nil {
-			s.checkErrors = append(s.checkErrors, fmt.Sprintf("reading %s of Pod %s: %v", p.path, answer.pod.Name, err))
+			s.checkErrors = append(s.checkErrors, fmt.Sprintf("decoding page %s of Pod %s: %v", p.path, answer.pod.Name, err))
 			continue
 		}
 		list = append(list, podPage[series]{answer.pod, families})

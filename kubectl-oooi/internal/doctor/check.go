@@ -21,8 +21,8 @@ type Check struct {
 	// fails or is blocked by a failure. Unlike with Needs, it runs if they were skipped because data could not
 	// be read.
 	After []string
-	// Reads are all objects, pages and reviews that the check reads. Reading anything else is an error of the
-	// check.
+	// Reads are all objects, pages and access reviews that the check reads. The result of a check that reads
+	// anything else is Broken.
 	Reads []Read
 	// NotRequested returns why the user did not request the check, empty if it was requested. It takes
 	// precedence over Needs and After. Nil means always requested.
@@ -30,7 +30,7 @@ type Check struct {
 	// NotApplicable returns why the check does not apply to the Infra, empty if it does. Nil means always
 	// applicable.
 	NotApplicable func(*Site) string
-	// Run returns the findings, none if the check passes.
+	// Run returns the findings; none if the check passes or is inconclusive.
 	Run func(*Site) []Finding
 }
 
@@ -60,7 +60,7 @@ const (
 type Finding struct {
 	Severity Severity  `json:"severity"`
 	Object   model.Ref `json:"object"`
-	// Message states the fault in one line. Evidence has the data that proves it, one item a line.
+	// Message states the fault in one line. Evidence has the data that proves it, one line for each item.
 	Message  string   `json:"message"`
 	Evidence []string `json:"evidence,omitempty"`
 	// Remedy is what to do, as an imperative.

@@ -23,11 +23,11 @@ func apiChecks() []Check {
 				at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
 				switch {
 				case at < 0:
-					findings = append(findings, failed(ref, "run 'kubectl oooi setup' again to apply it", "CustomResourceDefinition %s does not exist", name))
+					findings = append(findings, failed(ref, "run 'kubectl oooi setup' again to apply it", "the CustomResourceDefinition does not exist"))
 				case conditionOf(list[at], "Established") != "True":
-					findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the API server does not serve it").because(conditionsOf(list[at])...))
+					findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the CustomResourceDefinition is not established: the API server does not serve its kind").because(conditionsOf(list[at])...))
 				case !serves(list[at], v1alpha1.SchemeGroupVersion.Version):
-					findings = append(findings, failed(ref, "run 'kubectl oooi setup' of one release for all Infras", "it does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
+					findings = append(findings, failed(ref, "run 'kubectl oooi setup' of one release for all Infras", "the CustomResourceDefinition does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
 				}
 			}
 			return findings
@@ -39,8 +39,8 @@ func apiChecks() []Check {
 			if len(reasons) == 0 {
 				return nil
 			}
-			f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need the missing rights are skipped, and count as inconclusive with --strict",
-				"%d kinds of objects cannot be read: %s", len(reasons), reasons[0])
+			f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need this data are skipped, and with --strict doctor then exits with status 3",
+				"data that checks need cannot be read (%d errors): %s", len(reasons), reasons[0])
 			return []Finding{f.because(reasons[1:]...)}
 		},
 	}}

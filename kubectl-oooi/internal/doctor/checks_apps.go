@@ -78,23 +78,23 @@ func checkAppsRoute(s *Site) []Finding {
 		}
 		why := "a single proxy on a network of OVN-Kubernetes has no route through the VLAN's gateway"
 		if floats {
-			why = "spec.networkConfig.gateway has no address of that family"
+			why = "spec.networkConfig.gateway is not of the same address family"
 		}
-		findings = append(findings, failed(s.ref(), "assign an apps address in the VLAN's subnets, or set spec.infraComponents.proxy.instances, with a gateway of the address's family",
-			"the proxy cannot reach the apps address %s, which is outside the VLAN: %s", a, why))
+		findings = append(findings, failed(s.ref(), "assign an apps address in the VLAN's subnets, or set spec.infraComponents.proxy.instances, with a gateway of the same address family",
+			"the proxy cannot reach the apps address %s, which is outside of the VLAN's subnets: %s", a, why))
 	}
 	return findings
 }
 
-const appsRemedy = "see docs/reference/apps-ingress.md, States, for the remedy of each reason"
+const appsRemedy = "see section States of docs/reference/apps-ingress.md for the remedy of each reason"
 
 // appsFinding returns a finding about an apps ingress that is not ready. It is a warning if a previous address
 // is still served.
 func appsFinding(s *Site, apps *v1alpha1.AppsIngressStatus) Finding {
 	if len(apps.ExternalIPs) > 0 {
-		return warned(s.ref(), appsRemedy, "%s: %s: %s; the last valid address is served", apps.Phase, apps.Reason, apps.Message)
+		return warned(s.ref(), appsRemedy, "the apps ingress is %s: %s: %s; the last valid address is served", apps.Phase, apps.Reason, apps.Message)
 	}
-	return failed(s.ref(), appsRemedy, "%s: %s: %s", apps.Phase, apps.Reason, apps.Message)
+	return failed(s.ref(), appsRemedy, "the apps ingress is %s: %s: %s", apps.Phase, apps.Reason, apps.Message)
 }
 
 // kubeconfigEvidence names the Secret from which control reads the administrator's kubeconfig.
@@ -109,5 +109,5 @@ func (s *Site) kubeconfigEvidence() []string {
 	if name, _, _ := unstructured.NestedString(u.Object, "status", "kubeconfig", "name"); name != "" {
 		return []string{"the HostedCluster publishes Secret " + u.GetNamespace() + "/" + name + " in status.kubeconfig"}
 	}
-	return []string{s.hosted().String() + " publishes none in status.kubeconfig"}
+	return []string{s.hosted().String() + " publishes no Secret in status.kubeconfig"}
 }

@@ -68,7 +68,7 @@ func checkAdmission(s *Site) []Finding {
 			continue
 		}
 		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		findings = append(findings, failed(ref, remedyFor(messages[0]), "its pod is rejected: %s", messages[0]))
+		findings = append(findings, failed(ref, remedyFor(messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]))
 	}
 	return findings
 }
@@ -77,13 +77,13 @@ func checkAdmission(s *Site) []Finding {
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
-		return "compare the pod with 'kubectl oooi diff', and check that its ServiceAccount can use the SecurityContextConstraints that it requires: docs/reference/openshift.md"
+		return "run 'kubectl oooi diff' to see how the pod differs from the rendered one, and check that its ServiceAccount may use the SecurityContextConstraints that the pod requires: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
-		return "compare the pod with 'kubectl oooi diff': rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
+		return "run 'kubectl oooi diff' to see how the pod differs from the rendered one: rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
 	case strings.Contains(message, "quota"):
 		return "raise the ResourceQuota of the namespace"
 	default:
-		return "find the admission webhook or policy that rejects it"
+		return "find the admission webhook or policy that rejects the pod, and correct it"
 	}
 }
 
@@ -128,7 +128,7 @@ func checkBuilds(s *Site) []Finding {
 			}
 		}
 		findings = append(findings, warned(podRef(one), "reference the image by digest or by an immutable tag, and restart the outdated pods",
-			"tag %s pointed to another image when other pods started", image).because(evidence...))
+			"pods run different builds of image %s: its tag was moved between their starts", image).because(evidence...))
 	}
 	return findings
 }
@@ -153,8 +153,8 @@ func checkMemory(s *Site) []Finding {
 				if c.Name != p.container() || limit.IsZero() || has < nearLimit*float64(limit.Value()) {
 					continue
 				}
-				findings = append(findings, warned(podRef(d.pod), "raise resources of its component in the Infra; at the limit the container is killed",
-					"container %s uses %d of %d MiB", c.Name, int64(has)>>20, limit.Value()>>20))
+				findings = append(findings, warned(podRef(d.pod), "raise the memory limit in the component's resources in the Infra; at the limit, the container is killed",
+					"container %s uses %d of %d MiB of memory", c.Name, int64(has)>>20, limit.Value()>>20))
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func checkCPU(s *Site) []Finding {
 			limit := c.Resources.Limits.Cpu()
 			for _, u := range usage.Containers {
 				if u.Name == c.Name && !limit.IsZero() && u.Usage.Cpu().AsApproximateFloat64() >= nearLimit*limit.AsApproximateFloat64() {
-					findings = append(findings, warned(podRef(ours[at]), "raise resources of its component in the Infra, or remove its CPU limit; at the limit the container is throttled",
+					findings = append(findings, warned(podRef(ours[at]), "raise or remove the CPU limit in the component's resources in the Infra; at the limit, the container is throttled",
 						"container %s uses %s of %s CPUs", c.Name, u.Usage.Cpu(), limit))
 				}
 			}
@@ -228,14 +228,14 @@ func checkNetworkType(s *Site) []Finding {
 	}
 	var findings []Finding
 	if slices.Contains(unsuitableTypes, conf.Type) {
-		findings = append(findings, failed(s.network(), "use a bridge (cnv-bridge, bridge) or a localnet of OVN-Kubernetes",
-			"spec.config has type %s, on which a VM with its own MAC address receives nothing", conf.Type))
+		findings = append(findings, failed(s.network(), "use a bridge (type cnv-bridge or bridge) or a localnet of OVN-Kubernetes",
+			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", conf.Type))
 	}
 	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && conf.MTU > 0 {
 		const option = 26 // RFC 2132, 5.1
 		for _, o := range dhcp.Options {
 			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(conf.MTU) {
-				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets an MTU of %s, but %s has %d", o.Value, s.network().Key(), conf.MTU))
+				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets MTU %s, but NetworkAttachmentDefinition %s has MTU %d", o.Value, s.network().Key(), conf.MTU))
 			}
 		}
 	}
@@ -256,8 +256,8 @@ func leftoverChecks() []Check {
 				var findings []Finding
 				for _, u := range s.list(crds, Everywhere) {
 					if slices.Contains(operatorCRDs(), u.GetName()) {
-						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "when no longer needed for a rollback: kubectl delete crd "+u.GetName()+"; docs/how-to/migrate.md",
-							"no component reads objects of this kind"))
+						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "delete the CustomResourceDefinition when you no longer need to roll back: kubectl delete crd "+u.GetName()+"; see docs/how-to/migrate.md",
+							"the CustomResourceDefinition of the earlier operator exists, but no component of oooi reads objects of its kind"))
 					}
 				}
 				return findings
@@ -292,8 +292,8 @@ func checkHostedCleanup(s *Site) []Finding {
 			if left.Infra != "" {
 				owner = "Infra " + left.Infra
 			}
-			findings = append(findings, warned(in, "control retries with backoff; to clean up manually, in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
-				"objects of %s in the hosted cluster cannot be deleted", owner).because(left.Error))
+			findings = append(findings, warned(in, "wait, because control retries with backoff, or delete the objects manually; to list them in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
+				"control cannot delete the objects of %s in the hosted cluster", owner).because(left.Error))
 		}
 	}
 	return findings
@@ -337,8 +337,8 @@ func checkOrphans(s *Site) []Finding {
 	for _, key := range slices.Sorted(maps.Keys(count)) {
 		_, infra, _ := strings.Cut(key, " of ")
 		namespace, name, _ := strings.Cut(infra, "/")
-		findings = append(findings, warned(first[key], fmt.Sprintf("'kubectl oooi teardown %s -n %s' deletes its objects", name, namespace),
-			"it belongs to %s, but no Infra or ProxyServer of that name exists; %d such objects", infra, count[key]))
+		findings = append(findings, warned(first[key], fmt.Sprintf("run 'kubectl oooi teardown %s -n %s' to delete the remaining objects", name, namespace),
+			"the object belongs to %s, but no Infra or standalone ProxyServer of that name exists; objects of this kind: %d", infra, count[key]))
 	}
 	return findings
 }

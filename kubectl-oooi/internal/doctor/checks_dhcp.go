@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"net/netip"
@@ -39,8 +40,8 @@ func dhcpChecks() []Check {
 				findings = append(findings, invalid...)
 				for _, l := range list {
 					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" && !s.reserved(l) {
-						findings = append(findings, warned(leaseRef(l), "extend the range, or delete the Lease and restart the VM, which then gets another address",
-							"%s is outside of all ranges: its VM keeps it, and it is not leased to others", l.Address).because(holder(l)))
+						findings = append(findings, warned(leaseRef(l), "extend infraComponents.dhcp.ranges, or delete the Lease and restart the VM, which then gets another address",
+							"address %s is outside of all DHCP ranges: its VM keeps it, and DHCP leases it to no other client", l.Address).because(holder(l)))
 					}
 				}
 				return findings
@@ -53,8 +54,8 @@ func dhcpChecks() []Check {
 				list, _ := s.leases()
 				for _, l := range list {
 					if l.State == "declined" {
-						findings = append(findings, warned(leaseRef(l), "find the client with arping on the VLAN; exclude the address (infraComponents.dhcp.exclude), or remove it from that client",
-							"a client declined %s at %s because another client uses it", l.Address, l.Since.Format("2006-01-02T15:04:05Z07:00")))
+						findings = append(findings, warned(leaseRef(l), "find the other client with arping on the VLAN, and remove the address from it, or exclude the address (infraComponents.dhcp.exclude)",
+							"a client declined address %s at %s because another client uses it", l.Address, l.Since.Format("2006-01-02T15:04:05Z07:00")))
 					}
 				}
 				return findings
@@ -71,7 +72,7 @@ func dhcpChecks() []Check {
 				var findings []Finding
 				for _, o := range s.Infra.Spec.InfraComponents.DHCP.Options {
 					if s.Infra.Spec.InfraComponents.DNS.IsEnabled() && (o.Code != nil && *o.Code == dnsOption || o.Name == "dns") {
-						findings = append(findings, failed(s.ref(), "remove it, so that DHCP offers our DNS servers; add upstream resolvers to networkConfig.dnsServers",
+						findings = append(findings, failed(s.ref(), "remove the option, so that DHCP offers our DNS servers; add upstream resolvers to networkConfig.dnsServers",
 							"infraComponents.dhcp.options sets the DNS servers %s: VMs cannot resolve control-plane names", o.Value))
 					}
 				}
@@ -105,7 +106,7 @@ func (s *Site) leases() ([]*leases.Lease, []Finding) {
 		switch {
 		case err != nil:
 			ref := model.Ref{Kind: leaseObjects.Kind, Namespace: o.Namespace, Name: o.Name}
-			invalid = append(invalid, failed(ref, "delete it; the VM then gets a new lease", "%v", err))
+			invalid = append(invalid, failed(ref, "delete the Lease; the VM then gets a new one", "the Lease is invalid: %v", errors.Unwrap(err)))
 		case l != nil && l.Infra == s.Infra.Name:
 			list = append(list, l)
 		}
@@ -149,14 +150,14 @@ func checkFreeAddresses(s *Site) []Finding {
 	}
 	full := new(big.Int).Mul(big.NewInt(taken), big.NewInt(100))
 	limit := new(big.Int).Mul(size, big.NewInt(nearlyFullPercent))
-	const remedy = "extend infraComponents.dhcp.ranges, or delete unused VMs; an address is free a minute after its VM is deleted"
+	const remedy = "extend infraComponents.dhcp.ranges, or delete unused VMs; an address becomes free one minute after its VM is deleted"
 	switch {
 	case size.Sign() == 0 || full.Cmp(limit) < 0:
 		return nil
 	case big.NewInt(taken).Cmp(size) >= 0:
-		return []Finding{failed(s.ref(), remedy, "all %d addresses are leased: new VMs get no address", taken)}
+		return []Finding{failed(s.ref(), remedy, "all %d addresses of the DHCP ranges are leased or declined: new VMs get no address", taken)}
 	default:
-		return []Finding{warned(s.ref(), remedy, "%d of %s addresses are leased", taken, size)}
+		return []Finding{warned(s.ref(), remedy, "%d of %s addresses of the DHCP ranges are leased or declined", taken, size)}
 	}
 }
 
@@ -210,8 +211,8 @@ func checkVMLeases(s *Site) []Finding {
 		}
 		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
 			ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-			findings = append(findings, failed(ref, fmt.Sprintf("check whether its requests arrive: kubectl -n %s logs -l %s=%s,%s=dhcp",
-				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "it runs on network %s and has no lease", nad.Key()))
+			findings = append(findings, failed(ref, fmt.Sprintf("check whether the VM's DHCP requests arrive: kubectl -n %s logs -l %s=%s,%s=dhcp",
+				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "the VM runs on network %s, but has no DHCP lease", nad.Key()))
 		}
 	}
 	return findings
@@ -243,10 +244,10 @@ func checkNodePoolSizes(s *Site) []Finding {
 			surge = 1
 		}
 		wanted += n + surge
-		evidence = append(evidence, fmt.Sprintf("NodePool %s: %d, and %d during a rollout", u.GetName(), n, surge))
+		evidence = append(evidence, fmt.Sprintf("NodePool %s: %d VMs, and %d more during a rollout", u.GetName(), n, surge))
 	}
 	if wanted <= addresses || addresses == 0 {
 		return nil
 	}
-	return []Finding{warned(s.ref(), "extend infraComponents.dhcp.ranges before the NodePools grow", "the NodePools can have %d VMs, but the ranges have %d addresses", wanted, addresses).because(evidence...)}
+	return []Finding{warned(s.ref(), "extend infraComponents.dhcp.ranges before the NodePools grow", "the NodePools can have %d VMs, but the DHCP ranges have only %d addresses", wanted, addresses).because(evidence...)}
 }

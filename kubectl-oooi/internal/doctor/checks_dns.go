@@ -22,7 +22,7 @@ func dnsChecks() []Check {
 		{
 			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
-				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control")
+				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control's queries")
 			},
 		},
 		{
@@ -32,7 +32,7 @@ func dnsChecks() []Check {
 				if served == nil || served.Status == metav1.ConditionTrue {
 					return nil
 				}
-				return []Finding{failed(s.ref(), "'kubectl oooi resolve NAME' shows the answer of each view and its source", "%s: %s", served.Reason, served.Message)}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi resolve NAME' to see the answer of each view and its source", "%s: %s", served.Reason, served.Message)}
 			},
 		},
 		{
@@ -43,8 +43,8 @@ func dnsChecks() []Check {
 					key := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 					for _, upstream := range s.Infra.Spec.NetworkConfig.DNSServers {
 						if slices.Contains(setup.ClusterResolvers(), key) && slices.Contains(service.Spec.ClusterIPs, upstream) {
-							findings = append(findings, failed(s.ref(), "replace it with the upstream resolvers of your network",
-								"spec.networkConfig.dnsServers has %s, the cluster's DNS (Service %s), which forwards to our DNS: unknown names loop", upstream, key))
+							findings = append(findings, failed(s.ref(), "replace the address with the upstream resolvers of your network",
+								"spec.networkConfig.dnsServers contains %s, the address of the cluster's DNS (Service %s), which forwards to our DNS: queries for unknown names loop", upstream, key))
 						}
 					}
 				}
@@ -61,7 +61,7 @@ func dnsChecks() []Check {
 				if _, plain := corefilesOf(s)[coreConfig]; plain || hasDNSOperator(s) {
 					return ""
 				}
-				return "neither dns.operator.openshift.io default nor ConfigMap " + coreConfig.String() + " exists: the forwarders of the cluster's DNS are unknown"
+				return "the forwarders of the cluster's DNS are unknown: dns.operator/default and ConfigMap " + coreConfig.String() + " do not exist"
 			},
 			Run: checkClusterDNS,
 		},
@@ -74,7 +74,7 @@ func (s *Site) statusFindings(works bool, otherwise string) []Finding {
 	if works {
 		return nil
 	}
-	f := failed(s.ref(), "'kubectl oooi status "+s.Infra.Name+"' shows all conditions", "%s", otherwise)
+	f := failed(s.ref(), "run 'kubectl oooi status "+s.Infra.Name+" -n "+s.Infra.Namespace+"' to see all conditions", "%s", otherwise)
 	if ready := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		f.Message = ready.Reason + ": " + ready.Message
 	}
@@ -110,7 +110,7 @@ func checkClusterDNS(s *Site) []Finding {
 		if written, ok := corefiles[operatorConfig]; ok && missingDomains(s, zones) == nil {
 			ref = model.Ref{Kind: configMaps.Kind, Namespace: operatorConfig.Namespace, Name: operatorConfig.Name}
 			zones = forwardedZones(written, addresses)
-			remedy = "see why the DNS operator does not write it: kubectl get clusteroperator dns; spec.managementState of dns.operator/default"
+			remedy = "find out why the DNS operator does not update the ConfigMap: see kubectl get clusteroperator dns, and spec.managementState of dns.operator/default"
 		}
 	} else {
 		ref = model.Ref{Kind: configMaps.Kind, Namespace: coreConfig.Namespace, Name: coreConfig.Name}
@@ -119,7 +119,7 @@ func checkClusterDNS(s *Site) []Finding {
 	var findings []Finding
 	for _, domain := range missingDomains(s, zones) {
 		findings = append(findings, warned(ref, remedy,
-			"it does not forward %s to Service %s/%s-dns: pods of the management cluster cannot resolve control-plane names", domain, s.Infra.Namespace, s.Infra.Name).
+			"the cluster's DNS does not forward %s to Service %s/%s-dns: pods of the management cluster cannot resolve control-plane names", domain, s.Infra.Namespace, s.Infra.Name).
 			because(fmt.Sprintf("addresses of the Service: %v", addresses)))
 	}
 	return findings

@@ -30,7 +30,7 @@ func driftChecks() []Check {
 func checkDrift(s *Site) []Finding {
 	list, err := s.rendered()
 	if err != nil {
-		return []Finding{failed(s.ref(), "correct it in the Infra's file, and run 'kubectl oooi setup' with it; "+diffFirst, "setup would refuse it: %v", errors.Unwrap(err))}
+		return []Finding{failed(s.ref(), "correct the Infra's file, and run 'kubectl oooi setup' with it; "+diffFirst, "setup would refuse the Infra: %v", errors.Unwrap(err))}
 	}
 	restarts := s.restartedPods(list)
 	var findings []Finding
@@ -45,7 +45,7 @@ func checkDrift(s *Site) []Finding {
 		at := slices.IndexFunc(has, func(u *unstructured.Unstructured) bool { return u.GetName() == want.GetName() })
 		switch {
 		case at < 0:
-			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "it does not exist"))
+			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "the %s does not exist", kind.Kind))
 		case differs != nil:
 			if severity, message, evidence := differs(want, has[at]); message != "" {
 				why, remedy := s.cause(has[at], restarts[want.GetLabels()[v1alpha1.LabelComponent]])
@@ -64,11 +64,11 @@ func checkDrift(s *Site) []Finding {
 func foreignFindings(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
 	var findings []Finding
 	for _, f := range setup.ForeignFields(has, want) {
-		remedy := fmt.Sprintf("if it is unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove it; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
+		remedy := fmt.Sprintf("if the fields are unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove them; this restarts pod %s/%s-0: %s", has.GetNamespace(), has.GetName(), diffFirst)
 		if f.Applied {
-			remedy = "if it is unwanted, remove it from the configuration that " + f.Manager + " applies"
+			remedy = "if the fields are unwanted, remove them from the configuration that " + f.Manager + " applies"
 		}
-		findings = append(findings, warned(ref, remedy, "it has fields that setup does not render: %s", f))
+		findings = append(findings, warned(ref, remedy, "the pod template has fields that setup does not render: %s", f))
 	}
 	return findings
 }
@@ -112,7 +112,7 @@ func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []s
 		}
 	}
 	if len(why) == 0 {
-		why = []string{"one of its sources has changed, or another version of setup created it"}
+		why = []string{"a source of the object has changed, or another version of setup created the object"}
 	}
 	return why, "run 'kubectl oooi setup' with the Infra's file" + restart
 }
@@ -130,7 +130,7 @@ func (s *Site) editedBy(has *unstructured.Unstructured) string {
 	for _, path := range comparedFields(has.GetKind()) {
 		_, found, _ := unstructured.NestedFieldNoCopy(has.Object, path...)
 		if by := lastEditor(has, path...); found && by != nil {
-			return fmt.Sprintf("it was changed by %q at %s, after setup", by.Manager, formatTime(timeOf(*by)))
+			return fmt.Sprintf("the object was changed by %q at %s, after setup applied it", by.Manager, formatTime(timeOf(*by)))
 		}
 	}
 	return ""
@@ -193,7 +193,7 @@ func compareData(want, has *unstructured.Unstructured) (Severity, string, []stri
 	if len(evidence) == 0 {
 		return "", "", nil
 	}
-	return Warn, "setup would render it differently", evidence
+	return Warn, "setup would render other contents", evidence
 }
 
 // firstDifference returns the first line in which two texts differ, as a sentence.
@@ -207,7 +207,7 @@ func firstDifference(want, has string) string {
 			return ""
 		}
 		if line(wants) != line(got) {
-			return fmt.Sprintf(", line %d: it has %q, setup would render %q", i+1, line(got), line(wants))
+			return fmt.Sprintf(", line %d: found %q, setup would render %q", i+1, line(got), line(wants))
 		}
 	}
 	return ""
@@ -288,7 +288,7 @@ func comparePorts(want, has *unstructured.Unstructured) (Severity, string, []str
 	if len(lacks) == 0 {
 		return "", "", nil
 	}
-	return Fail, "it lacks port " + strings.Join(lacks, ", "), nil
+	return Fail, "the Service lacks port " + strings.Join(lacks, ", "), nil
 }
 
 // compareAttachment compares NetworkAttachmentDefinitions of our pods.
@@ -298,5 +298,5 @@ func compareAttachment(want, has *unstructured.Unstructured) (Severity, string, 
 	if wants == got {
 		return "", "", nil
 	}
-	return Warn, "setup would change the network of its pods", []string{"it has " + got, "setup would render " + wants}
+	return Warn, "setup would change the network of its pods", []string{"found " + got, "setup would render " + wants}
 }

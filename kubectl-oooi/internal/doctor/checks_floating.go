@@ -53,7 +53,7 @@ func floatingChecks() []Check {
 // checkHolder finds a floating address that is held by no replica, by several, or by one whose proxy is not
 // ready.
 func checkHolder(s *Site) []Finding {
-	const remedy = "see the logs of the containers 'holder', and the Lease: docs/reference/floating-address.md"
+	const remedy = "see the logs of containers 'holder', and the Lease: docs/reference/floating-address.md"
 	instances := states[holderReport](s, holderState, AtInfra)
 	var holders, evidence []string
 	var findings []Finding
@@ -61,14 +61,14 @@ func checkHolder(s *Site) []Finding {
 		if i.value.Holding {
 			holders = append(holders, i.pod.Name)
 			if !i.value.Ready {
-				findings = append(findings, failed(podRef(i.pod), remedy, "it has the floating address %s, its proxy is not ready, and no other replica takes over", joinAddresses(i.value.Addresses)))
+				findings = append(findings, failed(podRef(i.pod), remedy, "the pod has the floating address %s, but its proxy is not ready, and no other replica takes over", joinAddresses(i.value.Addresses)))
 			}
 		}
 		evidence = append(evidence, fmt.Sprintf("%s: %s", i.pod.Name, i.value))
 	}
 	switch {
 	case len(holders) > 1:
-		findings = append(findings, failed(s.ref(), remedy+"; check that they are on one VLAN", "%d proxy replicas have the floating address: %s", len(holders), strings.Join(holders, ", ")).because(evidence...))
+		findings = append(findings, failed(s.ref(), remedy+"; check that the replicas are on one VLAN", "%d proxy replicas have the floating address: %s", len(holders), strings.Join(holders, ", ")).because(evidence...))
 	case len(holders) == 0 && len(instances) > 0 && len(s.unanswered) == 0:
 		findings = append(findings, failed(s.ref(), remedy, "none of %d proxy replicas has the floating address: VMs cannot reach the API server", len(instances)).because(evidence...))
 	}
@@ -107,7 +107,7 @@ func checkAddressMoves(s *Site) []Finding {
 	for _, i := range states[holderReport](s, holderState, AtInfra) {
 		if age := s.facts.Taken.Sub(i.value.Since); i.value.Transitions >= manyTransitions && age < recentMove {
 			findings = append(findings, warned(podRef(i.pod), "see the logs of containers 'holder': the proxy's readiness changes, or the VLAN loses frames",
-				"the floating address moved %d times, last %s ago", i.value.Transitions, age.Round(time.Second)))
+				"the pod got or lost the floating address %d times, the last time %s ago", i.value.Transitions, age.Round(time.Second)))
 		}
 		if n := i.value.Conflicts["stranger"]; n > 0 {
 			findings = append(findings, warned(podRef(i.pod), "find the host by its MAC address in the log of container 'holder', and remove the address from it",

@@ -18,7 +18,7 @@ func hostedChecks() []Check {
 		{
 			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster exists", Reads: reads,
 			Run: func(s *Site) []Finding {
-				const remedy = "set spec.hostedClusterRef of the Infra; 'kubectl get hostedclusters -A' lists them. Until it exists, only the names in the Infra are served"
+				const remedy = "set spec.hostedClusterRef of the Infra to an existing HostedCluster: kubectl get hostedclusters -A; until the HostedCluster exists, only the names in the Infra are served"
 				switch {
 				case !s.served(hostedClusters):
 					return []Finding{failed(s.ref(), "run doctor against the management cluster, or install HyperShift there", "the cluster does not serve HostedClusters")}
@@ -51,7 +51,7 @@ func hostedChecks() []Check {
 				var findings []Finding
 				for _, service := range hc.Spec.Services {
 					if why := setup.Unreachable(service); why != "" {
-						findings = append(findings, failed(*s.hosted(), "publish it under a name, see docs/how-to/publish-services.md", "spec.services, %s: %s", service.Service, why))
+						findings = append(findings, failed(*s.hosted(), "publish the service under a name: docs/how-to/publish-services.md", "spec.services, service %s: %s", service.Service, why))
 					}
 				}
 				return findings
@@ -90,7 +90,7 @@ func checkConditions(ref model.Ref, u *unstructured.Unstructured) []Finding {
 	for _, e := range expectedConditions {
 		for _, c := range conditionList(u) {
 			if c.Type == e.kind && string(c.Status) != e.status {
-				f := warned(ref, fmt.Sprintf("see HyperShift: kubectl -n %s describe hostedcluster %s", ref.Namespace, ref.Name), "%s", c)
+				f := warned(ref, fmt.Sprintf("see the conditions of the HostedCluster: kubectl -n %s describe hostedcluster %s", ref.Namespace, ref.Name), "%s", c)
 				f.Severity = e.severity
 				findings = append(findings, f)
 			}
@@ -117,7 +117,7 @@ func checkNodePoolNetworks(s *Site) []Finding {
 			}
 		}
 		if !slices.Contains(names, nad) {
-			findings = append(findings, failed(ref, "add it to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out", "its VMs are not on %s", nad).
+			findings = append(findings, failed(ref, "add the network to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out", "the VMs of the NodePool are not on network %s", nad).
 				because("additionalNetworks: "+strings.Join(names, ", ")))
 		}
 	}

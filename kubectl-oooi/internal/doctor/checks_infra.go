@@ -26,7 +26,7 @@ func infraChecks() []Check {
 				if p.Object != s.ref() {
 					continue
 				}
-				const remedy = "correct it in the Infra's file, and run 'kubectl oooi setup' with it; " + diffFirst
+				const remedy = "correct the Infra's file, and run 'kubectl oooi setup' with it; " + diffFirst
 				switch {
 				case slices.Contains(failReasons, p.Reason):
 					findings = append(findings, failed(p.Object, remedy, "%s: %s", p.Reason, p.Message))

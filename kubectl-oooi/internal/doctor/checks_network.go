@@ -23,7 +23,7 @@ func networkChecks() []Check {
 				case !s.served(attachments):
 					return []Finding{failed(ref, "install Multus", "the cluster does not serve NetworkAttachmentDefinitions")}
 				case s.attachment() == nil:
-					return []Finding{failed(ref, "create it, or set spec.networkConfig.networkAttachmentDefinition of the Infra to another one (NAMESPACE/NAME)", "it does not exist")}
+					return []Finding{failed(ref, "create it, or set spec.networkConfig.networkAttachmentDefinition of the Infra to another one (NAMESPACE/NAME)", "the NetworkAttachmentDefinition does not exist")}
 				}
 				return nil
 			},
@@ -37,7 +37,7 @@ func networkChecks() []Check {
 				case err != nil:
 					return []Finding{failed(s.network(), "correct spec.config", "%v", err)}
 				case field != "":
-					return []Finding{failed(s.network(), "remove it, and restart the VMs", "spec.config assigns addresses by %s: KubeVirt offers them to VMs from a DHCP server of its own, before ours", field)}
+					return []Finding{failed(s.network(), "remove the field, and restart the VMs", "spec.config assigns addresses in field %s: KubeVirt offers them to VMs from a DHCP server of its own, before ours", field)}
 				}
 				return nil
 			},
@@ -75,7 +75,7 @@ func checkDuplicateAddresses(s *Site) []Finding {
 		ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
 		for _, a := range read.MachineAddresses(u, s.network().Key()) {
 			if other, ok := owner[a]; ok && other != ref.String() {
-				findings = append(findings, failed(ref, "find the source of the address: a setting in the VM, or another DHCP server", "it has %s, which %s also has", a, other))
+				findings = append(findings, failed(ref, "find the source of the address: a setting in the VM, or another DHCP server", "the VM has address %s, which %s also has", a, other))
 				continue
 			}
 			owner[a] = ref.String()
@@ -113,8 +113,8 @@ func checkPodAddresses(s *Site) []Finding {
 			case err != nil:
 				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName, "%v", err))
 			case !slices.ContainsFunc(has, func(a netip.Addr) bool { return slices.Contains(wanted, a) }):
-				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName+", and check that the nodes have the CNI plugins static and sbr", "it does not have its VLAN address").
-					because(fmt.Sprintf("wanted one of %v, got %v", wanted, has)))
+				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName+", and check that the nodes have the CNI plugins static and sbr", "the pod does not have its VLAN address").
+					because(fmt.Sprintf("expected one of %v, found %v", wanted, has)))
 			}
 		}
 	}

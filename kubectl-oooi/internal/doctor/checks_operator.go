@@ -18,7 +18,7 @@ func operatorChecks() []Check {
 						continue
 					}
 					ref := model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-					findings = append(findings, failed(ref, "stop that operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "it belongs to the earlier operator and may use an address of the VLAN"))
+					findings = append(findings, failed(ref, "stop the earlier operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "the object belongs to the earlier operator, which may still use an address of the VLAN"))
 				}
 			}
 			return findings

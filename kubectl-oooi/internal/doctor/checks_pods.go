@@ -81,7 +81,7 @@ func podChecks() []Check {
 					return nil
 				}
 				return []Finding{failed(s.ref(), "see control's log: kubectl -n "+render.SystemNamespace+" logs deployment/"+render.ControlName,
-					"its status is for generation %d, but its current generation is %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
+					"the status of the Infra is for generation %d, but the current generation is %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
 			},
 		},
 		{
@@ -111,11 +111,11 @@ func podChecks() []Check {
 				for _, c := range s.components() {
 					list := s.pods(c.name)
 					if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("see why: kubectl -n %s describe statefulset -l %s=%s; if it was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name))
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s; if the StatefulSet was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name))
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
-							findings = append(findings, failed(podRef(p), fmt.Sprintf("see its events and log: kubectl -n %s describe pod %s", p.Namespace, p.Name), "%s", why))
+							findings = append(findings, failed(podRef(p), fmt.Sprintf("see the events and the state of the pod: kubectl -n %s describe pod %s", p.Namespace, p.Name), "%s", why))
 						}
 					}
 				}
@@ -167,8 +167,8 @@ func checkImages(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with each Infra, and --force-conflicts if another client changed the image; images set in the Infra take precedence. This restarts the pods with other images: "+diffFirst, "it runs %s", image).
-				because("control runs "+strings.Join(control, ", ")))
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with the file of each Infra, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
+				because("control runs image "+strings.Join(control, ", ")))
 		}
 	}
 	return findings
@@ -183,7 +183,7 @@ func checkControl(s *Site) []Finding {
 			return nil
 		}
 		ref := model.Ref{Kind: deployments.Kind, Namespace: d.Namespace, Name: d.Name}
-		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica is available: status is outdated, and the apps address is not reconciled")
+		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica of control is available: the status of Infras is outdated, and the apps address is not reconciled")
 		for _, p := range all[corev1.Pod](s, pods, AtSystem) {
 			if why := status.UnreadyReason(p); why != "" {
 				f = f.because(p.Name + ": " + why)
@@ -191,7 +191,7 @@ func checkControl(s *Site) []Finding {
 		}
 		return []Finding{f}
 	}
-	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "it does not exist")}
+	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "the Deployment does not exist")}
 }
 
 // Restarts are reported if there were at least manyRestarts, the last within recentRestart.
@@ -208,9 +208,9 @@ func restartFindings(p *corev1.Pod, now time.Time) []Finding {
 		if last == nil || c.RestartCount < manyRestarts || now.Sub(last.FinishedAt.Time) > recentRestart {
 			continue
 		}
-		remedy := fmt.Sprintf("see its last log: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
+		remedy := fmt.Sprintf("see the log of its previous run: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
 		if last.Reason == "OOMKilled" {
-			remedy = "raise the memory limit: resources of its component in the Infra"
+			remedy = "raise the memory limit in the component's resources in the Infra"
 		}
 		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %d times, last at %s: %s, exit code %d",
 			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), last.Reason, last.ExitCode))

@@ -25,11 +25,11 @@ func proxyChecks() []Check {
 				}
 				for _, p := range all[v1alpha1.ProxyServer](s, proxyServers, AtInfra) {
 					if p.Name == s.Infra.Name { // setup does not change its infraRef
-						remedy := fmt.Sprintf("if it belongs to the Infra: kubectl -n %s patch proxyserver %s --type=merge -p '{\"spec\": {\"infraRef\": {\"name\": %q}}}'; otherwise rename the Infra", p.Namespace, p.Name, s.Infra.Name)
-						return []Finding{failed(proxyRef(p), remedy, "it has the Infra's name, but its spec.infraRef does not refer to the Infra, which therefore has no ProxyServer")}
+						remedy := fmt.Sprintf("if the ProxyServer belongs to the Infra, set its infraRef: kubectl -n %s patch proxyserver %s --type=merge -p '{\"spec\": {\"infraRef\": {\"name\": %q}}}'; otherwise rename the Infra", p.Namespace, p.Name, s.Infra.Name)
+						return []Finding{failed(proxyRef(p), remedy, "the ProxyServer has the Infra's name, but its spec.infraRef does not refer to the Infra: the Infra has no ProxyServer")}
 					}
 				}
-				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer refers to it in spec.infraRef")}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer refers to the Infra in spec.infraRef")}
 			},
 		},
 		{
@@ -43,7 +43,7 @@ func proxyChecks() []Check {
 				for _, p := range s.proxies() {
 					for _, r := range p.Status.Replicas {
 						if r.NACK != "" {
-							findings = append(findings, failed(proxyRef(p), "correct the object that the message names; all other routes are served", "Envoy of %s rejected its configuration: %s", r.Pod, r.NACK))
+							findings = append(findings, failed(proxyRef(p), "correct the object that the message names; all other routes are served", "Envoy of Pod %s rejected its configuration: %s", r.Pod, r.NACK))
 						}
 					}
 				}
@@ -76,7 +76,7 @@ func connectionChecks() []Check {
 					for _, r := range p.Status.Replicas {
 						for _, l := range r.Listeners {
 							if !l.Ready {
-								findings = append(findings, failed(proxyRef(p), "'kubectl oooi routes "+p.Name+" -o wide' shows the port's routes", "port %d of %s: %s", l.Port, r.Pod, l.Reason))
+								findings = append(findings, failed(proxyRef(p), "run 'kubectl oooi routes "+p.Name+" -n "+p.Namespace+" -o wide' to see the port's routes", "port %d of Pod %s is not ready: %s", l.Port, r.Pod, l.Reason))
 							}
 						}
 					}
@@ -120,13 +120,13 @@ func checkBackends(s *Site) []Finding {
 			ref := model.Ref{Kind: "Service", Namespace: namespace, Name: strings.TrimPrefix(u.Service, namespace+"/")}
 			switch {
 			case u.Missing != "":
-				f := failed(u.Owner, "'kubectl oooi routes "+p.Name+" -o wide' shows the names with this backend; correct the backend, or wait for the control plane", "%s", u.Missing)
+				f := failed(u.Owner, "correct the backend, or wait for the control plane; run 'kubectl oooi routes "+p.Name+" -n "+p.Namespace+" -o wide' to see the names with this backend", "%s", u.Missing)
 				if u.Backend != "" {
 					f.Evidence = append(f.Evidence, "backend "+u.Backend)
 				}
 				findings = append(findings, f)
 			case u.Service != "" && slices.Contains(slices.Concat(s.namespaces[AtControlPlane], s.namespaces[AtBackends]), namespace) && ready[u.Service] == 0:
-				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "no endpoint is ready: connections to its names are refused"))
+				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "the Service has no ready endpoint: connections to the names that lead to it are refused"))
 			}
 		}
 	}
@@ -146,11 +146,11 @@ func checkReplicas(s *Site) []Finding {
 			at := slices.IndexFunc(p.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
 			switch {
 			case at < 0:
-				findings = append(findings, failed(podRef(pod), remedy, "its xdsd has not reported to ProxyServer %s", p.Name))
+				findings = append(findings, failed(podRef(pod), remedy, "xdsd has not written an entry to the status of ProxyServer %s", p.Name))
 			case p.Status.Replicas[at].ObservedGeneration != p.Generation:
-				findings = append(findings, failed(podRef(pod), remedy, "it has observed generation %d of ProxyServer %s, but the current one is %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
+				findings = append(findings, failed(podRef(pod), remedy, "xdsd has observed generation %d of ProxyServer %s, but the current generation is %d", p.Status.Replicas[at].ObservedGeneration, p.Name, p.Generation))
 			case p.Status.Replicas[at].Version != p.Status.Replicas[at].Acknowledged:
-				findings = append(findings, failed(podRef(pod), remedy, "Envoy was sent version %s, and has acknowledged %q", p.Status.Replicas[at].Version, p.Status.Replicas[at].Acknowledged))
+				findings = append(findings, failed(podRef(pod), remedy, "xdsd has sent version %s of the configuration, but Envoy has acknowledged %q", p.Status.Replicas[at].Version, p.Status.Replicas[at].Acknowledged))
 			}
 		}
 	}
@@ -173,5 +173,5 @@ func checkNetworkPolicies(s *Site) []Finding {
 		return nil
 	}
 	ref := model.Ref{Kind: networkPolicies.Kind, Namespace: strings.Join(s.namespaces[AtControlPlane], ""), Name: selecting}
-	return []Finding{failed(ref, "run 'kubectl oooi setup' with the Infra's file to add a policy that admits it", "it isolates the API server, but no policy admits the proxy of %s", s.key())}
+	return []Finding{failed(ref, "run 'kubectl oooi setup' with the Infra's file to add a policy that admits the proxy", "the policy isolates the API server's pods, and no policy admits the proxy of Infra %s", s.key())}
 }

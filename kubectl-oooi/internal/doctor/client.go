@@ -39,7 +39,7 @@ func newAPIClient(config *rest.Config) (*apiClient, error) {
 	}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client of the API server: %w", err)
+		return nil, fmt.Errorf("creating a client for the API server: %w", err)
 	}
 	return &apiClient{client, base}, nil
 }
@@ -70,9 +70,9 @@ func (c *apiClient) do(ctx context.Context, method, path string, body []byte) ([
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxPageSize+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", path, err)
+		return nil, fmt.Errorf("reading the response to %s: %w", path, err)
 	case len(data) > maxPageSize:
-		return nil, fmt.Errorf("%s is longer than %d bytes", path, maxPageSize)
+		return nil, fmt.Errorf("the response to %s is longer than %d bytes", path, maxPageSize)
 	case response.StatusCode < http.StatusMultipleChoices:
 		return data, nil
 	}
@@ -80,7 +80,7 @@ func (c *apiClient) do(ctx context.Context, method, path string, body []byte) ([
 	if json.Unmarshal(data, &refused.Status) == nil && refused.Kind == "Status" {
 		return nil, refused
 	}
-	return nil, fmt.Errorf("%s returned %s: %.200s", path, response.Status, strings.TrimSpace(string(data)))
+	return nil, fmt.Errorf("requesting %s: the server returned %s: %.200s", path, response.Status, strings.TrimSpace(string(data)))
 }
 
 // getPage requests a page of a pod. A failed request is recorded in the Answer.

@@ -94,7 +94,7 @@ func FuzzAnswers(f *testing.F) {
 			if r.Status == Skipped {
 				t.Fatalf("%s is skipped: %s", c.Code, r.Reason)
 			}
-			if strings.Contains(r.Reason, "this is a bug of doctor") || strings.Contains(r.Reason, "without declaring it") {
+			if strings.Contains(r.Reason, "this is a bug in doctor") || strings.Contains(r.Reason, "without declaring it") {
 				t.Errorf("%s: %s", c.Code, r.Reason)
 			}
 		}

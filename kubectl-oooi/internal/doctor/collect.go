@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
@@ -25,7 +26,7 @@ import (
 // Collector reads facts from a cluster.
 type Collector struct {
 	Client client.Client
-	// Config is for pages of pods and access reviews. Nil means that these are not requested.
+	// Config is the connection over which pages of pods and access reviews are requested; nil to request none.
 	Config *rest.Config
 	// Checks are the checks whose Reads are collected.
 	Checks []Check
@@ -39,9 +40,10 @@ const (
 	requestTimeout = 20 * time.Second
 )
 
-// Collect reads what the checks need of one Infra, or with an empty name of all Infras of a namespace (empty:
-// all namespaces). It also returns the Infras as "namespace/name". Data that cannot be read is recorded in the
-// facts. An error means that the Infras cannot be read, that Config is invalid or that ctx has ended.
+// Collect reads the data that the checks need for one Infra; if name is empty, for all Infras of the namespace,
+// or of all namespaces if namespace is empty, too. It also returns these Infras as "namespace/name". Data that
+// cannot be read is not an error: the reason is recorded in the facts. Collect returns an error if the Infras
+// cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or incomplete.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
 	g := &collection{client: c.Client, facts: NewFacts(c.Now)}
 	r := &read.Reader{Client: c.Client}
@@ -155,7 +157,7 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("reading the HTTP endpoints of our pods and the rights of ServiceAccounts: %w", err)
+		return fmt.Errorf("querying the HTTP endpoints of oooi's pods and reviewing the rights of their ServiceAccounts: %w", err)
 	}
 	return nil
 }
@@ -213,8 +215,8 @@ func (g *collection) networks() map[string]bool {
 	return named
 }
 
-// collect reads places concurrently, without those that were read before, alone or with all namespaces. It
-// fails only if ctx has ended.
+// collect reads places concurrently. It skips places that were read before, and those of a kind that was read in
+// all namespaces. It fails only if ctx has ended.
 func (g *collection) collect(ctx context.Context, places ...place) error {
 	if g.done == nil {
 		g.done = map[place]bool{}
@@ -235,7 +237,7 @@ func (g *collection) collect(ctx context.Context, places ...place) error {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return fmt.Errorf("reading the cluster: %w", err)
+		return fmt.Errorf("reading objects from the cluster: %w", err)
 	}
 	return nil
 }
@@ -301,7 +303,7 @@ func (g *collection) named(ctx context.Context, p place, take func(*unstructured
 		case meta.IsNoMatchError(err):
 			return read.ErrNotServed
 		case !apierrors.IsNotFound(err):
-			return fmt.Errorf("reading %s %s: %w", p.kind.Kind, name, err)
+			return fmt.Errorf("reading %s: %w", model.Ref{Kind: p.kind.Kind, Namespace: p.namespace, Name: name}, err)
 		}
 	}
 	return nil

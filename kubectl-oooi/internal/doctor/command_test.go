@@ -240,14 +240,14 @@ func TestDriftNamesItsCause(t *testing.T) {
 		},
 		{
 			"rendered network", read.AttachmentKind, "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
-			"demo-dns", `setup would change the network of its pods: it was changed by "doctor.test" at `,
+			"demo-dns", `setup would change the network of its pods: the object was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it; this restarts no pod: 'kubectl oooi diff' with the same file",
 			false,
 		},
 		{ // last, because it replaces a pod, which does not run here
 			"pod template", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "demo-dns", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`,
-			"demo-dns", `it has fields that setup does not render: .spec.template.spec.nodeSelector set by "doctor.test" at `,
-			"if it is unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove it; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
+			"demo-dns", `the pod template has fields that setup does not render: .spec.template.spec.nodeSelector set by "doctor.test" at `,
+			"if the fields are unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove them; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
 			false, // the pod does not run after the patch
 		},
 	} {

@@ -51,7 +51,7 @@ func staleFindings(pod *corev1.Pod, daemon, container string, synced bool, age t
 	case age > maxStaleness:
 		f = warned(podRef(pod), remedy, "%s does not follow the API server: its data is %s old", daemon, age.Round(time.Second))
 	case len(evidence) > 0:
-		f = warned(podRef(pod), remedy, "%s does not follow all objects", daemon)
+		f = warned(podRef(pod), remedy, "%s does not follow some of its objects", daemon)
 	default:
 		return nil
 	}
@@ -67,7 +67,7 @@ func (f *storeReport) staleFindings(pod *corev1.Pod, daemon, container string) [
 	return staleFindings(pod, daemon, container, f.Synced, age, f.Resources)
 }
 
-// checkPages returns a Run function that warns of pods that did not return one of the pages.
+// checkPages returns a Run function with a warning for each page that a pod did not return.
 func checkPages(where Where, pages ...page) func(*Site) []Finding {
 	return func(s *Site) []Finding {
 		var findings []Finding
@@ -77,7 +77,7 @@ func checkPages(where Where, pages ...page) func(*Site) []Finding {
 					a := s.facts.answers[pageKey{namespace, pod.Name, p}]
 					if a != nil && a.Silent != "" {
 						findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s), check for a NetworkPolicy that does not admit the API server's nodes", namespace, pod.Name),
-							"%s does not answer, although the pod is ready: %s", p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
+							"page %s of %s cannot be read: %s", p.path, p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
 					}
 				}
 			}
@@ -140,8 +140,8 @@ func checkControlState(s *Site) []Finding {
 		}
 	}
 	if len(leaders) == 0 && len(replicas) > 0 && len(s.unanswered) == 0 {
-		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of its pods and Lease oooi-control; no replica can lead without the API server",
-			"none of %d replicas of control leads: status is not written, and the apps address is not reconciled", len(replicas)))
+		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of control's pods, and Lease oooi-system/oooi-control; no replica can lead without the API server",
+			"none of %d replicas of control leads: no status is written, and the apps address is not reconciled", len(replicas)))
 	}
 	return findings
 }

@@ -56,7 +56,7 @@ func dhcpDaemonChecks() []Check {
 							continue
 						}
 						add(mac, failed(machineRef(owners[len(owners)-1]), "assign a unique MAC address and restart the VM; a template with a MAC address creates such VMs",
-							"it has the MAC address %s of %s, which is served", mac, owners[0]).because("all: "+strings.Join(owners, ", ")))
+							"the VM has MAC address %s, which %s also has: DHCP serves only the latter", mac, owners[0]).because("interfaces with this MAC address: "+strings.Join(owners, ", ")))
 					}
 				})
 			},
@@ -66,7 +66,7 @@ func dhcpDaemonChecks() []Check {
 			Run: func(s *Site) []Finding {
 				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
 					for machine, problem := range d.Kubevirt.Problems {
-						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; the VM is served without it", problem))
+						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; DHCP serves the VM without the annotation", problem))
 					}
 				})
 			},
@@ -114,7 +114,7 @@ func checkDHCPWatches(s *Site) []Finding {
 	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
 		remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s; check that the pod can reach the API server", d.pod.Namespace, d.pod.Name)
 		if k := d.value.Kubevirt; k != nil && !k.Synced {
-			f := failed(podRef(d.pod), remedy, "coredhcp does not follow VMs: known VMs renew, new ones get no lease")
+			f := failed(podRef(d.pod), remedy, "coredhcp does not follow VMs: known VMs can renew their leases, new VMs get none")
 			for _, w := range k.Watches {
 				if !w.Connected && w.Error != "" {
 					f = f.because(fmt.Sprintf("%s in %s: %s", w.Resource, w.Namespace, w.Error))
@@ -166,8 +166,8 @@ func checkKnownVMs(s *Site) []Finding {
 		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
 			if !known[u.GetNamespace()+"/"+u.GetName()+"/"+i] {
 				ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-				findings = append(findings, failed(ref, "if it is a node of this cluster, see its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
-					"DHCP does not know its interface %s and does not reply to it", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
+				findings = append(findings, failed(ref, "if the VM is a node of the hosted cluster, check its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
+					"DHCP does not know interface %s of the VM, and does not reply to its requests", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
 			}
 		}
 	}
@@ -187,8 +187,8 @@ func checkDHCPErrors(s *Site) []Finding {
 		received := d.value.sum("coredhcp_dhcp4_received_total")
 		d.value.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
 			if slices.Contains(dropReasons, labels["reason"]) && value > maxErrorShare*received {
-				findings = append(findings, warned(podRef(d.pod), "docs/reference/alerts.md, OooiDHCPDropsPackets, has the remedy for each reason",
-					"coredhcp has dropped %.0f of %.0f packets since it started, for %s", value, received, labels["reason"]))
+				findings = append(findings, warned(podRef(d.pod), "see OooiDHCPDropsPackets in docs/reference/alerts.md for the remedy of each reason",
+					"coredhcp has dropped %.0f of %.0f packets for reason %s since it started", value, received, labels["reason"]))
 			}
 		})
 		done := map[string]float64{}
@@ -196,7 +196,7 @@ func checkDHCPErrors(s *Site) []Finding {
 		d.value.each("coredhcp_leasedb_store_errors_total", func(labels map[string]string, value float64) {
 			if operation := labels["operation"]; operation != "conflict" && value > maxErrorShare*done[operation] {
 				findings = append(findings, failed(podRef(d.pod), fmt.Sprintf("see the errors of the API server: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name),
-					"%.0f of %.0f operations of the lease store have failed since it started: %s", value, done[operation], operation))
+					"%.0f of %.0f lease store operations of type %s have failed since coredhcp started", value, done[operation], operation))
 			}
 		})
 	}

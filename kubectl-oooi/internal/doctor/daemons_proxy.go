@@ -123,7 +123,7 @@ func checkAcknowledged(s *Site) []Finding {
 			case len(evidence) > 0:
 				findings = append(findings, failed(podRef(x.pod), remedy, "Envoy does not have the complete configuration of xdsd").because(evidence...))
 			case status.Version != has.Version || status.Acknowledged != acknowledged:
-				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas of %s has version %s sent and %q acknowledged by Envoy, but xdsd reports %s and %q: xdsd cannot write the status, or another writer changed it",
+				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas has version %[2]s sent to and %[3]q acknowledged by Envoy of Pod %[1]s, but xdsd reports %[4]s sent and %[5]q acknowledged: xdsd cannot write the status, or another client changed it",
 					x.pod.Name, status.Version, status.Acknowledged, has.Version, acknowledged))
 			}
 		}
@@ -142,12 +142,12 @@ func checkRoutes(s *Site) []Finding {
 			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
 			at := slices.IndexFunc(x.value.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
 			if at < 0 {
-				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd does not have ProxyServer %s", want.Name))
+				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd has no configuration for ProxyServer %s", want.Name))
 				continue
 			}
 			has := x.value.ProxyServers[at]
 			if diff := routeDifferences(routesOf(want), routesOf(has)); len(diff) > 0 {
-				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd routes connections differently than the objects define").because(diff...))
+				findings = append(findings, failed(podRef(x.pod), remedy, "the routes of xdsd differ from those that the objects define").because(diff...))
 			}
 		}
 	}
@@ -219,7 +219,7 @@ func checkListeners(s *Site) []Finding {
 			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail"))
 		case int(active)-statsListener < n:
 			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy listens on %d of %d ports", max(0, int(active)-statsListener), n).
-				because(fmt.Sprintf("%.0f are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))))
+				because(fmt.Sprintf("%.0f listeners are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))))
 		}
 	}
 	return findings
@@ -251,12 +251,12 @@ func checkUpstreams(s *Site) []Finding {
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
 		for _, name := range slices.Sorted(maps.Keys(total)) {
-			remedy := fmt.Sprintf("check that its pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
+			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
 			switch {
 			case total[name] > 0 && healthy[name] == 0:
-				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of %s accepts connections", total[name], name))
+				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name))
 			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
-				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to %s have failed since Envoy started", refused[name], tried[name], name))
+				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
 			}
 		}
 	}
@@ -284,13 +284,13 @@ func checkConnectionLimits(s *Site) []Finding {
 	for _, e := range s.metrics(envoyMetrics) {
 		e.value.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {
-				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to %s were refused since Envoy started, at the limit of %.0f", value, name, limits[name]))
+				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to backend %s were refused since Envoy started, at the limit of %.0f", value, name, limits[name]))
 				delete(limits, name) // already reported
 			}
 		})
 		e.value.each("envoy_cluster_upstream_cx_active", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; limits[name] > 0 && value >= nearLimit*limits[name] {
-				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f of %.0f connections to %s are open", value, limits[name], name))
+				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f of at most %.0f connections to backend %s are open", value, limits[name], name))
 			}
 		})
 	}
@@ -313,7 +313,7 @@ func checkTimeouts(s *Site) []Finding {
 			add := func(field string, value, minimum time.Duration, why string) {
 				if key := fmt.Sprint(u.Owner, u.Backend, field); value > 0 && value < minimum && !seen[key] {
 					seen[key] = true
-					f := warned(u.Owner, fmt.Sprintf("raise it to %s or more", minimum), "%s is %s: %s", field, value, why)
+					f := warned(u.Owner, fmt.Sprintf("raise the timeout to %s or more", minimum), "%s is %s: %s", field, value, why)
 					if u.Backend != "" {
 						f.Evidence = append(f.Evidence, "backend "+u.Backend)
 					}

@@ -1,7 +1,7 @@
 // Package doctor finds the cause of faults between VMs on the VLAN and their hosted control plane.
 //
 // A Collector reads facts from a cluster, and Load reads them from a bundle; they do not change afterwards.
-// Checks are pure functions of facts, so they find the same in a bundle as in the cluster. A check declares
-// which other checks must pass first, so that only the cause of a fault is reported. It also declares which
-// kinds it reads: a check whose data cannot be read never passes.
+// Checks are pure functions of facts, so they find the same faults in a bundle as in the cluster. A check
+// declares which other checks must pass first, so that only the cause of a fault is reported. It also declares
+// which kinds it reads: a check whose data cannot be read never passes.
 package doctor

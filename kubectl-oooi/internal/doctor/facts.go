@@ -12,12 +12,12 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// Facts are the data that checks read, as of one time. Once complete, they are immutable and safe for
-// concurrent use.
+// Facts are the data that checks read, as of the time Taken. After Collect, Load and Probe have returned, they
+// do not change and are safe for concurrent use.
 type Facts struct {
 	Taken   time.Time
 	objects map[Kind][]*unstructured.Unstructured
-	// unread is why a kind was not read in a namespace; "" is all namespaces.
+	// unread is why a kind was not read in a namespace, or in all namespaces ("").
 	unread map[place]string
 	// unserved are the kinds that the API server does not serve.
 	unserved map[Kind]bool
@@ -50,7 +50,7 @@ type place struct {
 	namespace string
 }
 
-// NewFacts returns empty facts.
+// NewFacts returns facts without data, as of the given time.
 func NewFacts(taken time.Time) *Facts {
 	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]typed{}}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Kind is a kind of objects.
+// Kind is the group, version and kind of objects.
 type Kind = schema.GroupVersionKind
 
 // Kinds that checks read. Secrets are not among them.
@@ -54,9 +54,10 @@ const (
 	AtInfra Where = "the Infra's namespace"
 	// AtNetwork is the namespace of the VMs' NetworkAttachmentDefinition.
 	AtNetwork Where = "the network's namespace"
-	// AtHosted is the namespace of the HostedCluster.
+	// AtHosted is the namespace of the HostedCluster; all namespaces if the Infra has none and refers to none.
 	AtHosted Where = "the HostedCluster's namespace"
-	// AtControlPlane is the namespace of the hosted control plane, in which its VMs are read as well.
+	// AtControlPlane is the namespace of the hosted control plane, in which its VMs are read as well; no
+	// namespace if it is unknown.
 	AtControlPlane Where = "the control plane's namespace"
 	// AtBackends are the namespaces of the proxy's other backends.
 	AtBackends Where = "the backends' namespaces"
@@ -71,7 +72,7 @@ const (
 type Read struct {
 	Kind  Kind
 	Where Where
-	// Page is the page, for podPages only.
+	// Page is the page if Kind is podPages, else the zero value.
 	Page page
 }
 

@@ -137,7 +137,7 @@ func changedSince(source, applied *unstructured.Unstructured) string {
 	if !timeOf(last).After(since) {
 		return ""
 	}
-	return fmt.Sprintf("%s %s/%s was changed by %q at %s, after setup applied this at %s",
+	return fmt.Sprintf("%s %s/%s was changed by %q at %s, after setup applied this object at %s",
 		source.GetKind(), source.GetNamespace(), source.GetName(), last.Manager, formatTime(timeOf(last)), formatTime(since))
 }
 

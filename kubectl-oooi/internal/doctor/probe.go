@@ -29,7 +29,7 @@ import (
 
 // Probe is the result of probing an Infra's VLAN.
 type Probe struct {
-	// Failed is why the probe could not run, empty if Report is set.
+	// Failed is why the probe failed, empty if Report is set.
 	Failed string        `json:"failed,omitempty"`
 	Report *probe.Report `json:"report,omitempty"`
 }
@@ -42,11 +42,12 @@ const (
 	probeCleanup  = 30 * time.Second
 )
 
-// Prober probes VLANs from short-lived pods that it creates there.
+// Prober probes VLANs from short-lived pods that it creates on them.
 type Prober struct {
 	Client client.Client
+	// Config is the connection over which the logs of pods are read.
 	Config *rest.Config
-	// Address is the VLAN address of the pod. The zero value selects a free address of the DHCP ranges.
+	// Address is the VLAN address of the pod. The zero Addr selects a free IPv4 address of the DHCP ranges.
 	Address netip.Addr
 }
 
@@ -62,7 +63,7 @@ func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
 	site.reads = probeReads()
 	report, err := p.runPod(ctx, site)
 	if ctx.Err() != nil {
-		return fmt.Errorf("probing the VLAN of %s: %w", infra, errors.Join(ctx.Err(), err))
+		return fmt.Errorf("probing the VLAN of Infra %s: %w", infra, errors.Join(ctx.Err(), err))
 	}
 	result := &Probe{Report: report}
 	if err != nil {
@@ -80,7 +81,7 @@ func (f *Facts) addProbe(infra string, p *Probe) {
 
 func (f *Facts) loadProbes(r io.Reader) error {
 	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&f.probes); err != nil {
-		return fmt.Errorf("%s: %w", probesFile, err)
+		return fmt.Errorf("decoding %s: %w", probesFile, err)
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (f *Facts) loadProbes(r io.Reader) error {
 func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err error) {
 	like, image := s.templatePod()
 	if image == "" {
-		return nil, errors.New("the Infra has no pod whose image the probe could use")
+		return nil, errors.New("the Infra has no pod with a container coredns, coredhcp or xdsd, whose image the probe requires")
 	}
 	if err := p.deleteEarlierProbes(ctx, s); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func (p *Prober) deleteEarlierProbes(ctx context.Context, s *Site) error {
 	list := &batchv1.JobList{}
 	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: render.ComponentProbe})
 	if err != nil {
-		return fmt.Errorf("listing earlier probes: %w", err)
+		return fmt.Errorf("listing the Jobs of earlier probes: %w", err)
 	}
 	for i := range list.Items {
 		if job := &list.Items[i]; s.facts.Taken.Sub(job.CreationTimestamp.Time) > probeDeadline+probeLeftover {
@@ -157,7 +158,7 @@ func (p *Prober) deleteEarlierProbes(ctx context.Context, s *Site) error {
 	return nil
 }
 
-// reserveAttempts is how often another address is tried if a client leases the chosen one at the same time.
+// reserveAttempts is how many addresses are tried if other clients lease the chosen ones at the same time.
 const reserveAttempts = 5
 
 // reserve returns an address for the pod and the Lease that reserves it, which DHCP takes for an ordinary lease
@@ -172,7 +173,7 @@ func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinatio
 		address := p.Address
 		if !given {
 			if address = s.freeAddress(taken); !address.IsValid() {
-				return address, nil, errors.New("DHCP has no free address for the pod; specify one with --probe-address")
+				return address, nil, errors.New("the DHCP ranges have no free IPv4 address for the probe pod; specify an address with --probe-address")
 			}
 		}
 		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+render.ComponentProbe, address, time.Now(), probeDeadline+probeLeftover)
@@ -181,20 +182,20 @@ func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinatio
 		case err == nil:
 			return address, lease, nil
 		case !apierrors.IsAlreadyExists(err):
-			return address, nil, fmt.Errorf("reserving %s for the pod: %w", address, err)
+			return address, nil, fmt.Errorf("reserving address %s for the probe pod: %w", address, err)
 		case given:
-			return address, nil, fmt.Errorf("--probe-address: %s is leased; see 'kubectl oooi leases'", address)
+			return address, nil, fmt.Errorf("--probe-address: %s is leased; specify an address that 'kubectl oooi leases' does not list", address)
 		}
 		taken[address] = true
 	}
-	return netip.Addr{}, nil, errors.New("no free address for the pod: other clients lease them first")
+	return netip.Addr{}, nil, errors.New("reserving an address for the probe pod: other clients leased every chosen address first; specify an address with --probe-address")
 }
 
 // wait waits for the pod of a Job to finish and returns its report.
 func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
-	why := "its Job has not created a pod"
+	why := "the Job has not created a pod"
 	for {
 		list := &corev1.PodList{}
 		if err := p.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
@@ -207,7 +208,7 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 			case corev1.PodSucceeded:
 				return p.readReport(ctx, pod)
 			case corev1.PodFailed:
-				return nil, fmt.Errorf("Pod %s: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
+				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
 			}
 		}
 		select {
@@ -230,7 +231,7 @@ func (p *Prober) readReport(ctx context.Context, pod *corev1.Pod) (*probe.Report
 	}
 	r := &probe.Report{}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("reading the log of Pod %s: %w: %.200s", pod.Name, err, data)
+		return nil, fmt.Errorf("decoding the report in the log of Pod %s: %w: %.200s", pod.Name, err, data)
 	}
 	return r, nil
 }
@@ -257,7 +258,7 @@ func (p *Prober) remove(ctx context.Context, o client.Object) error {
 		}
 	}
 	if err := client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting %s, which expires within %s: %w", o.GetName(), probeDeadline+probeLeftover, err)
+		return fmt.Errorf("deleting object %s of the probe, which expires within %s: %w", o.GetName(), probeDeadline+probeLeftover, err)
 	}
 	return nil
 }

@@ -100,8 +100,8 @@ func (s *Site) checkProbe(check func(*probeData) []Finding) []Finding {
 
 // vlanRemedy returns the remedy for a component that is ready but does not answer on the VLAN.
 func (s *Site) vlanRemedy(component string) string {
-	return fmt.Sprintf("check its VLAN interface %s and the switch: kubectl -n %s get pods -l %s=%s,%s=%s -o wide",
-		render.ProbeDevice, s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent, component)
+	return fmt.Sprintf("check the VLAN interface %s of the %s pods, and the switch: kubectl -n %s get pods -l %s=%s,%s=%s -o wide",
+		render.ProbeDevice, component, s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent, component)
 }
 
 // checkDNSServers finds DNS servers that answer no query over UDP or over TCP.
@@ -139,8 +139,8 @@ func (v *probeData) checkDNSAnswers() []Finding {
 			if answer == "" {
 				answer = strings.TrimSuffix(fmt.Sprintf("%s %s", a.Rcode, joinAddresses(a.Addresses)), " ")
 			}
-			findings = append(findings, failed(v.ref(), "'kubectl oooi resolve "+want.name+"' shows the expected answer; see the log of DNS",
-				"DNS server %s has an unexpected answer for %s over %s: %s", a.Server, want.name, strings.ToUpper(a.Network), answer).because("wanted "+joinAddresses(want.addresses)))
+			findings = append(findings, failed(v.ref(), "run 'kubectl oooi resolve "+want.name+"' to see the expected answer, and check the log of DNS",
+				"DNS server %s has an unexpected answer for %s over %s: %s", a.Server, want.name, strings.ToUpper(a.Network), answer).because("expected "+joinAddresses(want.addresses)))
 		}
 	}
 	return findings
@@ -210,10 +210,10 @@ func (v *probeData) checkOffers() []Finding {
 		at := slices.IndexFunc(offers, func(o probe.Offer) bool { return o.Server == server })
 		switch {
 		case at < 0:
-			findings = append(findings, failed(v.ref(), v.vlanRemedy(v1alpha1.ComponentDHCP), "DHCP server %s does not offer %[3]s to %[2]s", server, machine.VM, machine.Address))
+			findings = append(findings, failed(v.ref(), v.vlanRemedy(v1alpha1.ComponentDHCP), "DHCP server %s does not offer address %[3]s to VM %[2]s", server, machine.VM, machine.Address))
 		case offers[at].Address != machine.Address:
-			findings = append(findings, failed(leaseRef(machine), "check in the log of DHCP whether two servers write the Lease, and in its managed fields whether another client edited it",
-				"DHCP server %s offers %s to %s, whose lease is %s", server, offers[at].Address, machine.VM, machine.Address))
+			findings = append(findings, failed(leaseRef(machine), "check in the log of DHCP whether two servers write the Lease, and in the managed fields of the Lease whether another client edited it",
+				"DHCP server %s offers address %s to VM %s, whose lease has address %s", server, offers[at].Address, machine.VM, machine.Address))
 		}
 	}
 	return findings
@@ -234,8 +234,8 @@ func (v *probeData) checkOtherServers() []Finding {
 				continue
 			}
 			seen = append(seen, o.Server)
-			findings = append(findings, failed(v.ref(), "find it by its address and stop it, or block its packets in the switch: a VM takes the first offer",
-				"another DHCP server on the VLAN: %s", o.Server).because(fmt.Sprintf("it offers %s, with the DNS servers %s and the routers %s", o.Address, joinAddresses(o.DNS), joinAddresses(o.Routers))))
+			findings = append(findings, failed(v.ref(), "find the server by its address and stop it, or block its packets in the switch: a VM takes the first offer",
+				"another DHCP server answers on the VLAN: %s", o.Server).because(fmt.Sprintf("it offers %s, with the DNS servers %s and the routers %s", o.Address, joinAddresses(o.DNS), joinAddresses(o.Routers))))
 		}
 	}
 	return findings
@@ -293,14 +293,14 @@ func (v *probeData) checkCertificateNames() []Finding {
 	var findings []Finding
 	for i := range v.TLS {
 		h := &v.TLS[i]
-		const remedy = "'kubectl oooi routes -o wide' shows its backend; see the log and certificate of that server"
+		const remedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the log and certificate of that server"
 		switch {
 		case !h.Connected || !certified[fmt.Sprint(h.Name, h.Address)]:
 		case h.Error != "":
 			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error))
 		case !h.Covered:
 			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).
-				because("it is valid for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
+				because("the certificate is valid for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
 		}
 	}
 	return findings
@@ -326,13 +326,13 @@ func (v *probeData) checkCertificateTimes() []Finding {
 		case now.After(h.NotAfter):
 			f = failed(v.ref(), remedy, "the certificate of %s at %s expired at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
 		case now.Before(h.NotBefore):
-			f = failed(v.ref(), "check the clocks of both hosts", "the certificate of %s at %s is not valid before %s", h.Name, h.Address, h.NotBefore.Format(time.RFC3339))
+			f = failed(v.ref(), "compare the clock of the host that runs doctor with that of the certificate's issuer", "the certificate of %s at %s is not valid before %s", h.Name, h.Address, h.NotBefore.Format(time.RFC3339))
 		case now.Add(expiryWarning).After(h.NotAfter):
 			f = warned(v.ref(), remedy, "the certificate of %s at %s expires at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
 		default:
 			continue
 		}
-		findings = append(findings, f.because("it is valid for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
+		findings = append(findings, f.because("the certificate is valid for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
 	}
 	return findings
 }
@@ -359,8 +359,8 @@ func (v *probeData) checkCoalescing() []Finding {
 				}
 				seen[key] = true
 				findings = append(findings, warned(r.Owner, "use separate certificates or separate addresses",
-					"the certificate of %s at %s also covers %s, which is another server: browsers may send requests to the wrong server", h.Name, h.Address, r.Host).
-					because("it is valid for "+strings.Join(h.Names, ", "), "it negotiates h2", h.Name+" is routed to "+routes[own].Upstream, r.Host+" is routed to "+r.Upstream))
+					"the certificate of %s at %s also covers %s, which the proxy routes to another server: browsers may send requests to the wrong server", h.Name, h.Address, r.Host).
+					because("the certificate is valid for "+strings.Join(h.Names, ", "), "the server negotiates h2", h.Name+" is routed to "+routes[own].Upstream, r.Host+" is routed to "+r.Upstream))
 			}
 		}
 	}

@@ -41,7 +41,7 @@ type rendering struct {
 func (s *Site) render() ([]*unstructured.Unstructured, error) {
 	list, err := render.Objects(s.input())
 	if err != nil {
-		return nil, fmt.Errorf("rendering the Infra: %w", err)
+		return nil, fmt.Errorf("rendering the objects: %w", err)
 	}
 	return list, nil
 }
@@ -81,11 +81,11 @@ func (s *Site) input() *render.Input {
 func controlRoles() ([]*unstructured.Unstructured, error) {
 	file, err := manifests.Files.Open(path.Join("base", "control", "rbac.yaml"))
 	if err != nil {
-		return nil, fmt.Errorf("reading control's rights: %w", err)
+		return nil, fmt.Errorf("reading the embedded manifest of control's rights: %w", err)
 	}
 	read, err := documents.Read([]string{"-"}, file)
 	if err = errors.Join(err, file.Close()); err != nil {
-		return nil, fmt.Errorf("reading control's rights: %w", err)
+		return nil, fmt.Errorf("reading the embedded manifest of control's rights: %w", err)
 	}
 	var list []*unstructured.Unstructured
 	for _, o := range read {
@@ -98,7 +98,7 @@ func controlRoles() ([]*unstructured.Unstructured, error) {
 type Right struct {
 	// User is the user name of the ServiceAccount, "system:serviceaccount:NAMESPACE:NAME".
 	User string `json:"user"`
-	// Namespace is empty for a right in all namespaces, and Name for a right to all objects.
+	// Namespace is empty for a right in all namespaces. Name is empty for a right to objects of any name.
 	Namespace   string `json:"namespace,omitempty"`
 	Verb        string `json:"verb"`
 	Group       string `json:"group,omitempty"`
@@ -107,6 +107,7 @@ type Right struct {
 	Name        string `json:"name,omitempty"`
 }
 
+// String returns the action, such as "get secrets admin in namespace clusters".
 func (r Right) String() string {
 	resource := strings.TrimSuffix(r.Resource+"/"+r.Subresource, "/")
 	if r.Group != "" {

@@ -19,7 +19,8 @@ const (
 	Warned  Status = "warn"
 	Failed  Status = "fail"
 	Skipped Status = "skip"
-	// Broken means that the check itself failed: it panicked, or read data that it does not declare.
+	// Broken means that the check itself failed: it panicked, read data that it does not declare, or could not
+	// decode data.
 	Broken Status = "error"
 )
 
@@ -30,7 +31,7 @@ type Result struct {
 	Status Status `json:"status"`
 	// Reason is why a check was skipped, or the error of a broken one.
 	Reason string `json:"reason,omitempty"`
-	// BlockedBy is the code of the failed check that blocks this one.
+	// BlockedBy is the code of the failed check that blocks this one, empty if none does.
 	BlockedBy string `json:"blockedBy,omitempty"`
 	// Inconclusive means that the check was skipped because data could not be read.
 	Inconclusive bool      `json:"inconclusive,omitempty"`
@@ -50,8 +51,9 @@ type Diagnosis struct {
 	Summary map[Status]int `json:"summary"`
 }
 
-// Diagnose runs the checks in the given order, in which a check comes after those that it needs. Checks that
-// are not selected also run, because others may depend on them, but are not in the Diagnosis.
+// Diagnose runs the checks in the given order, in which a check must come after those in its Needs and After.
+// Checks that are not selected also run, because others may depend on them, but are not in the Diagnosis. It
+// must not be called concurrently for the same Site.
 func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnosis {
 	d := &Diagnosis{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Diagnosis"},
@@ -78,7 +80,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	r = Result{Code: c.Code, Title: c.Title, Status: Passed, Docs: c.Docs()}
 	defer func() {
 		if p := recover(); p != nil {
-			r.Status, r.Reason, r.Findings = Broken, fmt.Sprintf("panic: %v; this is a bug of doctor, please report it", p), nil
+			r.Status, r.Reason, r.Findings = Broken, fmt.Sprintf("the check panicked: %v; this is a bug in doctor, please report it", p), nil
 		}
 	}()
 	if c.NotRequested != nil {

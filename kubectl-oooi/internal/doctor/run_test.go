@@ -61,7 +61,7 @@ func TestRootCauseIsReported(t *testing.T) {
 	want := []string{
 		"B fail", "C skip B blocked by B", "D skip B blocked by B", "E warn", "F pass", "G skip  it is disabled", "H skip  it is disabled",
 		"I skip  listing Pods in namespace clusters: forbidden", "J skip  listing Pods in namespace clusters: forbidden",
-		"K error  panic: oh; this is a bug of doctor, please report it",
+		"K error  the check panicked: oh; this is a bug in doctor, please report it",
 		"L error  the check reads Pod in the Infra's namespace without declaring it",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -13,11 +13,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Site is one Infra with the facts about it.
+// Site is one Infra with the facts about it. It is not safe for concurrent use.
 type Site struct {
+	// Infra has defaults set.
 	Infra *v1alpha1.Infra
 	// Snapshot is built from all objects, Model is the Infra in it, and Cluster the hosted cluster that the
-	// Infra serves. Model is nil if the model cannot decode the Infra, and Cluster if there is none.
+	// Infra serves. Model is nil if the model cannot decode the Infra. Cluster is nil if the Infra serves none.
 	Snapshot *model.Snapshot
 	Model    *model.Infra
 	Cluster  *model.Cluster
@@ -71,8 +72,8 @@ func (s *Site) proxyModels() []*model.ProxyServer {
 	return list
 }
 
-// NewSite returns the site of an Infra, "namespace/name"; nil if the facts do not contain the Infra, or it cannot
-// be decoded.
+// NewSite returns the Site of the Infra "namespace/name"; nil if the facts do not contain it, or if it cannot be
+// decoded.
 func NewSite(facts *Facts, infra string) *Site {
 	s := &Site{facts: facts, Snapshot: facts.model()}
 	for _, u := range facts.list(infras, "") {

@@ -50,7 +50,7 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	fmt.Fprintf(&b, "%s: %d checks: %s\n", about, len(d.Results), strings.Join(counts, ", "))
 	_, err := io.WriteString(w, b.String())
 	if err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("printing the diagnosis: %w", err)
 	}
 	return nil
 }

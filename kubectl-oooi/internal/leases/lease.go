@@ -56,7 +56,8 @@ type Lease struct {
 }
 
 // Read decodes a Lease object. A bound lease that expired before now gets the state expired. Read returns nil without
-// an error for a Lease whose name is not that of a DHCP lease of an Infra.
+// an error for a Lease whose name is not that of a DHCP lease of an Infra. It returns an error if the holder or the
+// renew time is missing, or if the expiry is invalid.
 func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 	infra, address, ok := ParseName(o.Namespace, o.Name)
 	if !ok {
@@ -83,7 +84,7 @@ func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 		l.Since = o.Spec.RenewTime.UTC()
 		if text := o.Annotations[expires]; text != "" {
 			if l.Expires, err = time.Parse(time.RFC3339Nano, text); err != nil {
-				err = fmt.Errorf("annotation %s: %w", expires, err)
+				err = fmt.Errorf("parsing annotation %s: %w", expires, err)
 			}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reservation returns a Lease object that reserves an address for a holder that is not a DHCP client, until the
-// duration is over. The DHCP server treats it as an ordinary lease. The caller must create it, which fails if the
-// address is leased.
+// Reservation returns a Lease object that reserves an address for a holder that is not a DHCP client, from now until
+// the duration has passed. The DHCP server treats it as an ordinary lease. The caller must create the object; the API
+// server returns AlreadyExists if the address is leased.
 func Reservation(namespace, infra, holder string, address netip.Addr, now time.Time, duration time.Duration) *coordinationv1.Lease {
 	pool, family := namespace+"."+infra, "ipv4"
 	if !address.Is4() {

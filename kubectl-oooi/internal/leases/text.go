@@ -7,7 +7,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns selects the additional columns of a table.
+// Columns selects the additional columns of a table. NoTitles omits the column headers.
 type Columns struct {
 	Namespace, Infra, Wide, NoTitles bool
 }

@@ -19,8 +19,9 @@ type Mutant struct {
 	Found []string `json:"found,omitempty"`
 }
 
-// Bundles returns, for each bundle that doctor --save wrote, its mutants: a JSON object that maps the name of a
-// bundle to a list. Each bundle must have one Infra with the name demo.
+// Bundles returns the mutants of bundles that doctor --save wrote, as a JSON object that maps the name of each bundle
+// to a list of Mutants. It returns an error if a bundle cannot be read, or does not have exactly one Infra with the name
+// demo.
 func Bundles(names []string) ([]byte, error) {
 	all := map[string][]Mutant{}
 	for _, name := range names {
@@ -45,7 +46,7 @@ func bundle(name string) ([]Mutant, error) {
 	}
 	infras := facts.Infras("", "demo")
 	if len(infras) != 1 {
-		return nil, fmt.Errorf("%s has %d Infras with the name demo", name, len(infras))
+		return nil, fmt.Errorf("%s has %d Infras with the name demo; want 1", name, len(infras))
 	}
 	site, checks := doctor.NewSite(facts, infras[0]), doctor.Checks()
 	var mutants []Mutant

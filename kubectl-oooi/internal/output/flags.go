@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// APIVersion is the version of all reports. Fields may be added to it; a change of the meaning of a field needs a new
-// version.
+// APIVersion is the API version of all reports. Fields may be added without a new version; a change of the meaning of a
+// field requires a new version.
 const APIVersion = "report.densityops.com/v1alpha1"
 
 // Flags are the output flags of a command.
@@ -23,23 +23,25 @@ type Flags struct {
 	print   *genericclioptions.PrintFlags
 	wide    bool // the format wide exists
 	headers bool // --no-headers exists
-	// NoHeaders omits the headers of tables.
+	// NoHeaders is the value of --no-headers: tables have no column headers.
 	NoHeaders bool
 }
 
-// List returns the flags of a command that prints a list, by default as a table.
+// List returns the flags of a command that prints a list, by default as a table. They include --no-headers and the
+// output formats wide and name.
 func List() *Flags {
 	return &Flags{print: genericclioptions.NewPrintFlags(""), wide: true, headers: true}
 }
 
-// Single returns the flags of a command that prints one report, which is not about a named object.
+// Single returns the flags of a command that prints one report, which is not about a named object. They do not include
+// --no-headers and the output formats wide and name.
 func Single() *Flags {
 	p := genericclioptions.NewPrintFlags("")
 	p.NamePrintFlags = nil
 	return &Flags{print: p}
 }
 
-// Add adds the flags to a command.
+// Add adds the flags to a command, with completion of the output formats.
 func (f *Flags) Add(cmd *cobra.Command) {
 	f.print.WithTypeSetter(scheme.Scheme)
 	f.print.AddFlags(cmd)
@@ -66,7 +68,8 @@ func (f *Flags) formats() []string {
 	return formats
 }
 
-// Check returns an error if the format is invalid. Commands call it before they read the cluster.
+// Check returns an error if the output format or its template is invalid. Commands call it before they read the
+// cluster.
 func (f *Flags) Check() error {
 	if f.Text() {
 		return nil
@@ -80,7 +83,7 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// Text reports whether the output is a table or another text. If not, the command must call Print.
+// Text reports whether the command writes its output itself, as a table or another text. If not, it must call Print.
 func (f *Flags) Text() bool {
 	template := *f.print.TemplatePrinterFlags.TemplateArgument
 	return *f.print.OutputFormat == "" && template == "" || f.Wide()
@@ -89,8 +92,8 @@ func (f *Flags) Text() bool {
 // Wide reports whether the output format is wide, in which tables have all columns.
 func (f *Flags) Wide() bool { return f.wide && *f.print.OutputFormat == "wide" }
 
-// Print prints a report in one of kubectl's formats. In the format name it prints the names of objects, which are
-// those that the report is about. Text must be false.
+// Print prints a report in the output format. In the format name it prints the names of objects instead, which are
+// those that the report is about. Print must not be called if Text returns true.
 func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructured) error {
 	printer, err := f.print.ToPrinter()
 	if err != nil {
@@ -99,21 +102,21 @@ func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructu
 	if *f.print.OutputFormat == "name" {
 		for _, o := range objects {
 			if err := printer.PrintObj(o, w); err != nil {
-				return fmt.Errorf("printing: %w", err)
+				return fmt.Errorf("printing the name of %s %s: %w", o.GetKind(), o.GetName(), err)
 			}
 		}
 		return nil
 	}
 	data, err := json.Marshal(report)
 	if err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("encoding the report: %w", err)
 	}
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal(data, &u.Object); err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("decoding the encoded report: %w", err)
 	}
 	if err := printer.PrintObj(u, w); err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("printing the report: %w", err)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 // None is the text of an empty cell.
 const None = "<none>"
 
-// A Table has rows under titles, and is aligned as kubectl aligns tables.
+// A Table is written in aligned columns, as kubectl prints tables.
 type Table struct {
 	// Titles are the column headers, in capitals; nil for a table without headers.
 	Titles []string
@@ -46,15 +46,15 @@ func (t *Table) Write(w io.Writer) error {
 		// A line break in a cell would start a new row.
 		line := strings.ReplaceAll(strings.Join(row, "\t"), "\n", " ")
 		if _, err := fmt.Fprintln(tabs, line); err != nil {
-			return fmt.Errorf("printing: %w", err)
+			return fmt.Errorf("printing a table: %w", err)
 		}
 	}
 	if err := tabs.Flush(); err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("printing a table: %w", err)
 	}
 	for line := range strings.Lines(b.String()) {
 		if _, err := fmt.Fprintln(w, t.Indent+strings.TrimRight(line, " \n")); err != nil {
-			return fmt.Errorf("printing: %w", err)
+			return fmt.Errorf("printing a table: %w", err)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 // A Query selects a name and the views in which to answer it.
 type Query struct {
+	// Name is a host name in the form that ParseName returns.
 	Name string
 	// View is Pod or VLAN; empty for both.
 	View string
@@ -20,7 +21,8 @@ type Query struct {
 	Source netip.Addr
 }
 
-// ParseName returns a host name in lower case and without the final dot, or an error if text is not a host name.
+// ParseName returns a host name in lower case and without the final dot. It returns an error if the name has more than
+// 253 bytes, a label that is empty or has more than 63 bytes, white space, or one of the characters "/", ":" and "@".
 func ParseName(text string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
 	invalid := name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@ \t\n")
@@ -33,15 +35,16 @@ func ParseName(text string) (string, error) {
 	return name, nil
 }
 
-// Check returns an error if a field is invalid, or if fields are mutually exclusive.
+// Check returns an error if View is not a view, if VLAN is set for the pod view, or if Source is set together with View
+// or VLAN. It does not check Name.
 func (q *Query) Check() error {
 	switch {
 	case q.View != "" && q.View != Pod && q.View != VLAN:
 		return fmt.Errorf("--view %q: want %s or %s", q.View, VLAN, Pod)
 	case q.VLAN != "" && q.View == Pod:
-		return fmt.Errorf("--vlan %s: pods are on no VLAN; remove --view or --vlan", q.VLAN)
+		return fmt.Errorf("--vlan %s: the pod view has no VLAN; remove --view or --vlan", q.VLAN)
 	case q.Source.IsValid() && (q.View != "" || q.VLAN != ""):
-		return fmt.Errorf("--source and --view or --vlan are mutually exclusive: %s selects the view", q.Source)
+		return fmt.Errorf("--source is mutually exclusive with --view and --vlan: the source address %s selects the view", q.Source)
 	default:
 		return nil
 	}

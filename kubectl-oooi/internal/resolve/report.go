@@ -20,10 +20,10 @@ type Report struct {
 	Problems []model.Problem `json:"problems,omitempty"`
 }
 
-// A Result is the kind of an answer.
+// A Result says how DNS answers a query.
 type Result string
 
-// The results.
+// Values of View.Result.
 const (
 	// Answered means that DNS answers with addresses.
 	Answered Result = "Answered"
@@ -35,7 +35,7 @@ const (
 	PassedOn Result = "PassedOn"
 )
 
-// The views.
+// Values of View.View and Query.View.
 const (
 	Pod  = "pod"
 	VLAN = "vlan"
@@ -45,7 +45,8 @@ const (
 type View struct {
 	// View is Pod or VLAN.
 	View string `json:"view"`
-	// VLAN is the NetworkAttachmentDefinition of the VLAN, as "namespace/name"; empty in the pod view.
+	// VLAN is the NetworkAttachmentDefinition of the VLAN, as "namespace/name", and CIDRs are its subnets. Both are
+	// empty in the pod view.
 	VLAN  string         `json:"vlan,omitempty"`
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 
@@ -53,28 +54,32 @@ type View struct {
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// Cluster is the hosted cluster that the name belongs to; nil for none.
 	Cluster *model.Ref `json:"cluster,omitempty"`
-	// NameFrom has the fields that define the name, AddressFrom those that define its addresses.
+	// NameFrom has the fields that define the name, AddressFrom those that define its addresses; empty if the view
+	// does not have the name.
 	NameFrom    []Source `json:"nameFrom,omitempty"`
 	AddressFrom []Source `json:"addressFrom,omitempty"`
-	// Why is the reason if there are no addresses.
+	// Why is the reason why Addresses is empty; empty if it is not.
 	Why string `json:"why,omitempty"`
-	// Ports are the proxy's routes for the name, if the addresses are those of the proxy.
+	// Ports are the proxy's routes for the name; empty if Addresses are not those of the proxy.
 	Ports []Port `json:"ports,omitempty"`
-	// Upstream has the resolvers that DNS forwards the query to; empty for those of the node.
+	// Upstream has the resolvers to which DNS forwards the query, if Result is PassedOn; empty for the resolvers of the
+	// node that DNS runs on, and for a name in the pod view that belongs to no cluster.
 	Upstream []string `json:"upstream,omitempty"`
 }
 
 // A Source is a field of an object.
 type Source struct {
 	Object model.Ref `json:"object"`
-	Field  string    `json:"field"`
+	// Field is the path of the field, or a phrase if the value is not in a field, such as "convention".
+	Field string `json:"field"`
 }
 
-// String returns "field of Kind namespace/name".
+// String returns "FIELD of KIND NAMESPACE/NAME".
 func (s Source) String() string { return s.Field + " of " + s.Object.String() }
 
 // A Port is the route of the name on one port of a proxy.
 type Port struct {
+	// ProxyServer is "namespace/name" of the proxy.
 	ProxyServer string        `json:"proxyServer"`
 	Port        int32         `json:"port"`
 	Target      routes.Target `json:"target"`

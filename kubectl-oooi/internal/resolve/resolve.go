@@ -24,8 +24,9 @@ type resolver struct {
 	name    string
 }
 
-// Answer computes the answers to a query from objects. q.Name must be in the form that ParseName returns. Answer
-// returns an error if no Infra is on q.VLAN.
+// Answer computes the answers to a query from objects. q must pass Check, and q.Name must be in the form that ParseName
+// returns. The Report has the pod view first, then the views of VLANs. Answer returns an error if no Infra is on
+// q.VLAN.
 func Answer(objects *model.Objects, q Query) (*Report, error) {
 	r := &resolver{Snapshot: model.Build(objects, Options()), objects: objects, name: q.Name}
 	vlans, pod, err := q.selectViews(r.Snapshot)
@@ -53,14 +54,14 @@ func (r *resolver) answerView(v *model.View, out View) View {
 		r.answerControlPlane(at.name, &out)
 	case at.forwarded, !exact && at.app != nil && at.app.Subtree && !at.app.Served:
 		out.Cluster = at.app.Cluster
-		out.forward("the name is in an apps domain, and no Infra of this view has its apps address (spec.appsIngress)")
+		out.forward("the name is in an apps domain for which no Infra of this view has an apps address (spec.appsIngress)")
 	case at.app != nil && exact != at.app.Subtree:
 		r.answerApp(at.app, &out)
 	case exact:
 		out.Result, out.Why = NoAddress, "the name is a domain without an address"
 		out.Cluster = r.owner(v, at)
 	default:
-		out.Result, out.Why = NotFound, "DNS answers zone "+at.zone+", and the name is not in it"
+		out.Result, out.Why = NotFound, "DNS is authoritative for zone "+at.zone+", in which the name does not exist"
 		out.Cluster = r.owner(v, at)
 	}
 	if out.Result == PassedOn {
@@ -103,7 +104,7 @@ func (r *resolver) ownsName(c *model.Cluster) bool {
 		})
 }
 
-// owner returns the cluster whose zone contains a name; nil for none.
+// owner returns the cluster to which the zone of a node belongs; nil for none.
 func (r *resolver) owner(v *model.View, at *node) *model.Ref {
 	for _, z := range v.Zones {
 		if z.Origin == at.zone {
@@ -134,7 +135,7 @@ func (r *resolver) answerControlPlane(name *model.Name, out *View) {
 		out.AddressFrom = r.proxyAddressSources(ref, out)
 		out.Ports = r.ports(ref, out)
 	}
-	out.setResult("its address is not known yet")
+	out.setResult("the address of the name is not known yet")
 }
 
 // answerApp completes the answer for an apps name.
@@ -151,7 +152,7 @@ func (r *resolver) answerApp(app *model.App, out *View) {
 	if c.Apps != nil && len(c.Apps.Addresses) > 0 {
 		out.setResult("the proxy's address is not known yet")
 	} else {
-		out.setResult("there is no apps address yet; see 'kubectl oooi status'")
+		out.setResult("the apps address is not known yet; run 'kubectl oooi status' to see why")
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // summarized if there are several.
 func Text(w io.Writer, r *Report) error {
 	if _, err := fmt.Fprintln(w, r.Name); err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("printing the report: %w", err)
 	}
 	others := r.others()
 	for i := range r.Views {
@@ -58,7 +58,7 @@ func (v *View) title() string {
 
 func (v *View) write(w io.Writer, title string) error {
 	if _, err := fmt.Fprintf(w, "\n%s:\n", title); err != nil {
-		return fmt.Errorf("printing: %w", err)
+		return fmt.Errorf("printing the report: %w", err)
 	}
 	t := &output.Table{Indent: "  "}
 	t.Add("Answer:", v.answer())

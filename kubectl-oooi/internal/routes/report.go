@@ -17,10 +17,11 @@ type Report struct {
 
 	Metadata output.Metadata `json:"metadata"`
 	// Infra and HostedCluster are the objects that define the routes, as "namespace/name"; empty for none.
-	Infra         string       `json:"infra,omitempty"`
-	HostedCluster string       `json:"hostedCluster,omitempty"`
-	Addresses     []netip.Addr `json:"addresses"`
-	Listeners     []Listener   `json:"listeners"`
+	Infra         string `json:"infra,omitempty"`
+	HostedCluster string `json:"hostedCluster,omitempty"`
+	// Addresses are the VLAN addresses of the proxy.
+	Addresses []netip.Addr `json:"addresses"`
+	Listeners []Listener   `json:"listeners"`
 }
 
 // Values of Listener.By.
@@ -64,7 +65,8 @@ type Target struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// String returns a short description of the target; it may be nil.
+// String returns the addresses, or the Service and its port, with "(missing)" if it cannot be reached. It returns
+// "closed" for nil, and "nothing" for a target without addresses and Service.
 func (t *Target) String() string {
 	switch {
 	case t == nil:
@@ -84,7 +86,7 @@ func (t *Target) String() string {
 	}
 }
 
-// NewReport returns the report of one proxy. The ports of its backends are read from the ProxyServer in objects.
+// NewReport returns the report of one proxy. The ports of its backends are those in the ProxyServer in objects.
 func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 	r := &Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyRoutes"},
@@ -141,8 +143,8 @@ func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) s
 	return ""
 }
 
-// Find returns the target of a name: of the route with this name, else of the wildcard route with the longest domain.
-// It returns nil if no route matches.
+// Find returns the target for a name: that of the route with this name, else that of the matching wildcard route with
+// the longest domain. It returns nil if no route matches.
 func (l *Listener) Find(name string) *Target {
 	var found *Route
 	for i := range l.Routes {

@@ -7,12 +7,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns selects the additional columns of a table.
+// Columns selects the additional columns of a table. NoTitles omits the column headers.
 type Columns struct {
 	Namespace, Wide, NoTitles bool
 }
 
-// Table writes a table with a row for each route, including the default routes of each listener.
+// Table writes a table with a row for each route and for the default of each listener.
 func Table(w io.Writer, reports []*Report, columns Columns) error {
 	t := &output.Table{Titles: []string{"PROXYSERVER", "PORT", "BY", "NAME", "TARGET", "SOURCE"}}
 	if columns.Wide {

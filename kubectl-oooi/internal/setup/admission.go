@@ -29,7 +29,7 @@ func (r *rollout) findServing(ctx context.Context) error {
 		label = v1alpha1.LabelProxyServer
 	}
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.infra.Namespace), client.MatchingLabels{label: r.infra.Name}); err != nil {
-		return fmt.Errorf("listing the pods of %s: %w", r.infra, err)
+		return fmt.Errorf("listing pods with label %s=%s in namespace %s: %w", label, r.infra.Name, r.infra.Namespace, err)
 	}
 	r.serving = map[string][]corev1.Pod{}
 	for i := range list.Items {
@@ -86,7 +86,7 @@ func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstru
 		}
 		replicas, found, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
 		if err != nil {
-			return fmt.Errorf("reading the replicas of %s: %w", inventory.Of(o), err)
+			return fmt.Errorf("reading spec.replicas of %s: %w", inventory.Of(o), err)
 		}
 		if !found {
 			replicas = 1
@@ -132,7 +132,7 @@ func deletable(pod *corev1.Pod) error {
 	if len(pod.Finalizers) == 0 {
 		return nil
 	}
-	return fmt.Errorf("Pod %s/%s has the finalizers %s and would not be deleted, so its replacement would not start; remove them, and run setup again", //nolint:staticcheck // a kind begins with a capital
+	return fmt.Errorf("Pod %s/%s has the finalizers %s and would not be deleted, so its replacement would not start; remove the finalizers and run setup again", //nolint:staticcheck // a kind begins with a capital
 		pod.Namespace, pod.Name, strings.Join(pod.Finalizers, ", "))
 }
 
@@ -151,7 +151,7 @@ func (r *rollout) mayDeletePods(ctx context.Context, namespace string) error {
 	if review.Status.Allowed {
 		return nil
 	}
-	return fmt.Errorf("you may not delete pods in namespace %s, so setup could not roll back a change that does not work; run setup as a user with that right", namespace)
+	return fmt.Errorf("you do not have permission to delete pods in namespace %s, which a rollback requires; run setup as a user with this permission", namespace)
 }
 
 // A usage is an amount of resources by their names in a ResourceQuota.
@@ -209,8 +209,8 @@ func (r *rollout) withinQuota(ctx context.Context, namespace string, additional 
 				needed.Add(more)
 			}
 			if needed.Cmp(hard) > 0 {
-				return fmt.Errorf("ResourceQuota %s/%s allows %s of %s, %s are used, and the change needs %s, so a new pod would not be admitted; raise the quota, and run setup again",
-					quota.Namespace, quota.Name, hard.String(), name, used, needed.String())
+				return fmt.Errorf("ResourceQuota %s/%s would not admit a new pod: used: %[3]s=%[5]s, required with the change: %[3]s=%[6]s, limited: %[3]s=%[4]s; raise the quota and run setup again",
+					quota.Namespace, quota.Name, name, hard.String(), used, needed.String())
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func namespaceKeepReason(ctx context.Context, c client.Client, namespace string)
 		list.SetGroupVersionKind(kind)
 		err := c.List(ctx, list, client.InNamespace(namespace))
 		if apierrors.IsForbidden(err) {
-			return "listing " + kind.Kind + ", which may exist in it", nil
+			return "listing " + kind.Kind + " objects, which may exist in it, is forbidden", nil
 		}
 		if err != nil {
 			return "", fmt.Errorf("listing the objects in namespace %s: %w", namespace, err)

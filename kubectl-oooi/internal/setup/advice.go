@@ -10,9 +10,9 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Advice returns what the user has to do after setup: set spec.services of a HostedCluster that does not exist
-// yet, run setup again once the HostedCluster exists, or correct the entries of spec.services that nodes on the
-// VLAN cannot reach. It is empty if there is nothing to do.
+// Advice returns what the user has to do after setup, as lines to print: set spec.services of a HostedCluster that does
+// not exist yet, run setup again once the HostedCluster exists, or correct the entries of spec.services that nodes on
+// the VLAN cannot reach. It returns an empty string for a standalone ProxyServer, or if no action is required.
 func Advice(k *Known, p *Plan) string {
 	var b strings.Builder
 	cluster := p.cluster()
@@ -74,13 +74,14 @@ func servicePublishing(domain string) string {
 `, domain)
 }
 
-// Unreachable returns why nodes on the VLAN cannot reach a service with this publishing strategy; empty if they can.
+// Unreachable returns why nodes on the VLAN cannot reach a service with this publishing strategy, and which field is
+// wrong. It returns an empty string if they can.
 func Unreachable(s objects.ServicePublishing) string {
 	switch strategy := s.Strategy; {
 	case strategy.Type == "LoadBalancer" && (strategy.LoadBalancer == nil || strategy.LoadBalancer.Hostname == ""):
-		return "nodes connect to the address of the load balancer in the management cluster, which the VLAN does not reach; loadBalancer.hostname is required, and cannot be changed later"
+		return "nodes connect to the address of the load balancer in the management cluster, which the VLAN does not reach; loadBalancer.hostname is required, and can be set only when the HostedCluster is created"
 	case strategy.Type == "NodePort" && strategy.NodePort != nil && isAddress(strategy.NodePort.Address):
-		return "nodes connect to nodePort.address, which the VLAN does not reach; nodePort.address must be a hostname"
+		return "nodes connect to the IP address in nodePort.address, which the VLAN does not reach; nodePort.address must be a hostname"
 	}
 	return ""
 }

@@ -126,8 +126,8 @@ func (r *rollout) check(ctx context.Context) error {
 	return errors.Join(append(slices.Clone(errs), err)...)
 }
 
-// reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a check
-// finds out whether pods can be attached to it, and not whether VMs are there.
+// reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a
+// check finds out whether pods can be attached to it, and not whether VMs are there.
 func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Unstructured) error {
 	if len(changed) == 0 {
 		return nil
@@ -150,7 +150,7 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 		return nil
 	}
 	source := r.plan.Infra.Spec.NetworkConfig
-	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, differs from the last setup, and the networks of the pods (%s) change with it: check that VMs are attached to the same network\n",
+	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the NetworkAttachmentDefinitions of the pods (%s) change with it; check that the VMs are attached to the same network\n",
 		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
 	return err
 }
@@ -306,7 +306,7 @@ func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name strin
 	}
 	var networks []map[string]any
 	if err := json.Unmarshal([]byte(template.Annotations[annotation]), &networks); err != nil || len(networks) != 1 {
-		return nil, errors.Join(fmt.Errorf("reading annotation %s: it has %d networks", annotation, len(networks)), err)
+		return nil, errors.Join(fmt.Errorf("reading annotation %s of the pod template of %s: found %d networks, want 1", annotation, inventory.Of(c.workload), len(networks)), err)
 	}
 	nad := p.find(read.AttachmentKind.Kind, fmt.Sprint(networks[0]["namespace"]), fmt.Sprint(networks[0]["name"]))
 	if nad == nil {
@@ -363,7 +363,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 			if message := strings.TrimSpace(event.Message); strings.Contains(message, exceededQuota) {
 				return "", &skippedError{message} // the present pod uses the quota
 			}
-			return "", fmt.Errorf("the pod of the check was refused, so the workload's pods might be too: %s", strings.TrimSpace(event.Message))
+			return "", fmt.Errorf("the API server refused the pod of the check, and may refuse the pods of the workload too: %s", strings.TrimSpace(event.Message))
 		}
 		return "the pod of Job " + c.job.Name, nil
 	}
@@ -378,7 +378,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 		if strings.Contains(output, "flag provided but not defined") || strings.Contains(output, "unknown flag") {
 			return "", &skippedError{"the image of container " + s.Name + " does not support this check"}
 		}
-		failed = append(failed, fmt.Sprintf("container %s, image %s, ended with %d: %s", s.Name, s.Image, end.ExitCode, output))
+		failed = append(failed, fmt.Sprintf("container %s, image %s, exited with %d: %s", s.Name, s.Image, end.ExitCode, output))
 	}
 	switch {
 	case len(failed) > 0:

@@ -86,8 +86,8 @@ func (k *Known) movedAddresses() []error {
 	for _, h := range k.holders {
 		sets, wanted := after[h.address]
 		if wanted && !slices.ContainsFunc(h.by.sets, func(set string) bool { return slices.Contains(sets, set) }) && slices.ContainsFunc(h.by.sets, kept) {
-			conflicts = append(conflicts, fmt.Sprintf("%s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign this one to %s",
-				h.by.what, h.address, strings.Join(sets, " or "), strings.Join(h.by.sets, " or "), strings.Join(sets, " or ")))
+			conflicts = append(conflicts, fmt.Sprintf("%s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign %s to %s and run setup again",
+				h.by.what, h.address, strings.Join(sets, " or "), strings.Join(h.by.sets, " or "), h.address, strings.Join(sets, " or ")))
 		}
 	}
 	slices.Sort(conflicts)
@@ -127,7 +127,7 @@ func (k *Known) InNamespace(flag string) error {
 		case flag != "" && o.GetNamespace() != flag:
 			return fmt.Errorf("the namespace from the provided object %q does not match the namespace %q: %s %s. You must pass '--namespace=%s' to perform this operation", o.GetNamespace(), flag, o.GetKind(), o.GetName(), o.GetNamespace())
 		case namespace != "" && o.GetNamespace() != namespace:
-			return fmt.Errorf("%s %s is in the namespace %s, and the Infra in %s: a ProxyServer must be in the namespace of its Infra", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
+			return fmt.Errorf("%s %s is in namespace %s, and its Infra in namespace %s; create both in the same namespace", o.GetKind(), o.GetName(), o.GetNamespace(), namespace)
 		}
 		if o != nil {
 			namespace = o.GetNamespace()
@@ -152,7 +152,7 @@ func (k *Known) unknownHostedCluster(snapshot *model.Snapshot, problem model.Pro
 	}
 	remedy := ""
 	if !namespaceOmitted {
-		remedy = ": correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists"
+		remedy = "; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists"
 	}
 	return fmt.Errorf("%s: %s%s", problem.Reason, problem.Message, remedy)
 }

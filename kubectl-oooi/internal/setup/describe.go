@@ -18,18 +18,20 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// A Description is an Infra that flags describe. FillFromInfra, Find and Choose set the fields that no flag gives, in
-// this order.
+// A Description is an Infra that command-line flags describe instead of a file. FillFromInfra, Find and Choose, called
+// in this order, set the fields whose flags are not set.
 type Description struct {
 	Infra types.NamespacedName
 	// HostedCluster and Network are "namespace/name", or a name in the Infra's namespace.
 	HostedCluster, Network string
-	CIDR, Gateway          string
-	// DHCP, DNS and Proxy are addresses, Range is "first-last".
+	// CIDR is the subnet of the VLAN, and Gateway the address of its router.
+	CIDR, Gateway string
+	// DHCP, DNS and Proxy are the VLAN addresses of the components. Range is the DHCP range, "first-last".
 	DHCP, DNS, Proxy, Range string
-	Upstream                []string
-	// Complete sets the fields that no flag gives, if it is not nil. ReadFiles calls it after it has read the files, unless
-	// these contain an Infra.
+	// Upstream has the addresses of the upstream resolvers; none for those of the node.
+	Upstream []string
+	// Complete sets the remaining empty fields; nil sets none. ReadFiles calls it after it has read the files, unless
+	// these contain an Infra, and returns its error.
 	Complete func(*Description) error
 }
 
@@ -60,13 +62,13 @@ func (d *Description) describe(k *Known) error {
 
 func (d *Description) build() (*v1alpha1.Infra, error) {
 	for _, f := range []struct{ flag, value, what string }{
-		{"cidr", d.CIDR, "specify the subnet of the VLAN, such as 192.0.2.0/24"},
-		{"gateway", d.Gateway, "specify the router of the VLAN"},
-		{"network", d.Network, "specify the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)"},
-		{"hosted-cluster", d.HostedCluster, "specify the HostedCluster (NAMESPACE/NAME)"},
+		{"cidr", d.CIDR, "the subnet of the VLAN, such as 192.0.2.0/24"},
+		{"gateway", d.Gateway, "the address of the VLAN's router"},
+		{"network", d.Network, "the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)"},
+		{"hosted-cluster", d.HostedCluster, "the HostedCluster (NAMESPACE/NAME)"},
 	} {
 		if f.value == "" {
-			return nil, fmt.Errorf("--%s: %s", f.flag, f.what)
+			return nil, fmt.Errorf("--%s is required: %s", f.flag, f.what)
 		}
 	}
 	hosted, network := d.parseRef(d.HostedCluster), d.parseRef(d.Network)
@@ -100,8 +102,9 @@ func (d *Description) parseRef(text string) types.NamespacedName {
 	return types.NamespacedName{Namespace: d.Infra.Namespace, Name: text}
 }
 
-// FillFromInfra sets the fields that no flag gives to those of the Infra of this name, if it exists. It returns an
-// error if the Infra has fields that no flag describes, because they would be lost.
+// FillFromInfra sets the empty fields to those of the Infra of this name in the cluster. It changes nothing if that
+// Infra or its kind does not exist. It returns an error if the Infra cannot be read, lacks a field that a description
+// requires, or has fields that no flag describes, because these would be lost.
 func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error {
 	r := &read.Reader{Client: c}
 	infra, err := r.Infra(ctx, d.Infra.Namespace, d.Infra.Name)
@@ -128,11 +131,11 @@ func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error 
 	}
 	again, err := old.build()
 	if err != nil {
-		return fmt.Errorf("Infra %s exists: %w, or specify its file with -f", d.Infra, err) //nolint:staticcheck // a kind begins with a capital
+		return fmt.Errorf("Infra %s exists and cannot be described by flags: %w; specify its file with -f", d.Infra, err) //nolint:staticcheck // a kind begins with a capital
 	}
 	again.Default()
 	if !equality.Semantic.DeepEqual(again.Spec, infra.Spec) {
-		return fmt.Errorf("Infra %s exists and has fields without a flag; specify its file with -f", d.Infra) //nolint:staticcheck // a kind begins with a capital
+		return fmt.Errorf("Infra %s exists and has fields that no flag describes; specify its file with -f", d.Infra) //nolint:staticcheck // a kind begins with a capital
 	}
 	for _, f := range []struct{ open, known *string }{
 		{&d.HostedCluster, &old.HostedCluster}, {&d.Network, &old.Network}, {&d.CIDR, &old.CIDR}, {&d.Gateway, &old.Gateway},
@@ -148,13 +151,13 @@ func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error 
 	return nil
 }
 
-// Choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and
-// the range of the VMs to the largest free range of the rest. taken are addresses in use on the network. It
-// returns an error if it would have to choose an address in an IPv6 network, or no address is free.
+// Choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and the
+// DHCP range to the largest free range of the rest. taken are addresses in use on the network. It returns an error if
+// CIDR is invalid, if no address is free, or if it would have to choose an address in an IPv6 network.
 func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 	network, err := netip.ParsePrefix(d.CIDR)
 	if err != nil {
-		return fmt.Errorf("invalid --cidr %q: %w", d.CIDR, err)
+		return fmt.Errorf("--cidr %q: want a subnet, such as 192.0.2.0/24", d.CIDR)
 	}
 	open := []struct {
 		flag  string
@@ -196,7 +199,7 @@ func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
 	return nil
 }
 
-// String returns all fields on one line.
+// String returns the fields except Upstream on one line, for the user to check.
 func (d *Description) String() string {
 	return fmt.Sprintf("Infra %s: hosted cluster %s; network %s, %s, gateway %s; DHCP %s, DNS %s, proxy %s, VMs %s",
 		d.Infra, d.parseRef(d.HostedCluster), d.parseRef(d.Network), d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)

@@ -19,10 +19,11 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Find sets the values that no flag gives from the cluster: the only HostedCluster, the only network of its
-// NodePools, and the subnet and gateway of another Infra on that network. It returns an error if there are
-// several HostedClusters or networks to choose from, else the addresses that Infras and VMs on the network use.
-// It calls warn for kinds that the user may not list.
+// Find sets empty fields from the cluster: the only HostedCluster, the only network of its NodePools, and the subnet
+// and gateway of another Infra on that network. Fields for which it finds no value stay empty. It returns the addresses
+// that other Infras, and VMs, on the network use. It returns an error if the cluster has several HostedClusters or
+// networks to choose from, if the given HostedCluster does not exist, or if the cluster cannot be read. It calls warn
+// for each kind that the user is forbidden to list.
 func (d *Description) Find(ctx context.Context, c client.Client, warn func(string)) ([]v1alpha1.AddressRange, error) {
 	r := &read.Reader{Client: c, Namespace: d.Infra.Namespace, Warn: warn}
 	if d.HostedCluster == "" {
@@ -31,7 +32,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 			return nil, err
 		}
 		if len(hosted) > 1 {
-			return nil, fmt.Errorf("--hosted-cluster is required: found %s", strings.Join(hosted, ", "))
+			return nil, fmt.Errorf("--hosted-cluster is required: found several HostedClusters: %s", strings.Join(hosted, ", "))
 		}
 		d.HostedCluster = strings.Join(hosted, "")
 	} else if err := d.hostedClusterExists(ctx, c); err != nil {
@@ -43,7 +44,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 			return nil, err
 		}
 		if len(networks) > 1 {
-			return nil, fmt.Errorf("--network is required: the NodePools of %s use several networks: %s", d.HostedCluster, strings.Join(networks, ", "))
+			return nil, fmt.Errorf("--network is required: the NodePools of HostedCluster %s use several networks: %s", d.HostedCluster, strings.Join(networks, ", "))
 		}
 		d.Network = strings.Join(networks, "")
 	}

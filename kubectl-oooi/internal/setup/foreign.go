@@ -25,10 +25,12 @@ import (
 // example, sets an annotation of the template.
 var podSpec = fieldpath.MakePathOrDie("spec", "template", "spec")
 
-// ManagerFields are the fields of a workload's pod spec that one other field manager set.
+// ManagerFields are the fields of a workload's pod spec that one field manager other than setup set.
 type ManagerFields struct {
+	// Manager is the name of the field manager.
 	Manager string
-	At      time.Time
+	// At is when the manager last changed its fields; zero if that is unknown.
+	At time.Time
 	// Fields are paths in the notation of managed fields, such as .spec.template.spec.containers[name="dns"].env. No
 	// path is below another one.
 	Fields []string
@@ -43,10 +45,10 @@ func (f ManagerFields) String() string {
 	return fmt.Sprintf("%s set by %q at %s", strings.Join(f.Fields, ", "), f.Manager, f.At.UTC().Format(time.RFC3339))
 }
 
-// ForeignFields returns the fields of o's pod spec that other field managers set and setup does not. Server-side
-// apply does not remove them. It returns nil if o is not a workload, or not one that setup applied. If want, the
-// rendered object, is not nil, fields that want also has are omitted, because another manager may have restored
-// them.
+// ForeignFields returns the fields of o's pod spec that other field managers set and setup does not. Server-side apply
+// by setup does not remove them. It returns nil if no field was set by others, if o is not a workload, or if setup did
+// not apply o. If want, the rendered object, is not nil, fields that want also has are omitted, because another manager
+// may have restored them.
 func ForeignFields(o, want *unstructured.Unstructured) []ManagerFields {
 	if !isWorkload(o) {
 		return nil

@@ -40,7 +40,7 @@ func loadJournal(ctx context.Context, c client.Client, infra types.NamespacedNam
 	}
 	j := &journal{}
 	if err := yaml.Unmarshal([]byte(text), j); err != nil {
-		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key", journalKey, inventory.Name(infra), err)
+		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and run setup again", journalKey, inventory.Name(infra), err)
 	}
 	return j, nil
 }

@@ -29,8 +29,9 @@ const (
 	lockRenewal  = 2 * time.Second
 )
 
-// errLockLost ends a setup or teardown after another one has taken over its Lease: two must not change the same objects.
-var errLockLost = errors.New("another setup or teardown of this Infra has taken over")
+// errLockLost ends a setup or teardown after another one has taken over its Lease: two must not change the same
+// objects.
+var errLockLost = errors.New("another setup or teardown of this Infra has taken over its lock")
 
 // An infraLock is the Lease that excludes other setups and teardowns of an Infra.
 type infraLock struct {
@@ -210,8 +211,8 @@ func (l *infraLock) renew(ctx context.Context, own *coordinationv1.Lease) error 
 	}
 }
 
-// namespaceEnded reports whether the namespace of the Lease does not exist or is being deleted, so that no other process
-// can have a Lease there.
+// namespaceEnded reports whether the namespace of the Lease does not exist or is being deleted, so that no other
+// process can have a Lease there.
 func (l *infraLock) namespaceEnded(ctx context.Context, own *coordinationv1.Lease) bool {
 	err := l.client.Create(ctx, own.DeepCopy(), client.DryRunAll)
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)

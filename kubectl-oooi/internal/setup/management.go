@@ -33,7 +33,7 @@ func (d *discovery) management() error {
 		for _, field := range from.fields {
 			domain, _, err := unstructured.NestedString(u.Object, "spec", field)
 			if err != nil {
-				return fmt.Errorf("%s.config.openshift.io cluster: %w", from.kind, err)
+				return fmt.Errorf("reading spec.%s of %s.config.openshift.io cluster: %w", field, from.kind, err)
 			}
 			if domain != "" && !slices.Contains(d.known.Management, domain) {
 				d.known.Management = append(d.known.Management, domain)

@@ -15,14 +15,14 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// A Plan has the objects that setup applies for an Infra.
+// A Plan has the objects that setup applies for an Infra or a standalone ProxyServer.
 type Plan struct {
 	Infra *v1alpha1.Infra
 	// Standalone is set for a ProxyServer without an Infra. Infra is then derived from it, and not applied.
 	Standalone bool
-	// Kept are the kinds of objects that are left unchanged.
+	// Kept are the kinds of objects that are left unchanged if they exist, as in Known.
 	Kept []string
-	// Objects are in the order of kustomize, and YAML is its output.
+	// Objects are the objects to apply, in the order of the output of kustomize. YAML is that output.
 	Objects []*unstructured.Unstructured
 	YAML    []byte
 	// Overlay has the files of the kustomization that the objects are built from, by name.
@@ -35,7 +35,8 @@ type Plan struct {
 	HostedCluster types.NamespacedName
 }
 
-// Make validates the input and renders the objects. The error lists all problems, one on each line.
+// Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
+// clears images of the earlier operator in k.Infra, with a warning in the plan.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
 	p := &Plan{Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot}

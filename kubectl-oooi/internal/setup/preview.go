@@ -32,13 +32,15 @@ type ObjectChange struct {
 	Verb Verb
 	// Live is the present object, nil for a created one. Merged is the object after the change, nil for a deleted one.
 	Live, Merged *unstructured.Unstructured
-	// Restarts names the pods that the change replaces or deletes.
+	// Restarts names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet,
+	// one text for all pods of a Deployment, and none for other kinds.
 	Restarts []string
 }
 
 // Preview returns what applying a plan does to each object, in the order in which it is applied, and then what it
 // deletes. It changes nothing in the cluster. Objects whose kind or namespace does not exist yet are returned as
-// rendered, without the API server's defaults.
+// rendered, without the API server's defaults. It returns an error if Apply would refuse the plan because of a
+// downgrade or of objects that setup did not create, or if the API server refuses an object.
 func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) {
 	if err := a.stampVersion(ctx, p); err != nil {
 		return nil, err

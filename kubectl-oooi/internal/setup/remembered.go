@@ -24,22 +24,25 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Remembered has the values of the remembered flags in the last successful setup of an Infra or, until one
-// succeeds, in its first one. A value is a given one or the default. It is the contents of rememberedKey.
+// Remembered has the values of the remembered flags in the last successful setup of an Infra; before one has succeeded,
+// those in its first setup. A value is either given or the default. Remembered is stored as YAML under rememberedKey.
 type Remembered struct {
-	// Version is the version of the plugin, as "v1.2.3"; empty for a build without a version.
+	// Version is the version of the plugin, such as "v1.2.3", or "(devel)" for a build without a version; empty if it
+	// is unknown.
 	Version string `json:"version,omitempty"`
 	// Image and EnvoyImage are the images of workloads, unless the Infra specifies others.
 	Image      string `json:"image,omitempty"`
 	EnvoyImage string `json:"envoyImage,omitempty"`
-	// Given are the names of the flags that were given. Their values are kept, even by a plugin with other defaults.
+	// Given are the names of the remembered flags that were given. Their values are kept, even by a plugin with other
+	// defaults.
 	Given []string `json:"given,omitempty"`
-	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns, if given.
+	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns; empty if they are the defaults.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
 }
 
 // VersionOf returns the version of the plugin that set up an Infra or a standalone ProxyServer; empty if it is unknown.
+// It returns an error if the inventory's ConfigMap cannot be read.
 func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName) (string, error) {
 	r, err := recall(ctx, c, infra)
 	if r == nil || err != nil {
@@ -48,7 +51,7 @@ func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName)
 	return r.Version, nil
 }
 
-// Images returns the images of workloads.
+// Images returns Image and EnvoyImage as the input of render.
 func (r *Remembered) Images() render.Images { return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage} }
 
 // rememberedKey is the key of Remembered in the inventory's ConfigMap.
@@ -62,7 +65,7 @@ func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*
 	}
 	r := &Remembered{}
 	if err := yaml.Unmarshal([]byte(text), r); err != nil {
-		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and give the flags again", rememberedKey, inventory.Name(infra), err)
+		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and run setup again with the flags of the previous setup", rememberedKey, inventory.Name(infra), err)
 	}
 	return r, nil
 }
@@ -159,7 +162,7 @@ func runningImages(ctx context.Context, c client.Client, infra *v1alpha1.Infra) 
 	return images, nil
 }
 
-// Flags that setup remembers.
+// Names of the flags that setup remembers.
 const (
 	FlagImage      = "image"
 	FlagEnvoyImage = "envoy-image"
@@ -167,9 +170,10 @@ const (
 	FlagClusterDNS = "cluster-dns"
 )
 
-// Recall returns the remembered flags of an Infra; nil if there are none. For an Infra that a version without
-// remembered flags set up, they are the images of its workloads. For a new Infra, the image is that of control, which
-// all Infras share.
+// Recall returns the remembered flags of an Infra. For an Infra that a version without remembered flags set up, they
+// are the images of its workloads. For a new Infra, Image is that of control, which all Infras share. An image that is
+// found in none of these is taken from defaults. Recall returns nil for a new Infra if setup did not deploy control, or
+// if reading control is forbidden.
 func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
 	r, err := recall(ctx, c, types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name})
 	if err != nil || r != nil {
@@ -215,9 +219,10 @@ func repository(image string) string {
 	return named.Name()
 }
 
-// ResolveFlags returns the flags to use and to remember, from the given flags by name, those of the previous setup,
-// and the default images of this version of the plugin. The values "", "auto" and "print" reset a flag. It also
-// returns a line for each flag that is not given and whose value is kept or changes.
+// ResolveFlags returns the flags to use and to remember, from the given flags by name, those of the previous setup (nil
+// for none), and the default images of this version of the plugin. The value "" resets any flag, "auto" resets
+// --openshift, and "print" resets --cluster-dns. It also returns a line to print for each flag that is not given and
+// whose value is kept or changes. It does not set Version.
 func ResolveFlags(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
 	now := &Remembered{}
 	var lines []string
@@ -249,7 +254,8 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 	return now, lines
 }
 
-// AnnotationVersion is set on CRDs and control: the version of the plugin that applied them.
+// AnnotationVersion is the annotation with the version of the plugin that applied an object. Setup sets it on CRDs, and
+// on the Deployments of control and of the VirtualIngress controller.
 const AnnotationVersion = v1alpha1.GroupName + "/setup-version"
 
 // older reports whether version a of the plugin is older than b. It is false if one of them is not a version.
@@ -307,6 +313,6 @@ func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
 	if newest == "" || a.AllowDowngrade {
 		return nil
 	}
-	return errors.New("kubectl-oooi " + newest + " deployed these objects, and this is " + a.version() +
-		"; use that version or a newer one, or --allow-downgrade to downgrade CustomResourceDefinitions, control and workloads")
+	return errors.New("kubectl-oooi " + newest + " deployed the Infra or objects that all Infras share, and this is " + a.version() +
+		"; use " + newest + " or later, or --allow-downgrade to downgrade CustomResourceDefinitions, control and workloads")
 }

@@ -146,9 +146,9 @@ func samePods(before, after *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(spec(before), spec(after))
 }
 
-// prepareRollout reads the state before the change, and checks the workloads that change. If a check fails and an earlier
-// setup left a component unfinished that serves, prepareRollout restores its previous objects: it is unknown whether the
-// present ones work.
+// prepareRollout reads the state before the change, and checks the workloads that change. If a check fails and an
+// earlier setup left a component unfinished that serves, prepareRollout restores its previous objects: it is unknown
+// whether the present ones work.
 func (a *Applier) prepareRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	r, err := a.newRollout(ctx, p)
 	if err != nil {
@@ -399,10 +399,10 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step, why error) error {
 	failed := s.component
 	if errors.Is(context.Cause(ctx), errLockLost) {
-		return fmt.Errorf("%s: %w", failed, errLockLost)
+		return fmt.Errorf("rolling out %s: %w", failed, errLockLost)
 	}
 	if !slices.ContainsFunc(s.replaced, r.works) && len(s.retired) == 0 && r.unfinished == nil {
-		err := fmt.Errorf("%s: %w", failed, why)
+		err := fmt.Errorf("rolling out %s: %w", failed, why)
 		before := "did not work before this change either"
 		if len(r.serving[failed]) > 0 {
 			before = "has no earlier StatefulSet to go back to"
@@ -423,9 +423,9 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 		return err
 	}
 	if err := r.restore(back, j, !interrupted); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", failed, err), r.outcome("", rest, then))
+		return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", failed, err), r.outcome("", rest, then))
 	}
-	return errors.Join(fmt.Errorf("%s: %w", failed, why), r.outcome(failed+" is rolled back", rest, then))
+	return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), r.outcome(failed+" is rolled back", rest, then))
 }
 
 // outcome returns an error that lists the changed and the unchanged components, and the remedy.

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -18,7 +17,7 @@ func (k *Known) deriveInfra() error {
 	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", k.ProxyServer.Namespace, k.ProxyServer.Name)
 	nad := config.NetworkAttachment(k.ProxyServer.Namespace)
 	if nad.Name == "" {
-		return fmt.Errorf("%s.networkAttachmentName: required without an Infra: the NetworkAttachmentDefinition of the VLAN", where)
+		return fmt.Errorf("%s.networkAttachmentName: required without an Infra; specify the NetworkAttachmentDefinition of the VLAN", where)
 	}
 	address, err := netip.ParsePrefix(config.ServerIP)
 	if err != nil {
@@ -39,7 +38,7 @@ func (k *Known) deriveInfra() error {
 	}
 	k.Infra.Default()
 	if gateway, err := netip.ParseAddr(config.Gateway); config.Gateway != "" && (err != nil || !address.Contains(gateway)) {
-		return errors.Join(fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, address.Masked()), err)
+		return fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, address.Masked())
 	}
 	return nil
 }

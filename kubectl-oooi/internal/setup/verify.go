@@ -95,7 +95,7 @@ type watch struct {
 const stableTime = 20 * time.Second
 
 // errStuck means that waiting longer does not help.
-var errStuck = errors.New("does not become ready")
+var errStuck = errors.New("pods do not become ready")
 
 // missing returns why a workload is not rolled out yet, and an empty string once all pods of the new revision are
 // ready. It deletes pods of an earlier revision that are not ready, and returns errStuck if waiting longer does not

@@ -90,7 +90,7 @@ func (t *Teardown) virtualIngresses(ctx context.Context) ([]unstructured.Unstruc
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for VirtualIngresses: %w", err)
+		return nil, fmt.Errorf("listing VirtualIngresses: %w", err)
 	}
 	return list.Items, nil
 }

@@ -25,13 +25,15 @@ import (
 // Waiter waits until all components of a plan work.
 type Waiter struct {
 	Client client.Client
-	// Out receives a line whenever the component or pod that Wait waits for changes.
+	// Out receives a line whenever the component or pod that Wait waits for changes, for each pod that Wait deletes,
+	// and when every component works.
 	Out io.Writer
 }
 
 // Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy
 // has acknowledged its configuration. It deletes pods that block a rollout. It does not wait for apps ingress,
-// whose address another component assigns. It returns an error when ctx ends, or the Infra is deleted.
+// whose address another component assigns. It returns an error when ctx ends, if the Infra is deleted, or if an object
+// cannot be read.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
 	err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
@@ -42,14 +44,14 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 		if deleted := w.deleted(ctx, p); deleted != nil {
 			return deleted
 		}
-		return fmt.Errorf("waiting until every component works: %w; the applied objects are kept", err)
+		return fmt.Errorf("checking that every component works: %w; the applied objects are kept", err)
 	}
 	_, err = fmt.Fprintf(w.Out, "every component works, after %s\n", time.Since(started).Round(100*time.Millisecond))
 	return err
 }
 
-// deleted returns an error if the Infra or standalone ProxyServer no longer exists, as after a teardown; nil if it exists,
-// or if reading it fails.
+// deleted returns an error if the Infra or standalone ProxyServer no longer exists, as after a teardown; nil if it
+// exists, or if reading it fails.
 func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
 	at := slices.IndexFunc(p.Objects, p.isOwner)
 	if at < 0 {
@@ -60,7 +62,7 @@ func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
 	if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
 		return nil
 	}
-	return fmt.Errorf("%s was deleted before setup had finished; run setup again to deploy it", owner)
+	return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", owner)
 }
 
 // missing returns a text for each workload that is not ready, and for the Infra or ProxyServer if control does not
@@ -106,8 +108,8 @@ func (w *Waiter) pods(ctx context.Context, u *workload) string {
 	return strings.Join(list, "; ")
 }
 
-// describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning event
-// if that differs, and returns the event; nil if the pod has none.
+// describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning
+// event if that differs, and returns the event; nil if the pod has none.
 func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (string, *corev1.Event) {
 	why = cmp.Or(strings.TrimSpace(why), string(pod.Status.Phase), string(corev1.PodPending))
 	text := "pod " + pod.Name + ": " + why

@@ -34,8 +34,8 @@ func PodReady(p *corev1.Pod) bool {
 	})
 }
 
-// UnreadyReason returns why a pod is not ready: the state of a container that failed or waits, a condition, or the
-// phase. It is empty for a pod that is ready.
+// UnreadyReason returns why a pod is not ready: the finalizers that prevent its deletion, the state of a container that
+// failed or waits, the message of a condition, or the phase. It returns "" for a pod that is ready.
 func UnreadyReason(p *corev1.Pod) string {
 	if PodReady(p) {
 		return ""

@@ -54,22 +54,23 @@ type Summary struct {
 type Component struct {
 	Name    string `json:"name"`
 	Enabled bool   `json:"enabled"`
-	// Ready is the result of control's last check of the service; empty if the component is disabled.
+	// Ready is the result of control's last check of the service: Unknown while control has not observed the current
+	// generation of the Infra, and empty if the component is disabled.
 	Ready     metav1.ConditionStatus `json:"ready,omitempty"`
 	Addresses []string               `json:"addresses,omitempty"`
 	Pods      []Pod                  `json:"pods,omitempty"`
 }
 
-// A Pod runs a component.
+// A Pod is one pod of a component.
 type Pod struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
 	Node  string `json:"node,omitempty"`
-	// Reason is why the pod is not ready.
+	// Reason is why the pod is not ready, or that it is being deleted; empty for other pods.
 	Reason string `json:"reason,omitempty"`
 }
 
-// A ProxyServer is the status that the replicas of a proxy have written.
+// A ProxyServer has the conditions of a ProxyServer, and the status that each replica of its proxy has written.
 type ProxyServer struct {
 	Name       string                   `json:"name"`
 	Generation int64                    `json:"generation"`
@@ -83,21 +84,22 @@ type FloatingAddress struct {
 	Addresses []string `json:"addresses"`
 	// Holder is the pod that holds the address; empty if none does.
 	Holder string `json:"holder,omitempty"`
-	// Since is when the pod acquired the Lease, Renewed when it last renewed it.
+	// Since is when the pod acquired the Lease, and Renewed when it last renewed it; nil if no pod holds the address.
 	Since   *metav1.MicroTime `json:"since,omitempty"`
 	Renewed *metav1.MicroTime `json:"renewed,omitempty"`
-	// Moves counts the changes of the holder.
+	// Moves is how often the holder has changed (spec.leaseTransitions of the Lease).
 	Moves int32 `json:"moves"`
 }
 
-// Applications is the status of the apps address.
+// Applications is status.appsIngress of an Infra. All fields are empty until control has written it.
 type Applications struct {
-	Phase     v1alpha1.AppsIngressPhase  `json:"phase,omitempty"`
-	Addresses []string                   `json:"addresses,omitempty"`
-	Service   string                     `json:"service,omitempty"`
-	Reason    v1alpha1.AppsIngressReason `json:"reason,omitempty"`
-	Message   string                     `json:"message,omitempty"`
-	LastSync  *metav1.Time               `json:"lastSyncTime,omitempty"`
+	Phase     v1alpha1.AppsIngressPhase `json:"phase,omitempty"`
+	Addresses []string                  `json:"addresses,omitempty"`
+	// Service is "namespace/name" of the Service that has the addresses.
+	Service  string                     `json:"service,omitempty"`
+	Reason   v1alpha1.AppsIngressReason `json:"reason,omitempty"`
+	Message  string                     `json:"message,omitempty"`
+	LastSync *metav1.Time               `json:"lastSyncTime,omitempty"`
 }
 
 // Objects has the objects that a report is built from.
@@ -112,7 +114,7 @@ type Objects struct {
 	Floating *coordinationv1.Lease
 }
 
-// NewReport returns the report of one Infra.
+// NewReport returns the report of in.Infra. It does not modify the objects.
 func NewReport(in Objects) *Report {
 	infra := in.Infra
 	spec, status := &infra.Spec, &infra.Status
@@ -191,7 +193,7 @@ func ready(infra *v1alpha1.Infra) Summary {
 	}
 	return Summary{
 		Status: metav1.ConditionUnknown, Reason: "NotObserved",
-		Message: "xdsd control has not observed the current generation of the Infra; check that it is running",
+		Message: "xdsd control has not observed the current generation of the Infra; check that Deployment oooi-system/oooi-control is running",
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns selects the additional columns of a table.
+// Columns selects the additional columns of a table. NoTitles omits the column headers.
 type Columns struct {
 	Namespace, Wide, NoTitles bool
-	// Now is the time that ages are relative to; zero for a table without ages.
+	// Now is the time relative to which ages are computed; zero for a table without ages.
 	Now time.Time
 }
 
@@ -66,7 +66,8 @@ func (c *Component) state() string {
 	return string(c.Ready)
 }
 
-// String returns the addresses, or the phase if there are none. It adds the phase if it is not Ready.
+// String returns the addresses, followed by the phase in parentheses unless it is Ready. Without addresses it returns
+// the phase. An empty phase is shown as "Unknown". For nil it returns "Disabled".
 func (a *Applications) String() string {
 	switch {
 	case a == nil:
@@ -80,7 +81,7 @@ func (a *Applications) String() string {
 	}
 }
 
-// Describe writes all details of one Infra.
+// Describe writes a report with all its details, in the form of kubectl describe.
 func Describe(w io.Writer, r *Report) error {
 	head := &output.Table{}
 	head.Add("Name:", r.Metadata.Name)
@@ -104,7 +105,7 @@ func Describe(w io.Writer, r *Report) error {
 			continue
 		}
 		if _, err := fmt.Fprintf(w, "%s:\n", section.title); err != nil {
-			return fmt.Errorf("printing: %w", err)
+			return fmt.Errorf("printing the report: %w", err)
 		}
 		section.table.Indent = "  "
 		if err := section.table.Write(w); err != nil {
@@ -114,7 +115,7 @@ func Describe(w io.Writer, r *Report) error {
 	return nil
 }
 
-// String returns the addresses and their holder.
+// String returns the addresses, their holder with the times of its Lease, and the number of moves.
 func (f *FloatingAddress) String() string {
 	addresses := strings.Join(f.Addresses, ", ")
 	if f.Holder == "" {

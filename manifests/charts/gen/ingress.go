@@ -163,7 +163,7 @@ func ingressDeployment(text []byte) ([]byte, error) {
 	spec, _ := object["spec"].(map[string]any)
 	pod, container := podOf(spec)
 	if container == nil || container["args"] != nil || pod["nodeSelector"] != nil || pod["tolerations"] != nil {
-		return nil, errors.New("unexpected Deployment: it must have one container without args, and neither nodeSelector nor tolerations")
+		return nil, errors.New("unexpected Deployment: it must have one container without args, and no nodeSelector or tolerations")
 	}
 	const placeholder = "VALUE-"
 	container["image"], spec["replicas"], container["resources"] = placeholder+"image", placeholder+"replicas", placeholder+"resources"

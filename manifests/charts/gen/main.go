@@ -90,7 +90,7 @@ func chart(manifests string) (map[string][]byte, error) {
 			}
 		}
 		if files[name] != nil {
-			return nil, fmt.Errorf("two objects would be written to %s", name)
+			return nil, fmt.Errorf("%s: two objects have this file name", name)
 		}
 		files[name] = append([]byte(notice), text...)
 	}
@@ -125,11 +125,11 @@ func deployment(text []byte) (template, values []byte, err error) {
 	spec, ok := object["spec"].(map[string]any)
 	pod, container := podOf(spec)
 	if !ok || container == nil {
-		return nil, nil, errors.New("the Deployment does not have exactly one container")
+		return nil, nil, errors.New("unexpected Deployment: it must have exactly one container")
 	}
 	image, replicas, resources := container["image"], spec["replicas"], container["resources"]
 	if image == nil || replicas == nil || resources == nil || pod["nodeSelector"] != nil || pod["tolerations"] != nil {
-		return nil, nil, errors.New("unexpected Deployment: it must have image, replicas and resources, and neither nodeSelector nor tolerations")
+		return nil, nil, errors.New("unexpected Deployment: it must have image, replicas and resources, and no nodeSelector or tolerations")
 	}
 	defaults, err := yaml.Marshal(map[string]any{"resources": resources})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Kind is the kind of an answer. It is the value of the label answer of metrics.
+// Kind is the kind of an answer. Its String is the value of the label answer of metrics.
 type Kind uint8
 
 // Kinds of answers of a node.

@@ -48,8 +48,8 @@ type Tally struct {
 	Counter interface{ Inc() }
 }
 
-// Tally returns the cached counter of one kind of a part's answers from the zone. The cache saves a look-up by labels
-// for each answer.
+// Tally returns the place where the counter of one kind of a part's answers from the zone is cached. It holds nil
+// until a counter is stored there. The cache saves a look-up by labels for each answer.
 func (z *Zone) Tally(part Part, kind Kind) *atomic.Pointer[Tally] { return &z.tallies[part-1][kind] }
 
 func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {

@@ -39,7 +39,7 @@ type Tree struct {
 type Node struct {
 	// Zone is the zone that contains the name.
 	Zone *Zone
-	// Wildcard answers for all names below the node that do not exist themselves.
+	// Wildcard answers for all names below the node that do not exist themselves; nil if there is no wildcard.
 	Wildcard *Node
 	// Part is the part that answers for the name, or 0 if it belongs to a part that the tree does not serve.
 	Part Part
@@ -69,8 +69,8 @@ func (n *Node) setAddresses(addresses *[]netip.Addr) {
 // TTLs maps the parts that a tree answers for to the TTLs of their records, in seconds.
 type TTLs map[Part]uint32
 
-// New builds the tree of a view. It answers for the parts in ttls. All zones get the given serial. The addresses of
-// name servers without an address in the view are own, those of this server.
+// New builds the tree of a view. It answers for the parts in ttls. All zones get the given serial. own are the
+// addresses of this server: name servers that have no address in the view get them.
 func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	// Each zone adds about two empty non-terminals.
 	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
@@ -249,9 +249,10 @@ func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 	return nil, false
 }
 
-// Answers returns the node that answers for n and exact, the result of Lookup: n itself or, if the name does not exist,
-// possibly the wildcard of n. If deny is true, the answer is that the name does not exist. The node is nil if n is nil,
-// or if the name belongs to another part or to a plugin that the tree does not serve.
+// Answers returns the node from which the plugin of part answers a query, for n and exact, the results of Lookup: n
+// itself or, if the name does not exist, possibly the wildcard of n. If deny is true, the answer is that the name does
+// not exist. The node is nil if n is nil, or if the name belongs to another part or to a plugin that the tree does not
+// serve.
 func (n *Node) Answers(part Part, exact bool) (node *Node, deny bool) {
 	switch {
 	case n == nil:

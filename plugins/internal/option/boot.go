@@ -21,7 +21,7 @@ type Boot struct {
 	// archs are the client's architectures (option 93). It is empty for iPXE, which is identified by its user
 	// class.
 	archs []iana.Arch
-	// Server is the TFTP server. It is not valid if File is a URL.
+	// Server is the TFTP server. It is the zero Addr if File is a URL.
 	Server netip.Addr
 	// File is the path on the TFTP server, or the URL.
 	File string
@@ -87,18 +87,18 @@ func parseBoot(text string) (Boot, error) {
 	switch {
 	case u.Scheme == "http" || u.Scheme == "https":
 		if !loadsURL {
-			return Boot{}, fmt.Errorf("%s loads its file by TFTP: want tftp://ADDRESS/PATH", client)
+			return Boot{}, fmt.Errorf("client %s loads its file by TFTP: want tftp://ADDRESS/PATH", client)
 		}
 	case u.Scheme != "tftp" || b.http():
-		return Boot{}, fmt.Errorf("unsupported scheme %q: want http or https, or tftp for clients other than HTTP", u.Scheme)
+		return Boot{}, fmt.Errorf("unsupported scheme %q: want http or https, or tftp for a client that does not boot by HTTP", u.Scheme)
 	case !loadsURL:
 		if b.Server, err = netip.ParseAddr(u.Host); err != nil || !b.Server.Is4() {
-			return Boot{}, fmt.Errorf("%q is not an IPv4 address; firmware does not resolve names", u.Host)
+			return Boot{}, fmt.Errorf("TFTP server %q is not an IPv4 address; set its address, because firmware does not resolve names", u.Host)
 		}
 		b.File = strings.TrimPrefix(u.Path, "/")
 	}
 	if len(b.File) > maxFile {
-		return Boot{}, fmt.Errorf("%q is longer than %d bytes, the limit of many clients", b.File, maxFile)
+		return Boot{}, fmt.Errorf("boot file %q is longer than %d bytes, the limit of many clients", b.File, maxFile)
 	}
 	return b, nil
 }
@@ -108,8 +108,8 @@ func (b *Boot) ipxe() bool { return b.client == clientIPXE }
 // http reports whether the client loads a URL itself.
 func (b *Boot) http() bool { return len(b.archs) > 0 && slices.Contains(httpArchs, b.archs[0]) }
 
-// BootFor returns the boot file of a client, or nil if the client does not boot over the network or none is configured
-// for it. iPXE's boot file takes precedence over that of the architecture.
+// BootFor returns the boot file for the client that sent req, or nil if the client does not boot over the network or no
+// boot file is configured for it. iPXE's boot file takes precedence over that of the architecture.
 func (s Set) BootFor(req *dhcpv4.DHCPv4) *Boot {
 	if len(s.Boot) == 0 {
 		return nil

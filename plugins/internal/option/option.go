@@ -27,13 +27,13 @@ type Set struct {
 
 // Parse parses words of the form key=value. Keys are hostname, domain, mtu, broadcast, ntp, t1, t2, search and
 // routes; option and force with the value code:type:value; and boot with client:URL. Each option may occur once,
-// and boot once for each client. Errors name the word.
+// and boot once for each client; t1 must be shorter than t2. Errors name the invalid word.
 func Parse(words []string) (Set, error) {
 	s := Set{Options: dhcpv4.Options{}, Forced: dhcpv4.Options{}}
 	for _, word := range words {
 		key, value, ok := strings.Cut(word, "=")
 		if !ok || value == "" {
-			return Set{}, fmt.Errorf("%q is not key=value", word)
+			return Set{}, fmt.Errorf("%q: want key=value", word)
 		}
 		if key == "boot" {
 			b, err := parseBoot(value)
@@ -41,7 +41,7 @@ func Parse(words []string) (Set, error) {
 				return Set{}, fmt.Errorf("%s: %w", word, err)
 			}
 			if slices.ContainsFunc(s.Boot, func(other Boot) bool { return other.client == b.client }) {
-				return Set{}, fmt.Errorf("%s: duplicate client %s", word, b.client)
+				return Set{}, fmt.Errorf("%s: duplicate boot file of client %s; remove one", word, b.client)
 			}
 			s.Boot = append(s.Boot, b)
 			continue
@@ -51,7 +51,7 @@ func Parse(words []string) (Set, error) {
 			return Set{}, fmt.Errorf("%s: %w", word, err)
 		}
 		if code := o.Code.Code(); s.Options.Has(o.Code) || s.Forced.Has(o.Code) {
-			return Set{}, fmt.Errorf("%s: duplicate option %d", word, code)
+			return Set{}, fmt.Errorf("%s: duplicate option %d; remove one", word, code)
 		}
 		// Clients accept renewal times that they have not requested, and many never request them.
 		if key == "force" || key == "t1" || key == "t2" {
@@ -62,7 +62,7 @@ func Parse(words []string) (Set, error) {
 	}
 	t1, t2 := Seconds(s.Forced, dhcpv4.OptionRenewTimeValue), Seconds(s.Forced, dhcpv4.OptionRebindingTimeValue)
 	if t1 != 0 && t2 != 0 && t1 >= t2 {
-		return Set{}, fmt.Errorf("t1 %s is not before t2 %s", t1, t2)
+		return Set{}, fmt.Errorf("t1 %s must be shorter than t2 %s", t1, t2)
 	}
 	return s, nil
 }
@@ -110,7 +110,7 @@ func parse(key, value string) (dhcpv4.Option, error) {
 	}
 	word, ok := keys[key]
 	if !ok {
-		return dhcpv4.Option{}, fmt.Errorf("unknown key %q", key)
+		return dhcpv4.Option{}, fmt.Errorf("unknown key %q: want hostname, domain, mtu, broadcast, ntp, t1, t2, search, routes, option, force or boot", key)
 	}
 	if mtu, err := strconv.ParseUint(value, 0, 16); key == "mtu" && err == nil && mtu < minMTU {
 		return dhcpv4.Option{}, fmt.Errorf("the MTU must be at least %d", minMTU)
@@ -130,14 +130,14 @@ func parseTyped(text string) (dhcpv4.Option, error) {
 	number, rest, _ := strings.Cut(text, ":")
 	kind, value, ok := strings.Cut(rest, ":")
 	if !ok {
-		return dhcpv4.Option{}, errors.New("want code:type:value")
+		return dhcpv4.Option{}, errors.New("want code:type:value, such as 42:ips:192.0.2.9")
 	}
 	code, err := strconv.ParseUint(number, 10, 8)
 	if err != nil {
 		return dhcpv4.Option{}, fmt.Errorf("the code %q is not a number from 1 to 254", number)
 	}
 	if why, ok := reservedOptions[code]; ok {
-		return dhcpv4.Option{}, fmt.Errorf("option %d is %s", code, why)
+		return dhcpv4.Option{}, fmt.Errorf("option %d cannot be set: it is %s", code, why)
 	}
 	return encode(dhcpv4.GenericOptionCode(code), kind, value)
 }
@@ -167,7 +167,7 @@ func names(text string) (dhcpv4.OptionValue, error) {
 
 func checkName(name string) error {
 	if len(name) > 253 {
-		return fmt.Errorf("the name %q is too long", name)
+		return fmt.Errorf("the name %q is longer than 253 bytes", name)
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if label == "" || len(label) > 63 || strings.Trim(label, letters) != "" || strings.HasPrefix(label, "-") || strings.HasSuffix(label, "-") {

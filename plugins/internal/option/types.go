@@ -51,7 +51,7 @@ func boolean(text string) (dhcpv4.OptionValue, error) {
 	case "false":
 		return raw{0}, nil
 	}
-	return nil, fmt.Errorf("%q is neither true nor false", text)
+	return nil, fmt.Errorf("%q: want true or false", text)
 }
 
 func duration(text string) (dhcpv4.OptionValue, error) {
@@ -60,7 +60,7 @@ func duration(text string) (dhcpv4.OptionValue, error) {
 		return nil, fmt.Errorf("%q is not a duration such as 30m", text)
 	}
 	if d < time.Second || d%time.Second != 0 || d/time.Second > math.MaxUint32 {
-		return nil, fmt.Errorf("%q is not a whole number of seconds, at least 1s", text)
+		return nil, fmt.Errorf("%q is not a whole number of seconds from 1s to 4294967295s", text)
 	}
 	return dhcpv4.Duration(d), nil
 }
@@ -68,7 +68,7 @@ func duration(text string) (dhcpv4.OptionValue, error) {
 func hexadecimal(text string) (dhcpv4.OptionValue, error) {
 	b, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil {
-		return nil, fmt.Errorf("%q is not hexadecimal", text)
+		return nil, fmt.Errorf("%q is not hexadecimal: want bytes such as 0a0b or 0a:0b", text)
 	}
 	return raw(b), nil
 }
@@ -104,7 +104,7 @@ func number(bits int) func(string) (dhcpv4.OptionValue, error) {
 	return func(text string) (dhcpv4.OptionValue, error) {
 		n, err := strconv.ParseUint(text, 0, bits)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a number of %d bits", text, bits)
+			return nil, fmt.Errorf("%q is not an unsigned number of %d bits", text, bits)
 		}
 		return raw(binary.BigEndian.AppendUint64(nil, n)[8-bits/8:]), nil
 	}
@@ -117,11 +117,11 @@ func routes(text string) (dhcpv4.OptionValue, error) {
 		to, by, _ := strings.Cut(one, ">")
 		prefix, err := netip.ParsePrefix(to)
 		if err != nil || !prefix.Addr().Is4() || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%q is not an IPv4 network: want NETWORK>GATEWAY", to)
+			return nil, fmt.Errorf("%q is not an IPv4 network: want NETWORK>GATEWAY, such as 198.51.100.0/24>192.0.2.1", to)
 		}
 		gateway, err := address(by)
 		if err != nil {
-			return nil, fmt.Errorf("the gateway to %s: %w", to, err)
+			return nil, fmt.Errorf("gateway of network %s: %w", to, err)
 		}
 		list = append(list, &dhcpv4.Route{
 			Dest:   &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), 32)},

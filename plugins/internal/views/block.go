@@ -32,7 +32,8 @@ const (
 )
 
 // ParseBlock parses the Corefile block of the plugin that h describes. It calls own, if not nil, for each
-// property that the plugins do not share; own reports whether it knows the property.
+// property that the plugins do not share; own reports whether it knows the property. It returns an error for a second
+// block of the plugin in the server block, and for an unknown, invalid or contradictory property.
 func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (bool, error)) (*Block, error) {
 	b := &Block{Handler: h, TTL: defaultTTL}
 	for i := 0; c.Next(); i++ {
@@ -73,7 +74,7 @@ func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (
 		}
 		ttl, err := strconv.ParseUint(args[0], 10, 32)
 		if err != nil || ttl > maxTTL {
-			return c.Errf("ttl: %q is not a number of seconds in [0, %d]", args[0], maxTTL)
+			return c.Errf("ttl: %q is not a number of seconds from 0 to %d", args[0], maxTTL)
 		}
 		b.TTL = uint32(ttl)
 	case "fallthrough":
@@ -118,7 +119,8 @@ func (b *Block) Scope(c *caddy.Controller) model.Scope {
 	return b.Config.Source.Scope
 }
 
-// Add adds the plugin to its server block. The source starts and stops with the server.
+// Add adds the plugin to its server block. Its source, which may be that of another plugin in the block, starts and
+// stops with the server. The start fails with ErrBehindCache if the cache would mix views.
 func (b *Block) Add(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
 	source, shared := b.sharedSource(c)
@@ -157,7 +159,8 @@ func boundAddresses(hosts []string) []netip.Addr {
 	return list
 }
 
-// ErrBehindCache is the error for a build whose plugin order would let the cache mix views.
+// ErrBehindCache is the error at the start of a server block with the cache plugin and several views, in a build that
+// orders the cache before this plugin: the cache would return the answers of one view to the clients of another.
 var ErrBehindCache = errors.New("the cache plugin runs before this plugin in this build and does not distinguish views: " +
 	"move this plugin before cache in plugin.cfg, or use one server block per view with 'view NAME'")
 
@@ -168,7 +171,7 @@ func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
 		return nil
 	}
 	if !slices.Contains(dnsserver.Directives, name) {
-		return fmt.Errorf("%s is not among the directives of this build", name)
+		return fmt.Errorf("%s has no place in the plugin order of this build; add it to plugin.cfg", name)
 	}
 	if behindCache(name) {
 		return ErrBehindCache

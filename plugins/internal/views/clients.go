@@ -20,7 +20,7 @@ type clients struct {
 	routed bool
 }
 
-// A ClientView is the view of one kind of client.
+// A ClientView is a view with the names that its clients can resolve.
 type ClientView struct {
 	// Name is the view's name.
 	Name string
@@ -72,8 +72,8 @@ func familyOf(a netip.Addr) int {
 	return 1
 }
 
-// ClientAddr returns the address of a query's sender, without a zone, and usually without allocating. The result is
-// invalid if the query has no sender, because a plugin created it.
+// ClientAddr returns the address of a query's sender, without a zone, and usually without allocating. An IPv4-mapped
+// address is returned as IPv4. The result is invalid if the query has no sender, because a plugin created it.
 func ClientAddr(remote net.Addr) netip.Addr {
 	switch a := remote.(type) {
 	case *net.UDPAddr:

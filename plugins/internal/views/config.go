@@ -25,7 +25,7 @@ const (
 	Pod = "pod"
 )
 
-// Config is the configuration of source and views in a Corefile block.
+// Config is the configuration of the source and the views in a Corefile block.
 type Config struct {
 	// Source is the configuration of the store.
 	Source watch.Config
@@ -40,8 +40,9 @@ type Config struct {
 	Bound []netip.Addr
 }
 
-// A View is a view and the networks of its clients.
+// A View assigns clients to a view by their address.
 type View struct {
+	// Name is the name of the view, and CIDRs are the networks of its clients.
 	Name  string
 	CIDRs []netip.Prefix
 }
@@ -53,7 +54,8 @@ type Answer struct {
 	Service string
 }
 
-// Parse parses the current property of c if the plugins share it, and reports whether they do.
+// Parse parses the current property of c if it is one that hcpviews and hcpapps share, and reports whether it is. It
+// returns an error if the property has invalid arguments.
 func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
 	var parse func([]string) error
 	var path *string // the field that the property sets, if it is a path
@@ -119,7 +121,7 @@ func onePath(path *string) func([]string) error {
 func objectNames(list *[]string) func([]string) error {
 	return func(args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("want NAMESPACE/NAME, once or more")
+			return fmt.Errorf("want one or more NAMESPACE/NAME")
 		}
 		for _, arg := range args {
 			if err := checkObjectName(arg); err != nil {
@@ -137,7 +139,7 @@ func objectNames(list *[]string) func([]string) error {
 func domainNames(list *[]string) func([]string) error {
 	return func(args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("want DOMAIN, once or more")
+			return fmt.Errorf("want one or more domains")
 		}
 		for _, arg := range args {
 			domain := strings.ToLower(strings.TrimSuffix(arg, "."))
@@ -228,7 +230,7 @@ func (cfg *Config) parseAnswer(args []string) error {
 		for _, arg := range args {
 			address, err := netip.ParseAddr(arg)
 			if err != nil || address.Zone() != "" || address.IsUnspecified() {
-				return fmt.Errorf("%q is not an IP address", arg)
+				return fmt.Errorf("%q is not an IP address that clients can use", arg)
 			}
 			if address = address.Unmap(); !slices.Contains(answer.Addresses, address) {
 				answer.Addresses = append(answer.Addresses, address)
@@ -242,7 +244,7 @@ func (cfg *Config) parseAnswer(args []string) error {
 	return nil
 }
 
-// Check validates the properties in combination.
+// Check returns an error if properties contradict each other, or if a view has no addresses.
 func (cfg *Config) Check() error {
 	if cfg.Source.Kubeconfig != "" && cfg.Source.Manifests != "" {
 		return fmt.Errorf("kubeconfig and manifests are mutually exclusive")
@@ -253,7 +255,7 @@ func (cfg *Config) Check() error {
 	names := cfg.viewNames()
 	for name := range cfg.Answers {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("answer %s: unknown view %s; the block has %s", name, name, strings.Join(names, " and "))
+			return fmt.Errorf("answer %s: unknown view %s; the views of the block are %s", name, name, strings.Join(names, " and "))
 		}
 	}
 	scope := cfg.Source.Scope
@@ -261,13 +263,13 @@ func (cfg *Config) Check() error {
 		_, answered := cfg.Answers[name]
 		switch {
 		case answered && name == VLAN && cfg.Block == "" && len(cfg.Views) == 0:
-			return fmt.Errorf("answer %s: select the clients on the VLAN with 'view %s' for the whole block or 'view %s CIDR'", name, VLAN, VLAN)
+			return fmt.Errorf("answer %s: the block does not select the clients of the view; add 'view %s' for the whole block, or 'view %s CIDR'", name, VLAN, VLAN)
 		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
-			return fmt.Errorf("answer %s: select the hosted clusters of the view with hostedcluster NAMESPACE/NAME or infra NAMESPACE/NAME", name)
+			return fmt.Errorf("answer %s: the block does not select hosted clusters for the view; add 'hostedcluster NAMESPACE/NAME' or 'infra NAMESPACE/NAME'", name)
 		case !answered && len(scope.HostedClusters) > 0 && len(scope.Infras) == 0:
-			return fmt.Errorf("view %s has no addresses: hostedcluster alone reads no Infra; add infra NAMESPACE/NAME or 'answer %s ADDRESS'", name, name)
+			return fmt.Errorf("view %s has no addresses, because with hostedcluster alone no Infra is read; add 'infra NAMESPACE/NAME' or 'answer %s ADDRESS'", name, name)
 		case !answered && name != Pod && name != VLAN:
-			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or call it %s or %s", name, name, VLAN, Pod)
+			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or rename the view to %s or %s", name, name, VLAN, Pod)
 		}
 	}
 	return nil
@@ -305,7 +307,8 @@ func (cfg *Config) definesOnlyPods() bool {
 	return named(Pod) && !named(VLAN)
 }
 
-// AnswersDiffer reports whether two clients of the block can get different answers for one name.
+// AnswersDiffer reports whether two clients of the block can get different answers for one name, because the view
+// depends on the client's address.
 func (cfg *Config) AnswersDiffer() bool {
 	return cfg.Block == "" || cfg.Block == VLAN && cfg.Answers[VLAN].empty()
 }

@@ -33,7 +33,8 @@ type Handler struct {
 	Requests *Requests
 }
 
-// Tables provides the table that a server block answers from. Table returns nil before the first snapshot.
+// Tables provides the table that a server block answers from. Table returns nil before the first snapshot, and is safe
+// for concurrent use.
 type Tables interface {
 	Table() *Table
 }
@@ -109,9 +110,10 @@ func (h *Handler) Name() string { return h.Plugin }
 // of any age.
 func (h *Handler) Ready() bool { return h.Tables.Table() != nil && Ready() }
 
-// CacheBypassZones implements cache.ZoneBypasser, for builds that order the cache, which does not distinguish
-// views, before this plugin. It omits the root zone, which would disable the cache for all names. A cache
-// behind this plugin stores only passed queries, so it needs no bypass.
+// CacheBypassZones implements cache.ZoneBypasser. If the build orders the cache plugin, which does not distinguish
+// views, before this plugin, it returns the zones of the block without the root zone, which would disable the cache
+// for all names. Otherwise it returns none, because the cache then stores only answers to queries that this plugin
+// passes on.
 func (h *Handler) CacheBypassZones() []string {
 	if !h.BehindCache {
 		return nil
@@ -125,8 +127,8 @@ func (h *Handler) CacheBypassZones() []string {
 	return zones
 }
 
-// Metadata implements metadata.Provider. <plugin>/view is the name of the client's view, empty for a client
-// without one.
+// Metadata implements metadata.Provider. It sets <plugin>/view to the name of the client's view, which is empty for a
+// client without one and before the first snapshot.
 func (h *Handler) Metadata(ctx context.Context, state request.Request) context.Context {
 	remote := state.W.RemoteAddr()
 	metadata.SetValueFunc(ctx, h.Plugin+"/view", func() string {

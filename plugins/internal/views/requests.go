@@ -21,7 +21,8 @@ type Requests struct {
 	servers    sync.Map // servers that have series, by address
 }
 
-// NewRequests creates and registers the counters of the named plugin.
+// NewRequests creates the counters of the named plugin and registers them with Prometheus's default registry. It
+// panics if they are registered already.
 func NewRequests(name string) *Requests {
 	r := newRequests(name)
 	prometheus.MustRegister(r.CounterVec)

@@ -53,7 +53,8 @@ func (s *Source) Serve(b *Block) {
 	b.Tables = s
 }
 
-// Hook makes the source start and stop with the server of a Corefile. Errors contain the name of the plugin.
+// Hook registers functions with c that start and stop the source with the server. Errors of the start contain name, the
+// name of the plugin.
 func (s *Source) Hook(c *caddy.Controller, name string) {
 	load, ok := c.Get(startupKey{}).(*startup)
 	if !ok {
@@ -111,8 +112,8 @@ func (u *startup) start(s *Source) error {
 	return nil
 }
 
-// Start starts the source without a Corefile, for tests of the plugins. It waits a limited time for the first
-// snapshot; it is not an error if there is none by then.
+// Start starts the source without a Corefile, for tests of the plugins. It waits up to 5 s for the first snapshot; it
+// is not an error if there is none by then. It returns an error if the store cannot be opened.
 func (s *Source) Start() error {
 	return (&startup{sources: []*Source{s}}).start(s)
 }
@@ -145,7 +146,7 @@ func (s *Source) wait(deadline time.Time) {
 		case <-s.changed:
 			s.update()
 		case <-timer.C:
-			s.log.Warn("objects are not read yet; answering SERVFAIL until they are")
+			s.log.Warn("hosted clusters have not been read yet; answering SERVFAIL until they are")
 			return
 		}
 	}

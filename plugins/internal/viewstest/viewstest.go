@@ -1,4 +1,4 @@
-// Package viewstest tests a plugin's handler as CoreDNS tests its plugins, with clients of several views.
+// Package viewstest contains helpers for tests of the handlers of hcpviews and hcpapps, with clients of several views.
 package viewstest
 
 import (
@@ -28,7 +28,7 @@ func Upstream() plugin.Handler {
 }
 
 // Start returns the handler of a Corefile block, with its manifests loaded and Upstream as the next plugin. The handler
-// works until the test ends.
+// works until the test ends. Start fails the test if parse or the start of the source returns an error.
 func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views.Block, error)) *views.Handler {
 	tb.Helper()
 	c := caddy.NewTestController("dns", corefile)

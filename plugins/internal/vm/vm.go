@@ -25,11 +25,11 @@ type Interface struct {
 // String returns "namespace/vm/name".
 func (i Interface) String() string { return i.Namespace + "/" + i.VM + "/" + i.Name }
 
-// ParseInterface parses the format of String.
+// ParseInterface parses the format of String. It returns an error for any other text.
 func ParseInterface(s string) (Interface, error) {
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return Interface{}, fmt.Errorf("%q is not namespace/vm/interface", s)
+		return Interface{}, fmt.Errorf("%q: want namespace/vm/interface", s)
 	}
 	return Interface{Namespace: parts[0], VM: parts[1], Name: parts[2]}, nil
 }
@@ -37,9 +37,9 @@ func ParseInterface(s string) (Interface, error) {
 // A Client is the VM interface that has a MAC address.
 type Client struct {
 	Interface
-	// Hostname is the name that the VM's node must have.
+	// Hostname is the host name that DHCP sends to the VM: the name that the VM's node must have.
 	Hostname string
-	// Reserved contains the addresses reserved for the interface, at most one per address family.
+	// Reserved contains the addresses reserved for the interface, at most one of each address family.
 	Reserved []netip.Addr
 	// Options are the DHCP options of this VM. They override those of the configuration.
 	Options dhcpv4.Options

@@ -118,7 +118,7 @@ func TestAddressDeadline(t *testing.T) {
 	n.Await(tenant.Pending, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.ApplyInfra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + tenant.Class + "}}")
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster; existing pools: vlan")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: vlan")
 }
 
 // TestServiceNamespaceIsOfTheHostedCluster tests an Infra that names a namespace of the management cluster,
@@ -147,7 +147,7 @@ func TestOtherSources(t *testing.T) {
 	n.ApplyInfra("{enabled: true, source: Static, addresses: [192.0.2.77, '2001:db8::77']}")
 	n.Await(tenant.Ready, "", "", "192.0.2.77", "2001:db8::77")
 	n.ApplyInfra("{enabled: true, source: MirroredService}")
-	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster has no Service", "192.0.2.77", "2001:db8::77")
+	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressWithdrawn, "the management cluster has no mirrored Service", "192.0.2.77", "2001:db8::77")
 	if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
 		t.Errorf("Service of another source still exists in the hosted cluster: %v", err)
 	}

@@ -42,7 +42,7 @@ func TestImportOfAddressesInUse(t *testing.T) {
 				"ADDRESS VM INTERFACE MAC RESULT",
 				"192.0.2.150 NS/worker-0 vlan " + mac1 + " new",
 				"192.0.2.151 NS/worker-0 vlan " + mac1 + " skipped: the interface has another address, 192.0.2.150",
-				"198.51.100.7 NS/worker-1 vlan " + mac2 + " skipped: not in the ranges of the pool",
+				"198.51.100.7 NS/worker-1 vlan " + mac2 + " skipped: the address is not in the ranges of the pool",
 				"192.0.2.150 NS/worker-2 vlan " + mac3 + " skipped: the address is bound to another client",
 				"192.0.2.160 NS/worker-2 vlan " + mac3 + " new",
 				"server4: 2 new (use --write to write them), 0 existing, 3 skipped",

@@ -105,7 +105,7 @@ func TestNotReadyWithoutAPIServerAndSnapshot(t *testing.T) {
 	srv.Start(t)
 	lab.Poll(t, "coredhcp to report that it is not ready", func() bool {
 		status, body, err := srv.get(t, "/readyz")
-		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: VMs are not read yet")
+		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: VMs have not been read yet")
 	})
 	w := s.newMachine(t, mac1).dial(t, 68)
 	w.expectNoReply(t, srv, "silent", w.rebooting(t, []byte{198, 51, 100, 9}).ToBytes())

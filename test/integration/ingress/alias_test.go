@@ -253,7 +253,7 @@ func TestAliasOfAnotherNamespaceNeedsConsent(t *testing.T) {
 	guests.pod("one", "vm: guest", "198.51.100.1")
 	guests.apply("{apiVersion: v1, kind: Service, metadata: {name: a-first, labels: {app: web}}, spec: {selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}")
 	s.apply(strings.Replace(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"), "service: {", "service: {namespace: "+guests.namespace+", ", 1))
-	if message := s.awaitReason("web", v1alpha1.ReasonConsentMissing); !strings.Contains(message, "allow-aliases-from: "+s.namespace) {
+	if message := s.awaitReason("web", v1alpha1.ReasonConsentMissing); !strings.Contains(message, "add "+s.namespace+" to the annotation") {
 		t.Errorf("message %q", message)
 	}
 	setConsent := func(text string) {

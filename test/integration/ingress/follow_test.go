@@ -114,7 +114,7 @@ func TestIngressFollowsTheService(t *testing.T) {
 	r := start(t, cp)
 	s := newSite(t, cp)
 	s.apply(virtualIngressYAML("web", "app: web, tier: front", "name: http", ""))
-	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); message != "no Service in "+s.namespace+" has the labels app=web,tier=front; the Ingress does not exist yet" {
+	if message := s.awaitReason("web", v1alpha1.ReasonNoMatchingService); message != "no Service in namespace "+s.namespace+" has the labels app=web,tier=front; the Ingress does not exist yet" {
 		t.Errorf("message %q", message)
 	}
 	if s.ingress("web-generated") != nil {

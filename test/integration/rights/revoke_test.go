@@ -279,7 +279,7 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 func (d *deployed) podStatusSeen(p *pod) bool {
 	d.Helper()
 	c := meta.FindStatusCondition(d.getInfra().Status.Conditions, v1alpha1.ConditionNamesServed)
-	reported := c != nil && strings.Contains(c.Message, "pod "+p.Name+": it is Running")
+	reported := c != nil && strings.Contains(c.Message, "pod "+p.Name+": its phase is Running")
 	return reported == (p.status != corev1.ConditionTrue)
 }
 

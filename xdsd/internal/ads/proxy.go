@@ -142,7 +142,7 @@ func (p *proxy) update(set map[string]assignment, remove []string) error {
 	}
 	p.updates.Add(1)
 	if err := p.endpoints.UpdateResources(messages, remove); err != nil {
-		return fmt.Errorf("serving endpoints to %s: %w", p.name, err)
+		return fmt.Errorf("updating the endpoints of proxy %s: %w", p.name, err)
 	}
 	return nil
 }

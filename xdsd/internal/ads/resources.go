@@ -144,7 +144,7 @@ func collect[M interface {
 func versionOf(m types.Resource) (string, error) {
 	wire, err := cache.MarshalResource(m)
 	if err != nil {
-		return "", fmt.Errorf("marshaling: %w", err)
+		return "", fmt.Errorf("encoding the resource: %w", err)
 	}
 	return cache.HashResource(wire), nil
 }

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Log is the logger; nil means slog.Default().
 	Log *slog.Logger
-	// Registerer registers the metrics; nil means none.
+	// Registerer registers the metrics; nil means that they are not registered.
 	Registerer prometheus.Registerer
 	// Retain is how long a removed cluster is still served, so that Envoy removes the listeners that use it first.
 	// 0 means 30 s.
@@ -89,7 +89,7 @@ func (s *Server) Set(name string, r Resources) error {
 	}
 	next, err := newConfig(old, r)
 	if err != nil {
-		return fmt.Errorf("invalid configuration of %s: %w", name, err)
+		return fmt.Errorf("invalid configuration of proxy %s: %w", name, err)
 	}
 	if next == old {
 		return nil
@@ -145,13 +145,13 @@ func (s *Server) push(ctx context.Context, p *proxy) error {
 	}
 	p.served.Store(next)
 	if err := p.snapshots.SetSnapshot(ctx, "", next); err != nil {
-		return fmt.Errorf("serving %s: %w", p.name, err)
+		return fmt.Errorf("updating the listeners, clusters and routes of proxy %s: %w", p.name, err)
 	}
 	return p.update(nil, removed)
 }
 
 // Delete deletes a proxy and disconnects its Envoys. They keep their configuration. When they reconnect, nothing is
-// sent to them until the next Set.
+// sent to them until the next Set. If the proxy does not exist, Delete does nothing.
 func (s *Server) Delete(name string) {
 	s.update.Lock()
 	defer s.update.Unlock()
@@ -260,7 +260,7 @@ func (s *Server) expire(ctx context.Context, now time.Time) time.Time {
 	s.mu.Unlock()
 	for _, p := range expired {
 		if err := s.push(ctx, p); err != nil {
-			s.log.Error("cannot remove expired clusters", "proxy", p.name, "err", err)
+			s.log.Error("cannot remove clusters whose retention has ended", "proxy", p.name, "err", err)
 		}
 	}
 	return next

@@ -27,9 +27,9 @@ type Type struct {
 	// clusters and routes, and a counter for endpoints.
 	Sent  string `json:"sent,omitempty"`
 	Acked string `json:"acked,omitempty"`
-	// Current is true if the Envoy has acknowledged all current resources of the type.
+	// Current reports whether the Envoy has acknowledged all current resources of the type.
 	Current bool `json:"current"`
-	// NACK is the last rejected response, until its resources are acknowledged or unsubscribed.
+	// NACK is the last rejected response, until its resources are acknowledged or unsubscribed; nil for none.
 	NACK *NACK `json:"nack,omitempty"`
 }
 
@@ -43,26 +43,28 @@ type Envoy struct {
 	// Version is the version of the last Set whose listeners, clusters and routes the Envoy has acknowledged. It is
 	// empty if there was none since the Envoy connected.
 	Version string `json:"version,omitempty"`
-	// Current is true if the Envoy has acknowledged all resources of the latest Set, and the current endpoints.
+	// Current reports whether the Envoy has acknowledged all resources of the latest Set, and the current endpoints.
 	Current bool `json:"current"`
 	// Types has an entry for each type that the Envoy has requested: listener, cluster, route or endpoint.
 	Types map[string]Type `json:"types"`
-	// LastNACK is the last rejected response since the Envoy connected, whether or not a later one was accepted.
+	// LastNACK is the last rejected response since the Envoy connected, whether or not a later one was accepted; nil
+	// for none.
 	LastNACK *NACK `json:"lastNACK,omitempty"`
 }
 
 // Proxy is the state of one proxy.
 type Proxy struct {
-	// Name is namespace/name.
+	// Name is the node.cluster of its Envoys, "namespace/name".
 	Name string `json:"name"`
 	// Version is a hash of the resources of the latest Set, which is the same for equal resources in any process. It is
 	// empty before the first Set.
 	Version string `json:"version,omitempty"`
-	// Resources is the number of served resources by type: listener, cluster, route or endpoint.
+	// Resources is the number of served resources by type: listener, cluster, route or endpoint. It is empty before
+	// the first Set.
 	Resources map[string]int `json:"resources"`
 	// Retained has the sorted names of removed clusters that are still served.
 	Retained []string `json:"retained,omitempty"`
-	// Pushes is the number of snapshots that were served.
+	// Pushes is the number of snapshots of listeners, clusters and routes that were served since the process started.
 	Pushes uint64 `json:"pushes"`
 	// Envoys are the connected Envoys, sorted by ID.
 	Envoys []Envoy `json:"envoys"`
@@ -79,7 +81,8 @@ func (s *Server) State() []Proxy {
 	return state
 }
 
-// ProxyState returns the state of one proxy, and whether it exists.
+// ProxyState returns the state of one proxy, and whether it exists: whether it has a configuration or a connected
+// Envoy.
 func (s *Server) ProxyState(name string) (Proxy, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

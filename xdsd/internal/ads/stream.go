@@ -98,7 +98,7 @@ func (st *stream) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryReq
 		st.server.notify()
 	}
 	if st.tooManyPending(typeURL) {
-		return status.Errorf(codes.ResourceExhausted, "%d %s responses were not acknowledged", maxPending, kind(typeURL))
+		return status.Errorf(codes.ResourceExhausted, "%d %s responses have not been acknowledged", maxPending, kind(typeURL))
 	}
 	return nil
 }

@@ -27,11 +27,11 @@ const (
 	metricsListener = "metrics"
 )
 
-// Bootstrap returns the bootstrap configuration. The error names every invalid field of c.
+// Bootstrap returns the bootstrap configuration of Envoy, or an error that names every invalid field of c.
 func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("bootstrap configuration of Envoy: %w", err)
+		return nil, fmt.Errorf("generating the bootstrap configuration of Envoy: %w", err)
 	}
 	var p packer
 	b := &bootstrapv3.Bootstrap{
@@ -47,7 +47,7 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 		StatsConfig:     stats(),
 	}
 	if err := p.check(b); err != nil {
-		return nil, fmt.Errorf("bootstrap configuration of Envoy: %w", err)
+		return nil, fmt.Errorf("generating the bootstrap configuration of Envoy: %w", err)
 	}
 	return b, nil
 }

@@ -23,16 +23,16 @@ const (
 	DefaultMaxConnections = 50_000
 )
 
-// Config is the input of Bootstrap and Args. Empty fields have the defaults above.
+// Config is the input of Bootstrap and Args.
 type Config struct {
 	// NodeID is the node.id of this Envoy, unique among those of the ProxyServer: the name of its pod. Required.
 	NodeID string
 	// ProxyServer is the ProxyServer whose configuration this Envoy gets. Its namespace/name is the node.cluster.
 	// Required.
 	ProxyServer types.NamespacedName
-	// ServerSocket is the path of the Unix socket of xdsd serve.
+	// ServerSocket is the absolute path of the Unix socket of xdsd serve. The default is DefaultServerSocket.
 	ServerSocket string
-	// AdminSocket is the path of the Unix socket of the admin interface.
+	// AdminSocket is the absolute path of the Unix socket of the admin interface. The default is DefaultAdminSocket.
 	AdminSocket string
 	// MetricsAddresses are the addresses that serve GET /ready and GET /stats/prometheus: the pod's addresses and
 	// loopback. The default is 127.0.0.1. An unspecified address stands for all addresses of its family, including
@@ -41,9 +41,10 @@ type Config struct {
 	// MetricsDevices maps an address of MetricsAddresses to the network interface on which it is served; without an
 	// entry, it is served on all interfaces.
 	MetricsDevices map[netip.Addr]string
-	MetricsPort    uint16
-	// MaxConnections limits the connections of all clients together. The default is DefaultMaxConnections, or what
-	// Descriptors allow if that is less.
+	// MetricsPort is the port of MetricsAddresses. The default is DefaultMetricsPort.
+	MetricsPort uint16
+	// MaxConnections limits the connections of all clients together. The default is DefaultMaxConnections, or less if
+	// Descriptors do not suffice for it: each connection needs two.
 	MaxConnections uint32
 	// Descriptors is the hard limit of file descriptors (RLIMIT_NOFILE) of Envoy's process, to which Envoy raises its
 	// soft limit; 0 if it is unknown.
@@ -131,10 +132,11 @@ func validateSocket(field, path string, report reporter) {
 	}
 }
 
-// Args returns Envoy's command-line arguments, except the path of the bootstrap file.
+// Args returns Envoy's command-line arguments, except the path of the bootstrap file, or an error that names every
+// invalid field of c.
 func (c Config) Args() ([]string, error) {
 	if err := c.withDefaults().validate(); err != nil {
-		return nil, fmt.Errorf("arguments of Envoy: %w", err)
+		return nil, fmt.Errorf("generating the arguments of Envoy: %w", err)
 	}
 	// Pods are replaced instead of hot restarted. This also avoids the shared memory and the sockets of hot restart,
 	// which would conflict between two Envoys in one network namespace.

@@ -52,7 +52,7 @@ func TestAppsStatus(t *testing.T) {
 		{name: "hosted cluster and address deleted", facts: appsFacts{waitingSince: now}, before: &state{Phase: "Ready", ExternalIPs: []string{"192.0.2.1"}},
 			want: state{Phase: "Pending", Reason: "KubeconfigMissing", Message: "the Infra has no hosted cluster"}, next: 5 * time.Minute},
 		{name: "not checked yet", facts: appsFacts{cluster: followed(), waitingSince: now},
-			want: state{Phase: "Pending", Reason: "AddressNotAssigned", Message: "the Service has not been checked yet"}, next: 5 * time.Minute},
+			want: state{Phase: "Pending", Reason: "AddressNotAssigned", Message: "the apps Service has not been checked yet"}, next: 5 * time.Minute},
 		{name: "address in use", facts: appsFacts{cluster: followed("192.0.2.1", "2001:db8::1")},
 			want: state{Phase: "Ready", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1", "2001:db8::1"}}},
 		{name: "waiting for an address", facts: appsFacts{cluster: followed(), waitingSince: now.Add(-time.Minute), outcome: faulty("PoolMissing", "make one")},

@@ -41,7 +41,7 @@ const (
 type Options struct {
 	// Config is the client configuration of the management cluster.
 	Config *rest.Config
-	// Store holds the model of the same cluster. The caller runs it.
+	// Store holds the model of the same cluster. The caller must run it.
 	Store *watch.Store
 	// Namespace is the namespace of the leader election Lease.
 	Namespace string
@@ -52,16 +52,16 @@ type Options struct {
 	// ProbeInterval is the interval of probes of an Infra's DNS and DHCP servers, plus or minus a tenth.
 	ProbeInterval time.Duration
 	// HeartbeatInterval is the interval at which heartbeats of proxy replicas are counted; 0 for
-	// serve.HeartbeatInterval. A replica that misses three is not ready.
+	// serve.HeartbeatInterval. A ProxyServer with a replica that misses three in a row is not Ready.
 	HeartbeatInterval time.Duration
-	// Leftovers receives the errors of objects that could not be deleted in hosted clusters.
+	// Leftovers receives the errors of objects that could not be deleted in hosted clusters. It is required.
 	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 }
 
-// New returns a manager. While this replica leads, its Start reconciles all Infras and ProxyServers; it returns an
-// error when the Lease is lost.
+// New returns a manager. Its method Start reconciles all Infras and ProxyServers while this replica leads, and returns
+// an error when the Lease is lost.
 func New(o Options) (ctrl.Manager, error) {
 	ours, err := labels.NewRequirement(v1alpha1.LabelComponent, selection.In, []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy})
 	if err != nil {
@@ -133,7 +133,8 @@ func trimPod(object any) (any, error) {
 	return trimmed, nil
 }
 
-// Run starts a manager and returns when it has stopped.
+// Run runs a manager until the context ends, and returns when it has stopped. It returns an error if the manager
+// fails or loses the Lease.
 func Run(ctx context.Context, m ctrl.Manager) error {
 	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("running the controllers: %w", err)

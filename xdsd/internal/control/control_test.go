@@ -358,7 +358,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.setAddress("10.9.9.9")
-	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "answer [10.9.9.9], want ["+service.Spec.ClusterIP+"]")
+	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "the answer is [10.9.9.9], expected ["+service.Spec.ClusterIP+"]")
 	server.setAddress(service.Spec.ClusterIP)
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionTrue, "Served", "")
 

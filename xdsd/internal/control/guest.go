@@ -178,7 +178,7 @@ func (r *guestReconciler) retryLater(key client.ObjectKey) ctrl.Result {
 
 func (r *guestReconciler) logRemoved(key client.ObjectKey, removed []string) {
 	for _, what := range removed {
-		r.log.Info("deleted from the hosted cluster", "infra", key.String(), "object", what)
+		r.log.Info("deleted an object of the Infra from the hosted cluster", "infra", key.String(), "object", what)
 	}
 }
 
@@ -206,7 +206,7 @@ func (r *guestReconciler) cleanUpOthers(ctx context.Context, key client.ObjectKe
 		r.logRemoved(key, removed)
 		r.leftovers.record(key.String(), g.ref.Key(), err)
 		if err != nil {
-			r.log.Error("objects of the Infra remain in the hosted cluster", "infra", key.String(), "hostedcluster", g.ref.Key(), "err", err)
+			r.log.Error("deleting objects of the Infra from the hosted cluster failed; retrying", "infra", key.String(), "hostedcluster", g.ref.Key(), "err", err)
 			done = false
 			continue
 		}

@@ -85,12 +85,12 @@ func (s *guestConns) kubeconfig(ctx context.Context, access *model.HostedAccess)
 	}
 	namespace, name, ok := strings.Cut(access.Secret, "/")
 	if !ok {
-		return nil, missing("the hosted cluster publishes no kubeconfig yet")
+		return nil, missing("HyperShift has not published the kubeconfig of the hosted cluster yet")
 	}
 	secret := &corev1.Secret{}
 	switch err := s.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret); {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		return nil, missing("Secret %s: %v", access.Secret, err)
+		return nil, missing("reading Secret %s: %v", access.Secret, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading Secret %s: %w", access.Secret, err)
 	}

@@ -65,7 +65,7 @@ func (h *heartbeats) silent(ctx context.Context, key client.ObjectKey, now time.
 	if due || len(b.silent()) > 0 { // silent replicas may report again at any time
 		object := &v1alpha1.ProxyServer{}
 		if err := h.live.Get(ctx, key, object); err != nil && !apierrors.IsNotFound(err) {
-			return b.silent(), fmt.Errorf("reading the heartbeats of replicas: %w", err)
+			return b.silent(), fmt.Errorf("reading the heartbeats of the replicas of ProxyServer %s: %w", key, err)
 		}
 		b.record(object, now, h.interval)
 	}

@@ -100,7 +100,7 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 		q, ok := dnsQueryOf(f.infra)
 		f.dns.fault = probePods(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
 			if !ok {
-				return fmt.Errorf("has no name to query: the control plane is unknown")
+				return fmt.Errorf("was not queried: no name of the control plane is known")
 			}
 			return r.probe.queryDNS(ctx, pod, q)
 		})
@@ -167,7 +167,7 @@ func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
 func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra) (string, error) {
 	var list v1alpha1.ProxyServerList
 	if err := r.client.List(ctx, &list, client.InNamespace(infra.Namespace)); err != nil {
-		return "", fmt.Errorf("listing ProxyServers in %s: %w", infra.Namespace, err)
+		return "", fmt.Errorf("listing ProxyServers in namespace %s: %w", infra.Namespace, err)
 	}
 	var faults []string
 	found := false
@@ -186,7 +186,7 @@ func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra)
 		}
 	}
 	if !found {
-		return "no ProxyServer has infraRef " + infra.Name + "; run kubectl oooi setup", nil
+		return "no ProxyServer has infraRef " + infra.Name + ": run 'kubectl oooi setup'", nil
 	}
 	slices.Sort(faults)
 	return strings.Join(faults, "; "), nil

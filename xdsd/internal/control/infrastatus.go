@@ -91,7 +91,7 @@ func (f *infraFacts) names() metav1.Condition {
 	case f.dns.enabled && f.dns.fault != "":
 		return condition(kind, metav1.ConditionFalse, "DNSNotReady", "%s", f.dns.fault)
 	}
-	return condition(kind, metav1.ConditionTrue, "Served", "%d names of %s", len(f.infra.Cluster.Hostnames), f.infra.Cluster.Ref)
+	return condition(kind, metav1.ConditionTrue, "Served", "%d names of %s are served", len(f.infra.Cluster.Hostnames), f.infra.Cluster.Ref)
 }
 
 // apps returns the condition AppsIngressReady, which corresponds to status.appsIngress.
@@ -101,7 +101,7 @@ func (f *infraFacts) apps() metav1.Condition {
 	case !f.object.Spec.AppsIngress.IsEnabled():
 		return condition(kind, metav1.ConditionFalse, "Disabled", "spec.appsIngress is not enabled")
 	case state == nil:
-		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "not checked yet")
+		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "the apps ingress has not been checked yet")
 	case state.Phase == v1alpha1.AppsIngressReady:
 		return condition(kind, metav1.ConditionTrue, "Ready", "%s", strings.Join(state.ExternalIPs, ", "))
 	}

@@ -8,15 +8,16 @@ import (
 
 // A Leftover is a hosted cluster in which objects that an Infra no longer needs could not be deleted yet.
 type Leftover struct {
-	// Infra is "namespace/name"; empty for all Infras that no longer exist.
+	// Infra is the "namespace/name" of the Infra; empty for all Infras that no longer need objects there.
 	Infra string `json:"infra,omitempty"`
-	// HostedCluster is "namespace/name".
+	// HostedCluster is the "namespace/name" of the HostedCluster.
 	HostedCluster string `json:"hostedCluster"`
-	// Error is the error of the last attempt.
+	// Error is the error of the last attempt to delete the objects.
 	Error string `json:"error"`
 }
 
-// Leftovers are all known leftovers. The zero value is ready for use, and safe for concurrent use.
+// Leftovers is the set of all known leftovers. The zero value is empty and ready for use. It is safe for concurrent
+// use.
 type Leftovers struct {
 	mu  sync.Mutex
 	all map[[2]string]string

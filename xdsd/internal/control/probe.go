@@ -40,7 +40,7 @@ func newProber() *prober {
 // address returns the host and port of a named container port.
 func address(pod *corev1.Pod, port string) (string, error) {
 	if pod.Status.PodIP == "" {
-		return "", fmt.Errorf("has no address yet")
+		return "", fmt.Errorf("has no IP address yet")
 	}
 	for _, c := range pod.Spec.Containers {
 		for _, p := range c.Ports {
@@ -75,10 +75,10 @@ func (p *prober) queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) erro
 	query.SetEdns0(dns.DefaultMsgSize, false)
 	reply, _, err := p.dns.ExchangeContext(ctx, query, at)
 	if err != nil {
-		return fmt.Errorf("query for %s: %w", q.name, err)
+		return fmt.Errorf("DNS query for %s: %w", q.name, err)
 	}
 	if reply.Rcode != dns.RcodeSuccess {
-		return fmt.Errorf("query for %s: %s", q.name, dns.RcodeToString[reply.Rcode])
+		return fmt.Errorf("DNS query for %s: %s", q.name, dns.RcodeToString[reply.Rcode])
 	}
 	var got []netip.Addr
 	for _, rr := range reply.Answer {
@@ -93,7 +93,7 @@ func (p *prober) queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) erro
 	want := slices.DeleteFunc(slices.Clone(q.want), func(a netip.Addr) bool { return a.Is6() != (kind == dns.TypeAAAA) })
 	slices.SortFunc(want, netip.Addr.Compare)
 	if len(want) > 0 && !slices.Equal(got, want) {
-		return fmt.Errorf("query for %s: answer %v, want %v", q.name, got, want)
+		return fmt.Errorf("DNS query for %s: the answer is %v, expected %v", q.name, got, want)
 	}
 	return nil
 }
@@ -113,11 +113,11 @@ func (p *prober) checkReady(ctx context.Context, pod *corev1.Pod) error {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/readyz", http.NoBody)
 	if err != nil {
-		return fmt.Errorf("querying %s: %w", at, err)
+		return fmt.Errorf("requesting /readyz from %s: %w", at, err)
 	}
 	response, err := p.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("reading its readiness: %w", err)
+		return fmt.Errorf("requesting /readyz: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode == http.StatusOK {

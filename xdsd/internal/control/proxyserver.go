@@ -91,7 +91,7 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 func podsOf(ctx context.Context, c client.Reader, namespace string, labels client.MatchingLabels) ([]corev1.Pod, error) {
 	var list corev1.PodList
 	if err := c.List(ctx, &list, client.InNamespace(namespace), labels); err != nil {
-		return nil, fmt.Errorf("listing pods in %s: %w", namespace, err)
+		return nil, fmt.Errorf("listing pods in namespace %s: %w", namespace, err)
 	}
 	pods := list.Items[:0]
 	for _, pod := range list.Items {
@@ -118,7 +118,7 @@ func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
 			if deleted {
 				err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
 				if err != nil {
-					return fmt.Errorf("deleting the entry of %s: %w", replica.Pod, err)
+					return fmt.Errorf("deleting the status entry of replica %s: %w", replica.Pod, err)
 				}
 				continue
 			}
@@ -139,7 +139,7 @@ func (r *proxyReconciler) podDeleted(ctx context.Context, key client.ObjectKey) 
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for the pod of a replica: %w", err)
+		return false, fmt.Errorf("reading pod %s of a replica: %w", key, err)
 	}
 	return false, nil
 }

@@ -69,10 +69,10 @@ func (f *proxyFacts) ready() metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 	}
 	if f.proxy == nil {
-		return notReady(v1alpha1.ReasonReplicaBehind, "not checked yet")
+		return notReady(v1alpha1.ReasonReplicaBehind, "the ProxyServer has not been checked yet")
 	}
 	if len(f.pods) == 0 {
-		return notReady(v1alpha1.ReasonNoReplica, "no pod with the labels %s=%s and %s=%s runs this proxy: run kubectl oooi setup",
+		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: run 'kubectl oooi setup'",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	reported := map[string]*v1alpha1.ReplicaStatus{}
@@ -95,19 +95,19 @@ func (f *proxyFacts) ready() metav1.Condition {
 	} {
 		for _, pod := range slices.Sorted(maps.Keys(reported)) {
 			if reason, message := check(reported[pod]); reason != "" {
-				return notReady(reason, "%s: %s", pod, message)
+				return notReady(reason, "pod %s: %s", pod, message)
 			}
 		}
 	}
 	return condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady,
-		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: %s", strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
+		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: pods %s", strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
 }
 
 func (f *proxyFacts) checkGeneration(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	if r.ObservedGeneration >= f.object.Generation {
 		return "", ""
 	}
-	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d: it lags behind, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
+	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d, of the ProxyServer: xdsd serve lags behind, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
 }
 
 func checkNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
@@ -157,7 +157,7 @@ func unreadyReason(pod *corev1.Pod) string {
 			return c.Message
 		}
 	}
-	return "it is " + string(cmp.Or(pod.Status.Phase, corev1.PodPending))
+	return "its phase is " + string(cmp.Or(pod.Status.Phase, corev1.PodPending))
 }
 
 // configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
@@ -166,7 +166,7 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 	kind := v1alpha1.ConditionConfigurationValid
 	for _, r := range f.object.Status.Replicas {
 		if reason, message := checkNACK(&r); reason != "" {
-			return condition(kind, metav1.ConditionFalse, reason, "%s: %s", r.Pod, message)
+			return condition(kind, metav1.ConditionFalse, reason, "pod %s: %s", r.Pod, message)
 		}
 	}
 	if len(f.problems) > 0 {
@@ -174,7 +174,7 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 	}
 	for _, r := range f.object.Status.Replicas {
 		if reason, message := checkAcknowledged(&r); reason != "" {
-			return condition(kind, metav1.ConditionUnknown, reason, "%s: %s", r.Pod, message)
+			return condition(kind, metav1.ConditionUnknown, reason, "pod %s: %s", r.Pod, message)
 		}
 	}
 	if len(f.object.Status.Replicas) == 0 {
@@ -213,7 +213,7 @@ func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 	}
 	list := make([]v1alpha1.BackendStatus, 0, len(f.proxy.Upstreams))
 	for _, u := range f.proxy.Upstreams {
-		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported its listeners yet")}
+		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported this backend yet")}
 		reports := 0
 		for _, r := range f.object.Status.Replicas {
 			for _, reported := range r.Backends {

@@ -7,17 +7,17 @@ import (
 
 // State is the content of /state. It contains no secrets.
 type State struct {
-	// Leads reports whether this replica leads.
+	// Leads reports whether this replica is the leader.
 	Leads bool `json:"leads"`
 	// Store is the state of the watches.
 	Store watch.Status `json:"store"`
-	// Remains are the leftovers in hosted clusters, which only the leader knows.
+	// Remains are the leftovers in hosted clusters; empty on replicas that do not lead.
 	Remains []Leftover `json:"remains"`
-	// Snapshot is the current model.
+	// Snapshot is the current model; nil before the first one.
 	Snapshot *model.Snapshot `json:"snapshot,omitempty"`
 }
 
-// StateOf returns the current state. elected must be closed once this replica leads.
+// StateOf returns the current state. The caller closes elected when this replica becomes the leader.
 func StateOf(store *watch.Store, elected <-chan struct{}, leftovers *Leftovers) State {
 	s := State{Store: store.Status(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
 	select {

@@ -83,7 +83,7 @@ func (r *guestReconciler) sweepOne(ctx context.Context, ref model.Ref) bool {
 	err := r.sweepCluster(ctx, x.Clusters[at])
 	r.leftovers.record("", ref.Key(), err)
 	if err != nil {
-		r.log.Info("cleaning up a hosted cluster failed; retrying", "hostedcluster", ref.Key(), "err", err)
+		r.log.Info("deleting objects that no Infra needs from a hosted cluster failed; retrying", "hostedcluster", ref.Key(), "err", err)
 	}
 	return err == nil
 }
@@ -99,7 +99,7 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 	var missing *guest.Fault
 	switch {
 	case errors.As(err, &missing): // expected if control has no right to the Secret
-		r.log.Debug("skipping the cleanup of a hosted cluster", "hostedcluster", c.Key(), "err", err)
+		r.log.Debug("cannot read the kubeconfig of a hosted cluster; not checking it for objects that no Infra needs", "hostedcluster", c.Key(), "err", err)
 		return nil
 	case err != nil: // the API server did not answer
 		return err
@@ -111,7 +111,7 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 	defer cluster.Close()
 	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.needsObjects(ctx, infra, c) })
 	for _, what := range removed {
-		r.log.Info("deleted objects of Infras that no longer exist", "hostedcluster", c.Key(), "object", what)
+		r.log.Info("deleted an object that no Infra needs", "hostedcluster", c.Key(), "object", what)
 	}
 	return err //nolint:wrapcheck // it describes what failed
 }

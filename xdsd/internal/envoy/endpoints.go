@@ -13,9 +13,9 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// Endpoints returns the assignment of an upstream, with the name of the upstream: its addresses if it is on the VLAN,
-// otherwise the endpoints in list, the EndpointSlices of its Service. Without endpoints the assignment is empty, not
-// nil.
+// Endpoints returns the assignment of an upstream, with the name of the upstream: its addresses if u.FromVLAN is set,
+// otherwise the ready endpoints in list, the EndpointSlices of its Service, or if none is ready, those that terminate
+// but still serve. Without endpoints the assignment is empty, not nil.
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
 	targets := u.Addresses
 	if !u.FromVLAN {

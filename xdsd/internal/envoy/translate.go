@@ -22,15 +22,15 @@ type Options struct {
 	Bind []netip.Addr
 	// Floating are further listen addresses, which the host may or may not have at any time.
 	Floating []netip.Addr
-	// Source are the source addresses of connections to apps, one per family. The default is the proxy's VLAN
-	// addresses.
+	// Source are the source addresses of connections to apps; only the first of each family is used. The default is
+	// the proxy's VLAN addresses.
 	Source []netip.Addr
-	// Device is the network interface of connections to apps; empty means that routing decides.
+	// Device is the network interface of connections to apps; empty means that the routing table decides.
 	Device string
 }
 
-// Translate returns the listeners, routes and clusters of a proxy. An error means that Envoy would reject a resource.
-// It is a bug of this package, because the model validates all of its input.
+// Translate returns the listeners, routes and clusters of a proxy. It returns an error that names every resource that
+// Envoy would reject. Such an error is a bug of this package, because the model validates all of its input.
 func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
 	t := translator{proxy: p, options: options, upstreams: map[string]*model.Upstream{}}
 	if len(options.Bind) == 0 {

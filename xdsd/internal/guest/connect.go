@@ -16,7 +16,7 @@ import (
 // requestTimeout bounds one request to a hosted cluster.
 const requestTimeout = 10 * time.Second
 
-// Cluster is a client of a hosted cluster, with the credentials of an admin kubeconfig.
+// Cluster is a client of a hosted cluster, with the credentials of an admin kubeconfig. It is safe for concurrent use.
 type Cluster struct {
 	client client.Client
 	config *rest.Config
@@ -26,18 +26,19 @@ type Cluster struct {
 // Connector creates clients of hosted clusters, which share a scheme. It is safe for concurrent use.
 type Connector struct{ scheme *runtime.Scheme }
 
-// NewConnector returns a Connector. It fails only if a type cannot be registered.
+// NewConnector returns a Connector. It returns an error only if the Kubernetes types cannot be registered.
 func NewConnector() (*Connector, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering types: %w", err)
+		return nil, fmt.Errorf("registering the API types: %w", err)
 	}
 	return &Connector{scheme}, nil
 }
 
 // Connect returns a client for a kubeconfig. Because other clients can write the kubeconfig, only the fields that
 // kubeconfig.Restricted permits are used. If dial, "host:port", is not empty, the client connects to it instead of to
-// the URL's host, which stays the TLS server name. Connect sends no request. The caller must close the client.
+// the URL's host, which stays the TLS server name. Connect sends no request. It returns an error if the kubeconfig
+// cannot be used. The caller must close the client.
 func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil {
@@ -56,5 +57,5 @@ func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	return c, nil
 }
 
-// Close closes the connections.
+// Close closes the idle connections.
 func (c *Cluster) Close() { c.http.CloseIdleConnections() }

@@ -36,9 +36,10 @@ var (
 )
 
 // EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager, and applies the pool of the apps address and its
-// advertisement. It does nothing unless the Infra requests the installation. It does not wait: while a step is in
-// progress, it returns a Fault with reason MetalLBMissing that names the step, and must be called again. It uses
-// objects that other clients created, and does not change them.
+// advertisement. It returns nil if MetalLB is installed, or if the Infra does not request the installation. It does not
+// wait: while a step is in progress, it returns a Fault with reason MetalLBMissing that names the step, and must be
+// called again. It returns other Faults if a step failed. It uses objects that other clients created, and does not
+// change them.
 func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	if !w.Apps.MetalLB.ShouldInstall() {
 		return nil

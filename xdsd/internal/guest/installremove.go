@@ -19,9 +19,9 @@ import (
 const deletionPollInterval = 200 * time.Millisecond
 
 // RemoveMetalLB deletes the objects that EnsureMetalLB created for any Infra, in reverse order, and the operator's
-// ClusterServiceVersions. It returns the deleted objects, also with an error. It stops at the first object that cannot
-// be deleted: the operator must outlive MetalLB, to clean up after it. MetalLB's CRDs stay, as is usual with OLM, and
-// so does a namespace with objects of other clients.
+// ClusterServiceVersions. It returns the deleted objects as "Kind namespace/name", also with an error. It stops at
+// the first object that cannot be deleted: the operator must outlive MetalLB, to clean up after it. It keeps
+// MetalLB's CRDs, as is usual with OLM, and a namespace with objects of other clients.
 func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 	var removed []string
 	for _, kind := range []schema.GroupVersionKind{kindL2Advertisement, kindPool, kindMetalLB, kindSubscription, kindOperatorGroup, kindNamespace} {
@@ -30,7 +30,7 @@ func (c *Cluster) RemoveMetalLB(ctx context.Context) ([]string, error) {
 			continue
 		}
 		if err != nil {
-			return removed, apiFault(err, "listing objects of kind "+kind.Kind)
+			return removed, apiFault(err, "listing objects of kind "+kind.Kind+" in the hosted cluster")
 		}
 		for i := range list {
 			o := &list[i]
@@ -79,7 +79,7 @@ func (c *Cluster) removeObject(ctx context.Context, o *unstructured.Unstructured
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
 	if err != nil {
-		return removed, fmt.Errorf("waiting for the deletion of %s, before its operator is deleted: %w", describe(o), err)
+		return removed, fmt.Errorf("waiting for the deletion of %s before deleting its operator: %w", describe(o), err)
 	}
 	return removed, nil
 }

@@ -20,7 +20,7 @@ import (
 
 const metallbGroup = "metallb.io"
 
-// AddressFault returns the reason why a Service without an address has none. It never returns nil.
+// AddressFault returns why the Service, which must be without an address, has none. It never returns nil.
 func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
 	pools, err := c.list(ctx, "v1beta1", "IPAddressPool", "")
 	switch {
@@ -32,24 +32,24 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	case err != nil:
 		return apiFault(err, "listing IPAddressPools")
 	case len(pools) == 0:
-		return &Fault{v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool; create one with addresses of the VLAN"}
+		return &Fault{v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool: create one with addresses of the VLAN"}
 	}
 	name := ""
 	if w.Apps.MetalLB != nil {
 		name = w.Apps.MetalLB.AddressPoolName
 	}
 	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
-		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster; existing pools: %s", name, poolNames(pools))}
+		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, poolNames(pools))}
 	}
 	warning := c.lastWarning(ctx, service)
 	if strings.Contains(warning, "no available IPs") || exhausted(pools, name) {
-		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no free address in %s; extend it%s", describePools(pools, name), messageSuffix(warning))}
+		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no free address in %s: add addresses to the pool%s", describePools(pools, name), messageSuffix(warning))}
 	}
 	hint := "check that MetalLB's controller and speaker run"
 	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
 		hint = fmt.Sprintf("check that MetalLB runs with --lb-class=%s", class)
 	} else if name == "" {
-		hint = "check that a pool with autoAssign exists"
+		hint = "check that an IPAddressPool with autoAssign exists"
 	}
 	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, messageSuffix(warning))}
 }

@@ -25,7 +25,7 @@ const tokenLifetime = 24 * time.Hour
 
 // Reader has the credentials of the reader, a ServiceAccount that may read only the apps Service.
 type Reader struct {
-	// Kubeconfig has the server and the CA of the admin kubeconfig, and a token.
+	// Kubeconfig is a kubeconfig with the server and the CA of the admin kubeconfig, and a token of the ServiceAccount.
 	Kubeconfig []byte
 	// Account is the UID of the ServiceAccount. The token is invalid once it is deleted.
 	Account types.UID
@@ -39,9 +39,9 @@ func RenewalTime(issued, expires time.Time) time.Time { return issued.Add(expire
 // readerName is the name of the reader's ServiceAccount, Role and RoleBinding.
 func (w *Wanted) readerName() string { return w.Service.Name + "-reader" }
 
-// EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the UID of the
-// ServiceAccount. It returns a Fault, and changes nothing, if a ServiceAccount with that name does not belong
-// to the Infra.
+// EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the UID of the ServiceAccount.
+// If a ServiceAccount with that name exists and does not belong to the Infra, it changes nothing and returns an
+// error. Every error is a *Fault.
 func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error) {
 	name, namespace := w.readerName(), w.Service.Namespace
 	account := &corev1.ServiceAccount{}
@@ -50,7 +50,7 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	case client.IgnoreNotFound(err) != nil:
 		return "", apiFault(err, "reading ServiceAccount "+key.String())
 	case err == nil && account.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String():
-		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and is not managed by oooi; delete it, or set another spec.appsIngress.service.name", key)}
+		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and does not belong to Infra %s: delete it, or set another spec.appsIngress.service.name", key, w.Infra)}
 	}
 	labels, annotations := w.labels(), w.annotations()
 	for _, object := range []struct {
@@ -83,15 +83,15 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	return account.UID, nil
 }
 
-// NewReader requests a token for the reader. account is the UID that EnsureReader returned, now the time to
-// record as that of the request.
+// NewReader requests a token for the reader's ServiceAccount and returns its credentials. account, the UID that
+// EnsureReader returned, and now, the time of the request, become Reader.Account and Reader.Issued.
 func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, now time.Time) (*Reader, error) {
 	seconds := int64(tokenLifetime / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = w.Service.Namespace, w.readerName()
 	if err := c.client.SubResource("token").Create(ctx, owner, request); err != nil {
-		return nil, apiFault(err, "requesting the reader's token")
+		return nil, apiFault(err, "requesting a token of ServiceAccount "+client.ObjectKeyFromObject(owner).String())
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["hosted"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
@@ -100,7 +100,7 @@ func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, n
 	config.CurrentContext = "reader"
 	data, err := clientcmd.Write(*config)
 	if err != nil {
-		return nil, fmt.Errorf("writing the reader's kubeconfig: %w", err)
+		return nil, fmt.Errorf("encoding the reader's kubeconfig: %w", err)
 	}
 	return &Reader{Kubeconfig: data, Account: account, Issued: now, Expires: request.Status.ExpirationTimestamp.Time}, nil
 }

@@ -58,8 +58,9 @@ func (w *Wanted) service() *corev1ac.ServiceApplyConfiguration {
 	return corev1ac.Service(w.Service.Name, w.Service.Namespace).WithLabels(objectLabels).WithAnnotations(annotations).WithSpec(spec)
 }
 
-// EnsureService applies the apps Service and returns it. If the Service belongs to another Infra or client,
-// EnsureService returns a Fault and does not change it.
+// EnsureService applies the apps Service and returns it. If the Service belongs to another Infra or client, is being
+// deleted or has another load balancer class, EnsureService does not change it and returns an error. Every error is a
+// *Fault.
 func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service, error) {
 	existing := &corev1.Service{}
 	err := c.client.Get(ctx, w.Service, existing)
@@ -68,8 +69,8 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 	}
 	if err == nil && existing.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String() {
 		return nil, &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf(
-			"Service %s exists and is not managed by oooi; set another spec.appsIngress.service.name, delete it, or hand it over with the annotation %s: %s",
-			w.Service, v1alpha1.AnnotationInfra, w.Infra)}
+			"Service %s exists and does not belong to Infra %s: set another spec.appsIngress.service.name, delete the Service, or hand it over with the annotation %s: %s",
+			w.Service, w.Infra, v1alpha1.AnnotationInfra, w.Infra)}
 	}
 	if existing.DeletionTimestamp != nil {
 		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is being deleted, and will be created again", w.Service)}
@@ -155,7 +156,7 @@ func apiFault(err error, action string) *Fault {
 	case apierrors.IsForbidden(err) && !isAuthorizationError(err):
 		reason = v1alpha1.AppsIngressServiceRejected
 	case apierrors.IsForbidden(err):
-		reason, hint = v1alpha1.AppsIngressHostedClusterForbidden, ": grant it to the user of the administrator's kubeconfig"
+		reason, hint = v1alpha1.AppsIngressHostedClusterForbidden, ": grant this right to the user of the administrator's kubeconfig"
 	case apierrors.IsNotFound(err):
 		reason, hint = v1alpha1.AppsIngressAddressNotAssigned, ": the hosted cluster's ingress is not installed yet"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):

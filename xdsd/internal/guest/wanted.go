@@ -6,11 +6,11 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Wanted is what an Infra requires in its hosted cluster.
+// Wanted determines the objects that an Infra requires in its hosted cluster.
 type Wanted struct {
 	// Infra is the Infra's namespace and name.
 	Infra types.NamespacedName
-	// Apps is spec.appsIngress of the Infra.
+	// Apps is spec.appsIngress of the Infra, which must not be nil.
 	Apps *v1alpha1.AppsIngress
 	// Service is the namespace and name of the apps Service.
 	Service types.NamespacedName
@@ -38,11 +38,11 @@ func (w *Wanted) annotations() map[string]string {
 	return map[string]string{v1alpha1.AnnotationInfra: w.Infra.String()}
 }
 
-// Fault is a reason and a message for status.appsIngress.
+// Fault is why the apps ingress does not work: the reason and the message for status.appsIngress of the Infra.
 type Fault struct { //nolint:errname // mainly part of a status, and only returned as an error
 	Reason  v1alpha1.AppsIngressReason
 	Message string
 }
 
-// Error implements error.
+// Error implements error. It returns "Reason: message".
 func (f *Fault) Error() string { return string(f.Reason) + ": " + f.Message }

@@ -51,7 +51,7 @@ type Options struct {
 	Identity string
 	// LeaseDuration is the time without renewal after which another replica may lead.
 	LeaseDuration time.Duration
-	// Policy has the defaults of VirtualIngresses.
+	// Policy has the defaults of VirtualIngresses, and the features that they may use.
 	Policy     Policy
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
@@ -65,7 +65,8 @@ type Controller struct {
 	synced     atomic.Bool
 }
 
-// New returns a Controller. ctx bounds only the call.
+// New returns a Controller; its method Run reconciles. ctx bounds only the call of New. New returns an error if the
+// metrics are already registered or the watches cannot be set up.
 func New(ctx context.Context, o Options) (*Controller, error) {
 	m, err := leader.New(leader.Options{
 		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
@@ -86,7 +87,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 			continue // the right to read them may be missing
 		}
 		if err := m.GetFieldIndexer().IndexField(ctx, object, index.name, index.by); err != nil {
-			return nil, fmt.Errorf("indexing %T: %w", object, err)
+			return nil, fmt.Errorf("adding the cache index %s: %w", index.name, err)
 		}
 	}
 	c := &Controller{manager: m, kinds: kinds(o.Policy), reconciler: &reconciler{
@@ -182,7 +183,8 @@ func (c *Controller) register(o Options) error {
 	return b.Complete(r) //nolint:wrapcheck // New wraps the error
 }
 
-// Run reconciles until ctx is done. It returns an error when the Lease is lost.
+// Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the
+// Lease. It must be called only once.
 func (c *Controller) Run(ctx context.Context) error {
 	synced := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
@@ -194,7 +196,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	cancel()
 	<-synced
 	if err != nil {
-		return fmt.Errorf("reconciling Ingresses: %w", err)
+		return fmt.Errorf("running the controller: %w", err)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ type reconciliation struct {
 func (w *reconciliation) run(ctx context.Context) error {
 	owned := &networkingv1.IngressList{}
 	if err := w.client.List(ctx, owned, w.ownedOptions()...); err != nil {
-		return fmt.Errorf("listing Ingresses: %w", err)
+		return fmt.Errorf("listing the Ingresses of VirtualIngress %s: %w", keyOf(w.v), err)
 	}
 	name := ingressName(w.v, w.policy)
 	current := &networkingv1.Ingress{}
@@ -111,7 +111,7 @@ func (w *reconciliation) run(ctx context.Context) error {
 	case err == nil:
 		w.existing = current
 	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("reading the Ingress: %w", err)
+		return fmt.Errorf("reading Ingress %s/%s: %w", w.v.Namespace, name, err)
 	}
 	if w.existing != nil && isGeneratedFrom(w.existing, w.v) {
 		w.ingress, w.exists = w.existing, true
@@ -376,7 +376,7 @@ func (w *reconciliation) removeEndpoints(ctx context.Context, alias string) erro
 	endpoints.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Endpoints"))
 	endpoints.Namespace, endpoints.Name = w.v.Namespace, alias
 	if err := client.IgnoreNotFound(w.client.Delete(ctx, endpoints)); err != nil {
-		return fmt.Errorf("deleting the previous Endpoints of %s: %w", alias, err)
+		return fmt.Errorf("deleting the previous Endpoints of alias %s: %w", alias, err)
 	}
 	return nil
 }
@@ -385,7 +385,7 @@ func (w *reconciliation) removeEndpoints(ctx context.Context, alias string) erro
 func (w *reconciliation) endpointSlices(ctx context.Context, namespace, service string) ([]discoveryv1.EndpointSlice, error) {
 	list := &discoveryv1.EndpointSliceList{}
 	if err := w.client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{serviceIndex: service}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the endpoints of %s/%s: %w", namespace, service, err)
+		return nil, fmt.Errorf("listing the EndpointSlices of Service %s/%s: %w", namespace, service, err)
 	}
 	return list.Items, nil
 }
@@ -397,7 +397,7 @@ func (w *reconciliation) prune(ctx context.Context) error {
 	}
 	owned := &corev1.ServiceList{}
 	if err := w.client.List(ctx, owned, w.ownedOptions()...); err != nil {
-		return fmt.Errorf("listing aliases: %w", err)
+		return fmt.Errorf("listing the aliases of VirtualIngress %s: %w", keyOf(w.v), err)
 	}
 	for i := range owned.Items {
 		s := &owned.Items[i]

@@ -26,9 +26,10 @@ type Policy struct {
 	Aliases bool
 	// CrossNamespace permits aliases of Services in other namespaces that consent.
 	CrossNamespace bool
-	// SharedHosts permits a host in VirtualIngresses of several namespaces.
+	// SharedHosts permits VirtualIngresses of several namespaces to have the same host. Otherwise the oldest one holds
+	// it.
 	SharedHosts bool
-	// Drop has keys of annotations and labels that are not copied to the Ingress, in addition to Tracking.
+	// Drop lists annotations and labels that are not copied to the Ingress, in addition to Tracking and in its syntax.
 	Drop []string
 }
 
@@ -145,13 +146,13 @@ func findService(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, l
 	case s.namespace != v.Namespace && !p.CrossNamespace:
 		return nil, v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace"
 	case s.namespace != v.Namespace && !d.allows(s.namespace, v.Namespace):
-		return nil, v1alpha1.ReasonConsentMissing, fmt.Sprintf("namespace %s does not permit aliases of its Services in namespace %s; annotate it with %s: %s",
-			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases, v.Namespace)
+		return nil, v1alpha1.ReasonConsentMissing, fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s: add %[2]s to the annotation %[3]s of namespace %[1]s",
+			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases)
 	}
 	all := d.find(s)
 	if s.name != "" {
 		if len(all) == 0 {
-			return nil, v1alpha1.ReasonNoMatchingService, fmt.Sprintf("no Service in %s has the name %s", s.namespace, s.name)
+			return nil, v1alpha1.ReasonNoMatchingService, fmt.Sprintf("no Service in namespace %s has the name %s", s.namespace, s.name)
 		}
 		found = all[0]
 	} else {

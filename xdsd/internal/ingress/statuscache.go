@@ -140,9 +140,9 @@ func Reasons() []string {
 
 // State is the content of /state. It contains no secrets.
 type State struct {
-	// Leads reports whether this replica leads.
+	// Leads reports whether this replica is the leader.
 	Leads bool `json:"leads"`
-	// Synced reports whether all objects have been read.
+	// Synced reports whether all kinds of objects have been listed once.
 	Synced bool `json:"synced"`
 	// Services is the number of known Services.
 	Services int `json:"services"`
@@ -152,13 +152,13 @@ type State struct {
 
 // VirtualIngressState is the state of a VirtualIngress.
 type VirtualIngressState struct {
-	// Name is "namespace/name".
+	// Name is the "namespace/name" of the VirtualIngress.
 	Name string `json:"name"`
 	// Status is the last written status.
 	Status v1alpha1.VirtualIngressStatus `json:"status"`
 }
 
-// State returns the current state.
+// State returns the current state of the Controller.
 func (c *Controller) State() State {
 	statuses := c.reconciler.statuses
 	s := State{Leads: statuses.leading(), Synced: c.synced.Load(), Services: c.reconciler.directory.size(), VirtualIngresses: []VirtualIngressState{}}
@@ -171,7 +171,8 @@ func (c *Controller) State() State {
 	return s
 }
 
-// Ready reports whether all objects have been read, with details for /readyz.
+// Ready reports whether all kinds of objects have been listed once, and returns the body of /readyz: the booleans
+// synced and leads.
 func (c *Controller) Ready() (bool, any) {
 	synced := c.synced.Load()
 	return synced, map[string]bool{"synced": synced, "leads": c.reconciler.statuses.leading()}

@@ -13,8 +13,8 @@ import (
 )
 
 // Tracking returns the annotations and labels by which tools track objects that they have created. If the Ingress
-// had them, these tools would prune or revert it. An entry that ends with a slash matches all keys with this
-// prefix, and an entry with a value only this value.
+// had them, these tools would prune or revert it. An entry "key" matches the key with any value, "key=value" only with
+// this value, and "prefix/" all keys with this prefix.
 func Tracking() []string {
 	return []string{
 		corev1.LastAppliedConfigAnnotation,

@@ -158,7 +158,7 @@ func (w *writer) remove(ctx context.Context, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	err := w.client.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting %T %s: %w", object, object.GetName(), err)
+		return fmt.Errorf("deleting %s %s: %w", reflect.TypeOf(object).Elem().Name(), object.GetName(), err)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ type Options struct {
 	Config *rest.Config
 	QPS    float32
 	Burst  int
-	// Name and Namespace are those of the Lease.
+	// Name and Namespace are the name and the namespace of the Lease.
 	Name, Namespace string
 	// Identity is the holder identity in the Lease. It must be unique among running processes, because a process
 	// takes over a Lease with its own identity immediately. If it is empty, controller-runtime generates a unique
@@ -50,7 +50,7 @@ func New(o Options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("registering types: %w", err)
+			return nil, fmt.Errorf("registering the API types: %w", err)
 		}
 	}
 	restConfig := rest.CopyConfig(o.Config)
@@ -72,7 +72,7 @@ func New(o Options) (ctrl.Manager, error) {
 		Cache: o.Cache, Controller: o.Controller,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("creating the controllers: %w", err)
+		return nil, fmt.Errorf("creating the manager of the controllers: %w", err)
 	}
 	return m, nil
 }
@@ -100,7 +100,7 @@ func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew t
 // would be the same in every pod.
 func CheckIdentity(identity string) error {
 	if strings.Contains(identity, "$(") {
-		return fmt.Errorf("%q has a variable that is not set: every pod would have the same identity", identity)
+		return fmt.Errorf("%q contains a variable that is not set: every pod would have the same identity", identity)
 	}
 	return nil
 }

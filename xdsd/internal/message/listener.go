@@ -5,7 +5,7 @@ import "fmt"
 // ListenerName returns the name of the listener on a port, which is also that of its route configuration.
 func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
 
-// A Reservation is the share of a proxy's connection limit that only clients of one port may use.
+// A Reservation is the share of a proxy's connection limit, in percent, that only clients of one port may use.
 type Reservation struct {
 	Port    int32
 	Percent uint64

@@ -16,11 +16,12 @@ type Validated interface {
 	ValidateAll() error
 }
 
-// Pack validates a message and packs it into an Any. It validates first, because validation of an outer message does
-// not descend into an Any. Equal messages give equal bytes: without the option Deterministic, the order of map entries
-// varies. If only the validation fails, the result is still a usable Any.
+// Pack validates a message and packs it into an Any, because validation of an outer message does not descend into an
+// Any. Equal messages give equal bytes. It returns all errors of validation and packing; if only the validation
+// fails, the result is still a usable Any.
 func Pack(m Validated) (*anypb.Any, error) {
 	packed := new(anypb.Any)
+	// Without Deterministic, the order of map entries varies.
 	err := anypb.MarshalFrom(packed, m, proto.MarshalOptions{Deterministic: true})
 	return packed, errors.Join(m.ValidateAll(), err)
 }

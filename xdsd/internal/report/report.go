@@ -13,8 +13,9 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Status applies a status with a field manager. It takes over fields of other managers that are in status, and leaves
-// all others unchanged. If the object does not exist, it does nothing and returns nil.
+// Status applies the status of an object of api/v1alpha1 with a field manager. It takes over fields of other managers
+// that are in status, deletes fields that the manager applied before and that are not in status, and leaves all others
+// unchanged. If the object does not exist, it does nothing and returns nil.
 func Status(ctx context.Context, c client.Client, kind string, key client.ObjectKey, status any, fieldManager string) error {
 	data, err := json.Marshal(status)
 	if err != nil {
@@ -36,7 +37,7 @@ func Status(ctx context.Context, c client.Client, kind string, key client.Object
 	return nil
 }
 
-// Note truncates a text so that it fits into an Event's note.
+// Note returns a text that fits into an Event's note: text itself, or its first 1,000 bytes and "...".
 func Note(text string) string {
 	const maxLength = 1000 // the API permits 1024
 	if len(text) > maxLength {

@@ -31,7 +31,8 @@ func NewAdmin(socket string) *Admin {
 	}}}
 }
 
-// Healthy returns the number of endpoints that Envoy considers healthy, by name of the cluster.
+// Healthy returns the number of endpoints that Envoy considers healthy, by name of the cluster. A cluster without
+// healthy endpoints has the number 0.
 func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 	body, err := a.request(ctx, http.MethodGet, "/clusters?format=json")
 	if err != nil {
@@ -65,8 +66,8 @@ func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
 	return healthy, nil
 }
 
-// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any of them had another level
-// before.
+// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any of them had another level before. With
+// an error it returns false.
 func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
 	body, err := a.request(ctx, http.MethodPost, "/logging") // without parameters, it only lists the levels
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 type State struct {
 	// Store is the state of the watches.
 	Store watch.Status `json:"store"`
-	// ProxyServers are the proxies with their routes.
+	// ProxyServers are the proxies with their routes; nil before the first snapshot.
 	ProxyServers []*model.ProxyServer `json:"proxyServers"`
 	// Served has what each Envoy was sent and has acknowledged.
 	Served []ads.Proxy `json:"served"`
-	// Problems are the faults found in the objects.
+	// Problems are the faults found in the objects; nil before the first snapshot.
 	Problems []model.Problem `json:"problems"`
 }
 
-// StateOf returns the current state.
+// StateOf returns the current state of a store and of the ADS server that is fed from it.
 func StateOf(store *watch.Store, server *ads.Server) State {
 	state := State{Store: store.Status(), Served: server.State()}
 	if s := store.Snapshot(); s != nil {
@@ -33,9 +33,9 @@ func StateOf(store *watch.Store, server *ads.Server) State {
 }
 
 // Handler returns a handler for /healthz, /readyz, /metrics and /state, whose body is the result of state. /readyz
-// returns 200 if there is a snapshot of any age, unless open returns false because Envoy accepts connections on no
-// port. If only some ports are closed, the pod stays ready for clients of the others, and the status of the ProxyServer
-// shows the closed ones.
+// returns 503 if there is no snapshot, or if open returns false because Envoy accepts connections on no port; otherwise
+// it returns 200, whatever the age of the snapshot. If only some ports are closed, the pod stays ready for clients of
+// the others, and the status of the ProxyServer shows the closed ones.
 func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) http.Handler {
 	ready := func() (bool, any) {
 		if store.Snapshot() != nil && !open() {

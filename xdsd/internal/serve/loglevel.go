@@ -39,7 +39,7 @@ type levelSetting struct {
 	level     v1alpha1.LogLevel
 }
 
-// Run sets levels until the context ends.
+// Run sets levels until the context ends. It logs errors and retries every 10 s.
 func (l *LogLevels) Run(ctx context.Context) {
 	connections, cancel := l.ADS.Subscribe()
 	defer cancel()

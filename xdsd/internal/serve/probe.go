@@ -24,9 +24,9 @@ const probeTimeout = 3 * time.Second
 const notListening = "does not listen"
 
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
-// through it to a backend. That shows that the proxy works, not only that Envoy listens. For a listener that has only
-// apps routes, an accepted connection suffices, because the apps run on nodes that need the proxy to boot. The result
-// has an entry for each listener, in the order of p.Listeners.
+// through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
+// suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
+// for one whose backends may be without TLS. The result has an entry for each listener, in the order of p.Listeners.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
@@ -55,11 +55,11 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 		return nil
 	}
 	if !found {
-		return fmt.Errorf("no route has a Service that exists")
+		return fmt.Errorf("no route leads to a Service that exists")
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
-			return fmt.Errorf("setting a deadline: %w", err)
+			return fmt.Errorf("setting the deadline of the probe: %w", err)
 		}
 	}
 	if l.HTTP {
@@ -71,7 +71,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	// The handshake shows that the backend is reachable. Clients verify its certificate; here any certificate suffices.
 	client := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // see above
 	if err := client.HandshakeContext(ctx); err != nil {
-		return fmt.Errorf("handshake for %s: %w", host, err)
+		return fmt.Errorf("TLS handshake for %s: %w", host, err)
 	}
 	return nil
 }
@@ -108,18 +108,18 @@ func probeHost(l *model.Listener, probeable map[string]bool) (host string, found
 func probeHTTP(ctx context.Context, conn net.Conn, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+host+"/", http.NoBody)
 	if err != nil {
-		return fmt.Errorf("request for %s: %w", host, err)
+		return fmt.Errorf("HTTP request for %s: %w", host, err)
 	}
 	if err := request.Write(conn); err != nil {
-		return fmt.Errorf("request for %s: %w", host, err)
+		return fmt.Errorf("HTTP request for %s: %w", host, err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), request)
 	if err != nil {
-		return fmt.Errorf("request for %s: %w", host, err)
+		return fmt.Errorf("HTTP request for %s: %w", host, err)
 	}
 	_ = response.Body.Close()
 	if response.StatusCode == http.StatusServiceUnavailable {
-		return fmt.Errorf("request for %s: %s", host, response.Status)
+		return fmt.Errorf("HTTP request for %s: %s", host, response.Status)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type Reporter struct {
 	Pod string
 	// Proxy is the ProxyServer, "namespace/name".
 	Proxy string
-	// At is the address at which the listeners are probed.
+	// At is the address of this host at which the listeners are probed.
 	At netip.Addr
 	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy.
 	Admin *Admin
@@ -65,7 +65,8 @@ type Reporter struct {
 // and for a nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
-// Run reports until the context ends.
+// Run writes the entry when it changes, at most once per second, and otherwise every HeartbeatInterval, until the
+// context ends. It logs errors and retries.
 func (r *Reporter) Run(ctx context.Context) {
 	changed, cancel := r.ADS.Subscribe()
 	defer cancel()
@@ -115,7 +116,7 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 	if r.failure != err.Error() {
 		r.Log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err,
-			"remedy", "allow patch of proxyservers/status")
+			"remedy", "check the connection to the API server, and grant patch of proxyservers/status")
 	}
 	r.failure = err.Error()
 }

@@ -106,7 +106,7 @@ func (d *device) receive(ctx context.Context, send func(parsedFrame)) error {
 				case errors.Is(err, unix.ENETDOWN):
 					continue
 				case err != nil:
-					failures[n] = fmt.Errorf("reading from %s: %w", d.name, err)
+					failures[n] = fmt.Errorf("receiving ARP and neighbour discovery on %s: %w", d.name, err)
 					return
 				}
 				sender, ok := from.(*packet.Addr)
@@ -162,7 +162,7 @@ func write(conn *packet.Conn, frame []byte, to mac) error {
 		return nil // the interface is down
 	}
 	if err != nil {
-		return fmt.Errorf("sending: %w", err)
+		return fmt.Errorf("sending a frame: %w", err)
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 func (d *device) confirm() error {
 	for _, a := range d.addresses {
 		if err := netlink.AddrReplace(d.link, d.netlinkAddress(a)); err != nil {
-			return fmt.Errorf("adding %s to %s: %w; the container needs the capability NET_ADMIN", a, d.name, err)
+			return fmt.Errorf("adding address %s to %s: %w; the container needs the capability NET_ADMIN", a, d.name, err)
 		}
 	}
 	return nil
@@ -203,7 +203,7 @@ func (d *device) remove() error {
 	for _, a := range d.addresses {
 		err := netlink.AddrDel(d.link, d.netlinkAddress(a))
 		if err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
-			all = errors.Join(all, fmt.Errorf("removing %s from %s: %w", a, d.name, err))
+			all = errors.Join(all, fmt.Errorf("removing address %s from %s: %w", a, d.name, err))
 		}
 	}
 	return all

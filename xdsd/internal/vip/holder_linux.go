@@ -47,21 +47,22 @@ type Options struct {
 	Device string
 	// Addresses are the floating addresses, which move together.
 	Addresses []netip.Addr
-	// Own are this replica's own addresses, with prefix length, which it adds to the interface if the network
-	// configures none. Gateways are the gateways in their subnets.
+	// Own are this replica's own addresses, with prefix length, which it adds to the interface; empty if the network
+	// configures them. Gateways are the gateways in their subnets.
 	Own      []netip.Prefix
 	Gateways []netip.Addr
 	// Witnesses are addresses of other hosts on the VLAN, which are probed as well. A replica that receives no frame
-	// considers itself isolated, and claims nothing.
+	// of another host for Patience considers itself isolated, and does not claim the addresses without the Lease.
 	Witnesses []netip.Addr
-	// ReadyURLs are requested to determine whether the proxy is ready: each must return 200. Without any, it is ready.
+	// ReadyURLs are requested to determine whether the proxy is ready: each must return 200. If there are none, the
+	// proxy counts as ready.
 	ReadyURLs []string
 	// Lease is the name of the Lease, Leases the client for its namespace.
 	Lease  string
 	Leases coordinationclient.LeaseInterface
-	// File is the state file, which keeps the peers' MAC addresses across restarts; empty means none.
+	// File is the state file, which keeps the peers' MAC addresses across restarts; empty for none.
 	File string
-	// Log is the logger.
+	// Log is the logger. It is required.
 	Log *slog.Logger
 }
 
@@ -82,8 +83,9 @@ type Holder struct {
 // requestDeadline is the timeout of one request to the API server.
 const requestDeadline = 2 * time.Second
 
-// New opens the device, configures the replica's own addresses and the routes for replies, and reads the state file.
-// The caller must call Run once, which closes the device.
+// New opens the device, configures the replica's own addresses and the routes for replies, and reads the state file. An
+// unusable state file is logged and not an error. If another step fails, New closes the device and returns an error.
+// Otherwise the caller must call Run once, which closes the device.
 func New(o Options) (*Holder, error) {
 	d, err := openDevice(o.Device, o.Addresses, ownAddresses{o.Own, o.Gateways}, o.Lifetime)
 	if err != nil {
@@ -131,7 +133,7 @@ func (h *Holder) restore() error {
 	}
 	if has {
 		h.machine.adoptAddress(time.Now())
-		h.Log.Info("the address is configured by a previous process", "addresses", h.Addresses)
+		h.Log.Info("the interface has the address from a previous process; holding it", "addresses", h.Addresses)
 	}
 	return nil
 }
@@ -156,9 +158,9 @@ func (h *Holder) savePeers(macs map[string]mac) {
 	h.savedPeers = maps.Clone(macs)
 }
 
-// Run claims and drops the address as the state machine decides, until the context ends or an unrecoverable error
-// occurs. After the context has ended, it keeps the address for at most Linger until a peer claims it. It removes the
-// address before it returns.
+// Run claims and drops the addresses as the state machine decides, until the context ends or an unrecoverable error
+// occurs, which it returns. After the context has ended, it keeps the addresses until a peer claims them, at most for
+// Linger. It removes the addresses and closes the device before it returns.
 func (h *Holder) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.device.remove()) }()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // to hand over the address after ctx has ended
@@ -304,7 +306,7 @@ func (h *Holder) perform(do actions) error {
 	}
 	if do.announce {
 		if err := h.device.announce(h.machine.leased(time.Now())); err != nil {
-			h.Log.Warn("announcing the address failed", "err", err)
+			h.Log.Warn("announcing the address failed; neighbour caches may be stale", "err", err)
 		}
 	}
 	return nil
@@ -322,7 +324,7 @@ func (h *Holder) setFailure(err error) {
 	case text == "" && h.failure != "":
 		h.Log.Info("the API server answers again")
 	case text != "" && h.failure == "":
-		h.Log.Warn("the Lease cannot be read; VLAN probes decide until it can", "lease", h.Lease, "err", err)
+		h.Log.Warn("the Lease cannot be read or written; VLAN probes decide until it can", "lease", h.Lease, "err", err)
 	}
 	h.failure = text
 }

@@ -33,10 +33,10 @@ func (d *device) configureOwn() error {
 		// seconds.
 		address := &netlink.Addr{IPNet: ipNet(p), Flags: unix.IFA_F_NODAD}
 		if err := netlink.AddrReplace(d.link, address); err != nil {
-			return fmt.Errorf("adding %s to %s: %w; the container needs the capability NET_ADMIN", p, d.name, err)
+			return fmt.Errorf("adding address %s to %s: %w; the container needs the capability NET_ADMIN", p, d.name, err)
 		}
 		if err := d.routeOwn(p); err != nil && !errors.Is(err, syscall.ENETDOWN) {
-			return fmt.Errorf("routing replies from %s by %s: %w", p.Addr(), d.name, err)
+			return fmt.Errorf("routing replies from %s through %s: %w", p.Addr(), d.name, err)
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func (d *device) routeOwn(p netip.Prefix) error {
 	rule := ruleFrom(p.Addr(), ownTable)
 	rule.Priority = ownPriority
 	if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("adding a rule: %w", err)
+		return fmt.Errorf("adding the routing rule: %w", err)
 	}
 	routes := []*netlink.Route{{Dst: ipNet(p.Masked())}}
 	for _, gateway := range d.own.gateways {
@@ -61,7 +61,7 @@ func (d *device) routeOwn(p netip.Prefix) error {
 			r.Scope = netlink.SCOPE_LINK
 		}
 		if err := netlink.RouteReplace(r); err != nil {
-			return fmt.Errorf("adding a route: %w", err)
+			return fmt.Errorf("adding a route to table %d: %w", ownTable, err)
 		}
 	}
 	return nil

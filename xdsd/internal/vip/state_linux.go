@@ -15,8 +15,8 @@ type State struct {
 	MAC      string `json:"mac"`
 	// Own are the replica's own addresses, if it has added them itself.
 	Own []netip.Prefix `json:"own,omitempty"`
-	// Addresses are the floating addresses. Holding is set if this replica has them. Since is when Holding last changed;
-	// zero if it has not changed since the start.
+	// Addresses are the floating addresses. Holding is set if this replica has them. Since is when this process last
+	// added or removed them, or found them on the interface at its start; zero if it has done none of these.
 	Addresses []netip.Addr `json:"addresses"`
 	Holding   bool         `json:"holding"`
 	Since     time.Time    `json:"since,omitzero"`
@@ -25,18 +25,20 @@ type State struct {
 	// Up is set if the interface has a carrier, Ready if the proxy is ready.
 	Up    bool `json:"up"`
 	Ready bool `json:"ready"`
-	// LeaseHolder is the last known holder of the Lease. Leased is set if this replica certainly has the Lease.
+	// LeaseHolder is the last known holder of the Lease; empty for none. Leased is set if this replica certainly has
+	// the Lease: it has renewed it within LeaseDuration.
 	LeaseHolder string `json:"leaseHolder"`
 	Leased      bool   `json:"leased"`
 	// Peers are the names of the other replicas by their MAC addresses.
 	Peers map[string]string `json:"peers"`
-	// AnsweredBy is the peer that last answered for the address, and Answered is when it did.
+	// AnsweredBy is the peer that last answered for an address, and Answered is when it did; empty and zero if none
+	// has.
 	AnsweredBy string    `json:"answeredBy,omitempty"`
 	Answered   time.Time `json:"answered,omitzero"`
 	// Conflicts counts the claims of other hosts that were received while this replica had the addresses. The keys are
 	// peer and stranger.
 	Conflicts map[string]int `json:"conflicts"`
-	// Failure is why the Lease cannot be read or written; empty if it can.
+	// Failure is why the Lease could not be read or written last; empty if it could.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -59,8 +61,8 @@ func (h *Holder) State() State {
 	return s
 }
 
-// Ready returns whether this replica can hold the address, and its current state. It can if its interface has a carrier
-// and it knows its peers, from the Lease or the state file. Ready is safe for concurrent use.
+// Ready reports whether this replica can hold the addresses, and returns its current State. It can if its interface has
+// a carrier and it knows its peers, from the Lease or the state file. Ready is safe for concurrent use.
 func (h *Holder) Ready() (bool, any) {
 	h.mu.Lock()
 	ready := h.machine.up && h.machine.leaseKnown

@@ -243,7 +243,7 @@ func (m *stateMachine) handleFrame(now time.Time, f parsedFrame) actions {
 	}
 	m.conflicts[by]++
 	if peer && !m.leased(now) && (f.Leased || f.Sender.less(m.self)) {
-		return m.drop(now, name+" claims it")
+		return m.drop(now, name+" claims the address")
 	}
 	if now.Sub(m.defendedAt) < interval {
 		return actions{}
@@ -330,7 +330,7 @@ func (m *stateMachine) handleResult(now time.Time, r requestResult) actions {
 	case acquire, renew:
 		m.leasedUntil, m.renewAt = r.started.Add(m.LeaseDuration), r.started.Add(m.RenewInterval)
 		if m.up && !m.holding && !m.terminating {
-			return m.claim(now, "it has the Lease")
+			return m.claim(now, "this replica has the Lease")
 		}
 		if r.request == acquire { // announcements now show that this replica has the Lease
 			m.announceUntil = now.Add(announceDuration)

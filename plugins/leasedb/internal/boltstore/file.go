@@ -95,7 +95,7 @@ func openError(path string, err error) error {
 	remedy := "check the kernel's log and the volume; the file may be intact"
 	switch errno {
 	case syscall.ENOENT, syscall.ENOTDIR, syscall.EACCES, syscall.EPERM:
-		remedy = "the directory must exist and be writable"
+		remedy = "create the directory, and make it and the file writable for this process"
 	case syscall.EISDIR:
 		remedy = "it is a directory; set the path of a file"
 	case syscall.EROFS:

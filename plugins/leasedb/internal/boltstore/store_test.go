@@ -206,9 +206,9 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ path, want string }{
-		"no directory":        {filepath.Join(dir, "missing", "leases.db"), "must exist and be writable"},
+		"no directory":        {filepath.Join(dir, "missing", "leases.db"), "create the directory"},
 		"a directory":         {dir, "it is a directory; set the path of a file"},
-		"a file as directory": {filepath.Join(file, "leases.db"), "must exist and be writable"},
+		"a file as directory": {filepath.Join(file, "leases.db"), "create the directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Open(tt.path, "test")
@@ -221,7 +221,7 @@ func TestOpenErrors(t *testing.T) {
 		syscall.EROFS:  "the file system is read-only",
 		syscall.ENOSPC: "the disk is full",
 		syscall.EDQUOT: "the disk is full",
-		syscall.EACCES: "must exist and be writable",
+		syscall.EACCES: "create the directory",
 		syscall.EIO:    "check the kernel's log",
 		syscall.EMFILE: "too many open files",
 	} {

@@ -53,7 +53,7 @@ func address(pool, lease string) (netip.Addr, error) {
 	text := strings.TrimPrefix(lease, pool+".")
 	addr, err := netip.ParseAddr(colons(text))
 	if err != nil || addr.Zone() != "" || name(pool, addr) != lease {
-		return netip.Addr{}, fmt.Errorf("%q does not end in an address", lease)
+		return netip.Addr{}, fmt.Errorf("the name %q does not consist of the pool %s, a dot and an address", lease, pool)
 	}
 	return addr, nil
 }
@@ -160,12 +160,12 @@ func binding(pool string, o *coordinationv1.Lease) (store.Binding, error) {
 	}
 	if text, ok := o.Annotations[keyExpires]; ok {
 		if b.Expires, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return store.Binding{}, fmt.Errorf("annotation %s: %w", keyExpires, err)
+			return store.Binding{}, fmt.Errorf("annotation %s: %q is not an RFC 3339 time", keyExpires, text)
 		}
 		b.Expires = b.Expires.UTC()
 	}
 	if b.Holder == store.Declined && b.Expires.IsZero() {
-		return store.Binding{}, errors.New("the holder is declined, but the expiry is missing")
+		return store.Binding{}, errors.New("holderIdentity is declined, but annotation " + keyExpires + " is missing")
 	}
 	return b, nil
 }

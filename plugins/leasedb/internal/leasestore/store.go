@@ -59,7 +59,7 @@ type Store struct {
 	failure   string // last error of the watch; empty while it is connected
 }
 
-// Open returns a Store. It sends no request before Run.
+// Open returns a Store without sending a request. It returns an error if no client can be created from c.REST.
 func Open(c Config) (*Store, error) {
 	config := rest.CopyConfig(c.REST)
 	config.QPS = -1 // limited by maxInFlight instead

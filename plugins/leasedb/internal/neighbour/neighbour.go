@@ -24,7 +24,7 @@ const (
 	Used
 )
 
-// A Result is the result of a probe, with the MAC address of the host that answered.
+// A Result is the result of a probe, with the MAC address of the host that answered last; nil if none did.
 type Result struct {
 	Use Use
 	MAC net.HardwareAddr
@@ -40,7 +40,8 @@ const (
 )
 
 // Probe finds out which IPv4 addresses are in use. It returns as soon as hosts have answered for all addresses, and
-// otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host.
+// otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
+// error if ctx is done before, or if the neighbor table cannot be read, which is supported on Linux only.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
 	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", ":0")
 	if err != nil {

@@ -19,21 +19,22 @@ const (
 	Silent Verdict = iota
 	// Grant means that the address is offered or acknowledged.
 	Grant
-	// Refuse means that the client must not use the address.
+	// Refuse means that the client must not use the address: it gets a NAK.
 	Refuse
 )
 
 // An Answer is the pool's answer to a message of a client.
 type Answer struct {
 	Verdict Verdict
-	Addr    netip.Addr
-	// Lease is the lease time.
+	// Addr is the granted address; invalid unless Verdict is Grant.
+	Addr netip.Addr
+	// Lease is the lease time; 0 unless Verdict is Grant.
 	Lease time.Duration
-	// Reason is why the address is not granted.
+	// Reason is why no address is granted; empty if Verdict is Grant.
 	Reason Reason
 }
 
-// Reason is why a client is refused or gets no reply, a label of metrics.
+// Reason is why a client is refused or gets no reply. It is the value of a metric label, and the message in a NAK.
 type Reason string
 
 // Reasons of a pool and of the plugin.
@@ -63,7 +64,8 @@ func refuse(r Reason) Answer { return Answer{Verdict: Refuse, Reason: r} }
 
 // Discover handles DISCOVER (RFC 2131, section 4.3.1). If a binding is in force, it offers that address, unless the
 // client must move to a reserved one. Otherwise it chooses an address and holds it for the client for a minute, without
-// a write. wanted is the address that the client requests; invalid for none.
+// a write. The answer is Silent if the pool is not synced, or if no address is left. wanted is the address that the
+// client requests; invalid for none.
 func (p *Pool) Discover(c Client, wanted netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +147,8 @@ func (p *Pool) mustMove(c Client, cur *entry) bool {
 	return c.Reserved.IsValid() && c.Reserved != cur.binding.Addr && p.permitted(c, c.Reserved) && p.available(c, c.Reserved)
 }
 
-// Select handles a REQUEST that selects an offer (RFC 2131, section 4.3.2, SELECTING).
+// Select handles a REQUEST that selects an offer (RFC 2131, section 4.3.2, SELECTING). It grants the address when the
+// binding is stored or was in force before, and refuses it if the client may not have it.
 func (p *Pool) Select(ctx context.Context, c Client, addr netip.Addr) Answer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,7 +350,7 @@ func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 		return Answer{}
 	case errors.Is(err, store.ErrUnusable):
 		e.avoidUntil, e.user = p.Clock.Now().Add(unusableFor), ""
-		p.Log.Error("address cannot be leased; its stored object is not a valid binding", "address", addr, "err", err)
+		p.Log.Error("address cannot be leased, because its stored object is not a valid binding; correct or delete it", "address", addr, "err", err)
 		return refuse(ReasonTaken)
 	case err != nil:
 		return silent(ReasonStore)

@@ -24,7 +24,8 @@ const (
 	minJump = 10 * time.Second
 )
 
-// Run watches the store and the directory, and releases addresses of deleted VMs, until ctx is done.
+// Run watches the store and the directory, releases addresses of deleted VMs and probes free addresses, until ctx is
+// done.
 func (p *Pool) Run(ctx context.Context) {
 	if p.Directory != nil {
 		defer p.Directory.Subscribe(p.recordDeletion)()
@@ -69,7 +70,8 @@ func (p *Pool) applyDeletions() {
 	}
 }
 
-// Collect releases the addresses of deleted VMs and deletes old released bindings. Run calls it periodically.
+// Collect releases the addresses of deleted VMs, and deletes bindings that ended more than a day ago and expired
+// quarantines. It logs errors of the store. Run calls it periodically.
 func (p *Pool) Collect(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +104,7 @@ func (p *Pool) Collect(ctx context.Context) {
 			c := *e.newDescription
 			e.newDescription = nil
 			b.MAC, b.Hostname = c.MAC, c.Hostname
-			p.write(ctx, e, b, "cannot write the new MAC address of a client")
+			p.write(ctx, e, b, "cannot write the new MAC address or hostname of a client")
 		}
 	}
 }

@@ -53,7 +53,8 @@ type Config struct {
 	// Protected are addresses of the network that are never leased, not even by a reservation. Ranges does not
 	// contain them.
 	Protected []Range
-	// Lease is the lease time. Quarantine is the time for which a declined address is not leased.
+	// Lease is the lease time. Quarantine is the time for which a declined address is not leased. An address that a
+	// probe found in use is not leased for at least 5 minutes.
 	Lease, Quarantine time.Duration
 	Store             store.Store
 	// Directory contains the VMs; nil for ordinary leases.
@@ -158,7 +159,8 @@ type hold struct {
 	until time.Time
 }
 
-// New returns a Pool. It is empty until Run, or a call of Replace with the content of a snapshot file.
+// New returns a Pool. It is empty until Run, or a call of Replace with the content of a snapshot file. c.Ranges must
+// not be empty.
 func New(c Config) *Pool {
 	return &Pool{
 		Config:  c,

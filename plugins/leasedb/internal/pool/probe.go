@@ -63,7 +63,8 @@ func (p *Pool) probeLoop(ctx context.Context) {
 	}
 }
 
-// ProbeFree probes some of the free addresses. Run calls it periodically.
+// ProbeFree probes free addresses, as many as Config.Ahead lacks, and quarantines those in use. It logs errors. Run
+// calls it periodically.
 func (p *Pool) ProbeFree(ctx context.Context) {
 	addrs := p.probeCandidates()
 	if len(addrs) == 0 {

@@ -16,7 +16,8 @@ const maxSize = 1 << 20
 // A Range is an inclusive range of addresses.
 type Range struct{ First, Last netip.Addr }
 
-// ParseRange parses "FIRST-LAST" or "ADDRESS".
+// ParseRange parses "FIRST-LAST" or "ADDRESS". It returns an error if an address is invalid or has a zone, if both
+// are of different address families, or if FIRST comes after LAST.
 func ParseRange(s string) (Range, error) {
 	first, last, two := strings.Cut(s, "-")
 	if !two {
@@ -32,7 +33,7 @@ func ParseRange(s string) (Range, error) {
 	}
 	switch {
 	case r.First.Zone() != "" || r.Last.Zone() != "":
-		return Range{}, fmt.Errorf("%q has a zone", s)
+		return Range{}, fmt.Errorf("%q has a zone, which is not supported", s)
 	case r.First.Is4() != r.Last.Is4():
 		return Range{}, errors.New("first and last address are of different address families")
 	case r.Last.Less(r.First):
@@ -72,7 +73,7 @@ func NewRanges(ranges, excluded []Range) (Ranges, error) {
 			return Ranges{}, fmt.Errorf("ranges %v and %v overlap", ranges[i-1], r)
 		}
 		if high(r.First) != high(r.Last) || low(r.Last)-low(r.First) >= maxSize {
-			return Ranges{}, fmt.Errorf("range %v has more than %d addresses", r, maxSize)
+			return Ranges{}, fmt.Errorf("range %v has more than %d addresses, the limit of a pool", r, maxSize)
 		}
 	}
 	var all Ranges
@@ -98,7 +99,7 @@ func NewRanges(ranges, excluded []Range) (Ranges, error) {
 		return Ranges{}, errors.New("all addresses of the ranges are excluded")
 	}
 	if all.size > maxSize {
-		return Ranges{}, fmt.Errorf("the ranges have %d addresses, more than %d", all.size, maxSize)
+		return Ranges{}, fmt.Errorf("the ranges have %d addresses, more than the limit of %d", all.size, maxSize)
 	}
 	return all, nil
 }
@@ -123,7 +124,7 @@ func (r Ranges) Number(a netip.Addr) (int, bool) {
 	return r.parts[i].from + int(low(a)-low(r.parts[i].First)), true //nolint:gosec // limited by NewRanges
 }
 
-// Addr is the inverse of Number. number must be less than Size.
+// Addr is the inverse of Number. number must be at least 0 and less than Size.
 func (r Ranges) Addr(number int) netip.Addr {
 	i, found := slices.BinarySearchFunc(r.parts, number, func(p part, n int) int { return p.from - n })
 	if !found {

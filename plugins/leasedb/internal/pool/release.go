@@ -66,6 +66,7 @@ func (p *Pool) write(ctx context.Context, e *entry, b store.Binding, failure str
 // Any host on the network can forge a DECLINE of a client. Decline accepts it only for a short time after an ACK to a
 // client that did not use the address before, once for each ACK, and if another host answers for the address. If that
 // cannot be determined, or no host answers, it accepts only an address that is new to the client, see inUseByOther.
+// Decline returns ReasonDone if the address is quarantined or the client has lost it, or why it ignores the DECLINE.
 func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool) Reason {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,13 +102,13 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 	now = p.Clock.Now()
 	p.declines[c.Holder] = append(recent, now)
 	e.avoidUntil, e.user = now.Add(p.Quarantine), ""
-	p.Log.Warn("a client declined its address, which another host uses", "address", addr, "holder", c.Holder, "mac", c.MAC, "user", user, "quarantine", p.Quarantine)
+	p.Log.Warn("a client declined its address as used by another host; quarantining it", "address", addr, "holder", c.Holder, "mac", c.MAC, "user", user, "quarantine", p.Quarantine)
 	if !ours || !p.ready() {
 		return ReasonDone
 	}
 	b := e.binding
 	b.Holder, b.Expires, b.Released, b.Used = store.Declined, e.avoidUntil.UTC().Truncate(time.Microsecond), false, later(b.Used, now)
-	p.write(ctx, e, b, "cannot write a quarantine; only this replica observes it")
+	p.write(ctx, e, b, "cannot write the quarantine of an address; only this replica applies it")
 	return ReasonDone
 }
 

@@ -14,18 +14,19 @@ type Stats struct {
 	Size int `json:"size"`
 	Free int `json:"free"`
 	// Bound counts addresses with a binding in force, Released those with only a previous holder, Held those
-	// that are offered, Quarantined those that were declined or found in use, or are not usable.
+	// that are offered, Quarantined those that were declined or found in use, or whose stored object is invalid.
 	Bound       int `json:"bound"`
 	Released    int `json:"released"`
 	Held        int `json:"held"`
 	Quarantined int `json:"quarantined"`
-	// Unused counts free addresses that a probe has verified, InUse free addresses that a probe found in use.
+	// Unused counts free addresses for which no host answered a recent probe. InUse counts the times that a probe found
+	// a free address in use, since the start.
 	Unused int    `json:"unused"`
 	InUse  uint64 `json:"inUse"`
-	// Exhausted counts clients that got no offer because no address was left.
+	// Exhausted counts DISCOVER messages that got no offer because no address was left, since the start.
 	Exhausted uint64 `json:"exhausted"`
-	// ClockJumps counts jumps of the system clock. ClockOffset is the system clock minus the pool's clock, in
-	// seconds.
+	// ClockJumps counts jumps of the system clock since the start. ClockOffset is the system clock minus the pool's
+	// clock, in seconds.
 	ClockJumps  uint64  `json:"clockJumps"`
 	ClockOffset float64 `json:"clockOffsetSeconds"`
 	// Loaded is set if bindings are known, from the store or the snapshot file. Synced is set if they are current.
@@ -77,9 +78,11 @@ type Lease struct {
 	MAC      string     `json:"mac,omitempty"`
 	Hostname string     `json:"hostname,omitempty"`
 	// State is "bound", "released" or "declined".
-	State   string    `json:"state"`
+	State string `json:"state"`
+	// Expires is the end of the binding, by the system clock. It is zero if the binding lasts as long as the VM.
 	Expires time.Time `json:"expires,omitzero"`
-	Used    time.Time `json:"written"`
+	// Used is the time of the last write, by the system clock.
+	Used time.Time `json:"written"`
 }
 
 // Leases returns the bindings, sorted by address.
@@ -108,7 +111,7 @@ func (p *Pool) Leases() []Lease {
 	return leases
 }
 
-// Bindings returns the last known content of the store, in no order.
+// Bindings returns the last known content of the store, in any order.
 func (p *Pool) Bindings() []store.Binding {
 	p.mu.Lock()
 	defer p.mu.Unlock()

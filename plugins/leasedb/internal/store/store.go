@@ -48,16 +48,17 @@ type Sink interface {
 
 // A Store stores the bindings of one pool and address family. Its methods are safe for concurrent use.
 type Store interface {
-	// Run passes all bindings and then all changes to the sink, until ctx is done.
+	// Run passes all bindings and then all changes to the sink, until ctx is done. It retries after an error.
 	Run(ctx context.Context, sink Sink)
 	// Put replaces the binding with the UID and Revision of b. When the new binding is durable, Put returns it with
-	// its new UID and Revision. The error is ErrConflict if the stored binding is another one.
+	// its new UID and Revision. The error matches ErrConflict if the stored binding is another one. After any other
+	// error, the binding may have been written or not.
 	Put(ctx context.Context, b Binding) (Binding, error)
-	// Get returns a binding. The error is ErrNotFound if there is none, and ErrUnusable if the stored object is not
-	// a valid binding.
+	// Get returns a binding. The error matches ErrNotFound if there is none, and ErrUnusable if the stored object is
+	// not a valid binding.
 	Get(ctx context.Context, addr netip.Addr) (Binding, error)
-	// Delete deletes the binding with the UID and Revision of b. The error is ErrConflict if the stored binding is
-	// another one.
+	// Delete deletes the binding with the UID and Revision of b. The error matches ErrConflict if the stored binding
+	// is another one.
 	Delete(ctx context.Context, b Binding) error
 	// Synced reports whether the sink has the current content of the store, so that writes are likely to succeed.
 	Synced() bool

@@ -37,7 +37,7 @@ type Options struct {
 
 // A Response is a response that was received.
 type Response struct {
-	Type     string
+	Type     string   // type URL
 	Names    []string // sorted
 	Removed  []string // sorted
 	Bytes    int      // size of the message, without gRPC's frame
@@ -46,7 +46,7 @@ type Response struct {
 
 // A View is a copy of the state of a Client.
 type View struct {
-	// Resources are by type URL and name.
+	// Resources are the resources that were received and not removed, by type URL and name.
 	Resources map[string]map[string]*discoveryv3.Resource
 	// Responses are all responses, in the order in which they were received.
 	Responses []Response
@@ -57,7 +57,8 @@ type View struct {
 // Names returns the sorted names of the resources of a type.
 func (v *View) Names(typeURL string) []string { return slices.Sorted(maps.Keys(v.Resources[typeURL])) }
 
-// Unmarshal decodes a resource into m.
+// Unmarshal decodes a resource into m. It returns an error if the View does not have the resource, or if m has another
+// type.
 func (v *View) Unmarshal(typeURL, name string, m proto.Message) error {
 	r := v.Resources[typeURL][name]
 	if r == nil {
@@ -95,7 +96,8 @@ type Client struct {
 	changed    chan struct{}              // closed and replaced at each change of view
 }
 
-// Connect opens a stream and sends the first requests. The stream ends with Close or with the context.
+// Connect opens a stream and sends the first requests. The stream ends with Close or with the context. The caller must
+// call Close.
 func Connect(ctx context.Context, conn grpc.ClientConnInterface, options Options) (*Client, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -148,7 +150,8 @@ func (c *Client) start() error {
 	return nil
 }
 
-// Subscribe sends a request that subscribes to some names of a type and unsubscribes from others.
+// Subscribe sends a request that subscribes to some names of a type and unsubscribes from others. If the stream has
+// ended, it returns nil; View.Err has the reason.
 func (c *Client) Subscribe(typeURL string, subscribe, unsubscribe []string) error {
 	return c.send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:    &corev3.Node{Cluster: c.options.Cluster, Id: c.options.ID},
@@ -156,7 +159,7 @@ func (c *Client) Subscribe(typeURL string, subscribe, unsubscribe []string) erro
 	})
 }
 
-// Send sends r unchanged.
+// Send sends r unchanged. If the stream has ended, it returns nil; View.Err has the reason.
 func (c *Client) Send(r *discoveryv3.DeltaDiscoveryRequest) error { return c.send(r) }
 
 // Close ends the stream and waits until it has ended.
