@@ -74,3 +74,18 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]
 `, user, rules))
 }
+
+// Pod waits for the first pod of a StatefulSet and returns it.
+func (s *Site) Pod(set string) *corev1.Pod {
+	s.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		pod := &corev1.Pod{}
+		err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set + "-0"}, pod)
+		if err == nil {
+			return pod
+		}
+		if time.Now().After(end) {
+			s.Fatalf("StatefulSet %s has no pod: %v", set, err)
+		}
+	}
+}

@@ -14,7 +14,6 @@ import (
 var management = lab.Shared{Config: cmdtest.Management(), Prepare: cmdtest.Install}
 
 func TestMain(m *testing.M) {
-	mainIfRequested()
 	ctrllog.SetLogger(logr.Discard())
 	lab.Main(m, &management)
 }

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,7 +90,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	// In two setups the move is allowed, once no pod has the address.
 	s.Infra = strings.Replace(good, "192.0.2.3}", "192.0.2.5}", 1)
 	s.Setup()
-	pod := s.podOf("demo-dns")
+	pod := s.Pod("demo-dns")
 	annotate := func(value string) {
 		t.Helper()
 		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": %s}}}`, value)
@@ -116,20 +114,5 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	}
 	if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); !strings.Contains(config, `"192.0.2.2/24"`) {
 		t.Errorf("DNS has the network %s", config)
-	}
-}
-
-// podOf waits for the pod of a StatefulSet and returns it.
-func (s *site) podOf(set string) *corev1.Pod {
-	s.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		pod := &corev1.Pod{}
-		err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set + "-0"}, pod)
-		if err == nil {
-			return pod
-		}
-		if time.Now().After(end) {
-			s.Fatalf("StatefulSet %s has no pod: %v", set, err)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package setup_test
+package rollout_test
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ spec:
 func (s *site) setReady(sets ...string) {
 	s.Helper()
 	for _, set := range sets {
-		pod := s.podOf(set)
+		pod := s.Pod(set)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
 		if err := s.Client.Status().Patch(s.Context(), pod, patch); err != nil {
 			s.Fatal(err)
@@ -68,7 +68,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			name: "finalizer on a pod", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "has the finalizers example.com/audit and would not be deleted",
 			prepare: func(s *site) func() bool {
 				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/audit"]}}`))
-				if err := s.Client.Patch(s.Context(), s.podOf("demo-dns"), patch); err != nil {
+				if err := s.Client.Patch(s.Context(), s.Pod("demo-dns"), patch); err != nil {
 					s.Fatal(err)
 				}
 				return nil
@@ -142,7 +142,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 				t.Errorf("setup exited with %d and printed %s, want %q", code, stderr, tc.want)
 			}
 			for _, set := range []string{"demo-dhcp", "demo-dns", "demo-proxy"} {
-				if pod := s.podOf(set); pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
+				if pod := s.Pod(set); pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
 					t.Errorf("pod %s is being replaced", pod.Name)
 				}
 			}
@@ -175,7 +175,7 @@ func TestChangedNetworkIsReported(t *testing.T) {
 	s.Setup()
 	s.setReady("demo-dns")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/audit"]}}`)) // so that setup refuses soon
-	if err := s.Client.Patch(t.Context(), s.podOf("demo-dns"), patch); err != nil {
+	if err := s.Client.Patch(t.Context(), s.Pod("demo-dns"), patch); err != nil {
 		t.Fatal(err)
 	}
 	const warning = "NetworkAttachmentDefinition vlan100, the VMs' network, has changed since the last setup"
