@@ -47,9 +47,9 @@ TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
 # Tests start in this order: the longest first.
-PLAIN_PACKAGES := $(addprefix ./test/integration/,control dhcp) $(addprefix ./kubectl-oooi/internal/,cmd setup doctor) \
-	$(addprefix ./test/integration/,vip proxy ingress apps) ./kubectl-oooi/internal/setup/rollout ./test/lab ./test/faults \
-	$(addprefix ./test/integration/,dns ovn) ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
+PLAIN_PACKAGES := ./kubectl-oooi/internal/setup $(addprefix ./test/integration/,control dhcp vip proxy) ./kubectl-oooi/internal/doctor \
+	./test/integration/ingress ./kubectl-oooi/internal/cmd ./test/lab ./test/faults $(addprefix ./test/integration/,apps dns ovn) \
+	./api/... ./kubectl-oooi/... ./manifests/... ./test/...
 # Tests mostly wait for control planes, so more packages than processors run at a time.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 

@@ -142,8 +142,8 @@ func TestTeardownWaitsForASetup(t *testing.T) {
 	s.expectNoLock()
 }
 
-// TestSetupWaitsForATeardown checks that a setup waits for a teardown. The teardown waits until control, which the
-// test simulates, has deleted the Secret of apps ingress.
+// TestSetupWaitsForATeardown checks that a setup waits for a teardown, which also deletes the CRDs. The teardown waits
+// until control, which the test simulates, has deleted the Secret of apps ingress.
 func TestSetupWaitsForATeardown(t *testing.T) {
 	s := newSite(t)
 	s.Infra = strings.Replace(s.Infra, "  infraComponents:", "  appsIngress: {enabled: true, hostedClusterRef: {name: demo, namespace: "+s.Namespace+"}, metallb: {loadBalancerClass: example.com/metallb}}\n  infraComponents:", 1)
@@ -164,7 +164,7 @@ func TestSetupWaitsForATeardown(t *testing.T) {
 		}()
 		return done
 	}
-	teardown := run("teardown", "demo", "-n", s.Namespace, "--yes")
+	teardown := run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds")
 	s.waitUntil("teardown has deleted the Infra", func() bool { return !s.exists("Infra", "demo") })
 	waiting := run("setup", "-f", "FILE", "--wait=false")
 	time.Sleep(4 * time.Second) // enough for setup to create the Infra if it did not wait

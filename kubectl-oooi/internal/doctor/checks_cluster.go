@@ -335,9 +335,13 @@ func checkOrphans(s *Site) []Finding {
 	}
 	var findings []Finding
 	for _, key := range slices.Sorted(maps.Keys(count)) {
-		_, infra, _ := strings.Cut(key, " of ")
+		kind, infra, _ := strings.Cut(key, " of ")
 		namespace, name, _ := strings.Cut(infra, "/")
-		findings = append(findings, warned(first[key], fmt.Sprintf("run 'kubectl oooi teardown %s -n %s' to delete the remaining objects", name, namespace),
+		command := fmt.Sprintf("kubectl oooi teardown %s -n %s", name, namespace)
+		if kind == leaseObjects.Kind {
+			command += " --leases"
+		}
+		findings = append(findings, warned(first[key], fmt.Sprintf("run '%s' to delete the remaining objects", command),
 			"the object belongs to %s, but no Infra or standalone ProxyServer of that name exists; objects of this kind: %d", infra, count[key]))
 	}
 	return findings

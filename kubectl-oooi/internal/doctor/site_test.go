@@ -165,7 +165,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr, code := s.commands.Run("doctor", "demo", "-n", s.Namespace, "--from", folder)
-	if code != exitFound || !strings.Contains(stderr, "Warning: skipping broken.yaml: ") {
+	if code != exitFound || !strings.Contains(stderr, "Warning: skipping broken.yaml, document 1: ") {
 		t.Errorf("from the directory: exit code %d, stderr %s", code, stderr)
 	}
 }

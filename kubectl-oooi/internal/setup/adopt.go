@@ -36,7 +36,7 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	group.SetLimit(atOnce)
 	for i, o := range objects {
 		group.Go(func() (err error) {
-			existing[i], err = a.current(each, o)
+			existing[i], err = current(each, a.Client, o)
 			return err
 		})
 	}

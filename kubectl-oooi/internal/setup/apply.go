@@ -78,12 +78,16 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err := a.checkOwnership(ctx, p); err != nil {
 		return err
 	}
-	staged, err := a.stage(ctx, p)
+	staged := &staging{}
+	err := a.stage(ctx, staged, namespaceOf(p)) // of the lock
 	if err == nil && !a.DryRun {
 		var unlock func()
 		if ctx, unlock, err = a.lock(ctx, p); unlock != nil {
 			defer unlock()
 		}
+	}
+	if err == nil {
+		err = a.stage(ctx, staged, p.Objects...)
 	}
 	if err == nil {
 		err = a.reportHelm()
@@ -196,10 +200,10 @@ type staging struct {
 	previous []*unstructured.Unstructured // CRDs that were updated, as they were before
 }
 
-// stage applies namespaces and CRDs, without which dry runs of other objects fail. A dry run only creates missing ones.
-func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
-	var staged staging
-	for _, o := range append([]*unstructured.Unstructured{namespaceOf(p)}, p.Objects...) {
+// stage applies the namespaces and CRDs among the objects, without which dry runs of other objects fail, and adds them
+// to staged. A dry run only creates missing ones.
+func (a *Applier) stage(ctx context.Context, staged *staging, objects ...*unstructured.Unstructured) error {
+	for _, o := range objects {
 		if o.GetKind() != "Namespace" && o.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
@@ -216,11 +220,11 @@ func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
 		}
 		missing := apierrors.IsNotFound(err)
 		if err != nil && !missing {
-			return staged, fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
+			return fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		applied := o.DeepCopy()
 		if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), a.owner()...); err != nil {
-			return staged, a.explain(o, err)
+			return a.explain(o, err)
 		}
 		switch {
 		case missing:
@@ -230,12 +234,12 @@ func (a *Applier) stage(ctx context.Context, p *Plan) (staging, error) {
 		}
 		if o.GetKind() == "CustomResourceDefinition" {
 			if err := a.waitEstablished(ctx, applied); err != nil {
-				return staged, err
+				return err
 			}
 		}
 		a.predict(o, applied)
 	}
-	return staged, nil
+	return nil
 }
 
 // restorable returns the object to apply in place of o to restore an object's previous spec, and its previous values
@@ -290,7 +294,7 @@ func (a *Applier) waitEstablished(ctx context.Context, crd *unstructured.Unstruc
 }
 
 // unstage deletes what stage created and restores what it updated.
-func (a *Applier) unstage(ctx context.Context, staged staging) error {
+func (a *Applier) unstage(ctx context.Context, staged *staging) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	var errs []error

@@ -138,7 +138,7 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 		if o.GetKind() != read.AttachmentKind.Kind || after == nil {
 			continue
 		}
-		live, err := r.current(ctx, o)
+		live, err := current(ctx, r.Client, o)
 		if err != nil {
 			return err
 		}

@@ -222,7 +222,7 @@ func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
 // not claimed.
 func (a *Applier) claimForeign(ctx context.Context, o *unstructured.Unstructured) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		live, err := a.current(ctx, o)
+		live, err := current(ctx, a.Client, o)
 		if err != nil || live == nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
 			j.Before = append(j.Before, recorded.Object)
 			return nil
 		}
-		live, err := r.current(ctx, o)
+		live, err := current(ctx, r.Client, o)
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func (r *rollout) broken(ctx context.Context, j *journal) (bool, error) {
 		if e.Kind != "StatefulSet" {
 			continue // a Deployment keeps its pods until new ones are ready
 		}
-		live, err := r.current(ctx, e.Object())
+		live, err := current(ctx, r.Client, e.Object())
 		if err != nil {
 			return false, err
 		}
@@ -237,7 +237,7 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	var workloads []*unstructured.Unstructured
 	for _, fields := range j.Before {
 		o := &unstructured.Unstructured{Object: fields}
-		live, err := r.current(ctx, o)
+		live, err := current(ctx, r.Client, o)
 		if err == nil && live != nil && live.GetDeletionTimestamp() != nil {
 			err = r.waitForDeletion(ctx, inventory.Of(live))
 			live = nil

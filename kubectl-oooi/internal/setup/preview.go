@@ -51,14 +51,14 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	if err := a.reportHelm(); err != nil {
 		return nil, err
 	}
-	return a.changes(ctx, p, staging{})
+	return a.changes(ctx, p, &staging{})
 }
 
 // changes is Preview for a plan that was checked. Objects that stage created for the check count as created.
-func (a *Applier) changes(ctx context.Context, p *Plan, staged staging) ([]ObjectChange, error) {
+func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging) ([]ObjectChange, error) {
 	var all []ObjectChange
 	for _, o := range p.Objects {
-		live, err := a.current(ctx, o)
+		live, err := current(ctx, a.Client, o)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +159,7 @@ func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 		if slices.ContainsFunc(p.Objects, func(o *unstructured.Unstructured) bool { return inventory.Of(o).Same(e) }) {
 			continue
 		}
-		live, err := a.current(ctx, e.Object())
+		live, err := current(ctx, a.Client, e.Object())
 		if err != nil {
 			return nil, err
 		}

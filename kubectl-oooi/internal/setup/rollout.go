@@ -102,7 +102,7 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 		if !isWorkload(o) || a.keepsExisting(p, o) {
 			continue
 		}
-		live, err := a.current(ctx, o)
+		live, err := current(ctx, a.Client, o)
 		if err != nil {
 			return nil, err
 		}
@@ -178,10 +178,10 @@ func (a *Applier) notApplied() error {
 }
 
 // current returns the present state of an object; nil if the object or its kind does not exist.
-func (a *Applier) current(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func current(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(o.GroupVersionKind())
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), live)
+	err := c.Get(ctx, client.ObjectKeyFromObject(o), live)
 	switch {
 	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
 		return nil, nil
@@ -247,7 +247,7 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 		if e.Kind != "StatefulSet" {
 			continue
 		}
-		live, err := r.current(ctx, e.Object())
+		live, err := current(ctx, r.Client, e.Object())
 		if err != nil {
 			return nil, err
 		}

@@ -66,7 +66,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		return nil, err
 	}
 	own = inventory.Merge(own, found)
-	infra, err := t.infra(ctx)
+	infra, err := t.owner(ctx, read.InfraKind.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -76,15 +76,15 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		self := inventory.Of(infra)
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
-	if len(own) == 0 {
-		return nil, fmt.Errorf("%s %s does not exist, and no objects that setup created for it were found", cmp.Or(t.Kind, read.InfraKind.Kind), t.Infra)
-	}
 	if t.Leases {
 		given, err := t.leases(ctx)
 		if err != nil {
 			return nil, err
 		}
 		own = append(given, own...)
+	}
+	if len(own) == 0 {
+		return nil, fmt.Errorf("%s %s does not exist, and no objects that setup created for it were found", cmp.Or(t.Kind, read.InfraKind.Kind), t.Infra)
 	}
 	slices.Reverse(own)
 	if t.own, err = t.deletable(ctx, own); err != nil {
@@ -111,14 +111,12 @@ func (t *Teardown) checkKind(ctx context.Context) error {
 	if t.Kind == "" {
 		return nil
 	}
-	infra, err := t.infra(ctx)
+	infra, err := t.owner(ctx, read.InfraKind.Kind)
 	if err != nil {
 		return err
 	}
-	server, err := t.get(ctx, inventory.Entry{
-		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: read.ProxyServerKind.Kind, Namespace: t.Infra.Namespace, Name: t.Infra.Name,
-	}.Object())
-	if err != nil && !meta.IsNoMatchError(err) {
+	server, err := t.owner(ctx, read.ProxyServerKind.Kind)
+	if err != nil {
 		return err
 	}
 	if t.Kind == read.InfraKind.Kind {
@@ -177,18 +175,9 @@ func (t *Teardown) deletable(ctx context.Context, own []inventory.Entry) ([]inve
 	return list, nil
 }
 
-// infra returns the Infra; nil if it or its kind does not exist.
-func (t *Teardown) infra(ctx context.Context) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
-	err := t.Client.Get(ctx, t.Infra, u)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading Infra %s: %w", t.Infra, err)
-	}
-	return u, nil
+// owner returns the Infra or the ProxyServer of that name; nil if it or its kind does not exist.
+func (t *Teardown) owner(ctx context.Context, kind string) (*unstructured.Unstructured, error) {
+	return current(ctx, t.Client, inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kind, Namespace: t.Infra.Namespace, Name: t.Infra.Name}.Object())
 }
 
 // leases returns the Lease objects of the Infra's DHCP pool.
@@ -232,7 +221,7 @@ func (t *Teardown) base(ctx context.Context) error {
 	}
 	keepNamespace := t.keepsIngress // set if an object is kept that may be in the namespace
 	for _, o := range slices.Backward(objects) {
-		u, err := t.get(ctx, o)
+		u, err := current(ctx, t.Client, o)
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 		return err
 	}
 	for _, o := range slices.Backward(objects) {
-		u, err := t.get(ctx, o)
+		u, err := current(ctx, t.Client, o)
 		if err != nil {
 			return err
 		}
@@ -47,7 +47,7 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 		lease.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
 		lease.SetNamespace(u.GetNamespace())
 		lease.SetName(u.GetName())
-		if lease, err = t.get(ctx, lease); err != nil {
+		if lease, err = current(ctx, t.Client, lease); err != nil {
 			return err
 		}
 		if lease != nil {
@@ -93,18 +93,4 @@ func (t *Teardown) virtualIngresses(ctx context.Context) ([]unstructured.Unstruc
 		return nil, fmt.Errorf("listing VirtualIngresses: %w", err)
 	}
 	return list.Items, nil
-}
-
-// get returns the present state of an object; nil if it does not exist.
-func (t *Teardown) get(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(o.GroupVersionKind())
-	err := t.Client.Get(ctx, client.ObjectKeyFromObject(o), u)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-	}
-	return u, nil
 }
