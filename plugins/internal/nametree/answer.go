@@ -1,10 +1,6 @@
 package nametree
 
-import (
-	"iter"
-
-	"github.com/miekg/dns"
-)
+import "github.com/miekg/dns"
 
 // Kind is the kind of an answer. Its String is the value of the label answer of metrics.
 type Kind uint8
@@ -15,23 +11,13 @@ const (
 	NoData
 	NXDomain
 	Refused
-	kinds
+	// Kinds is the number of kinds.
+	Kinds
 )
-
-// Kinds yields every Kind.
-func Kinds() iter.Seq[Kind] {
-	return func(yield func(Kind) bool) {
-		for k := range kinds {
-			if !yield(k) {
-				return
-			}
-		}
-	}
-}
 
 // String returns the kind as the value of the label answer.
 func (k Kind) String() string {
-	return [kinds]string{"success", "nodata", "nxdomain", "refused"}[k]
+	return [Kinds]string{"success", "nodata", "nxdomain", "refused"}[k]
 }
 
 // Answer fills in the reply m to a query for this node, and returns the kind of the answer. qname is the node's name in

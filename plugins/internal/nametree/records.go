@@ -3,7 +3,6 @@ package nametree
 import (
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"github.com/miekg/dns"
 
@@ -24,9 +23,8 @@ const (
 // A Zone contains the data for the records of its apex and of the names in it.
 type Zone struct {
 	// Fields that every query reads come first, in one cache line.
-	ttls    [Apps + 1]uint32
-	part    Part // the part that the zone belongs to
-	tallies [Apps][kinds]atomic.Pointer[Tally]
+	ttls [Apps + 1]uint32
+	part Part // the part that the zone belongs to
 
 	// Origin is the zone's name, in lower case and with a trailing dot.
 	Origin string
@@ -37,20 +35,6 @@ type Zone struct {
 	glue   []netip.Addr // addresses of the name server
 	parent *Zone        // the enclosing zone; nil if it is not in the tree
 }
-
-// A Tally is a cached counter of one kind of a zone's answers at one server.
-type Tally struct {
-	// Server is the address of the server block, as in the label server.
-	Server string
-	// Generation is the generation of series that the counter belongs to.
-	Generation uint64
-	// Counter is the counter of the series.
-	Counter interface{ Inc() }
-}
-
-// Tally returns the place where the counter of one kind of a part's answers from the zone is cached. It holds nil
-// until a counter is stored there. The cache saves a look-up by labels for each answer.
-func (z *Zone) Tally(part Part, kind Kind) *atomic.Pointer[Tally] { return &z.tallies[part-1][kind] }
 
 func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {
 	zone := &Zone{

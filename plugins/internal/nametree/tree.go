@@ -132,15 +132,6 @@ func outermostFirst(apps []model.App) []model.App {
 	return slices.SortedStableFunc(slices.Values(apps), func(a, b model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
 }
 
-// Zones returns the zones of the tree, in any order.
-func (t *Tree) Zones() []*Zone {
-	list := make([]*Zone, 0, len(t.zones))
-	for _, z := range t.zones {
-		list = append(list, z)
-	}
-	return list
-}
-
 // newNode allocates a node of the tree.
 func (t *Tree) newNode(n Node) *Node {
 	if len(t.slab) == cap(t.slab) {

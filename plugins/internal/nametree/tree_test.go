@@ -153,7 +153,7 @@ func TestApexes(t *testing.T) {
 			t.Errorf("%s in zone %s: apex is %t, want %t", name, node.Zone.Origin, node.Apex, want)
 		}
 	}
-	if n := len(tree.Zones()); n != 3 {
+	if n := len(tree.zones); n != 3 {
 		t.Errorf("%d zones, want 3", n)
 	}
 }
@@ -258,8 +258,8 @@ func TestOrderOfZonesDoesNotMatter(t *testing.T) {
 
 func TestEmptyView(t *testing.T) {
 	tree := New(&model.View{}, TTLs{ControlPlane: 30}, 1)
-	if got := lookup(tree, "a.example.com."); got != "nothing" || len(tree.Zones()) != 0 {
-		t.Errorf("an empty view has %d zones and %s", len(tree.Zones()), got)
+	if got := lookup(tree, "a.example.com."); got != "nothing" || len(tree.zones) != 0 {
+		t.Errorf("an empty view has %d zones and %s", len(tree.zones), got)
 	}
 }
 

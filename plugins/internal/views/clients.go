@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync/atomic"
 
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
@@ -27,7 +26,7 @@ type ClientView struct {
 	// Tree contains the names of the view.
 	Tree *nametree.Tree
 
-	passed [nametree.Apps]atomic.Pointer[nametree.Tally] // cached counters of passed queries, by part
+	counters [nametree.Apps]counters // by part
 }
 
 func (c *clients) add(prefix netip.Prefix, v *ClientView) {

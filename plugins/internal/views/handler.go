@@ -47,12 +47,12 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	}
 	table := h.Tables.Table()
 	if table == nil {
-		h.Requests.countWithoutZone(metrics.WithServer(ctx), "", servfail)
+		h.Requests.countWithoutView(metrics.WithServer(ctx), servfail)
 		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
 	}
 	view := table.ClientView(ClientAddr(w.RemoteAddr()))
 	if view == nil {
-		h.Requests.countWithoutZone(metrics.WithServer(ctx), "", nametree.Refused.String())
+		h.Requests.countWithoutView(metrics.WithServer(ctx), nametree.Refused.String())
 		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
 	}
 	found, exact := view.Tree.Lookup(q.Name)
@@ -69,7 +69,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	} else {
 		kind = node.Answer(m, q.Name, q.Qtype)
 	}
-	h.Requests.countAnswer(metrics.WithServer(ctx), view.Name, node.Zone, h.Part, kind)
+	h.Requests.countAnswer(metrics.WithServer(ctx), view, h.Part, kind)
 	return reply(w, m)
 }
 

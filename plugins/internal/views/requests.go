@@ -1,8 +1,6 @@
 package views
 
 import (
-	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/coredns/coredns/plugin"
@@ -11,14 +9,9 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// Requests counts a plugin's queries by server, view, zone and answer. The series of a zone are deleted with
-// the zone.
+// Requests counts a plugin's queries by server, view and answer.
 type Requests struct {
 	*prometheus.CounterVec
-
-	// generation increases whenever series are deleted. Cached counters of an earlier generation are invalid.
-	generation atomic.Uint64
-	servers    sync.Map // servers that have series, by address
 }
 
 // NewRequests creates the counters of the named plugin and registers them with Prometheus's default registry. It
@@ -34,8 +27,8 @@ func newRequests(name string) *Requests {
 		Namespace: plugin.Namespace,
 		Subsystem: name,
 		Name:      "requests_total",
-		Help:      "Number of queries by view, zone and answer (success, nodata, nxdomain, refused, servfail, passed).",
-	}, []string{"server", "view", "zone", "answer"})}
+		Help:      "Number of queries by view and answer (success, nodata, nxdomain, refused, servfail, passed).",
+	}, []string{"server", "view", "answer"})}
 }
 
 // Values of the label answer for queries that no zone answers, besides "refused".
@@ -44,68 +37,37 @@ const (
 	passed   = "passed"   // passed to the next plugin
 )
 
-// countWithoutZone counts a query that no zone answers and that is not passed to the next plugin.
-func (r *Requests) countWithoutZone(server, view, answer string) {
-	r.WithLabelValues(server, view, "", answer).Inc()
+// counters are the cached counters of one view and one part: one for each kind of answer, and one for passed queries.
+// The cache saves a look-up by labels for each query.
+type counters [nametree.Kinds + 1]atomic.Pointer[counter]
+
+// A counter is the counter of one series of a server.
+type counter struct {
+	prometheus.Counter
+
+	server string
 }
 
-// countAnswer counts an answer from a zone.
-func (r *Requests) countAnswer(server, view string, zone *nametree.Zone, part nametree.Part, kind nametree.Kind) {
-	cached := zone.Tally(part, kind)
-	if !r.countCached(cached, server) {
-		r.countAndCache(cached, server, view, zone.Origin, kind.String())
-	}
+// countAnswer counts an answer to a client of view v.
+func (r *Requests) countAnswer(server string, v *ClientView, part nametree.Part, kind nametree.Kind) {
+	r.count(&v.counters[part-1][kind], server, v.Name, kind.String())
 }
 
 // countPassed counts a query of a client of view v that is passed to the next plugin.
 func (r *Requests) countPassed(server string, v *ClientView, part nametree.Part) {
-	cached := &v.passed[part-1]
-	if !r.countCached(cached, server) {
-		r.countAndCache(cached, server, v.Name, "", passed)
+	r.count(&v.counters[part-1][nametree.Kinds], server, v.Name, passed)
+}
+
+// countWithoutView counts a query of a client without a view.
+func (r *Requests) countWithoutView(server, answer string) {
+	r.WithLabelValues(server, "", answer).Inc()
+}
+
+func (r *Requests) count(cached *atomic.Pointer[counter], server, view, answer string) {
+	c := cached.Load()
+	if c == nil || c.server != server {
+		c = &counter{Counter: r.WithLabelValues(server, view, answer), server: server}
+		cached.Store(c)
 	}
+	c.Inc()
 }
-
-// countCached increments a cached counter, because a look-up by labels costs more than the answer. It reports
-// whether the counter is valid and belongs to the server.
-func (r *Requests) countCached(cached *atomic.Pointer[nametree.Tally], server string) bool {
-	tally := cached.Load()
-	if tally == nil || tally.Server != server || tally.Generation != r.generation.Load() {
-		return false
-	}
-	tally.Counter.Inc()
-	return true
-}
-
-// countAndCache looks a counter up by its labels, caches it and increments it.
-func (r *Requests) countAndCache(cached *atomic.Pointer[nametree.Tally], server, view, zone, answer string) {
-	r.servers.Store(server, true)
-	generation := r.generation.Load() // read first, so that the deletion of a series after it invalidates the counter
-	tally := &nametree.Tally{Server: server, Generation: generation, Counter: r.WithLabelValues(server, view, zone, answer)}
-	cached.Store(tally)
-	tally.Counter.Inc()
-}
-
-// drop deletes the series of removed zones.
-func (r *Requests) drop(removed map[zoneInView]bool) {
-	if len(removed) == 0 {
-		return
-	}
-	// Delete each series by all of its labels: deletion by some of them would scan all series.
-	for server := range r.servers.Range {
-		for z := range removed {
-			for kind := range nametree.Kinds() {
-				r.Delete(prometheus.Labels{"server": fmt.Sprint(server), "view": z.view, "zone": z.origin, "answer": kind.String()})
-			}
-		}
-	}
-	r.generation.Add(1)
-}
-
-// Reset deletes all series.
-func (r *Requests) Reset() {
-	r.CounterVec.Reset()
-	r.generation.Add(1)
-}
-
-// A zoneInView identifies a zone in a view.
-type zoneInView struct{ view, origin string }

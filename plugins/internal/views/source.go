@@ -25,8 +25,6 @@ type Source struct {
 	config Config
 	ttls   nametree.TTLs
 	log    *slog.Logger
-	// requests are the counters of the plugins that answer from this source.
-	requests []*Requests
 
 	table   atomic.Pointer[Table]
 	changed chan struct{} // receives after a change; only wait reads it
@@ -44,9 +42,6 @@ func NewSource(config Config, log *slog.Logger) *Source {
 // Serve connects a plugin's block to the source. It must be called before the source starts.
 func (s *Source) Serve(b *Block) {
 	s.ttls[b.Part] = b.TTL
-	if b.Requests != nil {
-		s.requests = append(s.requests, b.Requests)
-	}
 	if b.Config.Source.Apps != nil {
 		s.config.Source.Apps = b.Config.Source.Apps
 	}
@@ -178,16 +173,7 @@ func (s *Source) update() {
 	}
 	// The serial is the time of the last change. It increases even if two changes occur in one second (RFC 1982).
 	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
-	previous := s.table.Load()
-	table := s.config.newTable(snapshot, s.ttls, s.serial, previous)
-	s.table.Store(table)
-	if previous == nil {
-		return
-	}
-	removed := table.removedZones(previous)
-	for _, requests := range s.requests {
-		requests.drop(removed)
-	}
+	s.table.Store(s.config.newTable(snapshot, s.ttls, s.serial, s.table.Load()))
 }
 
 // Table returns the current table, or nil before the first snapshot.

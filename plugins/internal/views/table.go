@@ -168,28 +168,6 @@ func (t *Table) viewNamed(name string) *model.View {
 	return found
 }
 
-// removedZones returns the zones that the previous table has and this one does not.
-func (t *Table) removedZones(previous *Table) map[zoneInView]bool {
-	zones := map[zoneInView]bool{}
-	note := func(in, notIn *Table, removed bool) {
-		for v, cv := range in.views {
-			if notIn.views[v] == cv {
-				continue // the zones are unchanged too
-			}
-			for _, z := range cv.Tree.Zones() {
-				if key := (zoneInView{cv.Name, z.Origin}); removed {
-					zones[key] = true
-				} else {
-					delete(zones, key)
-				}
-			}
-		}
-	}
-	note(previous, t, true)
-	note(t, previous, false)
-	return zones
-}
-
 // longerPrefix returns the smaller of two networks of which one contains the other.
 func longerPrefix(a, b netip.Prefix) netip.Prefix {
 	if a.Bits() > b.Bits() {
