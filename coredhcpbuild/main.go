@@ -75,8 +75,8 @@ func newCommand() *cobra.Command {
 	flagSet.StringVar(&f.http, "http", "127.0.0.1:9903", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flagSet.IntVar(&f.limit, "max-in-flight", 1024, "maximum number of packets that the plugins process at a time; further packets are dropped, and clients retry")
 	flagSet.DurationVar(&f.drain, "drain", 5*time.Second, "maximum time to reply to received packets at shutdown")
-	flagSet.StringVar(&f.logFormat, "log-format", "text", "text or json")
-	flagSet.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flagSet.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
+	flagSet.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }
 

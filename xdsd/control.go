@@ -39,8 +39,9 @@ func newControlCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "control",
 		Short: "Update the status of Infras and ProxyServers, and maintain the apps ingress",
-		Long: "Update the status of Infras and ProxyServers from the reports of replicas and from probes. Maintain the apps ingress of\nhosted clusters.\n" +
-			"One replica leads, by a Lease; another one takes over when the Lease expires.",
+		Long: "Update the status of Infras and ProxyServers from the reports of replicas and from probes.\n" +
+			"Maintain the apps ingress of hosted clusters.\n" +
+			"Replicas elect a leader with a Lease; another replica takes over when the Lease expires.",
 		Example: "  # one or two replicas\n" +
 			"  xdsd control --namespace oooi-system",
 		Args: cobra.NoArgs,

@@ -71,7 +71,7 @@ func newHoldCommand() *cobra.Command {
 	flags.StringSliceVar(&f.addresses, "address", nil, "floating addresses, which move together")
 	flags.StringSliceVar(&f.own, "own", nil, "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none")
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "gateways in the subnets of --own, for replies to clients beyond the VLAN")
-	flags.StringSliceVar(&f.witnesses, "witness", nil, "addresses of other hosts on the VLAN; a replica that receives no reply from any of them considers itself disconnected")
+	flags.StringSliceVar(&f.witnesses, "witness", nil, "addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated")
 	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
 	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second, "duration of the Lease: another replica can take it when its holder has not renewed it for this long")
 	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
@@ -143,7 +143,7 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	case t.Patience < 2*t.ProbeInterval:
 		return o, fmt.Errorf("--patience %s: want twice --probe-interval or more", t.Patience)
 	case t.RenewInterval <= 0 || t.RenewInterval > t.LeaseDuration/2:
-		return o, fmt.Errorf("--renew-interval %s: want more than zero, and half of --lease-duration at most", t.RenewInterval)
+		return o, fmt.Errorf("--renew-interval %s: want more than zero, and at most half of --lease-duration", t.RenewInterval)
 	case t.Lifetime < 2*t.ProbeInterval:
 		return o, fmt.Errorf("--address-lifetime %s: want twice --probe-interval or more", t.Lifetime)
 	case t.Alone < 0:

@@ -46,7 +46,7 @@ func newIngressCommand() *cobra.Command {
 		Use:   "ingress",
 		Short: "Maintain an Ingress for each VirtualIngress",
 		Long: "Maintain an Ingress for each VirtualIngress, with the Services that its backends select by label.\n" +
-			"One replica leads, by a Lease; another one takes over when the Lease expires.",
+			"Replicas elect a leader with a Lease; another replica takes over when the Lease expires.",
 		Example: "  # one or two replicas\n" +
 			"  xdsd ingress --namespace oooi-system\n\n" +
 			"  # two namespaces only, with rights from Roles\n" +

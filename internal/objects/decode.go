@@ -32,8 +32,8 @@ type pointerTo[T any] interface {
 	metav1.Object
 }
 
-// Decode decodes an object from an API server or a file into *T, its reduced type, without the metadata that is not in
-// use. It never returns nil: an object that cannot be decoded is returned as *Broken.
+// Decode decodes an object from an API server or a file into *T, its reduced type, without metadata that the model does
+// not read. It never returns nil: an object that cannot be decoded is returned as *Broken.
 func Decode[T any, P pointerTo[T]](u *unstructured.Unstructured) Object {
 	raw, err := u.MarshalJSON()
 	if err == nil {

@@ -80,7 +80,7 @@ func (s *Store) maintainFile(ctx context.Context) {
 		}
 		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: s.objectsForFile()})
 		if err != nil && !failing {
-			s.log.Error("writing the snapshot file failed; a restart without the API server would have no data", "err", err)
+			s.log.Error("cannot write the snapshot file; after a restart during an outage of the API server, objects would be missing or outdated", "err", err)
 		}
 		failing = err != nil
 		if err == nil {

@@ -110,7 +110,7 @@ func (d *directory) maintainFile(ctx context.Context) {
 		}
 		err := d.writeFile()
 		if err != nil && !failing {
-			d.log.Error("cannot write the snapshot file; VMs would be unknown after a restart during an outage of the API server", "err", err)
+			d.log.Error("cannot write the snapshot file; after a restart during an outage of the API server, VMs would be missing or outdated", "err", err)
 		}
 		if failing = err != nil; failing {
 			text := err.Error()

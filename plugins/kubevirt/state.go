@@ -68,7 +68,7 @@ func Warnings() []string {
 		return nil
 	}
 	if failure := d.fileFailure.Load(); failure != nil {
-		return []string{"kubevirt: VMs would be unknown after a restart during an outage of the API server: " + *failure}
+		return []string{"kubevirt: after a restart during an outage of the API server, VMs would be missing or outdated: " + *failure}
 	}
 	return nil
 }

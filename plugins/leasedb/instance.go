@@ -167,7 +167,7 @@ func (i *instance) maintainSnapshot(ctx context.Context) {
 		}
 		err := store.WriteSnapshot(i.config.snapshot, s)
 		if err != nil && !failing {
-			i.log.Error("writing the snapshot file failed; a restart without the API server would have no data", "err", err)
+			i.log.Error("cannot write the snapshot file; after a restart during an outage of the API server, leases would be missing or outdated", "err", err)
 		}
 		if failing = err != nil; failing {
 			text := err.Error()

@@ -68,7 +68,7 @@ func Warnings() []string {
 	}
 	for _, i := range running() {
 		add(i, "the last write failed; clients without an address may get none", text(&i.store.writeFailure))
-		add(i, "leases would be unknown after a restart during an outage of the API server", text(&i.snapshotFailure))
+		add(i, "after a restart during an outage of the API server, leases would be missing or outdated", text(&i.snapshotFailure))
 		add(i, "bindings may be missing; each address is probed before it is offered", i.pool.Rebuilding())
 	}
 	return list

@@ -47,12 +47,12 @@ func (c *command) setup() *cobra.Command {
 			"cluster, and refuses input that cannot work. Then it applies the objects by server-side apply, and waits until each\n" +
 			"component works. Objects that are up to date are left unchanged, so that setup can be run again after each change.\n\n" +
 			"Flags can describe a simple Infra instead of a file. Defaults for flags that are not set: the only hosted cluster, the\n" +
-			"network of its NodePools, and free addresses. For an Infra that exists, they default to its present values.",
+			"network of its NodePools, and free addresses. For an Infra that exists, they default to its current values.",
 		Example: "  # Deploy an Infra, and wait until it works\n  kubectl oooi setup -f infra.yaml\n\n" +
 			"  # Deploy without a file; setup selects free addresses\n" +
 			"  kubectl oooi setup demo -n clusters --hosted-cluster clusters/demo --network clusters/vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1\n\n" +
 			"  # Deploy a proxy without an Infra\n  kubectl oooi setup -f proxyserver.yaml\n\n" +
-			"  # Print the objects without connecting to a cluster; give the objects that setup would read there\n" +
+			"  # Print the objects without connecting to a cluster; include the objects that setup would read from it\n" +
 			"  kubectl oooi setup -f infra.yaml -f hostedcluster.yaml -f nad.yaml --dry-run=client",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
@@ -67,9 +67,10 @@ func (c *command) setup() *cobra.Command {
 	addPlanFlags(cmd, f)
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them."))
+	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."))
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
-	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns).", "print", "patch"))
+	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch"))
+	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default
 	return cmd
 }
 
@@ -89,7 +90,8 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
-	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false", "auto", "true", "false"))
+	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)", "auto", "true", "false"))
+	flags.Lookup(setup.FlagOpenShift).DefValue = "" // the description has the default
 	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")

@@ -167,7 +167,7 @@ func checkImages(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' of one release with the file of each Infra, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' with the file of each Infra, from the same release of kubectl-oooi, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
 				because("control runs image "+strings.Join(control, ", ")))
 		}
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -100,7 +101,7 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 		q, ok := dnsQueryOf(f.infra)
 		f.dns.fault = probePods(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
 			if !ok {
-				return fmt.Errorf("was not queried: no name of the control plane is known")
+				return errors.New("cannot query DNS: no control-plane name is known")
 			}
 			return r.probe.queryDNS(ctx, pod, q)
 		})

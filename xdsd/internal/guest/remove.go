@@ -53,7 +53,8 @@ func (c *Cluster) Remove(ctx context.Context, matches func(infra string, o clien
 // typeName returns the name of the type that a pointer refers to, which is the object's kind.
 func typeName(object any) string { return reflect.TypeOf(object).Elem().Name() }
 
-// Includes reports whether an object has the name of the apps Service or, for other kinds, of the reader's objects.
+// Includes reports whether an object has the namespace and name of the apps Service or, for other kinds, of the
+// reader's ServiceAccount, Role and RoleBinding.
 func (w *Wanted) Includes(o client.Object) bool {
 	_, isService := o.(*corev1.Service)
 	name := w.readerName()

@@ -1,4 +1,4 @@
-// Package leader creates the managers of xdsd's controllers, of which one replica leads.
+// Package leader creates controller managers with leader election.
 package leader
 
 import (

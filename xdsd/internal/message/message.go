@@ -26,7 +26,7 @@ func Pack(m Validated) (*anypb.Any, error) {
 	return packed, errors.Join(m.ValidateAll(), err)
 }
 
-// SocketAddress returns the address of a host, which is an IP address or a name, and a port.
+// SocketAddress returns the socket address of a port at a host, which is an IP address or a name.
 func SocketAddress(host string, port uint16) *corev3.SocketAddress {
 	return &corev3.SocketAddress{Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}
 }
