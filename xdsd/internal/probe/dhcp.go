@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// offerTimeout is how long to wait for offers. Some DHCP servers first probe for three seconds whether the address
-	// is in use. It leaves time for the offer to the second DHCPDISCOVER, in case the first is lost.
-	offerTimeout = 4500 * time.Millisecond
-	// discoverInterval is the interval at which DHCPDISCOVER is repeated.
+	// offerTimeout is how long to wait for offers. Some DHCP servers first probe for two or three seconds whether the
+	// address is in use, and some of them probe for one client after the other.
+	offerTimeout = 5 * time.Second
+	// discoverInterval is the interval at which DHCPDISCOVER is repeated, because packets can be lost.
 	discoverInterval = time.Second
 )
 
