@@ -51,13 +51,17 @@ func TestManagementAndHostedSideBySide(t *testing.T) {
 	// Clients may also use a name of the hosted API server that is not its address.
 	config := hosted.RESTConfig()
 	config.ServerName = "api.blue.example.com"
-	service, err := clientset(t, config).CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if service.Spec.ClusterIP != "172.31.0.1" {
-		t.Errorf("ClusterIP of Service kubernetes is %s", service.Spec.ClusterIP)
-	}
+	services := clientset(t, config).CoreV1().Services("default")
+	Await(t, "Service kubernetes with the first cluster IP", func() string { // the API server creates it after it is ready
+		service, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if service.Spec.ClusterIP != "172.31.0.1" {
+			return "its cluster IP is " + service.Spec.ClusterIP
+		}
+		return ""
+	})
 }
 
 func TestUnprivilegedUser(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,19 +49,18 @@ func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	return err
 }
 
-// deleted returns an error if the Infra or standalone ProxyServer no longer exists, as after a teardown; nil if it
-// exists, or if reading it fails.
+// deleted returns an error if the Infra or standalone ProxyServer no longer exists or is being deleted, as by a
+// teardown; nil if it exists, or if reading it fails.
 func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
 	at := slices.IndexFunc(p.Objects, p.isOwner)
 	if at < 0 {
 		return nil
 	}
-	owner := inventory.Of(p.Objects[at])
-	err := w.Client.Get(ctx, client.ObjectKeyFromObject(p.Objects[at]), owner.Object())
-	if !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+	owner, err := current(ctx, w.Client, p.Objects[at])
+	if err != nil || owner != nil && owner.GetDeletionTimestamp() == nil {
 		return nil
 	}
-	return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", owner)
+	return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", inventory.Of(p.Objects[at]))
 }
 
 // missing returns a text for each workload that is not ready, and for the Infra or ProxyServer if control does not

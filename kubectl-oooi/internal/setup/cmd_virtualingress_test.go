@@ -1,4 +1,4 @@
-package cmd
+package setup_test
 
 import (
 	"slices"
