@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -18,7 +19,7 @@ type Check struct {
 	// Needs are codes of earlier checks. The check is skipped unless all of them pass or warn.
 	Needs []string
 	// After are codes of earlier checks that explain a failure of this one. The check is skipped if one of them
-	// fails or is blocked by a failure. Unlike with Needs, it runs if they were skipped because data could not
+	// fails, except with findings that are limited to other components, or is blocked by a failure. Unlike with Needs, it runs if they were skipped because data could not
 	// be read.
 	After []string
 	// Reads are all objects, pages and access reviews that the check reads. The result of a check that reads
@@ -37,6 +38,19 @@ type Check struct {
 // ReadsPages reports whether the check reads pages of pods.
 func (c *Check) ReadsPages() bool {
 	return slices.ContainsFunc(c.Reads, func(r Read) bool { return r.Kind == podPages })
+}
+
+// component returns the component that the check is about, empty if it is about several.
+func (c *Check) component() string {
+	switch parts := strings.Split(c.Code, "-"); {
+	case slices.Contains(parts, "DNS"):
+		return v1alpha1.ComponentDNS
+	case slices.Contains(parts, "DHCP"):
+		return v1alpha1.ComponentDHCP
+	case slices.Contains(parts, "PRX"):
+		return v1alpha1.ComponentProxy
+	}
+	return ""
 }
 
 // docs is the page that documents all checks, with the code in lower case as anchor.
@@ -65,6 +79,8 @@ type Finding struct {
 	Evidence []string `json:"evidence,omitempty"`
 	// Remedy is what to do, as an imperative.
 	Remedy string `json:"remedy"`
+
+	component string // that the fault is limited to; empty for all
 }
 
 // failed returns a finding of severity Fail; warned returns one of severity Warn.
@@ -74,6 +90,12 @@ func failed(object model.Ref, remedy, format string, args ...any) Finding {
 
 func warned(object model.Ref, remedy, format string, args ...any) Finding {
 	return Finding{Severity: Warn, Object: object, Message: fmt.Sprintf(format, args...), Remedy: remedy}
+}
+
+// of limits a finding to a component: it does not block checks of other components.
+func (f Finding) of(component string) Finding {
+	f.component = component
+	return f
 }
 
 // because appends evidence to a finding.

@@ -75,6 +75,14 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 	return d
 }
 
+// blocks reports whether the check failed with a finding that concerns the component of a later one.
+func (r Result) blocks(later *Check) bool {
+	component := later.component()
+	return r.Status == Failed && slices.ContainsFunc(r.Findings, func(f Finding) bool {
+		return f.Severity == Fail && (component == "" || f.component == "" || f.component == component)
+	})
+}
+
 // run runs one check. ended has the results of the earlier ones.
 func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	r = Result{Code: c.Code, Title: c.Title, Status: Passed, Docs: c.Docs()}
@@ -107,7 +115,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	}
 	for _, code := range c.After {
 		first := ended[code]
-		if r.BlockedBy = first.BlockedBy; first.Status == Failed {
+		if r.BlockedBy = first.BlockedBy; first.blocks(c) {
 			r.BlockedBy = code
 		}
 		if r.BlockedBy != "" {

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,23 @@ spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachment
 		facts.add(u)
 	}
 	return facts, NewSite(facts, "clusters/demo")
+}
+
+func TestFailureOfAComponentBlocksOnlyItsChecks(t *testing.T) {
+	ref := model.Ref{Kind: "Pod", Namespace: "clusters", Name: "demo-dns-0"}
+	ran := map[string]bool{}
+	check := func(code string, after ...string) Check {
+		return Check{Code: code, After: after, Run: func(*Site) []Finding { ran[code] = true; return nil }}
+	}
+	_, site := siteOf(t)
+	Diagnose(site, []Check{
+		{Code: "OOOI-POD-002", Run: func(*Site) []Finding { return []Finding{failed(ref, "r", "f").of(v1alpha1.ComponentDNS)} }},
+		check("OOOI-DNS-001", "OOOI-POD-002"), check("OOOI-DHCP-001", "OOOI-POD-002"), check("OOOI-PRX-001", "OOOI-DHCP-001"),
+		check("OOOI-PRX-002", "OOOI-DNS-001"), check("OOOI-INF-001", "OOOI-POD-002"),
+	}, func(string) bool { return true })
+	if want := map[string]bool{"OOOI-DHCP-001": true, "OOOI-PRX-001": true}; !maps.Equal(ran, want) {
+		t.Errorf("the checks that ran are %v, want %v", ran, want)
+	}
 }
 
 func TestRootCauseIsReported(t *testing.T) {
