@@ -132,7 +132,7 @@ func (p *platform) check(version string, selected map[string]bool) error {
 	for _, f := range p.Files {
 		for _, name := range []string{f.From, f.To} {
 			if name == "" || path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..") {
-				errs = append(errs, fmt.Errorf("files: path %q is empty, absolute or contains ..", name))
+				errs = append(errs, fmt.Errorf("files: path %q is empty or absolute, or has a .. element", name))
 			}
 		}
 		installed = append(installed, path.Join(f.To, path.Base(f.From)))

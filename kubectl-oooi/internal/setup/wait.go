@@ -56,11 +56,10 @@ func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
 	if at < 0 {
 		return nil
 	}
-	owner, err := current(ctx, w.Client, p.Objects[at])
-	if err != nil || owner != nil && owner.GetDeletionTimestamp() == nil {
-		return nil
+	if owner, err := current(ctx, w.Client, p.Objects[at]); err == nil && (owner == nil || owner.GetDeletionTimestamp() != nil) {
+		return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", inventory.Of(p.Objects[at]))
 	}
-	return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", inventory.Of(p.Objects[at]))
+	return nil
 }
 
 // missing returns a text for each workload that is not ready, and for the Infra or ProxyServer if control does not
