@@ -45,8 +45,9 @@ type directorySource struct {
 	files map[string]*manifest // by path
 	// byService are the EndpointSlices of each Service; nil until they are read after a change.
 	byService map[string][]*objects.EndpointSlice
-	err       error // from reading the folder itself
-	read      bool  // whether the folder was ever read
+	err       error     // from reading the folder itself
+	read      bool      // whether the folder was ever read
+	seen      time.Time // when the folder was last read
 	// duplicates are the duplicates that were last logged.
 	duplicates map[duplicate]bool
 }
@@ -118,7 +119,7 @@ func (s *directorySource) refresh() bool {
 		s.err = err
 		return false
 	}
-	s.err = nil
+	s.err, s.seen = nil, time.Now()
 	changed := !s.read
 	s.read = true
 	defer func() {
@@ -344,7 +345,7 @@ func (s *directorySource) wait() {}
 func (s *directorySource) status() []ResourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := ResourceStatus{Resource: "files", Name: s.dir, Synced: s.read, Connected: s.err == nil}
+	status := ResourceStatus{Resource: "files", Name: s.dir, Synced: s.read, Connected: s.err == nil, LastSeen: s.seen}
 	for _, m := range s.files {
 		status.Objects += len(m.objects)
 	}

@@ -68,6 +68,23 @@ func TestFilesOfAFolder(t *testing.T) {
 	}
 }
 
+func TestStatusOfAFolderThatDisappears(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.1")})
+	s := sourceOf(dir, &strings.Builder{})
+	before := time.Now()
+	s.refresh()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	after := time.Now()
+	s.refresh()
+	status := s.status()[0]
+	if status.Connected || status.LastSeen.Before(before) || status.LastSeen.After(after) || servicesOf(s) != "one=192.0.2.1" {
+		t.Errorf("the status is %+v, the objects are %s", status, servicesOf(s))
+	}
+}
+
 // TestMountedConfigMap reads a folder like the kubelet creates it: files are links into a hidden folder,
 // which is replaced on update.
 func TestMountedConfigMap(t *testing.T) {

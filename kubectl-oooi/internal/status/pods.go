@@ -59,6 +59,9 @@ func UnreadyReason(p *corev1.Pod) string {
 			return c.Message
 		}
 	}
+	if p.Status.Phase == corev1.PodRunning {
+		return "running, but not ready"
+	}
 	return string(p.Status.Phase)
 }
 
