@@ -32,7 +32,7 @@ func TestInvalidFlagsOfHold(t *testing.T) {
 		{"a ready check without a URL", with("--ready", "9901"), `--ready "9901": want a URL`},
 		{"a fractional lease duration", with("--lease-duration", "1500ms"), "--lease-duration 1.5s: want whole seconds"},
 		{"no address lifetime", with("--address-lifetime", "0s"), "--address-lifetime 0s: want whole seconds"},
-		{"a renew interval too long for the Lease", with("--renew-interval", "6s"), "--renew-interval 6s: want more than zero, and half of --lease-duration"},
+		{"a renew interval too long for the Lease", with("--renew-interval", "6s"), "--renew-interval 6s: want more than zero, and at most half of --lease-duration"},
 		{"patience shorter than two probes", with("--patience", "600ms"), "--patience 600ms: want twice --probe-interval"},
 		{"an address lifetime shorter than two probes", with("--address-lifetime", "1s", "--probe-interval", "700ms"), "--address-lifetime 1s: want twice --probe-interval"},
 		{"a missing interface", with("--kubeconfig", kubeconfig, "--device", "nowhere", "--http", "127.0.0.1:0"), "finding interface nowhere"},
