@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -103,6 +105,17 @@ func (d *InfraDHCP) EffectiveRanges() []DHCPRange {
 	}
 	first := DHCPRange{Start: withoutPrefixLength(d.RangeStart), End: withoutPrefixLength(d.RangeEnd)}
 	return append([]DHCPRange{first}, d.Ranges...)
+}
+
+// Leasable reports whether DHCP leases an address: it is in one of EffectiveRanges, and Exclude does not contain it.
+// Invalid ranges and invalid entries of Exclude contain no address. It returns false if d is nil.
+func (d *InfraDHCP) Leasable(address netip.Addr) bool {
+	contains := func(text string) bool {
+		r, err := ParseAddressRange(text)
+		return err == nil && r.Contains(address)
+	}
+	return slices.ContainsFunc(d.EffectiveRanges(), func(r DHCPRange) bool { return contains(string(r.Start) + "-" + string(r.End)) }) &&
+		!slices.ContainsFunc(d.Exclude, contains)
 }
 
 // ClusterDomain returns "clusterName.baseDomain" in lower case and without a trailing dot, or "" if either is

@@ -39,9 +39,9 @@ func dhcpChecks() []Check {
 				list, invalid := s.leases()
 				findings = append(findings, invalid...)
 				for _, l := range list {
-					if ranges := s.ranges(); !slices.ContainsFunc(ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(l.Address) }) && l.State == "bound" && !s.reserved(l) {
-						findings = append(findings, warned(leaseRef(l), "extend infraComponents.dhcp.ranges, or delete the Lease and restart the VM, which then gets another address",
-							"address %s is outside of all DHCP ranges: its VM keeps it, and DHCP leases it to no other client", l.Address).because(holder(l)))
+					if l.State == "bound" && !s.Infra.Spec.InfraComponents.DHCP.Leasable(l.Address) && !s.reserved(l) {
+						findings = append(findings, warned(leaseRef(l), "include the address in infraComponents.dhcp.ranges, and not in exclude, or reserve it for the VM",
+							"DHCP does not lease %s any more: its client gets another address at its next request", l.Address).because(holder(l)))
 					}
 				}
 				return findings

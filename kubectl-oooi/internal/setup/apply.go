@@ -22,6 +22,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -109,7 +110,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
 	}
 	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
-	before, err := inventory.Load(ctx, a.Client, infra)
+	before, err := a.previousObjects(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -158,6 +159,27 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	return a.remember(ctx, infra)
+}
+
+// previousObjects returns the objects that earlier setups created for the Infra: those of the inventory or, if it does
+// not exist, those that have the labels of setup. The VMs' network is not among the latter, because it may be in use.
+func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Entry, error) {
+	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
+	listed, err := inventory.Load(ctx, a.Client, infra)
+	if err != nil || len(listed) > 0 {
+		return listed, err
+	}
+	var namespaces []string
+	for _, o := range p.infraObjects() {
+		if namespace := o.GetNamespace(); namespace != "" && !slices.Contains(namespaces, namespace) {
+			namespaces = append(namespaces, namespace)
+		}
+	}
+	found, err := inventory.Find(ctx, a.Client, infra, namespaces, func(string) {})
+	network := p.Infra.Spec.NetworkConfig.NetworkAttachment(p.Infra.Namespace)
+	return slices.DeleteFunc(found, func(e inventory.Entry) bool {
+		return e.Kind == read.AttachmentKind.Kind && e.Namespace == network.Namespace && e.Name == network.Name
+	}), err
 }
 
 // infraObjects returns the objects of the Infra, without those that all Infras of a cluster share.
@@ -507,6 +529,8 @@ func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("applying %s: the cluster does not serve this API: %w", what, err)
+	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && strings.Contains(err.Error(), "spec"):
+		return fmt.Errorf("applying %s: %w; if a field is immutable, delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s --cascade=orphan", what, err, o.GetNamespace(), o.GetName())
 	default:
 		return fmt.Errorf("applying %s: %w", what, err)
 	}

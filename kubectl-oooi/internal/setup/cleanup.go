@@ -43,6 +43,9 @@ func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra t
 		case <-ctx.Done():
 			return false, fmt.Errorf("waiting for control to clean up in the hosted cluster: %w", contextError(ctx))
 		case <-waiting.Done():
+			if ctx.Err() != nil {
+				continue // both contexts have ended
+			}
 			_, err := fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: the Service, ServiceAccount, Role and RoleBinding of apps ingress may remain there, with label %s=%s; delete them\n", cleanupTimeout, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
 			return false, err
 		case <-time.After(200 * time.Millisecond):

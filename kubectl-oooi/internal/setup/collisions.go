@@ -1,13 +1,16 @@
 package setup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +19,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -40,6 +44,7 @@ func (d *discovery) holders() error {
 		return err
 	default:
 		before.Default()
+		d.known.before = before
 		for address, sets := range render.Addresses(before) {
 			d.known.holders = append(d.known.holders, heldAddress{address, holder{sets, "StatefulSet " + strings.Join(sets, " or ")}})
 		}
@@ -64,6 +69,76 @@ func (d *discovery) holders() error {
 		}
 	}
 	return nil
+}
+
+// leases reads the bound DHCP leases of the Infra. It ignores Lease objects that cannot be parsed, which doctor reports.
+func (d *discovery) leases() error {
+	if d.known.standalone() {
+		return nil
+	}
+	var list coordinationv1.LeaseList
+	err := d.client.List(d.ctx, &list, client.InNamespace(d.known.Infra.Namespace), client.HasLabels{leases.PoolLabel})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("listing the DHCP leases of Infra %s: %w", keyOf(d.known.Infra), err)
+	}
+	for i := range list.Items {
+		if l, err := leases.Read(&list.Items[i], time.Now()); err == nil && l != nil && l.Infra == d.known.Infra.Name && l.State == "bound" {
+			d.known.leased = append(d.known.leased, l)
+		}
+	}
+	return nil
+}
+
+// leasedAddresses returns an error for each address of a component that a client of DHCP has.
+func (k *Known) leasedAddresses() []error {
+	var errs []error
+	addresses := render.Addresses(k.Infra)
+	for _, l := range k.leased {
+		if sets, wanted := addresses[l.Address]; wanted {
+			errs = append(errs, fmt.Errorf("spec.infraComponents: %s of StatefulSet %s is leased to %s; choose an address that 'kubectl oooi leases' does not list", l.Address, strings.Join(sets, " or "), clientOf(l)))
+		}
+	}
+	return errs
+}
+
+// lostLeases returns a warning for each leased address that DHCP leased before the change and does not lease after it.
+func (k *Known) lostLeases() []string {
+	dhcp := k.Infra.Spec.InfraComponents.DHCP
+	if k.before == nil || !dhcp.IsEnabled() {
+		return nil
+	}
+	var list []string
+	for _, l := range k.leased {
+		if k.before.Spec.InfraComponents.DHCP.Leasable(l.Address) && !dhcp.Leasable(l.Address) {
+			list = append(list, fmt.Sprintf("DHCP no longer leases %s, which %s has: it gets another address at its next request, while it runs", l.Address, clientOf(l)))
+		}
+	}
+	return list
+}
+
+// clientOf returns the client of a lease, for messages.
+func clientOf(l *leases.Lease) string {
+	if l.VM != "" {
+		return "VM " + l.VM
+	}
+	return "client " + cmp.Or(l.Hostname, l.MAC, l.Client)
+}
+
+// secondDHCP returns an error if another Infra serves DHCP to the same VMs: each of the two servers would refuse the
+// addresses that the other one has leased.
+func (k *Known) secondDHCP() []error {
+	if k.standalone() || !k.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
+		return nil
+	}
+	network := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
+	var errs []error
+	for _, other := range k.Objects.Infras {
+		if keyOf(other) != keyOf(k.Infra) && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
+			other.Spec.NetworkConfig.NetworkAttachment(other.Namespace) == network {
+			errs = append(errs, fmt.Errorf("spec.infraComponents.dhcp: Infra %s already serves DHCP on the network %s of VMs; disable DHCP in one of the two Infras", keyOf(other), network))
+		}
+	}
+	return errs
 }
 
 // A heldAddress is a VLAN address and its holder.
@@ -143,6 +218,15 @@ func (k *Known) unknownHostedCluster(snapshot *model.Snapshot, problem model.Pro
 	named := k.hostedClusterRef()
 	if named.Name == "" {
 		return nil
+	}
+	if k.before != nil && k.before.Spec.NamedHostedCluster().IsSet() {
+		served := k.before.Spec.NamedHostedCluster().NamespacedName()
+		exists := slices.ContainsFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool {
+			return hc.Namespace == served.Namespace && hc.Name == served.Name
+		})
+		if served != named && exists {
+			return fmt.Errorf("%s: %s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra with teardown", problem.Reason, problem.Message, served)
+		}
 	}
 	namespaceOmitted := slices.ContainsFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool {
 		return named.Namespace == v1alpha1.DefaultHostedClusterNamespace && hc.Namespace == k.Infra.Namespace && hc.Name == named.Name

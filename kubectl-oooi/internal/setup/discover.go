@@ -36,7 +36,7 @@ var (
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, client: c, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}

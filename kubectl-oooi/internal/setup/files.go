@@ -11,6 +11,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -51,6 +52,10 @@ type Known struct {
 	Management []string
 	// holders are the addresses of the Infra's workloads before the change.
 	holders []heldAddress
+	// before is the Infra in the cluster; nil if it does not exist or cannot be read.
+	before *v1alpha1.Infra
+	// leased are the bound DHCP leases of the Infra.
+	leased []*leases.Lease
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
 	VirtualIngress bool
 }

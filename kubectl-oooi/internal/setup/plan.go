@@ -110,7 +110,7 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s", problem.Reason, problem.Message))
 		}
 	}
-	return append(errs, k.movedAddresses()...)
+	return slices.Concat(errs, k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
 }
 
 // input returns the input of render. It returns an error for input that cannot be rendered or would not work.
@@ -274,6 +274,7 @@ func (k *Known) warnings(in *render.Input) []string {
 	}
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)
+	list = append(list, k.lostLeases()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")
 	}

@@ -150,7 +150,7 @@ func pods(workload *unstructured.Unstructured) []string {
 // deleted returns the objects that the inventory lists and the plan does not contain, in the order of their deletion.
 func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) {
 	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
-	before, err := inventory.Load(ctx, a.Client, infra)
+	before, err := a.previousObjects(ctx, p)
 	if err != nil {
 		return nil, err
 	}

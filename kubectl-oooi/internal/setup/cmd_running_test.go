@@ -1,0 +1,103 @@
+package setup_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// lease is a bound DHCP lease of a VM.
+func (s *site) lease(address string) {
+	s.Helper()
+	s.Apply(fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: %[1]s.demo.%[2]s, namespace: %[1]s, labels: {leasedb.densityops.com/pool: %[1]s.demo, leasedb.densityops.com/state: bound}}
+spec: {holderIdentity: %[1]s-demo/worker/default, renewTime: "2026-01-02T03:04:05.000000Z"}
+`, s.Namespace, address))
+}
+
+func TestSetupRefusesLeasedAddresses(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.lease("192.0.2.50")
+	s.Infra = strings.NewReplacer("dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.50}", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.2.99, exclude: [192.0.2.50]").Replace(s.Infra)
+	s.Refused("192.0.2.50 of StatefulSet demo-dns is leased to VM " + s.Namespace + "-demo/worker; choose an address that 'kubectl oooi leases' does not list")
+}
+
+func TestSetupWarnsOfLeasesThatEnd(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.lease("192.0.2.50")
+	good := s.Infra
+	want := "Warning: DHCP no longer leases 192.0.2.50, which VM " + s.Namespace + "-demo/worker has"
+	for _, smaller := range []string{"rangeEnd: 192.0.2.40", "rangeEnd: 192.0.2.99, exclude: [192.0.2.48/30]"} {
+		s.Infra = strings.Replace(good, "rangeEnd: 192.0.2.99", smaller, 1)
+		if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: setup exited with %d, stderr %s, want %q", smaller, code, stderr, want)
+		}
+	}
+	s.Infra = good
+	if stderr := s.Setup(); strings.Contains(stderr, "no longer leases") {
+		t.Error(stderr)
+	}
+}
+
+func TestSetupRefusesASecondDHCPServer(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	good := s.Infra
+	s.Infra = strings.NewReplacer("metadata: {name: demo,", "metadata: {name: second,", "192.0.2.2,", "192.0.2.102,", "192.0.2.10,", "192.0.2.110,", "192.0.2.99}", "192.0.2.120}",
+		"dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.103}", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.104}").Replace(good)
+	s.Refused("Infra " + s.Namespace + "/demo already serves DHCP on the network " + s.Namespace + "/vlan100 of VMs")
+}
+
+func TestSetupRefusesToLoseItsHostedCluster(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.Infra = strings.NewReplacer("hostedClusterRef: {name: demo,", "hostedClusterRef: {name: gone,", "dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.3, clusterName: gone, baseDomain: example.com}").Replace(s.Infra)
+	s.Refused("the Infra serves HostedCluster " + s.Namespace + "/demo, which would lose its names and its proxy")
+}
+
+// TestSetupWithoutItsInventory deletes the inventory, as setup advises for an invalid one, and adds replicas: the
+// StatefulSet of the single replica must not keep its address.
+func TestSetupWithoutItsInventory(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	if err := s.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Infra = strings.Replace(s.Infra, "dns: {serverIP: 192.0.2.3}", "dns: {instances: [{ip: 192.0.2.3}, {ip: 192.0.2.6}]}", 1)
+	stderr := s.Setup()
+	for _, want := range []string{"demo-dns deleted", "demo-dns-192-0-2-3 created"} {
+		if !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/"+want) {
+			t.Errorf("setup did not print %q:\n%s", want, stderr)
+		}
+	}
+	if strings.Contains(stderr, "NetworkAttachmentDefinition "+s.Namespace+"/vlan100 deleted") {
+		t.Error("setup deleted the VMs' network")
+	}
+}
+
+// TestImmutableFieldHasARemedy replaces a StatefulSet by one with another service name, which cannot be updated.
+func TestImmutableFieldHasARemedy(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	set := &appsv1.StatefulSet{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, set); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client.Delete(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	set.ResourceVersion, set.UID, set.ManagedFields, set.Spec.ServiceName = "", "", nil, "other"
+	if err := s.Client.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	s.Refused("kubectl -n "+s.Namespace+" delete statefulset demo-dns --cascade=orphan", "--force-conflicts")
+}
