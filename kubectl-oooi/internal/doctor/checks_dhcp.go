@@ -41,7 +41,7 @@ func dhcpChecks() []Check {
 				for _, l := range list {
 					if l.State == "bound" && !s.Infra.Spec.InfraComponents.DHCP.Leasable(l.Address) && !s.reserved(l) {
 						findings = append(findings, warned(leaseRef(l), "include the address in infraComponents.dhcp.ranges, and not in exclude, or reserve it for the VM",
-							"DHCP does not lease %s any more: its client gets another address at its next request", l.Address).because(holder(l)))
+							"DHCP no longer leases %s: its client gets another address at its next request", l.Address).because(holder(l)))
 					}
 				}
 				return findings

@@ -56,6 +56,27 @@ func checkDrift(s *Site) []Finding {
 			findings = append(findings, foreignFindings(ref, want, has[at])...)
 		}
 	}
+	return append(findings, extraWorkloads(s, list)...)
+}
+
+// extraWorkloads finds pods that setup does not render, which have the address of another one: those of a StatefulSet
+// of the Infra that is not in the list, and those of a StatefulSet that was scaled.
+func extraWorkloads(s *Site, list []*unstructured.Unstructured) []Finding {
+	var findings []Finding
+	for _, has := range s.list(statefulSets, AtInfra) {
+		if has.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || has.GetAnnotations()[v1alpha1.AnnotationInfra] != s.Infra.Namespace+"/"+s.Infra.Name {
+			continue
+		}
+		ref := model.Ref{Kind: statefulSets.Kind, Namespace: has.GetNamespace(), Name: has.GetName()}
+		at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == ref.Kind && u.GetName() == ref.Name })
+		replicas, _, _ := unstructured.NestedInt64(has.Object, "spec", "replicas")
+		switch {
+		case at < 0:
+			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file to delete it; "+diffFirst, "setup does not render this StatefulSet; its pods may have the address of another one"))
+		case replicas > 1:
+			findings = append(findings, failed(ref, fmt.Sprintf("scale it back, and add replicas in the Infra: kubectl -n %s scale statefulset %s --replicas=1", ref.Namespace, ref.Name), "its %d replicas have the same VLAN address", replicas))
+		}
+	}
 	return findings
 }
 

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,12 @@ metadata: {name: demo, namespace: clusters}
 spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}}
 `
 	for _, text := range append([]string{infra}, objects...) {
+		data, err := yaml.YAMLToJSON([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
 		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+		if err := u.UnmarshalJSON(data); err != nil {
 			t.Fatal(err)
 		}
 		facts.add(u)
@@ -49,6 +54,34 @@ func TestFailureOfAComponentBlocksOnlyItsChecks(t *testing.T) {
 	}, func(string) bool { return true })
 	if want := map[string]bool{"OOOI-DHCP-001": true, "OOOI-PRX-001": true}; !maps.Equal(ran, want) {
 		t.Errorf("the checks that ran are %v, want %v", ran, want)
+	}
+}
+
+func TestPodsWithTheAddressOfAnother(t *testing.T) {
+	set := func(name string, replicas int, infra string) string {
+		return fmt.Sprintf("{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: %s, namespace: clusters, labels: {app.kubernetes.io/managed-by: %s}, annotations: {%s: clusters/%s}}, spec: {replicas: %d}}",
+			name, v1alpha1.ManagedBy, v1alpha1.AnnotationInfra, infra, replicas)
+	}
+	_, site := siteOf(t, set("demo-dns", 3, "demo"), set("demo-dhcp", 1, "demo"), set("demo-proxy", 0, "demo"), set("demo-dns-192-0-2-3", 1, "demo"), set("other-dns", 2, "other"))
+	site.reads = in(AtInfra, statefulSets)
+	var rendered []*unstructured.Unstructured
+	for _, name := range []string{"demo-dns", "demo-dhcp", "demo-proxy"} {
+		u := &unstructured.Unstructured{}
+		u.SetKind("StatefulSet")
+		u.SetName(name)
+		rendered = append(rendered, u)
+	}
+	var got []string
+	for _, f := range extraWorkloads(site, rendered) {
+		got = append(got, f.Object.Name+": "+f.Message)
+	}
+	slices.Sort(got)
+	want := []string{
+		"demo-dns-192-0-2-3: setup does not render this StatefulSet; its pods may have the address of another one",
+		"demo-dns: its 3 replicas have the same VLAN address",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -65,6 +65,19 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 	return all, nil
 }
 
+// Workloads returns the StatefulSets of an Infra or a standalone ProxyServer, which it finds as Find does. They occupy
+// addresses of the VLAN, even if an inventory does not list them.
+func Workloads(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
+	r := &read.Reader{Client: c}
+	var all []Entry
+	err := r.In(ctx, statefulSets, infra.Namespace, func(u *unstructured.Unstructured) {
+		if owner(u) == infra.String() {
+			all = append(all, Of(u))
+		}
+	}, managed)
+	return all, err
+}
+
 // managed selects objects that setup created, or that were applied from its output.
 var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 

@@ -161,13 +161,18 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	return a.remember(ctx, infra)
 }
 
-// previousObjects returns the objects that earlier setups created for the Infra: those of the inventory or, if it does
-// not exist, those that have the labels of setup. The VMs' network is not among the latter, because it may be in use.
+// previousObjects returns the objects that earlier setups created for the Infra: those of the inventory, with all
+// StatefulSets that have the labels of setup or, if it does not exist, all objects that have them. The VMs' network is
+// not among the latter, because it may be in use.
 func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Entry, error) {
 	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
 	listed, err := inventory.Load(ctx, a.Client, infra)
-	if err != nil || len(listed) > 0 {
-		return listed, err
+	if err != nil {
+		return nil, err
+	}
+	if len(listed) > 0 {
+		workloads, err := inventory.Workloads(ctx, a.Client, infra)
+		return inventory.Merge(listed, workloads), err
 	}
 	var namespaces []string
 	for _, o := range p.infraObjects() {

@@ -84,6 +84,23 @@ func TestSetupWithoutItsInventory(t *testing.T) {
 	}
 }
 
+// TestStatefulSetBesideTheInventoryIsDeleted creates the StatefulSet that a setup without an inventory once left.
+func TestStatefulSetBesideTheInventoryIsDeleted(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	set := &appsv1.StatefulSet{}
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, set); err != nil {
+		t.Fatal(err)
+	}
+	set.Name, set.ResourceVersion, set.UID, set.ManagedFields = "demo-dns-192-0-2-3", "", "", nil
+	if err := s.Client.Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if stderr := s.Setup(); !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns-192-0-2-3 deleted") {
+		t.Errorf("setup printed %s", stderr)
+	}
+}
+
 // TestImmutableFieldHasARemedy replaces a StatefulSet by one with another service name, which cannot be updated.
 func TestImmutableFieldHasARemedy(t *testing.T) {
 	s := newSite(t)
