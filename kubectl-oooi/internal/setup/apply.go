@@ -534,8 +534,8 @@ func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("applying %s: the cluster does not serve this API: %w", what, err)
-	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && strings.Contains(err.Error(), "spec"):
-		return fmt.Errorf("applying %s: %w; if a field is immutable, delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s --cascade=orphan", what, err, o.GetNamespace(), o.GetName())
+	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && (strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
+		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s --cascade=orphan", what, err, o.GetNamespace(), o.GetName())
 	default:
 		return fmt.Errorf("applying %s: %w", what, err)
 	}

@@ -89,12 +89,15 @@ func (d *discovery) leases() error {
 	return nil
 }
 
-// leasedAddresses returns an error for each address of a component that a client of DHCP has.
+// leasedAddresses returns an error for each new address of a component that a client of DHCP has.
 func (k *Known) leasedAddresses() []error {
 	var errs []error
-	addresses := render.Addresses(k.Infra)
+	before, after := map[netip.Addr][]string{}, render.Addresses(k.Infra)
+	if k.before != nil {
+		before = render.Addresses(k.before)
+	}
 	for _, l := range k.leased {
-		if sets, wanted := addresses[l.Address]; wanted {
+		if sets, wanted := after[l.Address]; wanted && before[l.Address] == nil {
 			errs = append(errs, fmt.Errorf("spec.infraComponents: %s of StatefulSet %s is leased to %s; choose an address that 'kubectl oooi leases' does not list", l.Address, strings.Join(sets, " or "), clientOf(l)))
 		}
 	}
