@@ -194,15 +194,19 @@ func block(infra types.NamespacedName, domains, addresses []string) string {
 	return fmt.Sprintf("%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s", begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
 }
 
-// Addresses returns the cluster IPs of the Infra's DNS Service; none if it is headless. It returns an error if the
-// Service does not exist or cannot be read.
+// Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be
+// read, or has none, as a headless Service.
 func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}
 	if err := d.Client.Get(ctx, key, s); err != nil {
 		return nil, fmt.Errorf("reading Service %s: %w", key, err)
 	}
-	return slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), func(a string) bool { return net.ParseIP(a) == nil }), nil
+	addresses := slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), func(a string) bool { return net.ParseIP(a) == nil })
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf("Service %s has no cluster IP; delete it and run setup again: kubectl -n %s delete service %s", key, key.Namespace, key.Name) //nolint:staticcheck // a kind begins with a capital
+	}
+	return addresses, nil
 }
 
 func toAnySlice(list []string) []any {
