@@ -54,7 +54,7 @@ func TestSetupRefusesASecondDHCPServer(t *testing.T) {
 	good := s.Infra
 	s.Infra = strings.NewReplacer("metadata: {name: demo,", "metadata: {name: second,", "192.0.2.2,", "192.0.2.102,", "192.0.2.10,", "192.0.2.110,", "192.0.2.99}", "192.0.2.120}",
 		"dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.103}", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.104}").Replace(good)
-	s.Refused("Infra " + s.Namespace + "/demo already serves DHCP on the network " + s.Namespace + "/vlan100 of VMs")
+	s.Refused("Infra " + s.Namespace + "/demo already serves DHCP to the VMs of HostedCluster " + s.Namespace + "/demo on network " + s.Namespace + "/vlan100")
 }
 
 func TestSetupRefusesToLoseItsHostedCluster(t *testing.T) {

@@ -127,18 +127,19 @@ func clientOf(l *leases.Lease) string {
 	return "client " + cmp.Or(l.Hostname, l.MAC, l.Client)
 }
 
-// secondDHCP returns an error if another Infra serves DHCP to the same VMs: each of the two servers would refuse the
-// addresses that the other one has leased.
+// secondDHCP returns an error if another Infra of the same HostedCluster serves DHCP to the same VMs: each of the two
+// servers would refuse the addresses that the other one has leased.
 func (k *Known) secondDHCP() []error {
-	if k.standalone() || !k.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
+	cluster := k.hostedClusterRef()
+	if k.standalone() || cluster.Name == "" || !k.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
 		return nil
 	}
 	network := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
 	var errs []error
 	for _, other := range k.Objects.Infras {
 		if keyOf(other) != keyOf(k.Infra) && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
-			other.Spec.NetworkConfig.NetworkAttachment(other.Namespace) == network {
-			errs = append(errs, fmt.Errorf("spec.infraComponents.dhcp: Infra %s already serves DHCP on the network %s of VMs; disable DHCP in one of the two Infras", keyOf(other), network))
+			other.Spec.NetworkConfig.NetworkAttachment(other.Namespace) == network && other.Spec.NamedHostedCluster().IsSet() && other.Spec.NamedHostedCluster().NamespacedName() == cluster {
+			errs = append(errs, fmt.Errorf("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two Infras", keyOf(other), cluster, network))
 		}
 	}
 	return errs
