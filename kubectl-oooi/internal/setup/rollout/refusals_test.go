@@ -1,4 +1,4 @@
-package setup_test
+package rollout_test
 
 import (
 	"fmt"
