@@ -44,12 +44,8 @@ var statefulSets = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "
 func Find(ctx context.Context, c client.Client, infra types.NamespacedName, namespaces []string, warn func(string)) ([]Entry, error) {
 	r := &read.Reader{Client: c}
 	var all []Entry
+	take := addOwned(&all, infra)
 	for _, kind := range Kinds {
-		take := func(u *unstructured.Unstructured) {
-			if owner(u) == infra.String() {
-				all = append(all, Of(u))
-			}
-		}
 		err := r.In(ctx, kind, "", take, managed)
 		if apierrors.IsForbidden(err) {
 			warn(fmt.Sprintf("listing %s objects in all namespaces is forbidden; searching only namespaces %s", kind.Kind, strings.Join(namespaces, ", ")))
@@ -70,12 +66,17 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 func Workloads(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
 	r := &read.Reader{Client: c}
 	var all []Entry
-	err := r.In(ctx, statefulSets, infra.Namespace, func(u *unstructured.Unstructured) {
-		if owner(u) == infra.String() {
-			all = append(all, Of(u))
-		}
-	}, managed)
+	err := r.In(ctx, statefulSets, infra.Namespace, addOwned(&all, infra), managed)
 	return all, err
+}
+
+// addOwned returns a function that adds an object to a list if it belongs to an Infra or standalone ProxyServer.
+func addOwned(list *[]Entry, infra types.NamespacedName) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) {
+		if owner(u) == infra.String() {
+			*list = append(*list, Of(u))
+		}
+	}
 }
 
 // managed selects objects that setup created, or that were applied from its output.

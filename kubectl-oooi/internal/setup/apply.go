@@ -114,10 +114,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	var wanted []inventory.Entry
-	for _, o := range p.infraObjects() {
-		wanted = append(wanted, inventory.Of(o))
-	}
+	wanted := p.infraEntries()
 	obsolete := slices.DeleteFunc(slices.Clone(before), func(e inventory.Entry) bool { return slices.ContainsFunc(wanted, e.Same) })
 	// The inventory is saved before the first object is applied, so that teardown finds the objects of an interrupted
 	// setup. Entries of objects that exist keep their UIDs.
@@ -151,11 +148,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err := a.prune(ctx, obsolete, infra); err != nil {
 		return err
 	}
-	wanted = wanted[:0]
-	for _, o := range p.infraObjects() {
-		wanted = append(wanted, inventory.Of(o))
-	}
-	if err := inventory.Save(ctx, a.Client, infra, wanted, Manager); err != nil {
+	if err := inventory.Save(ctx, a.Client, infra, p.infraEntries(), Manager); err != nil {
 		return err
 	}
 	return a.remember(ctx, infra)
@@ -174,13 +167,7 @@ func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Ent
 		workloads, err := inventory.Workloads(ctx, a.Client, infra)
 		return inventory.Merge(listed, workloads), err
 	}
-	var namespaces []string
-	for _, o := range p.infraObjects() {
-		if namespace := o.GetNamespace(); namespace != "" && !slices.Contains(namespaces, namespace) {
-			namespaces = append(namespaces, namespace)
-		}
-	}
-	found, err := inventory.Find(ctx, a.Client, infra, namespaces, func(string) {})
+	found, err := inventory.Find(ctx, a.Client, infra, namespacesOf(infra.Namespace, p.infraEntries()), func(string) {})
 	network := p.Infra.Spec.NetworkConfig.NetworkAttachment(p.Infra.Namespace)
 	return slices.DeleteFunc(found, func(e inventory.Entry) bool {
 		return e.Kind == read.AttachmentKind.Kind && e.Namespace == network.Namespace && e.Name == network.Name
@@ -194,6 +181,15 @@ func (p *Plan) infraObjects() []*unstructured.Unstructured {
 		if !p.shared(o) {
 			list = append(list, o)
 		}
+	}
+	return list
+}
+
+// infraEntries returns the inventory entries of infraObjects, with the UIDs of those that were applied.
+func (p *Plan) infraEntries() []inventory.Entry {
+	var list []inventory.Entry
+	for _, o := range p.infraObjects() {
+		list = append(list, inventory.Of(o))
 	}
 	return list
 }

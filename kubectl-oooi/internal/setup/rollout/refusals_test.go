@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,10 +87,7 @@ func TestSetupWithoutItsInventory(t *testing.T) {
 func TestStatefulSetBesideTheInventoryIsDeleted(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	set := &appsv1.StatefulSet{}
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, set); err != nil {
-		t.Fatal(err)
-	}
+	set := s.statefulSet("demo-dns")
 	set.Name, set.ResourceVersion, set.UID, set.ManagedFields = "demo-dns-192-0-2-3", "", "", nil
 	if err := s.Client.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
@@ -105,10 +101,7 @@ func TestStatefulSetBesideTheInventoryIsDeleted(t *testing.T) {
 func TestImmutableFieldHasARemedy(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	set := &appsv1.StatefulSet{}
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, set); err != nil {
-		t.Fatal(err)
-	}
+	set := s.statefulSet("demo-dns")
 	if err := s.Client.Delete(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func (s *runningSite) journal() string {
 }
 
 // statefulSet returns a StatefulSet of the site.
-func (s *runningSite) statefulSet(name string) *appsv1.StatefulSet {
+func (s *site) statefulSet(name string) *appsv1.StatefulSet {
 	s.Helper()
 	o := &appsv1.StatefulSet{}
 	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
