@@ -47,9 +47,9 @@ TESTFLAGS ?= -timeout 25m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
 # Tests start in this order: the longest first.
-PLAIN_PACKAGES := ./kubectl-oooi/internal/setup $(addprefix ./test/integration/,control dhcp vip proxy) ./kubectl-oooi/internal/doctor \
-	./test/integration/ingress ./kubectl-oooi/internal/cmd ./test/lab ./test/faults $(addprefix ./test/integration/,apps dns ovn) \
-	./api/... ./kubectl-oooi/... ./manifests/... ./test/...
+PLAIN_PACKAGES := $(addprefix ./test/integration/,vip dhcp proxy) $(addprefix ./kubectl-oooi/internal/,cmd doctor setup) \
+	$(addprefix ./test/integration/,ingress control) ./kubectl-oooi/internal/setup/rollout ./test/lab $(addprefix ./test/integration/,dns apps ovn rights) \
+	./test/faults ./test/demo ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
 # Tests mostly wait for control planes, so more packages than processors run at a time.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 
@@ -63,9 +63,9 @@ test: deps lab ## Run all unit and integration tests (ten minutes once everythin
 
 .PHONY: test-race test-plain
 test-race:
-	CGO_ENABLED=1 $(GO_TEST) -race -p $(PROCESSORS) $(RACE_PACKAGES)
+	CGO_ENABLED=1 $(GO_TEST) -race -p $$((($(PROCESSORS) + 1) / 2)) $(RACE_PACKAGES)
 test-plain:
-	$(GO_TEST) -p $$(($(PROCESSORS) + 1)) $(PLAIN_PACKAGES)
+	$(GO_TEST) -p $$(($(PROCESSORS) + 2)) $(PLAIN_PACKAGES)
 
 # Full matrices, many clusters and long outages, of which 'make test' and 'make e2e' run a part.
 .PHONY: test-long
