@@ -45,6 +45,14 @@ func (f ManagerFields) String() string {
 	return fmt.Sprintf("%s set by %q at %s", strings.Join(f.Fields, ", "), f.Manager, f.At.UTC().Format(time.RFC3339))
 }
 
+// kept says that setup keeps the fields, and how to remove them.
+func (f ManagerFields) kept() string {
+	if f.Applied {
+		return "is kept; remove it from the configuration that " + f.Manager + " applies"
+	}
+	return "is kept; use --force-conflicts to remove it"
+}
+
 // ForeignFields returns the fields of o's pod spec that other field managers set and setup does not. Server-side apply
 // by setup does not remove them. It returns nil if no field was set by others, if o is not a workload, or if setup did
 // not apply o. If want, the rendered object, is not nil, fields that want also has are omitted, because another manager
@@ -199,11 +207,8 @@ func matchesItem(e fieldpath.PathElement, item any) bool {
 // removes from o those that apply will remove, and increments its generation, so that o is the state after apply.
 func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
 	for _, f := range ForeignFields(o, nil) {
-		then := "is kept; use --force-conflicts to remove it"
-		switch {
-		case f.Applied:
-			then = "is kept; remove it from the configuration that " + f.Manager + " applies"
-		case a.Force:
+		then := f.kept()
+		if a.Force && !f.Applied {
 			then = "is removed"
 			for _, p := range f.paths {
 				removeField(o.Object, append(podSpec.Copy(), p...))

@@ -335,15 +335,20 @@ func (r *rollout) change(ctx context.Context, s step) error {
 	return nil
 }
 
+// watch returns a watch of a workload.
+func (r *rollout) watch(o *unstructured.Unstructured) *watch {
+	return &watch{Waiter: &Waiter{Client: r.Client, Out: r.Out}, workload: o}
+}
+
 // waitStable waits until a workload is ready and its containers have stopped restarting.
 func (r *rollout) waitStable(ctx context.Context, o *unstructured.Unstructured) error {
-	w := &watch{Applier: r.Applier, workload: o}
+	w := r.watch(o)
 	return poll(ctx, r.Out, w.missingOrUnstable)
 }
 
 // waitReady waits until all pods of a workload's new revision are ready.
 func (r *rollout) waitReady(ctx context.Context, o *unstructured.Unstructured) error {
-	w := &watch{Applier: r.Applier, workload: o}
+	w := r.watch(o)
 	return poll(ctx, r.Out, w.missing)
 }
 
@@ -369,7 +374,7 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 	}
 	var watches []*watch
 	for _, o := range s.replaced {
-		watches = append(watches, &watch{Applier: r.Applier, workload: o})
+		watches = append(watches, r.watch(o))
 	}
 	since := &renewals{client: r.Client, remaining: 1}
 	if s.component == componentControl {
@@ -415,11 +420,11 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	what, then := "does not work", "correct the cause and run setup again"
+	then := "correct the cause and run setup again"
 	if interrupted {
-		what, then = "is not verified yet", "run setup again"
+		then = "run setup again"
 	}
-	if _, err := fmt.Fprintf(r.Out, "%s %s; rolling it back\n", failed, what); err != nil {
+	if _, err := fmt.Fprintf(r.Out, "%s is not rolled out; rolling it back\n", failed); err != nil {
 		return err
 	}
 	if err := r.restore(back, j, !interrupted); err != nil {

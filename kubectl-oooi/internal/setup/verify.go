@@ -83,7 +83,7 @@ func shorten(text string) string {
 
 // A watch observes one workload while its pods are replaced.
 type watch struct {
-	*Applier
+	*Waiter
 
 	workload *unstructured.Unstructured
 	stuck    map[types.UID]time.Time // since when a pod, or the workload itself, is stuck
@@ -112,9 +112,8 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	if err := u.deleteBlockingPods(ctx, w.Client, w.Out); err != nil {
 		return "", err
 	}
-	waiter := &Waiter{Client: w.Client}
 	if len(u.pods) == 0 && u.GetKind() == "StatefulSet" {
-		event := waiter.event(ctx, u.GetNamespace(), u.GetUID())
+		event := w.event(ctx, u.GetNamespace(), u.GetUID())
 		if event != nil && strings.HasPrefix(event.Reason, "FailedCreate") {
 			text += " (" + strings.TrimSpace(event.Message) + ")"
 			return text, w.checkStuck(u.GetUID(), text, 15*time.Second)
@@ -128,7 +127,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		if why == "" || pod.DeletionTimestamp != nil || u.replaces(pod) {
 			continue
 		}
-		one, event := waiter.describe(ctx, pod, why)
+		one, event := w.describe(ctx, pod, why)
 		notReady = append(notReady, one)
 		text = inventory.Of(w.workload).String() + ": " + strings.Join(notReady, "; ")
 		grace := graceOf(pod, event)

@@ -3,6 +3,7 @@ package setup
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,13 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
-	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // Waiter waits until all components of a plan work.
@@ -27,14 +28,22 @@ type Waiter struct {
 	// Out receives a line whenever the component or pod that Wait waits for changes, for each pod that Wait deletes,
 	// and when every component works.
 	Out io.Writer
+
+	watches []*watch
 }
 
 // Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy
 // has acknowledged its configuration. It deletes pods that block a rollout. It does not wait for apps ingress,
-// whose address another component assigns. It returns an error when ctx ends, if the Infra is deleted, or if an object
-// cannot be read.
+// whose address another component assigns. It returns an error when ctx ends, if the Infra is deleted, if an object
+// cannot be read, or if pods with fields of other field managers do not become ready.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
+	w.watches = nil
+	for _, o := range p.Objects {
+		if isWorkload(o) {
+			w.watches = append(w.watches, &watch{Waiter: w, workload: o})
+		}
+	}
 	err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
 		missing, err := w.missing(ctx, p)
 		return strings.Join(missing, "; "), err
@@ -66,21 +75,17 @@ func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
 // report that it works. It deletes pods that block a rollout.
 func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	var list []string
-	for _, o := range p.Objects {
-		if !isWorkload(o) {
-			continue
+	for _, watched := range w.watches {
+		text, err := watched.missing(ctx)
+		if errors.Is(err, errStuck) { // waiting may help: an image may be pushed, or a node may be added
+			err = w.foreign(ctx, watched.workload, err)
 		}
-		u, err := readWorkload(ctx, w.Client, o)
 		if err != nil {
 			return nil, err
 		}
-		if u.missing == "" {
-			continue
+		if text != "" {
+			list = append(list, text)
 		}
-		if err := u.deleteBlockingPods(ctx, w.Client, w.Out); err != nil {
-			return nil, err
-		}
-		list = append(list, fmt.Sprintf("%s: %s", inventory.Of(o), cmp.Or(w.pods(ctx, u), u.missing)))
 	}
 	check := w.infra
 	if p.Standalone {
@@ -90,19 +95,21 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	return append(list, more...), err
 }
 
-// pods returns why the pods of a workload are not ready.
-func (w *Waiter) pods(ctx context.Context, u *workload) string {
-	var list []string
-	for i := range u.pods {
-		pod := &u.pods[i]
-		why := infrastatus.UnreadyReason(pod)
-		if why == "" {
-			continue
-		}
-		text, _ := w.describe(ctx, pod, why)
-		list = append(list, text)
+// foreign adds the fields that other field managers set in the pod spec of a workload, and the remedy, to the reason
+// why its pods do not become ready. It returns nil if there are no such fields.
+func (w *Waiter) foreign(ctx context.Context, o *unstructured.Unstructured, stuck error) error {
+	live, err := current(ctx, w.Client, o)
+	if err != nil || live == nil {
+		return err
 	}
-	return strings.Join(list, "; ")
+	fields := ForeignFields(live, nil)
+	if len(fields) == 0 {
+		return nil
+	}
+	for _, f := range fields {
+		stuck = fmt.Errorf("%w; %s %s", stuck, f, f.kept())
+	}
+	return stuck
 }
 
 // describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning

@@ -57,7 +57,7 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 			o.SetNamespace(set.Namespace)
 			o.SetName(set.Name)
 			var out strings.Builder
-			w := &watch{Applier: &Applier{Client: c, Out: &out}, workload: o}
+			w := &watch{Waiter: &Waiter{Client: c, Out: &out}, workload: o}
 			text, err := missingFor(ctx, w, time.Hour)
 			if stuck := err != nil; stuck != tc.stuck || text == "" {
 				t.Errorf("missing %q, error %v; want stuck: %t", text, err, tc.stuck)
@@ -93,7 +93,7 @@ func TestRestartedContainerMustStayReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	w := &watch{Applier: &Applier{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}
+	w := &watch{Waiter: &Waiter{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}
 	expectMissing := func(want string) {
 		t.Helper()
 		if text, err := w.missingOrUnstable(ctx); err != nil || text != want {
