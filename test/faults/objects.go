@@ -23,6 +23,12 @@ func siteFaults() []Fault {
 		{Name: "proxy's Service lacks the API server's port", Want: []string{"INF-002 fail"}, Break: func(s *Site) {
 			s.Patch(serviceKind, "$ns", "demo-proxy", `{"spec": {"ports": [{"name": "port-443", "port": 443, "protocol": "TCP", "targetPort": 443}]}}`)
 		}},
+		{Name: "Service of DNS selects other pods", Want: []string{"INF-002 fail"}, Break: func(s *Site) {
+			s.Patch(serviceKind, "$ns", "demo-dns", `{"spec": {"selector": {"app": "other"}}}`)
+		}},
+		{Name: "StatefulSet lost its label", Want: []string{"INF-002 warn"}, Break: func(s *Site) {
+			s.Patch(setKind, "$ns", "demo-dns", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}`)
+		}},
 		{Name: "quota rejects our pods", Want: []string{"POD-005 fail"}, Break: func(s *Site) {
 			pod := s.Get(podKind, "$ns", "demo-dns-0")
 			s.Undo(func() { // writes the status of the new pod, in place of the kubelet and Multus

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -54,6 +56,7 @@ func checkDrift(s *Site) []Finding {
 				findings = append(findings, f)
 			}
 			findings = append(findings, foreignFindings(ref, want, has[at])...)
+			findings = append(findings, labelFindings(ref, want, has[at])...)
 		}
 	}
 	return append(findings, extraWorkloads(s, list)...)
@@ -94,10 +97,32 @@ func foreignFindings(ref model.Ref, want, has *unstructured.Unstructured) []Find
 	return findings
 }
 
+// labelFindings returns a finding if an object lacks labels that setup renders, or has other values: teardown, checks of
+// doctor and NetworkPolicies find objects by them.
+func labelFindings(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
+	var differ []string
+	remedy := "run 'kubectl oooi setup' with the Infra's file"
+	for _, label := range ourLabels {
+		wanted, rendered := want.GetLabels()[label]
+		switch value, ok := has.GetLabels()[label]; {
+		case !rendered || value == wanted:
+		case ok:
+			differ = append(differ, fmt.Sprintf("found %s=%s, setup would render %s", label, value, wanted))
+			remedy = "run 'kubectl oooi setup' with the Infra's file and --force-conflicts"
+		default:
+			differ = append(differ, fmt.Sprintf("found no label %s, setup would render %s", label, wanted))
+		}
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return []Finding{warned(ref, remedy+restartNote(nil), "labels by which objects of the Infra are found were changed").because(differ...)}
+}
+
 // comparisons are functions that compare a rendered with a deployed object, by kind, and return an empty
 // message if they match. For kinds with nil, only existence is checked.
 var comparisons = map[string]func(want, has *unstructured.Unstructured) (Severity, string, []string){
-	configMaps.Kind: compareData, statefulSets.Kind: compareConfig, services.Kind: comparePorts, attachments.Kind: compareAttachment, networkPolicies.Kind: nil,
+	configMaps.Kind: compareData, statefulSets.Kind: compareConfig, services.Kind: compareService, attachments.Kind: compareAttachment, networkPolicies.Kind: nil,
 }
 
 // diffFirst names the command that shows what setup would change.
@@ -108,7 +133,7 @@ const diffFirst = "'kubectl oooi diff' with the same file shows what changes, an
 func comparedFields(kind string) [][]string {
 	switch kind {
 	case services.Kind:
-		return [][]string{{"spec", "ports"}}
+		return [][]string{{"spec", "ports"}, {"spec", "selector"}}
 	case attachments.Kind:
 		return [][]string{{"spec", "config"}}
 	case statefulSets.Kind:
@@ -292,24 +317,33 @@ func containerName(container map[string]any) string {
 	return name
 }
 
-// comparePorts finds ports that a Service lacks. Pods cannot connect to these.
-func comparePorts(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	portsOf := func(u *unstructured.Unstructured) []string {
-		service, err := decode[corev1.Service](u)
-		if err != nil {
-			return nil
-		}
+// compareService finds another selector, and ports that a Service lacks. Pods cannot connect to these.
+func compareService(want, has *unstructured.Unstructured) (Severity, string, []string) {
+	wanted, got := specOf(want), specOf(has)
+	if !maps.Equal(wanted.Selector, got.Selector) {
+		return Fail, "the Service selects other pods", []string{fmt.Sprintf("found selector %s, setup would render %s", labels.FormatLabels(got.Selector), labels.FormatLabels(wanted.Selector))}
+	}
+	portsOf := func(s corev1.ServiceSpec) []string {
 		var ports []string
-		for i := range service.Spec.Ports {
-			ports = append(ports, fmt.Sprintf("%d/%s", service.Spec.Ports[i].Port, service.Spec.Ports[i].Protocol))
+		for i := range s.Ports {
+			ports = append(ports, fmt.Sprintf("%d/%s", s.Ports[i].Port, s.Ports[i].Protocol))
 		}
 		return ports
 	}
-	lacks := slices.DeleteFunc(portsOf(want), func(p string) bool { return slices.Contains(portsOf(has), p) })
+	lacks := slices.DeleteFunc(portsOf(wanted), func(p string) bool { return slices.Contains(portsOf(got), p) })
 	if len(lacks) == 0 {
 		return "", "", nil
 	}
 	return Fail, "the Service lacks port " + strings.Join(lacks, ", "), nil
+}
+
+// specOf returns the spec of a Service; it is empty if it cannot be decoded.
+func specOf(u *unstructured.Unstructured) corev1.ServiceSpec {
+	service, err := decode[corev1.Service](u)
+	if err != nil {
+		return corev1.ServiceSpec{}
+	}
+	return service.Spec
 }
 
 // compareAttachment compares NetworkAttachmentDefinitions of our pods.

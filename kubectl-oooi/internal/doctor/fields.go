@@ -30,7 +30,7 @@ var keptFields = map[Kind]fields{
 	services: merge(
 		withMetadata(fieldsOf[objects.LabelledService](), nil, []string{v1alpha1.AnnotationInfra}),
 		// ProxyServers select Services by any of their labels.
-		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}, "spec": {"ports": {"protocol": nil}}},
+		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}, "spec": {"ports": {"protocol": nil}, "selector": nil}},
 	),
 	nodePools: withMetadata(fields{"spec": {
 		"clusterName": nil, "replicas": nil, "autoScaling": {"max": nil}, "management": {"upgradeType": nil}, "platform": {"kubevirt": {"additionalNetworks": {"name": nil}}},
@@ -51,7 +51,7 @@ var keptFields = map[Kind]fields{
 		"status": {"replicas": nil},
 	}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	deployments:      merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
-	networkPolicies:  withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil}}, nil, nil),
+	networkPolicies:  withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil}}, ourLabels, nil),
 	leaseObjects:     withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
 	creationFailures: withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
 	podMetrics:       withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
