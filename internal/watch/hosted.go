@@ -185,7 +185,7 @@ type secret struct {
 func (m *hostedService) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: wait until HyperShift publishes its kubeconfig, or set 'credentials NAMESPACE/SECRET' in the Corefile", m.cluster)
+		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: wait until HyperShift publishes its kubeconfig; for DNS, you can instead set 'credentials NAMESPACE/SECRET' in the Corefile", m.cluster)
 		return
 	}
 	secretChanged := make(chan struct{}, 1)
