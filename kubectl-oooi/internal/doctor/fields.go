@@ -190,6 +190,8 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 			_ = unstructured.SetNestedField(all, forwardLines(text), "data", "Corefile") // data is a map
 		}
 		unstructured.RemoveNestedField(all, "data", "config.yml")
+	case kind == services && k.GetAnnotations()[v1alpha1.AnnotationInfra] == "" && !slices.ContainsFunc(ourLabels, func(l string) bool { return k.GetLabels()[l] != "" }):
+		unstructured.RemoveNestedField(all, "spec", "selector") // checks only compare those of our Services
 	case kind == statefulSets: // checks only compare command lines, and arguments are free text: a digest suffices
 		for digest, c := range commandDigests(all) {
 			c["command"] = []any{digest}
