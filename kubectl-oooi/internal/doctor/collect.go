@@ -252,6 +252,14 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 	switch p.kind {
 	case crds: // other CRDs are large, and no check reads them
 		err = g.named(ctx, p, take, ourCRDs()...)
+	case namespaces: // others are unrelated
+		err = g.named(ctx, p, take, p.namespace)
+	case clusterDNS, clusterIngress:
+		err = g.named(ctx, p, take, "cluster")
+	case constraints: // whether they are served decides, and no object is read
+		if _, err = g.client.RESTMapper().RESTMapping(p.kind.GroupKind(), p.kind.Version); meta.IsNoMatchError(err) {
+			err = read.ErrNotServed
+		}
 	case configMaps: // other ConfigMaps may contain secrets
 		if err = g.named(ctx, p, take, corefilesIn(p.namespace)...); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})

@@ -85,14 +85,15 @@ func (f *Facts) model() *model.Snapshot {
 	return f.snapshot
 }
 
-// list returns the objects of a kind in a namespace, or with "" in all, sorted by namespace and name.
+// list returns the objects of a kind in a namespace, or with "" in all, sorted by namespace and name. A Namespace is
+// in itself.
 func (f *Facts) list(kind Kind, namespace string) []*unstructured.Unstructured {
 	if namespace == "" {
 		return f.objects[kind]
 	}
 	var list []*unstructured.Unstructured
 	for _, u := range f.objects[kind] {
-		if u.GetNamespace() == namespace {
+		if u.GetNamespace() == namespace || kind == namespaces && u.GetName() == namespace {
 			list = append(list, u)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 // fields are fields of an object by JSON name, with the fields below each; nil selects the whole value. For a
@@ -39,10 +40,13 @@ var keptFields = map[Kind]fields{
 		"spec":   {"networks": {"name": nil, "multus": {"networkName": nil}}},
 		"status": {"phase": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil}, "interfaces": {"name": nil, "ipAddresses": nil}},
 	}, []string{labelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),
-	attachments:  withMetadata(fields{"spec": {"config": nil}}, ourLabels, nil),
-	dnsOperators: withMetadata(fields{"spec": {"servers": {"name": nil, "zones": nil, "forwardPlugin": {"upstreams": nil}}}}, nil, nil),
-	crds:         withMetadata(fields{"spec": {"versions": {"name": nil, "served": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
-	configMaps:   withMetadata(fields{"data": {"Corefile": nil, "config.yml": nil}}, ourLabels, nil),
+	attachments:    withMetadata(fields{"spec": {"config": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
+	namespaces:     withMetadata(fields{}, nil, nil),
+	clusterDNS:     withMetadata(fields{"spec": {"baseDomain": nil}}, nil, nil),
+	clusterIngress: withMetadata(fields{"spec": {"domain": nil, "appsDomain": nil}}, nil, nil),
+	dnsOperators:   withMetadata(fields{"spec": {"servers": {"name": nil, "zones": nil, "forwardPlugin": {"upstreams": nil}}}}, nil, nil),
+	crds:           withMetadata(fields{"spec": {"versions": {"name": nil, "served": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
+	configMaps:     withMetadata(fields{"data": {"Corefile": nil, "config.yml": nil, setup.RememberedKey: nil}}, ourLabels, nil),
 	statefulSets: withMetadata(fields{
 		"spec": {"replicas": nil, "template": {
 			"metadata": {"annotations": {annotationConfig: nil}},
@@ -190,6 +194,7 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 			_ = unstructured.SetNestedField(all, forwardLines(text), "data", "Corefile") // data is a map
 		}
 		unstructured.RemoveNestedField(all, "data", "config.yml")
+		unstructured.RemoveNestedField(all, "data", setup.RememberedKey)
 	case kind == services && k.GetAnnotations()[v1alpha1.AnnotationInfra] == "" && !slices.ContainsFunc(ourLabels, func(l string) bool { return k.GetLabels()[l] != "" }):
 		unstructured.RemoveNestedField(all, "spec", "selector") // checks only compare those of our Services
 	case kind == statefulSets: // checks only compare command lines, and arguments are free text: a digest suffices

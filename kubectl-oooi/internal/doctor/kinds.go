@@ -22,8 +22,13 @@ var (
 	routes         = read.RouteKind
 	machines       = read.MachineKind
 	attachments    = read.AttachmentKind
-	dnsOperators   = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
+	clusterDNS     = read.ClusterDNSKind
+	clusterIngress = read.ClusterIngressKind
+	// constraints are only known to be served or not.
+	constraints  = read.ConstraintsKind
+	dnsOperators = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
+	namespaces      = Kind{Version: "v1", Kind: "Namespace"}
 	pods            = Kind{Version: "v1", Kind: "Pod"}
 	services        = read.ServiceKind
 	configMaps      = Kind{Version: "v1", Kind: "ConfigMap"}

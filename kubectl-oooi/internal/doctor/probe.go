@@ -88,6 +88,10 @@ func (f *Facts) loadProbes(r io.Reader) error {
 
 // runPod runs a probe's pod on the VLAN and returns its report.
 func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err error) {
+	input, err := s.input()
+	if err != nil {
+		return nil, fmt.Errorf("rendering the pod: %w", err)
+	}
 	like, image := s.templatePod()
 	if image == "" {
 		return nil, errors.New("the Infra has no pod with a container coredns, coredhcp or xdsd, whose image the probe requires")
@@ -105,7 +109,7 @@ func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err
 	job, nad, err := (&render.Probe{
 		Name: s.Infra.Name + "-probe-" + rand.String(5), Address: address, Arguments: s.plan().arguments(), Like: like, Image: image,
 		Deadline: probeDeadline, Leftover: probeLeftover,
-	}).Objects(s.input())
+	}).Objects(input)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // error of an internal package
 	}

@@ -14,13 +14,18 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 	"github.com/densityops/oooi/manifests"
 )
 
 // renderReads returns what must be read to render the Infra.
 func renderReads() []Read {
-	return slices.Concat(in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtNetwork, attachments), in(AtControlPlane, routes, services))
+	return slices.Concat(
+		in(AtInfra, infras, proxyServers), in(AtHosted, hostedClusters), in(AtNetwork, attachments), in(AtControlPlane, routes, services),
+		in(AtBackends, services), in(AtInfra, configMaps), in(AtControlPlane, namespaces), in(Everywhere, clusterDNS, clusterIngress, constraints),
+	)
 }
 
 // rendered returns the objects that setup would render for the Infra now. They are rendered once.
@@ -39,42 +44,73 @@ type rendering struct {
 }
 
 func (s *Site) render() ([]*unstructured.Unstructured, error) {
-	list, err := render.Objects(s.input())
+	input, err := s.input()
+	if err != nil {
+		return nil, fmt.Errorf("rendering the objects: %w", err)
+	}
+	list, err := render.Objects(input)
 	if err != nil {
 		return nil, fmt.Errorf("rendering the objects: %w", err)
 	}
 	return list, nil
 }
 
-// input returns the input from which setup renders.
-func (s *Site) input() *render.Input {
-	input := &render.Input{Infra: s.Infra.DeepCopy(), Snapshot: s.Snapshot, OpenShift: s.served(dnsOperators)}
-	for _, u := range s.facts.list(infras, s.Infra.Namespace) {
-		if u.GetName() == s.Infra.Name {
-			input.Written = u.DeepCopy()
+// input returns the input from which setup renders, computed by setup from the facts.
+func (s *Site) input() (*render.Input, error) {
+	k := &setup.Known{Infra: s.Infra.DeepCopy(), Attachments: map[string]string{}}
+	for _, u := range s.facts.list(infras, "") {
+		if u.GetNamespace() == s.Infra.Namespace && u.GetName() == s.Infra.Name {
+			k.Written = u.DeepCopy()
+		} else {
+			k.Objects.Add(objects.Decode[v1alpha1.Infra](u))
 		}
 	}
+	var servers []*unstructured.Unstructured
 	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
-		p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
-		if ok && p.Spec.InfraRef != nil && p.Spec.InfraRef.Name == s.Infra.Name && input.ProxyServer == nil {
-			input.ProxyServer, input.ProxySpec = u.DeepCopy(), p.Spec
+		servers = append(servers, u.DeepCopy()) // setup corrects the address in it
+	}
+	err := k.UseProxyServer(servers)
+	for _, u := range s.facts.list(hostedClusters, "") {
+		k.Objects.Add(objects.Decode[objects.HostedCluster](u))
+	}
+	for _, namespace := range slices.Concat(s.namespaces[AtControlPlane], s.namespaces[AtBackends]) {
+		for _, u := range s.facts.list(services, namespace) {
+			k.Objects.Add(objects.Decode[objects.LabelledService](u))
 		}
 	}
-	if hosted := s.hosted(); hosted != nil {
-		input.HostedCluster = types.NamespacedName{Namespace: hosted.Namespace, Name: hosted.Name}
-		input.ControlPlane = s.Cluster.ControlPlaneNamespace
-		for _, u := range s.facts.list(hostedClusters, hosted.Namespace) {
-			if u.GetName() == hosted.Name {
-				input.MachineNamespace, _, _ = unstructured.NestedString(u.Object, "spec", "platform", "kubevirt", "credentials", "infraNamespace")
-			}
+	for _, namespace := range s.namespaces[AtControlPlane] {
+		list := s.facts.list(routes, namespace)
+		for _, u := range list {
+			k.Objects.Add(objects.Decode[objects.Route](u))
 		}
+		// A folder may lack the Namespace.
+		k.ControlPlane = len(s.facts.list(namespaces, namespace)) > 0 || len(list) > 0 || len(s.facts.list(services, namespace)) > 0
 	}
 	for _, u := range s.facts.list(attachments, s.network().Namespace) {
 		if u.GetName() == s.network().Name {
-			input.Attachment, _, _ = unstructured.NestedString(u.Object, "spec", "config")
+			err = errors.Join(err, k.UseAttachment(u))
 		}
 	}
-	return input
+	remembered := ""
+	for _, u := range s.facts.list(configMaps, s.Infra.Namespace) {
+		if u.GetName() == inventory.Name(types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name}).Name {
+			remembered, _, _ = unstructured.NestedString(u.Object, "data", setup.RememberedKey)
+		}
+	}
+	err = errors.Join(err, k.UseOpenShift(remembered, s.served(constraints)))
+	k.Management = s.facts.management()
+	return k.Input(render.Images{}), err
+}
+
+// management returns the domains of the management cluster, as setup reads them.
+func (f *Facts) management() []string {
+	k := &setup.Known{}
+	for _, u := range slices.Concat(f.list(clusterDNS, ""), f.list(clusterIngress, "")) {
+		if u.GetName() == "cluster" {
+			_ = k.AddManagement(u) // a domain that is no text is none
+		}
+	}
+	return k.Management
 }
 
 // controlRoles returns control's roles and bindings that do not depend on Infras.

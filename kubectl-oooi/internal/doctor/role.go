@@ -55,6 +55,12 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 		return []rbacv1.PolicyRule{rule("pods/proxy", nil, "get")}
 	case accessReviews:
 		return []rbacv1.PolicyRule{rule(resource, nil, "create")}
+	case namespaces:
+		return []rbacv1.PolicyRule{rule(resource, nil, "get")}
+	case clusterDNS, clusterIngress:
+		return []rbacv1.PolicyRule{rule(resource, []string{"cluster"}, "get")}
+	case constraints: // every user may discover kinds
+		return nil
 	case crds:
 		return []rbacv1.PolicyRule{rule(resource, ourCRDs(), "get")}
 	case configMaps:

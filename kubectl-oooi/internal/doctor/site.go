@@ -156,7 +156,7 @@ func snapshotOf(facts *Facts) *model.Snapshot {
 			all.Add(decode(u))
 		}
 	}
-	return model.Build(all, model.Options{Proxies: true})
+	return model.Build(all, model.Options{Proxies: true, Names: model.NameRules{Management: facts.management()}})
 }
 
 // declared reports whether the running check has declared a read. If not, it records an error of the check.

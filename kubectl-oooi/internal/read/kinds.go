@@ -18,4 +18,10 @@ var (
 	ServiceKind       = corev1.SchemeGroupVersion.WithKind("Service")
 	MachineKind       = schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineInstance"}
 	AttachmentKind    = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
+
+	// ClusterDNSKind and ClusterIngressKind are the configuration of an OpenShift cluster, in objects of the name
+	// cluster. OpenShift also serves ConstraintsKind.
+	ClusterDNSKind     = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "DNS"}
+	ClusterIngressKind = schema.GroupVersionKind{Group: "config.openshift.io", Version: "v1", Kind: "Ingress"}
+	ConstraintsKind    = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
 )

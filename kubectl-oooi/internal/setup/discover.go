@@ -23,13 +23,9 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// Kinds that only setup reads.
-var (
-	// clusterNetworks are networks for which OVN-Kubernetes creates a NetworkAttachmentDefinition in each selected
-	// namespace.
-	clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
-	constraints     = schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
-)
+// clusterNetworks are networks for which OVN-Kubernetes creates a NetworkAttachmentDefinition in each selected
+// namespace.
+var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
 
 // Discover adds objects and properties of the cluster to those that were read from files. Objects in files take
 // precedence. It returns an error if the cluster cannot be read, or has objects with which setup cannot deploy the
@@ -143,26 +139,32 @@ func (d *discovery) proxyServer() error {
 	if err != nil {
 		return err
 	}
+	return d.known.UseProxyServer(servers)
+}
+
+// UseProxyServer sets the Infra's ProxyServer to the one among those of its namespace. One that setup would render
+// likewise is not set. It returns an error if another ProxyServer has the name of the Infra.
+func (k *Known) UseProxyServer(servers []*unstructured.Unstructured) error {
 	for _, u := range servers {
 		server, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
 		if !ok {
 			continue
 		}
 		server.Default()
-		named := server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == d.known.Infra.Name
+		named := server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == k.Infra.Name
 		switch {
-		case server.Name == d.known.Infra.Name && !named:
+		case server.Name == k.Infra.Name && !named:
 			return fmt.Errorf("ProxyServer %s/%s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", server.Namespace, server.Name)
-		case named && (server.Name != d.known.Infra.Name || d.known.hasCustomSpec(server)):
-			d.known.ProxyServer, d.known.WrittenProxyServer = server, manifestOf(u)
+		case named && (server.Name != k.Infra.Name || k.hasCustomSpec(server)):
+			k.ProxyServer, k.WrittenProxyServer = server, manifestOf(u)
 		}
 	}
-	return d.known.updateServerIP()
+	return k.updateServerIP()
 }
 
 // attachment reads the NetworkAttachmentDefinition of the VMs.
 func (d *discovery) attachment() error {
-	key := d.known.Infra.Spec.NetworkConfig.NetworkAttachment(d.known.Infra.Namespace)
+	key := d.known.network()
 	if _, ok := d.known.Attachments[key.String()]; ok {
 		return nil
 	}
@@ -176,12 +178,18 @@ func (d *discovery) attachment() error {
 	case err != nil:
 		return fmt.Errorf("reading NetworkAttachmentDefinition %s: %w", key, err)
 	}
+	return d.known.UseAttachment(u)
+}
+
+// UseAttachment sets the VMs' NetworkAttachmentDefinition.
+func (k *Known) UseAttachment(u *unstructured.Unstructured) error {
+	key := u.GetNamespace() + "/" + u.GetName()
 	config, _, err := unstructured.NestedString(u.Object, "spec", "config")
 	if err != nil {
 		return fmt.Errorf("reading spec.config of NetworkAttachmentDefinition %s: %w", key, err)
 	}
-	d.known.Attachments[key.String()] = config
-	d.known.ownNetwork = u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(d.known.Infra)
+	k.Attachments[key] = config
+	k.ownNetwork = u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(k.Infra)
 	return nil
 }
 
@@ -250,7 +258,7 @@ func (d *discovery) namespaceExists() error {
 // controlPlane detects OpenShift, and reads Routes and Services in the control plane's namespace.
 func (d *discovery) controlPlane() error {
 	if !d.known.OpenShift {
-		_, err := d.client.RESTMapper().RESTMapping(constraints.GroupKind(), constraints.Version)
+		_, err := d.client.RESTMapper().RESTMapping(read.ConstraintsKind.GroupKind(), read.ConstraintsKind.Version)
 		d.known.OpenShift = err == nil
 	}
 	namespace := d.known.controlPlane(d.known.snapshot())

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -43,8 +44,8 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	errs := k.checkProblems(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
 	errs = append(errs, k.invalidImages(images)...)
-	in, err := k.input(snapshot, images)
-	if err != nil {
+	in := k.input(snapshot, images)
+	if err := k.checkInput(in); err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
 	p.HostedCluster = in.HostedCluster
@@ -113,17 +114,16 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	return slices.Concat(errs, k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
 }
 
-// input returns the input of render. It returns an error for input that cannot be rendered or would not work.
-func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.Input, error) {
+// Input returns the input of render. Unlike Make, it does not look for problems.
+func (k *Known) Input(images render.Images) *render.Input { return k.input(k.snapshot(), images) }
+
+func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.Input {
 	in := &render.Input{
 		Infra: k.Infra, Written: k.Written, ProxyServer: k.WrittenProxyServer, Snapshot: snapshot, Images: images, OpenShift: k.OpenShift,
-		Management: k.Management,
+		Management: k.Management, Attachment: k.Attachments[k.network().String()], OwnAttachment: k.ownNetwork,
 	}
 	if k.ProxyServer != nil {
 		in.ProxySpec = k.ProxyServer.Spec
-	}
-	if err := k.checkInstanceAddresses(); err != nil {
-		return nil, err
 	}
 	in.HostedCluster = k.hostedCluster(snapshot)
 	if in.HostedCluster.Name != "" && k.ControlPlane {
@@ -134,18 +134,45 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) (*render.I
 			in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
 		}
 	}
-	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 && slices.Contains([]string{"baseline", "restricted"}, k.PodSecurity) {
-		return nil, fmt.Errorf("spec.infraComponents.proxy.instances: namespace %s enforces Pod Security %q, and the container that moves the floating address requires NET_ADMIN and NET_RAW; label the namespace pod-security.kubernetes.io/enforce=privileged, or remove instances", k.Infra.Namespace, k.PodSecurity)
-	}
-	return in, k.attach(in)
+	return in
 }
 
-// attach sets the configuration of the VMs' network. It returns an error if the network does not exist or assigns
-// addresses.
+// UseOpenShift sets OpenShift from RememberedKey of the inventory, and from whether the cluster serves
+// SecurityContextConstraints if the flag has its default there. It returns an error if the key cannot be decoded.
+func (k *Known) UseOpenShift(remembered string, served bool) error {
+	r := &Remembered{}
+	if err := yaml.Unmarshal([]byte(remembered), r); err != nil {
+		return fmt.Errorf("reading key %s of the inventory: %w", RememberedKey, err)
+	}
+	k.OpenShift = r.OpenShift == "true" || r.OpenShift != "false" && served
+	return nil
+}
+
+// RememberedKey is the key of the inventory's ConfigMap with the remembered flags.
+const RememberedKey = rememberedKey
+
+// network returns the name of the VMs' NetworkAttachmentDefinition.
+func (k *Known) network() types.NamespacedName {
+	return k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
+}
+
+// checkInput returns an error for input that cannot be rendered or would not work. It sets the configuration of a
+// network to create.
+func (k *Known) checkInput(in *render.Input) error {
+	if err := k.checkInstanceAddresses(); err != nil {
+		return err
+	}
+	if proxy := k.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() && len(proxy.Instances) > 0 && slices.Contains([]string{"baseline", "restricted"}, k.PodSecurity) {
+		return fmt.Errorf("spec.infraComponents.proxy.instances: namespace %s enforces Pod Security %q, and the container that moves the floating address requires NET_ADMIN and NET_RAW; label the namespace pod-security.kubernetes.io/enforce=privileged, or remove instances", k.Infra.Namespace, k.PodSecurity)
+	}
+	return k.attach(in)
+}
+
+// attach checks the VMs' network, and sets the configuration of a network to create. It returns an error if the
+// network does not exist or assigns addresses.
 func (k *Known) attach(in *render.Input) error {
-	nad := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
-	config, exists := k.Attachments[nad.String()]
-	in.Attachment, in.OwnAttachment = config, k.ownNetwork
+	nad := k.network()
+	_, exists := k.Attachments[nad.String()]
 	switch {
 	case k.MakeNetwork != nil && exists && !k.ownNetwork:
 		return fmt.Errorf("NetworkAttachmentDefinition %s exists and was not created by setup for this Infra; omit --make-network to use it as it is", nad)
