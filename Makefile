@@ -183,8 +183,10 @@ bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	@$(GO_BUILD) build -C tools/lint -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: generate
-generate: ## Generate deepcopy functions, CRDs, charts and docs/reference/api.md
+generate: ## Generate deepcopy functions, CRDs and docs/reference/api.md
 	$(GO) generate ./...
+	cp manifests/crds/hostedcluster.densityops.com_*.yaml manifests/charts/oooi/crds
+	cp manifests/crds/hostedcluster.densityops.com_virtualingresses.yaml manifests/charts/virtual-ingress/crds
 
 .PHONY: golden
 golden: ## Update the golden files; review the difference before you commit it

@@ -264,6 +264,7 @@ type HealthCheck struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=proxysrv,categories=oooi
+// +kubebuilder:metadata:labels=app.kubernetes.io/managed-by=oooi
 // +kubebuilder:printcolumn:name="Infra",type=string,JSONPath=`.spec.infraRef.name`,description="Infra that routes are derived from"
 // +kubebuilder:printcolumn:name="ServerIP",type=string,JSONPath=`.spec.networkConfig.serverIP`,description="Address of the proxy on the VLAN"
 // +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`,description="Port for TLS"

@@ -240,6 +240,7 @@ type VirtualIngressResource struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=virtualingresses,shortName=ving,categories=oooi
+// +kubebuilder:metadata:labels=app.kubernetes.io/managed-by=oooi
 // +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.spec.ingressClassName`,description="IngressClass of the Ingress"
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.rules[0].host`,description="Host of the first rule"
 // +kubebuilder:printcolumn:name="Ingress",type=string,JSONPath=`.status.ingressName`,description="Generated Ingress"

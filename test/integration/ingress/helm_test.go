@@ -47,18 +47,28 @@ func rendered(t *testing.T, args ...string) map[string]map[string]any {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	objects, err := lab.ParseYAML([]byte(out))
+	return byKey(t, parsed(t, []byte(out)))
+}
+
+func keyOf(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}
+
+// parsed returns the objects in a YAML text.
+func parsed(t *testing.T, text []byte) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := lab.ParseYAML(text)
 	if err != nil {
-		t.Fatalf("%v in\n%s", err, out)
+		t.Fatalf("%v in\n%s", err, text)
 	}
-	return byKey(t, objects)
+	return objects
 }
 
 func byKey(t *testing.T, objects []*unstructured.Unstructured) map[string]map[string]any {
 	t.Helper()
 	all := map[string]map[string]any{}
 	for _, o := range objects {
-		key := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+		key := keyOf(o)
 		if all[key] != nil {
 			t.Errorf("duplicate object %s", key)
 		}
@@ -82,11 +92,7 @@ func kustomized(t *testing.T, folder string) map[string]map[string]any {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := lab.ParseYAML(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return byKey(t, objects)
+	return byKey(t, parsed(t, text))
 }
 
 // containerOf returns the only container of a Deployment.
@@ -107,12 +113,6 @@ func TestChartEqualsKustomization(t *testing.T) {
 	}
 	delete(container, "args")
 	want := kustomized(t, ".")
-	for key, o := range chart {
-		if strings.HasPrefix(key, "CustomResourceDefinition ") { // kustomize adds labels
-			unstructured.RemoveNestedField(o, "metadata", "labels")
-			unstructured.RemoveNestedField(want[key], "metadata", "labels")
-		}
-	}
 	delete(want, "Namespace /oooi-system") // Helm creates the namespace
 	if diff := cmp.Diff(want, chart); diff != "" {
 		t.Errorf("chart and kustomization differ (-kustomize +chart):\n%s", diff)
@@ -145,7 +145,16 @@ func TestValuesOfTheChart(t *testing.T) {
 			}
 		})
 	}
+	t.Run("cross-namespace", func(t *testing.T) {
+		all := rendered(t, append(in, "--set", "crossNamespace=true")...)
+		for _, o := range parsed(t, lab.ReadFile(t, "manifests", "ingress", "cross-namespace", "rbac.yaml")) {
+			if diff := cmp.Diff(o.Object, all[keyOf(o)]); diff != "" {
+				t.Errorf("chart and component differ (-component +chart):\n%s", diff)
+			}
+		}
+	})
 	t.Run("namespaced", func(t *testing.T) {
+		clusterWide := rendered(t, in...)
 		all := rendered(t, "--namespace", "web", "--set", "rbac.clusterWide=false", "--set", "namespaces={web,shop}")
 		for key := range all {
 			if strings.HasPrefix(key, "ClusterRole") {
@@ -153,9 +162,19 @@ func TestValuesOfTheChart(t *testing.T) {
 			}
 		}
 		for _, namespace := range []string{"web", "shop"} {
-			for _, name := range []string{"oooi-ingress-objects", "oooi-ingress-aliases"} {
-				if all["Role "+namespace+"/"+name] == nil || all["RoleBinding "+namespace+"/"+name] == nil {
+			for name, clusterRole := range map[string]string{"oooi-ingress-objects": "oooi-ingress", "oooi-ingress-aliases": "oooi-ingress-aliases"} {
+				role, binding := all["Role "+namespace+"/"+name], all["RoleBinding "+namespace+"/"+name]
+				if role == nil || binding == nil {
 					t.Errorf("no %s in %s", name, namespace)
+					continue
+				}
+				if diff := cmp.Diff(clusterWide["ClusterRole /"+clusterRole]["rules"], role["rules"]); diff != "" {
+					t.Errorf("rules of ClusterRole %s and Role %s differ (-ClusterRole +Role):\n%s", clusterRole, name, diff)
+				}
+				wantRef := map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": name}
+				wantSubjects := []any{map[string]any{"kind": "ServiceAccount", "name": "oooi-ingress", "namespace": "web"}}
+				if diff := cmp.Diff([]any{wantRef, wantSubjects}, []any{binding["roleRef"], binding["subjects"]}); diff != "" {
+					t.Errorf("RoleBinding %s in %s:\n%s", name, namespace, diff)
 				}
 			}
 		}
