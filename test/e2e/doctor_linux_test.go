@@ -71,19 +71,6 @@ func (s *site) testFaults(t *testing.T, floats bool, all []faults.Fault) {
 		t.Run(f.Name, func(t *testing.T) { p.Try(t, &f) })
 	}
 	t.Run("nothing is wrong after the faults", func(t *testing.T) { p.Healthy(t) })
-	if !lab.Long() {
-		return // the other faults, and their checks, were not tested
-	}
-	t.Run("mutants are detected", func(t *testing.T) {
-		binary := lab.Binary(t, "mutant")
-		p.Mutants(t, all, func(bundles []string) []byte {
-			out, err := exec.CommandContext(t.Context(), binary, bundles...).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			return out
-		})
-	})
 }
 
 // claimAddress sends one ARP announcement on the VLAN, with the bridge's MAC address.

@@ -59,7 +59,7 @@ const RunningDomain = "demo.example.com"
 func RunningNetwork() lab.Network {
 	return lab.Network{
 		Ranges:  []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32"},
-		Build:   []string{"coredns", "coredhcp", "xdsd", "kubectl-oooi", "mutant"},
+		Build:   []string{"coredns", "coredhcp", "xdsd", "kubectl-oooi"},
 		Sources: []string{"api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "kubectl-oooi", "manifests"},
 		Prepare: func(ctx context.Context) error {
 			_, err := lab.FindEnvoy(ctx, nil)

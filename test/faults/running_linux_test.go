@@ -1,12 +1,9 @@
 package faults_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -42,49 +39,10 @@ func TestDoctorAsksDaemons(t *testing.T) {
 	t.Run("healthy", func(t *testing.T) { r.Healthy(t) })
 	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
 	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
-	all := faults.OnRunning(r)
-	for _, f := range lab.Sample(all, 4) {
+	for _, f := range lab.Sample(faults.OnRunning(r), 4) {
 		t.Run(f.Name, func(t *testing.T) { r.Try(t, &f) })
 	}
-	if lab.Long() {
-		t.Run("every check is needed", func(t *testing.T) { testEveryCheckIsNeeded(t, r, all) })
-	}
 	r.T = t
-}
-
-// testEveryCheckIsNeeded disables each check in turn, and expects a fault for each check that reads pages of
-// pods, except those that need several proxy replicas on nodes.
-func testEveryCheckIsNeeded(t *testing.T, r *faults.Running, all []faults.Fault) {
-	t.Helper()
-	tried := r.Mutants(t, all, func(bundles []string) []byte {
-		data, err := exec.CommandContext(t.Context(), network.Binary(t, "mutant"), bundles...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
-	})
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name string }
-			Reads    []string
-		}
-	}
-	a := r.Oooi(t, r.ControlPlane.Kubeconfig(), "doctor", "--list", "-o", "json")
-	if err := json.Unmarshal([]byte(a.Stdout), &list); err != nil {
-		t.Fatalf("%v: %s", err, a.Stderr)
-	}
-	pageChecks := 0
-	for _, c := range list.Items {
-		floating := slices.ContainsFunc(faults.OnFloatingAddress(), func(f faults.Fault) bool { return "OOOI-"+strings.Fields(f.Want[0])[0] == c.Metadata.Name })
-		if !floating && slices.ContainsFunc(c.Reads, func(read string) bool { return strings.HasPrefix(read, "PodProxyOptions ") }) {
-			if pageChecks++; !slices.Contains(tried, c.Metadata.Name) {
-				t.Errorf("no fault is found by %s", c.Metadata.Name)
-			}
-		}
-	}
-	if pageChecks == 0 {
-		t.Error("no check reads pages of pods")
-	}
 }
 
 // testClusterRole expects a user with ClusterRole oooi-doctor to get the same results as an administrator.

@@ -15,7 +15,7 @@ import (
 // race detector. The command-line tools have not, because tests start them hundreds of times.
 var (
 	ownDaemons = map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"}
-	ownTools   = map[string]string{"kubectl-oooi": "./kubectl-oooi", "mutant": "./kubectl-oooi/internal/mutate/mutant"}
+	ownTools   = map[string]string{"kubectl-oooi": "./kubectl-oooi"}
 )
 
 // ownBuilt is an environment variable that is set after BuildOwn has run. make test runs it once for all
@@ -23,7 +23,7 @@ var (
 const ownBuilt = "OOOI_LAB_BUILT"
 
 // Binary returns the path of an up-to-date binary of this repository: coredns, coredhcp and xdsd with the
-// race detector, kubectl-oooi and mutant without.
+// race detector, kubectl-oooi without.
 func Binary(tb testing.TB, name string) string {
 	tb.Helper()
 	path, err := ownBinary(tb.Context(), name)
