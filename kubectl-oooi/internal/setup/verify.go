@@ -86,8 +86,9 @@ type watch struct {
 	*Waiter
 
 	workload *unstructured.Unstructured
-	stuck    map[types.UID]time.Time // since when a pod, or the workload itself, is stuck
-	ready    time.Time               // since when the workload is ready; zero while it is not ready
+	live     *unstructured.Unstructured // as missing last read it
+	stuck    map[types.UID]time.Time    // since when a pod, or the workload itself, is stuck
+	ready    time.Time                  // since when the workload is ready; zero while it is not ready
 }
 
 // stableTime is how long a workload with a restarted container must stay ready. A container that exceeds its memory
@@ -105,6 +106,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	if err != nil || u.missing == "" {
 		return "", err
 	}
+	w.live = u.Unstructured
 	text := inventory.Of(w.workload).String() + ": " + u.missing
 	if !u.observed {
 		return text, nil // the status and the pods are those before the change
@@ -145,6 +147,19 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		}
 	}
 	return text, nil
+}
+
+// foreign adds the fields that other field managers set in the workload's pod spec, and the remedy, to the reason why
+// its pods do not become ready. It returns nil if there are no such fields.
+func (w *watch) foreign(stuck error) error {
+	fields := ForeignFields(w.live, nil)
+	if len(fields) == 0 {
+		return nil
+	}
+	for _, f := range fields {
+		stuck = fmt.Errorf("%w; %s %s", stuck, f, f.kept())
+	}
+	return stuck
 }
 
 // missingOrUnstable returns what is missing, or which restarted container has not been ready for stableTime.

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -78,7 +77,7 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	for _, watched := range w.watches {
 		text, err := watched.missing(ctx)
 		if errors.Is(err, errStuck) { // waiting may help: an image may be pushed, or a node may be added
-			err = w.foreign(ctx, watched.workload, err)
+			err = watched.foreign(err)
 		}
 		if err != nil {
 			return nil, err
@@ -93,23 +92,6 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	}
 	more, err := check(ctx, p)
 	return append(list, more...), err
-}
-
-// foreign adds the fields that other field managers set in the pod spec of a workload, and the remedy, to the reason
-// why its pods do not become ready. It returns nil if there are no such fields.
-func (w *Waiter) foreign(ctx context.Context, o *unstructured.Unstructured, stuck error) error {
-	live, err := current(ctx, w.Client, o)
-	if err != nil || live == nil {
-		return err
-	}
-	fields := ForeignFields(live, nil)
-	if len(fields) == 0 {
-		return nil
-	}
-	for _, f := range fields {
-		stuck = fmt.Errorf("%w; %s %s", stuck, f, f.kept())
-	}
-	return stuck
 }
 
 // describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning
