@@ -219,12 +219,7 @@ func (c *command) recallFlags(ctx context.Context, cl client.Client, f *setupFla
 			return nil, err
 		}
 	}
-	switch remembered.OpenShift {
-	case "true":
-		known.OpenShift = true
-	case "false":
-		known.OpenShift = false
-	}
+	known.OpenShift = remembered.UsesOpenShift(known.OpenShift)
 	remembered.Version = release()
 	return remembered, nil
 }

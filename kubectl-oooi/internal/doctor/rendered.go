@@ -45,10 +45,10 @@ type rendering struct {
 
 func (s *Site) render() ([]*unstructured.Unstructured, error) {
 	input, err := s.input()
-	if err != nil {
-		return nil, fmt.Errorf("rendering the objects: %w", err)
+	var list []*unstructured.Unstructured
+	if err == nil {
+		list, err = render.Objects(input)
 	}
-	list, err := render.Objects(input)
 	if err != nil {
 		return nil, fmt.Errorf("rendering the objects: %w", err)
 	}
@@ -91,15 +91,18 @@ func (s *Site) input() (*render.Input, error) {
 			err = errors.Join(err, k.UseAttachment(u))
 		}
 	}
-	remembered := ""
+	text := ""
 	for _, u := range s.facts.list(configMaps, s.Infra.Namespace) {
 		if u.GetName() == inventory.Name(types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name}).Name {
-			remembered, _, _ = unstructured.NestedString(u.Object, "data", setup.RememberedKey)
+			text, _, _ = unstructured.NestedString(u.Object, "data", setup.RememberedKey)
 		}
 	}
-	err = errors.Join(err, k.UseOpenShift(remembered, s.served(constraints)))
-	k.Management = s.facts.management()
-	return k.Input(render.Images{}), err
+	remembered, invalid := setup.ParseRemembered(text)
+	if err := errors.Join(err, invalid); err != nil {
+		return nil, err
+	}
+	k.OpenShift, k.Management = remembered.UsesOpenShift(s.served(constraints)), s.facts.management()
+	return k.Input(render.Images{}), nil
 }
 
 // management returns the domains of the management cluster, as setup reads them.

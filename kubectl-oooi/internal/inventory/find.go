@@ -19,7 +19,7 @@ import (
 
 // Kinds are the kinds of the objects that setup creates for an Infra, in the order in which it applies them.
 var Kinds = []schema.GroupVersionKind{
-	{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"},
+	read.ConstraintsKind,
 	{Version: "v1", Kind: "ServiceAccount"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},

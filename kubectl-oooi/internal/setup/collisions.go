@@ -134,7 +134,7 @@ func (k *Known) secondDHCP() []error {
 	if k.standalone() || cluster.Name == "" || !k.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
 		return nil
 	}
-	network := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace)
+	network := k.network()
 	var errs []error
 	for _, other := range k.Objects.Infras {
 		if keyOf(other) != keyOf(k.Infra) && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&

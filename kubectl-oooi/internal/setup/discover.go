@@ -237,7 +237,7 @@ func (d *discovery) namespaceExists() error {
 	if !d.noNamespace {
 		return nil
 	}
-	nad, hosted := k.Infra.Spec.NetworkConfig.NetworkAttachment(k.Infra.Namespace), k.hostedClusterRef()
+	nad, hosted := k.network(), k.hostedClusterRef()
 	_, hasNetwork := k.Attachments[nad.String()]
 	missing := nad.Namespace == k.Infra.Namespace && !hasNetwork && k.MakeNetwork == nil
 	for _, p := range k.snapshot().Problems {

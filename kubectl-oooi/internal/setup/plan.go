@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -136,20 +135,6 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 	}
 	return in
 }
-
-// UseOpenShift sets OpenShift from RememberedKey of the inventory, and from whether the cluster serves
-// SecurityContextConstraints if the flag has its default there. It returns an error if the key cannot be decoded.
-func (k *Known) UseOpenShift(remembered string, served bool) error {
-	r := &Remembered{}
-	if err := yaml.Unmarshal([]byte(remembered), r); err != nil {
-		return fmt.Errorf("reading key %s of the inventory: %w", RememberedKey, err)
-	}
-	k.OpenShift = r.OpenShift == "true" || r.OpenShift != "false" && served
-	return nil
-}
-
-// RememberedKey is the key of the inventory's ConfigMap with the remembered flags.
-const RememberedKey = rememberedKey
 
 // network returns the name of the VMs' NetworkAttachmentDefinition.
 func (k *Known) network() types.NamespacedName {

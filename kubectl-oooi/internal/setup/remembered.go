@@ -25,7 +25,7 @@ import (
 )
 
 // Remembered has the values of the remembered flags in the last successful setup of an Infra; before one has succeeded,
-// those in its first setup. A value is either given or the default. Remembered is stored as YAML under rememberedKey.
+// those in its first setup. A value is either given or the default. Remembered is stored as YAML under RememberedKey.
 type Remembered struct {
 	// Version is the version of the plugin, such as "v1.2.3", or "(devel)" for a build without a version; empty if it
 	// is unknown.
@@ -54,18 +54,39 @@ func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName)
 // Images returns Image and EnvoyImage as the input of render.
 func (r *Remembered) Images() render.Images { return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage} }
 
-// rememberedKey is the key of Remembered in the inventory's ConfigMap.
-const rememberedKey = "setup.yaml"
+// RememberedKey is the key of Remembered in the inventory's ConfigMap.
+const RememberedKey = "setup.yaml"
+
+// ParseRemembered decodes the value of RememberedKey. Without a value, no flags are set.
+func ParseRemembered(text string) (*Remembered, error) {
+	r := &Remembered{}
+	if err := yaml.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("decoding remembered flags: %w", err)
+	}
+	return r, nil
+}
+
+// UsesOpenShift reports whether setup renders for OpenShift: as --openshift says, or as detected if it is auto.
+func (r *Remembered) UsesOpenShift(detected bool) bool {
+	switch r.OpenShift {
+	case "true":
+		return true
+	case "false":
+		return false
+	default:
+		return detected
+	}
+}
 
 // recall returns the remembered flags of an Infra; nil if there are none.
 func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*Remembered, error) {
-	text, err := readInventoryKey(ctx, c, infra, rememberedKey)
+	text, err := readInventoryKey(ctx, c, infra, RememberedKey)
 	if err != nil || text == "" {
 		return nil, err
 	}
-	r := &Remembered{}
-	if err := yaml.Unmarshal([]byte(text), r); err != nil {
-		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and run setup again with the flags of the previous setup", rememberedKey, inventory.Name(infra), err)
+	r, err := ParseRemembered(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and run setup again with the flags of the previous setup", RememberedKey, inventory.Name(infra), err)
 	}
 	return r, nil
 }
@@ -112,7 +133,7 @@ func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) erro
 	if err != nil {
 		return fmt.Errorf("encoding remembered flags: %w", err)
 	}
-	return writeInventoryKey(ctx, a.Client, infra, rememberedKey, string(text))
+	return writeInventoryKey(ctx, a.Client, infra, RememberedKey, string(text))
 }
 
 // rememberFirst stores the flags of an Infra's first setup before objects are applied, so that the next setup
