@@ -80,7 +80,10 @@ func (c *command) doctor() *cobra.Command {
 }
 
 func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) error {
-	checks := doctor.Checks()
+	checks, err := doctor.Checks()
+	if err != nil {
+		return err //nolint:wrapcheck // error of an internal package
+	}
 	if err := f.check(checks); err != nil {
 		return err
 	}

@@ -16,11 +16,11 @@ type Check struct {
 	Code string
 	// Title is the condition: a sentence that is true if the check passes.
 	Title string
-	// Needs are codes of earlier checks. The check is skipped unless all of them pass or warn.
+	// Needs are codes of checks that run earlier. The check is skipped unless all of them pass or warn.
 	Needs []string
-	// After are codes of earlier checks that explain a failure of this one. The check is skipped if one of them
-	// fails, except with findings that are limited to other components, or is blocked by a failure. Unlike with Needs, it runs if they were skipped because data could not
-	// be read.
+	// After are codes of checks that run earlier and explain a failure of this one. The check is skipped if one of
+	// them fails, except with findings that are limited to other components, or is blocked by a failure. Unlike with
+	// Needs, it runs if they were skipped because data could not be read.
 	After []string
 	// Reads are all objects, pages and access reviews that the check reads. The result of a check that reads
 	// anything else is Broken.
@@ -39,6 +39,9 @@ type Check struct {
 func (c *Check) ReadsPages() bool {
 	return slices.ContainsFunc(c.Reads, func(r Read) bool { return r.Kind == podPages })
 }
+
+// dependencies returns the codes of the checks that must run before this one.
+func (c *Check) dependencies() []string { return slices.Concat(c.Needs, c.After) }
 
 // component returns the component that the check is about, empty if it is about several.
 func (c *Check) component() string {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -46,35 +47,31 @@ func apiChecks() []Check {
 	}}
 }
 
-// unreadReasons returns why data that any check reads is missing, each reason once.
+// unreadReasons returns why data that any check reads is missing, sorted, each reason once.
 func (s *Site) unreadReasons() []string {
-	var list []string
-	add := func(why string) {
-		if why != "" && !slices.Contains(list, why) {
-			list = append(list, why)
-		}
-	}
-	for _, c := range Checks() {
+	reasons := map[string]bool{}
+	for _, c := range allChecks() {
 		for _, r := range c.Reads {
 			for _, namespace := range s.namespaces[r.Where] {
 				switch r.Kind {
 				case podPages:
 					for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
 						if a := s.facts.answers[pageKey{namespace, pod.Name, r.Page}]; a != nil {
-							add(a.Refused)
+							reasons[a.Refused] = true
 						}
 					}
 				case accessReviews: // a user who cannot create one review cannot create any
 					if list := s.facts.sortedReviews(); len(list) > 0 {
-						add(list[0].Refused)
+						reasons[list[0].Refused] = true
 					}
 				default:
-					add(s.facts.unreadReason(r.Kind, namespace))
+					reasons[s.facts.unreadReason(r.Kind, namespace)] = true
 				}
 			}
 		}
 	}
-	return list
+	delete(reasons, "")
+	return slices.Sorted(maps.Keys(reasons))
 }
 
 // serves reports whether a CRD serves a version.

@@ -12,21 +12,58 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func TestChecksAreInOrder(t *testing.T) {
-	var seen []string
-	for _, c := range Checks() {
-		if !regexp.MustCompile(`^OOOI-[A-Z]{2,4}-[0-9]{3}$`).MatchString(c.Code) || slices.Contains(seen, c.Code) {
-			t.Errorf("%s is no valid code, or is used twice", c.Code)
-		}
-		for _, need := range slices.Concat(c.Needs, c.After) {
-			if !slices.Contains(seen, need) {
-				t.Errorf("%s needs %s, which does not come before it", c.Code, need)
-			}
+// orderedChecks returns all checks in their order.
+func orderedChecks(t testing.TB) []Check {
+	t.Helper()
+	checks, err := Checks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checks
+}
+
+func TestChecksAreValid(t *testing.T) {
+	for _, c := range orderedChecks(t) {
+		if !regexp.MustCompile(`^OOOI-[A-Z]{2,4}-[0-9]{3}$`).MatchString(c.Code) {
+			t.Errorf("%s is no valid code", c.Code)
 		}
 		if c.Title == "" || strings.HasSuffix(c.Title, ".") {
 			t.Errorf("%s: the title is %q", c.Code, c.Title)
 		}
-		seen = append(seen, c.Code)
+	}
+}
+
+func TestOrder(t *testing.T) {
+	for _, tc := range []struct {
+		// checks are codes, each followed by those of its Needs and, after a slash, of its After.
+		name, checks, want, err string
+	}{
+		{"by code", "C, A, B", "A B C", ""},
+		{"dependencies first", "A B, B C, C", "C B A", ""},
+		{"After", "A /B, B D/C, C, D", "C D B A", ""},
+		{"no later than necessary", "D, C A, A, B D", "A C D B", ""},
+		{"unknown code", "A X", "", "A depends on X, which does not exist"},
+		{"unknown code in After", "A /X", "", "A depends on X, which does not exist"},
+		{"code used twice", "A, B, A", "", "two checks have code A"},
+		{"cycle", "A B, B C, C D, D B, E", "", "their dependencies form a cycle: B, C, D"},
+		{"dependency on itself", "A /A", "", "their dependencies form a cycle: A"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var checks []Check
+			for text := range strings.SplitSeq(tc.checks, ", ") {
+				code, dependencies, _ := strings.Cut(text, " ")
+				needs, after, _ := strings.Cut(dependencies, "/")
+				checks = append(checks, Check{Code: code, Needs: strings.Fields(needs), After: strings.Fields(after)})
+			}
+			ordered, err := order(checks)
+			var codes []string
+			for _, c := range ordered {
+				codes = append(codes, c.Code)
+			}
+			if got := strings.Join(codes, " "); got != tc.want || (err == nil) != (tc.err == "") || err != nil && !strings.HasSuffix(err.Error(), ": "+tc.err) {
+				t.Errorf("got %q, %v; want %q, %q", got, err, tc.want, tc.err)
+			}
+		})
 	}
 }
 
@@ -38,7 +75,7 @@ func TestEveryCodeIsDocumented(t *testing.T) {
 		written = append(written, m[1])
 	}
 	var codes []string
-	for _, c := range Checks() {
+	for _, c := range orderedChecks(t) {
 		codes = append(codes, c.Code)
 		if !strings.Contains(string(text), "### "+c.Code+"\n\n"+strings.ToUpper(c.Title[:1])+c.Title[1:]+".") {
 			t.Errorf("docs/reference/doctor.md has no section %s that begins with its title, %q", c.Code, c.Title)

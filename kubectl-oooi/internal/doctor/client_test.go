@@ -85,7 +85,7 @@ func FuzzAnswers(f *testing.F) {
 				facts.answers[a.key()] = a
 			}
 		}
-		for _, c := range Checks() {
+		for _, c := range orderedChecks(t) {
 			if !c.ReadsPages() {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 // find nothing for one of them. Checks that need the missing one do not count, since they report consequences: the
 // results of all others do not depend on it. The tests that make the faults check that doctor finds what they want.
 func TestEveryCheckIsNeeded(t *testing.T) {
-	checks := doctor.Checks()
+	checks := orderedChecks(t)
 	onAPIServer, onRunning := onlyFinders(checks, faults.OnAPIServer(), false), onlyFinders(checks, faults.OnRunning(nil), false)
 	onNode, onTwoNodes := onlyFinders(checks, faults.OnNode(), true), onlyFinders(checks, faults.OnFloatingAddress(), true)
 	for i := range checks {

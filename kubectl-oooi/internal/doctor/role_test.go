@@ -18,7 +18,7 @@ func TestRoleMatchesReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := yaml.Marshal(Role(Checks()))
+	text, err := yaml.Marshal(Role(orderedChecks(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -197,7 +197,7 @@ func TestChecksOnWrittenObjects(t *testing.T) {
 			site.Cluster = &model.Cluster{Ref: model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "demo"}, Domains: []string{"demo.example.com"}}
 			site.namespaces[AtHosted] = []string{"clusters"}
 			site.Infra.Spec.InfraComponents.DNS = &v1alpha1.InfraDNS{ServerIP: "192.0.2.3"}
-			d := Diagnose(site, Checks(), func(code string) bool { return code == tc.code })
+			d := Diagnose(site, orderedChecks(t), func(code string) bool { return code == tc.code })
 			if d.Results[0].Status != tc.want {
 				t.Errorf("%+v", d.Results[0])
 			}

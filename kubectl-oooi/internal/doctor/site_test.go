@@ -140,10 +140,20 @@ func TestBundleHasNoSecrets(t *testing.T) {
 // unservedGroups are groups of OpenShift that the lab does not serve. TestRendersAsSetup covers their objects.
 var unservedGroups = []string{"config.openshift.io", "security.openshift.io"}
 
+// orderedChecks returns all checks in their order.
+func orderedChecks(t *testing.T) []doctor.Check {
+	t.Helper()
+	checks, err := doctor.Checks()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return checks
+}
+
 // kindOf returns the kind with a name that checks read.
 func kindOf(t *testing.T, name string) doctor.Kind {
 	t.Helper()
-	for _, c := range doctor.Checks() {
+	for _, c := range orderedChecks(t) {
 		for _, r := range c.Reads {
 			if r.Kind.Kind == name && !slices.Contains(unservedGroups, r.Kind.Group) {
 				return r.Kind
@@ -157,7 +167,7 @@ func kindOf(t *testing.T, name string) doctor.Kind {
 // checkSeeded expects an object with the seed of every kind that checks read.
 func (s *testSite) checkSeeded(t *testing.T, seed string) {
 	t.Helper()
-	for _, c := range doctor.Checks() {
+	for _, c := range orderedChecks(t) {
 		for _, r := range c.Reads {
 			if r.Kind.Kind == "PodProxyOptions" || r.Kind.Kind == "SubjectAccessReview" || slices.Contains(unservedGroups, r.Kind.Group) { // not stored objects
 				continue
