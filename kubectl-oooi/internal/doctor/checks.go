@@ -7,16 +7,14 @@ import (
 	"strings"
 )
 
-// Checks returns all checks in the order in which they run and are shown, see order.
-func Checks() ([]Check, error) { return order(allChecks()) }
+// registered has all checks, in any order.
+var registered []Check
 
-// allChecks returns all checks in any order.
-func allChecks() []Check {
-	return slices.Concat(
-		apiChecks(), hostedChecks(), infraChecks(), networkChecks(), networkTypeChecks(), accessChecks(), podChecks(), addressChecks(), clusterChecks(), controlChecks(), dnsDaemonChecks(), dnsChecks(),
-		dhcpDaemonChecks(), dhcpChecks(), proxyChecks(), proxyDaemonChecks(), floatingChecks(), connectionChecks(), appsChecks(), driftChecks(), operatorChecks(), leftoverChecks(), probeChecks(),
-	)
-}
+// register adds checks. The file of a code's prefix, such as dns.go, calls it for its checks when the program starts.
+func register(checks ...Check) { registered = append(registered, checks...) }
+
+// Checks returns all checks in the order in which they run and are shown, see order.
+func Checks() ([]Check, error) { return order(registered) }
 
 // order sorts checks topologically: a check comes after those in its Needs and After. Of the checks that can come
 // next, the one with the lowest code does, so the result does not depend on the order of the argument. order returns

@@ -2,14 +2,12 @@ package doctor
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/test/lab"
 )
 
 // orderedChecks returns all checks in their order.
@@ -64,27 +62,6 @@ func TestOrder(t *testing.T) {
 				t.Errorf("got %q, %v; want %q, %q", got, err, tc.want, tc.err)
 			}
 		})
-	}
-}
-
-// TestEveryCodeIsDocumented compares docs/reference/doctor.md with the checks.
-func TestEveryCodeIsDocumented(t *testing.T) {
-	text := lab.ReadFile(t, "docs", "reference", "doctor.md")
-	var written []string
-	for _, m := range regexp.MustCompile(`(?m)^### (OOOI-[A-Z]+-[0-9]+)$`).FindAllStringSubmatch(string(text), -1) {
-		written = append(written, m[1])
-	}
-	var codes []string
-	for _, c := range orderedChecks(t) {
-		codes = append(codes, c.Code)
-		if !strings.Contains(string(text), "### "+c.Code+"\n\n"+strings.ToUpper(c.Title[:1])+c.Title[1:]+".") {
-			t.Errorf("docs/reference/doctor.md has no section %s that begins with its title, %q", c.Code, c.Title)
-		}
-	}
-	slices.Sort(codes)
-	slices.Sort(written)
-	if !slices.Equal(codes, written) {
-		t.Errorf("the docs have %v, the checks are %v", written, codes)
 	}
 }
 

@@ -12,45 +12,48 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-func apiChecks() []Check {
-	return []Check{{
-		Code: "OOOI-API-001", Title: "the cluster serves our APIs", Reads: in(Everywhere, crds),
-		Run: func(s *Site) []Finding {
-			var findings []Finding
-			for _, kind := range []string{"infras", "proxyservers"} {
-				name := kind + "." + v1alpha1.GroupName
-				ref := model.Ref{Kind: crds.Kind, Name: name}
-				list := s.list(crds, Everywhere)
-				at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
-				switch {
-				case at < 0:
-					findings = append(findings, failed(ref, "run 'kubectl oooi setup' again to apply it", "the CustomResourceDefinition does not exist"))
-				case conditionOf(list[at], "Established") != "True":
-					findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the CustomResourceDefinition is not established: the API server does not serve its kind").because(conditionsOf(list[at])...))
-				case !serves(list[at], v1alpha1.SchemeGroupVersion.Version):
-					findings = append(findings, failed(ref, "use the same release of kubectl-oooi for all Infras, the newest one deployed: run its 'kubectl oooi setup' again, and its doctor", "the CustomResourceDefinition does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
+func init() {
+	register(
+		Check{
+			Code: "OOOI-API-001", Title: "the cluster serves our APIs", Reads: in(Everywhere, crds),
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, kind := range []string{"infras", "proxyservers"} {
+					name := kind + "." + v1alpha1.GroupName
+					ref := model.Ref{Kind: crds.Kind, Name: name}
+					list := s.list(crds, Everywhere)
+					at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
+					switch {
+					case at < 0:
+						findings = append(findings, failed(ref, "run 'kubectl oooi setup' again to apply it", "the CustomResourceDefinition does not exist"))
+					case conditionOf(list[at], "Established") != "True":
+						findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the CustomResourceDefinition is not established: the API server does not serve its kind").because(conditionsOf(list[at])...))
+					case !serves(list[at], v1alpha1.SchemeGroupVersion.Version):
+						findings = append(findings, failed(ref, "use the same release of kubectl-oooi for all Infras, the newest one deployed: run its 'kubectl oooi setup' again, and its doctor", "the CustomResourceDefinition does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
+					}
 				}
-			}
-			return findings
+				return findings
+			},
 		},
-	}, {
-		Code: "OOOI-API-002", Title: "the objects that checks need can be read",
-		Run: func(s *Site) []Finding {
-			reasons := s.unreadReasons()
-			if len(reasons) == 0 {
-				return nil
-			}
-			f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need this data are skipped, and with --strict doctor then exits with status 3",
-				"data that checks need cannot be read (%d errors): %s", len(reasons), reasons[0])
-			return []Finding{f.because(reasons[1:]...)}
+		Check{
+			Code: "OOOI-API-002", Title: "the objects that checks need can be read",
+			Run: func(s *Site) []Finding {
+				reasons := s.unreadReasons()
+				if len(reasons) == 0 {
+					return nil
+				}
+				f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need this data are skipped, and with --strict doctor then exits with status 3",
+					"data that checks need cannot be read (%d errors): %s", len(reasons), reasons[0])
+				return []Finding{f.because(reasons[1:]...)}
+			},
 		},
-	}}
+	)
 }
 
 // unreadReasons returns why data that any check reads is missing, sorted, each reason once.
 func (s *Site) unreadReasons() []string {
 	reasons := map[string]bool{}
-	for _, c := range allChecks() {
+	for _, c := range registered {
 		for _, r := range c.Reads {
 			for _, namespace := range s.namespaces[r.Where] {
 				switch r.Kind {

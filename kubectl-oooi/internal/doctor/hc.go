@@ -12,10 +12,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-func hostedChecks() []Check {
+func init() {
 	reads := in(AtHosted, hostedClusters)
-	return []Check{
-		{
+	register(
+		Check{
 			Code: "OOOI-HC-001", Title: "the Infra's hosted cluster exists", Reads: reads,
 			Run: func(s *Site) []Finding {
 				const remedy = "set spec.hostedClusterRef of the Infra to an existing HostedCluster: kubectl get hostedclusters -A; until the HostedCluster exists, only the names in the Infra are served"
@@ -28,7 +28,7 @@ func hostedChecks() []Check {
 				return nil
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-HC-002", Title: "the hosted control plane is available", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
 				if u := s.hostedObject(); u != nil {
@@ -37,7 +37,7 @@ func hostedChecks() []Check {
 				return nil
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-HC-003", Title: "services are published under names that VMs can reach", Needs: []string{"OOOI-HC-001"}, Reads: reads,
 			Run: func(s *Site) []Finding {
 				u := s.hostedObject()
@@ -57,11 +57,11 @@ func hostedChecks() []Check {
 				return findings
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-HC-004", Title: "the NodePools use the Infra's network", Needs: []string{"OOOI-HC-001"}, Reads: in(AtHosted, nodePools),
 			Run: checkNodePoolNetworks,
 		},
-	}
+	)
 }
 
 // expectedConditions are the conditions of a HostedCluster, each with its status in a healthy cluster. The

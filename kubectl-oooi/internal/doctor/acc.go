@@ -15,6 +15,57 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
+func init() {
+	register(
+		Check{
+			Code: "OOOI-ACC-001", Title: "our ServiceAccounts have the rights that setup grants", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
+			Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
+			NotApplicable: func(s *Site) string {
+				if _, err := s.rights(); err != nil {
+					return "setup would refuse the Infra: " + err.Error()
+				}
+				return ""
+			},
+			Run: func(s *Site) []Finding {
+				rights, err := s.rights()
+				if err != nil {
+					s.checkErrors = append(s.checkErrors, err.Error())
+				}
+				lacks := map[string][]string{}
+				var users []string
+				for _, r := range rights {
+					if review := s.facts.reviews[r]; review == nil || review.Allowed {
+						continue
+					}
+					if lacks[r.User] == nil {
+						users = append(users, r.User)
+					}
+					lacks[r.User] = append(lacks[r.User], r.String())
+				}
+				var pods []string // pods that the same run of setup also replaces
+				if list, err := s.rendered(); err == nil {
+					restarts := s.restartedPods(list)
+					for _, component := range slices.Sorted(maps.Keys(restarts)) {
+						pods = append(pods, restarts[component]...)
+					}
+				}
+				var findings []Finding
+				for _, user := range users {
+					namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
+					f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant the missing rights"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
+						"the ServiceAccount is not allowed to %s", lacks[user][0])
+					if more := lacks[user][1:]; len(more) > 0 {
+						f.Message += fmt.Sprintf("; further missing rights: %d", len(more))
+						f = f.because(more...)
+					}
+					findings = append(findings, f)
+				}
+				return findings
+			},
+		},
+	)
+}
+
 // Review is the API server's answer to whether a ServiceAccount has a right.
 type Review struct {
 	Right
@@ -74,53 +125,4 @@ func (s *Site) unreadReview() string {
 		}
 	}
 	return ""
-}
-
-func accessChecks() []Check {
-	return []Check{{
-		Code: "OOOI-ACC-001", Title: "our ServiceAccounts have the rights that setup grants", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
-		Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
-		NotApplicable: func(s *Site) string {
-			if _, err := s.rights(); err != nil {
-				return "setup would refuse the Infra: " + err.Error()
-			}
-			return ""
-		},
-		Run: func(s *Site) []Finding {
-			rights, err := s.rights()
-			if err != nil {
-				s.checkErrors = append(s.checkErrors, err.Error())
-			}
-			lacks := map[string][]string{}
-			var users []string
-			for _, r := range rights {
-				if review := s.facts.reviews[r]; review == nil || review.Allowed {
-					continue
-				}
-				if lacks[r.User] == nil {
-					users = append(users, r.User)
-				}
-				lacks[r.User] = append(lacks[r.User], r.String())
-			}
-			var pods []string // pods that the same run of setup also replaces
-			if list, err := s.rendered(); err == nil {
-				restarts := s.restartedPods(list)
-				for _, component := range slices.Sorted(maps.Keys(restarts)) {
-					pods = append(pods, restarts[component]...)
-				}
-			}
-			var findings []Finding
-			for _, user := range users {
-				namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-				f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup' with the Infra's file to grant the missing rights"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
-					"the ServiceAccount is not allowed to %s", lacks[user][0])
-				if more := lacks[user][1:]; len(more) > 0 {
-					f.Message += fmt.Sprintf("; further missing rights: %d", len(more))
-					f = f.because(more...)
-				}
-				findings = append(findings, f)
-			}
-			return findings
-		},
-	}}
 }

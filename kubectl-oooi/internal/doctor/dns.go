@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,16 +17,16 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-func dnsChecks() []Check {
-	notApplicable := disabled(v1alpha1.ComponentDNS)
-	return []Check{
-		{
+func init() {
+	notApplicable, noDaemon := disabled(v1alpha1.ComponentDNS), noPods(dnsMetrics, AtInfra)
+	register(
+		Check{
 			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control's queries")
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-DNS-002", Title: "both views answer for the control plane", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				served := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionNamesServed)
@@ -35,7 +36,7 @@ func dnsChecks() []Check {
 				return []Finding{failed(s.ref(), "run 'kubectl oooi resolve NAME' to see the answer of each view and its source", "%s: %s", served.Reason, served.Message)}
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-DNS-003", Title: "the upstream resolvers are not the cluster's DNS", Reads: in(AtClusterDNS, services), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
@@ -51,7 +52,7 @@ func dnsChecks() []Check {
 				return findings
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-DNS-004", Title: "the cluster's DNS forwards the hosted cluster's domain to our DNS", Needs: []string{"OOOI-HC-001"},
 			Reads: slices.Concat(in(AtInfra, services), in(Everywhere, dnsOperators), in(AtClusterDNS, configMaps)),
 			NotApplicable: func(s *Site) string {
@@ -65,7 +66,24 @@ func dnsChecks() []Check {
 			},
 			Run: checkClusterDNS,
 		},
-	}
+		Check{
+			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-POD-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Run: checkPages(AtInfra, dnsMetrics),
+		},
+		Check{
+			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, d := range s.metrics(dnsMetrics) {
+					synced, age := true, 0.0
+					d.value.each("coredns_oooi_synced", func(_ map[string]string, value float64) { synced = synced && value == 1 })
+					d.value.each("coredns_oooi_snapshot_age_seconds", func(_ map[string]string, value float64) { age = max(age, value) })
+					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, time.Duration(age*float64(time.Second)), nil)...)
+				}
+				return findings
+			},
+		},
+	)
 }
 
 // statusFindings returns a finding unless works is true. Its message is that of the Infra's condition Ready if

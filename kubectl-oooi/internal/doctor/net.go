@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,9 +14,9 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-func networkChecks() []Check {
-	return []Check{
-		{
+func init() {
+	register(
+		Check{
 			Code: "OOOI-NET-001", Title: "the VMs' NetworkAttachmentDefinition exists", Reads: in(AtNetwork, attachments),
 			Run: func(s *Site) []Finding {
 				ref := s.network()
@@ -28,7 +29,7 @@ func networkChecks() []Check {
 				return nil
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", Needs: []string{"OOOI-NET-001"}, Reads: in(AtNetwork, attachments),
 			Run: func(s *Site) []Finding {
 				config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
@@ -42,20 +43,19 @@ func networkChecks() []Check {
 				return nil
 			},
 		},
-	}
-}
-
-func addressChecks() []Check {
-	return []Check{
-		{
+		Check{
 			Code: "OOOI-NET-003", Title: "our pods have their VLAN addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
 			Run: checkPodAddresses,
 		},
-		{
+		Check{
 			Code: "OOOI-NET-004", Title: "no duplicate addresses on the VLAN", Needs: []string{"OOOI-HC-001", "OOOI-INF-001"}, Reads: in(AtControlPlane, machines),
 			Run: checkDuplicateAddresses,
 		},
-	}
+		Check{
+			Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
+			Run: checkNetworkType,
+		},
+	)
 }
 
 // checkDuplicateAddresses finds addresses, as VMs report them, that two VMs have, or a VM and the gateway or
@@ -130,3 +130,40 @@ func addsItsOwn(p *corev1.Pod) bool {
 
 // ownFlag is the flag with which 'xdsd hold' adds the pod's own address.
 const ownFlag = "--own"
+
+// unsuitableTypes are CNI plugins whose networks deliver no frames to a VM that KubeVirt bridges to them.
+var unsuitableTypes = []string{"macvlan", "ipvlan"}
+
+// checkNetworkType finds a network that is unsuitable for VMs, and a DHCP option that sets another MTU than the
+// network's.
+func checkNetworkType(s *Site) []Finding {
+	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
+	var conf struct {
+		Type    string `json:"type"`
+		MTU     int    `json:"mtu"`
+		Plugins []struct {
+			Type string `json:"type"`
+			MTU  int    `json:"mtu"`
+		} `json:"plugins"`
+	}
+	if json.Unmarshal([]byte(config), &conf) != nil {
+		return nil // reported by OOOI-NET-002
+	}
+	if len(conf.Plugins) > 0 {
+		conf.Type, conf.MTU = conf.Plugins[0].Type, conf.Plugins[0].MTU
+	}
+	var findings []Finding
+	if slices.Contains(unsuitableTypes, conf.Type) {
+		findings = append(findings, failed(s.network(), "use a bridge (type cnv-bridge or bridge) or a localnet of OVN-Kubernetes",
+			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", conf.Type))
+	}
+	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && conf.MTU > 0 {
+		const option = 26 // RFC 2132, 5.1
+		for _, o := range dhcp.Options {
+			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(conf.MTU) {
+				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets MTU %s, but NetworkAttachmentDefinition %s has MTU %d", o.Value, s.network().Key(), conf.MTU))
+			}
+		}
+	}
+	return findings
+}

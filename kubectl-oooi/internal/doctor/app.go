@@ -11,32 +11,10 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// accessReasons are the reasons of the apps ingress that mean that control cannot access the hosted cluster.
-var accessReasons = []v1alpha1.AppsIngressReason{
-	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressHostedClusterForbidden,
-}
-
-func appsChecks() []Check {
-	notApplicable := func(s *Site) string {
-		if s.Infra.Spec.AppsIngress.IsEnabled() {
-			return ""
-		}
-		return "appsIngress is disabled in the Infra"
-	}
-	return []Check{
-		{
-			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002"},
-			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding {
-				apps := s.Infra.Status.AppsIngress
-				if apps == nil || !slices.Contains(accessReasons, apps.Reason) {
-					return nil
-				}
-				return []Finding{appsFinding(s, apps).because(s.kubeconfigEvidence()...)}
-			},
-		},
-		{
-			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
+func init() {
+	register(
+		Check{
+			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), NotApplicable: noAppsIngress,
 			Run: func(s *Site) []Finding {
 				switch apps := s.Infra.Status.AppsIngress; {
 				case apps == nil:
@@ -48,13 +26,37 @@ func appsChecks() []Check {
 				}
 			},
 		},
-		{
+		Check{
+			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002"},
+			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), NotApplicable: noAppsIngress,
+			Run: func(s *Site) []Finding {
+				apps := s.Infra.Status.AppsIngress
+				if apps == nil || !slices.Contains(accessReasons, apps.Reason) {
+					return nil
+				}
+				return []Finding{appsFinding(s, apps).because(s.kubeconfigEvidence()...)}
+			},
+		},
+		Check{
 			Code: "OOOI-APP-003", Title: "the proxy has a route to the apps address", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001"},
 			Reads:         slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
-			NotApplicable: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), notApplicable(s)) },
+			NotApplicable: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), noAppsIngress(s)) },
 			Run:           checkAppsRoute,
 		},
+	)
+}
+
+// accessReasons are the reasons of the apps ingress that mean that control cannot access the hosted cluster.
+var accessReasons = []v1alpha1.AppsIngressReason{
+	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressHostedClusterForbidden,
+}
+
+// noAppsIngress returns why no apps ingress is checked, empty if the Infra enables it.
+func noAppsIngress(s *Site) string {
+	if s.Infra.Spec.AppsIngress.IsEnabled() {
+		return ""
 	}
+	return "appsIngress is disabled in the Infra"
 }
 
 // checkAppsRoute finds apps addresses to which the proxy has no route. On OVN-Kubernetes only 'xdsd hold' adds

@@ -13,8 +13,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// probeChecks returns the checks of what a probe reports from the VLAN.
-func probeChecks() []Check {
+func init() {
 	reads := probeReads()
 	checks := []Check{
 		{
@@ -57,7 +56,7 @@ func probeChecks() []Check {
 	for i := range checks {
 		checks[i].NotRequested = notProbed
 	}
-	return checks
+	register(checks...)
 }
 
 // notProbed returns that the VLAN was not probed, empty if it was.

@@ -1,9 +1,9 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -11,22 +11,73 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
-	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// clusterChecks returns the checks of images and resource limits of our pods.
-func clusterChecks() []Check {
-	return []Check{
-		{
+func init() {
+	register(
+		Check{
+			Code: "OOOI-POD-001", Title: "each enabled component has a workload", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, statefulSets),
+			Run: func(s *Site) []Finding {
+				sets := all[appsv1.StatefulSet](s, statefulSets, AtInfra)
+				var findings []Finding
+				for _, c := range s.components() {
+					mine := func(set *appsv1.StatefulSet) bool {
+						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
+					}
+					if !slices.ContainsFunc(sets, mine) {
+						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
+					}
+				}
+				return findings
+			},
+		},
+		Check{
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-POD-005"}, Reads: in(AtInfra, pods),
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, c := range s.components() {
+					list := s.pods(c.name)
+					if len(list) == 0 {
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s; if the StatefulSet was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
+					}
+					for _, p := range list {
+						if why := status.UnreadyReason(p); why != "" {
+							findings = append(findings, failed(podRef(p), fmt.Sprintf("see the events and the state of the pod: kubectl -n %s describe pod %s", p.Namespace, p.Name), "%s", why).of(c.name))
+						}
+					}
+				}
+				return findings
+			},
+		},
+		Check{
+			Code: "OOOI-POD-003", Title: "our containers do not restart", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, pods),
+			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, c := range s.components() {
+					for _, p := range s.pods(c.name) {
+						findings = append(findings, restartFindings(p, s.facts.Taken)...)
+					}
+				}
+				return findings
+			},
+		},
+		Check{
+			Code: "OOOI-POD-004", Title: "our pods run the image of control", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
+			Run: checkImages,
+		},
+		Check{
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, creationFailures),
+			Run: checkAdmission,
+		},
+		Check{
 			Code: "OOOI-POD-006", Title: "pods with the same image name run the same build", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
 			Run: checkBuilds,
 		},
-		{
+		Check{
 			Code: "OOOI-POD-007", Title: "our pods are below their memory limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
 			Reads: pagesIn(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: checkMemory, NotApplicable: func(s *Site) string {
 				for _, p := range memoryPages {
@@ -37,7 +88,7 @@ func clusterChecks() []Check {
 				return "no pod has an address in the pod network"
 			},
 		},
-		{
+		Check{
 			Code: "OOOI-POD-008", Title: "our pods are below their CPU limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
 			Reads: slices.Concat(in(AtInfra, pods, podMetrics), in(AtSystem, pods, podMetrics)), Run: checkCPU, NotApplicable: func(s *Site) string {
 				if s.served(podMetrics) {
@@ -46,7 +97,115 @@ func clusterChecks() []Check {
 				return "the cluster does not serve " + podMetrics.GroupVersion().String() + "; install metrics-server"
 			},
 		},
+	)
+}
+
+// component is an enabled component of the Infra, with the VLAN addresses of its replicas.
+type component struct {
+	name      string
+	addresses []netip.Addr
+}
+
+// components returns the enabled components of the Infra.
+func (s *Site) components() []component {
+	spec := &s.Infra.Spec.InfraComponents
+	var list []component
+	add := func(enabled bool, name string, instances []v1alpha1.Instance) {
+		if !enabled {
+			return
+		}
+		c := component{name: name}
+		for _, i := range instances {
+			for _, text := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
+				if a, err := v1alpha1.ParseAddress(string(text)); err == nil {
+					c.addresses = append(c.addresses, a)
+				}
+			}
+		}
+		list = append(list, c)
 	}
+	add(spec.DHCP.IsEnabled(), v1alpha1.ComponentDHCP, spec.DHCP.EffectiveInstances())
+	add(spec.DNS.IsEnabled(), v1alpha1.ComponentDNS, spec.DNS.EffectiveInstances())
+	add(spec.Proxy.IsEnabled(), v1alpha1.ComponentProxy, spec.Proxy.EffectiveInstances())
+	return list
+}
+
+// pods returns the Infra's pods of a component.
+func (s *Site) pods(component string) []*corev1.Pod {
+	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtInfra), func(p *corev1.Pod) bool {
+		return p.Labels[v1alpha1.LabelInfra] != s.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component
+	})
+}
+
+func podRef(p *corev1.Pod) model.Ref {
+	return model.Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}
+}
+
+// disabled returns a NotApplicable function for checks of a component.
+func disabled(name string) func(*Site) string {
+	return func(s *Site) string {
+		if slices.ContainsFunc(s.components(), func(c component) bool { return c.name == name }) {
+			return ""
+		}
+		return name + " is disabled in the Infra"
+	}
+}
+
+// checkImages finds pods of our components whose image differs from control's. Control may not understand the
+// status of another release.
+func checkImages(s *Site) []Finding {
+	runs := map[string][]*corev1.Pod{}
+	add := func(p *corev1.Pod, names ...string) {
+		for i := range p.Spec.Containers {
+			if c := &p.Spec.Containers[i]; slices.Contains(names, c.Name) {
+				runs[c.Image] = append(runs[c.Image], p)
+			}
+		}
+	}
+	for _, p := range all[corev1.Pod](s, pods, AtSystem) {
+		add(p, "control")
+	}
+	control := slices.Sorted(maps.Keys(runs))
+	for _, c := range s.components() {
+		for _, p := range s.pods(c.name) {
+			add(p, "coredns", "coredhcp", "xdsd")
+		}
+	}
+	var findings []Finding
+	for _, image := range slices.Sorted(maps.Keys(runs)) {
+		if len(control) == 0 || slices.Contains(control, image) {
+			continue
+		}
+		for _, p := range runs[image] {
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' with the file of each Infra, from the same release of kubectl-oooi, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
+				because("control runs image "+strings.Join(control, ", ")))
+		}
+	}
+	return findings
+}
+
+// Restarts are reported if there were at least manyRestarts, the last within recentRestart.
+const (
+	recentRestart = time.Hour
+	manyRestarts  = 3
+)
+
+// restartFindings returns the containers of a pod that restart repeatedly.
+func restartFindings(p *corev1.Pod, now time.Time) []Finding {
+	var findings []Finding
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		last := c.LastTerminationState.Terminated
+		if last == nil || c.RestartCount < manyRestarts || now.Sub(last.FinishedAt.Time) > recentRestart {
+			continue
+		}
+		remedy := fmt.Sprintf("see the log of its previous run: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
+		if last.Reason == "OOMKilled" {
+			remedy = "raise the memory limit in the component's resources in the Infra"
+		}
+		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %d times, last at %s: %s, exit code %d",
+			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), last.Reason, last.ExitCode))
+	}
+	return findings
 }
 
 // checkAdmission finds StatefulSets that have fewer pods than replicas because creating a pod failed. The
@@ -193,156 +352,6 @@ func checkCPU(s *Site) []Finding {
 				}
 			}
 		}
-	}
-	return findings
-}
-
-// networkTypeChecks returns the check of the type and MTU of the VMs' network.
-func networkTypeChecks() []Check {
-	return []Check{{
-		Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
-		Run: checkNetworkType,
-	}}
-}
-
-// unsuitableTypes are CNI plugins whose networks deliver no frames to a VM that KubeVirt bridges to them.
-var unsuitableTypes = []string{"macvlan", "ipvlan"}
-
-// checkNetworkType finds a network that is unsuitable for VMs, and a DHCP option that sets another MTU than the
-// network's.
-func checkNetworkType(s *Site) []Finding {
-	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
-	var conf struct {
-		Type    string `json:"type"`
-		MTU     int    `json:"mtu"`
-		Plugins []struct {
-			Type string `json:"type"`
-			MTU  int    `json:"mtu"`
-		} `json:"plugins"`
-	}
-	if json.Unmarshal([]byte(config), &conf) != nil {
-		return nil // reported by OOOI-NET-002
-	}
-	if len(conf.Plugins) > 0 {
-		conf.Type, conf.MTU = conf.Plugins[0].Type, conf.Plugins[0].MTU
-	}
-	var findings []Finding
-	if slices.Contains(unsuitableTypes, conf.Type) {
-		findings = append(findings, failed(s.network(), "use a bridge (type cnv-bridge or bridge) or a localnet of OVN-Kubernetes",
-			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", conf.Type))
-	}
-	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && conf.MTU > 0 {
-		const option = 26 // RFC 2132, 5.1
-		for _, o := range dhcp.Options {
-			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(conf.MTU) {
-				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets MTU %s, but NetworkAttachmentDefinition %s has MTU %d", o.Value, s.network().Key(), conf.MTU))
-			}
-		}
-	}
-	return findings
-}
-
-// leftoverChecks returns the checks of objects whose owner no longer exists.
-func leftoverChecks() []Check {
-	return []Check{
-		{
-			Code: "OOOI-OLD-002", Title: "no objects of deleted Infras exist", After: []string{"OOOI-API-001"},
-			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, proxyServers, statefulSets, services, leaseObjects)),
-			Run:   checkOrphans,
-		},
-		{
-			Code: "OOOI-OLD-003", Title: "the APIs of the earlier operator are deleted", After: []string{"OOOI-OLD-001"}, Reads: in(Everywhere, crds),
-			Run: func(s *Site) []Finding {
-				var findings []Finding
-				for _, u := range s.list(crds, Everywhere) {
-					if slices.Contains(operatorCRDs(), u.GetName()) {
-						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "delete the CustomResourceDefinition when you no longer need to roll back: kubectl delete crd "+u.GetName()+"; see docs/how-to/migrate.md",
-							"the CustomResourceDefinition of the earlier operator exists, but no component of oooi reads objects of its kind"))
-					}
-				}
-				return findings
-			},
-		},
-		{
-			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
-			Run: checkHostedCleanup,
-		},
-	}
-}
-
-// checkHostedCleanup finds objects that control could not delete from a hosted cluster: those of this Infra,
-// and those in its hosted cluster.
-func checkHostedCleanup(s *Site) []Finding {
-	type state struct {
-		Remains []struct {
-			Infra         string `json:"infra"`
-			HostedCluster string `json:"hostedCluster"`
-			Error         string `json:"error"`
-		} `json:"remains"`
-	}
-	var findings []Finding
-	for _, r := range states[state](s, controlState, AtSystem) {
-		for _, left := range r.value.Remains {
-			in := model.Ref{Kind: hostedClusters.Kind}
-			in.Namespace, in.Name, _ = strings.Cut(left.HostedCluster, "/")
-			if left.Infra != s.key() && (s.hosted() == nil || in != *s.hosted()) {
-				continue
-			}
-			owner := "deleted Infras"
-			if left.Infra != "" {
-				owner = "Infra " + left.Infra
-			}
-			findings = append(findings, warned(in, "wait, because control retries with backoff, or delete the objects manually; to list them in the hosted cluster: kubectl get services,serviceaccounts,roles,rolebindings -A -l "+v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy,
-				"control cannot delete the objects of %s in the hosted cluster", owner).because(left.Error))
-		}
-	}
-	return findings
-}
-
-// checkOrphans finds our StatefulSets, Services and Leases in the Infra's namespace whose Infra or standalone
-// ProxyServer does not exist. It returns one finding for each kind and owner.
-func checkOrphans(s *Site) []Finding {
-	existing := map[string]bool{}
-	for _, u := range slices.Concat(s.list(infras, Everywhere), s.list(proxyServers, AtInfra)) {
-		if inventory.Owns(u) {
-			existing[u.GetNamespace()+"/"+u.GetName()] = true
-		}
-	}
-	count := map[string]int{}
-	first := map[string]model.Ref{}
-	add := func(kind Kind, u *unstructured.Unstructured, infra string) {
-		if infra == "" || existing[infra] {
-			return
-		}
-		key := kind.Kind + " of " + infra
-		count[key]++
-		if count[key] == 1 {
-			first[key] = model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-		}
-	}
-	for _, kind := range []Kind{statefulSets, services} {
-		for _, u := range s.list(kind, AtInfra) {
-			if u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
-				add(kind, u, u.GetAnnotations()[v1alpha1.AnnotationInfra])
-			}
-		}
-	}
-	for _, u := range s.list(leaseObjects, AtInfra) {
-		namespace, name, ok := strings.Cut(u.GetLabels()[leases.PoolLabel], ".")
-		if ok && namespace == u.GetNamespace() {
-			add(leaseObjects, u, namespace+"/"+name)
-		}
-	}
-	var findings []Finding
-	for _, key := range slices.Sorted(maps.Keys(count)) {
-		kind, infra, _ := strings.Cut(key, " of ")
-		namespace, name, _ := strings.Cut(infra, "/")
-		command := fmt.Sprintf("kubectl oooi teardown %s -n %s", name, namespace)
-		if kind == leaseObjects.Kind {
-			command += " --leases"
-		}
-		findings = append(findings, warned(first[key], fmt.Sprintf("run '%s' to delete the remaining objects", command),
-			"the object belongs to %s, but no Infra or standalone ProxyServer of that name exists; objects of this kind: %d", infra, count[key]))
 	}
 	return findings
 }

@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+func init() {
+	register(
+		Check{
+			Code: "OOOI-CTL-001", Title: "control runs", After: []string{"OOOI-API-001"}, Reads: in(AtSystem, deployments, pods),
+			Run: checkControl,
+		},
+		Check{
+			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", After: []string{"OOOI-API-001", "OOOI-CTL-001"}, Reads: in(AtInfra, infras),
+			Run: func(s *Site) []Finding {
+				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
+					return nil
+				}
+				return []Finding{failed(s.ref(), "see control's log: kubectl -n "+render.SystemNamespace+" logs deployment/"+render.ControlName,
+					"the status of the Infra is for generation %d, but the current generation is %d", s.Infra.Status.ObservedGeneration, s.Infra.Generation)}
+			},
+		},
+		Check{
+			Code: "OOOI-CTL-003", Title: "control's state page answers", After: []string{"OOOI-CTL-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Run: checkPages(AtSystem, controlState),
+		},
+		Check{
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", After: []string{"OOOI-CTL-001", "OOOI-ACC-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Run: checkControlState,
+		},
+	)
+}
+
+func checkControl(s *Site) []Finding {
+	for _, d := range all[appsv1.Deployment](s, deployments, AtSystem) {
+		if d.Name != render.ControlName {
+			continue
+		}
+		if d.Status.AvailableReplicas > 0 {
+			return nil
+		}
+		ref := model.Ref{Kind: deployments.Kind, Namespace: d.Namespace, Name: d.Name}
+		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica of control is available: the status of Infras is outdated, and the apps address is not reconciled")
+		for _, p := range all[corev1.Pod](s, pods, AtSystem) {
+			if why := status.UnreadyReason(p); why != "" {
+				f = f.because(p.Name + ": " + why)
+			}
+		}
+		return []Finding{f}
+	}
+	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "the Deployment does not exist")}
+}
+
+// checkControlState finds replicas of control that do not follow the API server, and a control without a
+// leader.
+func checkControlState(s *Site) []Finding {
+	type state struct {
+		Leads bool        `json:"leads"`
+		Store storeReport `json:"store"`
+	}
+	var findings []Finding
+	var leaders []string
+	replicas := states[state](s, controlState, AtSystem)
+	for _, r := range replicas {
+		findings = append(findings, r.value.Store.staleFindings(r.pod, "control", "control")...)
+		if r.value.Leads {
+			leaders = append(leaders, r.pod.Name)
+		}
+	}
+	if len(leaders) == 0 && len(replicas) > 0 && len(s.unanswered) == 0 {
+		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of control's pods, and Lease oooi-system/oooi-control; no replica can lead without the API server",
+			"none of %d replicas of control leads: no status is written, and the apps address is not reconciled", len(replicas)))
+	}
+	return findings
+}
