@@ -128,7 +128,7 @@ func (s *site) showReports(ctx context.Context, t *transcript) error {
 		{"routes -n clusters", "443 SNI oauth.demo.lab.example.com Service clusters-demo/oauth-openshift:6443"},
 		{"leases -n clusters", vmMAC + " clusters-demo/" + vmName},
 		{"resolve oauth.demo.lab.example.com", "Answer: " + nodeProxy},
-		{"doctor demo -n clusters --probe --fail-on=warn", "Infra clusters/demo:"},
+		{"doctor demo -n clusters --probe --fail-on=warn", "Infra clusters/demo: no problems found"},
 	} {
 		if err := s.oooi(ctx, t, strings.Fields(report.command), report.wanted); err != nil {
 			return err

@@ -113,7 +113,7 @@ func TestDoctorWaits(t *testing.T) {
 	}
 	s.Mend()
 	answer := <-ended
-	if answer.Code != 0 || answer.Stderr != "" || !strings.Contains(answer.Stdout, "1 checks: 1 passed") {
+	if answer.Code != 0 || answer.Stderr != "" || !strings.Contains(answer.Stdout, "no problems found") {
 		t.Errorf("exit code %d, output %s%s", answer.Code, answer.Stdout, answer.Stderr)
 	}
 }

@@ -230,7 +230,7 @@ warn   A  a
        Infra clusters/demo: message of A
          -> remedy of A
        ` + docs + `a
-Infra clusters/demo: 4 checks: 1 failed, 1 with warnings, 1 skipped, 1 passed
+Infra clusters/demo: 1 failed, 1 warning
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

@@ -38,21 +38,36 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 			fmt.Fprintf(&b, "       blocks: %s\n", strings.Join(blocked, ", "))
 		}
 	}
-	var counts []string
-	for _, s := range []struct {
-		status Status
-		words  string
-	}{{Failed, "failed"}, {Warned, "with warnings"}, {Broken, "with errors"}, {Skipped, "skipped"}, {Passed, "passed"}} {
-		if n := d.Summary[s.status]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, s.words))
-		}
-	}
-	fmt.Fprintf(&b, "%s: %d checks: %s\n", about, len(d.Results), strings.Join(counts, ", "))
+	fmt.Fprintf(&b, "%s: %s\n", about, d.summarize())
 	_, err := io.WriteString(w, b.String())
 	if err != nil {
 		return fmt.Errorf("printing the diagnosis: %w", err)
 	}
 	return nil
+}
+
+// summarize returns the last line of the text. It counts only problems, so it does not depend on how many checks exist.
+func (d *Diagnosis) summarize() string {
+	var problems []string
+	for _, s := range []struct {
+		status    Status
+		one, more string
+	}{{Failed, "failed", "failed"}, {Broken, "error", "errors"}, {Warned, "warning", "warnings"}} {
+		switch n := d.Summary[s.status]; {
+		case n == 1:
+			problems = append(problems, "1 "+s.one)
+		case n > 1:
+			problems = append(problems, fmt.Sprintf("%d %s", n, s.more))
+		}
+	}
+	line := "no problems found"
+	if len(problems) > 0 {
+		line = strings.Join(problems, ", ")
+	}
+	if slices.ContainsFunc(d.Results, func(r Result) bool { return r.Inconclusive }) {
+		line += "; some data could not be read"
+	}
+	return line
 }
 
 // rank returns the position of a status in the output.
