@@ -2,15 +2,14 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/densityops/oooi/internal/model"
 )
@@ -76,24 +75,16 @@ type Review struct {
 }
 
 // review requests a SubjectAccessReview of a right. A failed request is recorded in Refused.
-func (c *apiClient) review(ctx context.Context, r Right) *Review {
+func review(ctx context.Context, clients *kubernetes.Clientset, r Right) *Review {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	review := &authorizationv1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: accessReviews.Kind},
+	review, err := clients.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: r.User, Groups: groupsOf(r.User), ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: "*", Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
 			},
 		},
-	}
-	body, err := json.Marshal(review)
-	if err == nil {
-		body, err = c.do(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
-	}
-	if err == nil {
-		err = json.Unmarshal(body, review)
-	}
+	}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
 		return &Review{Right: r, Refused: fmt.Sprintf("reviewing whether %s may %s: %v", r.User, r, err)}

@@ -26,26 +26,31 @@ func TestPageResponses(t *testing.T) {
 	}{
 		{"page", http.StatusOK, `{"leads": true, "snapshot": {}}`, `{"leads":true}`, "", ""},
 		{"error of the pod", http.StatusServiceUnavailable, "waiting", "", "", "503 Service Unavailable: waiting"},
-		{"forbidden by the API server", http.StatusForbidden, `{"kind": "Status", "code": 403, "message": "pods is forbidden"}`, "", "pods is forbidden", ""},
-		{"unauthorized", http.StatusUnauthorized, `{"kind": "Status", "code": 401, "message": "Unauthorized"}`, "", "Unauthorized", ""},
-		{"pod not reachable", http.StatusServiceUnavailable, `{"kind": "Status", "code": 503, "message": "dial tcp: no route"}`, "", "", "dial tcp: no route"},
+		{"forbidden by the API server", http.StatusForbidden, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "message": "pods is forbidden"}`, "", "pods is forbidden", ""},
+		{"unauthorized", http.StatusUnauthorized, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401, "message": "Unauthorized"}`, "", "Unauthorized", ""},
+		{"pod not reachable", http.StatusServiceUnavailable, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 503, "message": "dial tcp: no route"}`, "", "", "dial tcp: no route"},
 		{"forbidden by the pod", http.StatusForbidden, "no", "", "", "403 Forbidden: no"},
+		{"unauthorized by the pod", http.StatusUnauthorized, "no", "", "", "401 Unauthorized: no"},
 		{"page too long", http.StatusOK, strings.Repeat("x", maxPageSize+1), "", "", "is longer than"},
+		{"error too long", http.StatusInternalServerError, strings.Repeat("x", maxPageSize+1), "", "", "is longer than"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/prefix/api/v1/namespaces/oooi-system/pods/control-0:9904/proxy/state" {
 					t.Errorf("request for %s", r.URL.Path)
 				}
+				if strings.HasPrefix(tc.body, "{") {
+					w.Header().Set("Content-Type", "application/json")
+				}
 				w.WriteHeader(tc.code)
 				_, _ = bytes.NewBufferString(tc.body).WriteTo(w) // fails if the client stops reading
 			}))
 			defer server.Close()
-			l, err := newAPIClient(&rest.Config{Host: server.URL + "/prefix"})
+			clients, err := newClients(&rest.Config{Host: server.URL + "/prefix"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := l.getPage(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "control-0"}}, controlState)
+			a := getPage(t.Context(), clients, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "control-0"}}, controlState)
 			if a.Body != tc.want || a.Refused != tc.refused || !strings.Contains(a.Silent, tc.silent) || (a.Silent == "") != (tc.silent == "") {
 				t.Errorf("body, refused, silent: %.300q", []string{a.Body, a.Refused, a.Silent})
 			}

@@ -115,7 +115,7 @@ func (c *Collector) eachRead(s *Site, take func(r Read, namespace string)) {
 // collectAnswers requests the pages of pods and the access reviews that the checks read. The objects must have
 // been collected.
 func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []string) error {
-	l, err := newAPIClient(c.Config)
+	clients, err := newClients(c.Config)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 	group.SetLimit(maxConcurrent)
 	for q, pod := range pages {
 		group.Go(func() error {
-			a := l.getPage(groupCtx, pod, q.page)
+			a := getPage(groupCtx, clients, pod, q.page)
 			g.lock.Lock()
 			defer g.lock.Unlock()
 			g.facts.answers[q] = a
@@ -149,7 +149,7 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 	}
 	for right := range reviews {
 		group.Go(func() error {
-			r := l.review(groupCtx, right)
+			r := review(groupCtx, clients, right)
 			g.lock.Lock()
 			defer g.lock.Unlock()
 			g.facts.reviews[right] = r

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -225,7 +224,7 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 
 // readReport reads a report from the log of the probe's pod.
 func (p *Prober) readReport(ctx context.Context, pod *corev1.Pod) (*probe.Report, error) {
-	clients, err := kubernetes.NewForConfig(p.Config)
+	clients, err := newClients(p.Config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
 	}
