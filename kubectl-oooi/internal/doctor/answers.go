@@ -36,19 +36,21 @@ func (a *Answer) key() pageKey {
 	return pageKey{a.Namespace, a.Pod, page{a.Component, a.Port, a.Path}}
 }
 
+// answer returns the answer of a pod to the request of a page, nil if it was not requested.
+func (f *Facts) answer(pod *corev1.Pod, p page) *Answer {
+	return f.answers[pageKey{pod.Namespace, pod.Name, p}]
+}
+
 // unreadPage returns why a page that a check reads is missing for a pod: it was not requested, or the user
 // lacks a right. It is empty if the page was requested of every pod; a pod that did not answer is reported by
 // pageBodies.
 func (s *Site) unreadPage(r Read) string {
-	for _, namespace := range s.namespaces[r.Where] {
-		for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
-			a, ok := s.facts.answers[pageKey{namespace, pod.Name, r.Page}]
-			switch {
-			case !ok:
-				return fmt.Sprintf("page %s of Pod %s/%s was not requested", r.Page.path, namespace, pod.Name)
-			case a.Refused != "":
-				return a.Refused
-			}
+	for _, pod := range s.servingPods(r.Page, r.Where) {
+		switch a := s.facts.answer(pod, r.Page); {
+		case a == nil:
+			return fmt.Sprintf("page %s of Pod %s/%s was not requested", r.Page.path, pod.Namespace, pod.Name)
+		case a.Refused != "":
+			return a.Refused
 		}
 	}
 	return ""
@@ -67,15 +69,13 @@ func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 		return nil
 	}
 	var list []podPage[string]
-	for _, namespace := range s.namespaces[where] {
-		for _, pod := range s.facts.servingPods(p, namespace, s.Infra.Name) {
-			switch a := s.facts.answers[pageKey{namespace, pod.Name, p}]; {
-			case a == nil:
-			case a.Silent != "":
-				s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
-			default:
-				list = append(list, podPage[string]{pod, a.Body})
-			}
+	for _, pod := range s.servingPods(p, where) {
+		switch a := s.facts.answer(pod, p); {
+		case a == nil:
+		case a.Silent != "":
+			s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
+		default:
+			list = append(list, podPage[string]{pod, a.Body})
 		}
 	}
 	return list

@@ -59,7 +59,7 @@ func (s *Site) unreadReasons() []string {
 				switch r.Kind {
 				case podPages:
 					for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
-						if a := s.facts.answers[pageKey{namespace, pod.Name, r.Page}]; a != nil {
+						if a := s.facts.answer(pod, r.Page); a != nil {
 							reasons[a.Refused] = true
 						}
 					}

@@ -198,16 +198,35 @@ const maxFileSize = 64 << 20
 
 // load adds one file to the facts. It ignores files that are neither YAML nor JSON, and Secrets.
 func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
-	switch {
-	case path.Base(name) == indexFile:
-		return f.loadIndex(r)
-	case path.Base(name) == answersFile:
-		return f.loadAnswers(r)
-	case path.Base(name) == reviewsFile:
-		return f.loadReviews(r)
-	case path.Base(name) == probesFile:
-		return f.loadProbes(r)
-	case !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)):
+	switch path.Base(name) {
+	case indexFile:
+		s, err := decodeFile[summary](indexFile, r)
+		f.Taken = s.Taken
+		for _, u := range s.Unread {
+			f.unread[place{u.Kind, u.Namespace}] = u.Why
+		}
+		for _, kind := range s.Unserved {
+			f.unserved[kind] = true
+		}
+		return err
+	case answersFile:
+		list, err := decodeFile[[]Answer](answersFile, r)
+		for i := range list {
+			f.answers[list[i].key()] = &list[i]
+		}
+		return err
+	case reviewsFile:
+		list, err := decodeFile[[]Review](reviewsFile, r)
+		for i := range list {
+			f.reviews[list[i].Right] = &list[i]
+		}
+		return err
+	case probesFile:
+		probes, err := decodeFile[map[string]*Probe](probesFile, r)
+		maps.Copy(f.probes, probes)
+		return err
+	}
+	if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) {
 		return nil // such as logs
 	}
 	data, err := io.ReadAll(io.LimitReader(r, maxFileSize))
@@ -228,41 +247,13 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	return nil
 }
 
-func (f *Facts) loadIndex(r io.Reader) error {
-	var s summary
-	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&s); err != nil {
-		return fmt.Errorf("decoding %s: %w", indexFile, err)
+// decodeFile decodes a file without objects.
+func decodeFile[T any](name string, r io.Reader) (T, error) {
+	var content T
+	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&content); err != nil {
+		return content, fmt.Errorf("decoding %s: %w", name, err)
 	}
-	f.Taken = s.Taken
-	for _, u := range s.Unread {
-		f.unread[place{u.Kind, u.Namespace}] = u.Why
-	}
-	for _, kind := range s.Unserved {
-		f.unserved[kind] = true
-	}
-	return nil
-}
-
-func (f *Facts) loadAnswers(r io.Reader) error {
-	var list []Answer
-	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&list); err != nil {
-		return fmt.Errorf("decoding %s: %w", answersFile, err)
-	}
-	for i := range list {
-		f.answers[list[i].key()] = &list[i]
-	}
-	return nil
-}
-
-func (f *Facts) loadReviews(r io.Reader) error {
-	var list []Review
-	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&list); err != nil {
-		return fmt.Errorf("decoding %s: %w", reviewsFile, err)
-	}
-	for i := range list {
-		f.reviews[list[i].Right] = &list[i]
-	}
-	return nil
+	return content, nil
 }
 
 // Infras returns the Infras with a namespace and name as "namespace/name", sorted; nil if there are none. An empty

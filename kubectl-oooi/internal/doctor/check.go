@@ -35,11 +35,6 @@ type Check struct {
 	Run func(*Site) []Finding
 }
 
-// ReadsPages reports whether the check reads pages of pods.
-func (c *Check) ReadsPages() bool {
-	return slices.ContainsFunc(c.Reads, func(r Read) bool { return r.Kind == podPages })
-}
-
 // dependencies returns the codes of the checks that must run before this one.
 func (c *Check) dependencies() []string { return slices.Concat(c.Needs, c.After) }
 

@@ -15,7 +15,6 @@ type (
 		Resource  string `json:"resource"`
 		Namespace string `json:"namespace"`
 		Name      string `json:"name"`
-		Objects   int    `json:"objects"`
 		Connected bool   `json:"connected"`
 		Missing   bool   `json:"missing"`
 		Error     string `json:"error"`
@@ -72,13 +71,10 @@ func checkPages(where Where, pages ...page) func(*Site) []Finding {
 	return func(s *Site) []Finding {
 		var findings []Finding
 		for _, p := range pages {
-			for _, namespace := range s.namespaces[where] {
-				for _, pod := range s.facts.servingPods(p, namespace, s.Infra.Name) {
-					a := s.facts.answers[pageKey{namespace, pod.Name, p}]
-					if a != nil && a.Silent != "" {
-						findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s), check for a NetworkPolicy that does not admit the API server's nodes", namespace, pod.Name),
-							"page %s of %s cannot be read: %s", p.path, p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
-					}
+			for _, pod := range s.servingPods(p, where) {
+				if a := s.facts.answer(pod, p); a != nil && a.Silent != "" {
+					findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s), check for a NetworkPolicy that does not admit the API server's nodes", pod.Namespace, pod.Name),
+						"page %s of %s cannot be read: %s", p.path, p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
 				}
 			}
 		}

@@ -57,7 +57,7 @@ func init() {
 				for _, l := range list {
 					if l.State == "declined" {
 						findings = append(findings, warned(leaseRef(l), "find the other client with arping on the VLAN, and remove the address from it, or exclude the address (infraComponents.dhcp.exclude)",
-							"a client declined address %s at %s because another client uses it", l.Address, l.Since.Format("2006-01-02T15:04:05Z07:00")))
+							"a client declined address %s at %s because another client uses it", l.Address, l.Since.Format(time.RFC3339)))
 					}
 				}
 				return findings
@@ -237,24 +237,27 @@ func runningSince(u *unstructured.Unstructured) time.Time {
 	return since
 }
 
-// checkVMLeases finds running VMs of the hosted cluster on the network that have no lease.
-func checkVMLeases(s *Site) []Finding {
+// servedVMs returns the VMs on the network that DHCP should have served by now: those that have run for longer than
+// leaseGracePeriod. It returns none if the Infra has a VM selector, which doctor does not evaluate.
+func (s *Site) servedVMs() []*unstructured.Unstructured {
 	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
-		return nil // doctor does not evaluate the selector
+		return nil
 	}
-	nad := s.network()
+	return slices.DeleteFunc(s.list(machines, AtControlPlane), func(u *unstructured.Unstructured) bool {
+		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+		return phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, s.network().Key())) == 0 || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod
+	})
+}
+
+// checkVMLeases finds VMs without a lease.
+func checkVMLeases(s *Site) []Finding {
 	list, _ := s.leases()
 	var findings []Finding
-	for _, u := range s.list(machines, AtControlPlane) {
+	for _, u := range s.servedVMs() {
 		key := u.GetNamespace() + "/" + u.GetName()
-		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		if phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, nad.Key())) == 0 || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod {
-			continue
-		}
 		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
-			ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-			findings = append(findings, failed(ref, fmt.Sprintf("check whether the VM's DHCP requests arrive: kubectl -n %s logs -l %s=%s,%s=dhcp",
-				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "the VM runs on network %s, but has no DHCP lease", nad.Key()))
+			findings = append(findings, failed(refTo(u), fmt.Sprintf("check whether the VM's DHCP requests arrive: kubectl -n %s logs -l %s=%s,%s=dhcp",
+				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "the VM runs on network %s, but has no DHCP lease", s.network().Key()))
 		}
 	}
 	return findings
@@ -273,10 +276,7 @@ func checkNodePoolSizes(s *Site) []Finding {
 	}
 	wanted := int64(0)
 	var evidence []string
-	for _, u := range s.list(nodePools, AtHosted) {
-		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != s.hosted().Name {
-			continue
-		}
+	for _, u := range s.nodePools() {
 		n, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
 		if most, ok, _ := unstructured.NestedInt64(u.Object, "spec", "autoScaling", "max"); ok {
 			n = most
@@ -300,7 +300,6 @@ type dhcpReport struct {
 		Synced  bool          `json:"synced"`
 		Watches []watchReport `json:"watches"`
 		Clients []struct {
-			MAC       string `json:"mac"`
 			Interface string `json:"interface"`
 		} `json:"clients"`
 		Duplicates map[string][]string `json:"duplicates"`
@@ -308,11 +307,9 @@ type dhcpReport struct {
 	} `json:"kubevirt"`
 	Leasedb []struct {
 		Pool      string `json:"pool"`
-		Family    string `json:"family"`
 		Failure   string `json:"failure"`
 		Addresses struct {
-			Quarantined int  `json:"quarantined"`
-			Synced      bool `json:"synced"`
+			Synced bool `json:"synced"`
 		} `json:"addresses"`
 	} `json:"leasedb"`
 }
@@ -370,11 +367,8 @@ func checkDHCPWatches(s *Site) []Finding {
 	return findings
 }
 
-// checkKnownVMs finds running VMs on the network whose interface no DHCP replica knows.
+// checkKnownVMs finds VMs on the network with an interface that no DHCP replica knows.
 func checkKnownVMs(s *Site) []Finding {
-	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
-		return nil // doctor does not evaluate the selector
-	}
 	reports := states[dhcpReport](s, dhcpState, AtInfra)
 	known := map[string]bool{}
 	for _, d := range reports {
@@ -394,13 +388,9 @@ func checkKnownVMs(s *Site) []Finding {
 		return nil
 	}
 	var findings []Finding
-	for _, u := range s.list(machines, AtControlPlane) {
-		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Running" || u.GetDeletionTimestamp() != nil || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod {
-			continue
-		}
+	for _, u := range s.servedVMs() {
 		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
-			if !known[u.GetNamespace()+"/"+u.GetName()+"/"+i] {
-				ref := model.Ref{Kind: machines.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+			if ref := refTo(u); !known[ref.Key()+"/"+i] {
 				findings = append(findings, failed(ref, "if the VM is a node of the hosted cluster, check its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
 					"DHCP does not know interface %s of the VM, and does not reply to its requests", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
 			}

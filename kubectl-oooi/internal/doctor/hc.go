@@ -103,11 +103,7 @@ func checkConditions(ref model.Ref, u *unstructured.Unstructured) []Finding {
 func checkNodePoolNetworks(s *Site) []Finding {
 	nad := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace).String()
 	var findings []Finding
-	for _, u := range s.list(nodePools, AtHosted) {
-		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster != s.hosted().Name {
-			continue
-		}
-		ref := model.Ref{Kind: nodePools.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+	for _, u := range s.nodePools() {
 		var names []string
 		networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "platform", "kubevirt", "additionalNetworks")
 		for _, n := range networks {
@@ -117,11 +113,19 @@ func checkNodePoolNetworks(s *Site) []Finding {
 			}
 		}
 		if !slices.Contains(names, nad) {
-			findings = append(findings, failed(ref, "add the network to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out", "the VMs of the NodePool are not on network %s", nad).
+			findings = append(findings, failed(refTo(u), "add the network to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out", "the VMs of the NodePool are not on network %s", nad).
 				because("additionalNetworks: "+strings.Join(names, ", ")))
 		}
 	}
 	return findings
+}
+
+// nodePools returns the NodePools of the hosted cluster, which must exist.
+func (s *Site) nodePools() []*unstructured.Unstructured {
+	return slices.DeleteFunc(s.list(nodePools, AtHosted), func(u *unstructured.Unstructured) bool {
+		cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName")
+		return cluster != s.hosted().Name
+	})
 }
 
 // problems returns the problems that the model has found with the Infra, for the given reasons.

@@ -67,7 +67,7 @@ func checkDrift(s *Site) []Finding {
 			continue // other checks cover rights and objects in other namespaces
 		}
 		kind := want.GroupVersionKind()
-		ref := model.Ref{Kind: kind.Kind, Namespace: want.GetNamespace(), Name: want.GetName()}
+		ref := refTo(want)
 		has := s.list(kind, AtInfra)
 		at := slices.IndexFunc(has, func(u *unstructured.Unstructured) bool { return u.GetName() == want.GetName() })
 		switch {
@@ -92,10 +92,10 @@ func checkDrift(s *Site) []Finding {
 func extraWorkloads(s *Site, list []*unstructured.Unstructured) []Finding {
 	var findings []Finding
 	for _, has := range s.list(statefulSets, AtInfra) {
-		if has.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || has.GetAnnotations()[v1alpha1.AnnotationInfra] != s.Infra.Namespace+"/"+s.Infra.Name {
+		if has.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || has.GetAnnotations()[v1alpha1.AnnotationInfra] != s.key() {
 			continue
 		}
-		ref := model.Ref{Kind: statefulSets.Kind, Namespace: has.GetNamespace(), Name: has.GetName()}
+		ref := refTo(has)
 		at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == ref.Kind && u.GetName() == ref.Name })
 		replicas, _, _ := unstructured.NestedInt64(has.Object, "spec", "replicas")
 		switch {

@@ -26,8 +26,7 @@ func init() {
 						if !strings.HasPrefix(u.GetName(), s.Infra.Name+"-") || !setup.OwnedByOperator(u) {
 							continue
 						}
-						ref := model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
-						findings = append(findings, failed(ref, "stop the earlier operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "the object belongs to the earlier operator, which may still use an address of the VLAN"))
+						findings = append(findings, failed(refTo(u), "stop the earlier operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "the object belongs to the earlier operator, which may still use an address of the VLAN"))
 					}
 				}
 				return findings
@@ -44,7 +43,7 @@ func init() {
 				var findings []Finding
 				for _, u := range s.list(crds, Everywhere) {
 					if slices.Contains(operatorCRDs(), u.GetName()) {
-						findings = append(findings, warned(model.Ref{Kind: crds.Kind, Name: u.GetName()}, "delete the CustomResourceDefinition when you no longer need to roll back: kubectl delete crd "+u.GetName()+"; see docs/how-to/migrate.md",
+						findings = append(findings, warned(refTo(u), "delete the CustomResourceDefinition when you no longer need to roll back: kubectl delete crd "+u.GetName()+"; see docs/how-to/migrate.md",
 							"the CustomResourceDefinition of the earlier operator exists, but no component of oooi reads objects of its kind"))
 					}
 				}
@@ -76,7 +75,7 @@ func checkOrphans(s *Site) []Finding {
 		key := kind.Kind + " of " + infra
 		count[key]++
 		if count[key] == 1 {
-			first[key] = model.Ref{Kind: kind.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+			first[key] = refTo(u)
 		}
 	}
 	for _, kind := range []Kind{statefulSets, services} {

@@ -52,10 +52,8 @@ func (p page) metrics() bool {
 
 // metricPrefixes are prefixes of the names of metrics that checks read. Other metrics are not kept.
 var metricPrefixes = []string{
-	"coredns_oooi_", "coredns_panics_total", "coredns_build_info",
-	"coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_kubevirt_unknown_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
-	"envoy_server_state", "envoy_server_live", "envoy_listener_manager_", "envoy_control_plane_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_",
-	"process_resident_memory_bytes", "envoy_server_memory_physical_size", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", "envoy_listener_downstream_cx_overload_reject",
+	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
+	"envoy_server_state", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", residentMetric, physicalMetric,
 }
 
 // stateFields are the top-level fields of JSON pages that checks read. Others, such as control's view of every

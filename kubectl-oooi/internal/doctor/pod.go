@@ -57,10 +57,8 @@ func init() {
 			Code: "OOOI-POD-003", Title: "our containers do not restart", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, pods),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
-				for _, c := range s.components() {
-					for _, p := range s.pods(c.name) {
-						findings = append(findings, restartFindings(p, s.facts.Taken)...)
-					}
+				for _, p := range s.componentPods() {
+					findings = append(findings, restartFindings(p, s.facts.Taken)...)
 				}
 				return findings
 			},
@@ -137,6 +135,15 @@ func (s *Site) pods(component string) []*corev1.Pod {
 	})
 }
 
+// componentPods returns the Infra's pods of all enabled components.
+func (s *Site) componentPods() []*corev1.Pod {
+	var list []*corev1.Pod
+	for _, c := range s.components() {
+		list = append(list, s.pods(c.name)...)
+	}
+	return list
+}
+
 func podRef(p *corev1.Pod) model.Ref {
 	return model.Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}
 }
@@ -166,10 +173,8 @@ func checkImages(s *Site) []Finding {
 		add(p, "control")
 	}
 	control := slices.Sorted(maps.Keys(runs))
-	for _, c := range s.components() {
-		for _, p := range s.pods(c.name) {
-			add(p, "coredns", "coredhcp", "xdsd")
-		}
+	for _, p := range s.componentPods() {
+		add(p, "coredns", "coredhcp", "xdsd")
 	}
 	var findings []Finding
 	for _, image := range slices.Sorted(maps.Keys(runs)) {
@@ -249,28 +254,19 @@ func remedyFor(message string) string {
 // checkBuilds finds pods that run different builds of an image under one name, by the image IDs of their
 // containers.
 func checkBuilds(s *Site) []Finding {
-	type build struct{ image, id string }
 	runs := map[string]map[string][]*corev1.Pod{}
-	add := func(p *corev1.Pod) {
+	for _, p := range append(all[corev1.Pod](s, pods, AtSystem), s.componentPods()...) {
 		for i := range p.Status.ContainerStatuses {
 			c := &p.Status.ContainerStatuses[i]
 			at := slices.IndexFunc(p.Spec.Containers, func(of corev1.Container) bool { return of.Name == c.Name })
 			if at < 0 || c.ImageID == "" {
 				continue
 			}
-			b := build{p.Spec.Containers[at].Image, c.ImageID}
-			if runs[b.image] == nil {
-				runs[b.image] = map[string][]*corev1.Pod{}
+			image := p.Spec.Containers[at].Image
+			if runs[image] == nil {
+				runs[image] = map[string][]*corev1.Pod{}
 			}
-			runs[b.image][b.id] = append(runs[b.image][b.id], p)
-		}
-	}
-	for _, p := range all[corev1.Pod](s, pods, AtSystem) {
-		add(p)
-	}
-	for _, c := range s.components() {
-		for _, p := range s.pods(c.name) {
-			add(p)
+			runs[image][c.ImageID] = append(runs[image][c.ImageID], p)
 		}
 	}
 	var findings []Finding
@@ -332,10 +328,7 @@ type podUsage struct {
 
 // checkCPU finds containers whose CPU usage is near their limit, at which they are throttled.
 func checkCPU(s *Site) []Finding {
-	ours := all[corev1.Pod](s, pods, AtSystem)
-	for _, c := range s.components() {
-		ours = append(ours, s.pods(c.name)...)
-	}
+	ours := append(all[corev1.Pod](s, pods, AtSystem), s.componentPods()...)
 	var findings []Finding
 	for _, usage := range append(all[podUsage](s, podMetrics, AtInfra), all[podUsage](s, podMetrics, AtSystem)...) {
 		at := slices.IndexFunc(ours, func(p *corev1.Pod) bool { return p.Namespace == usage.Namespace && p.Name == usage.Name })

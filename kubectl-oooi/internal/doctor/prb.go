@@ -18,39 +18,39 @@ func init() {
 	checks := []Check{
 		{
 			Code: "OOOI-PRB-001", Title: "DNS answers on the VLAN", Needs: []string{"OOOI-DNS-001", "OOOI-NET-003"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkDNSServers) },
+			Run: probed((*probeData).checkDNSServers),
 		},
 		{
 			Code: "OOOI-PRB-002", Title: "DNS on the VLAN returns the expected answers", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkDNSAnswers) },
+			Run: probed((*probeData).checkDNSAnswers),
 		},
 		{
 			Code: "OOOI-PRB-003", Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-NET-003"}, Reads: reads, NotApplicable: noLeasedVM,
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkOffers) },
+			Run: probed((*probeData).checkOffers),
 		},
 		{
 			Code: "OOOI-PRB-004", Title: "no other DHCP server on the VLAN", Needs: []string{"OOOI-INF-001"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDHCP),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkOtherServers) },
+			Run: probed((*probeData).checkOtherServers),
 		},
 		{
 			Code: "OOOI-PRB-005", Title: "DHCP on the VLAN offers our DNS servers and the gateway", Needs: []string{"OOOI-PRB-003", "OOOI-DHCP-006"}, Reads: reads, NotApplicable: noLeasedVM,
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkOfferOptions) },
+			Run: probed((*probeData).checkOfferOptions),
 		},
 		{
 			Code: "OOOI-PRB-006", Title: "control-plane names accept connections from the VLAN", Needs: []string{"OOOI-PRX-006", "OOOI-NET-003"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkConnections) },
+			Run: probed((*probeData).checkConnections),
 		},
 		{
 			Code: "OOOI-PRB-007", Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkCertificateNames) },
+			Run: probed((*probeData).checkCertificateNames),
 		},
 		{
 			Code: "OOOI-PRB-008", Title: "certificates are valid for another week", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkCertificateTimes) },
+			Run: probed((*probeData).checkCertificateTimes),
 		},
 		{
 			Code: "OOOI-PRB-009", Title: "no certificate covers names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
-			Run: func(s *Site) []Finding { return s.checkProbe((*probeData).checkCoalescing) },
+			Run: probed((*probeData).checkCoalescing),
 		},
 	}
 	for i := range checks {
@@ -87,14 +87,16 @@ type probeData struct {
 	plan *plan
 }
 
-// checkProbe runs a check of the report. If the probe failed, the check is inconclusive.
-func (s *Site) checkProbe(check func(*probeData) []Finding) []Finding {
-	p := s.facts.probes[s.key()]
-	if p.Report == nil {
-		s.unanswered = append(s.unanswered, p.Failed)
-		return nil
+// probed returns a Run function that checks the report of a probe. If the probe failed, the check is inconclusive.
+func probed(check func(*probeData) []Finding) func(*Site) []Finding {
+	return func(s *Site) []Finding {
+		p := s.facts.probes[s.key()]
+		if p.Report == nil {
+			s.unanswered = append(s.unanswered, p.Failed)
+			return nil
+		}
+		return check(&probeData{s, p.Report, s.plan()})
 	}
-	return check(&probeData{s, p.Report, s.plan()})
 }
 
 // vlanRemedy returns the remedy for a component that is ready but does not answer on the VLAN.
@@ -185,21 +187,21 @@ func (v *probeData) offers(mac string) []probe.Offer {
 	return nil
 }
 
-// dhcpError returns why DHCP could not be probed, empty if it was.
-func (v *probeData) dhcpError() string {
+// probedDHCP reports whether DHCP was probed. If not, the check is inconclusive.
+func (v *probeData) probedDHCP() bool {
 	for _, d := range v.DHCP {
 		if d.Error != "" {
-			return d.Error
+			v.unanswered = append(v.unanswered, "DHCP could not be probed: "+d.Error)
+			return false
 		}
 	}
-	return ""
+	return true
 }
 
 // checkOffers finds DHCP servers of the Infra that do not offer a VM the address of its lease.
 func (v *probeData) checkOffers() []Finding {
 	machine := v.plan.machine
-	if why := v.dhcpError(); why != "" {
-		v.unanswered = append(v.unanswered, "DHCP could not be probed: "+why)
+	if !v.probedDHCP() {
 		return nil
 	}
 	own, _ := v.dhcpServers()
@@ -220,8 +222,7 @@ func (v *probeData) checkOffers() []Finding {
 
 // checkOtherServers finds DHCP servers on the VLAN that are not ours.
 func (v *probeData) checkOtherServers() []Finding {
-	if why := v.dhcpError(); why != "" {
-		v.unanswered = append(v.unanswered, "DHCP could not be probed: "+why)
+	if !v.probedDHCP() {
 		return nil
 	}
 	own, others := v.dhcpServers()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -76,13 +75,6 @@ func (f *Facts) addProbe(infra string, p *Probe) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	f.probes[infra] = p
-}
-
-func (f *Facts) loadProbes(r io.Reader) error {
-	if err := json.NewDecoder(io.LimitReader(r, maxFileSize)).Decode(&f.probes); err != nil {
-		return fmt.Errorf("decoding %s: %w", probesFile, err)
-	}
-	return nil
 }
 
 // runPod runs a probe's pod on the VLAN and returns its report.

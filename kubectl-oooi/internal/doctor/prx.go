@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -347,7 +346,7 @@ func routesOf(p *model.ProxyServer) []string {
 
 // routeDifferences returns the lines that are on one side only.
 func routeDifferences(want, has []string) []string {
-	if cmp.Equal(want, has) {
+	if slices.Equal(want, has) {
 		return nil
 	}
 	var lines []string

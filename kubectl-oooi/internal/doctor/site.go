@@ -42,6 +42,11 @@ func (s *Site) ref() model.Ref {
 	return model.Ref{Kind: "Infra", Namespace: s.Infra.Namespace, Name: s.Infra.Name}
 }
 
+// refTo returns a reference to an object.
+func refTo(u *unstructured.Unstructured) model.Ref {
+	return model.Ref{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+}
+
 // hosted returns the HostedCluster that the Infra serves, nil if there is none.
 func (s *Site) hosted() *model.Ref {
 	if s.Cluster == nil || s.Cluster.Kind != "HostedCluster" {
