@@ -36,7 +36,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-API-002", Title: "the objects that checks need can be read",
+			Code: "OOOI-API-002", Title: "doctor can read all data that its checks need",
 			Run: func(s *Site) []Finding {
 				reasons := s.unreadReasons()
 				if len(reasons) == 0 {
