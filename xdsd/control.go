@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/control"
@@ -95,7 +96,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	client, err := watch.RESTConfig(config)
+	client, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return err
 	}

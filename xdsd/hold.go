@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/densityops/oooi/internal/daemon"
-	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/xdsd/internal/vip"
 )
 
@@ -169,7 +169,7 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 
 // run runs a Holder until ctx is done.
 func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
-	config, err := watch.RESTConfig(watch.Config{Kubeconfig: f.kubeconfig, Context: f.context})
+	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/daemon"
-	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/xdsd/internal/ingress"
 	"github.com/densityops/oooi/xdsd/internal/leader"
 )
@@ -124,7 +124,7 @@ func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog
 	// Without SetLogger controller-runtime discards its log messages, and klog writes its own format to stderr.
 	klog.SetSlogLogger(log)
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
-	config, err := watch.RESTConfig(watch.Config{Kubeconfig: f.kubeconfig, Context: f.context})
+	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/watch"
@@ -195,7 +196,7 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	if o.pod == "" {
 		return nil, nil //nolint:nilnil // nil means that no status is reported
 	}
-	config, err := watch.RESTConfig(o.store)
+	config, err := kubeconfig.RESTConfig(o.store.Kubeconfig, o.store.Context)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,6 @@
-// Package kubeconfig reads kubeconfigs from untrusted sources. A kubeconfig can name programs to run, files
-// to read and proxies to use; this package uses none of them.
+// Package kubeconfig returns client configurations. RESTConfig trusts the kubeconfig file that it reads. Restricted is
+// for kubeconfigs from untrusted sources: they can name programs to run, files to read and proxies to use, and it uses
+// none of them.
 package kubeconfig
 
 import (

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/netip"
@@ -13,9 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/kubeconfig"
@@ -115,7 +111,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	if config.Manifests != "" {
 		s.source = newDirectorySource(config.Manifests, config.options(), log)
 	} else {
-		client, err := RESTConfig(config)
+		client, err := kubeconfig.RESTConfig(config.Kubeconfig, config.Context)
 		if err != nil {
 			return nil, err
 		}
@@ -125,32 +121,6 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	}
 	s.load()
 	return s, nil
-}
-
-// RESTConfig returns the client configuration of a Config's kubeconfig and context or, without a kubeconfig, of the
-// pod's ServiceAccount. It has a connect timeout of 10 s. RESTConfig returns an error if the kubeconfig or the
-// ServiceAccount cannot be read, and without a kubeconfig outside of a pod.
-func RESTConfig(config Config) (*rest.Config, error) {
-	if config.Kubeconfig == "" {
-		client, err := rest.InClusterConfig()
-		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("not running in a pod; specify a kubeconfig file or a folder of manifests")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the pod's ServiceAccount: %w", err)
-		}
-		kubeconfig.SetDial(client, "")
-		return client, nil
-	}
-	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: config.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: config.Context},
-	).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("reading kubeconfig %s: %w", config.Kubeconfig, err)
-	}
-	kubeconfig.SetDial(client, "")
-	return client, nil
 }
 
 // load builds a first snapshot from the snapshot file. A file that cannot be used is renamed and not an

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
@@ -36,7 +36,7 @@ func Addresses(ctx context.Context, args ...string) ([]ReportedInterface, error)
 	if err != nil {
 		return nil, err
 	}
-	config, err := watch.RESTConfig(c.source())
+	config, err := kubeconfig.RESTConfig(c.kubeconfig, c.context)
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: %w", err)
 	}

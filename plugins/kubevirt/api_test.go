@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -73,7 +73,7 @@ type runningDirectory struct {
 
 func startDirectory(t testing.TB, c config) *runningDirectory {
 	t.Helper()
-	client, err := watch.RESTConfig(c.source())
+	client, err := kubeconfig.RESTConfig(c.kubeconfig, c.context)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,11 +233,11 @@ metadata: {name: dhcp, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: dhcp}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
 `, ns))
-	kubeconfig, err := cp.UserKubeconfig("dhcp")
+	file, err := cp.UserKubeconfig("dhcp")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := startDirectory(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: kubeconfig})
+	d := startDirectory(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: file})
 	await(t, "the directory to be synced", d.Synced)
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
 	apply(t, cp, worker)

@@ -12,7 +12,7 @@ import (
 	"github.com/coredhcp/coredhcp/plugins"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
-	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
@@ -37,12 +37,8 @@ func Check(args ...string) error {
 	if c.kubeconfig == "" {
 		return nil // the service account of the pod
 	}
-	_, err = watch.RESTConfig(c.source())
+	_, err = kubeconfig.RESTConfig(c.kubeconfig, c.context)
 	return err
-}
-
-func (c config) source() watch.Config {
-	return watch.Config{Kubeconfig: c.kubeconfig, Context: c.context}
 }
 
 func setup4(args ...string) (handler.Handler4, error) {
@@ -67,7 +63,7 @@ func start(args []string) (*directory, error) {
 		}
 		return d, nil
 	}
-	client, err := watch.RESTConfig(c.source())
+	client, err := kubeconfig.RESTConfig(c.kubeconfig, c.context)
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: %w", err)
 	}

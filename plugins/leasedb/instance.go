@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/internal/atomicfile"
-	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
@@ -71,7 +71,7 @@ func openStore(c config, log *slog.Logger) (store.Store, error) {
 	if c.store == storeBolt {
 		return boltstore.Open(c.file, c.nameWithFamily())
 	}
-	client, err := watch.RESTConfig(watch.Config{Kubeconfig: c.kubeconfig, Context: c.context})
+	client, err := kubeconfig.RESTConfig(c.kubeconfig, c.context)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // RESTConfig adds the context
 	}

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
@@ -75,17 +76,17 @@ func newSite(t *testing.T) *site {
 // startControl runs a replica with the rights of its ServiceAccount until stop is called or the test ends.
 func (s *site) startControl() (stop func()) {
 	s.Helper()
-	kubeconfig, err := s.cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
+	file, err := s.cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
 	if err != nil {
 		s.Fatal(err)
 	}
-	config := watch.Config{Kubeconfig: kubeconfig, Apps: &model.AppsOptions{}, Proxies: true}
+	config := watch.Config{Kubeconfig: file, Apps: &model.AppsOptions{}, Proxies: true}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	store, err := watch.Open(config, log)
 	if err != nil {
 		s.Fatal(err)
 	}
-	rest, err := watch.RESTConfig(config)
+	rest, err := kubeconfig.RESTConfig(file, "")
 	if err != nil {
 		s.Fatal(err)
 	}
