@@ -1,90 +1,67 @@
 package watch
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"time"
 
-	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/snapshotfile"
 )
 
-const (
-	// fileVersion is the version of the snapshot file's format. Files with another version are not used.
-	fileVersion = 1
-	// fileInterval is the minimum time between two writes of changes. A daemon that is killed while the API
-	// server is unavailable loses the changes since the last write.
-	fileInterval = time.Second
-	// filePoll is the interval at which changes are detected.
-	filePoll = 100 * time.Millisecond
-	// fileRefresh is the time after which the file is written without a change, so that its time tells how
-	// old its content is.
-	fileRefresh = time.Minute
-)
+// fileInterval is the minimum time between two writes of the snapshot file.
+const fileInterval = time.Second
 
-// file is the content of a snapshot file. It has the objects, not the snapshot, so that a newer release
+// fileContent is the content of a snapshot file. It has the objects, not the snapshot, so that a newer release
 // builds its own snapshot.
-type file struct {
-	Version int            `json:"version"`
-	Written time.Time      `json:"written"`
+type fileContent struct {
+	snapshotfile.Header
+
 	Objects *model.Objects `json:"objects"`
 }
 
-func readFile(path string) (*file, error) {
-	data, err := atomicfile.Read(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the snapshot file: %w", err)
+// snapshotFile returns the snapshot file of the objects.
+func (s *Store) snapshotFile() *snapshotfile.File {
+	return &snapshotfile.File{
+		Path: s.config.File, Objects: "objects", Interval: fileInterval, Log: s.log,
+		Changes: s.changeCount,
+		Current: func() bool { return s.Status().Age() == 0 },
+		Content: s.fileContent,
 	}
-	f := &file{}
-	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("decoding the snapshot file: %w", err)
-	}
-	if f.Version != fileVersion || f.Objects == nil {
-		return nil, fmt.Errorf("the snapshot file has no objects or an unsupported version: found version %d, expected %d", f.Version, fileVersion)
-	}
-	return f, nil
 }
 
-// writeFile replaces the snapshot file atomically.
-func writeFile(path string, f *file) error {
-	data, err := json.Marshal(f)
-	if err != nil {
-		return fmt.Errorf("encoding the snapshot: %w", err)
+// load builds a first snapshot from the snapshot file.
+func (s *Store) load() {
+	saved := &fileContent{}
+	if !s.file.Load(saved, func() error {
+		if saved.Objects == nil {
+			return errors.New("the snapshot file has no objects")
+		}
+		return nil
+	}) {
+		return
 	}
-	if err := atomicfile.Replace(path, data); err != nil {
-		return fmt.Errorf("writing the snapshot file: %w", err)
-	}
-	return nil
+	s.objects, s.fileWritten = saved.Objects, saved.Written
+	s.lastGood, s.lastServices = saved.Objects.LastGood, saved.Objects.LastServices
+	s.snapshot.Store(s.builder.Build(saved.Objects))
+	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
-// maintainFile writes the file after changes, every fileRefresh without changes, and when the context ends.
-func (s *Store) maintainFile(ctx context.Context) {
-	tick := time.NewTicker(filePoll)
-	defer tick.Stop()
-	var written time.Time
-	var writtenCount int
-	failing := false
-	for ended := false; !ended; {
-		select {
-		case <-ctx.Done():
-			ended = true
-		case <-tick.C:
-		}
-		status := s.Status()
-		now := s.changeCount()
-		changed := now != writtenCount && (ended || status.At.Sub(written) >= fileInterval)
-		refresh := status.Age() == 0 && status.At.Sub(written) >= fileRefresh
-		if !status.Synced || !changed && !refresh {
-			continue
-		}
-		err := writeFile(s.config.File, &file{Version: fileVersion, Written: status.Since, Objects: s.objectsForFile()})
-		if err != nil && !failing {
-			s.log.Error("cannot write the snapshot file; after a restart during an outage of the API server, objects would be missing or outdated", "err", err)
-		}
-		failing = err != nil
-		if err == nil {
-			written, writtenCount = status.At, now
-		}
+// changeCount returns the number of changes of the source's objects, and whether they were all listed.
+func (s *Store) changeCount() (n uint64, complete bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changes, s.fromSource
+}
+
+// fileContent returns the content of the snapshot file. There must be a snapshot from the source.
+func (s *Store) fileContent() snapshotfile.Content {
+	written := s.Status().Since
+	s.mu.Lock()
+	all := *s.objects
+	s.mu.Unlock()
+	if s.config.Proxies { // EndpointSlices change without a new snapshot
+		now, _ := s.source.objects()
+		all.EndpointSlices = now.EndpointSlices
 	}
+	return &fileContent{snapshotfile.Header{Written: written}, &all}
 }

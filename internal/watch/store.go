@@ -3,8 +3,6 @@ package watch
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -13,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/snapshotfile"
 	"github.com/densityops/oooi/internal/subscribers"
 )
 
@@ -82,6 +80,7 @@ type Store struct {
 	config Config
 	log    *slog.Logger
 	source source
+	file   *snapshotfile.File
 	dirty  chan struct{}
 
 	snapshot atomic.Pointer[model.Snapshot]
@@ -95,7 +94,7 @@ type Store struct {
 	fromSource  bool           // whether snapshot was built from the source and not from the file
 	fileWritten time.Time      // when the file was written that snapshot was built from
 	builds      int
-	slices      int // number of changes of EndpointSlices
+	changes     uint64 // number of changes of the source's objects
 	subscribers subscribers.Set[func()]
 	endpoints   subscribers.Set[func(service string)]
 }
@@ -108,6 +107,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 		config: config, log: log, dirty: make(chan struct{}, 1),
 		builder: model.NewBuilder(config.options()),
 	}
+	s.file = s.snapshotFile()
 	if config.Manifests != "" {
 		s.source = newDirectorySource(config.Manifests, config.options(), log)
 	} else {
@@ -123,34 +123,12 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// load builds a first snapshot from the snapshot file. A file that cannot be used is renamed and not an
-// error.
-func (s *Store) load() {
-	if s.config.File == "" {
-		return
-	}
-	saved, err := readFile(s.config.File)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return
-	case err != nil:
-		atomicfile.SetAside(s.log, s.config.File, err)
-		return
-	}
-	s.objects, s.fileWritten = saved.Objects, saved.Written
-	s.lastGood, s.lastServices = saved.Objects.LastGood, saved.Objects.LastServices
-	s.snapshot.Store(s.builder.Build(saved.Objects))
-	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
-}
-
 // Run watches the objects until the context ends. When it returns, all watches have ended, and the last changes have
 // been written to the snapshot file. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { s.source.run(ctx, s.markDirty, s.notifyEndpoints) })
-	if s.config.File != "" {
-		group.Go(func() { s.maintainFile(ctx) })
-	}
+	group.Go(func() { s.file.Run(ctx) })
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -179,7 +157,7 @@ func (s *Store) markDirty() {
 func (s *Store) notifyEndpoints(slice *objects.EndpointSlice) {
 	s.mu.Lock()
 	fromSource := s.fromSource
-	s.slices++
+	s.changes++
 	s.mu.Unlock()
 	if !fromSource {
 		return // subscribers read all of them with the first snapshot
@@ -191,25 +169,6 @@ func (s *Store) notifyEndpoints(slice *objects.EndpointSlice) {
 	for _, f := range s.endpoints.List() {
 		f(service)
 	}
-}
-
-// changeCount increases with every change.
-func (s *Store) changeCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.builds + s.slices
-}
-
-// objectsForFile returns the objects for the snapshot file. There must be a snapshot.
-func (s *Store) objectsForFile() *model.Objects {
-	s.mu.Lock()
-	all := *s.objects
-	s.mu.Unlock()
-	if s.config.Proxies { // EndpointSlices change without a new snapshot
-		now, _ := s.source.objects()
-		all.EndpointSlices = now.EndpointSlices
-	}
-	return &all
 }
 
 // EndpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order. Until all resources have
@@ -253,6 +212,7 @@ func (s *Store) build() {
 	s.mu.Lock()
 	s.objects, s.fromSource = &kept, true
 	s.builds++
+	s.changes++
 	s.mu.Unlock()
 	for _, f := range s.subscribers.List() {
 		f()

@@ -169,6 +169,20 @@ func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 	}
 }
 
+// TestSnapshotFileOfAnEarlierRelease starts from a file as earlier releases write it.
+func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "snapshot.json", `{"version":1,"written":"2026-01-02T03:04:05Z","objects":{
+		"hostedClusters":[{"metadata":{"name":"demo","namespace":"clusters"},"spec":{"dns":{"baseDomain":"example.com"}}}]}}`)
+	store := run(t, watch.Config{Manifests: filepath.Join(dir, "gone"), File: filepath.Join(dir, "snapshot.json")})
+	if s := store.Snapshot(); s == nil || len(s.Clusters) != 1 {
+		t.Errorf("the snapshot is %+v", s)
+	}
+	if since := store.Status().Since; !since.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
+		t.Errorf("the file was written at %s", since)
+	}
+}
+
 func TestUnusableSnapshotFileIsRenamed(t *testing.T) {
 	for name, content := range map[string]string{
 		"damaged":         "{",

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/densityops/oooi/internal/snapshotfile"
 	"github.com/densityops/oooi/internal/subscribers"
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
@@ -42,11 +43,10 @@ type directory struct {
 	refused     map[key]string // reasons of refused reservations, by instance
 	known       bool           // the VMs are complete, now or as of asOf
 	asOf        time.Time      // when the snapshot file was written; zero once the API server has been listed
-	changes     int
+	changes     uint64
 	subscribers subscribers.Set[func(vm.Interface)]
 
-	// fileFailure is the error of the last write of the snapshot file; nil if it succeeded.
-	fileFailure atomic.Pointer[string]
+	file *snapshotfile.File
 	// unknown counts packets from unknown MAC addresses.
 	unknown  atomic.Uint64
 	follower *apiFollower // nil in tests of the index
@@ -55,10 +55,12 @@ type directory struct {
 var _ vm.Directory = (*directory)(nil)
 
 func newDirectory(c config, log *slog.Logger) *directory {
-	return &directory{
+	d := &directory{
 		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, vms: map[key]*vmState{},
 		problems: map[key]string{},
 	}
+	d.file = d.snapshotFile()
+	return d
 }
 
 // Lookup implements vm.Directory. It costs one map look-up.

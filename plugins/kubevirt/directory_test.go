@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -206,9 +207,9 @@ func TestSnapshotFileRestoresTheDirectory(t *testing.T) {
 	w := worker("w1", macA)
 	w.Addresses, w.Options = "192.0.2.10", "domain=own.example"
 	d.put(w)
-	if err := d.writeFile(); err != nil {
-		t.Fatal(err)
-	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.file.Run(ended)
 
 	after := testDirectory(path)
 	if after.ready() {
@@ -231,6 +232,24 @@ func TestSnapshotFileRestoresTheDirectory(t *testing.T) {
 	after.undeclare(at("stopped"), true)
 	if text(deleted) != "[clusters-demo/stopped/vlan]" {
 		t.Errorf("deletions are %q", deleted)
+	}
+}
+
+// TestSnapshotFileOfAnEarlierRelease loads a file as earlier releases write it.
+func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	if err := os.WriteFile(path, []byte(`{"version":1,"written":"2026-01-02T03:04:05Z","scope":"network clusters/vlan","instances":[`+
+		`{"namespace":"clusters-demo","name":"w1","uid":"","created":"2026-01-01T00:00:00Z","machine":"w1","hostname":"w1","interfaces":[{"name":"vlan","mac":"`+macA+`"}]}`+
+		`],"machines":[{"namespace":"clusters-demo","name":"stopped","interfaces":["vlan"]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := testDirectory(path)
+	d.load()
+	if got := d.state().AsOf; !got.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
+		t.Errorf("the file was written at %s", got)
+	}
+	if vmOf(t, d, macA) != "w1" || !d.Exists(nicOf("stopped")) {
+		t.Errorf("the VMs are %+v", d.vms)
 	}
 }
 

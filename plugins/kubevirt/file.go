@@ -1,32 +1,22 @@
 package kubevirt
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/densityops/oooi/internal/atomicfile"
+	"github.com/densityops/oooi/internal/snapshotfile"
 )
 
-const (
-	// fileVersion is the version of the file format. Files of other versions are not loaded.
-	fileVersion = 1
-	// fileInterval is the minimum time between writes of the file.
-	fileInterval = 2 * time.Second
-	// fileRefresh is the maximum time between writes while the directory is synced, so that the file's time shows
-	// the age of its data.
-	fileRefresh = time.Minute
-)
+// fileInterval is the minimum time between two writes of the snapshot file.
+const fileInterval = 2 * time.Second
 
-// file is the content of a snapshot file.
-type file struct {
-	Version int       `json:"version"`
-	Written time.Time `json:"written"`
+// fileContent is the content of a snapshot file.
+type fileContent struct {
+	snapshotfile.Header
+
 	// Scope is the config's String. Files of other scopes are not loaded.
 	Scope     string      `json:"scope"`
 	Instances []*instance `json:"instances"`
@@ -40,21 +30,32 @@ type savedVM struct {
 	Interfaces []string `json:"interfaces,omitempty"`
 }
 
-// load loads the snapshot file. An unusable file is renamed and ignored: the file is needed only for a start during
-// an outage of the API server.
+// snapshotFile returns the snapshot file of a directory.
+func (d *directory) snapshotFile() *snapshotfile.File {
+	return &snapshotfile.File{
+		Path: d.config.snapshot, Objects: "VMs", Interval: fileInterval, Log: d.log,
+		Changes: func() (n uint64, ok bool) {
+			d.mu.RLock()
+			defer d.mu.RUnlock()
+			return d.changes, d.known && d.asOf.IsZero()
+		},
+		Current: d.Synced,
+		Content: d.fileContent,
+	}
+}
+
+// load loads the snapshot file.
 func (d *directory) load() {
-	if d.config.snapshot == "" {
-		return
-	}
-	f, err := readFile(d.config.snapshot)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return
-	case err == nil && f.Scope != d.config.String():
-		err = fmt.Errorf("the snapshot file was written for another scope: %s", f.Scope)
-	}
-	if err != nil {
-		atomicfile.SetAside(d.log, d.config.snapshot, err)
+	f := &fileContent{}
+	if !d.file.Load(f, func() error {
+		switch {
+		case slices.Contains(f.Instances, nil):
+			return errors.New("instances has an empty entry")
+		case f.Scope != d.config.String():
+			return fmt.Errorf("the snapshot file was written for another scope: %s", f.Scope)
+		}
+		return nil
+	}) {
 		return
 	}
 	for _, i := range f.Instances {
@@ -71,72 +72,9 @@ func (d *directory) load() {
 	d.log.Info("loaded VMs from the snapshot file", "file", d.config.snapshot, "written", f.Written, "instances", len(f.Instances))
 }
 
-func readFile(path string) (*file, error) {
-	data, err := atomicfile.Read(path)
-	if err != nil {
-		return nil, fmt.Errorf("reading the snapshot file: %w", err)
-	}
-	f := &file{}
-	if err := json.Unmarshal(data, f); err != nil {
-		return nil, fmt.Errorf("decoding the snapshot: %w", err)
-	}
-	if f.Version != fileVersion {
-		return nil, fmt.Errorf("unsupported version %d, want %d", f.Version, fileVersion)
-	}
-	if slices.Contains(f.Instances, nil) {
-		return nil, errors.New("instances has an empty entry")
-	}
-	return f, nil
-}
-
-// maintainFile writes the snapshot file after changes, at least every fileRefresh while the directory is synced,
-// and when ctx is done.
-func (d *directory) maintainFile(ctx context.Context) {
-	tick := time.NewTicker(fileInterval)
-	defer tick.Stop()
-	var written time.Time
-	version, failing := -1, false
-	for ended := false; !ended; {
-		select {
-		case <-ctx.Done():
-			ended = true
-		case <-tick.C:
-		}
-		d.mu.RLock()
-		now, live := d.changes, d.known && d.asOf.IsZero()
-		d.mu.RUnlock()
-		if !live || now == version && (time.Since(written) < fileRefresh || !d.Synced()) {
-			continue
-		}
-		err := d.writeFile()
-		if err != nil && !failing {
-			d.log.Error("cannot write the snapshot file; after a restart during an outage of the API server, VMs would be missing or outdated", "err", err)
-		}
-		if failing = err != nil; failing {
-			text := err.Error()
-			d.fileFailure.Store(&text)
-			continue
-		}
-		d.fileFailure.Store(nil)
-		written, version = time.Now(), now
-	}
-}
-
-// writeFile replaces the file atomically.
-func (d *directory) writeFile() error {
-	data, err := json.Marshal(d.fileContent())
-	if err != nil {
-		return fmt.Errorf("encoding the snapshot: %w", err)
-	}
-	if err := atomicfile.Replace(d.config.snapshot, data); err != nil {
-		return fmt.Errorf("writing the snapshot file: %w", err)
-	}
-	return nil
-}
-
 // fileContent returns the content for the snapshot file.
-func (d *directory) fileContent() *file {
-	f := &file{Version: fileVersion, Written: time.Now().UTC(), Scope: d.config.String()}
+func (d *directory) fileContent() snapshotfile.Content {
+	f := &fileContent{Header: snapshotfile.Header{Written: time.Now().UTC()}, Scope: d.config.String()}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, i := range d.instances {

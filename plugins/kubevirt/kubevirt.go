@@ -88,9 +88,7 @@ func start(args []string) (*directory, error) {
 func (d *directory) run(ctx context.Context) {
 	var group sync.WaitGroup
 	group.Go(func() { d.follower.run(ctx) })
-	if d.config.snapshot != "" {
-		group.Go(func() { d.maintainFile(ctx) })
-	}
+	group.Go(func() { d.file.Run(ctx) })
 	group.Wait()
 }
 

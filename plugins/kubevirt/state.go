@@ -67,8 +67,8 @@ func Warnings() []string {
 	if d == nil {
 		return nil
 	}
-	if failure := d.fileFailure.Load(); failure != nil {
-		return []string{"kubevirt: after a restart during an outage of the API server, VMs would be missing or outdated: " + *failure}
+	if failure := d.file.Failure(); failure != "" {
+		return []string{"kubevirt: after a restart during an outage of the API server, VMs would be missing or outdated: " + failure}
 	}
 	return nil
 }

@@ -2,16 +2,13 @@ package leasedb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/internal/snapshotfile"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
@@ -27,8 +24,7 @@ type instance struct {
 	store     *instrumentedStore
 	pool      *pool.Pool
 	directory vm.Directory // nil for none
-
-	snapshotFailure atomic.Pointer[string]
+	file      *snapshotfile.File
 
 	//nolint:containedctx // CoreDHCP passes handlers no context; close cancels this one
 	ctx      context.Context
@@ -63,6 +59,7 @@ func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error)
 		config.Suspect = b.Suspect()
 	}
 	i.pool = pool.New(config)
+	i.file = i.snapshotFile()
 	i.load()
 	return i, nil
 }
@@ -83,9 +80,7 @@ func openStore(c config, log *slog.Logger) (store.Store, error) {
 // run starts the pool and the writing of the snapshot file, until close.
 func (i *instance) run() {
 	i.group.Go(func() { i.pool.Run(i.ctx) })
-	if i.config.snapshot != "" {
-		i.group.Go(func() { i.maintainSnapshot(i.ctx) })
-	}
+	i.group.Go(func() { i.file.Run(i.ctx) })
 }
 
 // enter registers a message that is being handled. It returns false after close.
@@ -119,62 +114,35 @@ func (i *instance) close(ctx context.Context) error {
 	}
 }
 
-const (
-	// snapshotInterval is the minimum time between writes of the snapshot file. snapshotRefresh is the maximum time
-	// while the store is synced, so that the file's time shows the age of its data.
-	snapshotInterval = 2 * time.Second
-	snapshotRefresh  = time.Minute
-)
+// snapshotInterval is the minimum time between two writes of the snapshot file.
+const snapshotInterval = 2 * time.Second
 
-// load loads the snapshot file. An unusable file is renamed and ignored: the file is needed only for a start during
-// an outage of the API server.
-func (i *instance) load() {
-	if i.config.snapshot == "" {
-		return
+// snapshotFile returns the snapshot file of an instance.
+func (i *instance) snapshotFile() *snapshotfile.File {
+	return &snapshotfile.File{
+		Path: i.config.snapshot, Objects: "leases", Interval: snapshotInterval, Log: i.log,
+		Changes: func() (n uint64, ok bool) { return i.pool.Changes(), i.pool.Loaded() },
+		Current: i.store.Synced,
+		Content: i.snapshot,
 	}
-	s, err := store.ReadSnapshot(i.config.snapshot, i.config.nameWithFamily())
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		atomicfile.SetAside(i.log, i.config.snapshot, err)
-	default:
-		i.log.Info("answering from the snapshot file until the store is read", "file", i.config.snapshot, "written", s.Written, "bindings", len(s.Bindings))
+}
+
+// load loads the snapshot file.
+func (i *instance) load() {
+	s := &store.Snapshot{}
+	if i.file.Load(s, func() error { return s.Check(i.config.nameWithFamily()) }) {
+		i.log.Info("answering from the snapshot file until the store is read", "file", i.file.Path, "written", s.Written, "bindings", len(s.Bindings))
 		i.pool.Replace(s.Bindings, s.Revision)
 	}
 }
 
-// maintainSnapshot writes the snapshot file after changes, at least every snapshotRefresh while the store is
-// synced, and when ctx is done.
-func (i *instance) maintainSnapshot(ctx context.Context) {
-	tick := time.NewTicker(snapshotInterval)
-	defer tick.Stop()
-	var written time.Time
-	var changes uint64
-	failing := false
-	for ended := false; !ended; {
-		select {
-		case <-ctx.Done():
-			ended = true
-		case <-tick.C:
-		}
-		now, current := i.pool.Changes(), i.store.Synced()
-		if !i.pool.Loaded() || now == changes && (!current || time.Since(written) < snapshotRefresh) {
-			continue
-		}
-		s := store.Snapshot{Pool: i.config.nameWithFamily(), Written: time.Now().UTC(), Bindings: i.pool.Bindings()}
-		for _, b := range s.Bindings {
-			s.Revision = max(s.Revision, b.Revision)
-		}
-		err := store.WriteSnapshot(i.config.snapshot, s)
-		if err != nil && !failing {
-			i.log.Error("cannot write the snapshot file; after a restart during an outage of the API server, leases would be missing or outdated", "err", err)
-		}
-		if failing = err != nil; failing {
-			text := err.Error()
-			i.snapshotFailure.Store(&text)
-			continue
-		}
-		i.snapshotFailure.Store(nil)
-		written, changes = time.Now(), now
+// snapshot returns the content of the snapshot file.
+func (i *instance) snapshot() snapshotfile.Content {
+	s := &store.Snapshot{
+		Header: snapshotfile.Header{Written: time.Now().UTC()}, Pool: i.config.nameWithFamily(), Bindings: i.pool.Bindings(),
 	}
+	for _, b := range s.Bindings {
+		s.Revision = max(s.Revision, b.Revision)
+	}
+	return s
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"github.com/densityops/oooi/internal/snapshotfile"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -29,7 +30,8 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 		addrs = append(addrs, addr)
 	}
 	await(t, "the snapshot file", func() bool {
-		s, err := store.ReadSnapshot(file, "clusters.demo/ipv4")
+		s := &store.Snapshot{}
+		err := snapshotfile.Read(file, s, func() error { return s.Check("clusters.demo/ipv4") })
 		return err == nil && len(s.Bindings) == len(addrs)
 	})
 	checkRenewals := func(r *replica) {

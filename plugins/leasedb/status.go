@@ -44,7 +44,7 @@ func Status() []State {
 		s := State{
 			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
 			DirectorySynced: i.directory != nil && i.directory.Synced(), Addresses: i.pool.Stats(), Leases: i.pool.Leases(),
-			WriteFailure: text(&i.store.writeFailure), SnapshotFailure: text(&i.snapshotFailure), Rebuilding: i.pool.Rebuilding(),
+			WriteFailure: text(&i.store.writeFailure), SnapshotFailure: i.file.Failure(), Rebuilding: i.pool.Rebuilding(),
 		}
 		if c.store == storeBolt {
 			s.At = c.file
@@ -68,7 +68,7 @@ func Warnings() []string {
 	}
 	for _, i := range running() {
 		add(i, "the last write failed; clients without an address may get none", text(&i.store.writeFailure))
-		add(i, "after a restart during an outage of the API server, leases would be missing or outdated", text(&i.snapshotFailure))
+		add(i, "after a restart during an outage of the API server, leases would be missing or outdated", i.file.Failure())
 		add(i, "bindings may be missing; each address is probed before it is offered", i.pool.Rebuilding())
 	}
 	return list

@@ -63,27 +63,40 @@ func TestWarnings(t *testing.T) {
 	expectWarning("")
 }
 
-func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
-	i := serve(t, newDirectory(), bolt(t)+network)
-	i.config.snapshot = filepath.Join(t.TempDir(), "leases.json")
-	if err := os.WriteFile(i.config.snapshot, []byte("{"), 0o600); err != nil {
+// openWithSnapshotFile returns an instance that does not run.
+func openWithSnapshotFile(t *testing.T, path string) *instance {
+	t.Helper()
+	c, err := parse(strings.Fields(bolt(t) + network))
+	if err != nil {
 		t.Fatal(err)
 	}
-	i.load()
-	if aside, err := os.ReadFile(i.config.snapshot + ".unusable"); err != nil || string(aside) != "{" {
+	c.snapshot = path
+	i, err := open(c, newDirectory(), discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeInstance(t, i) })
+	return i
+}
+
+func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leases.json")
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	openWithSnapshotFile(t, path)
+	if aside, err := os.ReadFile(path + ".unusable"); err != nil || string(aside) != "{" {
 		t.Errorf("the renamed file has %q: %v", aside, err)
 	}
 }
 
 func TestFailedWriteOfTheSnapshotFileIsReported(t *testing.T) {
-	d := newDirectory()
-	i := serve(t, d, bolt(t)+network)
-	i.config.snapshot = filepath.Join(t.TempDir(), "missing", "leases.json")
+	i := openWithSnapshotFile(t, filepath.Join(t.TempDir(), "missing", "leases.json"))
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	i.pool.Set(store.Binding{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/a/vlan", Used: time.Now(), Revision: 1})
-	i.maintainSnapshot(done)
-	if got := text(&i.snapshotFailure); !strings.Contains(got, "missing") {
+	i.pool.Replace([]store.Binding{{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/a/vlan", Used: time.Now(), Revision: 1}}, 1)
+	i.file.Run(done)
+	if got := i.file.Failure(); !strings.Contains(got, "missing") {
 		t.Errorf("got %q", got)
 	}
 }
