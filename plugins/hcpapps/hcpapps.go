@@ -26,7 +26,7 @@ func setup(c *caddy.Controller) error {
 
 func parse(c *caddy.Controller) (*views.Block, error) {
 	o := &options{}
-	block, err := views.ParseBlock(c, views.Handler{Plugin: name, Part: nametree.Apps, Requests: requests}, o.parse)
+	block, err := views.ParseBlock(c, views.Handler{Plugin: name, Part: nametree.Apps, Requests: requests}, o.parser)
 	if err != nil {
 		return nil, err
 	}

@@ -7,36 +7,29 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coredns/caddy"
-
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/plugins/internal/views"
 )
 
 // options are the properties of the Corefile block that only hcpapps has.
 type options struct{ model.AppsOptions }
 
-// parse parses the current property of c, and reports whether it is one of the options.
-func (o *options) parse(c *caddy.Controller) (bool, error) {
-	var parse func([]string) error
-	switch c.Val() {
+// parser returns the parser of an option, or nil for a property that is not one of the options.
+func (o *options) parser(property string) views.Parser {
+	switch property {
 	case "source":
-		parse = o.parseSource
+		return o.parseSource
 	case "service":
-		parse = objectName(&o.Service)
+		return views.ObjectName(&o.Service)
 	case "selector":
-		parse = o.parseSelector
+		return o.parseSelector
 	case "allow":
-		parse = o.parseAllow
+		return o.parseAllow
 	case "credentials":
-		parse = objectName(&o.Credentials)
+		return views.ObjectName(&o.Credentials)
 	default:
-		return false, nil
+		return nil
 	}
-	property := c.Val()
-	if err := parse(c.RemainingArgs()); err != nil {
-		return true, c.Errf("%s: %v", property, err)
-	}
-	return true, nil
 }
 
 func (o *options) parseSource(args []string) error {
@@ -55,23 +48,6 @@ func (o *options) parseSource(args []string) error {
 		o.Sources = append(o.Sources, source)
 	}
 	return nil
-}
-
-func objectName(target *string) func([]string) error {
-	return func(args []string) error {
-		if *target != "" {
-			return errors.New("specified twice")
-		}
-		if len(args) != 1 {
-			return fmt.Errorf("want one NAMESPACE/NAME, have %d arguments", len(args))
-		}
-		namespace, name, ok := strings.Cut(args[0], "/")
-		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-			return fmt.Errorf("%q is not NAMESPACE/NAME", args[0])
-		}
-		*target = args[0]
-		return nil
-	}
 }
 
 func (o *options) parseSelector(args []string) error {

@@ -31,10 +31,10 @@ const (
 	maxTTL     = 3600
 )
 
-// ParseBlock parses the Corefile block of the plugin that h describes. It calls own, if not nil, for each
-// property that the plugins do not share; own reports whether it knows the property. It returns an error for a second
-// block of the plugin in the server block, and for an unknown, invalid or contradictory property.
-func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (bool, error)) (*Block, error) {
+// ParseBlock parses the Corefile block of the plugin that h describes. own, if not nil, returns the parser of a property
+// that only this plugin has, and nil for another property. ParseBlock returns an error for a second block of the plugin
+// in the server block, and for an unknown, invalid or contradictory property.
+func ParseBlock(c *caddy.Controller, h Handler, own func(property string) Parser) (*Block, error) {
 	b := &Block{Handler: h, TTL: defaultTTL}
 	for i := 0; c.Next(); i++ {
 		if i > 0 {
@@ -51,23 +51,25 @@ func ParseBlock(c *caddy.Controller, h Handler, own func(*caddy.Controller) (boo
 			}
 		}
 	}
-	if err := b.Config.Check(); err != nil {
+	b.Config.resolvePaths(dnsserver.GetConfig(c).Root)
+	if err := b.Config.check(); err != nil {
 		return nil, c.Errf("%v", err)
 	}
 	return b, nil
 }
 
-func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (bool, error)) error {
-	if known, err := b.Config.Parse(c); known {
-		return err
+func (b *Block) parseProperty(c *caddy.Controller, own func(property string) Parser) error {
+	property := c.Val()
+	parse := b.Config.parser(property)
+	if parse == nil && own != nil {
+		parse = own(property)
 	}
-	if own != nil {
-		if known, err := own(c); known {
-			return err
+	switch {
+	case parse != nil:
+		if err := parse(c.RemainingArgs()); err != nil {
+			return c.Errf("%s: %v", property, err)
 		}
-	}
-	switch c.Val() {
-	case "ttl":
+	case property == "ttl":
 		args := c.RemainingArgs()
 		if len(args) != 1 {
 			return c.ArgErr()
@@ -77,14 +79,14 @@ func (b *Block) parseProperty(c *caddy.Controller, own func(*caddy.Controller) (
 			return c.Errf("ttl: %q is not a number of seconds from 0 to %d", args[0], maxTTL)
 		}
 		b.TTL = uint32(ttl)
-	case "fallthrough":
+	case property == "fallthrough":
 		zones := c.RemainingArgs()
 		if err := checkZones(c, zones); err != nil {
 			return err
 		}
 		b.Fall.SetZonesFromArgs(zones)
 	default:
-		return c.Errf("unknown property '%s'", c.Val())
+		return c.Errf("unknown property '%s'", property)
 	}
 	return nil
 }

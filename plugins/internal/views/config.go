@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/internal/watch"
@@ -54,42 +52,42 @@ type Answer struct {
 	Service string
 }
 
-// Parse parses the current property of c if it is one that hcpviews and hcpapps share, and reports whether it is. It
-// returns an error if the property has invalid arguments.
-func (cfg *Config) Parse(c *caddy.Controller) (bool, error) {
-	var parse func([]string) error
-	var path *string // the field that the property sets, if it is a path
-	switch c.Val() {
+// A Parser parses the arguments of a property.
+type Parser func(args []string) error
+
+// parser returns the parser of a property that hcpviews and hcpapps share, or nil for another property.
+func (cfg *Config) parser(property string) Parser {
+	switch property {
 	case "kubeconfig":
-		path, parse = &cfg.Source.Kubeconfig, cfg.parseKubeconfig
+		return cfg.parseKubeconfig
 	case "manifests":
-		path, parse = &cfg.Source.Manifests, onePath(&cfg.Source.Manifests)
+		return oneArgument(&cfg.Source.Manifests, "path", nil)
 	case "snapshot":
-		path, parse = &cfg.Source.File, onePath(&cfg.Source.File)
+		return oneArgument(&cfg.Source.File, "path", nil)
 	case "infra":
-		parse = objectNames(&cfg.Source.Scope.Infras)
+		return objectNames(&cfg.Source.Scope.Infras)
 	case "hostedcluster":
-		parse = objectNames(&cfg.Source.Scope.HostedClusters)
+		return objectNames(&cfg.Source.Scope.HostedClusters)
 	case "management":
-		parse = domainNames(&cfg.Source.Names.Management)
+		return domainNames(&cfg.Source.Names.Management)
 	case "domains":
-		parse = domainNames(&cfg.Source.Names.Allowed)
+		return domainNames(&cfg.Source.Names.Allowed)
 	case "view":
-		parse = cfg.parseView
+		return cfg.parseView
 	case "answer":
-		parse = cfg.parseAnswer
+		return cfg.parseAnswer
 	default:
-		return false, nil
+		return nil
 	}
-	property := c.Val()
-	if err := parse(c.RemainingArgs()); err != nil {
-		return true, c.Errf("%s: %v", property, err)
+}
+
+// resolvePaths makes relative paths relative to the root directive, as in other plugins.
+func (cfg *Config) resolvePaths(root string) {
+	for _, path := range []*string{&cfg.Source.Kubeconfig, &cfg.Source.Manifests, &cfg.Source.File} {
+		if root != "" && *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(root, *path)
+		}
 	}
-	// A relative path is relative to the root directive, as in other plugins.
-	if root := dnsserver.GetConfig(c).Root; path != nil && root != "" && !filepath.IsAbs(*path) {
-		*path = filepath.Join(root, *path)
-	}
-	return true, nil
 }
 
 func (cfg *Config) parseKubeconfig(args []string) error {
@@ -105,20 +103,30 @@ func (cfg *Config) parseKubeconfig(args []string) error {
 	return nil
 }
 
-func onePath(path *string) func([]string) error {
+// ObjectName returns the parser of a property with one argument NAMESPACE/NAME, which it stores in target.
+func ObjectName(target *string) Parser { return oneArgument(target, "NAMESPACE/NAME", checkObjectName) }
+
+// oneArgument returns the parser of a property with one argument, which it stores in target. what is the argument in
+// errors. check validates the argument; nil for no validation.
+func oneArgument(target *string, what string, check func(string) error) Parser {
 	return func(args []string) error {
-		if *path != "" {
+		if *target != "" {
 			return fmt.Errorf("specified twice")
 		}
 		if len(args) != 1 {
-			return fmt.Errorf("want one path, have %d arguments", len(args))
+			return fmt.Errorf("want one %s, have %d arguments", what, len(args))
 		}
-		*path = args[0]
+		if check != nil {
+			if err := check(args[0]); err != nil {
+				return err
+			}
+		}
+		*target = args[0]
 		return nil
 	}
 }
 
-func objectNames(list *[]string) func([]string) error {
+func objectNames(list *[]string) Parser {
 	return func(args []string) error {
 		if len(args) == 0 {
 			return fmt.Errorf("want one or more NAMESPACE/NAME")
@@ -136,7 +144,7 @@ func objectNames(list *[]string) func([]string) error {
 	}
 }
 
-func domainNames(list *[]string) func([]string) error {
+func domainNames(list *[]string) Parser {
 	return func(args []string) error {
 		if len(args) == 0 {
 			return fmt.Errorf("want one or more domains")
@@ -244,8 +252,8 @@ func (cfg *Config) parseAnswer(args []string) error {
 	return nil
 }
 
-// Check returns an error if properties contradict each other, or if a view has no addresses.
-func (cfg *Config) Check() error {
+// check returns an error if properties contradict each other, or if a view has no addresses.
+func (cfg *Config) check() error {
 	if cfg.Source.Kubeconfig != "" && cfg.Source.Manifests != "" {
 		return fmt.Errorf("kubeconfig and manifests are mutually exclusive")
 	}
