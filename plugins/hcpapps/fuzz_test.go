@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coredns/caddy"
-
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/plugins/internal/viewstest"
 )
 
 // FuzzCorefile checks the options of all blocks that parse accepts.
@@ -25,9 +24,7 @@ func FuzzCorefile(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, block string) {
-		c := caddy.NewTestController("dns", block)
-		c.ServerBlockKeys = []string{"."}
-		b, err := parse(c)
+		b, err := parse(viewstest.Controller(block))
 		if err != nil {
 			return
 		}

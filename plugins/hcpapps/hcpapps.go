@@ -3,36 +3,16 @@
 // Service.
 package hcpapps
 
-import (
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/plugin"
-
-	"github.com/densityops/oooi/plugins/internal/nametree"
-	"github.com/densityops/oooi/plugins/internal/views"
-)
+import "github.com/densityops/oooi/plugins/internal/views"
 
 const name = "hcpapps"
 
-func init() { plugin.Register(name, setup) }
-
-func setup(c *caddy.Controller) error {
-	block, err := parse(c)
-	if err != nil {
-		return plugin.Error(name, err)
-	}
-	block.Add(c)
-	return nil
+// HCPApps is a plugin that answers application names. It shares its handler with hcpviews: ServeDNS, Metadata and
+// CacheBypassZones are in plugins/internal/views/handler.go, and the properties of the Corefile, except those in
+// options.go, in config.go there.
+type HCPApps struct {
+	views.Handler
 }
 
-func parse(c *caddy.Controller) (*views.Block, error) {
-	o := &options{}
-	block, err := views.ParseBlock(c, views.Handler{Plugin: name, Part: nametree.Apps, Requests: requests}, o.parser)
-	if err != nil {
-		return nil, err
-	}
-	if err := o.check(block.Scope(c)); err != nil {
-		return nil, c.Errf("%v", err)
-	}
-	block.Config.Source.Apps = &o.AppsOptions
-	return block, nil
-}
+// Name implements plugin.Handler.
+func (h *HCPApps) Name() string { return name }

@@ -4,12 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin/test"
 
 	"github.com/miekg/dns"
 
-	"github.com/densityops/oooi/plugins/internal/views"
 	"github.com/densityops/oooi/plugins/internal/viewstest"
 )
 
@@ -22,9 +20,14 @@ const (
 	podClient   = "10.128.0.77"
 )
 
-func start(t *testing.T, corefile string) *views.Handler {
+func start(t *testing.T, corefile string) *HCPApps {
 	t.Helper()
-	return viewstest.Start(t, corefile, parse)
+	h, err := parse(viewstest.Controller(corefile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	viewstest.Start(t, &h.Handler)
+	return h
 }
 
 type viewCase struct {
@@ -33,7 +36,7 @@ type viewCase struct {
 	test.Case
 }
 
-func check(t *testing.T, h *views.Handler, cases []viewCase) {
+func check(t *testing.T, h *HCPApps, cases []viewCase) {
 	t.Helper()
 	for _, tc := range cases {
 		viewstest.Ask(t, h, tc.name, tc.client, tc.Case)
@@ -152,9 +155,7 @@ func TestSetup(t *testing.T) {
 		{"hcpapps {\n view lab\n answer lab 192.0.2.9\n hostedcluster a/b\n source mirrored\n}", "allow is required without an Infra; list the accepted networks with 'allow CIDR'"},
 		{"hcpapps {\n nonsense\n}", "unknown property 'nonsense'"},
 	} {
-		c := caddy.NewTestController("dns", tc.input)
-		c.ServerBlockKeys = []string{"."}
-		_, err := parse(c)
+		_, err := parse(viewstest.Controller(tc.input))
 		switch {
 		case tc.wantErr == "" && err != nil:
 			t.Errorf("%s: %v", tc.input, err)

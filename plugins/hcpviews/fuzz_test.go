@@ -6,12 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/pkg/dnstest"
 	"github.com/coredns/coredns/plugin/test"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/plugins/internal/viewstest"
 )
 
 // FuzzCorefile checks the configuration of all blocks that parse accepts.
@@ -33,9 +34,7 @@ func FuzzCorefile(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, block string) {
-		c := caddy.NewTestController("dns", block)
-		c.ServerBlockKeys = []string{"."}
-		p, err := parse(c)
+		p, err := parse(viewstest.Controller(block))
 		if err != nil {
 			return
 		}

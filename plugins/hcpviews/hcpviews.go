@@ -2,27 +2,15 @@
 // depending on the client's network: clients on a VLAN get the proxy's address there, pods get the proxy's Service.
 package hcpviews
 
-import (
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/plugin"
-
-	"github.com/densityops/oooi/plugins/internal/nametree"
-	"github.com/densityops/oooi/plugins/internal/views"
-)
+import "github.com/densityops/oooi/plugins/internal/views"
 
 const name = "hcpviews"
 
-func init() { plugin.Register(name, setup) }
-
-func setup(c *caddy.Controller) error {
-	block, err := parse(c)
-	if err != nil {
-		return plugin.Error(name, err)
-	}
-	block.Add(c)
-	return nil
+// HCPViews is a plugin that answers control-plane names. It shares its handler with hcpapps: ServeDNS, Metadata and
+// CacheBypassZones are in plugins/internal/views/handler.go, and the properties of the Corefile in config.go there.
+type HCPViews struct {
+	views.Handler
 }
 
-func parse(c *caddy.Controller) (*views.Block, error) {
-	return views.ParseBlock(c, views.Handler{Plugin: name, Part: nametree.ControlPlane, Requests: requests}, nil)
-}
+// Name implements plugin.Handler.
+func (h *HCPViews) Name() string { return name }

@@ -22,9 +22,21 @@ const (
 	blueSOA     = "blue.example.com. 5 IN SOA ns.dns.blue.example.com. hostmaster.blue.example.com. 1 7200 1800 86400 5"
 )
 
-func start(tb testing.TB, corefile string) *views.Handler {
+func start(tb testing.TB, corefile string) *HCPViews {
 	tb.Helper()
-	return viewstest.Start(tb, corefile, parse)
+	h, err := parse(viewstest.Controller(corefile))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	viewstest.Start(tb, &h.Handler)
+	return h
+}
+
+// unsynced returns a handler before its first snapshot.
+func unsynced() *HCPViews {
+	return &HCPViews{views.Handler{
+		Zones: []string{"example.com."}, Source: &views.Source{}, Next: viewstest.Upstream(), Requests: requests,
+	}}
 }
 
 type viewCase struct {
@@ -33,7 +45,7 @@ type viewCase struct {
 	test.Case
 }
 
-func check(t *testing.T, h *views.Handler, cases []viewCase) {
+func check(t *testing.T, h *HCPViews, cases []viewCase) {
 	t.Helper()
 	for _, tc := range cases {
 		viewstest.Ask(t, h, tc.name, tc.client, tc.Case)
@@ -172,7 +184,7 @@ func TestProtocol(t *testing.T) {
 	})
 }
 
-func expectRcode(t *testing.T, h *views.Handler, m *dns.Msg, rcode int) {
+func expectRcode(t *testing.T, h *HCPViews, m *dns.Msg, rcode int) {
 	t.Helper()
 	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
 	if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
@@ -284,7 +296,7 @@ func TestViewsByClientAddress(t *testing.T) {
 }
 
 func TestServerFailureBeforeTheFirstSnapshot(t *testing.T) {
-	h := &views.Handler{Zones: []string{"example.com."}, Tables: noTables{}, Next: viewstest.Upstream(), Requests: requests}
+	h := unsynced()
 	m := new(dns.Msg).SetQuestion("api.blue.example.com.", dns.TypeA).SetEdns0(1232, false)
 	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: blueClient})
 	if _, err := h.ServeDNS(t.Context(), rec, m); err != nil {
@@ -299,10 +311,6 @@ func TestServerFailureBeforeTheFirstSnapshot(t *testing.T) {
 	}
 	expectRcode(t, h, new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), viewstest.Passed)
 }
-
-type noTables struct{}
-
-func (noTables) Table() *views.Table { return nil }
 
 func TestMetadataNamesTheView(t *testing.T) {
 	h := start(t, "hcpviews {\n manifests testdata/manifests\n view vlan 192.0.2.0/25\n view pod 10.0.0.0/8\n}")
@@ -320,7 +328,7 @@ func TestMetadataNamesTheView(t *testing.T) {
 }
 
 func TestCacheBypassZones(t *testing.T) {
-	h := &views.Handler{Zones: []string{".", "example.com."}}
+	h := &HCPViews{views.Handler{Zones: []string{".", "example.com."}}}
 	if got := h.CacheBypassZones(); len(got) > 0 {
 		t.Errorf("got %v, want none: a cache behind the plugin must store passed queries", got)
 	}

@@ -10,18 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/miekg/dns"
-
-	"github.com/densityops/oooi/plugins/internal/views"
-	"github.com/densityops/oooi/plugins/internal/viewstest"
 )
 
 func TestRequestsAreCountedByViewAndAnswer(t *testing.T) {
 	fromInfras := start(t, "hcpviews example.com example.net {\n manifests testdata/manifests\n}")
 	byAddress := start(t, "hcpviews example.com {\n manifests testdata/manifests\n view pod 10.0.0.0/8\n}")
-	notSynced := &views.Handler{Zones: []string{"example.com."}, Tables: noTables{}, Next: viewstest.Upstream(), Requests: requests}
 	for _, tc := range []struct {
 		name          string
-		h             *views.Handler
+		h             *HCPViews
 		client, qname string
 		qtype         uint16
 		view          string
@@ -37,7 +33,7 @@ func TestRequestsAreCountedByViewAndAnswer(t *testing.T) {
 		{"application", fromInfras, podClient, "shop.apps.blue.example.com.", dns.TypeA, "pod", "passed"},
 		{"name of no hosted cluster", fromInfras, podClient, "www.example.com.", dns.TypeA, "pod", "passed"},
 		{"client without a view", byAddress, "203.0.113.77", "api.blue.example.com.", dns.TypeA, "", "refused"},
-		{"before the first snapshot", notSynced, blueClient, "api.blue.example.com.", dns.TypeA, "", "servfail"},
+		{"before the first snapshot", unsynced(), blueClient, "api.blue.example.com.", dns.TypeA, "", "servfail"},
 		{"name outside of the zones", fromInfras, blueClient, "www.example.org.", dns.TypeA, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

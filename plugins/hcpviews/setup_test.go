@@ -28,7 +28,7 @@ func TestSetup(t *testing.T) {
 		t.Fatalf("%d plugins were added to the server block, want 1", len(plugins))
 	}
 	next := test.ErrorHandler()
-	h, ok := plugins[0](next).(*views.Handler)
+	h, ok := plugins[0](next).(*HCPViews)
 	if !ok || h.Next == nil || h.Name() != "hcpviews" {
 		t.Errorf("the handler is %+v", h)
 	}

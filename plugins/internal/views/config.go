@@ -1,5 +1,5 @@
-// Package views implements what hcpviews and hcpapps share: the properties of their Corefile blocks, the stores
-// they read from, and the mapping of clients to views.
+// Package views implements what hcpviews and hcpapps share: their handler, the properties of their Corefile blocks, the
+// stores they read from, and the mapping of clients to views.
 package views
 
 import (

@@ -19,11 +19,11 @@ import (
 func parseConfig(root, properties string) (*Config, error) {
 	c := caddy.NewTestController("dns", "oooi {\n"+properties+"\n}")
 	dnsserver.GetConfig(c).Root = root
-	b, err := ParseBlock(c, Handler{}, nil)
-	if err != nil {
+	h := &Handler{}
+	if err := h.Parse(c, nil); err != nil {
 		return nil, err
 	}
-	return &b.Config, nil
+	return &h.Config, nil
 }
 
 // config parses the properties of a valid block.

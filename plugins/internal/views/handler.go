@@ -14,8 +14,8 @@ import (
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
-// A Handler answers one part of the names of a server block. It implements plugin.Handler, metadata.Provider,
-// ready.Readiness and cache.ZoneBypasser.
+// A Handler answers one part of the names of a server block. The handlers of hcpviews and hcpapps embed it. It implements
+// metadata.Provider and cache.ZoneBypasser; with Name and Ready, they implement plugin.Handler and ready.Readiness.
 type Handler struct {
 	Next plugin.Handler
 	Fall fall.F
@@ -25,18 +25,17 @@ type Handler struct {
 	Plugin string
 	// Part is the part of the names that the plugin answers.
 	Part nametree.Part
-	// Tables provides the current table.
-	Tables Tables
+	// Source provides the current table.
+	Source *Source
 	// BehindCache is set if the build orders the cache plugin before this one.
 	BehindCache bool
 	// Requests counts queries.
 	Requests *Requests
-}
 
-// Tables provides the table that a server block answers from. Table returns nil before the first snapshot, and is safe
-// for concurrent use.
-type Tables interface {
-	Table() *Table
+	// Config is the configuration of the source and the views in the Corefile block.
+	Config Config
+	// TTL is the TTL of answers, in seconds.
+	TTL uint32
 }
 
 // ServeDNS implements plugin.Handler.
@@ -45,7 +44,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	if r.Opcode != dns.OpcodeQuery || q.Qclass != dns.ClassINET || !h.serves(q.Name) {
 		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
 	}
-	table := h.Tables.Table()
+	table := h.Source.Table()
 	if table == nil {
 		h.Requests.countWithoutView(metrics.WithServer(ctx), servfail)
 		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
@@ -103,12 +102,8 @@ func reply(w dns.ResponseWriter, m *dns.Msg) (int, error) {
 	return dns.RcodeSuccess, nil
 }
 
-// Name implements plugin.Handler.
-func (h *Handler) Name() string { return h.Plugin }
-
-// Ready implements ready.Readiness. It returns true when this block has a table and every store has a snapshot
-// of any age.
-func (h *Handler) Ready() bool { return h.Tables.Table() != nil && Ready() }
+// Loaded reports whether this block has a table, and every store has a snapshot of any age.
+func (h *Handler) Loaded() bool { return h.Source.Table() != nil && shared.loaded() }
 
 // CacheBypassZones implements cache.ZoneBypasser. If the build orders the cache plugin, which does not distinguish
 // views, before this plugin, it returns the zones of the block without the root zone, which would disable the cache
@@ -132,7 +127,7 @@ func (h *Handler) CacheBypassZones() []string {
 func (h *Handler) Metadata(ctx context.Context, state request.Request) context.Context {
 	remote := state.W.RemoteAddr()
 	metadata.SetValueFunc(ctx, h.Plugin+"/view", func() string {
-		table := h.Tables.Table()
+		table := h.Source.Table()
 		if table == nil {
 			return ""
 		}

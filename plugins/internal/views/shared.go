@@ -136,11 +136,11 @@ func (r *registry) running() []*sharedStore {
 	return list
 }
 
-// Ready reports whether at least one store runs, and every running store has a snapshot. The ready plugin
+// loaded reports whether at least one store runs, and every running store has a snapshot. The ready plugin
 // keeps one entry for all server blocks, so the result covers all of them. It first asks before the blocks
 // have acquired their stores, and stops asking after the first true, so the result without a store is false.
-func Ready() bool {
-	running := shared.running()
+func (r *registry) loaded() bool {
+	running := r.running()
 	for _, s := range running {
 		if s.Snapshot() == nil {
 			return false

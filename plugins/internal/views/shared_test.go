@@ -280,7 +280,7 @@ func copyManifest(t *testing.T, to string) {
 
 func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		if Ready() {
+		if shared.loaded() {
 			t.Error("ready before any block has acquired its store")
 		}
 		dir := filepath.Join(t.TempDir(), "later")
@@ -288,7 +288,7 @@ func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
 		defer shared.release(ready)
 		defer shared.release(later)
 		awaitSnapshot(t, ready)
-		if Ready() {
+		if shared.loaded() {
 			t.Error("ready although one store has no snapshot")
 		}
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -296,7 +296,7 @@ func TestReadyRequiresASnapshotOfEveryStore(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		awaitSnapshot(t, later)
-		if !Ready() {
+		if !shared.loaded() {
 			t.Error("not ready although both stores have a snapshot")
 		}
 	})

@@ -34,23 +34,23 @@ type Source struct {
 	serial uint32
 }
 
-// NewSource returns the source of a server block. Hook or Start starts it.
+// NewSource returns the source of a server block. Start, or the functions that hook registers, start it.
 func NewSource(config Config, log *slog.Logger) *Source {
 	return &Source{config: config, ttls: nametree.TTLs{}, log: log, changed: make(chan struct{}, 1)}
 }
 
-// Serve connects a plugin's block to the source. It must be called before the source starts.
-func (s *Source) Serve(b *Block) {
-	s.ttls[b.Part] = b.TTL
-	if b.Config.Source.Apps != nil {
-		s.config.Source.Apps = b.Config.Source.Apps
+// Serve connects a plugin's handler to the source. It must be called before the source starts.
+func (s *Source) Serve(h *Handler) {
+	s.ttls[h.Part] = h.TTL
+	if h.Config.Source.Apps != nil {
+		s.config.Source.Apps = h.Config.Source.Apps
 	}
-	b.Tables = s
+	h.Source = s
 }
 
-// Hook registers functions with c that start and stop the source with the server. Errors of the start contain name, the
+// hook registers functions with c that start and stop the source with the server. Errors of the start contain name, the
 // name of the plugin.
-func (s *Source) Hook(c *caddy.Controller, name string) {
+func (s *Source) hook(c *caddy.Controller, name string) {
 	load, ok := c.Get(startupKey{}).(*startup)
 	if !ok {
 		load = &startup{}

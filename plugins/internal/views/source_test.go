@@ -17,7 +17,7 @@ import (
 func newTestSource(t *testing.T, properties string) *Source {
 	t.Helper()
 	s := NewSource(*config(t, properties), discard)
-	s.Serve(&Block{Handler: Handler{Part: nametree.ControlPlane}, TTL: controlPlane[nametree.ControlPlane]})
+	s.Serve(&Handler{Part: nametree.ControlPlane, TTL: controlPlane[nametree.ControlPlane]})
 	return s
 }
 

@@ -27,18 +27,19 @@ func Upstream() plugin.Handler {
 	})
 }
 
-// Start returns the handler of a Corefile block, with its manifests loaded and Upstream as the next plugin. The handler
-// works until the test ends. Start fails the test if parse or the start of the source returns an error.
-func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views.Block, error)) *views.Handler {
-	tb.Helper()
+// Controller returns a controller for a Corefile block in a server block of the root zone.
+func Controller(corefile string) *caddy.Controller {
 	c := caddy.NewTestController("dns", corefile)
 	c.ServerBlockKeys = []string{"."}
-	block, err := parse(c)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	source := views.NewSource(block.Config, views.NewLogger(block.Plugin))
-	source.Serve(block)
+	return c
+}
+
+// Start loads the manifests of a parsed block, and makes Upstream the next plugin. The handler works until the test
+// ends. Start fails the test if the start of the source returns an error.
+func Start(tb testing.TB, h *views.Handler) {
+	tb.Helper()
+	source := views.NewSource(h.Config, views.NewLogger(h.Plugin))
+	source.Serve(h)
 	if err := source.Start(); err != nil {
 		tb.Fatal(err)
 	}
@@ -47,8 +48,7 @@ func Start(tb testing.TB, corefile string, parse func(*caddy.Controller) (*views
 			tb.Error(err)
 		}
 	})
-	block.Next = Upstream()
-	return &block.Handler
+	h.Next = Upstream()
 }
 
 // Ask sends the query of a case from a client, in a subtest, and compares the whole reply. Before the comparison it

@@ -16,51 +16,42 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// A Block is a plugin's parsed block of a Corefile.
-type Block struct {
-	Handler
-
-	Config Config
-	// TTL is the TTL of answers, in seconds.
-	TTL uint32
-}
-
 // Default and maximum of the property ttl, in seconds.
 const (
 	defaultTTL = 30
 	maxTTL     = 3600
 )
 
-// ParseBlock parses the Corefile block of the plugin that h describes. own, if not nil, returns the parser of a property
-// that only this plugin has, and nil for another property. ParseBlock returns an error for a second block of the plugin
-// in the server block, and for an unknown, invalid or contradictory property.
-func ParseBlock(c *caddy.Controller, h Handler, own func(property string) Parser) (*Block, error) {
-	b := &Block{Handler: h, TTL: defaultTTL}
+// Parse parses the plugin's Corefile block. own, if not nil, returns the parser of a property that only this plugin has,
+// and nil for another property. Parse returns an error for a second block of the plugin in the server block, and for an
+// unknown, invalid or contradictory property.
+func (h *Handler) Parse(c *caddy.Controller, own func(property string) Parser) error {
+	h.TTL = defaultTTL
 	for i := 0; c.Next(); i++ {
 		if i > 0 {
-			return nil, plugin.ErrOnce
+			return plugin.ErrOnce
 		}
 		args := c.RemainingArgs()
 		if err := checkZones(c, args); err != nil {
-			return nil, err
+			return err
 		}
-		b.Zones = plugin.OriginsFromArgsOrServerBlock(args, c.ServerBlockKeys)
+		h.Zones = plugin.OriginsFromArgsOrServerBlock(args, c.ServerBlockKeys)
 		for c.NextBlock() {
-			if err := b.parseProperty(c, own); err != nil {
-				return nil, err
+			if err := h.parseProperty(c, own); err != nil {
+				return err
 			}
 		}
 	}
-	b.Config.resolvePaths(dnsserver.GetConfig(c).Root)
-	if err := b.Config.check(); err != nil {
-		return nil, c.Errf("%v", err)
+	h.Config.resolvePaths(dnsserver.GetConfig(c).Root)
+	if err := h.Config.check(); err != nil {
+		return c.Errf("%v", err)
 	}
-	return b, nil
+	return nil
 }
 
-func (b *Block) parseProperty(c *caddy.Controller, own func(property string) Parser) error {
+func (h *Handler) parseProperty(c *caddy.Controller, own func(property string) Parser) error {
 	property := c.Val()
-	parse := b.Config.parser(property)
+	parse := h.Config.parser(property)
 	if parse == nil && own != nil {
 		parse = own(property)
 	}
@@ -78,13 +69,13 @@ func (b *Block) parseProperty(c *caddy.Controller, own func(property string) Par
 		if err != nil || ttl > maxTTL {
 			return c.Errf("ttl: %q is not a number of seconds from 0 to %d", args[0], maxTTL)
 		}
-		b.TTL = uint32(ttl)
+		h.TTL = uint32(ttl)
 	case property == "fallthrough":
 		zones := c.RemainingArgs()
 		if err := checkZones(c, zones); err != nil {
 			return err
 		}
-		b.Fall.SetZonesFromArgs(zones)
+		h.Fall.SetZonesFromArgs(zones)
 	default:
 		return c.Errf("unknown property '%s'", property)
 	}
@@ -107,45 +98,41 @@ type blockSource struct{ *dnsserver.Config }
 
 // sharedSource returns the Source of the previous plugin in the server block, nil if there is none, and
 // whether this plugin uses it. It does so if its block configures neither a source nor views.
-func (b *Block) sharedSource(c *caddy.Controller) (*Source, bool) {
+func (h *Handler) sharedSource(c *caddy.Controller) (*Source, bool) {
 	source, ok := c.Get(blockSource{dnsserver.GetConfig(c)}).(*Source)
-	return source, ok && b.Config.usesSharedSource()
+	return source, ok && h.Config.usesSharedSource()
 }
 
 // Scope returns the scope that the block configures or, if it shares the source of another plugin in the
 // server block, the scope of that source.
-func (b *Block) Scope(c *caddy.Controller) model.Scope {
-	if source, ok := b.sharedSource(c); ok {
+func (h *Handler) Scope(c *caddy.Controller) model.Scope {
+	if source, ok := h.sharedSource(c); ok {
 		return source.config.Source.Scope
 	}
-	return b.Config.Source.Scope
+	return h.Config.Source.Scope
 }
 
-// Add adds the plugin to its server block. Its source, which may be that of another plugin in the block, starts and
-// stops with the server. The start fails with ErrBehindCache if the cache would mix views.
-func (b *Block) Add(c *caddy.Controller) {
+// Hook registers functions with c that start and stop the source of the block with the server. The source may be that of
+// another plugin in the server block. The start fails with ErrBehindCache if the cache would mix views.
+func (h *Handler) Hook(c *caddy.Controller) {
 	config := dnsserver.GetConfig(c)
-	source, shared := b.sharedSource(c)
+	source, shared := h.sharedSource(c)
 	if !shared {
-		b.Config.Bound = boundAddresses(config.ListenHosts)
-		source = NewSource(b.Config, NewLogger(b.Plugin))
+		h.Config.Bound = boundAddresses(config.ListenHosts)
+		source = NewSource(h.Config, NewLogger(h.Plugin))
 		c.Set(blockSource{config}, source)
 	}
-	source.Serve(b)
-	b.BehindCache = behindCache(b.Plugin)
+	source.Serve(h)
+	h.BehindCache = behindCache(h.Plugin)
 	c.OnStartup(func() error {
-		if err := checkCache(config, b.Plugin, &source.config); err != nil {
-			return plugin.Error(b.Plugin, err)
+		if err := checkCache(config, h.Plugin, &source.config); err != nil {
+			return plugin.Error(h.Plugin, err)
 		}
 		return nil
 	})
 	if !shared {
-		source.Hook(c, b.Plugin)
+		source.hook(c, h.Plugin)
 	}
-	config.AddPlugin(func(next plugin.Handler) plugin.Handler {
-		b.Next = next
-		return &b.Handler
-	})
 }
 
 // boundAddresses returns the addresses in hosts, those of a bind directive, at which other hosts can reach the
