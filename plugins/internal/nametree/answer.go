@@ -96,7 +96,7 @@ func (n *Node) Deny(m *dns.Msg, qtype uint16) Kind {
 // minimalANY returns the answer to ANY of RFC 8482, section 4.2.
 func minimalANY(qname string) []dns.RR {
 	return []dns.RR{&dns.HINFO{
-		Hdr: dns.RR_Header{Name: qname, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: NegativeTTL},
+		Hdr: dns.RR_Header{Name: qname, Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: negativeTTL},
 		Cpu: "RFC8482",
 	}}
 }

@@ -5,13 +5,11 @@ import (
 	"slices"
 
 	"github.com/miekg/dns"
-
-	"github.com/densityops/oooi/internal/model"
 )
 
-// NegativeTTL is the time that a negative answer may be cached (RFC 2308), in seconds. It is short because
+// negativeTTL is the time that a negative answer may be cached (RFC 2308), in seconds. It is short because
 // installers query names before they exist.
-const NegativeTTL = 5
+const negativeTTL = 5
 
 // SOA timers with customary values. They are for secondaries, which do not exist.
 const (
@@ -36,17 +34,6 @@ type Zone struct {
 	parent *Zone        // the enclosing zone; nil if it is not in the tree
 }
 
-func newZone(z model.Zone, part Part, ttls TTLs, serial uint32) *Zone {
-	zone := &Zone{
-		Origin: dns.Fqdn(z.Origin), server: dns.Fqdn(z.NameServer()), mbox: "hostmaster." + dns.Fqdn(z.Domain),
-		part: part, serial: serial,
-	}
-	for part, ttl := range ttls {
-		zone.ttls[part] = ttl
-	}
-	return zone
-}
-
 // ttl returns the TTL of the zone's own records.
 func (z *Zone) ttl() uint32 { return z.ttls[z.part] }
 
@@ -61,14 +48,14 @@ func (z *Zone) soa(owner string, ttl uint32) []dns.RR {
 		soa dns.SOA
 	}{soa: dns.SOA{
 		Hdr: header(owner, dns.TypeSOA, ttl), Ns: z.server, Mbox: z.mbox, Serial: z.serial,
-		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: NegativeTTL,
+		Refresh: soaRefresh, Retry: soaRetry, Expire: soaExpire, Minttl: negativeTTL,
 	}}
 	one.rrs[0] = &one.soa
 	return one.rrs[:]
 }
 
 // negative returns the SOA record of a negative answer.
-func (z *Zone) negative() []dns.RR { return z.soa(z.Origin, min(z.ttl(), NegativeTTL)) }
+func (z *Zone) negative() []dns.RR { return z.soa(z.Origin, min(z.ttl(), negativeTTL)) }
 
 // ns returns the zone's NS record, with the given spelling of its name.
 func (z *Zone) ns(owner string) []dns.RR {

@@ -79,7 +79,7 @@ func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	_, served := ttls[Apps]
 	if control {
 		for _, z := range view.Zones {
-			t.addZone(z, ControlPlane, ttls, serial)
+			t.addZone(z.Origin, z.Domain, z.NameServer(), ControlPlane, ttls, serial)
 		}
 	}
 	apps := outermostFirst(view.Apps)
@@ -87,8 +87,7 @@ func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 	for i := range apps {
 		// An apps domain is a zone only if no other zone contains it.
 		if a := &apps[i]; served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
-			t.addZone(model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}, Apps, ttls, serial)
-			t.zones[a.Name].server = dns.Fqdn(a.NameServer())
+			t.addZone(a.Name, a.Domain, a.NameServer(), Apps, ttls, serial)
 			zones = append(zones, a)
 		}
 	}
@@ -141,10 +140,16 @@ func (t *Tree) newNode(n Node) *Node {
 	return &t.slab[len(t.slab)-1]
 }
 
-func (t *Tree) addZone(z model.Zone, part Part, ttls TTLs, serial uint32) {
-	zone := newZone(z, part, ttls, serial)
-	t.zones[z.Origin] = zone
-	t.nodes[z.Origin] = t.newNode(Node{Apex: true, Part: part, Zone: zone})
+func (t *Tree) addZone(origin, domain, server string, part Part, ttls TTLs, serial uint32) {
+	zone := &Zone{
+		Origin: dns.Fqdn(origin), server: dns.Fqdn(server), mbox: "hostmaster." + dns.Fqdn(domain),
+		part: part, serial: serial,
+	}
+	for part, ttl := range ttls {
+		zone.ttls[part] = ttl
+	}
+	t.zones[origin] = zone
+	t.nodes[origin] = t.newNode(Node{Apex: true, Part: part, Zone: zone})
 }
 
 // addName adds a control-plane name. If the tree does not serve control planes, the node still prevents a wildcard

@@ -71,9 +71,9 @@ func familyOf(a netip.Addr) int {
 	return 1
 }
 
-// ClientAddr returns the address of a query's sender, without a zone, and usually without allocating. An IPv4-mapped
+// clientAddr returns the address of a query's sender, without a zone, and usually without allocating. An IPv4-mapped
 // address is returned as IPv4. The result is invalid if the query has no sender, because a plugin created it.
-func ClientAddr(remote net.Addr) netip.Addr {
+func clientAddr(remote net.Addr) netip.Addr {
 	switch a := remote.(type) {
 	case *net.UDPAddr:
 		return a.AddrPort().Addr().Unmap().WithZone("")

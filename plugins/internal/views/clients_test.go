@@ -79,7 +79,7 @@ func TestRefusedNetworkGetsNoView(t *testing.T) {
 	}
 }
 
-// textAddr is a net.Addr of a type that ClientAddr does not handle specially.
+// textAddr is a net.Addr of a type that clientAddr does not handle specially.
 type textAddr string
 
 func (textAddr) Network() string  { return "text" }
@@ -111,7 +111,7 @@ func TestClientAddr(t *testing.T) {
 		{"nil", nil, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := ClientAddr(tc.remote)
+			got := clientAddr(tc.remote)
 			if got.IsValid() != (tc.want != "") || got.IsValid() && got.String() != tc.want {
 				t.Errorf("got %v, want %q", got, tc.want)
 			}
@@ -134,7 +134,7 @@ func TestFindingAClientDoesNotAllocate(t *testing.T) {
 		"no address":  &net.TCPAddr{},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if n := testing.AllocsPerRun(100, func() { c.find(ClientAddr(remote)) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() { c.find(clientAddr(remote)) }); n != 0 {
 				t.Errorf("%v allocations", n)
 			}
 		})

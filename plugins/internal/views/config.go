@@ -315,9 +315,9 @@ func (cfg *Config) definesOnlyPods() bool {
 	return named(Pod) && !named(VLAN)
 }
 
-// AnswersDiffer reports whether two clients of the block can get different answers for one name, because the view
+// answersDiffer reports whether two clients of the block can get different answers for one name, because the view
 // depends on the client's address.
-func (cfg *Config) AnswersDiffer() bool {
+func (cfg *Config) answersDiffer() bool {
 	return cfg.Block == "" || cfg.Block == VLAN && cfg.Answers[VLAN].empty()
 }
 

@@ -251,7 +251,7 @@ func TestAnswersDiffer(t *testing.T) {
 		{"a custom view", "infra a/a\nview lab\nanswer lab 192.0.2.1", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := config(t, tc.properties).AnswersDiffer(); got != tc.want {
+			if got := config(t, tc.properties).answersDiffer(); got != tc.want {
 				t.Errorf("got %t", got)
 			}
 		})

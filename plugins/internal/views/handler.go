@@ -49,7 +49,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 		h.Requests.countWithoutView(metrics.WithServer(ctx), servfail)
 		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
 	}
-	view := table.ClientView(ClientAddr(w.RemoteAddr()))
+	view := table.ClientView(clientAddr(w.RemoteAddr()))
 	if view == nil {
 		h.Requests.countWithoutView(metrics.WithServer(ctx), nametree.Refused.String())
 		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
@@ -131,7 +131,7 @@ func (h *Handler) Metadata(ctx context.Context, state request.Request) context.C
 		if table == nil {
 			return ""
 		}
-		view := table.ClientView(ClientAddr(remote))
+		view := table.ClientView(clientAddr(remote))
 		if view == nil {
 			return ""
 		}

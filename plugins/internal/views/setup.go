@@ -156,7 +156,7 @@ var ErrBehindCache = errors.New("the cache plugin runs before this plugin in thi
 // checkCache returns an error for a server block whose cache would return one view's answers to the clients of
 // another.
 func checkCache(config *dnsserver.Config, name string, cfg *Config) error {
-	if !cfg.AnswersDiffer() || config.Handler("cache") == nil {
+	if !cfg.answersDiffer() || config.Handler("cache") == nil {
 		return nil
 	}
 	if !slices.Contains(dnsserver.Directives, name) {

@@ -139,7 +139,6 @@ func (s *Source) wait(deadline time.Time) {
 	for s.Table() == nil {
 		select {
 		case <-s.changed:
-			s.update()
 		case <-timer.C:
 			s.log.Warn("hosted clusters have not been read yet; answering SERVFAIL until they are")
 			return
