@@ -54,10 +54,8 @@ func (i *Infra) Taken() []v1alpha1.AddressRange {
 	for _, r := range i.appsRanges {
 		taken = append(taken, r.AddressRange)
 	}
-	for _, a := range slices.Concat(i.assigned, i.upstreams, []netip.Addr{i.gateway}) {
-		if a.IsValid() {
-			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
-		}
+	for _, a := range slices.Concat(i.assigned, i.upstreams) { // assigned includes the gateway
+		taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 	}
 	return taken
 }

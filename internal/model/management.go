@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -66,7 +67,7 @@ func newManagementNames(routes []*objects.Route, controlPlanes []string, rules N
 
 // filterNames removes from every cluster the names that it may not have.
 func (b *builder) filterNames(routes []*objects.Route, rules NameRules) {
-	controlPlanes := sortedKeys(b.byNamespace)
+	controlPlanes := slices.Sorted(maps.Keys(b.byNamespace))
 	cache := b.previous
 	if cache.management == nil || !slices.Equal(cache.managementRoutes, routes) || !slices.Equal(cache.management.controlPlanes, controlPlanes) {
 		cache.managementRoutes, cache.management = routes, newManagementNames(routes, controlPlanes, rules)
@@ -207,7 +208,7 @@ func (s *nameFilter) hasAdmittedRoute(name string) bool {
 // snapshots share.
 func (d *draft) removeNames(refused func(name string, endpoints []Endpoint) bool) {
 	if d.names != nil {
-		for _, name := range sortedKeys(d.names) {
+		for _, name := range slices.Sorted(maps.Keys(d.names)) {
 			if refused(name, d.names[name]) {
 				delete(d.names, name)
 			}

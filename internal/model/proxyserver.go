@@ -1,7 +1,7 @@
 package model
 
 import (
-	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -190,10 +190,10 @@ func (p *proxyBuilder) build() *ProxyServer {
 		p.claim(address)
 	}
 	p.addBackends()
-	for _, port := range sortedKeys(p.listeners) {
+	for _, port := range slices.Sorted(maps.Keys(p.listeners)) {
 		p.out.Listeners = append(p.out.Listeners, p.listeners[port].build(port))
 	}
-	for _, name := range sortedKeys(p.upstreams) {
+	for _, name := range slices.Sorted(maps.Keys(p.upstreams)) {
 		p.out.Upstreams = append(p.out.Upstreams, p.upstreams[name])
 	}
 	return p.out
@@ -271,7 +271,7 @@ func (p *proxyBuilder) route(port int32, r Route) {
 // build returns the finished listener.
 func (l *listenerBuilder) build(port int32) *Listener {
 	out := &Listener{Port: port, HTTP: l.http, Default: l.api, Routes: make([]Route, 0, len(l.routes))}
-	for _, host := range sortedKeys(l.routes) {
+	for _, host := range slices.Sorted(maps.Keys(l.routes)) {
 		out.Routes = append(out.Routes, l.routes[host])
 	}
 	if out.Default == "" {
@@ -289,15 +289,6 @@ func commonValue(list []string) string {
 		return ""
 	}
 	return list[0]
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // cleanHost is cleanName for the name of a route, whose first label may be a wildcard.
