@@ -156,10 +156,8 @@ func set(t testing.TB, s *Server, proxy string, r Resources) {
 
 func setEndpoints(t testing.TB, s *Server, all ...*endpointv3.ClusterLoadAssignment) {
 	t.Helper()
-	for _, m := range all {
-		if err := s.SetEndpoints(m.GetClusterName(), m); err != nil {
-			t.Fatal(err)
-		}
+	if err := s.UpdateEndpoints(all, nil); err != nil {
+		t.Fatal(err)
 	}
 }
 

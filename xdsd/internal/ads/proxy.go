@@ -150,7 +150,7 @@ func (p *proxy) update(set map[string]assignment, remove []string) error {
 // emptyAssignment returns an assignment without endpoints. Envoy keeps an EDS cluster in warming state until it
 // receives an assignment, so every cluster needs one.
 func emptyAssignment(name string) (assignment, error) {
-	return newAssignment(name, &endpointv3.ClusterLoadAssignment{ClusterName: name})
+	return newAssignment(&endpointv3.ClusterLoadAssignment{ClusterName: name})
 }
 
 // affectedAssignments returns the assignments that this proxy must be sent after a change of endpoints: the changed

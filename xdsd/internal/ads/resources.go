@@ -17,12 +17,14 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// Resources are the listeners, clusters and route configurations of one proxy, in any order. The Server keeps the
-// messages; the caller must not change them after Set.
+// Resources are the configuration of one proxy, in any order. The Server keeps the messages; the caller must not change
+// them after Set.
 type Resources struct {
 	Listeners []*listenerv3.Listener
 	Clusters  []*clusterv3.Cluster
 	Routes    []*routev3.RouteConfiguration
+	// Endpoints are the endpoints to set with the other resources, see Server.UpdateEndpoints.
+	Endpoints []*endpointv3.ClusterLoadAssignment
 }
 
 // kind returns the name of a served type in metrics, /state and messages, or "" for a type that is not served.
@@ -191,16 +193,13 @@ type assignment struct {
 	count   int // number of endpoints
 }
 
-func newAssignment(name string, m *endpointv3.ClusterLoadAssignment) (assignment, error) {
-	if m.GetClusterName() != name {
-		return assignment{}, fmt.Errorf("endpoints %q: the message has cluster_name %q", name, m.GetClusterName())
-	}
+func newAssignment(m *endpointv3.ClusterLoadAssignment) (assignment, error) {
 	if err := m.ValidateAll(); err != nil {
-		return assignment{}, fmt.Errorf("endpoints %q: %w", name, err)
+		return assignment{}, fmt.Errorf("endpoints %q: %w", m.GetClusterName(), err)
 	}
 	version, err := versionOf(m)
 	if err != nil {
-		return assignment{}, fmt.Errorf("endpoints %q: %w", name, err)
+		return assignment{}, fmt.Errorf("endpoints %q: %w", m.GetClusterName(), err)
 	}
 	a := assignment{message: m, version: version}
 	for _, locality := range m.GetEndpoints() {

@@ -71,11 +71,11 @@ func New(options Options) (*Server, error) {
 // Set replaces the configuration of a proxy. The name is the node.cluster of its Envoys, "namespace/name". Only
 // resources that differ from the previous ones are sent; a call with equal resources has no effect.
 //
-// If a resource is invalid, Set keeps the previous configuration and returns an error that names every invalid
-// resource. It does not validate messages inside an Any; the caller must do so before packing them.
+// If a resource is invalid, Set keeps the previous configuration and all endpoints, and returns an error that names
+// every invalid resource. It does not validate messages inside an Any; the caller must do so before packing them.
 //
-// A cluster that is no longer in r is still served for Options.Retain. Call UpdateEndpoints to add endpoints before
-// Set, and to remove endpoints after it. A cluster whose endpoints were never set has none.
+// A cluster that is no longer in r is still served for Options.Retain. Call UpdateEndpoints to remove its endpoints after
+// Set. A cluster whose endpoints were never set has none.
 func (s *Server) Set(name string, r Resources) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -88,8 +88,12 @@ func (s *Server) Set(name string, r Resources) error {
 		old = p.config
 	}
 	next, err := newConfig(old, r)
-	if err != nil {
+	endpoints, endpointsErr := s.changedAssignments(r.Endpoints)
+	if err := errors.Join(err, endpointsErr); err != nil {
 		return fmt.Errorf("invalid configuration of proxy %s: %w", name, err)
+	}
+	if err := s.updateAssignments(endpoints, nil); err != nil {
+		return err
 	}
 	if next == old {
 		return nil
@@ -167,45 +171,54 @@ func (s *Server) Delete(name string) {
 	s.notify()
 }
 
-// SetEndpoints sets the endpoints of one name, as UpdateEndpoints does.
-func (s *Server) SetEndpoints(name string, m *endpointv3.ClusterLoadAssignment) error {
-	return s.UpdateEndpoints(map[string]*endpointv3.ClusterLoadAssignment{name: m}, nil)
-}
-
 // UpdateEndpoints sets and removes endpoints by the name that EDS clusters reference: their
 // eds_cluster_config.service_name, or their own name. A proxy is sent only the endpoints that its clusters reference.
 // A current cluster whose endpoints are removed is sent an empty assignment; a retained one keeps its endpoints.
 //
 // Invalid endpoints are skipped: the previous endpoints of that name stay in use, and the error names the invalid ones.
 // The caller must not change the messages afterwards.
-func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignment, remove []string) error {
+func (s *Server) UpdateEndpoints(set []*endpointv3.ClusterLoadAssignment, remove []string) error {
 	s.update.Lock()
 	defer s.update.Unlock()
+	changed, err := s.changedAssignments(set)
+	if err != nil {
+		err = fmt.Errorf("invalid %w", err)
+	}
+	return errors.Join(err, s.updateAssignments(changed, remove))
+}
 
+// changedAssignments returns the assignments that differ from the current ones, by name, and an error that names the
+// invalid ones.
+func (s *Server) changedAssignments(set []*endpointv3.ClusterLoadAssignment) (map[string]assignment, error) {
 	var errs []error
 	changed := map[string]assignment{}
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		a, err := newAssignment(name, set[name])
+	for _, m := range set {
+		a, err := newAssignment(m)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("invalid %w", err))
-			continue
-		}
-		if old, ok := s.assignments[name]; !ok || old.version != a.version {
-			changed[name] = a
-			s.log.Info("endpoints changed", "cluster", name, "version", a.version, "endpoints", a.count)
+			errs = append(errs, err)
+		} else if s.assignments[m.GetClusterName()].version != a.version {
+			changed[m.GetClusterName()] = a
 		}
 	}
+	return changed, errors.Join(errs...)
+}
+
+// updateAssignments sets and removes assignments, and sends the changes to the proxies whose clusters reference them.
+// The caller holds update.
+func (s *Server) updateAssignments(changed map[string]assignment, remove []string) error {
 	remove = slices.DeleteFunc(slices.Clone(remove), func(name string) bool {
 		_, known := s.assignments[name]
 		return !known
 	})
 	if len(changed) == 0 && len(remove) == 0 {
-		return errors.Join(errs...)
+		return nil
 	}
 	delta := 0
-	for name, a := range changed {
+	for _, name := range slices.Sorted(maps.Keys(changed)) {
+		a := changed[name]
 		delta += a.count - s.assignments[name].count
 		s.assignments[name] = a
+		s.log.Info("endpoints changed", "cluster", name, "version", a.version, "endpoints", a.count)
 	}
 	for _, name := range remove {
 		delta -= s.assignments[name].count
@@ -214,6 +227,7 @@ func (s *Server) UpdateEndpoints(set map[string]*endpointv3.ClusterLoadAssignmen
 
 	s.mu.Lock()
 	s.endpoints += delta
+	var errs []error
 	updates := map[*proxy]map[string]assignment{}
 	for _, p := range s.proxies {
 		u, err := p.affectedAssignments(changed, remove)

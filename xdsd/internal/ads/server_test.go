@@ -135,7 +135,8 @@ func TestEndpointChangeSendsOneResource(t *testing.T) {
 	seen := len(c.View().Responses)
 
 	changed := endpoints(names[7], "10.0.0.1", "10.0.0.2")
-	setEndpoints(t, s, endpoints(names[7], "10.0.0.1"), changed) // the first is equal
+	setEndpoints(t, s, endpoints(names[7], "10.0.0.1")) // equal
+	setEndpoints(t, s, changed)
 	after := awaitProxy(t, s, tenant, current(1))
 	view := c.View()
 	if got, want := lines(view.Responses[seen:]), "endpoint "+names[7]+"\n"; got != want {
@@ -198,6 +199,9 @@ func TestInvalidResourcesAreNamedInTheError(t *testing.T) {
 		{"no name", func(r *Resources) { r.Clusters[0].Name = "" }, "cluster has no name"},
 		{"duplicate name", func(r *Resources) { r.Clusters = append(r.Clusters, clusters("b")...) }, `duplicate cluster "b"`},
 		{"missing route", func(r *Resources) { r.Routes = r.Routes[1:] }, `listener "http" references route configuration "r1", which does not exist`},
+		{"bad endpoints", func(r *Resources) {
+			r.Endpoints = []*endpointv3.ClusterLoadAssignment{endpoints("a", "10.0.0.9"), endpoints("b", "")}
+		}, `endpoints "b"`},
 		{"unreferenced route", func(r *Resources) { r.Routes = append(r.Routes, route("r3")) }, `"r3" is not referenced by any listener`},
 	}
 	for _, test := range tests {
@@ -217,6 +221,9 @@ func TestInvalidResourcesAreNamedInTheError(t *testing.T) {
 			if diff := cmp.Diff(before, s.State()); diff != "" {
 				t.Errorf("an invalid configuration changed the state:\n%s", diff)
 			}
+			if len(s.assignments) != 0 {
+				t.Errorf("an invalid configuration set endpoints: %v", s.assignments)
+			}
 		})
 	}
 	for _, name := range []string{"", "one", "/one", "ns/", "ns/one/two", "ns/" + strings.Repeat("x", maxName)} {
@@ -231,10 +238,8 @@ func TestInvalidEndpointsDoNotStopTheOthers(t *testing.T) {
 	set(t, s, tenant, Resources{Clusters: clusters("a", "b")})
 	bad := endpoints("a", "10.0.0.1")
 	bad.Endpoints[0].Priority = 1000
-	err := s.UpdateEndpoints(map[string]*endpointv3.ClusterLoadAssignment{
-		"a": bad, "b": endpoints("b", "10.0.0.2"), "c": endpoints("d"),
-	}, nil)
-	if err == nil || !strings.Contains(err.Error(), `endpoints "a"`) || !strings.Contains(err.Error(), `endpoints "c"`) || strings.Contains(err.Error(), `endpoints "b"`) {
+	err := s.UpdateEndpoints([]*endpointv3.ClusterLoadAssignment{bad, endpoints("b", "10.0.0.2"), endpoints("")}, nil)
+	if err == nil || !strings.Contains(err.Error(), `endpoints "a"`) || !strings.Contains(err.Error(), `endpoints ""`) || strings.Contains(err.Error(), `endpoints "b"`) {
 		t.Errorf("got %v", err)
 	}
 	if s.endpoints != 1 {

@@ -28,22 +28,23 @@ type Feeder struct {
 
 	// The fields below are used only by Run.
 	synced    bool                         // the last snapshot came from the API server, not from the snapshot file
-	upstreams map[string][]*model.Upstream // by Service
-	proxies   map[string]servedProxy       // by namespace/name
+	upstreams map[string][]*model.Upstream // of all served proxies, by Service
+	proxies   map[string]*proxy            // by namespace/name
 	endpoints map[string]bool              // names of the upstreams of all served proxies
 }
 
-// A servedProxy is the last state of a proxy that was passed to the ADS server.
-type servedProxy struct {
-	*model.ProxyServer
-	failure string // why the ADS server still serves the previous state; empty if it does not
+// A proxy is the state of a ProxyServer in the ADS server.
+type proxy struct {
+	latest  *model.ProxyServer // of the last snapshot
+	served  *model.ProxyServer // the last one that was valid; nil for none
+	failure string             // why latest is not served; empty if it is
 }
 
 // NewFeeder returns a Feeder. The options apply to all proxies.
 func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, log *slog.Logger) *Feeder {
 	return &Feeder{
 		store: store, server: server, options: options, log: log, changed: make(chan struct{}, 1),
-		services: map[string]bool{}, proxies: map[string]servedProxy{}, endpoints: map[string]bool{},
+		services: map[string]bool{}, proxies: map[string]*proxy{}, endpoints: map[string]bool{},
 	}
 }
 
@@ -95,36 +96,31 @@ func (f *Feeder) notify() {
 	}
 }
 
-// feed passes the changes of a snapshot to the server: first endpoints, then the clusters that use them, and removals
-// last. If all is true, it also reads the endpoints of unchanged proxies. An invalid proxy does not affect the others.
+// feed passes the changes of a snapshot to the server. If all is true, it also reads the endpoints of unchanged proxies.
+// An invalid proxy keeps its previous configuration and endpoints, and does not affect the others.
 func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	if s == nil {
 		return
 	}
 	upstreams := map[string][]*model.Upstream{}
-	endpoints := map[string]*endpointv3.ClusterLoadAssignment{}
 	names := map[string]bool{}
-	for _, p := range s.ProxyServers {
-		unchanged := f.proxies[p.Key()].ProxyServer == p
-		for _, u := range p.Upstreams {
-			if u.Service != "" {
-				upstreams[u.Service] = append(upstreams[u.Service], u)
-			}
-			names[u.Name] = true
-			if (all || !unchanged) && endpoints[u.Name] == nil { // proxies can share an upstream
-				endpoints[u.Name] = f.endpointsOf(u)
-			}
-		}
-	}
-	f.upstreams = upstreams
-	if err := f.server.UpdateEndpoints(endpoints, nil); err != nil {
-		f.log.Error("cannot update endpoints", "err", err)
-	}
+	var endpoints []*endpointv3.ClusterLoadAssignment
 	deleted := maps.Clone(f.proxies)
 	for _, p := range s.ProxyServers {
 		delete(deleted, p.Key())
-		if f.proxies[p.Key()].ProxyServer != p {
-			f.feedProxy(p)
+		read := f.feedProxy(p)
+		served := f.proxies[p.Key()].served
+		if served == nil {
+			continue
+		}
+		for _, u := range served.Upstreams {
+			if u.Service != "" {
+				upstreams[u.Service] = append(upstreams[u.Service], u)
+			}
+			if all && !read && !names[u.Name] { // proxies can share an upstream
+				endpoints = append(endpoints, f.endpointsOf(u))
+			}
+			names[u.Name] = true
 		}
 	}
 	for name := range deleted {
@@ -138,26 +134,33 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 			removed = append(removed, name)
 		}
 	}
-	f.endpoints = names
-	if err := f.server.UpdateEndpoints(nil, removed); err != nil {
-		f.log.Error("cannot remove endpoints", "err", err)
-	}
+	f.upstreams, f.endpoints = upstreams, names
+	f.updateEndpoints(endpoints, removed)
 }
 
-// feedProxy passes one proxy to the server. If it is invalid, the server keeps the previous configuration, and the
-// error is logged unless it is the same as before.
-func (f *Feeder) feedProxy(p *model.ProxyServer) {
+// feedProxy passes a proxy and its endpoints to the server, unless it is unchanged, and reports whether the server has
+// accepted them. If the proxy is invalid, the error is logged unless it is the same as before.
+func (f *Feeder) feedProxy(p *model.ProxyServer) (accepted bool) {
+	state := f.proxies[p.Key()]
+	if state == nil {
+		state = &proxy{}
+		f.proxies[p.Key()] = state
+	}
+	if state.latest == p {
+		return false
+	}
+	state.latest = p
 	resources, err := envoy.Translate(p, f.options)
 	if err == nil {
+		for _, u := range p.Upstreams {
+			resources.Endpoints = append(resources.Endpoints, f.endpointsOf(u))
+		}
 		err = f.server.Set(p.Key(), resources)
 	}
-	failure := ""
-	if err != nil {
-		failure = err.Error()
-	}
-	previous := f.proxies[p.Key()]
-	f.proxies[p.Key()] = servedProxy{p, failure}
-	if failure != "" && failure != previous.failure {
+	if err == nil {
+		state.served, state.failure = p, ""
+	} else if failure := err.Error(); failure != state.failure {
+		state.failure = failure
 		f.log.Error("invalid configuration; keeping the previous one", "proxy", p.Key(), "err", err)
 	}
 	for _, l := range p.Listeners {
@@ -165,20 +168,22 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) {
 			f.log.Debug("route", "proxy", p.Key(), "generation", p.Generation, "port", l.Port, "host", r.Host, "cluster", r.Upstream, "owner", r.Owner, "source", r.Source)
 		}
 	}
+	return err == nil
 }
 
 // feedEndpoints passes the endpoints of some Services to the server.
 func (f *Feeder) feedEndpoints(services map[string]bool) {
-	set := map[string]*endpointv3.ClusterLoadAssignment{}
+	var set []*endpointv3.ClusterLoadAssignment
 	for service := range services {
 		for _, u := range f.upstreams[service] {
-			set[u.Name] = f.endpointsOf(u)
+			set = append(set, f.endpointsOf(u))
 		}
 	}
-	if len(set) == 0 {
-		return
-	}
-	if err := f.server.UpdateEndpoints(set, nil); err != nil {
+	f.updateEndpoints(set, nil)
+}
+
+func (f *Feeder) updateEndpoints(set []*endpointv3.ClusterLoadAssignment, remove []string) {
+	if err := f.server.UpdateEndpoints(set, remove); err != nil {
 		f.log.Error("cannot update endpoints", "err", err)
 	}
 }

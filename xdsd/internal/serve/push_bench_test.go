@@ -103,9 +103,9 @@ func (c *pushClient) receive(b *testing.B) {
 func BenchmarkPush(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		p := proxyWithRoutes(n)
-		endpoints := map[string]*endpointv3.ClusterLoadAssignment{}
+		var endpoints []*endpointv3.ClusterLoadAssignment
 		for _, u := range p.Upstreams {
-			endpoints[u.Name] = envoy.Endpoints(u, nil)
+			endpoints = append(endpoints, envoy.Endpoints(u, nil))
 		}
 		b.Run(fmt.Sprintf("Full/clusters=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
@@ -152,7 +152,7 @@ func BenchmarkPush(b *testing.B) {
 			before, loops := c.bytes, 0
 			for b.Loop() {
 				u := []*model.Upstream{&otherEndpoint, p.Upstreams[0]}[loops%2]
-				if err := server.SetEndpoints(u.Name, envoy.Endpoints(u, nil)); err != nil {
+				if err := server.UpdateEndpoints([]*endpointv3.ClusterLoadAssignment{envoy.Endpoints(u, nil)}, nil); err != nil {
 					b.Fatal(err)
 				}
 				c.receive(b)
@@ -160,7 +160,7 @@ func BenchmarkPush(b *testing.B) {
 			}
 			b.ReportMetric(float64(c.bytes-before)/float64(loops), "wire-B/op")
 			if loops%2 == 1 {
-				if err := server.SetEndpoints(otherEndpoint.Name, endpoints[otherEndpoint.Name]); err != nil {
+				if err := server.UpdateEndpoints(endpoints[:1], nil); err != nil {
 					b.Fatal(err)
 				}
 				c.receive(b)

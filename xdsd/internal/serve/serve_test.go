@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
@@ -61,6 +63,7 @@ type site struct {
 	dir    string
 	store  *watch.Store
 	server *ads.Server
+	conn   *grpc.ClientConn
 	client *adstest.Client
 }
 
@@ -100,12 +103,20 @@ func newSite(t *testing.T, config watch.Config) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	client, err := adstest.Connect(ctx, conn, adstest.Options{ID: "envoy-0", Cluster: "proxies/own"})
+	s := &site{config.Manifests, store, server, conn, nil}
+	s.client = s.connect(ctx, t)
+	return s
+}
+
+// connect returns a client that starts without resources.
+func (s *site) connect(ctx context.Context, t *testing.T) *adstest.Client {
+	t.Helper()
+	client, err := adstest.Connect(ctx, s.conn, adstest.Options{ID: "envoy-0", Cluster: "proxies/own"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	return &site{config.Manifests, store, server, client}
+	return client
 }
 
 // write replaces a manifest in dir atomically, or deletes it if text is empty.
@@ -188,6 +199,59 @@ func TestFeederFollowsTheStore(t *testing.T) {
 	}
 	if view := s.client.View(); len(view.Names(resource.ListenerType)) != 1 {
 		t.Errorf("the client of a deleted proxy has %v", view.Names(resource.ListenerType))
+	}
+}
+
+func TestInvalidChangeKeepsTheProxyAndItsEndpoints(t *testing.T) {
+	addressed := func(name, address string) *model.Upstream {
+		return &model.Upstream{Name: name, Addresses: []netip.AddrPort{netip.MustParseAddrPort(address)}, FromVLAN: true, ConnectTimeout: time.Second}
+	}
+	snapshot := func(upstreams ...*model.Upstream) *model.Snapshot {
+		p := &model.ProxyServer{Ref: model.Ref{Namespace: "proxies", Name: "own"}, Upstreams: upstreams, Listeners: []*model.Listener{{Port: 443}}}
+		for i, u := range upstreams {
+			p.Listeners[0].Routes = append(p.Listeners[0].Routes, model.Route{Host: fmt.Sprintf("host%d.example.com", i), Upstream: u.Name})
+		}
+		return &model.Snapshot{ProxyServers: []*model.ProxyServer{p}}
+	}
+	for _, test := range []struct {
+		name    string
+		invalid *model.Upstream
+	}{
+		{"cannot be translated", addressed("", "192.0.2.3:443")},
+		{"is refused by the server", &model.Upstream{Name: "c"}}, // no timeout
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "service.yaml", service)
+			write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.1"))
+			s := newSite(t, watch.Config{Manifests: dir})
+			awaitSlice := func(address string) {
+				lab.Poll(t, address+" in the store", func() bool {
+					list := s.store.EndpointSlices("apps/web")
+					return len(list) == 1 && list[0].Endpoints[0].Addresses[0] == address
+				})
+			}
+			awaitSlice("10.128.0.1")
+			f := NewFeeder(s.store, s.server, envoy.Options{}, slog.New(slog.DiscardHandler))
+			f.feed(snapshot(addressed("a", "192.0.2.1:443"), &model.Upstream{Name: "web", Service: "apps/web", PortName: "https", ConnectTimeout: time.Second}), true)
+			f.feed(snapshot(addressed("a", "192.0.2.2:443"), test.invalid), true)
+			write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
+			awaitSlice("10.128.0.2")
+			f.feedEndpoints(map[string]bool{"apps/web": true})
+
+			s.client = s.connect(t.Context(), t)
+			view := s.await(t, "all resources", func(v *adstest.View) bool {
+				return len(v.Names(resource.EndpointType)) == 2 && len(v.Names(resource.ListenerType)) == 1
+			})
+			got := map[string][]string{}
+			for _, name := range view.Names(resource.ClusterType) {
+				got[name] = endpointsOf(view, name)
+			}
+			want := map[string][]string{"a": {"192.0.2.1:443"}, "web": {"10.128.0.2:8443"}}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("served (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
