@@ -256,7 +256,7 @@ func current(n int) func(Proxy) bool {
 func lines(responses []adstest.Response) string {
 	var s string
 	for _, r := range responses {
-		s += kind(r.Type)
+		s += kinds[r.Type]
 		for _, name := range r.Names {
 			s += " " + name
 		}

@@ -9,7 +9,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	pushesDesc = desc("pushes_total", "Snapshots of a proxy's listeners, clusters and routes.", "proxy")
+	pushesDesc = desc("pushes_total", "Versions of a proxy's listeners, clusters and routes.", "proxy")
 	nacksDesc  = desc("nacks_total", "Responses that an Envoy rejected, by resource type.", "proxy", "type")
 
 	streamsDesc   = desc("streams", "Connected Envoys.", "proxy")
@@ -47,7 +47,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	gauge(endpointsDesc, c.endpoints)
+	endpoints := 0
+	for _, a := range c.assignments {
+		endpoints += countEndpoints(a.message)
+	}
+	gauge(endpointsDesc, endpoints)
 	for name, p := range c.proxies {
 		if p.config == nil {
 			continue // an Envoy connected, but Set was never called: clients must not create series
@@ -58,7 +62,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(resourcesDesc, n, name, kind)
 		}
 		for typeURL, n := range p.nacks {
-			counter(nacksDesc, n, name, kind(typeURL))
+			counter(nacksDesc, n, name, kinds[typeURL])
 		}
 	}
 }

@@ -40,7 +40,7 @@ xdsd_ads_endpoints 3
 # HELP xdsd_ads_nacks_total Responses that an Envoy rejected, by resource type.
 # TYPE xdsd_ads_nacks_total counter
 xdsd_ads_nacks_total{proxy="ns/one",type="listener"} 1
-# HELP xdsd_ads_pushes_total Snapshots of a proxy's listeners, clusters and routes.
+# HELP xdsd_ads_pushes_total Versions of a proxy's listeners, clusters and routes.
 # TYPE xdsd_ads_pushes_total counter
 xdsd_ads_pushes_total{proxy="ns/one"} 1
 # HELP xdsd_ads_resources Resources served, by resource type.

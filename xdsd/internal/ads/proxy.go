@@ -1,182 +1,159 @@
 package ads
 
 import (
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"strconv"
-	"sync/atomic"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/log"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// proxy holds the resources of all Envoys with the same node.cluster. Its fields are written with both Server.update
-// and Server.mu held, so that holding either is enough to read them. Server.mu alone guards streams, nacks and logged.
+// proxy holds the resources of all Envoys with the same node.cluster. Server.mu guards it.
 type proxy struct {
-	name string
+	name  string
+	ready chan struct{} // closed after the first Set
 
-	caches    cache.MuxCache
-	snapshots cache.SnapshotCache
-	endpoints *cache.LinearCache
-
-	config   *config                    // of the latest Set; nil before the first
-	retained map[string]retainedCluster // clusters that config no longer has
-	assigned map[string]string          // versions of the assignments in endpoints, by name
+	config   *config              // of the latest Set; nil before the first
+	retained map[string]time.Time // clusters that config no longer has, and until when they are served
+	tables   map[string]*table    // by type URL
 	pushes   uint64
 
 	streams map[*stream]struct{}
 	nacks   map[string]uint64 // by type URL
 	logged  map[string]string // the NACK message that was last logged, by type URL
-
-	// The caches read these while they hold their own locks.
-	served  atomic.Pointer[snapshot]
-	updates atomic.Uint64 // updates of endpoints; equal to the linear cache's version
 }
 
-// A retainedCluster was removed from the configuration, and is served until the listeners that used it have drained.
-type retainedCluster struct {
-	message   types.Resource
-	version   string
-	endpoints string
-	until     time.Time
-}
-
-// oneNode maps all nodes to the same key: each proxy has its own cache, and all its Envoys get the same resources.
-type oneNode struct{}
-
-// ID implements cache.NodeHash.
-func (oneNode) ID(*corev3.Node) string { return "" }
-
-func newProxy(name string, logger *slog.Logger) *proxy {
-	cacheLogger := log.LoggerFuncs{
-		WarnFunc:  func(format string, args ...any) { logger.Warn(fmt.Sprintf(format, args...), "proxy", name) },
-		ErrorFunc: func(format string, args ...any) { logger.Error(fmt.Sprintf(format, args...), "proxy", name) },
-	}
+func newProxy(name string) *proxy {
 	p := &proxy{
-		name:      name,
-		snapshots: cache.NewSnapshotCache(true, oneNode{}, cacheLogger),
-		endpoints: cache.NewLinearCache(resource.EndpointType, cache.WithLogger(cacheLogger)),
-		retained:  map[string]retainedCluster{},
-		assigned:  map[string]string{},
-		streams:   map[*stream]struct{}{},
-		nacks:     map[string]uint64{},
-		logged:    map[string]string{},
+		name:     name,
+		ready:    make(chan struct{}),
+		retained: map[string]time.Time{},
+		tables:   map[string]*table{},
+		streams:  map[*stream]struct{}{},
+		nacks:    map[string]uint64{},
+		logged:   map[string]string{},
 	}
-	p.caches = cache.MuxCache{
-		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
-		Caches: map[string]cache.Cache{
-			resource.ListenerType: p.snapshots,
-			resource.ClusterType:  p.snapshots,
-			resource.RouteType:    p.snapshots,
-			resource.EndpointType: p.endpoints,
-		},
+	for typeURL := range kinds {
+		p.tables[typeURL] = &table{cache: cache.NewLinearCache(typeURL), resources: map[string]versioned{}}
 	}
 	return p
 }
 
-// typeVersion returns the current version of a type, which responses carry as system_version_info.
-func (p *proxy) typeVersion(typeURL string) string {
-	if typeURL == resource.EndpointType {
-		return strconv.FormatUint(p.updates.Load(), 10)
-	}
-	if served := p.served.Load(); served != nil {
-		return served.GetVersion(typeURL)
-	}
-	return ""
+// A table has the resources of one type that a proxy serves.
+type table struct {
+	cache     *cache.LinearCache
+	resources map[string]versioned // in cache, by name
+	updates   uint64               // of cache
 }
 
-// retainRemoved retains the clusters that next no longer has until the given time.
-func (p *proxy) retainRemoved(next *config, until time.Time) {
-	if p.config != nil {
-		for name, m := range p.config.clusters.resources {
-			if c, ok := m.(*clusterv3.Cluster); ok && next.clusters.resources[name] == nil {
-				p.retained[name] = retainedCluster{m, p.config.clusters.versions[name], endpointsOf(c), until}
-			}
+// version returns the version of the table, which responses carry as system_version_info.
+func (t *table) version() string { return strconv.FormatUint(t.updates, 10) }
+
+// replace updates the table so that it has the resources in want.
+func (t *table) replace(want map[string]versioned) error {
+	set, remove := map[string]versioned{}, []string(nil)
+	for name, r := range want {
+		if t.resources[name].version != r.version {
+			set[name] = r
 		}
 	}
-	for name := range next.clusters.resources {
-		delete(p.retained, name)
-	}
-}
-
-// snapshot returns a snapshot of config and the retained clusters.
-func (p *proxy) snapshot() *snapshot {
-	s := &snapshot{config: p.config, clusters: p.config.clusters}
-	if len(p.retained) == 0 {
-		return s
-	}
-	resources, versions := maps.Clone(s.clusters.resources), maps.Clone(s.clusters.versions)
-	for name, c := range p.retained {
-		resources[name], versions[name] = c.message, c.version
-	}
-	s.clusters = newCollection(resources, versions)
-	return s
-}
-
-// assignmentNames returns the names of the assignments that the served clusters reference.
-func (p *proxy) assignmentNames() map[string]bool {
-	names := maps.Clone(p.config.endpoints)
-	for _, c := range p.retained {
-		if c.endpoints != "" {
-			names[c.endpoints] = true
+	for name := range t.resources {
+		if _, ok := want[name]; !ok {
+			remove = append(remove, name)
 		}
 	}
-	return names
+	return t.update(set, remove)
 }
 
-// update sets and removes assignments in the linear cache, which sends the changes to the streams that watch them.
-func (p *proxy) update(set map[string]assignment, remove []string) error {
+// update sets and removes resources, and sends the changes to the streams that watch them.
+func (t *table) update(set map[string]versioned, remove []string) error {
 	if len(set) == 0 && len(remove) == 0 {
 		return nil
 	}
 	messages := make(map[string]types.Resource, len(set))
-	for name, a := range set {
-		messages[name] = a.message
+	for name, r := range set {
+		messages[name], t.resources[name] = r.message, r
 	}
-	p.updates.Add(1)
-	if err := p.endpoints.UpdateResources(messages, remove); err != nil {
-		return fmt.Errorf("updating the endpoints of proxy %s: %w", p.name, err)
+	for _, name := range remove {
+		delete(t.resources, name)
+	}
+	t.updates++
+	if err := t.cache.UpdateResources(messages, remove); err != nil {
+		return fmt.Errorf("updating the served resources: %w", err)
 	}
 	return nil
 }
 
-// emptyAssignment returns an assignment without endpoints. Envoy keeps an EDS cluster in warming state until it
-// receives an assignment, so every cluster needs one.
-func emptyAssignment(name string) (assignment, error) {
-	return newAssignment(&endpointv3.ClusterLoadAssignment{ClusterName: name})
+// setConfig sets the configuration, and retains the clusters that it no longer has until the given time.
+func (p *proxy) setConfig(next *config, until time.Time) {
+	clusters := next.resources[resource.ClusterType]
+	if p.config != nil {
+		for name := range p.config.resources[resource.ClusterType] {
+			if _, ok := clusters[name]; !ok {
+				p.retained[name] = until
+			}
+		}
+	}
+	for name := range clusters {
+		delete(p.retained, name)
+	}
+	p.config = next
 }
 
-// affectedAssignments returns the assignments that this proxy must be sent after a change of endpoints: the changed
-// ones that its clusters reference, and an empty one for each that was removed.
-func (p *proxy) affectedAssignments(changed map[string]assignment, removed []string) (map[string]assignment, error) {
-	var u map[string]assignment
-	add := func(name string, a assignment) {
-		if u == nil {
-			u = map[string]assignment{}
-		}
-		u[name] = a
+// push updates the tables to the configuration and the retained clusters, with the endpoints in assignments. An open
+// watch gets the changes in this order: a cluster after its endpoints and before the listeners that use it, and a
+// removed assignment after its cluster.
+func (p *proxy) push(assignments map[string]versioned) error {
+	p.pushes++
+	clusters, endpoints := p.config.resources[resource.ClusterType], p.tables[resource.EndpointType]
+	if len(p.retained) > 0 {
+		clusters = maps.Clone(clusters)
 	}
-	for name, a := range changed {
-		if version, ok := p.assigned[name]; ok && version != a.version {
-			add(name, a)
+	retained := map[string]bool{}
+	for name := range p.retained {
+		clusters[name] = p.tables[resource.ClusterType].resources[name]
+		retained[endpointsOf(clusters[name].message)] = true
+	}
+	added, removed := map[string]versioned{}, []string(nil)
+	for name, want := range p.config.empty {
+		if a, ok := assignments[name]; ok {
+			want = a
+		}
+		if endpoints.resources[name].version != want.version {
+			added[name] = want
+		}
+	}
+	for name := range endpoints.resources {
+		if _, ok := p.config.empty[name]; !ok && !retained[name] {
+			removed = append(removed, name)
+		}
+	}
+	return errors.Join(
+		endpoints.update(added, nil),
+		p.tables[resource.ClusterType].replace(clusters),
+		p.tables[resource.ListenerType].replace(p.config.resources[resource.ListenerType]),
+		p.tables[resource.RouteType].replace(p.config.resources[resource.RouteType]),
+		endpoints.update(nil, removed),
+	)
+}
+
+// updateEndpoints sends the assignments in set that the clusters reference, and an empty assignment to each current
+// cluster that references one in removed.
+func (p *proxy) updateEndpoints(set map[string]versioned, removed []string) error {
+	t, changed := p.tables[resource.EndpointType], map[string]versioned{}
+	for name, a := range set {
+		if old, ok := t.resources[name]; ok && old.version != a.version {
+			changed[name] = a
 		}
 	}
 	for _, name := range removed {
-		if p.config == nil || !p.config.endpoints[name] {
-			continue
+		if p.config != nil && p.config.empty[name].message != nil {
+			changed[name] = p.config.empty[name]
 		}
-		a, err := emptyAssignment(name)
-		if err != nil {
-			return nil, err
-		}
-		add(name, a)
 	}
-	return u, nil
+	return t.update(changed, nil)
 }

@@ -34,7 +34,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	defer cancel()
-	wait.Go(func() { s.runExpiry(ctx) })
 	// Stop, not GracefulStop: Envoy keeps its stream open for as long as it runs.
 	wait.Go(func() { <-ctx.Done(); server.Stop() })
 

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
 // A NACK is a response that Envoy rejected.
@@ -23,8 +21,8 @@ type NACK struct {
 
 // Type is the state of one resource type on one Envoy.
 type Type struct {
-	// Sent and Acked are the versions that were last sent and last acknowledged. They are hashes for listeners,
-	// clusters and routes, and a counter for endpoints.
+	// Sent and Acked are the versions that were last sent and last acknowledged: the number of changes of the type since
+	// the process started.
 	Sent  string `json:"sent,omitempty"`
 	Acked string `json:"acked,omitempty"`
 	// Current reports whether the Envoy has acknowledged all current resources of the type.
@@ -64,7 +62,7 @@ type Proxy struct {
 	Resources map[string]int `json:"resources"`
 	// Retained has the sorted names of removed clusters that are still served.
 	Retained []string `json:"retained,omitempty"`
-	// Pushes is the number of snapshots of listeners, clusters and routes that were served since the process started.
+	// Pushes is the number of versions of listeners, clusters and routes that were served since the process started.
 	Pushes uint64 `json:"pushes"`
 	// Envoys are the connected Envoys, sorted by ID.
 	Envoys []Envoy `json:"envoys"`
@@ -116,15 +114,13 @@ func (p *proxy) state() Proxy {
 
 // count returns the number of served resources by kind, or an empty map before the first Set.
 func (p *proxy) count() map[string]int {
-	if p.config == nil {
-		return map[string]int{}
+	n := map[string]int{}
+	if p.config != nil {
+		for typeURL, t := range p.tables {
+			n[kinds[typeURL]] = len(t.resources)
+		}
 	}
-	return map[string]int{
-		kind(resource.ListenerType): len(p.config.listeners.resources),
-		kind(resource.ClusterType):  len(p.config.clusters.resources) + len(p.retained),
-		kind(resource.RouteType):    len(p.config.routes.resources),
-		kind(resource.EndpointType): len(p.assigned),
-	}
+	return n
 }
 
 func (st *stream) state() Envoy {
@@ -132,11 +128,11 @@ func (st *stream) state() Envoy {
 		ID: st.id, Connected: st.connected, Version: st.version, Current: true,
 		Types: map[string]Type{}, LastNACK: st.lastNACK,
 	}
-	for _, typeURL := range []string{resource.ListenerType, resource.ClusterType, resource.RouteType, resource.EndpointType} {
+	for typeURL, kind := range kinds {
 		current := st.isCurrent(typeURL)
 		state.Current = state.Current && current
 		if t := st.types[typeURL]; t != nil {
-			state.Types[kind(typeURL)] = Type{Sent: t.sent, Acked: t.acked, Current: current, NACK: t.nack}
+			state.Types[kind] = Type{Sent: t.sent, Acked: t.acked, Current: current, NACK: t.nack}
 		}
 	}
 	return state

@@ -8,15 +8,10 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-const (
-	// maxPending is the maximum number of responses of one type without ACK or NACK. Envoy answers each response before
-	// it sends another request.
-	maxPending = 32
-	// maxDetail is the maximum number of bytes kept of a NACK's message.
-	maxDetail = 4096
-)
+// maxDetail is the maximum number of bytes kept of a NACK's message.
+const maxDetail = 4096
 
-// typeState is the state of one resource type on one Envoy, according to its requests.
+// typeState is the state of one resource type on one Envoy, according to its requests. Server.mu guards it.
 type typeState struct {
 	sent, acked string                     // system versions of the last response and the last acknowledged one
 	known       map[string]string          // acknowledged version by name
@@ -25,8 +20,7 @@ type typeState struct {
 
 	// resend has the names of the resources in rejected responses. At least one of them is invalid; Envoy may or may
 	// not have applied the others, and go-control-plane considers all of them delivered. They are sent again with the
-	// next change of the type, but not as long as its version is rejectedVersion. Open watches read the map: replace
-	// it, do not modify it.
+	// next change of the type, but not as long as its version is rejectedVersion.
 	resend          map[string]struct{}
 	rejectedVersion string
 }
@@ -39,7 +33,7 @@ type pendingResponse struct {
 }
 
 func newTypeState(initial map[string]string) *typeState {
-	t := &typeState{known: maps.Clone(initial), pending: map[string]pendingResponse{}}
+	t := &typeState{known: maps.Clone(initial), pending: map[string]pendingResponse{}, resend: map[string]struct{}{}}
 	if t.known == nil {
 		t.known = map[string]string{}
 	}
@@ -63,65 +57,50 @@ func (t *typeState) send(nonce string, f pendingResponse) {
 }
 
 func (t *typeState) ack(f pendingResponse) {
-	resend := maps.Clone(t.resend)
 	for name, version := range f.changes {
 		if version == "" {
 			delete(t.known, name)
 		} else {
 			t.known[name] = version
 		}
-		delete(resend, name)
+		delete(t.resend, name)
 	}
 	t.acked = f.version
-	t.setResend(resend)
+	t.clearNACK()
 }
 
 func (t *typeState) reject(f pendingResponse, nack NACK) {
-	resend := maps.Clone(t.resend)
-	if resend == nil {
-		resend = map[string]struct{}{}
-	}
 	for name := range f.changes {
-		resend[name] = struct{}{}
+		t.resend[name] = struct{}{}
 	}
 	if len(nack.Message) > maxDetail {
 		nack.Message = strings.ToValidUTF8(nack.Message[:maxDetail], "")
 	}
-	t.resend, t.rejectedVersion, t.nack = resend, f.version, &nack
+	t.rejectedVersion, t.nack = f.version, &nack
 }
 
 func (t *typeState) unsubscribe(names []string) {
-	if len(names) == 0 {
-		return
-	}
-	resend := maps.Clone(t.resend)
 	for _, name := range names {
 		delete(t.known, name)
-		delete(resend, name)
+		delete(t.resend, name)
 	}
-	t.setResend(resend)
+	t.clearNACK()
 }
 
-func (t *typeState) setResend(resend map[string]struct{}) {
-	t.resend = resend
-	if len(resend) == 0 {
+func (t *typeState) clearNACK() {
+	if len(t.resend) == 0 {
 		t.nack = nil
 	}
 }
 
-// acknowledged reports whether Envoy has acknowledged all versions in want, by name, and no pending response changes
+// acknowledged reports whether Envoy has acknowledged all resources in want, by name, and no pending response changes
 // them. If exactly is true, Envoy must also have no other resources and no pending response.
-func (t *typeState) acknowledged(want map[string]string, exactly bool) bool {
-	if t == nil {
-		// Envoy has not requested this type. It requests routes and endpoints only when a listener or cluster
-		// references them.
-		return len(want) == 0 && !exactly
-	}
+func (t *typeState) acknowledged(want map[string]versioned, exactly bool) bool {
 	if len(t.resend) > 0 || exactly && (len(t.known) != len(want) || len(t.pending) > 0) {
 		return false
 	}
-	for name, version := range want {
-		if t.known[name] != version {
+	for name, r := range want {
+		if t.known[name] != r.version {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -66,7 +67,7 @@ func (f *Feeder) Run(ctx context.Context) {
 		f.mu.Unlock()
 		if snapshotChanged || services[""] {
 			synced := f.store.Status().Synced
-			f.feed(f.store.Snapshot(), services[""] || synced != f.synced) //nolint:contextcheck // an update is completed even if the context ends during it
+			f.feed(f.store.Snapshot(), services[""] || synced != f.synced)
 			f.synced = synced
 		}
 		f.feedEndpoints(services)
@@ -173,13 +174,13 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) (accepted bool) {
 
 // feedEndpoints passes the endpoints of some Services to the server.
 func (f *Feeder) feedEndpoints(services map[string]bool) {
-	var set []*endpointv3.ClusterLoadAssignment
+	set := map[string]*endpointv3.ClusterLoadAssignment{} // proxies can share an upstream
 	for service := range services {
 		for _, u := range f.upstreams[service] {
-			set = append(set, f.endpointsOf(u))
+			set[u.Name] = f.endpointsOf(u)
 		}
 	}
-	f.updateEndpoints(set, nil)
+	f.updateEndpoints(slices.Collect(maps.Values(set)), nil)
 }
 
 func (f *Feeder) updateEndpoints(set []*endpointv3.ClusterLoadAssignment, remove []string) {
