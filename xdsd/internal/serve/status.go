@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -115,10 +118,30 @@ func (r *Reporter) report(ctx context.Context) {
 		return
 	}
 	if r.failure != err.Error() {
-		r.Log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err,
-			"remedy", "check the connection to the API server, and grant patch of proxyservers/status")
+		log := r.Log
+		if action := remedy(err); action != "" {
+			log = log.With("remedy", action)
+		}
+		log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err)
 	}
 	r.failure = err.Error()
+}
+
+// remedy returns what to do about an error of apply, or "" if there is nothing to do: the write is retried, and a
+// deleted ProxyServer has no status.
+func remedy(err error) string {
+	var unanswered *url.Error
+	switch {
+	case apierrors.IsForbidden(err):
+		return "grant patch of proxyservers/status"
+	case apierrors.IsUnauthorized(err):
+		return "renew the kubeconfig's credentials"
+	case apierrors.IsInvalid(err), strings.Contains(err.Error(), "failed to create typed patch object"):
+		return "apply the CRDs of xdsd's version"
+	case errors.As(err, &unanswered), errors.Is(err, context.DeadlineExceeded):
+		return "check the connection to the API server"
+	}
+	return ""
 }
 
 // status returns the replica's current entry, without the heartbeat.

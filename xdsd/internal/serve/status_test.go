@@ -148,6 +148,9 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	if n := strings.Count(log.String(), "writing the proxy's status failed"); n != 1 {
 		t.Errorf("the forbidden write was logged %d times, want once:\n%s", n, log)
 	}
+	if !strings.Contains(log.String(), `remedy="grant patch of proxyservers/status"`) {
+		t.Errorf("no remedy for the forbidden write in the log:\n%s", log)
+	}
 }
 
 func healthy(r v1alpha1.ReplicaStatus, name string) int32 {

@@ -1,0 +1,36 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestEachErrorHasItsRemedy(t *testing.T) {
+	const connection = "check the connection to the API server"
+	resource := proxyServerResource.GroupResource()
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{apierrors.NewForbidden(resource, "own", errors.New("no")), "grant patch of proxyservers/status"},
+		{apierrors.NewUnauthorized("no"), "renew the kubeconfig's credentials"},
+		{apierrors.NewInvalid(schema.GroupKind{Kind: "ProxyServer"}, "own", nil), "apply the CRDs of xdsd's version"},
+		{apierrors.NewInternalError(errors.New("failed to create typed patch object: .status.replicas[0].new: field not declared in schema")), "apply the CRDs of xdsd's version"},
+		{&url.Error{Op: "Patch", URL: "https://192.0.2.1", Err: io.ErrUnexpectedEOF}, connection},
+		{context.DeadlineExceeded, connection},
+		{apierrors.NewNotFound(resource, "own"), ""},
+		{apierrors.NewTooManyRequests("later", 1), ""},
+		{errors.New("json: unsupported type"), ""},
+	} {
+		if got := remedy(fmt.Errorf("applying the status: %w", test.err)); got != test.want {
+			t.Errorf("%v: %q, want %q", test.err, got, test.want)
+		}
+	}
+}
