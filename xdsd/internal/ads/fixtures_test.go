@@ -25,18 +25,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
-
-var adsSource = &corev3.ConfigSource{
-	ResourceApiVersion:    corev3.ApiVersion_V3,
-	ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-}
 
 func cluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: message.ADSSource()},
 		ConnectTimeout:       durationpb.New(timeout),
 	}
 }
@@ -89,7 +85,7 @@ func httpListener(name string, port uint32, route string) *listenerv3.Listener {
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: mustAny(&hcmv3.HttpConnectionManager{
 				StatPrefix: name,
 				RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
-					RouteConfigName: route, ConfigSource: adsSource,
+					RouteConfigName: route, ConfigSource: message.ADSSource(),
 				}},
 			})},
 		}}}},

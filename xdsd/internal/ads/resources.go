@@ -16,6 +16,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // Resources are the configuration of one proxy, in any order. The Server keeps the messages; the caller must not change
@@ -95,15 +97,9 @@ func newConfig(old *config, r Resources) (*config, error) {
 	return c, nil
 }
 
-// message is implemented by the generated types of all served resources.
-type message interface {
-	types.Resource
-	ValidateAll() error
-}
-
 // collect returns the valid messages by name, and an error that names all others. It does not validate those again that
 // old has with the same version.
-func collect[M message](kind string, old map[string]versioned, messages []M, nameOf func(M) string) (map[string]versioned, error) {
+func collect[M message.Validated](kind string, old map[string]versioned, messages []M, nameOf func(M) string) (map[string]versioned, error) {
 	valid := make(map[string]versioned, len(messages))
 	var errs []error
 	for _, m := range messages {

@@ -40,7 +40,7 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 		DynamicResources: dynamicResources(),
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
 			Listeners: []*listenerv3.Listener{c.metrics(&p)},
-			Clusters:  []*clusterv3.Cluster{xdsdCluster(c.ServerSocket, &p), adminSocketCluster(c.AdminSocket)},
+			Clusters:  []*clusterv3.Cluster{xdsdCluster(c.ServerSocket, &p), socketCluster(adminCluster, c.AdminSocket)},
 		},
 		OverloadManager: c.overloadManager(&p),
 		LayeredRuntime:  c.listenerLimits(),
@@ -61,14 +61,9 @@ func (c Config) admin() *bootstrapv3.Admin {
 }
 
 func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
-	ads := func() *corev3.ConfigSource {
-		return &corev3.ConfigSource{
-			ResourceApiVersion:    corev3.ApiVersion_V3,
-			ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-			// No timeout: after the default of 15 s, Envoy would become ready without any listener.
-			InitialFetchTimeout: durationpb.New(0),
-		}
-	}
+	source := message.ADSSource()
+	// No timeout: after the default of 15 s, Envoy would become ready without any listener.
+	source.InitialFetchTimeout = durationpb.New(0)
 	return &bootstrapv3.Bootstrap_DynamicResources{
 		AdsConfig: &corev3.ApiConfigSource{
 			ApiType:                   corev3.ApiConfigSource_DELTA_GRPC,
@@ -85,55 +80,47 @@ func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
 				}},
 			}},
 		},
-		CdsConfig: ads(),
-		LdsConfig: ads(),
+		CdsConfig: source,
+		LdsConfig: source,
 	}
 }
 
 // xdsdCluster returns the cluster of the ADS server, xdsd serve.
 func xdsdCluster(socket string, p *packer) *clusterv3.Cluster {
-	return &clusterv3.Cluster{
-		Name:                 serverCluster,
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		LoadAssignment:       assignment(serverCluster, pipe(socket, 0)),
-		ConnectTimeout:       durationpb.New(5 * time.Second),
-		TypedExtensionProtocolOptions: p.byName("envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-			&httpv3.HttpProtocolOptions{
-				UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
-					ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-						ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-							Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
-								// Without keepalive, the default, Envoy would not detect an xdsd that
-								// hangs, and would not reconnect.
-								ConnectionKeepalive: &corev3.KeepaliveSettings{
-									Interval: durationpb.New(30 * time.Second),
-									Timeout:  durationpb.New(10 * time.Second),
-								},
-							},
+	c := socketCluster(serverCluster, socket)
+	c.ConnectTimeout = durationpb.New(5 * time.Second)
+	c.TypedExtensionProtocolOptions = p.byName("envoy.extensions.upstreams.http.v3.HttpProtocolOptions", &httpv3.HttpProtocolOptions{
+		UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
+			ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
+					Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
+						// Without keepalive, the default, Envoy would not detect an xdsd that hangs, and would not
+						// reconnect.
+						ConnectionKeepalive: &corev3.KeepaliveSettings{
+							Interval: durationpb.New(30 * time.Second),
+							Timeout:  durationpb.New(10 * time.Second),
 						},
 					},
 				},
-			}),
-	}
+			},
+		},
+	})
+	return c
 }
 
-// adminSocketCluster returns the cluster to which the metrics listener forwards requests.
-func adminSocketCluster(socket string) *clusterv3.Cluster {
+// socketCluster returns a cluster whose only endpoint is a Unix socket.
+func socketCluster(name, socket string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
-		Name:                 adminCluster,
+		Name:                 name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		LoadAssignment:       assignment(adminCluster, pipe(socket, 0)),
-	}
-}
-
-func assignment(cluster string, address *corev3.Address) *endpointv3.ClusterLoadAssignment {
-	return &endpointv3.ClusterLoadAssignment{
-		ClusterName: cluster,
-		Endpoints: []*endpointv3.LocalityLbEndpoints{{
-			LbEndpoints: []*endpointv3.LbEndpoint{{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}},
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{
+			ClusterName: name,
+			Endpoints: []*endpointv3.LocalityLbEndpoints{{
+				LbEndpoints: []*endpointv3.LbEndpoint{{
+					HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: pipe(socket, 0)}},
+				}},
 			}},
-		}},
+		},
 	}
 }
 

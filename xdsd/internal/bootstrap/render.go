@@ -18,12 +18,11 @@ import (
 
 // YAML renders a message as YAML that Envoy reads. Equal messages have equal text.
 func YAML(m proto.Message) ([]byte, error) {
-	// protojson varies its whitespace on purpose. The conversion to YAML removes that and sorts keys.
-	data, err := toJSON(m)
-	if err != nil {
-		return nil, err
+	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err == nil {
+		data, err = yaml.JSONToYAML(data) // protojson varies its whitespace on purpose; this removes it, and sorts keys
 	}
-	if data, err = yaml.JSONToYAML(data); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
 	}
 	return data, nil
@@ -44,14 +43,6 @@ func JSON(m proto.Message) ([]byte, error) {
 	}
 	indented.WriteByte('\n')
 	return indented.Bytes(), nil
-}
-
-func toJSON(m proto.Message) ([]byte, error) {
-	data, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
-	}
-	return data, nil
 }
 
 // A packer packs messages into Any and collects validation errors.

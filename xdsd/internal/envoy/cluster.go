@@ -26,7 +26,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                 u.Name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource(), ServiceName: u.Name},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: message.ADSSource(), ServiceName: u.Name},
 		ConnectTimeout:       durationpb.New(u.ConnectTimeout),
 		// Connections last for hours, so round robin would leave endpoints unbalanced after a restart.
 		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,

@@ -24,7 +24,7 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	hcm := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
-			ConfigSource: adsSource(), RouteConfigName: name,
+			ConfigSource: message.ADSSource(), RouteConfigName: name,
 		}},
 		HttpFilters: []*hcmv3.HttpFilter{{
 			Name:       "envoy.filters.http.router",

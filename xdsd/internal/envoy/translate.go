@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/densityops/oooi/internal/model"
@@ -71,14 +70,6 @@ func (t *translator) wrap(name string, m message.Validated) *anypb.Any {
 		t.errs = append(t.errs, fmt.Errorf("%s of %s: %w", name, t.proxy.Ref, err))
 	}
 	return packed
-}
-
-// adsSource returns the ConfigSource of resources that are sent on the ADS stream.
-func adsSource() *corev3.ConfigSource {
-	return &corev3.ConfigSource{
-		ResourceApiVersion:    corev3.ApiVersion_V3,
-		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
-	}
 }
 
 // byFamily returns the first address of each family, IPv4 first.

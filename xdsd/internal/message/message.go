@@ -26,6 +26,14 @@ func Pack(m Validated) (*anypb.Any, error) {
 	return packed, errors.Join(m.ValidateAll(), err)
 }
 
+// ADSSource returns the ConfigSource of resources that are sent on the ADS stream.
+func ADSSource() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
 // SocketAddress returns the socket address of a port at a host, which is an IP address or a name.
 func SocketAddress(host string, port uint16) *corev3.SocketAddress {
 	return &corev3.SocketAddress{Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(port)}}

@@ -70,10 +70,8 @@ func (l *LogLevels) Run(ctx context.Context) {
 // time is zero if the Envoy is not connected.
 func (l *LogLevels) desired() levelSetting {
 	var desired levelSetting
-	if s := l.Store.Snapshot(); s != nil {
-		if p := s.ProxyServer(l.Proxy); p != nil {
-			desired.level = p.LogLevel
-		}
+	if p := proxyOf(l.Store, l.Proxy); p != nil {
+		desired.level = p.LogLevel
 	}
 	served, _ := l.ADS.ProxyState(l.Proxy)
 	for _, e := range served.Envoys {

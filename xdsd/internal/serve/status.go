@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -25,6 +24,7 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
+	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 const (
@@ -93,8 +93,8 @@ func (r *Reporter) Run(ctx context.Context) {
 
 // report writes the entry if it has changed or the heartbeat is due.
 func (r *Reporter) report(ctx context.Context) {
-	p := r.proxy()
-	if p == nil { // there is no snapshot yet, or the ProxyServer was deleted
+	p := proxyOf(r.Store, r.Proxy)
+	if p == nil {
 		return
 	}
 	current := r.status(ctx, p)
@@ -165,9 +165,10 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	return entry
 }
 
-func (r *Reporter) proxy() *model.ProxyServer {
-	if s := r.Store.Snapshot(); s != nil {
-		return s.ProxyServer(r.Proxy)
+// proxyOf returns the ProxyServer of that name, or nil if it does not exist or there is no snapshot yet.
+func proxyOf(store *watch.Store, name string) *model.ProxyServer {
+	if s := store.Snapshot(); s != nil {
+		return s.ProxyServer(name)
 	}
 	return nil
 }
@@ -210,19 +211,12 @@ var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers
 func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alpha1.ReplicaStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	data, err := json.Marshal(entry)
+	object, err := report.Object("ProxyServer", types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, struct {
+		Replicas []v1alpha1.ReplicaStatus `json:"replicas"`
+	}{[]v1alpha1.ReplicaStatus{entry}})
 	if err != nil {
-		return fmt.Errorf("encoding the status of %s: %w", r.Pod, err)
+		return err
 	}
-	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return fmt.Errorf("encoding the status of %s: %w", r.Pod, err)
-	}
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ProxyServer",
-		"metadata": map[string]any{"namespace": p.Namespace, "name": p.Name},
-		"status":   map[string]any{"replicas": []any{fields}},
-	}}
 	// Each replica has its own field manager, so that it does not remove the entries of the others.
 	_, err = r.Client.Resource(proxyServerResource).Namespace(p.Namespace).ApplyStatus(ctx, p.Name, object,
 		metav1.ApplyOptions{FieldManager: ReplicaManager(r.Pod), Force: true})
