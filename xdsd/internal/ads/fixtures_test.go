@@ -18,6 +18,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
@@ -210,6 +211,20 @@ func connect(t testing.TB, conn grpc.ClientConnInterface, options adstest.Option
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// rejecting returns a Reject that rejects responses with a resource for which condition returns true.
+func rejecting(text string, condition func(*discoveryv3.Resource) bool) func(*discoveryv3.DeltaDiscoveryResponse) string {
+	return func(r *discoveryv3.DeltaDiscoveryResponse) string {
+		if slices.ContainsFunc(r.GetResources(), condition) {
+			return text
+		}
+		return ""
+	}
+}
+
+func named(name string) func(*discoveryv3.Resource) bool {
+	return func(m *discoveryv3.Resource) bool { return m.GetName() == name }
 }
 
 func await(t testing.TB, c *adstest.Client, condition func(*adstest.View) bool) *adstest.View {

@@ -339,15 +339,10 @@ func TestNACK(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
 	set(t, s, tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
-		for _, m := range r.GetResources() {
-			var l listenerv3.Listener
-			if m.GetName() == "tls" && m.GetResource().UnmarshalTo(&l) == nil && l.GetAddress().GetSocketAddress().GetPortValue() == 666 {
-				return "tls: cannot bind"
-			}
-		}
-		return ""
-	}})
+	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: rejecting("tls: cannot bind", func(m *discoveryv3.Resource) bool {
+		var l listenerv3.Listener
+		return m.GetName() == "tls" && m.GetResource().UnmarshalTo(&l) == nil && l.GetAddress().GetSocketAddress().GetPortValue() == 666
+	})})
 	good := awaitProxy(t, s, tenant, current(1))
 	seen := len(c.View().Responses)
 
@@ -395,17 +390,15 @@ func TestChangeBeforeNACK(t *testing.T) {
 	conn, _ := serve(t, s)
 	set(t, s, tenant, baseResources())
 	received, fixed := make(chan struct{}), make(chan struct{})
-	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
-		for _, m := range r.GetResources() {
-			var l listenerv3.Listener
-			if m.GetName() == "bad" && m.GetResource().UnmarshalTo(&l) == nil && len(l.GetFilterChains()) == 0 {
-				close(received)
-				<-fixed
-				return "no"
-			}
+	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: rejecting("no", func(m *discoveryv3.Resource) bool {
+		var l listenerv3.Listener
+		if m.GetName() != "bad" || m.GetResource().UnmarshalTo(&l) != nil || len(l.GetFilterChains()) > 0 {
+			return false
 		}
-		return ""
-	}})
+		close(received)
+		<-fixed
+		return true
+	})})
 	awaitProxy(t, s, tenant, current(1))
 	seen := len(c.View().Responses)
 	r := baseResources()
@@ -426,14 +419,7 @@ func TestRejectedResourceIsRemoved(t *testing.T) {
 	s := newServer(t, Options{})
 	conn, _ := serve(t, s)
 	set(t, s, tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
-		for _, m := range r.GetResources() {
-			if m.GetName() == "bad" {
-				return "no"
-			}
-		}
-		return ""
-	}})
+	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: rejecting("no", named("bad"))})
 	awaitProxy(t, s, tenant, current(1))
 	r := baseResources()
 	r.Listeners = append(r.Listeners, listener("bad", 1))
@@ -452,14 +438,7 @@ func TestEnvoysOfOneProxyHaveSeparateState(t *testing.T) {
 	conn, _ := serve(t, s)
 	set(t, s, tenant, baseResources())
 	one := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
-	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: func(r *discoveryv3.DeltaDiscoveryResponse) string {
-		for _, m := range r.GetResources() {
-			if m.GetName() == "c" {
-				return "not c"
-			}
-		}
-		return ""
-	}})
+	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: rejecting("not c", named("c"))})
 	first := awaitProxy(t, s, tenant, current(2))
 	if diff := cmp.Diff(one.View().Names(resource.ListenerType), two.View().Names(resource.ListenerType)); diff != "" {
 		t.Error(diff)

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -143,7 +142,7 @@ func (c *Client) start() error {
 				subscribed[name] = true
 			}
 		}
-		if err := c.send(r); err != nil {
+		if err := c.Send(r); err != nil {
 			return err
 		}
 	}
@@ -153,14 +152,22 @@ func (c *Client) start() error {
 // Subscribe sends a request that subscribes to some names of a type and unsubscribes from others. If the stream has
 // ended, it returns nil; View.Err has the reason.
 func (c *Client) Subscribe(typeURL string, subscribe, unsubscribe []string) error {
-	return c.send(&discoveryv3.DeltaDiscoveryRequest{
+	return c.Send(&discoveryv3.DeltaDiscoveryRequest{
 		Node:    &corev3.Node{Cluster: c.options.Cluster, Id: c.options.ID},
 		TypeUrl: typeURL, ResourceNamesSubscribe: subscribe, ResourceNamesUnsubscribe: unsubscribe,
 	})
 }
 
 // Send sends r unchanged. If the stream has ended, it returns nil; View.Err has the reason.
-func (c *Client) Send(r *discoveryv3.DeltaDiscoveryRequest) error { return c.send(r) }
+func (c *Client) Send(r *discoveryv3.DeltaDiscoveryRequest) error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	// If the stream has ended, Send returns io.EOF and Recv returns the reason.
+	if err := c.stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("sending a request: %w", err)
+	}
+	return nil
+}
 
 // Close ends the stream and waits until it has ended.
 func (c *Client) Close() {
@@ -194,16 +201,6 @@ func (c *Client) Await(ctx context.Context, condition func(*View) bool) (*View, 
 			return view, fmt.Errorf("waiting for configuration: %w", ctx.Err())
 		}
 	}
-}
-
-func (c *Client) send(r *discoveryv3.DeltaDiscoveryRequest) error {
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	// If the stream has ended, Send returns io.EOF and Recv returns the reason.
-	if err := c.stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("sending a request: %w", err)
-	}
-	return nil
 }
 
 func (c *Client) receive() {
@@ -260,30 +257,24 @@ func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 			delete(resources, name)
 		}
 	})
+	if r.GetTypeUrl() == resource.ClusterType && !response.Rejected {
+		maps.Copy(c.warming, references(slices.Values(r.GetResources()))[resource.EndpointType])
+		c.delayed = append(c.delayed, answer)
+	} else if err := c.Send(answer); err != nil {
+		return err
+	}
 	switch r.GetTypeUrl() {
 	case resource.ClusterType:
-		if !response.Rejected {
-			maps.Copy(c.warming, references(r.GetResources(), &clusterv3.Cluster{})[resource.EndpointType])
-			c.delayed = append(c.delayed, answer)
-		} else if err := c.send(answer); err != nil {
-			return err
-		}
 		if err := c.updateSubscription(resource.EndpointType); err != nil {
 			return err
 		}
 		return c.endpointsReceived(nil)
 	case resource.EndpointType:
-		if err := c.send(answer); err != nil {
-			return err
-		}
 		return c.endpointsReceived(response.Names)
 	case resource.ListenerType:
-		if err := c.send(answer); err != nil {
-			return err
-		}
 		return c.updateSubscription(resource.RouteType)
 	}
-	return c.send(answer)
+	return nil
 }
 
 // endpointsReceived sends the delayed answers if no cluster waits for endpoints other than names.
@@ -297,7 +288,7 @@ func (c *Client) endpointsReceived(names []string) error {
 	delayed := c.delayed
 	c.delayed = nil
 	for _, answer := range delayed {
-		if err := c.send(answer); err != nil {
+		if err := c.Send(answer); err != nil {
 			return err
 		}
 	}
@@ -333,18 +324,18 @@ func (c *Client) updateSubscription(typeURL string) error {
 
 // referenced returns the sorted names of the routes that listeners reference, or of the endpoints that clusters do.
 func (c *Client) referenced(typeURL string) []string {
+	from := resource.ClusterType
 	if typeURL == resource.RouteType {
-		return slices.Sorted(maps.Keys(references(slices.Collect(maps.Values(c.view.Resources[resource.ListenerType])), &listenerv3.Listener{})[typeURL]))
+		from = resource.ListenerType
 	}
-	return slices.Sorted(maps.Keys(references(slices.Collect(maps.Values(c.view.Resources[resource.ClusterType])), &clusterv3.Cluster{})[typeURL]))
+	return slices.Sorted(maps.Keys(references(maps.Values(c.view.Resources[from]))[typeURL]))
 }
 
-// references returns the names that resources reference, by type URL. All resources have kind's type.
-func references(resources []*discoveryv3.Resource, kind proto.Message) map[string]map[string]bool {
+// references returns the names that resources of one type reference, by type URL.
+func references(resources iter.Seq[*discoveryv3.Resource]) map[string]map[string]bool {
 	all := map[string]types.ResourceWithTTL{}
-	for _, r := range resources {
-		m := proto.Clone(kind)
-		if r.GetResource().UnmarshalTo(m) == nil {
+	for r := range resources {
+		if m, err := r.GetResource().UnmarshalNew(); err == nil {
 			all[r.GetName()] = types.ResourceWithTTL{Resource: m}
 		}
 	}
