@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -43,6 +44,31 @@ func (r AddressRange) Contains(address netip.Addr) bool {
 	address = address.Unmap()
 	return address.BitLen() == r.First.BitLen() &&
 		r.First.Compare(address) <= 0 && address.Compare(r.Last) <= 0
+}
+
+// Overlaps reports whether r and other have an address in common.
+func (r AddressRange) Overlaps(other AddressRange) bool {
+	return r.First.BitLen() == other.First.BitLen() && r.First.Compare(other.Last) <= 0 && other.First.Compare(r.Last) <= 0
+}
+
+// Without returns the parts of r that are in none of the other ranges, in ascending order. The other ranges may be in
+// any order and may overlap.
+func (r AddressRange) Without(others ...AddressRange) []AddressRange {
+	var parts []AddressRange
+	byFirst := func(a, b AddressRange) int { return a.First.Compare(b.First) }
+	for _, other := range slices.SortedFunc(slices.Values(others), byFirst) {
+		if !r.Overlaps(other) {
+			continue
+		}
+		if r.First.Less(other.First) {
+			parts = append(parts, AddressRange{First: r.First, Last: other.First.Prev()})
+		}
+		if r.Last.Compare(other.Last) <= 0 {
+			return parts
+		}
+		r.First = other.Last.Next()
+	}
+	return append(parts, r)
 }
 
 // String returns r as "first-last", or as a single address if First equals Last.
@@ -103,20 +129,20 @@ func parseNetwork(text string) (AddressRange, error) {
 	if err != nil {
 		return AddressRange{}, fmt.Errorf("%q is not a network in CIDR notation, such as 192.0.2.0/24", text)
 	}
-	prefix = prefix.Masked()
-	r := AddressRange{First: prefix.Addr(), Last: lastAddress(prefix)}
+	r := RangeOf(prefix)
 	if r.First.Is4In6() || r.Last.Is4In6() {
 		return AddressRange{}, fmt.Errorf("network %q contains IPv4-mapped IPv6 addresses", text)
 	}
 	return r, nil
 }
 
-// lastAddress returns the highest address of a masked prefix.
-func lastAddress(prefix netip.Prefix) netip.Addr {
-	bytes := prefix.Addr().AsSlice()
-	for bit := prefix.Bits(); bit < len(bytes)*8; bit++ {
+// RangeOf returns all addresses of a network, whose prefix must be valid.
+func RangeOf(network netip.Prefix) AddressRange {
+	first := network.Masked().Addr()
+	bytes := first.AsSlice()
+	for bit := network.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
 	}
 	last, _ := netip.AddrFromSlice(bytes)
-	return last
+	return AddressRange{First: first, Last: last}
 }

@@ -117,6 +117,41 @@ func TestAddressRangeContains(t *testing.T) {
 	}
 }
 
+func TestAddressRangeWithout(t *testing.T) {
+	for _, test := range []struct{ name, text, others, want string }{
+		{"none", "192.0.2.1-192.0.2.4", "", "192.0.2.1-192.0.2.4"},
+		{"outside", "192.0.2.1-192.0.2.4", "192.0.2.0 192.0.2.5-192.0.2.9", "192.0.2.1-192.0.2.4"},
+		{"inside, in any order", "192.0.2.1-192.0.2.9", "192.0.2.7 192.0.2.3-192.0.2.4", "192.0.2.1-192.0.2.2 192.0.2.5-192.0.2.6 192.0.2.8-192.0.2.9"},
+		{"both ends", "192.0.2.1-192.0.2.9", "192.0.2.0-192.0.2.2 192.0.2.8-192.0.2.12", "192.0.2.3-192.0.2.7"},
+		{"overlapping, one inside of another", "192.0.2.1-192.0.2.9", "192.0.2.2-192.0.2.7 192.0.2.3 192.0.2.6-192.0.2.8", "192.0.2.1 192.0.2.9"},
+		{"all", "192.0.2.1-192.0.2.9", "192.0.2.1-192.0.2.4 192.0.2.5-192.0.2.9", ""},
+		{"the last address", "255.255.255.254/31", "255.255.255.255", "255.255.255.254"},
+		{"up to the last address", "255.255.255.0/24", "255.255.255.0/24", ""},
+		{"another address family", "0.0.0.0-0.0.0.9", "::/0", "0.0.0.0-0.0.0.9"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			parse := func(text string) AddressRange {
+				r, err := ParseAddressRange(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			var others []AddressRange
+			for text := range strings.FieldsSeq(test.others) {
+				others = append(others, parse(text))
+			}
+			var got []string
+			for _, r := range parse(test.text).Without(others...) {
+				got = append(got, r.String())
+			}
+			if text := strings.Join(got, " "); text != test.want {
+				t.Errorf("got %s, want %s", text, test.want)
+			}
+		})
+	}
+}
+
 func TestAddressRangeStringCanBeParsed(t *testing.T) {
 	for _, text := range []string{"192.0.2.4", "192.0.2.4-192.0.2.9", "2001:db8::1-2001:db8::f"} {
 		r, err := ParseAddressRange(text)

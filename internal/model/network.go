@@ -205,18 +205,21 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]stri
 			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s is not in one of the VLAN's subnets %v", r, i.CIDRs)
 		}
 		for _, other := range i.reservedRanges(fields) {
-			if overlap(r, other.AddressRange) && !covered(intersection(r, other.AddressRange), excluded) {
-				found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s: exclude it", r, intersection(r, other.AddressRange), other.field)
+			if !r.Overlaps(other.AddressRange) {
+				continue
+			}
+			if common := intersection(r, other.AddressRange); len(common.Without(excluded...)) > 0 {
+				found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s: exclude it", r, common, other.field)
 			}
 		}
 		for _, end := range []netip.Addr{r.First, r.Last} {
 			what := reservedAddress(end, i.CIDRs)
-			if what != "" && !covered(v1alpha1.AddressRange{First: end, Last: end}, excluded) {
+			if what != "" && !slices.ContainsFunc(excluded, func(e v1alpha1.AddressRange) bool { return e.Contains(end) }) {
 				found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s contains %s, the %s: exclude it", r, end, what)
 			}
 		}
 		for _, other := range i.ranges {
-			if overlap(r, other) {
+			if r.Overlaps(other) {
 				found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the ranges %s and %s overlap", other, r)
 			}
 		}
@@ -245,20 +248,6 @@ func (i *Infra) reservedRanges(fields map[netip.Addr]string) []reservedRange {
 	return append(list, i.appsRanges...)
 }
 
-// covered reports whether every address of r is in one of the ranges.
-func covered(r v1alpha1.AddressRange, ranges []v1alpha1.AddressRange) bool {
-	for next := r.First; ; {
-		at := slices.IndexFunc(ranges, func(e v1alpha1.AddressRange) bool { return e.Contains(next) })
-		switch {
-		case at < 0:
-			return false
-		case r.Last.Compare(ranges[at].Last) <= 0:
-			return true
-		}
-		next = ranges[at].Last.Next()
-	}
-}
-
 // intersection returns the addresses that two overlapping ranges share.
 func intersection(a, b v1alpha1.AddressRange) v1alpha1.AddressRange {
 	if a.First.Less(b.First) {
@@ -268,10 +257,6 @@ func intersection(a, b v1alpha1.AddressRange) v1alpha1.AddressRange {
 		a.Last = b.Last
 	}
 	return a
-}
-
-func overlap(a, b v1alpha1.AddressRange) bool {
-	return a.First.BitLen() == b.First.BitLen() && a.First.Compare(b.Last) <= 0 && b.First.Compare(a.Last) <= 0
 }
 
 // claim is a range of a VLAN's addresses that an Infra or a standalone ProxyServer uses.
@@ -400,7 +385,7 @@ func checkClaims(claims []claim, found *problems) {
 	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Or(a.First.Compare(b.First), a.Last.Compare(b.Last)) })
 	for n, a := range claims {
 		for _, b := range claims[n+1:] {
-			if !overlap(a.AddressRange, b.AddressRange) {
+			if !a.Overlaps(b.AddressRange) {
 				break // all following ones start at higher addresses
 			}
 			if a.conflicts(b) {

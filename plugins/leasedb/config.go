@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
@@ -25,7 +26,7 @@ type config struct {
 	ranges pool.Ranges
 	// protected are addresses that are leased to no client, not even by a reservation: the argument protected,
 	// server, and the first and last address of cidr.
-	protected         []pool.Range
+	protected         []v1alpha1.AddressRange
 	server            netip.Addr
 	lease, quarantine time.Duration
 	// probe is the number of free addresses to probe in advance.
@@ -169,12 +170,12 @@ func (p *parser) network() {
 		return
 	}
 	c.protected = p.ranges("protected")
-	protect := func(a netip.Addr) { c.protected = append(c.protected, pool.Range{First: a, Last: a}) }
+	protect := func(a netip.Addr) { c.protected = append(c.protected, v1alpha1.AddressRange{First: a, Last: a}) }
 	p.server()
 	protect(c.server)
 	if c.cidr.Bits() < 31 { // RFC 3021
 		protect(c.cidr.Addr())
-		protect(lastAddr(c.cidr))
+		protect(v1alpha1.RangeOf(c.cidr).Last)
 	}
 	ranges, excluded := p.ranges("range"), p.ranges("exclude")
 	if ranges == nil {
@@ -202,20 +203,33 @@ func (p *parser) server() {
 	switch {
 	case !c.cidr.Contains(c.server) && !relayed:
 		p.fail("server=%s: not inside cidr=%s, so clients cannot renew; set the address of this server in that network, or add relayed=true if clients reach it through a relay agent and a route", text, c.cidr)
-	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == lastAddr(c.cidr)):
+	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == v1alpha1.RangeOf(c.cidr).Last):
 		p.fail("server=%s is the first or last address of cidr=%s, which no host can have; set the address of this server", text, c.cidr)
 	}
 }
 
-func (p *parser) ranges(key string) []pool.Range {
-	var list []pool.Range
+// ranges parses the arguments with a key. A network is no range, because it also contains addresses that are not for
+// clients; in the other arguments it must not have host bits, which would be ignored.
+func (p *parser) ranges(key string) []v1alpha1.AddressRange {
+	syntax := "an address, NETWORK/LENGTH or FIRST-LAST"
+	if key == "range" {
+		syntax = "an address or FIRST-LAST"
+	}
+	var list []v1alpha1.AddressRange
 	for _, text := range p.values[key] {
-		r, err := pool.ParseRange(text)
-		if err == nil && (!p.c.cidr.Contains(r.First) || !p.c.cidr.Contains(r.Last)) {
-			err = errors.New("not inside cidr=" + p.c.cidr.String())
+		r, err := v1alpha1.ParseAddressRange(text)
+		network, notNetwork := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+		case notNetwork == nil && key == "range":
+			err = errors.New("is a network")
+		case notNetwork == nil && network != network.Masked():
+			err = fmt.Errorf("has host bits; the network is %v", network.Masked())
+		case strings.Contains(text, ":") || !p.c.cidr.Contains(r.First) || !p.c.cidr.Contains(r.Last):
+			err = fmt.Errorf("not inside cidr=%v", p.c.cidr)
 		}
 		if err != nil {
-			p.fail("%s=%s: %w: want an address or FIRST-LAST inside cidr", key, text, err)
+			p.fail("%s=%s: %w: want %s inside cidr", key, text, err, syntax)
 			continue
 		}
 		list = append(list, r)
@@ -232,13 +246,4 @@ func (c config) nameWithFamily() string { return c.pool + "/" + family }
 // sharesBindings reports whether both configurations store the same bindings.
 func (c config) sharesBindings(o config) bool {
 	return c.store == o.store && c.pool == o.pool && c.file == o.file && c.namespace == o.namespace
-}
-
-func lastAddr(p netip.Prefix) netip.Addr {
-	bytes := p.Addr().AsSlice()
-	for i := p.Bits(); i < len(bytes)*8; i++ {
-		bytes[i/8] |= 1 << (7 - i%8)
-	}
-	last, _ := netip.AddrFromSlice(bytes)
-	return last
 }

@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 		"context, no kubeconfig":  {args: "store=kubernetes namespace=x pool=p context=c", err: "context=c requires kubeconfig"},
 		"invalid pool":            {args: good + " pool=A/b", err: "pool=A/b: want"},
 		"no range":                {args: "store=bolt file=/f cidr=192.0.2.0/24 server=192.0.2.2", err: "range is missing"},
-		"invalid range":           {args: good + " range=192.0.2.9-192.0.2.1", err: "range=192.0.2.9-192.0.2.1: 192.0.2.9 comes after 192.0.2.1"},
+		"invalid range":           {args: good + " range=192.0.2.9-192.0.2.1", err: "range=192.0.2.9-192.0.2.1: range \"192.0.2.9-192.0.2.1\" ends before it starts"},
 		"range outside of cidr":   {args: good + " range=198.51.100.1", err: "range=198.51.100.1: not inside cidr=192.0.2.0/24"},
 		"overlapping ranges":      {args: good + " range=192.0.2.12", err: "overlap"},
 		"everything excluded":     {args: good + " exclude=192.0.2.0-192.0.2.99", err: "excluded"},
@@ -52,7 +52,13 @@ func TestParse(t *testing.T) {
 		"probe":                   {args: good + " probe=32"},
 		"probe too small":         {args: good + " probe=0", err: "probe=0: want the number of free addresses"},
 		"probe too large":         {args: good + " probe=1000", err: "probe=1000: want the number of free addresses"},
-		"invalid exclusion":       {args: good + " exclude=x", err: `exclude=x: "x" is not an address`},
+		"invalid exclusion":       {args: good + " exclude=x", err: `exclude=x: "x" is not an IPv4 or IPv6 address: want an address, NETWORK/LENGTH or FIRST-LAST inside cidr`},
+		"networks":                {args: good + " exclude=192.0.2.12/30 protected=192.0.2.18/32"},
+		"network with host bits":  {args: good + " exclude=192.0.2.13/30", err: "exclude=192.0.2.13/30: has host bits; the network is 192.0.2.12/30: want"},
+		"network outside of cidr": {args: good + " exclude=192.0.2.0/23", err: "exclude=192.0.2.0/23: not inside cidr=192.0.2.0/24"},
+		"network as a range":      {args: good + " range=192.0.2.64/28", err: "range=192.0.2.64/28: is a network: want an address or FIRST-LAST inside cidr"},
+		"range with a length":     {args: good + " range=192.0.2.64-192.0.2.70/28", err: "has a prefix length"},
+		"IPv4-mapped address":     {args: good + " exclude=::ffff:192.0.2.12", err: "exclude=::ffff:192.0.2.12: not inside cidr"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +74,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestProtectedAddressesAreNotLeased(t *testing.T) {
-	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/29 server=192.0.2.2 range=192.0.2.0-192.0.2.7 exclude=192.0.2.4 protected=192.0.2.6"))
+	c, err := parse(strings.Fields("store=bolt file=/f cidr=192.0.2.0/28 server=192.0.2.2 range=192.0.2.0-192.0.2.15 exclude=192.0.2.4 exclude=192.0.2.8/30 protected=192.0.2.6"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +82,7 @@ func TestProtectedAddressesAreNotLeased(t *testing.T) {
 	for i := range c.ranges.Size() {
 		got = append(got, c.ranges.Addr(i).String())
 	}
-	if want := []string{"192.0.2.1", "192.0.2.3", "192.0.2.5"}; !slices.Equal(got, want) {
+	if want := []string{"192.0.2.1", "192.0.2.3", "192.0.2.5", "192.0.2.7", "192.0.2.12", "192.0.2.13", "192.0.2.14"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -27,23 +27,9 @@ func (s *subnet) reserveRange(r v1alpha1.AddressRange) {
 
 // free returns the ranges of unused addresses, the lowest first, without the network address and the broadcast address.
 func (s *subnet) free() []v1alpha1.AddressRange {
-	taken := slices.Clone(s.taken)
-	slices.SortFunc(taken, func(a, b v1alpha1.AddressRange) int { return a.First.Compare(b.First) })
-	last := broadcast(s.network).Prev()
-	var gaps []v1alpha1.AddressRange
-	next := s.network.Masked().Addr().Next()
-	for _, r := range taken {
-		if next.Less(r.First) && next.Compare(last) <= 0 {
-			gaps = append(gaps, v1alpha1.AddressRange{First: next, Last: lower(r.First.Prev(), last)})
-		}
-		if next.Compare(r.Last) <= 0 {
-			next = r.Last.Next()
-		}
-	}
-	if next.IsValid() && next.Compare(last) <= 0 {
-		gaps = append(gaps, v1alpha1.AddressRange{First: next, Last: last})
-	}
-	return gaps
+	all := v1alpha1.RangeOf(s.network)
+	return all.Without(append(slices.Clone(s.taken),
+		v1alpha1.AddressRange{First: all.First, Last: all.First}, v1alpha1.AddressRange{First: all.Last, Last: all.Last})...)
 }
 
 // next reserves and returns the lowest free address.
@@ -69,22 +55,6 @@ func (s *subnet) largest() (v1alpha1.AddressRange, error) {
 		return best, fmt.Errorf("no free address in %s", s.network)
 	}
 	return best, nil
-}
-
-// broadcast returns the highest address of an IPv4 network.
-func broadcast(n netip.Prefix) netip.Addr {
-	bytes := n.Masked().Addr().As4()
-	for i := range 32 - n.Bits() {
-		bytes[3-i/8] |= 1 << (i % 8)
-	}
-	return netip.AddrFrom4(bytes)
-}
-
-func lower(a, b netip.Addr) netip.Addr {
-	if b.Less(a) {
-		return b
-	}
-	return a
 }
 
 func toUint32(a netip.Addr) uint32 {

@@ -17,6 +17,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
@@ -188,11 +189,11 @@ func withRange(text string) option {
 }
 
 func ranges(text string) pool.Ranges {
-	r, err := pool.ParseRange(text)
+	r, err := v1alpha1.ParseAddressRange(text)
 	if err != nil {
 		panic(err)
 	}
-	all, err := pool.NewRanges([]pool.Range{r}, nil)
+	all, err := pool.NewRanges([]v1alpha1.AddressRange{r}, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -248,7 +249,7 @@ func (b *harness) open(options ...option) {
 
 func (b *harness) config(options ...option) pool.Config {
 	c := pool.Config{
-		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Protected: []pool.Range{{First: netip.MustParseAddr("192.0.2.2"), Last: netip.MustParseAddr("192.0.2.2")}},
+		Ranges: ranges("192.0.2.10-192.0.2.19"), CIDR: netip.MustParsePrefix("192.0.0.0/16"), Protected: []v1alpha1.AddressRange{{First: netip.MustParseAddr("192.0.2.2"), Last: netip.MustParseAddr("192.0.2.2")}},
 		Lease: time.Hour, Quarantine: 10 * time.Minute, Store: b.store, Marker: b.bolt, Clock: b.clock, Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
 	if b.directory != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -154,7 +155,7 @@ func newer(a, b store.Binding) bool {
 
 // isProtected reports whether an address is never leased.
 func (p *Pool) isProtected(a netip.Addr) bool {
-	return slices.ContainsFunc(p.Protected, func(r Range) bool { return r.Contains(a) })
+	return slices.ContainsFunc(p.Protected, func(r v1alpha1.AddressRange) bool { return r.Contains(a) })
 }
 
 // permitted reports whether a client may have the address, whether or not it is free.

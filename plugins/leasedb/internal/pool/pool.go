@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
@@ -52,7 +53,7 @@ type Config struct {
 	CIDR   netip.Prefix
 	// Protected are addresses of the network that are never leased, not even by a reservation. Ranges does not
 	// contain them.
-	Protected []Range
+	Protected []v1alpha1.AddressRange
 	// Lease is the lease time. Quarantine is the time for which a declined address is not leased. An address that a
 	// probe found in use is not leased for at least 5 minutes.
 	Lease, Quarantine time.Duration

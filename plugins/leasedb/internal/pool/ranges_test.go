@@ -4,13 +4,15 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-func parseAll(t *testing.T, texts string) []Range {
+func parseAll(t *testing.T, texts string) []v1alpha1.AddressRange {
 	t.Helper()
-	var list []Range
+	var list []v1alpha1.AddressRange
 	for text := range strings.FieldsSeq(texts) {
-		r, err := ParseRange(text)
+		r, err := v1alpha1.ParseAddressRange(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,20 +93,16 @@ func TestBitmap(t *testing.T) {
 	}
 }
 
-func FuzzParseRange(f *testing.F) {
-	for _, seed := range []string{"192.0.2.1", "192.0.2.1-192.0.2.9", "2001:db8::1-2001:db8::f", "::-ffff::", "fe80::1%eth0", "::ffff:1.2.3.4-1.2.3.5", "-", ""} {
+func FuzzRanges(f *testing.F) {
+	for _, seed := range []string{"192.0.2.1", "192.0.2.1-192.0.2.9", "192.0.2.0/24", "2001:db8::1-2001:db8::f", "::-ffff::", "255.255.255.255"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		r, err := ParseRange(text)
+		r, err := v1alpha1.ParseAddressRange(text)
 		if err != nil {
 			return
 		}
-		again, err := ParseRange(r.String())
-		if err != nil || again != r {
-			t.Fatalf("%q is parsed as %v, and its string as %v, %v", text, r, again, err)
-		}
-		all, err := NewRanges([]Range{r}, nil)
+		all, err := NewRanges([]v1alpha1.AddressRange{r}, nil)
 		if err != nil {
 			return
 		}
