@@ -66,17 +66,21 @@ func load(path string) (*configuration, error) {
 	if c.Config, err = config.Load(path); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	err = c.checkNetwork()
+	err = c.checkLeasedb()
 	return c, err
 }
 
-// checkNetwork checks the arguments of other plugins against the network of leasedb, and adds the addresses of
-// routers and DNS servers to leasedb's protected ones. Plugins cannot do this, because they do not know each
-// other's arguments.
-func (c *configuration) checkNetwork() error {
+// checkLeasedb checks the other plugins against leasedb, and adds the addresses of routers and DNS servers to leasedb's
+// protected ones. Plugins cannot do this, because they do not know each other's arguments.
+func (c *configuration) checkLeasedb() error {
 	at := slices.IndexFunc(c.Server4.Plugins, func(p config.PluginConfig) bool { return p.Name == leasedb.Plugin.Name })
 	if at < 0 {
 		return nil
+	}
+	for i, p := range c.Server4.Plugins[at:] {
+		if p.Name == kubevirt.Plugin.Name { // leasedb would treat VMs as ordinary clients, whose leases expire
+			return fmt.Errorf("%s:%d: kubevirt: must precede leasedb; move it up", c.path, c.lines[at+i])
+		}
 	}
 	leases := &c.Server4.Plugins[at]
 	cidr, inRanges, err := leasedb.Network(leases.Args...)
@@ -155,29 +159,7 @@ func (c *configuration) checkServer(n *yaml.Node, name string) ([]int, error) {
 	if len(lines) == 0 {
 		return nil, c.errorf(n, "%s: plugins: want a list of at least one plugin", name)
 	}
-	return lines, c.checkOrder(n)
-}
-
-// checkOrder checks that kubevirt precedes leasedb. Otherwise leasedb would treat VMs as ordinary clients, whose
-// leases expire.
-func (c *configuration) checkOrder(server *yaml.Node) error {
-	leases := false
-	for key, value := range pairs(server) {
-		for _, item := range value.Content {
-			if key.Value != "plugins" {
-				break
-			}
-			switch item.Content[0].Value {
-			case leasedb.Plugin.Name:
-				leases = true
-			case kubevirt.Plugin.Name:
-				if leases {
-					return c.errorf(item, "kubevirt: must precede leasedb; move it up")
-				}
-			}
-		}
-	}
-	return nil
+	return lines, nil
 }
 
 func (c *configuration) checkListen(n *yaml.Node, name string) error {
