@@ -72,9 +72,7 @@ func importInto(ctx context.Context, out io.Writer, server *config.ServerConfig,
 	for _, u := range reported {
 		for _, addr := range u.Addrs {
 			if addr.Is4() {
-				assignments = append(assignments, leasedb.Assignment{
-					Namespace: u.Namespace, VM: u.VM, Interface: u.Name, MAC: u.MAC, Hostname: u.Hostname, Addr: addr,
-				})
+				assignments = append(assignments, leasedb.Assignment{Interface: u.Interface, MAC: u.MAC, Hostname: u.Hostname, Addr: addr})
 			}
 		}
 	}
@@ -99,7 +97,7 @@ func printImported(out io.Writer, all []leasedb.Imported, write bool) error {
 			added++
 			result = "new"
 		}
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\t%s\n", imported.Addr, imported.Namespace, imported.VM, imported.Interface, imported.MAC, result)
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\t%s\t%s\n", imported.Addr, imported.Namespace, imported.VM, imported.Name, imported.MAC, result)
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("printing the table: %w", err)

@@ -9,18 +9,17 @@ import (
 	"sync"
 	"time"
 
-	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
 // An Assignment is an address that the status of a VM reports for an interface.
 type Assignment struct {
-	// Namespace, VM and Interface identify the interface as the plugin kubevirt does: VM is the VirtualMachine, or
-	// the VirtualMachineInstance if no VirtualMachine controls it.
-	Namespace, VM, Interface string
-	MAC, Hostname            string
-	Addr                     netip.Addr
+	dhcplease.Interface
+
+	MAC, Hostname string
+	Addr          netip.Addr
 }
 
 // Imported is the result of importing an Assignment.
@@ -108,14 +107,13 @@ func (im *importer) add(b store.Binding) {
 
 // decide returns the binding for an assignment, and the result.
 func (im *importer) decide(a Assignment) (store.Binding, Imported) {
-	i := vm.Interface{Namespace: a.Namespace, VM: a.VM, Name: a.Interface}
 	before, found := im.byAddr[a.Addr]
 	b := store.Binding{
-		Addr: a.Addr, Holder: i.String(), MAC: a.MAC, Hostname: a.Hostname, Used: time.Now().UTC().Truncate(time.Microsecond),
+		Addr: a.Addr, Holder: a.String(), MAC: a.MAC, Hostname: a.Hostname, Used: time.Now().UTC().Truncate(time.Microsecond),
 		UID: before.UID, Revision: before.Revision, // of the released binding that this one replaces
 	}
 	imported := Imported{Assignment: a}
-	_, invalid := vm.ParseInterface(b.Holder)
+	_, invalid := dhcplease.ParseInterface(b.Holder)
 	_, inRange := im.config.ranges.Number(a.Addr)
 	other, bound := im.byHolder[b.Holder]
 	switch {

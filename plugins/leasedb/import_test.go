@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/internal/dhcplease"
 )
 
 func TestImport(t *testing.T) {
@@ -30,7 +32,7 @@ func testImport(t *testing.T, arguments string) {
 	closeInstance(t, i)
 
 	assignment := func(name, addr string, n int) Assignment {
-		return Assignment{Namespace: "demo", VM: name, Interface: "vlan", MAC: mac(n).String(), Hostname: name, Addr: netip.MustParseAddr(addr)}
+		return Assignment{Interface: dhcplease.Interface{Namespace: "demo", VM: name, Name: "vlan"}, MAC: mac(n).String(), Hostname: name, Addr: netip.MustParseAddr(addr)}
 	}
 	other := func(not ...netip.Addr) string { // an address that no client has
 		a := netip.MustParseAddr("192.0.2.20")

@@ -3,7 +3,6 @@ package leases
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,24 +12,15 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Labels of the Lease objects. If a value is not a valid label value, an annotation with the same key has it.
-const (
-	// PoolLabel is set on all leases; its value is the name of the pool, for an Infra "namespace.infra".
-	PoolLabel     = "leasedb.densityops.com/pool"
-	labelFamily   = "leasedb.densityops.com/family"
-	labelState    = "leasedb.densityops.com/state"
-	labelMAC      = "leasedb.densityops.com/mac"
-	labelHostname = "leasedb.densityops.com/hostname"
-	expires       = "leasedb.densityops.com/expires" // only an annotation
-)
+// PoolLabel is set on all leases. The name of an Infra's pool is "namespace.infra".
+const PoolLabel = dhcplease.PoolLabel
 
 // Keys returns the keys of the labels and annotations of a lease.
-func Keys() []string {
-	return []string{PoolLabel, labelFamily, labelState, labelMAC, labelHostname, expires}
-}
+func Keys() []string { return dhcplease.Keys() }
 
 // A Lease is the lease of one address.
 type Lease struct {
@@ -56,74 +46,37 @@ type Lease struct {
 }
 
 // Read decodes a Lease object. A bound lease that expired before now gets the state expired. Read returns nil without
-// an error for a Lease whose name is not that of a DHCP lease of an Infra. It returns an error if the holder or the
-// renew time is missing, or if the expiry is invalid.
+// an error for a Lease whose name is not that of a DHCP lease of an Infra. It returns an error if the Lease is not a
+// valid binding.
 func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
-	infra, address, ok := ParseName(o.Namespace, o.Name)
+	infra, _, ok := ParseName(o.Namespace, o.Name)
 	if !ok {
 		return nil, nil //nolint:nilnil // neither a lease nor an error
 	}
-	l := &Lease{
-		Metadata: output.Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: address, State: o.Labels[labelState],
-		MAC: strings.ReplaceAll(o.Labels[labelMAC], "-", ":"), Hostname: o.Labels[labelHostname],
-	}
-	if mac, ok := o.Annotations[labelMAC]; ok {
-		l.MAC = mac
-	}
-	if hostname, ok := o.Annotations[labelHostname]; ok {
-		l.Hostname = hostname
-	}
-	var err error
-	switch {
-	case o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity == "":
-		err = errors.New("spec.holderIdentity is empty")
-	case o.Spec.RenewTime == nil:
-		err = errors.New("spec.renewTime is empty")
-	default:
-		l.holder(*o.Spec.HolderIdentity)
-		l.Since = o.Spec.RenewTime.UTC()
-		if text := o.Annotations[expires]; text != "" {
-			if l.Expires, err = time.Parse(time.RFC3339Nano, text); err != nil {
-				err = fmt.Errorf("parsing annotation %s: %w", expires, err)
-			}
-		}
-	}
+	b, err := dhcplease.Decode(o.Namespace+"."+infra, o)
 	if err != nil {
 		return nil, fmt.Errorf("Lease %s/%s: %w", o.Namespace, o.Name, err)
 	}
-	if l.State == "bound" && !l.Expires.IsZero() && !now.Before(l.Expires) {
+	l := &Lease{
+		Metadata: output.Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: b.Addr, State: b.State(),
+		MAC: b.MAC, Hostname: b.Hostname, Since: b.Used, Expires: b.Expires,
+	}
+	if i, err := dhcplease.ParseInterface(b.Holder); err == nil {
+		l.VM, l.Interface = i.Namespace+"/"+i.VM, i.Name
+	} else if b.Holder != dhcplease.Declined {
+		l.Client = b.Holder
+	}
+	if l.State == dhcplease.StateBound && !l.Expires.IsZero() && !now.Before(l.Expires) {
 		l.State = "expired"
 	}
 	return l, nil
 }
 
-// holder decodes a holder identity: "namespace/vm/interface", or the identifier of another client.
-func (l *Lease) holder(text string) {
-	parts := strings.Split(text, "/")
-	switch {
-	case len(parts) == 3:
-		l.VM, l.Interface = parts[0]+"/"+parts[1], parts[2]
-	case text != l.State: // the holder of a declined address is "declined"
-		l.Client = text
-	}
-}
-
-// ParseName parses the name of a Lease object, NAMESPACE.INFRA.ADDRESS. An IPv6 address has dashes instead of colons,
-// and all digits. ok is false for other names.
+// ParseName parses the name of a Lease object, NAMESPACE.INFRA.ADDRESS. ok is false for other names.
 func ParseName(namespace, name string) (infra string, address netip.Addr, ok bool) {
-	rest, found := strings.CutPrefix(name, namespace+".")
-	labels := strings.Split(rest, ".")
-	for _, last := range []int{1, 4} { // labels of an IPv6 and of an IPv4 address
-		if !found || len(labels) <= last {
-			continue
-		}
-		at := len(labels) - last
-		address, err := netip.ParseAddr(strings.ReplaceAll(strings.Join(labels[at:], "."), "-", ":"))
-		if err == nil && address.Is4() == (last == 4) {
-			return strings.Join(labels[:at], "."), address, true
-		}
-	}
-	return "", netip.Addr{}, false
+	pool, address, ok := dhcplease.ParseName(name)
+	infra, found := strings.CutPrefix(pool, namespace+".")
+	return infra, address, ok && found
 }
 
 // Sort sorts leases by namespace, Infra and address.

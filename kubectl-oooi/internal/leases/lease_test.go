@@ -1,7 +1,6 @@
 package leases
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -56,17 +55,4 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/leases.golden", b.String())
-}
-
-// TestKeysAreThoseOfLeasedb compares the keys with those of leasedb, whose internal package cannot be imported here.
-func TestKeysAreThoseOfLeasedb(t *testing.T) {
-	text, err := os.ReadFile("../../../plugins/leasedb/internal/leasestore/object.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{PoolLabel, labelState, labelMAC, labelHostname, expires, "bound"} {
-		if !strings.Contains(string(text), `"`+key+`"`) {
-			t.Errorf("leasedb does not use %q", key)
-		}
-	}
 }

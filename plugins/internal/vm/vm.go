@@ -4,35 +4,17 @@
 package vm
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/internal/dhcplease"
 )
 
-// An Interface identifies a network interface of a VM. Addresses are bound to the interface, independently of
-// its MAC address.
-type Interface struct {
-	// Namespace and VM identify the VirtualMachine, or the VirtualMachineInstance if no VirtualMachine controls it.
-	Namespace, VM string
-	// Name is the name of the interface in the VM's spec.
-	Name string
-}
-
-// String returns "namespace/vm/name".
-func (i Interface) String() string { return i.Namespace + "/" + i.VM + "/" + i.Name }
-
-// ParseInterface parses the format of String. It returns an error for any other text.
-func ParseInterface(s string) (Interface, error) {
-	parts := strings.Split(s, "/")
-	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
-		return Interface{}, fmt.Errorf("%q: want namespace/vm/interface", s)
-	}
-	return Interface{Namespace: parts[0], VM: parts[1], Name: parts[2]}, nil
-}
+// Interface identifies a network interface of a VM, and is the holder of its address.
+type Interface = dhcplease.Interface
 
 // A Client is the VM interface that has a MAC address.
 type Client struct {

@@ -19,6 +19,7 @@ import (
 	client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -89,7 +90,7 @@ func (s *Store) Put(ctx context.Context, b store.Binding) (store.Binding, error)
 		return store.Binding{}, err
 	}
 	defer done()
-	o := object(s.Pool, s.Lease, b)
+	o := s.object(b)
 	if b.Revision == 0 {
 		o, err = s.client.Create(ctx, o, metav1.CreateOptions{})
 	} else {
@@ -101,7 +102,7 @@ func (s *Store) Put(ctx context.Context, b store.Binding) (store.Binding, error)
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsNotFound(err) && b.Revision != 0:
 		return store.Binding{}, store.ErrConflict
 	default:
-		return store.Binding{}, fmt.Errorf("writing Lease %s/%s: %w", s.Namespace, name(s.Pool, b.Addr), err)
+		return store.Binding{}, fmt.Errorf("writing Lease %s/%s: %w", s.Namespace, dhcplease.Name(s.Pool, b.Addr), err)
 	}
 }
 
@@ -112,14 +113,14 @@ func (s *Store) Get(ctx context.Context, addr netip.Addr) (store.Binding, error)
 		return store.Binding{}, err
 	}
 	defer done()
-	o, err := s.client.Get(ctx, name(s.Pool, addr), metav1.GetOptions{})
+	o, err := s.client.Get(ctx, dhcplease.Name(s.Pool, addr), metav1.GetOptions{})
 	switch {
 	case err == nil:
 		return s.binding(o)
 	case apierrors.IsNotFound(err):
 		return store.Binding{}, store.ErrNotFound
 	default:
-		return store.Binding{}, fmt.Errorf("reading Lease %s/%s: %w", s.Namespace, name(s.Pool, addr), err)
+		return store.Binding{}, fmt.Errorf("reading Lease %s/%s: %w", s.Namespace, dhcplease.Name(s.Pool, addr), err)
 	}
 }
 
@@ -131,24 +132,55 @@ func (s *Store) Delete(ctx context.Context, b store.Binding) error {
 	}
 	defer done()
 	preconditions := &metav1.Preconditions{UID: new(types.UID(b.UID)), ResourceVersion: new(strconv.FormatUint(b.Revision, 10))}
-	err = s.client.Delete(ctx, name(s.Pool, b.Addr), metav1.DeleteOptions{Preconditions: preconditions})
+	err = s.client.Delete(ctx, dhcplease.Name(s.Pool, b.Addr), metav1.DeleteOptions{Preconditions: preconditions})
 	switch {
 	case err == nil, apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
 		return store.ErrConflict
 	default:
-		return fmt.Errorf("deleting Lease %s/%s: %w", s.Namespace, name(s.Pool, b.Addr), err)
+		return fmt.Errorf("deleting Lease %s/%s: %w", s.Namespace, dhcplease.Name(s.Pool, b.Addr), err)
 	}
 }
 
+func (s *Store) object(b store.Binding) *coordinationv1.Lease {
+	o := dhcplease.Object(s.Pool, s.Lease, b)
+	o.UID = types.UID(b.UID)
+	if b.Revision != 0 {
+		o.ResourceVersion = strconv.FormatUint(b.Revision, 10)
+	}
+	return o
+}
+
+// binding is the inverse of object.
 func (s *Store) binding(o *coordinationv1.Lease) (store.Binding, error) {
-	b, err := binding(s.Pool, o)
+	b, err := dhcplease.Decode(s.Pool, o)
+	b.UID = string(o.UID)
+	if err == nil {
+		b.Revision, err = revisionOf(o.ResourceVersion)
+	}
 	if err != nil {
 		return store.Binding{}, fmt.Errorf("reading Lease %s/%s: %w: %w", s.Namespace, o.Name, store.ErrUnusable, err)
 	}
 	return b, nil
 }
+
+// revisionOf parses a resource version, a number that increases with every write to the API server.
+func revisionOf(version string) (uint64, error) {
+	revision, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || revision == 0 {
+		return 0, fmt.Errorf("resource version %q is not a number above 0", version)
+	}
+	return revision, nil
+}
+
+// keyPool, keyFamily and label select the Leases of a pool.
+const (
+	keyPool   = dhcplease.PoolLabel
+	keyFamily = dhcplease.FamilyLabel
+)
+
+func label(pool string) string { return dhcplease.Label(pool) }
 
 // Synced implements store.Store.
 func (s *Store) Synced() bool {

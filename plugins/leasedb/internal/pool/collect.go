@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
@@ -190,7 +191,7 @@ func (p *Pool) due(now time.Time, uninterrupted bool) []netip.Addr {
 		if e.binding.Holder == "" {
 			continue
 		}
-		if i, err := vm.ParseInterface(e.binding.Holder); err == nil && p.Directory != nil && !e.binding.Released {
+		if i, err := dhcplease.ParseInterface(e.binding.Holder); err == nil && p.Directory != nil && !e.binding.Released {
 			exists := p.Directory.Exists(i)
 			switch {
 			case exists:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -95,15 +96,12 @@ func (p *Pool) Leases() []Lease {
 		if b.Holder == "" {
 			continue
 		}
-		l := Lease{Addr: a, Holder: b.Holder, MAC: b.MAC, Hostname: b.Hostname, State: "bound", Used: b.Used.Add(p.offset)}
+		l := Lease{Addr: a, Holder: b.Holder, MAC: b.MAC, Hostname: b.Hostname, State: b.State(), Used: b.Used.Add(p.offset)}
 		if !b.Expires.IsZero() {
 			l.Expires = b.Expires.Add(p.offset)
 		}
-		switch {
-		case b.Holder == store.Declined:
-			l.State = "declined"
-		case p.ended(e):
-			l.State = "released"
+		if l.State == dhcplease.StateBound && p.ended(e) {
+			l.State = dhcplease.StateReleased
 		}
 		leases = append(leases, l)
 	}

@@ -7,33 +7,15 @@ import (
 	"errors"
 	"net/netip"
 	"time"
+
+	"github.com/densityops/oooi/internal/dhcplease"
 )
 
 // Declined is the holder of an address that a client has declined because another host uses it.
-const Declined = "declined"
+const Declined = dhcplease.Declined
 
 // A Binding assigns an address to a holder.
-type Binding struct {
-	Addr netip.Addr `json:"addr"`
-	// Holder is "namespace/vm/interface" of a VM, "id:HEX" or "mac:HEX" of another client, or Declined.
-	Holder string `json:"holder"`
-	// MAC and Hostname describe the holder for users. They have no effect.
-	MAC      string `json:"mac,omitempty"`
-	Hostname string `json:"hostname,omitempty"`
-	// Expires is the end of the binding. It is zero if the binding lasts as long as the VM.
-	Expires time.Time `json:"expires,omitzero"`
-	// Used is the time of the last write, with a resolution of a microsecond. The newest binding of a holder is in
-	// force.
-	Used time.Time `json:"used"`
-	// Released is set if the binding has ended. The holder gets the same address again unless another client has needed
-	// it.
-	Released bool `json:"released,omitempty"`
-
-	// UID and Revision identify the stored binding that a write replaces. Both are zero to create one. Revisions of
-	// a store only increase.
-	UID      string `json:"uid,omitempty"`
-	Revision uint64 `json:"revision"`
-}
+type Binding = dhcplease.Binding
 
 // A Sink receives the content of a store. Its methods may be called concurrently. Changes may arrive after the result
 // of a later write; their revisions show this.

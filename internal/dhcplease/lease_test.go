@@ -1,4 +1,4 @@
-package leasestore
+package dhcplease
 
 import (
 	"encoding/json"
@@ -9,15 +9,13 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
 func TestLabelsAreValidAndUnique(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	seen := map[string]string{}
 	for _, text := range []string{"worker-0", "02:00:00:00:00:01", "clusters.demo", long + "1", long + "2", "ümläut", "...", "", strings.Repeat("-", 100)} {
-		value := label(text)
+		value := Label(text)
 		if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
 			t.Errorf("the label of %q is %q: %v", text, value, problems)
 		}
@@ -31,26 +29,45 @@ func TestLabelsAreValidAndUnique(t *testing.T) {
 func TestNamesAreValidAndInvertible(t *testing.T) {
 	for _, text := range []string{"192.0.2.10", "2001:db8::1", "::"} {
 		addr := netip.MustParseAddr(text)
-		if problems := validation.IsDNS1123Subdomain(name("clusters.demo", addr)); len(problems) > 0 {
+		if problems := validation.IsDNS1123Subdomain(Name("clusters.demo", addr)); len(problems) > 0 {
 			t.Errorf("%s: %v", text, problems)
 		}
-		if got, err := address("clusters.demo", name("clusters.demo", addr)); err != nil || got != addr {
-			t.Errorf("the name of %s is parsed as %v, %v", text, got, err)
+		if pool, got, ok := ParseName(Name("clusters.demo", addr)); !ok || got != addr || pool != "clusters.demo" {
+			t.Errorf("the name of %s is parsed as %s, %v, %v", text, pool, got, ok)
 		}
 	}
 	for _, lease := range []string{
-		"", "clusters.demo", "clusters.demo.", "clusters.other.192.0.2.10", "192.0.2.10", "clusters.demo.192.0.2.010", "clusters.demo.2001-db8--1",
+		"", "clusters.demo", "clusters.demo.", "192.0.2.10", "clusters.demo.192.0.2.010", "clusters.demo.2001-db8--1",
 		"clusters.demo.192.0.2.10.x", "clusters.demo.fe80-0000-0000-0000-0000-0000-0000-0001%eth0",
 	} {
-		if got, err := address("clusters.demo", lease); err == nil {
-			t.Errorf("%q is parsed as %v", lease, got)
+		if pool, got, ok := ParseName(lease); ok {
+			t.Errorf("%q is parsed as %s, %v", lease, pool, got)
+		}
+	}
+}
+
+func TestDecodeRejectsOtherPools(t *testing.T) {
+	o := Object("clusters.other", time.Hour, Binding{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/a/vlan", Used: time.Now()})
+	if b, err := Decode("clusters.demo", o); err == nil {
+		t.Errorf("got %+v", b)
+	}
+}
+
+func TestParseInterface(t *testing.T) {
+	i := Interface{Namespace: "clusters-demo", VM: "worker-1", Name: "vlan"}
+	if got, err := ParseInterface(i.String()); err != nil || got != i {
+		t.Errorf("%q is parsed as %v, %v", i, got, err)
+	}
+	for _, text := range []string{"", "a", "a/b", "a/b/", "/b/c", "a//c", "a/b/c/d"} {
+		if got, err := ParseInterface(text); err == nil {
+			t.Errorf("%q is parsed as %v", text, got)
 		}
 	}
 }
 
 // TestUsualLeaseHasNoAnnotations checks that labels represent a usual binding completely.
 func TestUsualLeaseHasNoAnnotations(t *testing.T) {
-	o := object("clusters.demo", time.Hour, store.Binding{
+	o := Object("clusters.demo", time.Hour, Binding{
 		Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Hostname: "worker-0", Used: time.Now(),
 	})
 	if len(o.Annotations) != 0 {
@@ -60,11 +77,11 @@ func TestUsualLeaseHasNoAnnotations(t *testing.T) {
 
 func FuzzBinding(f *testing.F) {
 	used := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for _, b := range []store.Binding{
-		{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Used: used, UID: "u", Revision: 5},
-		{Addr: netip.MustParseAddr("2001:db8::1"), Holder: store.Declined, Expires: used, Used: used, Revision: 5},
+	for _, b := range []Binding{
+		{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/worker-0/vlan", MAC: "02:00:00:00:00:01", Used: used},
+		{Addr: netip.MustParseAddr("2001:db8::1"), Holder: Declined, Expires: used, Used: used},
 	} {
-		seed, err := json.Marshal(object("p", time.Hour, b))
+		seed, err := json.Marshal(Object("p", time.Hour, b))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -75,14 +92,14 @@ func FuzzBinding(f *testing.F) {
 		if json.Unmarshal(data, &o) != nil {
 			return
 		}
-		b, err := binding("p", &o)
+		b, err := Decode("p", &o)
 		if err != nil {
 			return
 		}
-		if !b.Addr.IsValid() || b.Holder == "" || b.Revision == 0 || b.Addr.Zone() != "" {
+		if !b.Addr.IsValid() || b.Holder == "" || b.Addr.Zone() != "" {
 			t.Errorf("got %+v", b)
 		}
-		again, err := binding("p", object("p", time.Hour, b))
+		again, err := Decode("p", Object("p", time.Hour, b))
 		if err != nil || again.Addr != b.Addr || again.Holder != b.Holder || !again.Expires.Equal(b.Expires) {
 			t.Errorf("%+v is encoded and decoded as %+v, %v", b, again, err)
 		}
