@@ -1,4 +1,5 @@
-// Package neighbours announces a pod's IPv4 addresses to the hosts on its networks.
+// Package neighbours announces a pod's IPv4 addresses to the hosts on its networks, and finds out which addresses of the
+// networks are in use.
 package neighbours
 
 import (
@@ -34,8 +35,8 @@ func Announce(ctx context.Context) error {
 	return err
 }
 
-// discardPort is the discard service (RFC 863).
-const discardPort = "9"
+// discardPort is the port of the discard protocol (RFC 863): a datagram needs no reply.
+const discardPort = 9
 
 func announce(ctx context.Context, ours netip.Prefix) error {
 	neighbour := ours.Masked().Addr().Next()
@@ -43,7 +44,7 @@ func announce(ctx context.Context, ours netip.Prefix) error {
 		neighbour = neighbour.Next()
 	}
 	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(ours.Addr(), 0))}
-	conn, err := dialer.DialContext(ctx, "udp4", net.JoinHostPort(neighbour.String(), discardPort))
+	conn, err := dialer.DialContext(ctx, "udp4", netip.AddrPortFrom(neighbour, discardPort).String())
 	if err == nil {
 		_, err = conn.Write([]byte{0})
 		err = errors.Join(err, conn.Close())

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/snapshotfile"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
-	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
@@ -36,7 +36,7 @@ type instance struct {
 }
 
 // probe probes addresses. It is nil in tests, whose addresses may be in use on the host's network.
-var probe = neighbour.Probe
+var probe = neighbours.Probe
 
 // open creates an instance. It loads the snapshot file; run reads the store.
 func open(c config, directory vm.Directory, log *slog.Logger) (*instance, error) {

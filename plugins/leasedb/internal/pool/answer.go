@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -112,11 +112,11 @@ func (p *Pool) offerProbed(c Client, addr netip.Addr) Answer {
 		switch mac := found.MAC.String(); {
 		case outcome == probeBusy:
 			return silent(ReasonInProgress)
-		case outcome == probeImpossible, found.Use == neighbour.Free, mac == c.MAC, !p.isKnownMAC(found.MAC) && p.quarantined() > p.Ranges.Size()/4:
+		case outcome == probeImpossible, found.Use == neighbours.Free, mac == c.MAC, !p.isKnownMAC(found.MAC) && p.quarantined() > p.Ranges.Size()/4:
 			// A host that answers for all addresses must not block all of them.
 			e.probed = true
 			return Answer{Verdict: Grant, Addr: addr, Lease: p.Lease}
-		case found.Use == neighbour.Used:
+		case found.Use == neighbours.Used:
 			p.unhold(addr)
 			p.quarantineInUse(addr, mac, now)
 		default: // the kernel's entry is stale; it probes the host again

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/plugins/internal/vm"
-	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -62,7 +62,7 @@ type Config struct {
 	Directory vm.Directory
 	// Probe finds out which addresses are in use; nil for none, so that no address is probed. Ahead is the
 	// number of free addresses to probe in advance.
-	Probe func(context.Context, []netip.Addr) (map[netip.Addr]neighbour.Result, error)
+	Probe func(context.Context, []netip.Addr) (map[netip.Addr]neighbours.Result, error)
 	Ahead int
 	// Clock must not jump. Wall is the system clock, which may jump; nil to ignore it.
 	Clock clock.WithTicker

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
+	"github.com/densityops/oooi/internal/neighbours"
 )
 
 const (
@@ -40,7 +40,7 @@ const (
 type batch struct {
 	addrs []netip.Addr
 	done  chan struct{} // closed when found and err are set
-	found map[netip.Addr]neighbour.Result
+	found map[netip.Addr]neighbours.Result
 	err   error
 }
 
@@ -86,9 +86,9 @@ func (p *Pool) ProbeFree(ctx context.Context) {
 	now, limit := p.Clock.Now(), p.Ranges.Size()/4+1-p.quarantined()
 	for _, a := range addrs {
 		switch f := found[a]; {
-		case f.Use == neighbour.Free:
+		case f.Use == neighbours.Free:
 			p.unused = append(p.unused, unused{a, now.Add(unusedFor)})
-		case f.Use == neighbour.Used && limit > 0 && p.vacant(a, now): // otherwise a client has leased it in the meantime
+		case f.Use == neighbours.Used && limit > 0 && p.vacant(a, now): // otherwise a client has leased it in the meantime
 			limit--
 			p.quarantineInUse(a, f.MAC.String(), now)
 		}
@@ -96,12 +96,12 @@ func (p *Pool) ProbeFree(ctx context.Context) {
 }
 
 // probeAddress probes one address. It unlocks p.mu during the probe. Probes for several clients are combined.
-func (p *Pool) probeAddress(a netip.Addr) (neighbour.Result, probeOutcome) {
+func (p *Pool) probeAddress(a netip.Addr) (neighbours.Result, probeOutcome) {
 	switch {
 	case p.Probe == nil:
-		return neighbour.Result{}, probeImpossible
+		return neighbours.Result{}, probeImpossible
 	case p.pendingProbes >= maxPendingProbes:
-		return neighbour.Result{}, probeBusy
+		return neighbours.Result{}, probeBusy
 	}
 	b := p.batch
 	if b == nil {
@@ -119,14 +119,14 @@ func (p *Pool) probeAddress(a netip.Addr) (neighbour.Result, probeOutcome) {
 		if p.shouldWarn(&p.lastFailedProbe) {
 			p.Log.Error("cannot probe an address", "address", a, "err", b.err)
 		}
-		return neighbour.Result{}, probeBusy
+		return neighbours.Result{}, probeBusy
 	}
 	found, ok := b.found[a]
 	if !ok {
 		if p.shouldWarn(&p.lastFailedProbe) {
 			p.Log.Warn("cannot probe an address: this host has no address in its network", "address", a, "cidr", p.CIDR)
 		}
-		return neighbour.Result{}, probeImpossible
+		return neighbours.Result{}, probeImpossible
 	}
 	return found, probed
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
@@ -22,20 +22,20 @@ type lan struct {
 	probed      []netip.Addr
 }
 
-func (l *lan) probe(_ context.Context, addrs []netip.Addr) (map[netip.Addr]neighbour.Result, error) {
+func (l *lan) probe(_ context.Context, addrs []netip.Addr) (map[netip.Addr]neighbours.Result, error) {
 	l.probed = append(l.probed, addrs...)
-	found := map[netip.Addr]neighbour.Result{}
+	found := map[netip.Addr]neighbours.Result{}
 	for _, a := range addrs {
 		mac, err := net.ParseMAC(l.users[a])
 		switch {
 		case l.unreachable:
 		case err == nil:
-			found[a] = neighbour.Result{Use: neighbour.Used, MAC: mac}
+			found[a] = neighbours.Result{Use: neighbours.Used, MAC: mac}
 			if l.stale {
-				found[a] = neighbour.Result{Use: neighbour.Unknown, MAC: mac}
+				found[a] = neighbours.Result{Use: neighbours.Unknown, MAC: mac}
 			}
 		default:
-			found[a] = neighbour.Result{Use: neighbour.Free}
+			found[a] = neighbours.Result{Use: neighbours.Free}
 		}
 	}
 	return found, l.err

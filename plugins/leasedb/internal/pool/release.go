@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/densityops/oooi/plugins/leasedb/internal/neighbour"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -119,9 +119,9 @@ func (p *Pool) inUseByOther(c Client, e *entry) (user string, why Reason) {
 	found, outcome := p.probeAddress(addr)
 	mac := found.MAC.String()
 	switch {
-	case outcome == probed && found.Use == neighbour.Used && mac != c.MAC:
+	case outcome == probed && found.Use == neighbours.Used && mac != c.MAC:
 		return mac, ""
-	case outcome == probed && found.Use != neighbour.Free && mac == c.MAC: // now or shortly before
+	case outcome == probed && found.Use != neighbours.Free && mac == c.MAC: // now or shortly before
 		p.warnIgnoredDecline(c, addr, "the client itself answers for the address")
 	case !fresh:
 		p.warnIgnoredDecline(c, addr, "no other host answers for the address, which is not new to the client")

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package neighbour
+package neighbours
 
 import (
 	"errors"

@@ -1,6 +1,4 @@
-// Package neighbour finds out which addresses of a network are in use, without privileges: the kernel resolves the
-// destination of a datagram by ARP, and any process can read its neighbor table.
-package neighbour
+package neighbours
 
 import (
 	"context"
@@ -31,15 +29,14 @@ type Result struct {
 }
 
 const (
-	// discardPort is the port of the discard protocol (RFC 863): the datagram needs no reply.
-	discardPort = 9
 	// timeout is the time to wait for answers. The kernel sends three ARP requests at intervals of a second.
 	timeout = 1500 * time.Millisecond
 	// pollInterval is the time between reads of the neighbor table.
 	pollInterval = 100 * time.Millisecond
 )
 
-// Probe finds out which IPv4 addresses are in use. It returns as soon as hosts have answered for all addresses, and
+// Probe finds out which IPv4 addresses are in use, without privileges: the kernel resolves the destination of a datagram
+// by ARP, and any process can read its neighbor table. It returns as soon as hosts have answered for all addresses, and
 // otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
 // error if ctx is done before, or if the neighbor table cannot be read, which is supported on Linux only.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
