@@ -17,19 +17,6 @@ type AddressRanges struct {
 	Raw []byte `json:"-"`
 }
 
-// NewAddressRanges returns ranges whose JSON form is an array of the elements, empty if there are none. It does not
-// validate the elements.
-func NewAddressRanges(elements ...string) *AddressRanges {
-	if elements == nil {
-		elements = []string{}
-	}
-	raw, err := json.Marshal(elements)
-	if err != nil {
-		panic(err) // a slice of strings can always be encoded
-	}
-	return &AddressRanges{Raw: raw}
-}
-
 // UnmarshalJSON stores data without checking its type. It never fails.
 func (r *AddressRanges) UnmarshalJSON(data []byte) error {
 	if bytes.Equal(data, []byte("null")) {

@@ -70,6 +70,9 @@ func connect(t *testing.T, kubeconfig string) *guest.Cluster {
 	return cluster
 }
 
+// ranges returns the ranges with a JSON text.
+func ranges(text string) *v1alpha1.AddressRanges { return &v1alpha1.AddressRanges{Raw: []byte(text)} }
+
 // newWanted returns the requirements of an Infra that installs MetalLB.
 func newWanted(infra string) *guest.Wanted {
 	install := true
@@ -77,7 +80,7 @@ func newWanted(infra string) *guest.Wanted {
 		Infra: types.NamespacedName{Namespace: "clusters", Name: infra},
 		Apps: &v1alpha1.AppsIngress{Enabled: true, MetalLB: &v1alpha1.AppsIngressMetalLB{
 			Install: &install, LoadBalancerClass: "metallb.io/vlan",
-			IPAddressPoolRange: v1alpha1.NewAddressRanges("192.0.2.200", "192.0.2.210-192.0.2.219", "2001:db8::40/124"),
+			IPAddressPoolRange: ranges(`["192.0.2.200", "192.0.2.210-192.0.2.219", "2001:db8::40/124"]`),
 		}},
 	}
 }
@@ -323,7 +326,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	// Another Infra of the same cluster uses these objects, and changes none.
 	before = versions()
 	h.wanted = newWanted("other")
-	h.wanted.Apps.MetalLB.IPAddressPoolRange = v1alpha1.NewAddressRanges("192.0.2.128/25")
+	h.wanted.Apps.MetalLB.IPAddressPoolRange = ranges(`"192.0.2.128/25"`)
 	h.wantFault("")
 	if after := versions(); !slices.Equal(before, after) {
 		t.Errorf("another Infra changed resource versions to %q from %q", after, before)
@@ -376,14 +379,14 @@ func TestInstallationFaultsAreReported(t *testing.T) {
 		words  string
 	}{
 		{nil, "IPAddressPool metallb-system/oooi does not exist, and its addresses are unknown; set metallb.ipAddressPoolRange"},
-		{v1alpha1.NewAddressRanges("192.0.2.9-192.0.2.1"), "ends before it starts"},
-		{&v1alpha1.AddressRanges{Raw: []byte("7")}, "must be a string or an array of strings"},
+		{ranges(`"192.0.2.9-192.0.2.1"`), "ends before it starts"},
+		{ranges("7"), "must be a string or an array of strings"},
 	} {
 		m.IPAddressPoolRange = tc.ranges
 		h.wantFault(reasonFailed, tc.words)
 	}
 	h.wantAbsent("IPAddressPool", "metallb-system", "oooi")
-	m.IPAddressPoolRange = v1alpha1.NewAddressRanges("192.0.2.7/29")
+	m.IPAddressPoolRange = ranges(`"192.0.2.7/29"`)
 	m.AddressPoolName = "Not a name"
 	h.wantFault(reasonFailed, "applying IPAddressPool metallb-system/Not a name", "Invalid value")
 	m.AddressPoolName = ""
