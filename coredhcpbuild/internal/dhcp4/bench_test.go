@@ -24,7 +24,7 @@ func BenchmarkAnswer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = s.Close() })
+	b.Cleanup(func() { _ = s.close() })
 	data := request(b, 1, 1, dhcpv4.MessageTypeDiscover, dhcpv4.WithGatewayIP(net.IPv4(127, 0, 0, 7))).ToBytes()
 	b.ReportAllocs()
 	for b.Loop() {

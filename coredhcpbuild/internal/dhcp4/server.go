@@ -52,8 +52,8 @@ type packet struct {
 	device int // index of the network device that received it
 }
 
-// Listen opens the sockets and registers the metrics. It reads no packets before Run. The caller must call Run or
-// Close. If Listen returns an error, it has closed the sockets.
+// Listen opens the sockets and registers the metrics. It reads no packets before Run. The caller must call Run. If
+// Listen returns an error, it has closed the sockets.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o}
 	s.queue = newQueue(o.Limit, s.serve)
@@ -100,9 +100,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	return errors.Join(errors.Join(failures...), s.close())
 }
-
-// Close closes the sockets of a Server that was not run.
-func (s *Server) Close() error { return s.close() }
 
 func (s *Server) close() error {
 	var all []error

@@ -44,7 +44,7 @@ func newServer(t *testing.T, limit int, drain time.Duration, handlers ...handler
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(func() { _ = s.close() })
 	return s
 }
 
