@@ -45,7 +45,7 @@ func answer(set option.Set, own dhcpv4.Options, req, resp *dhcpv4.DHCPv4) *dhcpv
 	inform := req.MessageType() == dhcpv4.MessageTypeInform
 	put := func(code uint8, value []byte) {
 		// RFC 2131, section 4.3.5: the reply to an INFORM must not contain lease times.
-		if code != t1.Code() && code != t2.Code() || !inform {
+		if code != dhcpv4.OptionRenewTimeValue.Code() && code != dhcpv4.OptionRebindingTimeValue.Code() || !inform {
 			resp.Options[code] = value
 		}
 	}
@@ -69,16 +69,11 @@ func answer(set option.Set, own dhcpv4.Options, req, resp *dhcpv4.DHCPv4) *dhcpv
 	return resp
 }
 
-const (
-	t1 = dhcpv4.GenericOptionCode(58)
-	t2 = dhcpv4.GenericOptionCode(59)
-)
-
 // dropLateTimes deletes renewal times that are not before the end of the lease, which can be shorter than the
 // configured times assume.
 func dropLateTimes(resp *dhcpv4.DHCPv4) {
 	lease := option.Seconds(resp.Options, dhcpv4.OptionIPAddressLeaseTime)
-	for _, code := range []dhcpv4.OptionCode{t1, t2} {
+	for _, code := range []dhcpv4.OptionCode{dhcpv4.OptionRenewTimeValue, dhcpv4.OptionRebindingTimeValue} {
 		if at := option.Seconds(resp.Options, code); at != 0 && lease != 0 && at >= lease {
 			resp.Options.Del(code)
 		}

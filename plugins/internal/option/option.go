@@ -146,7 +146,7 @@ func parseTyped(text string) (dhcpv4.Option, error) {
 func encode(code dhcpv4.OptionCode, kind, text string) (dhcpv4.Option, error) {
 	parser, ok := parsers[kind]
 	if !ok {
-		return dhcpv4.Option{}, fmt.Errorf("unknown type %q: want one of %s", kind, Types())
+		return dhcpv4.Option{}, fmt.Errorf("unknown type %q: want one of %s", kind, strings.Join(slices.Sorted(maps.Keys(parsers)), ", "))
 	}
 	value, err := parser(text)
 	if err != nil {

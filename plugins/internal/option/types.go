@@ -4,11 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,24 +30,12 @@ var parsers = map[string]func(string) (dhcpv4.OptionValue, error){
 	"uint32":   number(32),
 }
 
-// Types returns the names of the value types, separated by commas.
-func Types() string { return strings.Join(slices.Sorted(maps.Keys(parsers)), ", ") }
-
-// raw is an encoded option value.
-type raw []byte
-
-// ToBytes implements dhcpv4.OptionValue.
-func (r raw) ToBytes() []byte { return r }
-
-// String implements dhcpv4.OptionValue.
-func (r raw) String() string { return hex.EncodeToString(r) }
-
 func boolean(text string) (dhcpv4.OptionValue, error) {
 	switch text {
 	case "true":
-		return raw{1}, nil
+		return dhcpv4.OptionGeneric{Data: []byte{1}}, nil
 	case "false":
-		return raw{0}, nil
+		return dhcpv4.OptionGeneric{Data: []byte{0}}, nil
 	}
 	return nil, fmt.Errorf("%q: want true or false", text)
 }
@@ -70,7 +56,7 @@ func hexadecimal(text string) (dhcpv4.OptionValue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q is not hexadecimal: want bytes such as 0a0b or 0a:0b", text)
 	}
-	return raw(b), nil
+	return dhcpv4.OptionGeneric{Data: b}, nil
 }
 
 func address(text string) (net.IP, error) {
@@ -106,7 +92,7 @@ func number(bits int) func(string) (dhcpv4.OptionValue, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q is not an unsigned number of %d bits", text, bits)
 		}
-		return raw(binary.BigEndian.AppendUint64(nil, n)[8-bits/8:]), nil
+		return dhcpv4.OptionGeneric{Data: binary.BigEndian.AppendUint64(nil, n)[8-bits/8:]}, nil
 	}
 }
 
