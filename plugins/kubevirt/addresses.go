@@ -3,7 +3,6 @@ package kubevirt
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/densityops/oooi/internal/kubeconfig"
@@ -79,22 +77,9 @@ func listReported(ctx context.Context, client dynamic.ResourceInterface, c confi
 
 // reportedBy returns the interfaces of a VirtualMachineInstance that report addresses.
 func reportedBy(u *unstructured.Unstructured, network string) ([]ReportedInterface, error) {
-	i, ok := decoder(network)(u).(*instance)
-	var raw struct {
-		Status struct {
-			Interfaces []struct {
-				Name        string   `json:"name"`
-				IPAddress   string   `json:"ipAddress"`
-				IPAddresses []string `json:"ipAddresses"`
-			} `json:"interfaces"`
-		} `json:"status"`
-	}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &raw)
+	i, raw, err := decode(network, u)
 	if err != nil {
 		return nil, fmt.Errorf("unexpected object structure: %w", err)
-	}
-	if !ok {
-		return nil, errors.New("unexpected object structure")
 	}
 	if i.Final {
 		return nil, nil

@@ -12,26 +12,22 @@ import (
 	"github.com/densityops/oooi/plugins/internal/option"
 )
 
-// Annotations of a VirtualMachineInstance, which inherits them from the template of its VirtualMachine.
-const (
-	// AddressesAnnotation reserves addresses for the VM. v1alpha1.ReservedAddresses parses it.
-	AddressesAnnotation = v1alpha1.AnnotationDHCPAddresses
-	// OptionsAnnotation contains DHCP options of the VM in the syntax of the plugin options without boot, separated by
-	// white space.
-	OptionsAnnotation = "hostedcluster.densityops.com/dhcp-options"
-)
+// optionsAnnotation is the annotation of a VirtualMachineInstance, which inherits it from the template of its
+// VirtualMachine, with DHCP options of the VM in the syntax of the plugin options without boot, separated by white
+// space.
+const optionsAnnotation = v1alpha1.GroupName + "/dhcp-options"
 
-// parseOptions parses the value of OptionsAnnotation.
+// parseOptions parses the value of optionsAnnotation.
 func parseOptions(annotation string) (dhcpv4.Options, error) {
 	if strings.TrimSpace(annotation) == "" {
 		return nil, nil
 	}
 	set, err := option.Parse(strings.Fields(annotation))
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", OptionsAnnotation, err)
+		return nil, fmt.Errorf("annotation %s: %w", optionsAnnotation, err)
 	}
 	if len(set.Boot) > 0 {
-		return nil, fmt.Errorf("annotation %s: boot is not supported in an annotation; configure it in the plugin options", OptionsAnnotation)
+		return nil, fmt.Errorf("annotation %s: boot is not supported in an annotation; configure it in the plugin options", optionsAnnotation)
 	}
 	return set.All(), nil
 }

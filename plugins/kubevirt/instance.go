@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -86,9 +87,11 @@ type rawInstance struct {
 	Status struct {
 		Phase      string `json:"phase"`
 		Interfaces []struct {
-			Name       string `json:"name"`
-			MAC        string `json:"mac"`
-			InfoSource string `json:"infoSource"`
+			Name        string   `json:"name"`
+			MAC         string   `json:"mac"`
+			InfoSource  string   `json:"infoSource"`
+			IPAddress   string   `json:"ipAddress"`
+			IPAddresses []string `json:"ipAddresses"`
 		} `json:"interfaces"`
 	} `json:"status"`
 }
@@ -96,25 +99,34 @@ type rawInstance struct {
 // decoder returns a function that reduces VirtualMachineInstances to instances with their interfaces on a network.
 func decoder(network string) func(*unstructured.Unstructured) objects.Object {
 	return func(u *unstructured.Unstructured) objects.Object {
-		var raw rawInstance
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &raw); err != nil {
+		i, _, err := decode(network, u)
+		if err != nil {
 			return &objects.Broken{
 				ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()},
 				Kind:       u.GetKind(), Error: err.Error(),
 			}
 		}
-		annotations := u.GetAnnotations()
-		return &instance{
-			Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), Created: u.GetCreationTimestamp(),
-			Machine:    controllingVM(raw.Metadata.OwnerReferences),
-			Deleted:    u.GetDeletionTimestamp() != nil,
-			Final:      raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
-			Hostname:   hostname(raw.Spec.Hostname, u.GetName()),
-			Interfaces: raw.interfacesOn(network, u.GetNamespace()),
-			Addresses:  annotations[AddressesAnnotation],
-			Options:    annotations[OptionsAnnotation],
-		}
+		return i
 	}
+}
+
+// decode returns a VirtualMachineInstance, with its interfaces on a network, and the fields of the API's object.
+func decode(network string, u *unstructured.Unstructured) (*instance, *rawInstance, error) {
+	raw := &rawInstance{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, raw); err != nil {
+		return nil, nil, err //nolint:wrapcheck // wrapped by the callers
+	}
+	annotations := u.GetAnnotations()
+	return &instance{
+		Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), Created: u.GetCreationTimestamp(),
+		Machine:    controllingVM(raw.Metadata.OwnerReferences),
+		Deleted:    u.GetDeletionTimestamp() != nil,
+		Final:      raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
+		Hostname:   hostname(raw.Spec.Hostname, u.GetName()),
+		Interfaces: raw.interfacesOn(network, u.GetNamespace()),
+		Addresses:  annotations[v1alpha1.AnnotationDHCPAddresses],
+		Options:    annotations[optionsAnnotation],
+	}, raw, nil
 }
 
 func controllingVM(owners []metav1.OwnerReference) string {

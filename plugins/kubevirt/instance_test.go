@@ -140,7 +140,7 @@ func TestReservations(t *testing.T) {
 		})
 	}
 	wrong := instance{Addresses: "192.0.2.10", Options: "colour=blue"}
-	if got, _, err := wrong.parseAnnotations("vlan"); len(got) != 1 || err == nil || !strings.Contains(err.Error(), OptionsAnnotation) {
+	if got, _, err := wrong.parseAnnotations("vlan"); len(got) != 1 || err == nil || !strings.Contains(err.Error(), optionsAnnotation) {
 		t.Errorf("with invalid options: got %v, %v", got, err)
 	}
 }
