@@ -48,9 +48,15 @@ func TestAnnounceUpdatesNeighbours(t *testing.T) {
 }
 
 // TestProbe probes an address in use, a free one, one whose entry in the neighbor table is stale, and one of another
-// network.
+// network, also from a pod whose routes to the network depend on the source address.
 func TestProbe(t *testing.T) {
 	network.Need(t)
+	t.Run("main routing table", func(t *testing.T) { testProbe(t, false) })
+	t.Run("routing table of the source address", func(t *testing.T) { testProbe(t, true) })
+}
+
+func testProbe(t *testing.T, sourceRouting bool) {
+	t.Helper()
 	const mac, staleMAC = "02:00:00:00:00:98", "02:00:00:00:00:99"
 	host, pod := lab.NewNamespace(t), lab.NewNamespace(t)
 	if err := lab.Cable(
@@ -58,6 +64,11 @@ func TestProbe(t *testing.T) {
 		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
 	); err != nil {
 		t.Fatal(err)
+	}
+	if sourceRouting { // as the CNI plugin sbr configures it
+		pod.Run(t, "ip", "route", "add", "192.0.2.0/24", "dev", "net1", "src", "192.0.2.1", "table", "100")
+		pod.Run(t, "ip", "rule", "add", "from", "192.0.2.1", "table", "100")
+		pod.Run(t, "ip", "route", "delete", "192.0.2.0/24", "dev", "net1", "table", "main")
 	}
 	pod.Run(t, "ip", "neighbour", "add", "192.0.2.102", "lladdr", staleMAC, "dev", "net1", "nud", "stale")
 	var addresses []netip.Addr

@@ -1,11 +1,13 @@
 package neighbours
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -40,19 +42,76 @@ const (
 // otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
 // error if ctx is done before, or if the neighbor table cannot be read, which is supported on Linux only.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
-	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", ":0")
+	err := resolve(ctx, addrs)
+	var found map[netip.Addr]Result
+	if err == nil {
+		found, err = waitForAnswers(ctx, addrs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("probing neighbors: %w", err)
 	}
-	for _, a := range addrs {
-		// Errors are ignored: the address has no route, and remains without a result.
-		_, _ = conn.WriteTo([]byte{0}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discardPort)))
-	}
-	found, err := waitForAnswers(ctx, addrs)
-	if err := errors.Join(err, conn.Close()); err != nil {
-		return nil, fmt.Errorf("probing neighbors: %w", err)
-	}
 	return found, nil
+}
+
+// resolve sends a datagram to each address on a network of this host. It is sent from our address on that network,
+// because a pod's routes may depend on the source: the CNI plugin sbr leaves no route to the VLAN in the main table.
+func resolve(ctx context.Context, addrs []netip.Addr) (err error) {
+	networks, err := Networks()
+	if err != nil {
+		return err
+	}
+	sockets := map[netip.Addr]net.PacketConn{} // by our address
+	defer func() {
+		for _, conn := range sockets {
+			err = errors.Join(err, conn.Close())
+		}
+	}()
+	for _, a := range addrs {
+		source := networks.Source(a)
+		if !source.IsValid() {
+			continue
+		}
+		if sockets[source] == nil {
+			conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp4", netip.AddrPortFrom(source, 0).String())
+			if err != nil {
+				return fmt.Errorf("sending from %s: %w", source, err)
+			}
+			sockets[source] = conn
+		}
+		// Errors are ignored: the address has no route, and remains without a result.
+		_, _ = sockets[source].WriteTo([]byte{0}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, discardPort)))
+	}
+	return nil
+}
+
+// OwnNetworks are the IPv4 addresses of this host with their prefix lengths, the longest first.
+type OwnNetworks []netip.Prefix
+
+// Networks returns the current addresses, without those of loopback interfaces.
+func Networks() (OwnNetworks, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("listing our addresses: %w", err)
+	}
+	var list OwnNetworks
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
+			list = append(list, p)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b netip.Prefix) int { return cmp.Compare(b.Bits(), a.Bits()) })
+	return list, nil
+}
+
+// Source returns our address on the network of a, from which packets to a must be sent, or the zero Addr if a is not on
+// one of our networks.
+func (n OwnNetworks) Source(a netip.Addr) netip.Addr {
+	for _, p := range n {
+		if p.Contains(a) {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
 }
 
 // waitForAnswers polls the neighbor table until every address in it is resolved, or until the timeout.
