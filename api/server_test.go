@@ -262,7 +262,7 @@ infraComponents: {dhcp: {serverIP: 192.0.2.2}, dns: {serverIP: 192.0.2.3}, proxy
 	createAndGet(t, minimalObject(t, "VirtualIngress", "columns", "ingressClassName: nginx\nrules: [{host: a.example.com}]"))
 	tests := map[string]string{
 		"infras":       "Name=columns HostedCluster=blue CIDR=192.0.2.0/24 DHCP=192.0.2.2 DNS=192.0.2.3 Proxy=192.0.2.4 Apps=<nil> Ready=<nil>",
-		"proxyservers": "Name=columns Infra=columns ServerIP=192.0.2.4 Port=443 Backends=<nil> Ready=<nil>",
+		"proxyservers": "Name=columns Infra=columns ServerIP=192.0.2.4 Backends=<nil> Ready=<nil>",
 
 		"virtualingresses": "Name=columns Class=nginx Host=a.example.com Ingress=<nil> Service=<nil> Address=<nil> Ready=<nil> Reason=<nil>",
 	}

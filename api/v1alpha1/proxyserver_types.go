@@ -267,7 +267,6 @@ type HealthCheck struct {
 // +kubebuilder:metadata:labels=app.kubernetes.io/managed-by=oooi
 // +kubebuilder:printcolumn:name="Infra",type=string,JSONPath=`.spec.infraRef.name`,description="Infra that routes are derived from"
 // +kubebuilder:printcolumn:name="ServerIP",type=string,JSONPath=`.spec.networkConfig.serverIP`,description="Address of the proxy on the VLAN"
-// +kubebuilder:printcolumn:name="Port",type=integer,JSONPath=`.spec.port`,description="Port for TLS"
 // +kubebuilder:printcolumn:name="Backends",type=integer,JSONPath=`.status.backendCount`,description="Backends that are routed"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether every replica has the current configuration and completes handshakes"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why it is ready or not"

@@ -59,9 +59,6 @@ func (c *converter) proxyServer(s *infraGroup, infra *unstructured.Unstructured,
 		// The log level of the Infra takes precedence over that of the ProxyServer.
 		fields{infra.Object}.set(string(level), "spec", "infraComponents", "proxy", "logLevel")
 	}
-	if port := old.Spec.Port; port != 0 && port != v1alpha1.DefaultProxyPort {
-		c.warn(s.proxy, "spec.port", "%d is dropped: the proxy listens on the ports of its routes", port)
-	}
 	if len(remaining) == 0 {
 		return nil
 	}
@@ -127,10 +124,19 @@ func (c *converter) cleanProxyServer(o *object, u *unstructured.Unstructured) {
 	f := fields{u.Object}
 	c.cleanAttachment(o, f, "spec.networkConfig.networkAttachmentName")
 	c.cleanImages(o, f, "spec")
-	if port, ok, _ := unstructured.NestedInt64(u.Object, "spec", "xdsPort"); ok {
-		f.remove("spec", "xdsPort")
-		if port != int64(v1alpha1.DefaultXDSPort) {
-			c.warn(o, "spec.xdsPort", "%d is dropped: xdsd and Envoy use a Unix socket", port)
+	for _, ignored := range []struct {
+		field       string
+		defaultPort int32
+		why         string
+	}{
+		{"port", v1alpha1.DefaultProxyPort, "the proxy listens on the ports of its routes"},
+		{"xdsPort", v1alpha1.DefaultXDSPort, "xdsd and Envoy use a Unix socket"},
+	} {
+		if port, ok, _ := unstructured.NestedInt64(u.Object, "spec", ignored.field); ok {
+			f.remove("spec", ignored.field)
+			if port != int64(ignored.defaultPort) {
+				c.warn(o, "spec."+ignored.field, "%d is dropped: %s", port, ignored.why)
+			}
 		}
 	}
 	f.prune("spec")
