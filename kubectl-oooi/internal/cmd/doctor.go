@@ -12,12 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // Exit codes of doctor, besides 0 for success and 1 for an error.
@@ -45,7 +44,7 @@ type doctorFlags struct {
 }
 
 func (c *command) doctor() *cobra.Command {
-	f := &doctorFlags{output: output.List()}
+	f := &doctorFlags{output: output.List(read.InfraKind)}
 	cmd := &cobra.Command{
 		Use:   "doctor [INFRA]",
 		Short: "Diagnose problems between a VLAN and its hosted control plane",
@@ -318,15 +317,11 @@ func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, names
 		}
 		return nil
 	}
-	var objects []*unstructured.Unstructured
-	for _, d := range list {
-		objects = append(objects, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", d.Metadata.Namespace, d.Metadata.Name))
-	}
 	var report any = output.ListOf("Diagnosis", list)
 	if name != "" && len(list) == 1 {
 		report = list[0]
 	}
-	return f.output.Print(c.Out, report, objects)
+	return f.output.Print(c.Out, report)
 }
 
 // exitStatus returns an exitError if the command fails because of --fail-on or --strict, else nil.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
@@ -31,11 +31,6 @@ type checkName struct {
 // listChecks prints the selected checks for --list.
 func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 	var list []*checkReport
-	var objects []*unstructured.Unstructured
-	t := &output.Table{Titles: []string{"CODE", "PASSES IF", "NEEDS"}}
-	if f.output.Wide() {
-		t.Titles = append(t.Titles, "READS")
-	}
 	for i := range checks {
 		check := &checks[i]
 		if !f.selected(check.Code) {
@@ -49,18 +44,13 @@ func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
 			r.Reads = append(r.Reads, read.String())
 		}
 		list = append(list, r)
-		objects = append(objects, output.Object(output.APIVersion, "Check", "", check.Code))
-		row := []string{check.Code, check.Title, strings.Join(check.Needs, ",")}
-		if f.output.Wide() {
-			row = append(row, strings.Join(r.Reads, "; "))
-		}
-		t.Add(row...)
 	}
-	if !f.output.Text() {
-		return f.output.Print(c.Out, output.ListOf("Check", list), objects)
+	columns := []output.Column[*checkReport]{
+		{Title: "CODE", Value: func(r *checkReport) string { return r.Metadata.Name }},
+		{Title: "PASSES IF", Value: func(r *checkReport) string { return r.Title }},
+		{Title: "NEEDS", Value: func(r *checkReport) string { return strings.Join(r.Needs, ",") }},
+		{Title: "READS", Value: func(r *checkReport) string { return strings.Join(r.Reads, "; ") }, Wide: true},
 	}
-	if f.output.NoHeaders {
-		t.Titles = nil
-	}
-	return t.Write(c.Out)
+	f.output.Kind = schema.FromAPIVersionAndKind(output.APIVersion, "Check")
+	return printList(c, f.output, "", "Check", list, output.NewTable(columns, list, f.output.Wide()))
 }

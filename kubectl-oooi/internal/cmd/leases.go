@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
@@ -22,7 +20,7 @@ type leasesFlags struct {
 }
 
 func (c *command) leases() *cobra.Command {
-	f := &leasesFlags{output: output.List()}
+	f := &leasesFlags{output: output.List(coordinationv1.SchemeGroupVersion.WithKind("Lease"))}
 	cmd := &cobra.Command{
 		Use:   "leases [INFRA]",
 		Short: "Show DHCP leases",
@@ -72,22 +70,6 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 		}
 	}
 	leases.Sort(list)
-	return errors.Join(c.printLeases(f, list, namespace, infra), broken)
-}
-
-func (c *command) printLeases(f *leasesFlags, list []*leases.Lease, namespace, infra string) error {
-	switch {
-	case !f.output.Text():
-		var objects []*unstructured.Unstructured
-		for _, l := range list {
-			l.TypeMeta = metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLease"}
-			objects = append(objects, output.Object(coordinationv1.SchemeGroupVersion.String(), "Lease", l.Metadata.Namespace, l.Metadata.Name))
-		}
-		return f.output.Print(c.Out, output.ListOf("AddressLease", list), objects)
-	case len(list) == 0:
-		c.printNoResources(namespace)
-		return nil
-	default:
-		return leases.Table(c.Out, list, leases.Columns{Namespace: f.all, Infra: infra == "", Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})
-	}
+	table := output.NewTable(leases.Columns(f.all, infra == ""), list, f.output.Wide())
+	return errors.Join(printList(c, f.output, namespace, "AddressLease", list, table), broken)
 }

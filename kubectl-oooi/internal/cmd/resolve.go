@@ -62,7 +62,7 @@ func (c *command) runResolve(ctx context.Context, f *resolveFlags, name string) 
 		return err
 	}
 	if !f.output.Text() {
-		return f.output.Print(c.Out, report, nil)
+		return f.output.Print(c.Out, report)
 	}
 	for _, p := range report.Problems {
 		c.warning(p.String())

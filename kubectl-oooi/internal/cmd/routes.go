@@ -5,11 +5,10 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
@@ -22,7 +21,7 @@ type routesFlags struct {
 }
 
 func (c *command) routes() *cobra.Command {
-	f := &routesFlags{output: output.List()}
+	f := &routesFlags{output: output.List(read.ProxyServerKind)}
 	cmd := &cobra.Command{
 		Use:   "routes [INFRA|PROXYSERVER]",
 		Short: "Show the routes of proxies",
@@ -77,7 +76,7 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, t target) error
 			c.warning(fmt.Sprintf("ProxyServer %s/%s listens on no port", r.Metadata.Namespace, r.Metadata.Name))
 		}
 	}
-	return c.printRoutes(f, list, namespace)
+	return printList(c, f.output, namespace, "ProxyRoutes", list, output.NewTable(routes.Columns(f.all), routes.Rows(list), f.output.Wide()))
 }
 
 // matches reports whether the target selects a ProxyServer, by its own name or by that of its Infra.
@@ -91,20 +90,4 @@ func noProxyError(snapshot *model.Snapshot, namespace, name string) error {
 		return fmt.Errorf("no ProxyServer refers to Infra %s/%s; enable spec.infraComponents.proxy and run 'kubectl oooi setup' to create one", namespace, name)
 	}
 	return fmt.Errorf("no proxy found for Infra or ProxyServer %s/%s; use 'kubectl oooi routes -A' to list all proxies", namespace, name)
-}
-
-func (c *command) printRoutes(f *routesFlags, list []*routes.Report, namespace string) error {
-	switch {
-	case !f.output.Text():
-		var objects []*unstructured.Unstructured
-		for _, r := range list {
-			objects = append(objects, output.Object(v1alpha1.SchemeGroupVersion.String(), "ProxyServer", r.Metadata.Namespace, r.Metadata.Name))
-		}
-		return f.output.Print(c.Out, output.ListOf("ProxyRoutes", list), objects)
-	case len(list) == 0:
-		c.printNoResources(namespace)
-		return nil
-	default:
-		return routes.Table(c.Out, list, routes.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders})
-	}
 }

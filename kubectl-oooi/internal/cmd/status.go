@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,7 +32,7 @@ type statusFlags struct {
 }
 
 func (c *command) status() *cobra.Command {
-	f := &statusFlags{output: output.List()}
+	f := &statusFlags{output: output.List(read.InfraKind)}
 	cmd := &cobra.Command{
 		Use:   "status [INFRA]",
 		Short: "Show the status of Infras",
@@ -86,30 +85,25 @@ const watchInterval = 2 * time.Second
 
 // watchStatus prints the line of each Infra, and prints it again when it changes, until the context ends.
 func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reader, infras []*v1alpha1.Infra, namespace, name string) error {
-	shown := map[string]string{}
-	columns := status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders}
+	shown := map[string][]string{}
 	for {
 		reports, err := makeReports(ctx, r, infras, namespace, false)
 		if err != nil {
 			return interruptedExit(ctx, err)
 		}
 		var changed []*status.Report
-		for _, report := range reports {
-			var line strings.Builder
-			if err := status.Table(&line, []*status.Report{report}, status.Columns{Wide: columns.Wide, NoTitles: true}); err != nil {
-				return err //nolint:wrapcheck // error of an internal package
-			}
-			if key := report.Metadata.Namespace + "/" + report.Metadata.Name; shown[key] != line.String() {
-				shown[key] = line.String()
+		rows := output.NewTable(status.Columns(false, time.Time{}), reports, f.output.Wide()).Rows // without the age, which always changes
+		for i, report := range reports {
+			if key := report.Metadata.Namespace + "/" + report.Metadata.Name; !slices.Equal(shown[key], rows[i]) {
+				shown[key] = rows[i]
 				changed = append(changed, report)
 			}
 		}
 		if len(changed) > 0 {
-			columns.Now = time.Now()
-			if err := status.Table(c.Out, changed, columns); err != nil {
-				return err //nolint:wrapcheck // error of an internal package
+			if err := c.printStatus(f, changed, namespace, ""); err != nil {
+				return err
 			}
-			columns.NoTitles = true
+			f.output.NoHeaders = true
 		}
 		select {
 		case <-ctx.Done():
@@ -175,24 +169,28 @@ func makeReports(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, 
 
 func (c *command) printStatus(f *statusFlags, reports []*status.Report, namespace, name string) error {
 	switch {
-	case !f.output.Text():
-		var report any = output.ListOf("InfraStatus", reports)
-		if name != "" {
-			report = reports[0]
-		}
-		var objects []*unstructured.Unstructured
-		for _, r := range reports {
-			objects = append(objects, output.Object(v1alpha1.SchemeGroupVersion.String(), "Infra", r.Metadata.Namespace, r.Metadata.Name))
-		}
-		return f.output.Print(c.Out, report, objects)
+	case name == "" || f.output.Wide():
+		return printList(c, f.output, namespace, "InfraStatus", reports, output.NewTable(status.Columns(f.all, time.Now()), reports, f.output.Wide()))
+	case f.output.Text():
+		return status.Describe(c.Out, reports[0])
+	default:
+		return f.output.Print(c.Out, reports[0])
+	}
+}
+
+// printList prints reports of a kind in the output format. As a table it prints the given one, or a message if there are
+// no reports.
+func printList[T any](c *command, f *output.Flags, namespace, kind string, reports []*T, table *output.Table) error {
+	switch {
+	case !f.Text():
+		return f.Print(c.Out, output.ListOf(kind, reports))
 	case len(reports) == 0:
 		c.printNoResources(namespace)
 		return nil
-	case name != "" && !f.output.Wide():
-		return status.Describe(c.Out, reports[0])
-	default:
-		return status.Table(c.Out, reports, status.Columns{Namespace: f.all, Wide: f.output.Wide(), NoTitles: f.output.NoHeaders, Now: time.Now()})
+	case f.NoHeaders:
+		table.Titles = nil
 	}
+	return table.Write(c.Out)
 }
 
 // addAllNamespaces adds --all-namespaces.

@@ -93,7 +93,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 		r.Server = server
 	}
 	if !f.Text() {
-		return f.Print(c.Out, r, nil)
+		return f.Print(c.Out, r)
 	}
 	if _, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", r.Client.Version, r.Client.Image, r.Client.EnvoyImage); err != nil {
 		return err

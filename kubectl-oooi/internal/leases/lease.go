@@ -58,6 +58,7 @@ func Read(o *coordinationv1.Lease, now time.Time) (*Lease, error) {
 		return nil, fmt.Errorf("Lease %s/%s: %w", o.Namespace, o.Name, err)
 	}
 	l := &Lease{
+		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "AddressLease"},
 		Metadata: output.Metadata{Name: o.Name, Namespace: o.Namespace}, Infra: infra, Address: b.Addr, State: b.State(),
 		MAC: b.MAC, Hostname: b.Hostname, Since: b.Used, Expires: b.Expires,
 	}

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/test/golden"
 )
 
@@ -51,7 +52,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	Sort(list)
-	if err := Table(&b, list, Columns{Infra: true, Wide: true}); err != nil {
+	if err := output.NewTable(Columns(false, true), list, true).Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/leases.golden", b.String())

@@ -1,46 +1,27 @@
 package leases
 
 import (
-	"io"
 	"time"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns selects the additional columns of a table. NoTitles omits the column headers.
-type Columns struct {
-	Namespace, Infra, Wide, NoTitles bool
-}
-
-// Table writes a table with a row for each lease.
-func Table(w io.Writer, list []*Lease, columns Columns) error {
-	t := &output.Table{Titles: []string{"ADDRESS", "MAC", "VM", "HOSTNAME", "STATE", "SINCE", "EXPIRES"}}
-	if columns.Wide {
-		t.Titles = append(t.Titles, "INTERFACE", "CLIENT", "LEASE")
+// Columns returns the columns of a table of leases, with the namespaces and names of their Infras if these are set.
+func Columns(namespace, infra bool) []output.Column[*Lease] {
+	return []output.Column[*Lease]{
+		{Title: "NAMESPACE", Value: func(l *Lease) string { return l.Metadata.Namespace }, Hide: !namespace},
+		{Title: "INFRA", Value: func(l *Lease) string { return l.Infra }, Hide: !infra},
+		{Title: "ADDRESS", Value: func(l *Lease) string { return l.Address.String() }},
+		{Title: "MAC", Value: func(l *Lease) string { return l.MAC }},
+		{Title: "VM", Value: func(l *Lease) string { return l.VM }},
+		{Title: "HOSTNAME", Value: func(l *Lease) string { return l.Hostname }},
+		{Title: "STATE", Value: func(l *Lease) string { return l.State }},
+		{Title: "SINCE", Value: func(l *Lease) string { return stamp(l.Since) }},
+		{Title: "EXPIRES", Value: (*Lease).end},
+		{Title: "INTERFACE", Value: func(l *Lease) string { return l.Interface }, Wide: true},
+		{Title: "CLIENT", Value: func(l *Lease) string { return l.Client }, Wide: true},
+		{Title: "LEASE", Value: func(l *Lease) string { return l.Metadata.Name }, Wide: true},
 	}
-	if columns.Infra {
-		t.Titles = append([]string{"INFRA"}, t.Titles...)
-	}
-	if columns.Namespace {
-		t.Titles = append([]string{"NAMESPACE"}, t.Titles...)
-	}
-	for _, l := range list {
-		row := []string{l.Address.String(), l.MAC, l.VM, l.Hostname, l.State, stamp(l.Since), l.end()}
-		if columns.Wide {
-			row = append(row, l.Interface, l.Client, l.Metadata.Name)
-		}
-		if columns.Infra {
-			row = append([]string{l.Infra}, row...)
-		}
-		if columns.Namespace {
-			row = append([]string{l.Metadata.Namespace}, row...)
-		}
-		t.Add(row...)
-	}
-	if columns.NoTitles {
-		t.Titles = nil
-	}
-	return t.Write(w)
 }
 
 // end returns when the lease ends: at a time or, without one, together with its VM.

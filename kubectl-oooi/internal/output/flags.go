@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -20,17 +22,18 @@ const APIVersion = "report.densityops.com/v1alpha1"
 
 // Flags are the output flags of a command.
 type Flags struct {
-	print   *genericclioptions.PrintFlags
-	wide    bool // the format wide exists
-	headers bool // --no-headers exists
+	print *genericclioptions.PrintFlags
+	// Kind is the kind of the objects that the reports are about, whose names -o name prints. It is empty for the flags
+	// of Single.
+	Kind schema.GroupVersionKind
 	// NoHeaders is the value of --no-headers: tables have no column headers.
 	NoHeaders bool
 }
 
-// List returns the flags of a command that prints a list, by default as a table. They include --no-headers and the
-// output formats wide and name.
-func List() *Flags {
-	return &Flags{print: genericclioptions.NewPrintFlags(""), wide: true, headers: true}
+// List returns the flags of a command that prints reports about objects of a kind, by default as a table. They include
+// --no-headers and the output formats wide and name.
+func List(kind schema.GroupVersionKind) *Flags {
+	return &Flags{print: genericclioptions.NewPrintFlags(""), Kind: kind}
 }
 
 // Single returns the flags of a command that prints one report, which is not about a named object. They do not include
@@ -50,7 +53,7 @@ func (f *Flags) Add(cmd *cobra.Command) {
 	flags.Lookup("template").Usage = "Template string or path of a template file to use when -o=go-template or -o=go-template-file"
 	flags.Lookup("allow-missing-template-keys").Usage = "Ignore missing keys in templates"
 	flags.Lookup("show-managed-fields").Hidden = true // reports have none
-	if f.headers {
+	if !f.Kind.Empty() {
 		flags.BoolVar(&f.NoHeaders, "no-headers", false, "Do not print table headers")
 	}
 	if err := cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.formats(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -61,7 +64,7 @@ func (f *Flags) Add(cmd *cobra.Command) {
 // formats returns the sorted names of the output formats.
 func (f *Flags) formats() []string {
 	formats := f.print.AllowedFormats()
-	if f.wide {
+	if !f.Kind.Empty() {
 		formats = append(formats, "wide")
 	}
 	slices.Sort(formats)
@@ -90,22 +93,14 @@ func (f *Flags) Text() bool {
 }
 
 // Wide reports whether the output format is wide, in which tables have all columns.
-func (f *Flags) Wide() bool { return f.wide && *f.print.OutputFormat == "wide" }
+func (f *Flags) Wide() bool { return !f.Kind.Empty() && *f.print.OutputFormat == "wide" }
 
-// Print prints a report in the output format. In the format name it prints the names of objects instead, which are
-// those that the report is about. Print must not be called if Text returns true.
-func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructured) error {
+// Print prints a report, or a list of them, in the output format. In the format name it prints the names of the objects
+// that the reports are about. Print must not be called if Text returns true.
+func (f *Flags) Print(w io.Writer, report any) error {
 	printer, err := f.print.ToPrinter()
 	if err != nil {
 		return fmt.Errorf("--output: %w", err)
-	}
-	if *f.print.OutputFormat == "name" {
-		for _, o := range objects {
-			if err := printer.PrintObj(o, w); err != nil {
-				return fmt.Errorf("printing the name of %s %s: %w", o.GetKind(), o.GetName(), err)
-			}
-		}
-		return nil
 	}
 	data, err := json.Marshal(report)
 	if err != nil {
@@ -115,18 +110,20 @@ func (f *Flags) Print(w io.Writer, report any, objects []*unstructured.Unstructu
 	if err := json.Unmarshal(data, &u.Object); err != nil {
 		return fmt.Errorf("decoding the encoded report: %w", err)
 	}
-	if err := printer.PrintObj(u, w); err != nil {
+	printName := func(o runtime.Object) error { // a report has the metadata of its object
+		o.GetObjectKind().SetGroupVersionKind(f.Kind)
+		return printer.PrintObj(o, w)
+	}
+	switch {
+	case *f.print.OutputFormat != "name":
+		err = printer.PrintObj(u, w)
+	case u.IsList():
+		err = u.EachListItem(printName)
+	default:
+		err = printName(u)
+	}
+	if err != nil {
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	return nil
-}
-
-// Object returns an object with only apiVersion, kind, namespace and name, for Print in the format name.
-func Object(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion(apiVersion)
-	u.SetKind(kind)
-	u.SetNamespace(namespace)
-	u.SetName(name)
-	return u
 }

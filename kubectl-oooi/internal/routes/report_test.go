@@ -6,6 +6,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 	"github.com/densityops/oooi/test/golden"
 )
@@ -23,7 +24,7 @@ func TestTable(t *testing.T) {
 			list = append(list, routes.NewReport(p, objects))
 		}
 		var b strings.Builder
-		if err := routes.Table(&b, list, routes.Columns{Namespace: true, Wide: true}); err != nil {
+		if err := output.NewTable(routes.Columns(true), routes.Rows(list), true).Write(&b); err != nil {
 			t.Fatal(err)
 		}
 		golden.Check(t, "testdata/"+name+".golden", b.String())

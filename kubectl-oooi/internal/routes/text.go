@@ -1,53 +1,52 @@
 package routes
 
 import (
-	"io"
 	"strconv"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns selects the additional columns of a table. NoTitles omits the column headers.
-type Columns struct {
-	Namespace, Wide, NoTitles bool
+// A Row of a table is a route, or the default of a listener.
+type Row struct {
+	report   *Report
+	listener *Listener
+	name     string
+	target   *Target
+	source   string
 }
 
-// Table writes a table with a row for each route and for the default of each listener.
-func Table(w io.Writer, reports []*Report, columns Columns) error {
-	t := &output.Table{Titles: []string{"PROXYSERVER", "PORT", "BY", "NAME", "TARGET", "SOURCE"}}
-	if columns.Wide {
-		t.Titles = append(t.Titles, "FROM-VLAN", "PROBLEM")
-	}
-	if columns.Namespace {
-		t.Titles = append([]string{"NAMESPACE"}, t.Titles...)
-	}
+// Rows returns a row for each route and for the default of each listener.
+func Rows(reports []*Report) []Row {
+	var rows []Row
 	for _, r := range reports {
-		add := func(port int32, by, name string, to *Target, source string) {
-			row := []string{r.Metadata.Name, strconv.Itoa(int(port)), by, name, to.String(), source}
-			if columns.Wide {
-				row = append(row, strconv.FormatBool(to != nil && to.FromVLAN), problem(to))
-			}
-			if columns.Namespace {
-				row = append([]string{r.Metadata.Namespace}, row...)
-			}
-			t.Add(row...)
-		}
 		for i := range r.Listeners {
 			l := &r.Listeners[i]
 			for j := range l.Routes {
 				route := &l.Routes[j]
-				add(l.Port, l.By, route.Host, &route.Target, route.Source+" of "+route.Owner.String())
+				rows = append(rows, Row{r, l, route.Host, &route.Target, route.Source + " of " + route.Owner.String()})
 			}
-			add(l.Port, l.By, "(any other)", l.Default, "default")
+			rows = append(rows, Row{r, l, "(any other)", l.Default, "default"})
 			if l.Plain != nil {
-				add(l.Port, l.By, "(not TLS)", l.Plain, "default")
+				rows = append(rows, Row{r, l, "(not TLS)", l.Plain, "default"})
 			}
 		}
 	}
-	if columns.NoTitles {
-		t.Titles = nil
+	return rows
+}
+
+// Columns returns the columns of a table of routes, with the namespaces of the ProxyServers if namespace is set.
+func Columns(namespace bool) []output.Column[Row] {
+	return []output.Column[Row]{
+		{Title: "NAMESPACE", Value: func(r Row) string { return r.report.Metadata.Namespace }, Hide: !namespace},
+		{Title: "PROXYSERVER", Value: func(r Row) string { return r.report.Metadata.Name }},
+		{Title: "PORT", Value: func(r Row) string { return strconv.Itoa(int(r.listener.Port)) }},
+		{Title: "BY", Value: func(r Row) string { return r.listener.By }},
+		{Title: "NAME", Value: func(r Row) string { return r.name }},
+		{Title: "TARGET", Value: func(r Row) string { return r.target.String() }},
+		{Title: "SOURCE", Value: func(r Row) string { return r.source }},
+		{Title: "FROM-VLAN", Value: func(r Row) string { return strconv.FormatBool(r.target != nil && r.target.FromVLAN) }, Wide: true},
+		{Title: "PROBLEM", Value: func(r Row) string { return problem(r.target) }, Wide: true},
 	}
-	return t.Write(w)
 }
 
 // problem returns why a target cannot be reached; empty if it can.

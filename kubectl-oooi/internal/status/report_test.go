@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/test/golden"
 )
 
@@ -84,7 +85,7 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.WriteString("\n")
-	if err := Table(&b, []*Report{report}, Columns{Namespace: true, Wide: true, Now: infra.CreationTimestamp.Add(90 * time.Minute)}); err != nil {
+	if err := output.NewTable(Columns(true, infra.CreationTimestamp.Add(90*time.Minute)), []*Report{report}, true).Write(&b); err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, "testdata/troubled.golden", b.String())

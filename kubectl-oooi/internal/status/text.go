@@ -14,49 +14,30 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns selects the additional columns of a table. NoTitles omits the column headers.
-type Columns struct {
-	Namespace, Wide, NoTitles bool
-	// Now is the time relative to which ages are computed; zero for a table without ages.
-	Now time.Time
-}
-
-// Table writes a table with a row for each Infra.
-func Table(w io.Writer, reports []*Report, columns Columns) error {
-	t := &output.Table{Titles: []string{"NAME", "HOSTEDCLUSTER", "DHCP", "DNS", "PROXY", "APPS", "READY", "REASON"}}
-	if !columns.Now.IsZero() {
-		t.Titles = append(t.Titles, "AGE")
+// Columns returns the columns of a table of Infras, with their namespaces if namespace is set, and with their ages at the
+// time now unless that is zero.
+func Columns(namespace bool, now time.Time) []output.Column[*Report] {
+	state := func(i int) func(*Report) string { return func(r *Report) string { return r.Components[i].state() } }
+	address := func(i int) func(*Report) string {
+		return func(r *Report) string { return strings.Join(r.Components[i].Addresses, ",") }
 	}
-	if columns.Wide {
-		t.Titles = append(t.Titles, "DHCP-ADDRESS", "DNS-ADDRESS", "PROXY-ADDRESS", "NETWORK", "CIDR")
+	return []output.Column[*Report]{
+		{Title: "NAMESPACE", Value: func(r *Report) string { return r.Metadata.Namespace }, Hide: !namespace},
+		{Title: "NAME", Value: func(r *Report) string { return r.Metadata.Name }},
+		{Title: "HOSTEDCLUSTER", Value: func(r *Report) string { return r.HostedCluster }},
+		{Title: "DHCP", Value: state(0)},
+		{Title: "DNS", Value: state(1)},
+		{Title: "PROXY", Value: state(2)},
+		{Title: "APPS", Value: func(r *Report) string { return r.Applications.String() }},
+		{Title: "READY", Value: func(r *Report) string { return string(r.Ready.Status) }},
+		{Title: "REASON", Value: func(r *Report) string { return r.Ready.Reason }},
+		{Title: "AGE", Value: func(r *Report) string { return duration.HumanDuration(now.Sub(r.created)) }, Hide: now.IsZero()},
+		{Title: "DHCP-ADDRESS", Value: address(0), Wide: true},
+		{Title: "DNS-ADDRESS", Value: address(1), Wide: true},
+		{Title: "PROXY-ADDRESS", Value: address(2), Wide: true},
+		{Title: "NETWORK", Value: func(r *Report) string { return r.Network }, Wide: true},
+		{Title: "CIDR", Value: func(r *Report) string { return strings.Join(r.CIDRs, ",") }, Wide: true},
 	}
-	if columns.Namespace {
-		t.Titles = append([]string{"NAMESPACE"}, t.Titles...)
-	}
-	for _, r := range reports {
-		row := []string{r.Metadata.Name, r.HostedCluster}
-		for _, c := range r.Components {
-			row = append(row, c.state())
-		}
-		row = append(row, r.Applications.String(), string(r.Ready.Status), r.Ready.Reason)
-		if !columns.Now.IsZero() {
-			row = append(row, duration.HumanDuration(columns.Now.Sub(r.created)))
-		}
-		if columns.Wide {
-			for _, c := range r.Components {
-				row = append(row, strings.Join(c.Addresses, ","))
-			}
-			row = append(row, r.Network, strings.Join(r.CIDRs, ","))
-		}
-		if columns.Namespace {
-			row = append([]string{r.Metadata.Namespace}, row...)
-		}
-		t.Add(row...)
-	}
-	if columns.NoTitles {
-		t.Titles = nil
-	}
-	return t.Write(w)
 }
 
 func (c *Component) state() string {
