@@ -326,7 +326,7 @@ func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, pla
 	if len(domains) == 0 {
 		return nil
 	}
-	d := &setup.ClusterDNS{Client: cl, Infra: types.NamespacedName{Namespace: plan.Infra.Namespace, Name: plan.Infra.Name}}
+	d := &setup.ClusterDNS{Client: cl, Infra: client.ObjectKeyFromObject(plan.Infra)}
 	addresses, err := d.Addresses(ctx)
 	if err != nil {
 		return err

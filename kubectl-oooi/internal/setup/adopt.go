@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -23,7 +22,7 @@ import (
 // checkOwnership returns an error for each object of a plan that exists and was not created by setup, unless Adopt is
 // set. It marks shared objects of a Helm release, and namespaces that setup did not create, as unmanaged.
 func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
-	known, err := inventory.Load(ctx, a.Client, types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name})
+	known, err := inventory.Load(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
 	if err != nil {
 		return err
 	}

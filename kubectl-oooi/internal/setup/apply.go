@@ -109,7 +109,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err != nil || a.DryRun {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
 	}
-	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
+	infra := client.ObjectKeyFromObject(p.Infra)
 	before, err := a.previousObjects(ctx, p)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 // StatefulSets that have the labels of setup or, if it does not exist, all objects that have them. The VMs' network is
 // not among the latter, because it may be in use.
 func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Entry, error) {
-	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
+	infra := client.ObjectKeyFromObject(p.Infra)
 	listed, err := inventory.Load(ctx, a.Client, infra)
 	if err != nil {
 		return nil, err

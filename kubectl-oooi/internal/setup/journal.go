@@ -151,7 +151,7 @@ func matches(live, recorded *unstructured.Unstructured) bool {
 // serve now: the checks of this setup take some time, and may fail. A component that serves is left to the rollout.
 // If the component cannot be restored, restoreUnfinished prints a warning: this setup may still make it work.
 func (a *Applier) restoreUnfinished(ctx context.Context, p *Plan) error {
-	r := &rollout{Applier: a, plan: p, infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}}
+	r := &rollout{Applier: a, plan: p, infra: client.ObjectKeyFromObject(p.Infra)}
 	j, err := loadJournal(ctx, a.Client, r.infra)
 	if err != nil || j == nil || j.NotWorking {
 		return err

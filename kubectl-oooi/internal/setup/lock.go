@@ -50,7 +50,7 @@ const (
 
 // lock acquires the lock of the Infra for a setup; see infraLock.acquire.
 func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), error) {
-	l := &infraLock{client: a.Client, out: a.Out, infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}, command: commandSetup}
+	l := &infraLock{client: a.Client, out: a.Out, infra: client.ObjectKeyFromObject(p.Infra), command: commandSetup}
 	return l.acquire(ctx)
 }
 

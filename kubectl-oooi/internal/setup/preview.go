@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
@@ -149,7 +148,7 @@ func pods(workload *unstructured.Unstructured) []string {
 
 // deleted returns the objects that the inventory lists and the plan does not contain, in the order of their deletion.
 func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) {
-	infra := types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name}
+	infra := client.ObjectKeyFromObject(p.Infra)
 	before, err := a.previousObjects(ctx, p)
 	if err != nil {
 		return nil, err

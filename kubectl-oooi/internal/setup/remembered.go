@@ -196,7 +196,7 @@ const (
 // found in none of these is taken from defaults. Recall returns nil for a new Infra if setup did not deploy control, or
 // if reading control is forbidden.
 func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
-	r, err := recall(ctx, c, types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name})
+	r, err := recall(ctx, c, client.ObjectKeyFromObject(infra))
 	if err != nil || r != nil {
 		return r, err
 	}
@@ -324,7 +324,7 @@ func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
 			o.SetAnnotations(annotations)
 		}
 	}
-	remembered, err := recall(ctx, a.Client, types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name})
+	remembered, err := recall(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (p *Plan) componentOf(o *unstructured.Unstructured) string {
 func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	r := &rollout{
 		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, workedBefore: map[string]bool{},
-		infra: types.NamespacedName{Namespace: p.Infra.Namespace, Name: p.Infra.Name},
+		infra: client.ObjectKeyFromObject(p.Infra),
 	}
 	for _, o := range p.Objects {
 		if !isWorkload(o) || a.keepsExisting(p, o) {
