@@ -21,25 +21,10 @@ func decodeStrict(o *object, into any) error {
 	return nil
 }
 
-// clean returns an object with only the fields that its author writes: no status, and of metadata only name,
-// namespace, labels and annotations. It may modify o.
+// clean returns an object with only the fields that its author writes, without nulls. It may modify o.
 func clean(o *object) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind()}}
-	u.SetName(o.GetName())
-	if o.GetNamespace() != "" {
-		u.SetNamespace(o.GetNamespace())
-	}
-	annotations := o.GetAnnotations()
-	delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
-	if len(annotations) > 0 {
-		u.SetAnnotations(annotations)
-	}
-	if len(o.GetLabels()) > 0 {
-		u.SetLabels(o.GetLabels())
-	}
-	if spec := o.Object["spec"]; spec != nil {
-		u.Object["spec"] = withoutNulls(spec)
-	}
+	u := documents.Manifest(o.Unstructured)
+	withoutNulls(u.Object)
 	return u
 }
 

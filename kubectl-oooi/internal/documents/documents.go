@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -43,6 +44,25 @@ func (o *Object) Strict(into any) error {
 	}
 	unknown, err := sigsjson.UnmarshalStrict(data, into)
 	return errors.Join(append(unknown, err)...)
+}
+
+// Manifest returns the fields of an object that its author writes: namespace, name, labels, annotations and spec.
+func Manifest(u *unstructured.Unstructured) *unstructured.Unstructured {
+	m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
+	m.SetNamespace(u.GetNamespace())
+	m.SetName(u.GetName())
+	if labels := u.GetLabels(); len(labels) > 0 {
+		m.SetLabels(labels)
+	}
+	annotations := u.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation)
+	if len(annotations) > 0 {
+		m.SetAnnotations(annotations)
+	}
+	if spec := u.Object["spec"]; spec != nil {
+		m.Object["spec"] = spec
+	}
+	return m
 }
 
 // Read returns the objects in the YAML or JSON documents of files and URLs, in order; for the name Stdin it reads in. A

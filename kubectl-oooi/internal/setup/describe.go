@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -56,7 +57,7 @@ func (d *Description) describe(k *Known) error {
 		return fmt.Errorf("decoding the Infra: %w", err)
 	}
 	infra.Default()
-	k.Infra, k.Written = infra, manifestOf(u)
+	k.Infra, k.Written = infra, documents.Manifest(u)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -75,7 +76,7 @@ func (d *discovery) infra() error {
 	switch infra := objects.Decode[v1alpha1.Infra](u).(type) {
 	case *v1alpha1.Infra:
 		infra.Default()
-		d.known.Infra, d.known.Written, d.known.Kept = infra, manifestOf(u), append(d.known.Kept, u.GetKind())
+		d.known.Infra, d.known.Written, d.known.Kept = infra, documents.Manifest(u), append(d.known.Kept, u.GetKind())
 	case *objects.Broken:
 		return fmt.Errorf("decoding Infra %s/%s: %s", u.GetNamespace(), u.GetName(), infra.Error)
 	}
@@ -156,7 +157,7 @@ func (k *Known) UseProxyServer(servers []*unstructured.Unstructured) error {
 		case server.Name == k.Infra.Name && !named:
 			return fmt.Errorf("ProxyServer %s/%s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", server.Namespace, server.Name)
 		case named && (server.Name != k.Infra.Name || k.hasCustomSpec(server)):
-			k.ProxyServer, k.WrittenProxyServer = server, manifestOf(u)
+			k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u)
 		}
 	}
 	return k.updateServerIP()

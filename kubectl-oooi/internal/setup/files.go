@@ -109,7 +109,7 @@ func (k *Known) add(u *documents.Object) error {
 		}
 		infra.Namespace = u.GetNamespace()
 		infra.Default()
-		k.Infra, k.Written = infra, manifestOf(u.Unstructured)
+		k.Infra, k.Written = infra, documents.Manifest(u.Unstructured)
 	case "ProxyServer." + v1alpha1.GroupName:
 		server := &v1alpha1.ProxyServer{}
 		if err := u.Strict(server); err != nil {
@@ -123,7 +123,7 @@ func (k *Known) add(u *documents.Object) error {
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
-		k.ProxyServer, k.WrittenProxyServer = server, manifestOf(u.Unstructured)
+		k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u.Unstructured)
 	case "HostedCluster.hypershift.openshift.io":
 		return k.addToModel(objects.Decode[objects.HostedCluster](u.Unstructured))
 	case "Route.route.openshift.io":
@@ -149,16 +149,4 @@ func (k *Known) addToModel(o objects.Object) error {
 	}
 	k.Objects.Add(o)
 	return nil
-}
-
-// manifestOf returns the fields of an object that its author wrote: name, labels, annotations and spec.
-func manifestOf(u *unstructured.Unstructured) *unstructured.Unstructured {
-	clean := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "spec": u.Object["spec"]}}
-	clean.SetNamespace(u.GetNamespace())
-	clean.SetName(u.GetName())
-	clean.SetLabels(u.GetLabels())
-	annotations := u.GetAnnotations()
-	delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
-	clean.SetAnnotations(annotations)
-	return clean
 }
