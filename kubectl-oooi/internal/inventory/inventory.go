@@ -68,19 +68,24 @@ func Name(infra types.NamespacedName) client.ObjectKey {
 
 // Load returns the inventory of an Infra; nil without an error if its ConfigMap does not exist.
 func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
-	m := &corev1.ConfigMap{}
-	err := c.Get(ctx, Name(infra), m)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
+	text, err := ReadKey(ctx, c, infra, inventoryKey)
 	if err != nil {
-		return nil, fmt.Errorf("reading the inventory of Infra %s: %w", infra, err)
+		return nil, err
 	}
 	var list []Entry
-	if err := yaml.Unmarshal([]byte(m.Data[inventoryKey]), &list); err != nil {
+	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
 		return nil, fmt.Errorf("decoding the inventory in ConfigMap %s: %w; correct or delete the ConfigMap, and run 'kubectl oooi setup' again", Name(infra), err)
 	}
 	return list, nil
+}
+
+// ReadKey returns the value of a key in the ConfigMap with the inventory of an Infra; empty if it does not exist.
+func ReadKey(ctx context.Context, c client.Client, infra types.NamespacedName, key string) (string, error) {
+	m := &corev1.ConfigMap{}
+	if err := client.IgnoreNotFound(c.Get(ctx, Name(infra), m)); err != nil {
+		return "", fmt.Errorf("reading ConfigMap %s: %w", Name(infra), err)
+	}
+	return m.Data[key], nil
 }
 
 // Save replaces the inventory of an Infra. It uses server-side apply with the given field manager, and takes over the

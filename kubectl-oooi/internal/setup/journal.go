@@ -34,7 +34,7 @@ const journalKey = "rollout.yaml"
 
 // loadJournal returns the journal that an earlier setup left; nil if there is none.
 func loadJournal(ctx context.Context, c client.Client, infra types.NamespacedName) (*journal, error) {
-	text, err := readInventoryKey(ctx, c, infra, journalKey)
+	text, err := inventory.ReadKey(ctx, c, infra, journalKey)
 	if err != nil || text == "" {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (r *Remembered) UsesOpenShift(detected bool) bool {
 
 // recall returns the remembered flags of an Infra; nil if there are none.
 func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*Remembered, error) {
-	text, err := readInventoryKey(ctx, c, infra, RememberedKey)
+	text, err := inventory.ReadKey(ctx, c, infra, RememberedKey)
 	if err != nil || text == "" {
 		return nil, err
 	}
@@ -91,20 +91,10 @@ func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*
 	return r, nil
 }
 
-// readInventoryKey returns the value of a key in the inventory's ConfigMap; empty if it does not exist.
-func readInventoryKey(ctx context.Context, c client.Client, infra types.NamespacedName, key string) (string, error) {
-	m := &corev1.ConfigMap{}
-	err := c.Get(ctx, inventory.Name(infra), m)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("reading ConfigMap %s: %w", inventory.Name(infra), err)
-	}
-	return m.Data[key], nil
-}
-
 // writeInventoryKey sets a key in the inventory's ConfigMap, or removes it if text is empty. Each key has its own
 // field manager, so that applying the inventory does not remove the others.
 func writeInventoryKey(ctx context.Context, c client.Client, infra types.NamespacedName, key, text string) error {
-	before, err := readInventoryKey(ctx, c, infra, key)
+	before, err := inventory.ReadKey(ctx, c, infra, key)
 	if err != nil || before == text {
 		return err
 	}
