@@ -16,13 +16,7 @@ import (
 func Advice(k *Known, p *Plan) string {
 	var b strings.Builder
 	cluster := p.cluster()
-	var hosted *objects.HostedCluster
-	for _, hc := range k.Objects.HostedClusters {
-		if hc.Namespace == p.HostedCluster.Namespace && hc.Name == p.HostedCluster.Name {
-			hosted = hc
-		}
-	}
-	switch {
+	switch hosted := k.findHostedCluster(p.HostedCluster); {
 	case p.Standalone:
 	case hosted == nil && cluster != nil && len(cluster.Domains) > 0:
 		fmt.Fprintf(&b, "\nSet spec.services of the HostedCluster to:\n%s", servicePublishing(cluster.Domains[0]))

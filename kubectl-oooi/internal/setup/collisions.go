@@ -225,16 +225,12 @@ func (k *Known) unknownHostedCluster(snapshot *model.Snapshot, problem model.Pro
 	}
 	if k.before != nil && k.before.Spec.NamedHostedCluster().IsSet() {
 		served := k.before.Spec.NamedHostedCluster().NamespacedName()
-		exists := slices.ContainsFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool {
-			return hc.Namespace == served.Namespace && hc.Name == served.Name
-		})
-		if served != named && exists {
+		if served != named && k.findHostedCluster(served) != nil {
 			return fmt.Errorf("%s: %s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra with teardown", problem.Reason, problem.Message, served)
 		}
 	}
-	namespaceOmitted := slices.ContainsFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool {
-		return named.Namespace == v1alpha1.DefaultHostedClusterNamespace && hc.Namespace == k.Infra.Namespace && hc.Name == named.Name
-	})
+	namespaceOmitted := named.Namespace == v1alpha1.DefaultHostedClusterNamespace &&
+		k.findHostedCluster(client.ObjectKey{Namespace: k.Infra.Namespace, Name: named.Name}) != nil
 	if i := snapshot.Infra(keyOf(k.Infra)); !namespaceOmitted && i != nil && i.Cluster != nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -128,12 +129,19 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 	if in.HostedCluster.Name != "" && k.ControlPlane {
 		in.ControlPlane = k.controlPlane(snapshot)
 	}
-	for _, hc := range k.Objects.HostedClusters {
-		if hc.Namespace == in.HostedCluster.Namespace && hc.Name == in.HostedCluster.Name && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
-			in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
-		}
+	if hc := k.findHostedCluster(in.HostedCluster); hc != nil && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
+		in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
 	}
 	return in
+}
+
+// findHostedCluster returns a HostedCluster; nil if it is not known.
+func (k *Known) findHostedCluster(key types.NamespacedName) *objects.HostedCluster {
+	at := slices.IndexFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool { return hc.Namespace == key.Namespace && hc.Name == key.Name })
+	if at < 0 {
+		return nil
+	}
+	return k.Objects.HostedClusters[at]
 }
 
 // network returns the name of the VMs' NetworkAttachmentDefinition.
