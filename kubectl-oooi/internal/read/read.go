@@ -31,6 +31,20 @@ type Reader struct {
 	Warn func(string)
 }
 
+// Object returns one object. The error wraps ErrNotServed if the API server does not serve the kind, and a NotFound error
+// of the API server if the object does not exist.
+func (r *Reader) Object(ctx context.Context, kind schema.GroupVersionKind, key client.ObjectKey) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kind)
+	if err := r.Client.Get(ctx, key, u); err != nil {
+		if meta.IsNoMatchError(err) {
+			err = ErrNotServed
+		}
+		return nil, fmt.Errorf("reading %s %s: %w", kind.Kind, strings.TrimPrefix(key.String(), "/"), err)
+	}
+	return u, nil
+}
+
 // In calls take for each object of a kind in a namespace, or in all namespaces if namespace is empty; more options can
 // select some of these objects. The error wraps ErrNotServed if the API server does not serve the kind. It may have
 // called take for some objects before it returns an error.

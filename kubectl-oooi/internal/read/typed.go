@@ -8,7 +8,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,13 +36,9 @@ func (r *Reader) ProxyServer(ctx context.Context, namespace, name string) (*v1al
 }
 
 func get[T any](ctx context.Context, r *Reader, kind schema.GroupVersionKind, namespace, name string) (*T, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(kind)
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, u); err != nil {
-		if meta.IsNoMatchError(err) {
-			err = ErrNotServed
-		}
-		return nil, suggestSetup(fmt.Errorf("reading %s %s/%s: %w", kind.Kind, namespace, name, err))
+	u, err := r.Object(ctx, kind, client.ObjectKey{Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, suggestSetup(err)
 	}
 	one := new(T)
 	return one, convert(u, one)

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -230,27 +229,19 @@ func (a *Applier) stage(ctx context.Context, staged *staging, objects ...*unstru
 		if o.GetKind() != "Namespace" && o.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
-		before := &unstructured.Unstructured{}
-		before.SetGroupVersionKind(o.GroupVersionKind())
-		err := a.Client.Get(ctx, client.ObjectKey{Name: o.GetName()}, before)
-		if err == nil && before.GetDeletionTimestamp() != nil {
-			if err = a.waitForDeletion(ctx, inventory.Of(before)); err == nil {
-				err = apierrors.NewNotFound(schema.GroupResource{}, o.GetName())
-			}
+		before, err := a.currentOrDeleted(ctx, o)
+		if err != nil {
+			return err
 		}
-		if err == nil && (o.GetKind() == "Namespace" || a.DryRun) {
+		if before != nil && (o.GetKind() == "Namespace" || a.DryRun) {
 			continue
-		}
-		missing := apierrors.IsNotFound(err)
-		if err != nil && !missing {
-			return fmt.Errorf("reading %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		applied := o.DeepCopy()
 		if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), a.owner()...); err != nil {
 			return a.explain(o, err)
 		}
 		switch {
-		case missing:
+		case before == nil:
 			staged.created = append(staged.created, inventory.Of(applied))
 		case before.GetResourceVersion() != applied.GetResourceVersion():
 			staged.previous = append(staged.previous, restorable(o, before))
@@ -414,43 +405,38 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// apply applies one object, unless it matches already or is kept, and sets its UID. It reports whether that changes
-// the spec of an existing StatefulSet.
-func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) (bool, error) {
-	before := &unstructured.Unstructured{}
-	before.SetGroupVersionKind(o.GroupVersionKind())
-	err := a.Client.Get(ctx, client.ObjectKeyFromObject(o), before)
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+// apply applies one object, unless it matches already or is kept, and sets its UID.
+func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) error {
+	before, err := current(ctx, a.Client, o)
+	if err != nil {
+		return err
 	}
 	predicted, checked := a.predicted[entryWithoutUID(o)]
-	asIs := err == nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object) &&
+	asIs := before != nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object) &&
 		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // the dry run had no owner references if the owner did not exist
-	if asIs || err == nil && kept {
+	if asIs || before != nil && kept {
 		o.SetUID(before.GetUID())
-		return false, nil
+		return nil
 	}
 	if a.Force && isWorkload(o) {
 		if err := a.claimForeign(ctx, o); err != nil {
-			return false, err
+			return err
 		}
 	}
 	made := o.DeepCopy()
 	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
-		return false, a.explain(o, err)
+		return a.explain(o, err)
 	}
 	o.SetUID(made.GetUID())
-	var what string
+	verb := Configured
 	switch {
-	case err != nil:
-		what = "created"
-	case before.GetResourceVersion() != made.GetResourceVersion():
-		what = "configured"
-	default:
-		return false, nil
+	case before == nil:
+		verb = Created
+	case before.GetResourceVersion() == made.GetResourceVersion():
+		return nil
 	}
-	_, err = fmt.Fprintf(a.Out, "%s %s\n", inventory.Of(o), what)
-	return o.GetKind() == "StatefulSet" && before.GetGeneration() != 0 && before.GetGeneration() != made.GetGeneration(), err
+	_, err = fmt.Fprintf(a.Out, "%s %s\n", inventory.Of(o), verb)
+	return err
 }
 
 // retire deletes the StatefulSets among the entries, and waits until their pods have ended.

@@ -230,7 +230,7 @@ func ClusterResolvers() []types.NamespacedName {
 func (d *discovery) resolverLoop() error {
 	for _, key := range ClusterResolvers() {
 		s := &corev1.Service{}
-		if err := d.client.Get(d.ctx, key, s); err != nil {
+		if err := d.Client.Get(d.ctx, key, s); err != nil {
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 				continue
 			}

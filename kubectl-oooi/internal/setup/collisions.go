@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,8 +36,7 @@ func (d *discovery) holders() error {
 		return nil
 	}
 	infra := d.known.Infra
-	r := &read.Reader{Client: d.client}
-	switch before, err := r.Infra(d.ctx, infra.Namespace, infra.Name); {
+	switch before, err := d.Infra(d.ctx, infra.Namespace, infra.Name); {
 	case apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) || apierrors.IsForbidden(err):
 	case err != nil:
 		return err
@@ -50,7 +48,7 @@ func (d *discovery) holders() error {
 		}
 	}
 	var pods corev1.PodList
-	err := d.client.List(d.ctx, &pods, client.InNamespace(infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
+	err := d.Client.List(d.ctx, &pods, client.InNamespace(infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
 	if err != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("listing the pods of Infra %s: %w", keyOf(infra), err)
 	}
@@ -76,13 +74,12 @@ func (d *discovery) leases() error {
 	if d.known.standalone() {
 		return nil
 	}
-	var list coordinationv1.LeaseList
-	err := d.client.List(d.ctx, &list, client.InNamespace(d.known.Infra.Namespace), client.HasLabels{leases.PoolLabel})
+	list, err := d.Leases(d.ctx, d.known.Infra.Namespace, leases.PoolLabel)
 	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("listing the DHCP leases of Infra %s: %w", keyOf(d.known.Infra), err)
+		return err
 	}
-	for i := range list.Items {
-		if l, err := leases.Read(&list.Items[i], time.Now()); err == nil && l != nil && l.Infra == d.known.Infra.Name && l.State == "bound" {
+	for _, o := range list {
+		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.Infra == d.known.Infra.Name && l.State == "bound" {
 			d.known.leased = append(d.known.leased, l)
 		}
 	}

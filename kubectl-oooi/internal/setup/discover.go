@@ -10,7 +10,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,8 +17,8 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -32,7 +31,7 @@ var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1
 // precedence. It returns an error if the cluster cannot be read, or has objects with which setup cannot deploy the
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
-	d := &discovery{ctx: ctx, client: c, known: k}
+	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
 	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
@@ -42,9 +41,10 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 }
 
 type discovery struct {
-	ctx    context.Context //nolint:containedctx // a discovery is used for one call only
-	client client.Client
-	known  *Known
+	ctx context.Context //nolint:containedctx // a discovery is used for one call only
+	*read.Reader
+
+	known *Known
 	// noNamespace is set if the Infra's namespace does not exist.
 	noNamespace bool
 }
@@ -53,8 +53,7 @@ type discovery struct {
 // cluster does not serve the kind.
 func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*unstructured.Unstructured, error) {
 	var list []*unstructured.Unstructured
-	r := &read.Reader{Client: d.client}
-	err := r.In(d.ctx, kind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) })
+	err := d.In(d.ctx, kind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) })
 	if errors.Is(err, read.ErrNotServed) {
 		return nil, nil
 	}
@@ -67,11 +66,9 @@ func (d *discovery) infra() error {
 		return nil
 	}
 	server := d.known.ProxyServer
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(read.InfraKind)
-	err := d.client.Get(d.ctx, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name}, u)
+	u, err := d.Object(d.ctx, read.InfraKind, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name})
 	if err != nil {
-		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and reading it from the cluster failed: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
+		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
 	}
 	switch infra := objects.Decode[v1alpha1.Infra](u).(type) {
 	case *v1alpha1.Infra:
@@ -90,18 +87,12 @@ func (d *discovery) hostedClusters() error {
 	}
 	list, err := d.list(read.HostedClusterKind, "")
 	if named := d.known.hostedClusterRef(); apierrors.IsForbidden(err) && named.Name != "" {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(read.HostedClusterKind)
-		switch err = d.client.Get(d.ctx, named, u); {
-		case err == nil:
+		var u *unstructured.Unstructured
+		if u, err = d.Object(d.ctx, read.HostedClusterKind, named); err == nil {
 			list = append(list, u)
-		case apierrors.IsNotFound(err):
-			err = nil
-		default:
-			err = fmt.Errorf("reading HostedCluster %s: %w", named, err)
 		}
 	}
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	for _, u := range list {
@@ -169,15 +160,14 @@ func (d *discovery) attachment() error {
 	if _, ok := d.known.Attachments[key.String()]; ok {
 		return nil
 	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(read.AttachmentKind)
-	switch err := d.client.Get(d.ctx, key, u); {
-	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
+	u, err := d.Object(d.ctx, read.AttachmentKind, key)
+	switch {
+	case errors.Is(err, read.ErrNotServed):
+		return errors.New("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
 	case apierrors.IsNotFound(err):
 		return d.suggestNetworks(key.Name) // Make returns the error
 	case err != nil:
-		return fmt.Errorf("reading NetworkAttachmentDefinition %s: %w", key, err)
+		return err
 	}
 	return d.known.UseAttachment(u)
 }
@@ -221,7 +211,7 @@ func (d *discovery) suggestNetworks(name string) error {
 // podSecurity reads the Pod Security level that the Infra's namespace enforces, if it exists and may be read.
 func (d *discovery) podSecurity() error {
 	namespace := &corev1.Namespace{}
-	err := d.client.Get(d.ctx, client.ObjectKey{Name: d.known.Infra.Namespace}, namespace)
+	err := d.Client.Get(d.ctx, client.ObjectKey{Name: d.known.Infra.Namespace}, namespace)
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("reading namespace %s: %w", d.known.Infra.Namespace, err)
 	}
@@ -259,14 +249,14 @@ func (d *discovery) namespaceExists() error {
 // controlPlane detects OpenShift, and reads Routes and Services in the control plane's namespace.
 func (d *discovery) controlPlane() error {
 	if !d.known.OpenShift {
-		_, err := d.client.RESTMapper().RESTMapping(read.ConstraintsKind.GroupKind(), read.ConstraintsKind.Version)
+		_, err := d.Client.RESTMapper().RESTMapping(read.ConstraintsKind.GroupKind(), read.ConstraintsKind.Version)
 		d.known.OpenShift = err == nil
 	}
 	namespace := d.known.controlPlane(d.known.snapshot())
 	if namespace == "" {
 		return nil
 	}
-	err := d.client.Get(d.ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
+	err := d.Client.Get(d.ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -319,9 +309,7 @@ func (d *discovery) earlierOperator() error {
 			read.ServiceKind: {name},
 		} {
 			for _, name := range names {
-				u := &unstructured.Unstructured{}
-				u.SetGroupVersionKind(kind)
-				err := d.client.Get(d.ctx, client.ObjectKey{Namespace: infra.Namespace, Name: name}, u)
+				u, err := d.Object(d.ctx, kind, client.ObjectKey{Namespace: infra.Namespace, Name: name})
 				switch {
 				case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 				case err != nil:

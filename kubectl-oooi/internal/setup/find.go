@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +34,7 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 			return nil, fmt.Errorf("--hosted-cluster is required: found several HostedClusters: %s", strings.Join(hosted, ", "))
 		}
 		d.HostedCluster = strings.Join(hosted, "")
-	} else if err := d.hostedClusterExists(ctx, c); err != nil {
+	} else if err := d.hostedClusterExists(ctx, r); err != nil {
 		return nil, err
 	}
 	if d.Network == "" && d.HostedCluster != "" {
@@ -63,17 +62,15 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 // hostedClusterExists returns an error if the HostedCluster does not exist: unlike a file, flags cannot describe
 // names to serve before it does. It returns no error without the right to read the HostedCluster, or if HyperShift is
 // not installed.
-func (d *Description) hostedClusterExists(ctx context.Context, c client.Client) error {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(read.HostedClusterKind)
-	err := c.Get(ctx, d.parseRef(d.HostedCluster), u)
-	if apierrors.IsNotFound(err) {
+func (d *Description) hostedClusterExists(ctx context.Context, r *read.Reader) error {
+	_, err := r.Object(ctx, read.HostedClusterKind, d.parseRef(d.HostedCluster))
+	switch {
+	case apierrors.IsNotFound(err):
 		return fmt.Errorf("--hosted-cluster: HostedCluster %s does not exist; create it first, or specify another one", d.parseRef(d.HostedCluster))
+	case errors.Is(err, read.ErrNotServed) || apierrors.IsForbidden(err):
+		return nil
 	}
-	if err != nil && !meta.IsNoMatchError(err) && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("reading HostedCluster %s: %w", d.parseRef(d.HostedCluster), err)
-	}
-	return nil
+	return err
 }
 
 // each calls visit for each object of a kind in a namespace. It finds no objects of a kind that the API server does not

@@ -237,11 +237,7 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 	var workloads []*unstructured.Unstructured
 	for _, fields := range j.Before {
 		o := &unstructured.Unstructured{Object: fields}
-		live, err := current(ctx, r.Client, o)
-		if err == nil && live != nil && live.GetDeletionTimestamp() != nil {
-			err = r.waitForDeletion(ctx, inventory.Of(live))
-			live = nil
-		}
+		live, err := r.currentOrDeleted(ctx, o)
 		if err != nil {
 			return err
 		}

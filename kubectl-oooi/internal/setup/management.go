@@ -1,11 +1,11 @@
 package setup
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,16 +37,14 @@ func (k *Known) AddManagement(u *unstructured.Unstructured) error {
 // cluster is not OpenShift.
 func (d *discovery) management() error {
 	for kind := range clusterDomains {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(kind)
-		err := d.client.Get(d.ctx, client.ObjectKey{Name: "cluster"}, u)
-		switch {
-		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		u, err := d.Object(d.ctx, kind, client.ObjectKey{Name: "cluster"})
+		if errors.Is(err, read.ErrNotServed) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			continue
-		case err != nil:
-			return fmt.Errorf("reading %s.config.openshift.io cluster: %w", kind.Kind, err)
 		}
-		if err := d.known.AddManagement(u); err != nil {
+		if err == nil {
+			err = d.known.AddManagement(u)
+		}
+		if err != nil {
 			return err
 		}
 	}

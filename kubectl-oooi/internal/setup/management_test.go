@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // configs is a client that returns, by kind, the spec of an object of config.openshift.io, or an error.
@@ -52,7 +54,7 @@ func TestManagementDomains(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			known := &Known{}
-			d := &discovery{ctx: t.Context(), client: configs{kinds: tc.kinds}, known: known}
+			d := &discovery{ctx: t.Context(), Reader: &read.Reader{Client: configs{kinds: tc.kinds}}, known: known}
 			if err := d.management(); (err != nil) != tc.fails {
 				t.Fatal(err)
 			}

@@ -24,15 +24,9 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 	if e.Kind != read.AttachmentKind.Kind {
 		return "", nil
 	}
-	nad := &unstructured.Unstructured{}
-	nad.SetGroupVersionKind(read.AttachmentKind)
-	switch err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, nad); {
-	case apierrors.IsNotFound(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("reading %s: %w", e, err)
-	case nad.GetLabels()[v1alpha1.LabelComponent] != render.NetworkComponent:
-		return "", nil
+	nad, err := current(ctx, c, e.Object())
+	if err != nil || nad == nil || nad.GetLabels()[v1alpha1.LabelComponent] != render.NetworkComponent {
+		return "", err
 	}
 	key, user := e.Namespace+"/"+e.Name, ""
 	r := &read.Reader{Client: c}

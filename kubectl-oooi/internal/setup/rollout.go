@@ -11,13 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // componentControl is the name of the step with the objects that all Infras of a cluster share.
@@ -179,17 +179,20 @@ func (a *Applier) notApplied() error {
 
 // current returns the present state of an object; nil if the object or its kind does not exist.
 func current(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(o.GroupVersionKind())
-	err := c.Get(ctx, client.ObjectKeyFromObject(o), live)
-	switch {
-	case apierrors.IsNotFound(err) || meta.IsNoMatchError(err):
+	live, err := (&read.Reader{Client: c}).Object(ctx, o.GroupVersionKind(), client.ObjectKeyFromObject(o))
+	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
 		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
-	default:
-		return live, nil
 	}
+	return live, err
+}
+
+// currentOrDeleted is current for an object that may be being deleted: it then waits until the object no longer exists.
+func (a *Applier) currentOrDeleted(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live, err := current(ctx, a.Client, o)
+	if live == nil || live.GetDeletionTimestamp() == nil {
+		return live, err
+	}
+	return nil, a.waitForDeletion(ctx, inventory.Of(live))
 }
 
 // isNew reports whether the Infra has no workload and no serving pod yet, so that no working component can break.
@@ -323,7 +326,7 @@ func (r *rollout) change(ctx context.Context, s step) error {
 	}
 	for _, o := range s.objects {
 		r.plan.setOwner(o)
-		if _, err := r.apply(ctx, o, r.keepsExisting(r.plan, o)); err != nil {
+		if err := r.apply(ctx, o, r.keepsExisting(r.plan, o)); err != nil {
 			return err
 		}
 		if slices.Contains(s.replaced, o) {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
@@ -33,12 +34,12 @@ type workload struct {
 // readWorkload reads a workload, and its pods if it is not rolled out. A StatefulSet with a partition is complete for
 // kstatus while its pods are of an earlier revision, but is not rolled out.
 func readWorkload(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*workload, error) {
-	w := &workload{Unstructured: &unstructured.Unstructured{}}
-	w.SetGroupVersionKind(o.GroupVersionKind())
-	if err := c.Get(ctx, client.ObjectKeyFromObject(o), w.Unstructured); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", inventory.Of(o), err)
+	u, err := (&read.Reader{Client: c}).Object(ctx, o.GroupVersionKind(), client.ObjectKeyFromObject(o))
+	if err != nil {
+		return nil, err
 	}
-	result, err := status.Compute(w.Unstructured)
+	w := &workload{Unstructured: u}
+	result, err := status.Compute(u)
 	if err != nil {
 		return nil, fmt.Errorf("computing the status of %s: %w", inventory.Of(o), err)
 	}
