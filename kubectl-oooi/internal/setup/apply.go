@@ -336,13 +336,25 @@ func (a *Applier) inUse(ctx context.Context, e inventory.Entry) bool {
 	if err := a.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 		return false
 	}
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	found, err := findFirst(ctx, a.Client, kind)
+	return err != nil || found != nil
+}
+
+// findFirst returns one object of a kind of oooi; nil if there is none, or if the API server does not serve the kind.
+func findFirst(ctx context.Context, c client.Client, kind string) (*unstructured.Unstructured, error) {
 	list := &unstructured.UnstructuredList{}
-	list.SetAPIVersion(group + "/v1alpha1")
-	list.SetKind(kind)
-	err := a.Client.List(ctx, list, client.Limit(1))
-	return err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) || len(list.Items) > 0
+	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+	err := c.List(ctx, list, client.Limit(1))
+	switch {
+	case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("listing %s objects: %w", kind, err)
+	case len(list.Items) == 0:
+		return nil, nil
+	}
+	return &list.Items[0], nil
 }
 
 // predict records the result of a dry run of o, or the object itself if it was applied.
@@ -439,6 +451,16 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	return err
 }
 
+// remove deletes an object, and prints it if it existed.
+func remove(ctx context.Context, c client.Client, out io.Writer, e inventory.Entry) error {
+	removed, err := e.Delete(ctx, c)
+	if err != nil || !removed {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s %s\n", e, Deleted)
+	return err
+}
+
 // retire deletes the StatefulSets among the entries, and waits until their pods have ended.
 func (a *Applier) retire(ctx context.Context, obsolete []inventory.Entry) error {
 	for _, e := range obsolete {
@@ -485,14 +507,8 @@ func (a *Applier) prune(ctx context.Context, obsolete []inventory.Entry, infra t
 			}
 			continue
 		}
-		removed, err := e.Delete(ctx, a.Client)
-		if err != nil {
+		if err := remove(ctx, a.Client, a.Out, e); err != nil {
 			return err
-		}
-		if removed {
-			if _, err := fmt.Fprintf(a.Out, "%s deleted\n", e); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

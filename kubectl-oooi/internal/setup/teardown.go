@@ -3,6 +3,7 @@ package setup
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -194,23 +196,17 @@ func (t *Teardown) leases(ctx context.Context) ([]inventory.Entry, error) {
 
 // last reports whether no Infra and no ProxyServer exists that Run does not delete.
 func (t *Teardown) last(ctx context.Context) (bool, error) {
-	for _, kind := range []string{"Infra", "ProxyServer"} {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
-		err := t.Client.List(ctx, list)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return false, fmt.Errorf("listing %ss in all namespaces: %w", kind, err)
-		}
-		for i := range list.Items {
-			if !slices.ContainsFunc(t.own, inventory.Of(&list.Items[i]).Same) {
-				return false, nil
-			}
+	r := &read.Reader{Client: t.Client}
+	last := true
+	for _, kind := range []schema.GroupVersionKind{read.InfraKind, read.ProxyServerKind} {
+		err := r.In(ctx, kind, "", func(u *unstructured.Unstructured) {
+			last = last && slices.ContainsFunc(t.own, inventory.Of(u).Same)
+		})
+		if err != nil && !errors.Is(err, read.ErrNotServed) {
+			return false, err
 		}
 	}
-	return true, nil
+	return last, nil
 }
 
 // base adds the objects that all Infras of a cluster share to those to delete.
@@ -313,7 +309,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 	}
 	clean := true
 	for i, e := range t.own {
-		if err := t.remove(ctx, e); err != nil {
+		if err := remove(ctx, t.Client, t.Out, e); err != nil {
 			return err
 		}
 		if i == 0 && t.apps && e.Kind == "Infra" {
@@ -331,7 +327,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 		return err
 	}
 	for _, e := range slices.Concat(t.shared, t.crds) {
-		if err := t.remove(ctx, e); err != nil {
+		if err := remove(ctx, t.Client, t.Out, e); err != nil {
 			return err
 		}
 	}
@@ -357,14 +353,4 @@ func (t *Teardown) wait(ctx context.Context, clean bool) error {
 		}
 	}
 	return nil
-}
-
-// remove deletes an object, and prints it if it existed.
-func (t *Teardown) remove(ctx context.Context, e inventory.Entry) error {
-	removed, err := e.Delete(ctx, t.Client)
-	if err != nil || !removed {
-		return err
-	}
-	_, err = fmt.Fprintf(t.Out, "%s deleted\n", e)
-	return err
 }

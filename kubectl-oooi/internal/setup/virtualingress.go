@@ -6,10 +6,7 @@ import (
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
@@ -43,10 +40,7 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 			continue
 		}
 		// The Lease of its leader election is not part of the manifests.
-		lease := &unstructured.Unstructured{}
-		lease.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
-		lease.SetNamespace(u.GetNamespace())
-		lease.SetName(u.GetName())
+		lease := inventory.Entry{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: u.GetNamespace(), Name: u.GetName()}.Object()
 		if lease, err = current(ctx, t.Client, lease); err != nil {
 			return err
 		}
@@ -57,9 +51,9 @@ func (t *Teardown) virtualIngress(ctx context.Context, last bool) error {
 	if !t.VirtualIngress || t.keepsIngress || t.CRDs && last {
 		return nil
 	}
-	list, err := t.virtualIngresses(ctx)
-	if err == nil && len(list) > 0 {
-		t.Notes = append(t.Notes, fmt.Sprintf("VirtualIngress %s/%s and all others are kept with their Ingresses, which are no longer reconciled", list[0].GetNamespace(), list[0].GetName()))
+	kept, err := findFirst(ctx, t.Client, "VirtualIngress")
+	if kept != nil {
+		t.Notes = append(t.Notes, fmt.Sprintf("%s and all others are kept with their Ingresses, which are no longer reconciled", inventory.Of(kept)))
 	}
 	return err
 }
@@ -77,20 +71,6 @@ func (t *Teardown) crdKept(ctx context.Context, crd *unstructured.Unstructured) 
 	if kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind"); kind != "VirtualIngress" || t.VirtualIngress {
 		return false, nil
 	}
-	list, err := t.virtualIngresses(ctx)
-	return len(list) > 0, err
-}
-
-// virtualIngresses returns at most one VirtualIngress, since callers only need to know whether any exists.
-func (t *Teardown) virtualIngresses(ctx context.Context) ([]unstructured.Unstructured, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("VirtualIngress"))
-	err := t.Client.List(ctx, list, client.Limit(1))
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listing VirtualIngresses: %w", err)
-	}
-	return list.Items, nil
+	kept, err := findFirst(ctx, t.Client, "VirtualIngress")
+	return kept != nil, err
 }
