@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -40,13 +41,7 @@ func FloatingLease(infra *v1alpha1.Infra) string { return infra.Name + "-proxy-a
 
 // floatingLease returns that Lease without a spec, which xdsd hold writes.
 func (in *Input) floatingLease() *unstructured.Unstructured {
-	meta := in.meta(v1alpha1.ComponentProxy, FloatingLease(in.Infra))
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
-	u.SetNamespace(meta.Namespace)
-	u.SetName(meta.Name)
-	u.SetLabels(meta.Labels)
-	return u
+	return object(coordinationv1.SchemeGroupVersion.WithKind("Lease"), in.meta(v1alpha1.ComponentProxy, FloatingLease(in.Infra)), map[string]any{})
 }
 
 // floatingRules returns the rights of xdsd hold, and on OpenShift the right to use the SecurityContextConstraints of
@@ -148,7 +143,8 @@ func (in *Input) constraints() string { return roleName(in.Infra, v1alpha1.Compo
 // securityContextConstraints returns restricted-v2 with what the container holder requires: two capabilities and any
 // user. The users of the other containers are set in the pod spec.
 func (in *Input) securityContextConstraints() *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{
+	kind := schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
+	return object(kind, metav1.ObjectMeta{Name: in.constraints(), Labels: in.labels(v1alpha1.ComponentProxy)}, map[string]any{
 		"allowHostDirVolumePlugin": false, "allowHostIPC": false, "allowHostNetwork": false, "allowHostPID": false, "allowHostPorts": false,
 		"allowPrivilegeEscalation": false, "allowPrivilegedContainer": false, "readOnlyRootFilesystem": true,
 		"allowedCapabilities":      []any{"NET_ADMIN", "NET_RAW"},
@@ -162,9 +158,5 @@ func (in *Input) securityContextConstraints() *unstructured.Unstructured {
 		"seccompProfiles":          []any{"runtime/default"},
 		"volumes":                  []any{"emptyDir", "projected"},
 		"users":                    []any{}, "groups": []any{},
-	}}
-	u.SetGroupVersionKind(schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"})
-	u.SetName(in.constraints())
-	u.SetLabels(in.labels(v1alpha1.ComponentProxy))
-	return u
+	})
 }

@@ -167,8 +167,13 @@ func service(meta metav1.ObjectMeta, selector map[string]string, ports ...corev1
 var nadKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
 func networkAttachmentDefinition(meta metav1.ObjectMeta, config string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"config": config}}}
-	u.SetGroupVersionKind(nadKind)
+	return object(nadKind, meta, map[string]any{"spec": map[string]any{"config": config}})
+}
+
+// object returns an object with namespace, name and labels of meta, and the given fields.
+func object(kind schema.GroupVersionKind, meta metav1.ObjectMeta, fields map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(kind)
 	u.SetNamespace(meta.Namespace)
 	u.SetName(meta.Name)
 	u.SetLabels(meta.Labels)

@@ -79,14 +79,11 @@ func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
 
 // proxyServerOf returns the default ProxyServer of an Infra as it is applied, without defaults set.
 func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+	meta := metav1.ObjectMeta{Namespace: infra.Namespace, Name: infra.Name}
+	return object(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"), meta, map[string]any{"spec": map[string]any{
 		"infraRef":      map[string]any{"name": infra.Name},
 		"networkConfig": map[string]any{"serverIP": infra.Spec.InfraComponents.Proxy.ServerIP},
-	}}}
-	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
-	u.SetNamespace(infra.Namespace)
-	u.SetName(infra.Name)
-	return u
+	}})
 }
 
 // proxyRules returns the rights of xdsd serve.
