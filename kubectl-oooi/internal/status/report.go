@@ -134,8 +134,11 @@ func NewReport(in Objects) *Report {
 		r.HostedCluster = in.Serves.Key()
 	}
 	slices.SortFunc(r.Conditions, func(a, b metav1.Condition) int {
-		if first := v1alpha1.ConditionReady; a.Type == first || b.Type == first {
-			return boolOrder(a.Type == first, b.Type == first)
+		switch v1alpha1.ConditionReady {
+		case a.Type:
+			return -1
+		case b.Type:
+			return 1
 		}
 		return strings.Compare(a.Type, b.Type)
 	})
@@ -171,18 +174,6 @@ func floating(addresses []string, lease *coordinationv1.Lease) *FloatingAddress 
 		f.Moves = *lease.Spec.LeaseTransitions
 	}
 	return f
-}
-
-// boolOrder compares two booleans: true is before false.
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // ready returns the condition Ready. Its status is Unknown if the status is not of the current generation.
