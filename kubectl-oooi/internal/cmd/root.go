@@ -84,6 +84,7 @@ func printError(w io.Writer, err error) {
 // New returns the root command with all subcommands, which read from and write to streams.
 func New(streams genericiooptions.IOStreams) *cobra.Command {
 	c := &command{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
+	c.cluster.CacheDir = nil // no command caches discovery
 	root := &cobra.Command{
 		Use:   "kubectl-oooi",
 		Short: "Deploy and diagnose DHCP, DNS and the proxy of hosted clusters on isolated VLANs",
@@ -113,7 +114,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 // hideFlags hides rarely used client flags from the help. They still work.
 func hideFlags(root *cobra.Command) {
 	for _, name := range []string{
-		"as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression",
+		"as", "as-group", "as-uid", "as-user-extra", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression",
 		"insecure-skip-tls-verify", "request-timeout", "server", "tls-server-name", "token", "user",
 	} {
 		if f := root.PersistentFlags().Lookup(name); f != nil {
