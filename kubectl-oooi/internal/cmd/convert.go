@@ -42,7 +42,7 @@ func (c *command) convert() *cobra.Command {
 				return err //nolint:wrapcheck // the error names file and object
 			}
 			for _, w := range result.Warnings {
-				fmt.Fprintln(c.ErrOut, "Warning:", w)
+				c.warning(w)
 			}
 			return result.Print(c.Out, format) //nolint:wrapcheck // the error says that printing failed
 		},

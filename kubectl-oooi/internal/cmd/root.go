@@ -131,11 +131,8 @@ func (c *command) namespace() string {
 	return "default"
 }
 
-// release returns the version of the binary.
-func release() string { return version() }
-
-// version is a variable so that tests can run as other versions.
-var version = func() string {
+// release returns the version of the binary. It is a variable so that tests can run as other versions.
+var release = func() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
 	}

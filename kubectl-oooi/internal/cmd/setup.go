@@ -345,7 +345,7 @@ func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, pla
 
 func (c *command) warn(plan *setup.Plan) {
 	for _, w := range plan.Warnings {
-		fmt.Fprintln(c.ErrOut, "Warning:", w)
+		c.warning(w)
 	}
 }
 

@@ -22,9 +22,9 @@ func TestOlderVersionIsRefused(t *testing.T) {
 	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
 	control := &appsv1.Deployment{}
 	control.Namespace, control.Name = "oooi-system", "oooi-control"
-	original := version
-	version = func() string { return "v0.2.0" }
-	t.Cleanup(func() { version = original })
+	original := release
+	release = func() string { return "v0.2.0" }
+	t.Cleanup(func() { release = original })
 	for _, tc := range []struct {
 		name   string
 		object client.Object
@@ -47,12 +47,12 @@ func TestOlderVersionIsRefused(t *testing.T) {
 	if stderr := s.Setup(); !strings.Contains(stderr, "Deployment oooi-system/oooi-control configured") {
 		t.Errorf("setup by a newer version did not update control: %s", stderr)
 	}
-	version = func() string { return "v0.1.0" }
+	release = func() string { return "v0.1.0" }
 	s.Refused("kubectl-oooi v0.2.0 deployed the Infra or objects that all Infras share, and this is v0.1.0; use v0.2.0 or later")
 	s.Setup("--allow-downgrade")
-	version = func() string { return "(devel)" } // not comparable, so the stored version is kept
+	release = func() string { return "(devel)" } // not comparable, so the stored version is kept
 	s.Setup()
-	version = func() string { return "v0.0.9" }
+	release = func() string { return "v0.0.9" }
 	s.Refused("kubectl-oooi v0.1.0 deployed the Infra or objects that all Infras share")
 	s.Setup("--allow-downgrade")
 }
@@ -61,9 +61,9 @@ func TestOlderVersionIsRefused(t *testing.T) {
 // answer.
 func TestVersionReportsDeployedWorkloads(t *testing.T) {
 	s := cmdtest.New(t, management.Get(t), Main)
-	original := version
-	version = func() string { return "v0.0.1" }
-	t.Cleanup(func() { version = original })
+	original := release
+	release = func() string { return "v0.0.1" }
+	t.Cleanup(func() { release = original })
 	s.Setup("--image", "registry.example.com/oooi:v7", "--allow-downgrade")
 	out, stderr, code := s.Run("version", "-o", "json")
 	r := &versionReport{}
