@@ -33,12 +33,10 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 	}
 	rules := []rule{
 		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
-		{in.Infra.Namespace, rbacv1.PolicyRule{
-			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"},
-		}},
+		allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"}),
 	}
 	if readable != "" { // coredhcp must not create events in the namespaces of others
-		rules = append(rules, rule{readable, rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}}})
+		rules = append(rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
 	}
 	list := in.rights(component, rules...)
 	for _, i := range instances {

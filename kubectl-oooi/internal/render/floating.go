@@ -7,7 +7,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,12 +46,9 @@ func (in *Input) floatingLease() *unstructured.Unstructured {
 // floatingRules returns the rights of xdsd hold, and on OpenShift the right to use the SecurityContextConstraints of
 // its pod.
 func (in *Input) floatingRules() []rule {
-	newRule := func(resource, group string, names []string, verbs ...string) rule {
-		return rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}}
-	}
-	rules := []rule{newRule("leases", "coordination.k8s.io", []string{FloatingLease(in.Infra)}, "get", "watch", "update")}
+	rules := []rule{allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "watch", "update"}, FloatingLease(in.Infra))}
 	if in.OpenShift {
-		rules = append(rules, newRule("securitycontextconstraints", "security.openshift.io", []string{in.constraints()}, "use"))
+		rules = append(rules, allow(in.Infra.Namespace, "security.openshift.io", "securitycontextconstraints", []string{"use"}, in.constraints()))
 	}
 	return rules
 }

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -88,19 +87,16 @@ func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 
 // proxyRules returns the rights of xdsd serve.
 func (in *Input) proxyRules(server *unstructured.Unstructured) []rule {
-	newRule := func(resource string, verbs ...string) rule {
-		return rule{server.GetNamespace(), rbacv1.PolicyRule{
-			APIGroups: []string{v1alpha1.GroupName}, Resources: []string{resource}, ResourceNames: []string{server.GetName()}, Verbs: verbs,
-		}}
+	rules := []rule{
+		allow(server.GetNamespace(), v1alpha1.GroupName, "proxyservers/status", []string{"patch"}, server.GetName()),
+		allow(server.GetNamespace(), v1alpha1.GroupName, "proxyservers", readVerbs, server.GetName()),
 	}
-	rules := []rule{newRule("proxyservers/status", "patch"), newRule("proxyservers", readVerbs...)}
-	endpoints := rbacv1.PolicyRule{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: readVerbs}
+	endpoints := func(namespace string) rule { return allow(namespace, "discovery.k8s.io", "endpointslices", readVerbs) }
 	if !in.standalone() {
-		rules = slices.Concat(in.readRules(), rules, []rule{{in.ControlPlane, endpoints}})
+		rules = slices.Concat(in.readRules(), rules, []rule{endpoints(in.ControlPlane)})
 	}
-	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: readVerbs}
 	for _, namespace := range in.backendNamespaces() {
-		rules = append(rules, rule{namespace, services}, rule{namespace, endpoints})
+		rules = append(rules, allow(namespace, "", "services", readVerbs), endpoints(namespace))
 	}
 	return rules
 }

@@ -23,6 +23,11 @@ type rule struct {
 	rbacv1.PolicyRule
 }
 
+// allow returns a right on the objects of a resource that have one of the names, or on all if there are no names.
+func allow(namespace, group, resource string, verbs []string, names ...string) rule {
+	return rule{namespace, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}}
+}
+
 // rights returns the ServiceAccount of a component, with a Role and a RoleBinding for each namespace of the rules.
 func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 	meta := in.meta(component, in.name(component))
@@ -72,29 +77,19 @@ func ControlRole(infra *v1alpha1.Infra) string { return roleName(infra, controlP
 // readRules returns the rights to read the objects that the model needs for this Infra.
 func (in *Input) readRules() []rule {
 	hosted, plane := in.HostedCluster, in.ControlPlane
-	clusters := rbacv1.PolicyRule{APIGroups: []string{"hypershift.openshift.io"}, Resources: []string{"hostedclusters"}, Verbs: readVerbs}
-	if hosted.Name == "" || plane == "" {
-		hosted.Namespace, plane = "", "" // any HostedCluster may become the Infra's
-	} else {
-		clusters.ResourceNames = []string{hosted.Name}
-	}
-	services := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: readVerbs}
 	rules := []rule{
-		{hosted.Namespace, clusters},
-		{plane, rbacv1.PolicyRule{APIGroups: []string{"route.openshift.io"}, Resources: []string{"routes"}, Verbs: readVerbs}},
-		{plane, services},
+		allow(hosted.Namespace, "hypershift.openshift.io", "hostedclusters", readVerbs, hosted.Name),
+		allow(plane, "route.openshift.io", "routes", readVerbs), allow(plane, "", "services", readVerbs),
+		allow(in.Infra.Namespace, v1alpha1.GroupName, "infras", readVerbs, in.Infra.Name), allow(in.Infra.Namespace, "", "services", readVerbs),
 	}
-	infras := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"infras"}, Verbs: readVerbs}
-	if plane == "" {
-		rules = append(rules, rule{"", infras})
-	} else {
-		infras.ResourceNames = []string{in.Infra.Name}
-		rules = append(rules, rule{in.Infra.Namespace, infras}, rule{in.Infra.Namespace, services})
+	if hosted.Name == "" || plane == "" { // any HostedCluster may become the Infra's
+		rules = []rule{
+			allow("", "hypershift.openshift.io", "hostedclusters", readVerbs), allow("", "route.openshift.io", "routes", readVerbs),
+			allow("", "", "services", readVerbs), allow("", v1alpha1.GroupName, "infras", readVerbs),
+		}
 	}
 	if in.Infra.Spec.AppsIngress.IsEnabled() {
-		rules = append(rules, rule{in.Infra.Namespace, rbacv1.PolicyRule{
-			APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: readVerbs,
-		}})
+		rules = append(rules, allow(in.Infra.Namespace, "", "secrets", readVerbs, in.readerSecret()))
 	}
 	return rules
 }
@@ -112,7 +107,7 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 		return nil, nil
 	}
 	// Control watches the admin kubeconfig for the model, and gets it to connect.
-	admin := rule{in.Infra.Namespace, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}}}
+	admin := allow(in.Infra.Namespace, "", "secrets", []string{"get", "list", "watch"})
 	switch c := in.cluster(); {
 	case apps.KubeconfigSecretRef != nil:
 		admin.ResourceNames = []string{apps.KubeconfigSecretRef.Name}
@@ -127,9 +122,7 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 	}
 	// Control applies the Secret, and the API server requires create for the name of an applied object that does not
 	// exist.
-	reader := rule{in.Infra.Namespace, rbacv1.PolicyRule{
-		APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{in.readerSecret()}, Verbs: []string{"get", "create", "patch", "delete"},
-	}}
+	reader := allow(in.Infra.Namespace, "", "secrets", []string{"get", "create", "patch", "delete"}, in.readerSecret())
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ControlName}
 	return in.grant(controlPart, subject, []rule{admin, reader}), nil
 }
