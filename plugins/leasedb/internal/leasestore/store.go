@@ -174,14 +174,6 @@ func revisionOf(version string) (uint64, error) {
 	return revision, nil
 }
 
-// keyPool, keyFamily and label select the Leases of a pool.
-const (
-	keyPool   = dhcplease.PoolLabel
-	keyFamily = dhcplease.FamilyLabel
-)
-
-func label(pool string) string { return dhcplease.Label(pool) }
-
 // Synced implements store.Store.
 func (s *Store) Synced() bool {
 	s.mu.Lock()

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/plugins/leasedb/internal/store"
 )
 
@@ -38,9 +39,9 @@ func (s *Store) Run(ctx context.Context, sink store.Sink) {
 }
 
 func (s *Store) listerWatcher() *cache.ListWatch {
-	set := labels.Set{keyPool: label(s.Pool), keyFamily: "ipv4"}
+	set := labels.Set{dhcplease.PoolLabel: dhcplease.Label(s.Pool), dhcplease.FamilyLabel: "ipv4"}
 	if s.IPv6 {
-		set[keyFamily] = "ipv6"
+		set[dhcplease.FamilyLabel] = "ipv6"
 	}
 	selector := set.String()
 	return &cache.ListWatch{
