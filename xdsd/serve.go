@@ -96,7 +96,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, store: watch.Config{
 		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
 		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
-		Apps:  &model.AppsOptions{}, Proxies: true,
+		Apps:  &model.AppsOptions{}, Proxies: true, Endpoints: true,
 	}}
 	if f.manifests != "" && f.kubeconfig != "" {
 		return nil, errors.New("--manifests and --kubeconfig are mutually exclusive")

@@ -300,7 +300,7 @@ subjects: [{kind: User, name: proxy-%[1]s, apiGroup: rbac.authorization.k8s.io}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Scope: model.Scope{ProxyServers: []string{ns + "/edge"}, Namespaces: []string{ns}}})
+	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Endpoints: true, Scope: model.Scope{ProxyServers: []string{ns + "/edge"}, Namespaces: []string{ns}}})
 	await(t, store, "the routes with rights for one proxy", func(s *model.Snapshot) bool {
 		p := s.ProxyServer(ns + "/edge")
 		return p != nil && len(p.Listeners) == 1

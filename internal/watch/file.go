@@ -59,7 +59,7 @@ func (s *Store) fileContent() snapshotfile.Content {
 	s.mu.Lock()
 	all := *s.objects
 	s.mu.Unlock()
-	if s.config.Proxies { // EndpointSlices change without a new snapshot
+	if s.config.Endpoints { // EndpointSlices change without a new snapshot
 		now, _ := s.source.objects()
 		all.EndpointSlices = now.EndpointSlices
 	}

@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -32,6 +34,15 @@ func resourcesOf(options model.Options) []resource {
 		return resources(objects.Decode[objects.Service])
 	}
 	return append(resources(objects.Decode[objects.LabelledService]), proxyResources()...)
+}
+
+// resources returns the resources to watch in an API server.
+func (c Config) resources() []resource {
+	list := resourcesOf(c.options())
+	if !c.Endpoints {
+		list = slices.DeleteFunc(list, func(r resource) bool { return r.gvr == objects.EndpointSliceResource })
+	}
+	return list
 }
 
 // proxyResources returns the further resources for ProxyServers.

@@ -72,7 +72,7 @@ const (
 	clientBurst = 100
 )
 
-func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) (*apiSource, error) {
+func newAPISource(config *rest.Config, watched Config, log *slog.Logger) (*apiSource, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = clientQPS, clientBurst
 	client, err := dynamic.NewForConfig(config)
@@ -86,8 +86,8 @@ func newAPISource(config *rest.Config, options model.Options, log *slog.Logger) 
 		return nil, fmt.Errorf("creating a client for the API server %s: %w", config.Host, err)
 	}
 	s := &apiSource{hosted: newHostedServices(secrets, log)}
-	for _, r := range resourcesOf(options) {
-		for _, key := range r.keysToWatch(options.Scope) {
+	for _, r := range watched.resources() {
+		for _, key := range r.keysToWatch(watched.Scope) {
 			s.watchers = append(s.watchers, newWatcher(client, r, key, func(o objects.Object) { s.notify(r, o) }, log))
 		}
 	}

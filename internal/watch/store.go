@@ -35,8 +35,11 @@ type Config struct {
 	Scope model.Scope
 	// Apps configures the sources of apps addresses; nil for a snapshot without apps addresses.
 	Apps *model.AppsOptions
-	// Proxies reports whether the snapshot includes ProxyServers, and the Store their backends' EndpointSlices.
+	// Proxies reports whether the snapshot includes ProxyServers.
 	Proxies bool
+	// Endpoints reports whether the Store has the EndpointSlices of the ProxyServers' backends. With Manifests it
+	// always has them. Endpoints requires Proxies.
+	Endpoints bool
 	// Names limits the names that are published.
 	Names model.NameRules
 	// File is the snapshot file, which is read at the start and written after changes; empty for none.
@@ -115,7 +118,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.source, err = newAPISource(client, config.options(), log); err != nil {
+		if s.source, err = newAPISource(client, config, log); err != nil {
 			return nil, err
 		}
 	}

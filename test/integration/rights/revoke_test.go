@@ -224,7 +224,7 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 	toggleReady := func(p *pod) func(*testing.T) { return func(t *testing.T) { p.toggleReady(t) } }
 	return &removalTest{
 		account: a, pod: d.control, container: "control", ready: "http://" + controlPod2 + ":9904/readyz",
-		needs: []string{"hostedclusters", "infras", "routes", "services", "endpointslices", "proxyservers"},
+		needs: []string{"hostedclusters", "infras", "routes", "services", "proxyservers"},
 		stopped: func(t *testing.T) { // so that the new process does not wait for the Lease of the killed one
 			err := d.kube.CoordinationV1().Leases("oooi-system").Delete(t.Context(), "oooi-control", metav1.DeleteOptions{})
 			if client.IgnoreNotFound(err) != nil {
