@@ -402,15 +402,6 @@ func TestPlaceholderHasNoAddressOfItsNamesake(t *testing.T) {
 	}
 }
 
-func TestWantsAppsWithoutACluster(t *testing.T) {
-	infra := strings.Replace(demoInfra("{enabled: true}", "externalIPs: []"), "hostedClusterRef: {name: demo}", "hostedClusterRef: {name: later}", 1)
-	c := appsCase{objects: []string{infra}}
-	s := model.Build(c.input(t), model.Options{Apps: &c.options})
-	if i := s.Infras[0]; i.Cluster != nil || !i.WantsApps() {
-		t.Errorf("%s serves %v, WantsApps is %t", i.Ref, i.Cluster, i.WantsApps())
-	}
-}
-
 func TestHostedAccess(t *testing.T) {
 	service := func(edit ...string) string { return strings.NewReplacer(edit...).Replace(demoCluster) }
 	enabled := demoInfra("{enabled: true}", "")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
@@ -14,6 +16,9 @@ import (
 // serve.
 type Infra struct {
 	Ref
+	// UID and Generation are those in the metadata of the Infra.
+	UID        types.UID `json:"-"`
+	Generation int64     `json:"-"`
 	// VLAN is the NetworkAttachmentDefinition of the VMs, "namespace/name". Infras with the same one are on
 	// the same VLAN.
 	VLAN string `json:"vlan"`
@@ -43,9 +48,6 @@ type Infra struct {
 
 // Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
 func (i *Infra) Gateway() netip.Addr { return i.gateway }
-
-// WantsApps reports whether appsIngress is enabled.
-func (i *Infra) WantsApps() bool { return i.apps.IsEnabled() }
 
 // Taken returns the ranges of VLAN addresses that the Infra uses or reserves: those of the gateway, our components,
 // upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
@@ -79,7 +81,7 @@ type parsedInfra struct {
 // parseInfra parses an Infra. Invalid values are reported and ignored.
 func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	r := &parsedInfra{infra: Infra{
-		Ref:  Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name},
+		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
 		VLAN: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
 	}}
 	i, found := &r.infra, &r.found

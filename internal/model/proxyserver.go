@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
@@ -14,8 +16,9 @@ import (
 // each connection.
 type ProxyServer struct {
 	Ref
-	// Generation is the metadata.generation of the ProxyServer.
-	Generation int64 `json:"generation,omitempty"`
+	// UID and Generation are those in the metadata of the ProxyServer.
+	UID        types.UID `json:"-"`
+	Generation int64     `json:"generation,omitempty"`
 	// Infra is the Infra that routes are derived from; nil for none.
 	Infra *Ref `json:"infra,omitempty"`
 	// Cluster is the hosted cluster that the Infra serves; nil for none.
@@ -104,7 +107,7 @@ type HealthCheck struct {
 
 // equal reports whether all fields of two proxies are equal.
 func (p *ProxyServer) equal(o *ProxyServer) bool {
-	return p.Ref == o.Ref && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
+	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
 		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
 			return a.Port == b.Port && a.HTTP == b.HTTP && a.Default == b.Default && a.Plain == b.Plain && slices.Equal(a.Routes, b.Routes)
@@ -139,7 +142,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 			p := &proxyBuilder{
 				builder: b, in: in, infras: infras,
 				out: &ProxyServer{
-					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, Generation: in.Generation, LogLevel: in.Spec.LogLevel,
+					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel,
 				},
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}

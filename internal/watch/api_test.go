@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -319,4 +322,62 @@ func forbidden(store *watch.Store) bool {
 		}
 	}
 	return true
+}
+
+// TestStatusesAreReadWithoutANewSnapshot checks that a Store with statuses has each version of Infras and ProxyServers,
+// and that the heartbeats of a thousand replicas do not rebuild the model.
+func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
+	cp := management.Get(t)
+	ns := cp.Namespace(t)
+	name := ns + "/demo"
+	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")+proxyServerIn(ns, "192.0.2.3"))
+	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Apps: &model.AppsOptions{}, Proxies: true, Statuses: true})
+	before := await(t, store, "the ProxyServer", func(s *model.Snapshot) bool { return s.Infra(name) != nil && s.ProxyServer(name) != nil })
+	changed := make(chan objects.Object, 100)
+	defer store.SubscribeObjects(func(o objects.Object) { changed <- o })()
+	status := func(kind, fields string) {
+		t.Helper()
+		err := cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, "{apiVersion: hostedcluster.densityops.com/v1alpha1, kind: %s, metadata: {name: demo, namespace: %s}, status: {%s}}", kind, ns, fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	status("ProxyServer", "replicas: [{pod: demo-0}]")
+	status("Infra", "observedGeneration: 1")
+	poll(t, "the statuses", func() bool {
+		infra, exists := store.Infra(name)
+		return exists && infra.Status.ObservedGeneration == 1 && infra.Generation == 1 && infra.ResourceVersion != "" && len(store.ProxyServer(name).Status.Replicas) == 1
+	})
+	if p, ok := (<-changed).(*v1alpha1.ProxyServer); !ok || p.Name != "demo" {
+		t.Errorf("the first changed object is %+v", p)
+	}
+	if i, ok := (<-changed).(*v1alpha1.Infra); !ok || i.Name != "demo" {
+		t.Errorf("the second changed object is %+v", i)
+	}
+	time.Sleep(100 * time.Millisecond) // a snapshot would be built within 20 ms
+	if store.Snapshot() != before {
+		t.Error("the statuses caused a new snapshot")
+	}
+
+	status("Infra", "appsIngress: {phase: Ready, externalIPs: [192.0.2.200]}")
+	now := await(t, store, "a snapshot with the apps address in the status", func(s *model.Snapshot) bool { return s != before })
+	apply(t, cp, infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.4"))
+	await(t, store, "the new generations", func(s *model.Snapshot) bool {
+		infra, _ := store.Infra(name)
+		i, p := s.Infra(name), s.ProxyServer(name)
+		return s != now && i.Generation == 2 && i.UID == infra.UID && p.Generation == 2 && p.UID == store.ProxyServer(name).UID
+	})
+	if infra, exists := store.Infra(ns + "/other"); infra != nil || exists {
+		t.Errorf("Infra other is %+v, %t", infra, exists)
+	}
+}
+
+func proxyServerIn(namespace, serverIP string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: %s}
+spec: {infraRef: {name: demo}, networkConfig: {serverIP: %s}}
+`, namespace, serverIP)
 }

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/densityops/oooi/internal/model"
@@ -91,12 +92,12 @@ func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	return all, nil
 }
 
-func (s *directorySource) run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice)) {
+func (s *directorySource) run(ctx context.Context, changed func(), updated func(objects.Object)) {
 	tick := time.NewTicker(directoryPoll)
 	defer tick.Stop()
 	for {
 		if s.refresh() {
-			endpoints(nil)
+			updated(nil)
 			changed()
 		}
 		select {
@@ -336,6 +337,9 @@ func (s *directorySource) paths() []string {
 	slices.Sort(paths)
 	return paths
 }
+
+// object returns nil: statuses are not read from files.
+func (s *directorySource) object(schema.GroupVersionResource, string) objects.Object { return nil }
 
 // follow does nothing: hosted clusters are not watched from files.
 func (s *directorySource) follow(*model.Snapshot) {}

@@ -36,7 +36,12 @@ type Follower struct{ watcher *watcher }
 // NewFollower returns a Follower. It does not connect until Run.
 func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follower {
 	r := resource{gvr: f.Resource, kind: f.Kind, decode: f.Decode}
-	w := newWatcher(client, r, objectKey{namespace: f.Namespace}, f.Changed, log)
+	w := newWatcher(client, r, objectKey{namespace: f.Namespace}, func(before, now objects.Object) {
+		if now == nil {
+			now = before
+		}
+		f.Changed(now)
+	}, log)
 	w.selector, w.onAttempt = f.Selector, f.Failed
 	return &Follower{w}
 }
@@ -46,10 +51,8 @@ func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
 
 // Get returns the last known state of an object, or nil and false if the object does not exist.
 func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
-	f.watcher.table.mu.Lock()
-	defer f.watcher.table.mu.Unlock()
-	o, ok := f.watcher.table.items[namespace+"/"+name]
-	return o, ok
+	o := f.watcher.table.get(namespace, name)
+	return o, o != nil
 }
 
 // List returns all objects, in no order, and whether the first list was completed.

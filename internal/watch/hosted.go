@@ -189,7 +189,7 @@ func (m *hostedService) run(ctx context.Context) {
 		return
 	}
 	secretChanged := make(chan struct{}, 1)
-	changed := func(objects.Object) {
+	changed := func(_, _ objects.Object) {
 		select {
 		case secretChanged <- struct{}{}:
 		default:
@@ -271,7 +271,7 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 		decode = decodeRevision
 	}
 	var w *watcher
-	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decode}, objectKey{namespace, name}, func(objects.Object) {
+	w = newWatcher(client, resource{gvr: objects.ServiceResource, kind: "Service", decode: decode}, objectKey{namespace, name}, func(_, _ objects.Object) {
 		list, synced := w.table.list()
 		if synced {
 			m.update(func(k *serviceState) { k.service, k.read, k.faults[readService] = newest(list), true, objects.Fault{} })

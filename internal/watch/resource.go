@@ -1,8 +1,10 @@
 package watch
 
 import (
+	"reflect"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -19,6 +21,9 @@ type resource struct {
 	// scoped returns what to watch for a closed scope, so that rights for it suffice: namespaces, or single
 	// objects.
 	scoped func(model.Scope) []objectKey
+	// minor, if set, reports whether a change requires no new snapshot. before is nil for an added object, now for a
+	// deleted one. Every change is then passed on to the Store's subscribers.
+	minor func(before, now objects.Object) bool
 	// group, if set, returns the key under which table.grouped finds an object.
 	group func(objects.Object) string
 }
@@ -26,7 +31,10 @@ type resource struct {
 // objectKey identifies an object, or with an empty name all objects of a namespace.
 type objectKey struct{ namespace, name string }
 
-var infraResource = v1alpha1.SchemeGroupVersion.WithResource("infras")
+var (
+	infraResource       = v1alpha1.SchemeGroupVersion.WithResource("infras")
+	proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers")
+)
 
 // resourcesOf returns the resources for a snapshot with the options.
 func resourcesOf(options model.Options) []resource {
@@ -42,19 +50,66 @@ func (c Config) resources() []resource {
 	if !c.Endpoints {
 		list = slices.DeleteFunc(list, func(r resource) bool { return r.gvr == objects.EndpointSliceResource })
 	}
+	if c.Statuses {
+		for i := range list {
+			list[i] = list[i].withStatus()
+		}
+	}
 	return list
+}
+
+// withStatus returns a resource with the status of Infras and ProxyServers. It returns other resources unchanged.
+func (r resource) withStatus() resource {
+	switch r.gvr {
+	case infraResource:
+		r.decode = decodeVersion[v1alpha1.Infra]
+		r.minor = func(before, now objects.Object) bool {
+			a, _ := before.(*v1alpha1.Infra)
+			b, _ := now.(*v1alpha1.Infra)
+			return sameSpec(before, now) && reflect.DeepEqual(a.Status.AppsIngress, b.Status.AppsIngress)
+		}
+	case proxyServerResource:
+		r.decode, r.minor = decodeVersion[v1alpha1.ProxyServer], sameSpec
+	}
+	return r
+}
+
+// decodeVersion decodes an object with its resourceVersion and generation.
+func decodeVersion[T any, P interface {
+	*T
+	metav1.Object
+}](u *unstructured.Unstructured) objects.Object {
+	o := objects.Decode[T, P](u)
+	if p, ok := o.(P); ok {
+		p.SetResourceVersion(u.GetResourceVersion())
+		p.SetGeneration(u.GetGeneration())
+	}
+	return o
+}
+
+// sameSpec reports whether both are versions of an object that was decoded by decodeVersion, with the same spec.
+func sameSpec(before, now objects.Object) bool {
+	a, decoded := before.(metav1.Object)
+	b, decodedNow := now.(metav1.Object)
+	return decoded && decodedNow && a.GetGeneration() > 0 && a.GetGeneration() == b.GetGeneration() && a.GetUID() == b.GetUID()
+}
+
+func isBroken(o objects.Object) bool {
+	_, broken := o.(*objects.Broken)
+	return broken
 }
 
 // proxyResources returns the further resources for ProxyServers.
 func proxyResources() []resource {
 	return []resource{
 		{
-			gvr: v1alpha1.SchemeGroupVersion.WithResource("proxyservers"), kind: "ProxyServer", decode: decodeProxyServer,
+			gvr: proxyServerResource, kind: "ProxyServer", decode: decodeProxyServer,
 			scoped: func(s model.Scope) []objectKey { return keysOf(s.ProxyServers) },
 		},
 		{
 			gvr: objects.EndpointSliceResource, kind: "EndpointSlice", decode: objects.Decode[objects.EndpointSlice],
 			scoped: backendNamespaces,
+			minor:  func(before, now objects.Object) bool { return !isBroken(before) && !isBroken(now) },
 			group:  serviceOf,
 		},
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -17,14 +19,16 @@ import (
 
 // source is a source of objects.
 type source interface {
-	// run watches the source until the context ends. It calls changed when the snapshot may change, and
-	// endpoints after a change of an EndpointSlice: with that slice, or with nil if any number of them may
+	// run watches the source until the context ends. It calls changed when the snapshot may change, and updated
+	// after a change of an object that the Store returns: with that object, or with nil if any number of them may
 	// have changed.
-	run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice))
+	run(ctx context.Context, changed func(), updated func(objects.Object))
 	// objects returns the objects, and whether every resource was listed.
 	objects() (*model.Objects, bool)
 	// endpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order.
 	endpointSlices(service string) []*objects.EndpointSlice
+	// object returns an Infra or a ProxyServer with its status, or nil if it does not exist.
+	object(resource schema.GroupVersionResource, name string) objects.Object
 	// status returns the state of each watch.
 	status() []ResourceStatus
 	// follow starts and stops the additional watches that a snapshot requires. run must have been called; it
@@ -59,8 +63,8 @@ type apiSource struct {
 	watchers []*watcher
 	hosted   *hostedServices
 	changed  func()
-	// endpoints is called with changed EndpointSlices, with nil after a list.
-	endpoints func(*objects.EndpointSlice)
+	// updated is called with changed objects of resources with minor, with nil after a list.
+	updated func(objects.Object)
 	//nolint:containedctx // the context of run, for watches in hosted clusters
 	ctx context.Context
 }
@@ -88,14 +92,14 @@ func newAPISource(config *rest.Config, watched Config, log *slog.Logger) (*apiSo
 	s := &apiSource{hosted: newHostedServices(secrets, log)}
 	for _, r := range watched.resources() {
 		for _, key := range r.keysToWatch(watched.Scope) {
-			s.watchers = append(s.watchers, newWatcher(client, r, key, func(o objects.Object) { s.notify(r, o) }, log))
+			s.watchers = append(s.watchers, newWatcher(client, r, key, func(before, now objects.Object) { s.notify(r, before, now) }, log))
 		}
 	}
 	return s, nil
 }
 
-func (s *apiSource) run(ctx context.Context, changed func(), endpoints func(*objects.EndpointSlice)) {
-	s.ctx, s.changed, s.hosted.changed, s.endpoints = ctx, changed, changed, endpoints
+func (s *apiSource) run(ctx context.Context, changed func(), updated func(objects.Object)) {
+	s.ctx, s.changed, s.hosted.changed, s.updated = ctx, changed, changed, updated
 	var group sync.WaitGroup
 	for _, w := range s.watchers {
 		group.Go(func() { w.run(ctx) })
@@ -103,16 +107,20 @@ func (s *apiSource) run(ctx context.Context, changed func(), endpoints func(*obj
 	group.Wait()
 }
 
-// notify forwards a change of an EndpointSlice to endpoints, and any other change to changed. A list of
-// EndpointSlices goes to both, because the first snapshot waits for all lists.
-func (s *apiSource) notify(r resource, o objects.Object) {
-	slice, ok := o.(*objects.EndpointSlice)
-	if ok || r.gvr == objects.EndpointSliceResource {
-		s.endpoints(slice)
-	}
-	if !ok {
+// notify forwards a change of a resource with minor to updated, and one that is not minor to changed. A list is never
+// minor, because the first snapshot waits for all lists.
+func (s *apiSource) notify(r resource, before, now objects.Object) {
+	listed := before == nil && now == nil
+	if r.minor == nil || listed || !r.minor(before, now) {
 		s.changed()
 	}
+	if r.minor == nil {
+		return
+	}
+	if now == nil {
+		now = before
+	}
+	s.updated(now)
 }
 
 func (s *apiSource) objects() (*model.Objects, bool) {
@@ -136,6 +144,18 @@ func (s *apiSource) endpointSlices(service string) []*objects.EndpointSlice {
 		}
 	}
 	return all
+}
+
+func (s *apiSource) object(resource schema.GroupVersionResource, name string) objects.Object {
+	namespace, name, _ := strings.Cut(name, "/")
+	for _, w := range s.watchers {
+		if w.resource.gvr == resource {
+			if o := w.table.get(namespace, name); o != nil {
+				return o
+			}
+		}
+	}
+	return nil
 }
 
 func (s *apiSource) follow(snapshot *model.Snapshot) { s.hosted.follow(s.ctx, snapshot) }

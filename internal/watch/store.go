@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
@@ -40,6 +41,8 @@ type Config struct {
 	// Endpoints reports whether the Store has the EndpointSlices of the ProxyServers' backends. With Manifests it
 	// always has them. Endpoints requires Proxies.
 	Endpoints bool
+	// Statuses reports whether the Store has the statuses of Infras and ProxyServers. It requires an API server.
+	Statuses bool
 	// Names limits the names that are published.
 	Names model.NameRules
 	// File is the snapshot file, which is read at the start and written after changes; empty for none.
@@ -92,14 +95,15 @@ type Store struct {
 	lastGood     map[string][]netip.Addr
 	lastServices map[string]string
 
-	mu          sync.Mutex
-	objects     *model.Objects // of which snapshot was built
-	fromSource  bool           // whether snapshot was built from the source and not from the file
-	fileWritten time.Time      // when the file was written that snapshot was built from
-	builds      int
-	changes     uint64 // number of changes of the source's objects
-	subscribers subscribers.Set[func()]
-	endpoints   subscribers.Set[func(service string)]
+	mu             sync.Mutex
+	objects        *model.Objects // of which snapshot was built
+	fromSource     bool           // whether snapshot was built from the source and not from the file
+	fileWritten    time.Time      // when the file was written that snapshot was built from
+	builds         int
+	changes        uint64 // number of changes of the source's objects
+	subscribers    subscribers.Set[func()]
+	endpoints      subscribers.Set[func(service string)]
+	changedObjects subscribers.Set[func(objects.Object)]
 }
 
 // Open returns a Store. It reads the snapshot file, if it exists, and does not connect to the API server until Run.
@@ -130,7 +134,7 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 // been written to the snapshot file. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
-	group.Go(func() { s.source.run(ctx, s.markDirty, s.notifyEndpoints) })
+	group.Go(func() { s.source.run(ctx, s.markDirty, s.notify) })
 	group.Go(func() { s.file.Run(ctx) })
 	for ctx.Err() == nil {
 		select {
@@ -155,9 +159,8 @@ func (s *Store) markDirty() {
 	}
 }
 
-// notifyEndpoints calls the subscribers with the Service of a changed EndpointSlice, or with "" if slice is
-// nil, so that those of any Service may have changed.
-func (s *Store) notifyEndpoints(slice *objects.EndpointSlice) {
+// notify calls the subscribers of objects, with nil if any of them may have changed.
+func (s *Store) notify(o objects.Object) {
 	s.mu.Lock()
 	fromSource := s.fromSource
 	s.changes++
@@ -166,11 +169,14 @@ func (s *Store) notifyEndpoints(slice *objects.EndpointSlice) {
 		return // subscribers read all of them with the first snapshot
 	}
 	service := ""
-	if slice != nil {
+	if slice, ok := o.(*objects.EndpointSlice); ok {
 		service = slice.Service()
 	}
 	for _, f := range s.endpoints.List() {
 		f(service)
+	}
+	for _, f := range s.changedObjects.List() {
+		f(o)
 	}
 }
 
@@ -195,6 +201,30 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 // be running when it returns.
 func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 	return s.endpoints.Add(f)
+}
+
+// Infra returns the last known version of an Infra, "namespace/name", with its status, resourceVersion and generation.
+// It returns nil if the Infra does not exist, and nil and true if it exists but cannot be decoded. It may be newer than
+// the snapshot. The caller must not modify it. Infra requires Config.Statuses.
+func (s *Store) Infra(name string) (infra *v1alpha1.Infra, exists bool) {
+	o := s.source.object(infraResource, name)
+	infra, _ = o.(*v1alpha1.Infra)
+	return infra, o != nil
+}
+
+// ProxyServer returns the last known version of a ProxyServer as Infra does, or nil if there is none that can be
+// decoded.
+func (s *Store) ProxyServer(name string) *v1alpha1.ProxyServer {
+	p, _ := s.source.object(proxyServerResource, name).(*v1alpha1.ProxyServer)
+	return p
+}
+
+// SubscribeObjects calls f with each Infra and ProxyServer that was added, changed or deleted, or with nil if any of
+// them may have changed. As with SubscribeEndpoints, it does not call f before the first snapshot, and f must be fast
+// and safe for concurrent use. cancel ends the subscription; a call may still be running when it returns.
+// SubscribeObjects requires Config.Statuses.
+func (s *Store) SubscribeObjects(f func(objects.Object)) (cancel func()) {
+	return s.changedObjects.Add(f)
 }
 
 // build replaces the snapshot by one of the source's objects, once every resource was listed.

@@ -17,8 +17,9 @@ import (
 // not kept.
 type table struct {
 	decode func(*unstructured.Unstructured) objects.Object
-	// changed is called after every change: with the object, or with nil after a list.
-	changed func(objects.Object)
+	// changed is called after every change: with the object before, nil if it was added, and now, nil if it was
+	// deleted; with nil and nil after a list.
+	changed func(before, now objects.Object)
 	// group, if set, returns the key under which grouped finds an object.
 	group func(objects.Object) string
 
@@ -30,7 +31,7 @@ type table struct {
 
 var _ cache.TransformingStore = (*table)(nil)
 
-func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func(objects.Object)) *table {
+func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func(before, now objects.Object)) *table {
 	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}}
 }
 
@@ -69,7 +70,7 @@ func (t *table) Update(obj any) error {
 	}
 	t.mu.Unlock()
 	if !same {
-		t.changed(o)
+		t.changed(before, o)
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (t *table) Delete(obj any) error {
 	t.removeFromGroup(t.items[keyOf(o)])
 	delete(t.items, keyOf(o))
 	t.mu.Unlock()
-	t.changed(o)
+	t.changed(o, nil)
 	return nil
 }
 
@@ -115,13 +116,20 @@ func (t *table) Replace(list []any, _ string) error {
 	}
 	t.mu.Unlock()
 	if !same {
-		t.changed(nil)
+		t.changed(nil, nil)
 	}
 	return nil
 }
 
 // Resync implements cache.ReflectorStore. It does nothing.
 func (t *table) Resync() error { return nil }
+
+// get returns an object, or nil if it does not exist.
+func (t *table) get(namespace, name string) objects.Object {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.items[namespace+"/"+name]
+}
 
 // list returns the objects, in no order, and whether the first list was completed.
 func (t *table) list() ([]objects.Object, bool) {

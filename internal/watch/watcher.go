@@ -69,7 +69,7 @@ type watchState struct {
 	verb, err    string    // the last failed request and its error; empty while connected
 }
 
-func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(objects.Object), log *slog.Logger) *watcher {
+func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(before, now objects.Object), log *slog.Logger) *watcher {
 	log = log.With("resource", r.gvr.GroupResource().String())
 	if key.namespace != "" {
 		log = log.With("namespace", key.namespace)

@@ -79,7 +79,7 @@ func startWatcher(t *testing.T) (*watcher, *fakeClient, *logLines) {
 	c, log := &fakeClient{}, &logLines{}
 	c.state.Store(&serverState{})
 	w := newWatcher(c, resource{gvr: objects.ServiceResource, kind: "Service", decode: decodeService}, objectKey{},
-		func(objects.Object) {}, slog.New(slog.NewTextHandler(log, nil)))
+		func(_, _ objects.Object) {}, slog.New(slog.NewTextHandler(log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.run(ctx) }()

@@ -33,8 +33,7 @@ type appsReconciler struct {
 func (r *appsReconciler) register(m ctrl.Manager) error {
 	r.waitingSince = map[client.ObjectKey]time.Time{}
 	err := ctrl.NewControllerManagedBy(m).Named("apps").
-		For(&v1alpha1.Infra{}).
-		WatchesRawSource(snapshotChanges(r.indexes, infraFingerprints)).
+		WatchesRawSource(changes(r.indexes, infraFingerprints, itself[*v1alpha1.Infra])).
 		WatchesRawSource(r.outcomes.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
@@ -48,14 +47,10 @@ func (r *appsReconciler) register(m ctrl.Manager) error {
 func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	object := &v1alpha1.Infra{}
-	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
+	object, _ := r.indexes.store.Infra(request.String())
+	if object == nil || !object.Spec.AppsIngress.IsEnabled() {
 		r.forget(request.NamespacedName)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if !object.Spec.AppsIngress.IsEnabled() {
-		r.forget(request.NamespacedName)
-		if object.Status.AppsIngress == nil {
+		if object == nil || object.Status.AppsIngress == nil {
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, report.Status(ctx, r.client, "Infra", request.NamespacedName, struct{}{}, appsFieldManager)
@@ -64,9 +59,9 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	if x == nil {
 		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
-	i := x.infras[request.String()]
-	if i == nil || !i.WantsApps() {
-		return ctrl.Result{}, nil // the store is behind this cache; its next snapshot enqueues the Infra again
+	i := x.infra(object)
+	if i == nil {
+		return ctrl.Result{}, nil
 	}
 	f := &appsFacts{object: object, problems: x.problemsOf(i), outcome: r.outcomes.get(request.NamespacedName), now: time.Now()}
 	if i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
@@ -133,6 +128,6 @@ func (r *appsReconciler) forget(key client.ObjectKey) {
 func managesAppsService(object *v1alpha1.Infra, i *model.Infra) bool {
 	apps := object.Spec.AppsIngress
 	return object.DeletionTimestamp == nil && apps.IsEnabled() && (apps.Source == "" || apps.Source == v1alpha1.AppsIngressSourceHostedService) &&
-		i != nil && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" && i.Cluster.Apps != nil &&
+		i.Cluster != nil && i.Cluster.Kind == "HostedCluster" && i.Cluster.Apps != nil &&
 		i.Cluster.Apps.Infra != nil && *i.Cluster.Apps.Infra == i.Ref
 }

@@ -10,19 +10,23 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
 )
 
 // queue is the work queue of a controller.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// snapshotChanges returns a source that enqueues the objects whose fingerprint differs between two snapshots. A
-// fingerprint is a comparable value, by "namespace/name" of the object.
-func snapshotChanges(indexes *indexCache, fingerprints func(*index) map[string]any) source.Source {
+// changes returns a source that enqueues the objects whose fingerprint differs between two snapshots, and the object
+// that affected returns for a changed Infra or ProxyServer. A fingerprint is a comparable value, by "namespace/name" of
+// the object. affected returns "namespace/name", or "" for none.
+func changes(indexes *indexCache, fingerprints func(*index) map[string]any, affected func(objects.Object) string) source.Source {
 	return source.Func(func(ctx context.Context, q queue) error {
 		var mu sync.Mutex
 		before := map[string]any{}
@@ -47,9 +51,38 @@ func snapshotChanges(indexes *indexCache, fingerprints func(*index) map[string]a
 			before = now
 		}
 		context.AfterFunc(ctx, indexes.store.Subscribe(enqueue))
+		context.AfterFunc(ctx, indexes.store.SubscribeObjects(func(o objects.Object) {
+			if o != nil {
+				if key := affected(o); key != "" {
+					q.Add(requestOf(key))
+				}
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for key := range before {
+				q.Add(requestOf(key))
+			}
+		}))
 		enqueue()
 		return nil
 	})
+}
+
+// itself returns the name of an object if it has type T.
+func itself[T client.Object](o objects.Object) string {
+	if o, ok := o.(T); ok {
+		return client.ObjectKeyFromObject(o).String()
+	}
+	return ""
+}
+
+// itselfOrInfra returns the name of an Infra, or of the Infra that a ProxyServer refers to.
+func itselfOrInfra(o objects.Object) string {
+	if p, ok := o.(*v1alpha1.ProxyServer); ok && p.Spec.InfraRef != nil {
+		return p.Namespace + "/" + p.Spec.InfraRef.Name
+	}
+	return itself[*v1alpha1.Infra](o)
 }
 
 func requestOf(key string) reconcile.Request {
@@ -81,9 +114,10 @@ func (c *indexCache) current() *index {
 type index struct {
 	*model.Snapshot
 
-	infras   map[string]*model.Infra
-	proxies  map[string]*model.ProxyServer
-	problems map[model.Ref][]model.Problem
+	infras    map[string]*model.Infra
+	proxies   map[string]*model.ProxyServer
+	proxiesOf map[model.Ref][]string // ProxyServers by their Infra
+	problems  map[model.Ref][]model.Problem
 	// infraFingerprints computes its result once, because several controllers use it.
 	infraFingerprints func() map[string]any
 }
@@ -91,19 +125,44 @@ type index struct {
 func newIndex(s *model.Snapshot) *index {
 	x := &index{
 		Snapshot: s, infras: make(map[string]*model.Infra, len(s.Infras)),
-		proxies: make(map[string]*model.ProxyServer, len(s.ProxyServers)), problems: map[model.Ref][]model.Problem{},
+		proxies: make(map[string]*model.ProxyServer, len(s.ProxyServers)), proxiesOf: map[model.Ref][]string{}, problems: map[model.Ref][]model.Problem{},
 	}
 	for _, i := range s.Infras {
 		x.infras[i.Key()] = i
 	}
 	for _, p := range s.ProxyServers {
 		x.proxies[p.Key()] = p
+		if p.Infra != nil {
+			x.proxiesOf[*p.Infra] = append(x.proxiesOf[*p.Infra], p.Key())
+		}
 	}
 	for _, p := range s.Problems {
 		x.problems[p.Object] = append(x.problems[p.Object], p)
 	}
 	x.infraFingerprints = sync.OnceValue(x.computeInfraFingerprints)
 	return x
+}
+
+// infra returns an Infra in the model. It returns nil for nil, and if the snapshot was built from another version of the
+// spec: the next snapshot then enqueues the Infra again.
+func (x *index) infra(object *v1alpha1.Infra) *model.Infra {
+	if object == nil {
+		return nil
+	}
+	i := x.infras[object.Namespace+"/"+object.Name]
+	if i == nil || i.UID != object.UID || i.Generation != object.Generation {
+		return nil
+	}
+	return i
+}
+
+// proxy returns a ProxyServer in the model, or nil as infra does.
+func (x *index) proxy(object *v1alpha1.ProxyServer) *model.ProxyServer {
+	p := x.proxies[object.Namespace+"/"+object.Name]
+	if p == nil || p.UID != object.UID || p.Generation != object.Generation {
+		return nil
+	}
+	return p
 }
 
 // problemsOf returns the problems of an Infra and of its hosted cluster.
@@ -137,7 +196,7 @@ func (x *index) computeInfraFingerprints() map[string]any {
 		if i.Proxy != nil {
 			proxy = fmt.Sprint(*i.Proxy)
 		}
-		all[key] = [3]any{i.Cluster, proxy, fmt.Sprint(x.problemsOf(i))}
+		all[key] = [6]any{i.UID, i.Generation, i.Cluster, proxy, fmt.Sprint(x.problemsOf(i)), fmt.Sprint(x.proxiesOf[i.Ref])}
 	}
 	return all
 }

@@ -41,7 +41,7 @@ const (
 type Options struct {
 	// Config is the client configuration of the management cluster.
 	Config *rest.Config
-	// Store holds the model of the same cluster. The caller must run it.
+	// Store holds the model of the same cluster, and the statuses. The caller must run it.
 	Store *watch.Store
 	// Namespace is the namespace of the leader election Lease.
 	Namespace string
@@ -70,9 +70,10 @@ func New(o Options) (ctrl.Manager, error) {
 	m, err := leader.New(leader.Options{
 		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
 		Name: name, Namespace: o.Namespace, Identity: o.Identity, LeaseDuration: o.LeaseDuration, Log: o.Log,
-		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+		// Infras and ProxyServers are read from the Store, so that they are watched once.
+		Cache: cache.Options{ReaderFailOnMissingInformer: true, ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},
-		}, DefaultTransform: cache.TransformStripManagedFields()},
+		}},
 		// Controller names are unique per process, but tests run several managers in one process.
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})

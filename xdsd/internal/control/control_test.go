@@ -73,20 +73,32 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// startControl runs a replica with the rights of its ServiceAccount until stop is called or the test ends.
-func (s *site) startControl() (stop func()) {
+// controlKubeconfig returns a kubeconfig with the rights of control's ServiceAccount.
+func (s *site) controlKubeconfig() string {
 	s.Helper()
 	file, err := s.cp.UserKubeconfig("system:serviceaccount:oooi-system:oooi-control", "system:serviceaccounts")
 	if err != nil {
 		s.Fatal(err)
 	}
-	config := watch.Config{Kubeconfig: file, Apps: &model.AppsOptions{}, Proxies: true}
+	return file
+}
+
+// startControl runs a replica with the rights of its ServiceAccount until stop is called or the test ends.
+func (s *site) startControl() (stop func()) {
+	s.Helper()
+	file := s.controlKubeconfig()
+	return s.startControlWith(file, file)
+}
+
+// startControlWith is startControl with one kubeconfig for the Store and one for the manager.
+func (s *site) startControlWith(storeConfig, managerConfig string) (stop func()) {
+	s.Helper()
 	log := slog.New(slog.NewTextHandler(s.log, nil))
-	store, err := watch.Open(config, log)
+	store, err := watch.Open(watch.Config{Kubeconfig: storeConfig, Apps: &model.AppsOptions{}, Proxies: true, Statuses: true}, log)
 	if err != nil {
 		s.Fatal(err)
 	}
-	rest, err := kubeconfig.RESTConfig(file, "")
+	rest, err := kubeconfig.RESTConfig(managerConfig, "")
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -52,8 +52,7 @@ func newRetry() workqueue.TypedRateLimiter[client.ObjectKey] {
 func (r *guestReconciler) register(m ctrl.Manager) error {
 	r.retry = newRetry()
 	err := ctrl.NewControllerManagedBy(m).Named("guest").
-		For(&v1alpha1.Infra{}).
-		WatchesRawSource(snapshotChanges(r.indexes, infraFingerprints)).
+		WatchesRawSource(changes(r.indexes, infraFingerprints, itself[*v1alpha1.Infra])).
 		WithOptions(controller.Options{MaxConcurrentReconciles: guestConcurrency}).
 		Complete(r)
 	if err != nil {
@@ -68,17 +67,18 @@ func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
 	key := request.NamespacedName
-	object := &v1alpha1.Infra{}
-	err := r.client.Get(ctx, key, object)
-	if client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, fmt.Errorf("reading Infra %s: %w", key, err)
-	}
 	x := r.indexes.current()
 	if x == nil {
 		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
-	i := x.infras[key.String()]
-	if err != nil || !managesAppsService(object, i) {
+	object, exists := r.indexes.store.Infra(key.String())
+	i := x.infra(object)
+	switch {
+	case !exists:
+		return r.cleanUp(ctx, key)
+	case i == nil: // what the Infra needs is unknown
+		return ctrl.Result{}, nil
+	case !managesAppsService(object, i):
 		return r.cleanUp(ctx, key)
 	}
 	if !r.cleanUpOthers(ctx, key, i.Cluster) {

@@ -35,10 +35,8 @@ type infraReconciler struct {
 
 func (r *infraReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("infra").
-		For(&v1alpha1.Infra{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelInfra))).
-		Watches(&v1alpha1.ProxyServer{}, handler.EnqueueRequestsFromMapFunc(infraOfProxy)).
-		WatchesRawSource(snapshotChanges(r.indexes, infraFingerprints)).
+		WatchesRawSource(changes(r.indexes, infraFingerprints, itselfOrInfra)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
@@ -47,33 +45,24 @@ func (r *infraReconciler) register(m ctrl.Manager) error {
 	return nil
 }
 
-func infraOfProxy(_ context.Context, object client.Object) []ctrl.Request {
-	p, ok := object.(*v1alpha1.ProxyServer)
-	if !ok || p.Spec.InfraRef == nil {
-		return nil
-	}
-	return []ctrl.Request{{NamespacedName: client.ObjectKey{Namespace: p.Namespace, Name: p.Spec.InfraRef.Name}}}
-}
-
 // Reconcile implements reconcile.Reconciler.
 func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	object := &v1alpha1.Infra{}
-	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
-		r.metrics.setReady("Infra", request.NamespacedName, nil)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
 	x := r.indexes.current()
 	if x == nil {
 		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
-	f := &infraFacts{object: object, infra: x.infras[request.String()]}
-	if f.infra != nil {
-		f.problems = x.problemsOf(f.infra)
-	} else { // a problem may be the reason why the model does not contain the Infra
-		f.problems = x.problems[model.Ref{Kind: "Infra", Namespace: object.Namespace, Name: object.Name}]
+	object, _ := r.indexes.store.Infra(request.String())
+	if object == nil {
+		r.metrics.setReady("Infra", request.NamespacedName, nil)
+		return ctrl.Result{}, nil
 	}
+	i := x.infra(object)
+	if i == nil {
+		return ctrl.Result{}, nil
+	}
+	f := &infraFacts{object: object, infra: i, problems: x.problemsOf(i), proxies: x.proxiesOf[i.Ref]}
 	if err := r.probeComponents(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -107,11 +96,7 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 		})
 	}
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
-		fault, err := r.proxyFault(ctx, f.object)
-		if err != nil {
-			return err
-		}
-		f.proxy.fault = fault
+		f.proxy.fault = r.proxyFault(f)
 	}
 	return nil
 }
@@ -154,7 +139,7 @@ func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) 
 // dnsQueryOf returns a query that shows whether DNS serves the current model: the first name of the control plane,
 // which resolves to the cluster IPs of the proxy's Service in the view of pods.
 func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
-	if i == nil || i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
+	if i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
 		return dnsQuery{}, false
 	}
 	q := dnsQuery{name: i.Cluster.Hostnames[0].Name}
@@ -165,17 +150,13 @@ func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
 }
 
 // proxyFault returns why the ProxyServers of an Infra are not ready; empty if they are.
-func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra) (string, error) {
-	var list v1alpha1.ProxyServerList
-	if err := r.client.List(ctx, &list, client.InNamespace(infra.Namespace)); err != nil {
-		return "", fmt.Errorf("listing ProxyServers in namespace %s: %w", infra.Namespace, err)
-	}
+func (r *infraReconciler) proxyFault(f *infraFacts) string {
 	var faults []string
 	found := false
-	for i := range list.Items {
-		p := &list.Items[i]
-		if p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != infra.Name {
-			continue
+	for _, name := range f.proxies {
+		p := r.indexes.store.ProxyServer(name)
+		if p == nil {
+			continue // deleted since the snapshot
 		}
 		found = true
 		ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
@@ -187,10 +168,10 @@ func (r *infraReconciler) proxyFault(ctx context.Context, infra *v1alpha1.Infra)
 		}
 	}
 	if !found {
-		return "no ProxyServer has infraRef " + infra.Name + ": run 'kubectl oooi setup'", nil
+		return "no ProxyServer has infraRef " + f.object.Name + ": run 'kubectl oooi setup'"
 	}
 	slices.Sort(faults)
-	return strings.Join(faults, "; "), nil
+	return strings.Join(faults, "; ")
 }
 
 // write applies the status if it has changed, and records Events of changed conditions.

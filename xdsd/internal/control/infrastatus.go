@@ -15,8 +15,10 @@ import (
 // infraFacts are the inputs of infraStatus.
 type infraFacts struct {
 	object *v1alpha1.Infra
-	// infra is the Infra in the model, or nil if the model does not contain it.
+	// infra is the Infra in the model.
 	infra *model.Infra
+	// proxies are the names of the ProxyServers that refer to the Infra.
+	proxies []string
 	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
 	// dhcp, dns and proxy are the states of the components.
@@ -66,7 +68,7 @@ func problemCondition(kind string, problems []model.Problem, reason, message str
 func (f *infraFacts) bound() metav1.Condition {
 	problems := f.problemsWith(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)
 	message := ""
-	if f.infra != nil && f.infra.Serves != nil {
+	if f.infra.Serves != nil {
 		message = f.infra.Serves.String()
 	}
 	return problemCondition(v1alpha1.ConditionHostedClusterBound, problems, "Bound", message)
@@ -86,7 +88,7 @@ func (f *infraFacts) names() metav1.Condition {
 	switch {
 	case len(problems) > 0:
 		return problemCondition(kind, problems, "", "")
-	case f.infra == nil || f.infra.Cluster == nil || len(f.infra.Cluster.Hostnames) == 0:
+	case f.infra.Cluster == nil || len(f.infra.Cluster.Hostnames) == 0:
 		return condition(kind, metav1.ConditionFalse, "NoNames", "the control plane is unknown, so no names are served")
 	case f.dns.enabled && f.dns.fault != "":
 		return condition(kind, metav1.ConditionFalse, "DNSNotReady", "%s", f.dns.fault)

@@ -33,9 +33,8 @@ type proxyReconciler struct {
 
 func (r *proxyReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("proxyserver").
-		For(&v1alpha1.ProxyServer{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelProxyServer))).
-		WatchesRawSource(snapshotChanges(r.indexes, proxyFingerprints)).
+		WatchesRawSource(changes(r.indexes, proxyFingerprints, itself[*v1alpha1.ProxyServer])).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 	if err != nil {
@@ -59,23 +58,22 @@ func byLabel(label string) handler.MapFunc {
 func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	object := &v1alpha1.ProxyServer{}
-	if err := r.client.Get(ctx, request.NamespacedName, object); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.heartbeats.forget(request.NamespacedName)
-		}
-		r.metrics.setReady("ProxyServer", request.NamespacedName, nil)
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
 	x := r.indexes.current()
 	if x == nil {
 		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
-	f := &proxyFacts{object: object, proxy: x.proxies[request.String()]}
-	if f.proxy != nil {
-		f.problems = x.problems[f.proxy.Ref]
-		f.service, f.serviceIP = x.proxyService(f.proxy)
+	object := r.indexes.store.ProxyServer(request.String())
+	if object == nil {
+		r.heartbeats.forget(request.NamespacedName)
+		r.metrics.setReady("ProxyServer", request.NamespacedName, nil)
+		return ctrl.Result{}, nil
 	}
+	p := x.proxy(object)
+	if p == nil {
+		return ctrl.Result{}, nil
+	}
+	f := &proxyFacts{object: object.DeepCopy(), proxy: p, problems: x.problems[p.Ref]}
+	f.service, f.serviceIP = x.proxyService(p)
 	var err error
 	if f.pods, err = podsOf(ctx, r.client, object.Namespace, client.MatchingLabels{v1alpha1.LabelProxyServer: object.Name}); err != nil {
 		return ctrl.Result{}, err

@@ -19,7 +19,7 @@ import (
 // proxyFacts are the inputs of proxyStatus.
 type proxyFacts struct {
 	object *v1alpha1.ProxyServer
-	// proxy is the ProxyServer in the model, or nil if the model does not contain it.
+	// proxy is the ProxyServer in the model.
 	proxy *model.ProxyServer
 	// problems are the model's problems of the ProxyServer.
 	problems []model.Problem
@@ -67,9 +67,6 @@ func condition(kind string, status metav1.ConditionStatus, reason, format string
 func (f *proxyFacts) ready() metav1.Condition {
 	notReady := func(reason, format string, args ...any) metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
-	}
-	if f.proxy == nil {
-		return notReady(v1alpha1.ReasonReplicaBehind, "the ProxyServer has not been checked yet")
 	}
 	if len(f.pods) == 0 {
 		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: run 'kubectl oooi setup'",
@@ -193,9 +190,6 @@ func messages(problems []model.Problem) string {
 
 // resolvedBackends returns the number of backends whose Service or address exists.
 func (f *proxyFacts) resolvedBackends() int32 {
-	if f.proxy == nil {
-		return f.object.Status.BackendCount
-	}
 	n := int32(0)
 	for _, u := range f.proxy.Upstreams {
 		if u.Missing == "" {
@@ -208,9 +202,6 @@ func (f *proxyFacts) resolvedBackends() int32 {
 // backends merges the reports of all replicas: for each backend the highest number of endpoints, and the lowest
 // number of healthy endpoints with its reason.
 func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
-	if f.proxy == nil {
-		return f.object.Status.Backends
-	}
 	list := make([]v1alpha1.BackendStatus, 0, len(f.proxy.Upstreams))
 	for _, u := range f.proxy.Upstreams {
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported this backend yet")}

@@ -109,7 +109,7 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 		return fmt.Errorf("the kubeconfig in Secret %s cannot be used: %w", access.Secret, err)
 	}
 	defer cluster.Close()
-	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.needsObjects(ctx, infra, c) })
+	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.needsObjects(infra, c) })
 	for _, what := range removed {
 		r.log.Info("deleted an object that no Infra needs", "hostedcluster", c.Key(), "object", what)
 	}
@@ -118,11 +118,11 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 
 // needsObjects reports whether an Infra, as "namespace/name", needs its objects in a cluster. If that is unknown,
 // it reports true.
-func (r *guestReconciler) needsObjects(ctx context.Context, infra string, c *model.Cluster) bool {
-	object := &v1alpha1.Infra{}
-	if err := r.client.Get(ctx, requestOf(infra).NamespacedName, object); err != nil {
-		return client.IgnoreNotFound(err) != nil
+func (r *guestReconciler) needsObjects(infra string, c *model.Cluster) bool {
+	object, exists := r.indexes.store.Infra(infra)
+	i := r.indexes.current().infra(object)
+	if i == nil {
+		return exists
 	}
-	i := r.indexes.current().infras[infra]
-	return i == nil || managesAppsService(object, i) && i.Cluster.Ref == c.Ref
+	return managesAppsService(object, i) && i.Cluster.Ref == c.Ref
 }
