@@ -29,10 +29,12 @@ const (
 
 // Kinds without Go types in this module's dependencies.
 var (
-	kindNamespace       = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
-	kindMetalLB         = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "MetalLB"}
-	kindPool            = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "IPAddressPool"}
-	kindL2Advertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "L2Advertisement"}
+	kindNamespace        = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	kindMetalLB          = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "MetalLB"}
+	kindPool             = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "IPAddressPool"}
+	kindL2Advertisement  = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "L2Advertisement"}
+	kindServiceL2Status  = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "ServiceL2Status"}
+	kindServiceBGPStatus = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "ServiceBGPStatus"}
 )
 
 // EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager, and applies the pool of the apps address and its

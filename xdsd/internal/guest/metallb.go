@@ -22,7 +22,7 @@ const metallbGroup = "metallb.io"
 
 // AddressFault returns why the Service, which must be without an address, has none. It never returns nil.
 func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
-	pools, err := c.list(ctx, "v1beta1", "IPAddressPool", "")
+	pools, err := c.listKind(ctx, kindPool)
 	switch {
 	case isMissing(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
@@ -59,8 +59,8 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted) *Fault {
 	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
 	reported := false
-	for _, kind := range []string{"ServiceL2Status", "ServiceBGPStatus"} {
-		list, err := c.list(ctx, "v1beta1", kind, "", ours)
+	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
+		list, err := c.listKind(ctx, kind, ours)
 		if err != nil {
 			continue // not served by an older MetalLB, or no right to list
 		}
@@ -78,15 +78,6 @@ func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted) *Fault {
 	}
 	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf(
 		"no node announces the address of Service %s: %s must select the pool, and a speaker must run on a node with the VLAN", w.Service, advertisement)}
-}
-
-func (c *Cluster) list(ctx context.Context, version, kind, namespace string, options ...client.ListOption) ([]unstructured.Unstructured, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: metallbGroup, Version: version, Kind: kind + "List"})
-	if err := c.client.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
-		return nil, err //nolint:wrapcheck // callers inspect the error
-	}
-	return list.Items, nil
 }
 
 // isMissing reports whether an error means that an API is not served, or that an object does not exist.
