@@ -39,7 +39,7 @@ func newHostedServices(management dynamic.Interface, log *slog.Logger) *hostedSe
 }
 
 // follow starts and stops watches as the snapshot requires. The state of a Service is kept if only its
-// access data changed.
+// access data changed, with its faults: each is cleared, and that change announced, when its step succeeds.
 func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +59,7 @@ func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
 		}
 		if before != nil {
 			before.stop()
-			m.state = before.currentState().withoutFaults() // locks, because the stopped watch may still update it
+			m.state = before.currentState() // locks, because the stopped watch may still update it
 		}
 		watchCtx, cancel := context.WithCancel(ctx)
 		m.stop = cancel
@@ -128,11 +128,6 @@ func (k serviceState) firstFault() objects.Fault {
 		}
 	}
 	return objects.Fault{}
-}
-
-func (k serviceState) withoutFaults() serviceState {
-	k.faults = [steps]objects.Fault{}
-	return k
 }
 
 func (m *hostedService) currentState() serviceState {

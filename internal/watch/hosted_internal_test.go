@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -29,5 +30,23 @@ func TestAccessDataChangesDuringAnAttempt(t *testing.T) {
 	s, ok := list[0].(*objects.AppsService)
 	if !ok || s.Fault.Reason != string(v1alpha1.AppsIngressKubeconfigMissing) {
 		t.Errorf("Service is %+v", list[0])
+	}
+}
+
+// TestStateChangesOnlyWithAnAnnouncement changes the access data of a hosted cluster that has a fault. If the fault were
+// cleared without an announcement, and the next attempt succeeded, the snapshot would keep the fault.
+func TestStateChangesOnlyWithAnAnnouncement(t *testing.T) {
+	h := newHostedServices(nil, slog.New(slog.DiscardHandler))
+	var announced atomic.Int32
+	h.changed = func() { announced.Add(1) }
+	for i := range 3 {
+		h.follow(t.Context(), &model.Snapshot{Clusters: []*model.Cluster{{
+			Ref:  model.Ref{Kind: "HostedCluster", Namespace: "clusters", Name: "demo"},
+			Apps: &model.Apps{Hosted: &model.HostedAccess{Key: fmt.Sprint(i)}},
+		}}})
+		h.wait() // the attempt fails, because there is no Secret
+	}
+	if n := announced.Load(); n != 1 {
+		t.Errorf("one fault was announced %d times", n)
 	}
 }
