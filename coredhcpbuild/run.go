@@ -57,7 +57,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(kubevirt.Collector(), leasedb.Collector())
+	registry.MustRegister(daemon.InterfaceCollector{}, kubevirt.Collector(), leasedb.Collector())
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)

@@ -23,6 +23,7 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
+	"github.com/densityops/oooi/xdsd/internal/peers"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
@@ -150,7 +151,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(serve.Collector(store))
+	registry.MustRegister(daemon.InterfaceCollector{}, serve.Collector(store))
 	server, err := ads.New(ads.Options{Log: o.log, Registerer: registry})
 	if err != nil {
 		return err
@@ -164,6 +165,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 			o.log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 		}
 	}
+	prober := &peers.Prober{Snapshot: store.Snapshot, Log: o.log}
+	registry.MustRegister(prober)
 	ctx, cancel := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	defer cancel() // stops goroutines that were started if a later step fails
@@ -180,6 +183,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return daemon.ServeHTTP(ctx, l, serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server) }, registry), o.log)
 	})
 	group.Go(func() error { store.Run(ctx); return nil })
+	group.Go(func() error { prober.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
 	if reporter != nil {
 		group.Go(func() error { reporter.Run(ctx); return nil })

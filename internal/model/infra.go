@@ -49,6 +49,10 @@ type Infra struct {
 // Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
 func (i *Infra) Gateway() netip.Addr { return i.gateway }
 
+// Assigned returns the addresses of the gateway and of our components on the VLAN, including the proxy's floating
+// address.
+func (i *Infra) Assigned() []netip.Addr { return slices.Clone(i.assigned) }
+
 // Taken returns the ranges of VLAN addresses that the Infra uses or reserves: those of the gateway, our components,
 // upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
 func (i *Infra) Taken() []v1alpha1.AddressRange {

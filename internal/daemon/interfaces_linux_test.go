@@ -1,0 +1,83 @@
+package daemon_test
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/test/lab"
+)
+
+var network lab.Network
+
+func TestMain(m *testing.M) { os.Exit(network.Main(m)) }
+
+// metricsText returns all metrics of an InterfaceCollector.
+func metricsText(t *testing.T) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(daemon.InterfaceCollector{})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text.String()
+}
+
+// TestInterfaceStates collects the metrics of one end of a veth in several states.
+func TestInterfaceStates(t *testing.T) {
+	network.Need(t)
+	var n *lab.Namespace // of this process
+	n.Run(t, "ip", "link", "add", "net1", "mtu", "1400", "type", "veth", "peer", "name", "switch")
+	n.Run(t, "ip", "link", "set", "switch", "up")
+	n.Run(t, "ip", "link", "set", "net1", "up")
+	n.Run(t, "ip", "address", "add", "192.0.2.3/24", "dev", "net1")
+	for _, tc := range []struct{ name, command, want string }{
+		{"up", "ip address add 2001:db8::3/64 dev net1 nodad", `oooi_interface_address{address="192.0.2.3/24",interface="net1"} 1
+oooi_interface_address{address="2001:db8::3/64",interface="net1"} 1
+oooi_interface_mtu_bytes{interface="net1"} 1400
+oooi_interface_up{interface="net1"} 1`},
+		{"address removed", "ip address delete 192.0.2.3/24 dev net1", `oooi_interface_address{address="2001:db8::3/64",interface="net1"} 1
+oooi_interface_mtu_bytes{interface="net1"} 1400
+oooi_interface_up{interface="net1"} 1`},
+		{"no carrier", "ip link set switch down", `oooi_interface_address{address="2001:db8::3/64",interface="net1"} 1
+oooi_interface_mtu_bytes{interface="net1"} 1400
+oooi_interface_up{interface="net1"} 0`},
+		{"down", "ip link set net1 down", `oooi_interface_mtu_bytes{interface="net1"} 1400
+oooi_interface_up{interface="net1"} 0`},
+		{"deleted", "ip link delete net1", ""},
+	} {
+		n.Run(t, strings.Fields(tc.command)...)
+		var lines []string
+		for line := range strings.Lines(metricsText(t)) {
+			if strings.Contains(line, `"net1"`) && !strings.Contains(line, "packets_total") {
+				lines = append(lines, strings.TrimSpace(line))
+			}
+		}
+		if got := strings.Join(lines, "\n"); got != tc.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestInterfaceMetricsExcludeLoopback(t *testing.T) {
+	text := metricsText(t)
+	if strings.Contains(text, `"lo"`) {
+		t.Errorf("loopback is included:\n%s", text)
+	}
+	if !regexp.MustCompile(`(?m)^oooi_time_seconds 1\.[0-9.]+e\+09$`).MatchString(text) {
+		t.Errorf("no clock in\n%s", text)
+	}
+}

@@ -1,0 +1,196 @@
+// Package peers probes, from the pod of a proxy, the gateway and the other components on its VLAN, and exports the
+// results as metrics. Doctor reads them to tell a daemon that fails from a path that drops its packets.
+package peers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
+)
+
+const (
+	// interval is the time between two probes.
+	interval = 15 * time.Second
+	// dnsTimeout limits one DNS query.
+	dnsTimeout = 2 * time.Second
+	// dnsPort is the port of our DNS servers.
+	dnsPort = 53
+)
+
+// A Prober probes all peers periodically. Only IPv4 addresses on networks of this host are probed.
+type Prober struct {
+	// Snapshot returns the Infras, or nil if they are not known yet.
+	Snapshot func() *model.Snapshot
+	Log      *slog.Logger
+
+	mu sync.Mutex // only probe writes what it protects
+	// neighbors are the MAC addresses that answered the last ARP requests, nil if none did.
+	neighbors map[netip.Addr]net.HardwareAddr
+	// servers are the replies of our DNS servers that have a MAC address.
+	servers map[netip.Addr]replies
+	// stale are the addresses whose entry in the neighbor table was stale at the last probe.
+	stale map[netip.Addr]bool
+	// serial makes the names of forwarded queries unique, so that no cache answers them.
+	serial int
+}
+
+// replies are the response codes of a DNS server's replies, such as NOERROR, empty for no reply.
+type replies struct {
+	// own is that for a name that the server answers itself, forwarded that for a name that it forwards.
+	own, forwarded string
+}
+
+// Run probes until ctx is done.
+func (p *Prober) Run(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	failure := ""
+	for {
+		if s := p.Snapshot(); s != nil {
+			switch err := p.probe(ctx, s); {
+			case err == nil:
+				failure = ""
+			case ctx.Err() == nil && err.Error() != failure:
+				failure = err.Error()
+				p.Log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
+	networks, err := neighbours.Networks()
+	if err != nil {
+		return err //nolint:wrapcheck // error of an internal package
+	}
+	var all []netip.Addr
+	questions := map[netip.Addr]string{} // a name of the VLAN's view, by DNS server
+	for _, infra := range s.Infras {
+		for _, a := range infra.Assigned() {
+			own := slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Addr() == a })
+			if a.Is4() && !own && !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+		for _, server := range infra.DNS {
+			questions[server] = nameOf(s, infra.VLAN)
+		}
+	}
+	results, err := neighbours.Probe(ctx, all)
+	if err != nil {
+		return err //nolint:wrapcheck // error of an internal package
+	}
+	neighbors, servers, stale := map[netip.Addr]net.HardwareAddr{}, map[netip.Addr]replies{}, map[netip.Addr]bool{}
+	for address, r := range results {
+		switch previous, known := p.neighbors[address]; {
+		case r.Use == neighbours.Used:
+			neighbors[address] = r.MAC
+		case r.Use == neighbours.Free:
+			neighbors[address] = nil
+		case known && !p.stale[address]:
+			// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
+			// next probe, the host sends ARP requests and does not answer ours.
+			neighbors[address], stale[address] = previous, true
+		default:
+			stale[address] = true
+			if known {
+				neighbors[address] = nil
+			}
+		}
+		if name := questions[address]; name != "" && neighbors[address] != nil {
+			servers[address] = p.query(ctx, networks.Source(address), address, name)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err //nolint:wrapcheck // not logged
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.neighbors, p.servers, p.stale = neighbors, servers, stale
+	return nil
+}
+
+// nameOf returns a control-plane name that DNS answers itself on a VLAN, "" if there is none.
+func nameOf(s *model.Snapshot, vlan string) string {
+	for _, v := range s.VLANs {
+		if v.Name == vlan && v.View != nil && len(v.View.Names) > 0 {
+			return v.View.Names[0].Name
+		}
+	}
+	return ""
+}
+
+// query queries a server for a name that it answers itself and, if it does, for one that it forwards. The latter is in
+// a domain that resolvers answer without asking others (RFC 6761, 6.4).
+func (p *Prober) query(ctx context.Context, source, server netip.Addr, name string) replies {
+	r := replies{own: exchange(ctx, source, server, name)}
+	if r.own != "" {
+		p.serial++
+		r.forwarded = exchange(ctx, source, server, fmt.Sprintf("oooi-%d-%d.invalid", time.Now().Unix(), p.serial))
+	}
+	return r
+}
+
+// exchange returns the response code of a server's reply, empty if there is none. The query is sent from our address on
+// the VLAN, see neighbours.OwnNetworks.
+func exchange(ctx context.Context, source, server netip.Addr, name string) string {
+	client := &dns.Client{Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}}
+	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA), netip.AddrPortFrom(server, dnsPort).String())
+	if err != nil {
+		return ""
+	}
+	return dns.RcodeToString[reply.Rcode]
+}
+
+var (
+	neighborDesc = prometheus.NewDesc("xdsd_vlan_neighbor", "1: a host answers ARP requests for the address of a gateway or component; 0: none does.", []string{"address", "mac"}, nil)
+	dnsDesc      = prometheus.NewDesc("xdsd_vlan_dns", "1: our DNS server replies over the VLAN; 0: it does not, although its host answers ARP requests.", []string{"address"}, nil)
+	forwardDesc  = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply within 2 s.", []string{"address", "rcode"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
+	ch <- neighborDesc
+	ch <- dnsDesc
+	ch <- forwardDesc
+}
+
+// Collect implements prometheus.Collector.
+func (p *Prober) Collect(ch chan<- prometheus.Metric) {
+	p.mu.Lock()
+	neighbors, servers := maps.Clone(p.neighbors), maps.Clone(p.servers)
+	p.mu.Unlock()
+	for address, mac := range neighbors {
+		ch <- prometheus.MustNewConstMetric(neighborDesc, prometheus.GaugeValue, number(mac != nil), address.String(), mac.String())
+	}
+	for address, r := range servers {
+		ch <- prometheus.MustNewConstMetric(dnsDesc, prometheus.GaugeValue, number(r.own != ""), address.String())
+		if r.own != "" {
+			ch <- prometheus.MustNewConstMetric(forwardDesc, prometheus.GaugeValue, 1, address.String(), r.forwarded)
+		}
+	}
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,165 @@
+package peers
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/miekg/dns"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+)
+
+var network lab.Network
+
+func TestMain(m *testing.M) { os.Exit(network.Main(m)) }
+
+const manifests = `
+apiVersion: hypershift.openshift.io/v1beta1
+kind: HostedCluster
+metadata: {name: demo, namespace: clusters}
+spec: {dns: {baseDomain: example.com}}
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: clusters}
+spec:
+  hostedClusterRef: {name: demo}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100}
+  infraComponents:
+    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}
+    dns: {serverIP: 192.0.2.3}
+    proxy: {serverIP: 192.0.2.4}
+`
+
+// TestPeersAreReported breaks hosts on a VLAN, which the test joins with the proxy's address.
+func TestPeersAreReported(t *testing.T) {
+	network.Need(t)
+	hosts := map[string]*lab.Namespace{}
+	for i, name := range []string{"gateway", "dhcp", "dns"} {
+		hosts[name] = lab.NewNamespace(t)
+		if err := lab.Cable(lab.End{Bridge: "vlan"}, lab.End{
+			In: hosts[name], Device: "net1", MAC: fmt.Sprintf("02:00:00:00:00:0%d", i+1), Addresses: []string{fmt.Sprintf("192.0.2.%d/24", i+1)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var own *lab.Namespace
+	own.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "vlan")
+	// As the CNI plugin sbr configures a pod: only packets from the VLAN address reach the VLAN.
+	own.Run(t, "ip", "route", "add", "192.0.2.0/24", "dev", "vlan", "src", "192.0.2.4", "table", "100")
+	own.Run(t, "ip", "rule", "add", "from", "192.0.2.4", "table", "100")
+	own.Run(t, "ip", "route", "delete", "192.0.2.0/24", "dev", "vlan", "table", "main")
+	serveDNS(t, hosts["dns"])
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := model.Options{}
+	objects, err := watch.ReadManifests(dir, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := model.Build(objects, options)
+	prober := &Prober{Log: slog.New(slog.DiscardHandler)}
+	for _, tc := range []struct {
+		name    string
+		host    string
+		command string
+		want    []string
+	}{
+		{"all answer", "", "", []string{
+			`xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:02} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
+		}},
+		{"DHCP's link is down", "dhcp", "ip link set net1 down", []string{
+			`xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,} 0`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
+		}},
+		{"another host has DHCP's address", "gateway", "ip address add 192.0.2.2/24 dev net1", []string{
+			`xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
+		}},
+		{"a filter drops queries", "dns", "nft add table inet f; add chain inet f c { type filter hook input priority 0; }; add rule inet f c udp dport 53 drop", []string{
+			`xdsd_vlan_dns{192.0.2.3} 0`,
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
+		}},
+		{"DNS lost its address", "dns", "ip address flush dev net1", []string{
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,} 0`,
+		}},
+	} {
+		if tc.host != "" {
+			program, arguments, _ := strings.Cut(tc.command, " ")
+			line := append([]string{program}, strings.Fields(arguments)...)
+			if program == "nft" {
+				line = []string{program, arguments}
+			}
+			hosts[tc.host].Run(t, line...)
+		}
+		own.Run(t, "ip", "neigh", "flush", "all") // in place of waiting until the kernel probes its entries again
+		if err := prober.probe(t.Context(), snapshot); err != nil {
+			t.Fatal(err)
+		}
+		if got := series(t, prober); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// serveDNS answers queries in a namespace until the end of the test: NXDOMAIN for names in the domain invalid, and an
+// empty reply for others.
+func serveDNS(t *testing.T, n *lab.Namespace) {
+	t.Helper()
+	var conn net.PacketConn
+	if err := n.Do(func() (err error) {
+		conn, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "192.0.2.3:53")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		reply := new(dns.Msg).SetReply(q)
+		if dns.IsSubDomain("invalid.", q.Question[0].Name) {
+			reply.Rcode = dns.RcodeNameError
+		}
+		_ = w.WriteMsg(reply) // the test fails if the reply is missing
+	})}
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+	t.Cleanup(func() {
+		_ = conn.Close()
+		ended.Wait()
+	})
+}
+
+// series returns the metrics of a Prober as "name{label values} value", sorted.
+func series(t *testing.T, p *Prober) []string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(p)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			list = append(list, fmt.Sprintf("%s{%s} %g", f.GetName(), strings.Join(values, ","), m.GetGauge().GetValue()))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
