@@ -153,7 +153,8 @@ func (s *site) startServers(ctx context.Context) error {
 	return nil
 }
 
-// startResolver starts the upstream resolver, which answers every query for an A record with one address.
+// startResolver starts the upstream resolver, which answers queries for A records with one address, and those in the
+// domain invalid with NXDOMAIN.
 func (s *site) startResolver(ctx context.Context) error {
 	conn, err := new(net.ListenConfig).ListenPacket(ctx, "udp", net.JoinHostPort(resolverIP, "53"))
 	if err != nil {
@@ -162,7 +163,10 @@ func (s *site) startResolver(ctx context.Context) error {
 	started := make(chan struct{})
 	s.resolver = &dns.Server{PacketConn: conn, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
 		reply := new(dns.Msg).SetReply(question)
-		if q := question.Question[0]; q.Qtype == dns.TypeA {
+		switch q := question.Question[0]; {
+		case dns.IsSubDomain("invalid.", q.Name):
+			reply.Rcode = dns.RcodeNameError
+		case q.Qtype == dns.TypeA:
 			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstream)}}
 		}
 		_ = w.WriteMsg(reply) // the client may have closed its socket

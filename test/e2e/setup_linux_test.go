@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -109,6 +111,7 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	apply(t, s.cp, "%s", objects+hostedCluster.YAML()+hostedCluster.NetworkPolicies()+
 		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
 		hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
+	serveUpstream(t)
 	s.roots = filepath.Join(s.dir, "ca.crt")
 	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
@@ -116,6 +119,27 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	s.binary = lab.Binary(t, "kubectl-oooi")
 	t.Cleanup(func() { s.teardown(t) })
 	return s
+}
+
+// upstreamResolver is the upstream resolver of infra.
+const upstreamResolver = "192.0.2.99"
+
+// serveUpstream runs an upstream resolver that knows no name, until the end of the test.
+func serveUpstream(t *testing.T) {
+	t.Helper()
+	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", net.JoinHostPort(upstreamResolver, "53"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeNameError)) // the client may have closed its socket
+	})}
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+	t.Cleanup(func() {
+		_ = conn.Close()
+		ended.Wait()
+	})
 }
 
 // teardown runs teardown once.

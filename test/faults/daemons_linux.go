@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,7 +94,33 @@ const demoLabel = "hypershift.openshift.io/infra-id: demo-x7k2p"
 var longAgo = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func memoryFaults(r *Running) []Fault {
-	return []Fault{{Name: "container is near its memory limit", Want: []string{"POD-007 warn"}, Break: func(*Site) { r.limitDNSMemory() }}}
+	return []Fault{
+		{Name: "container is near its memory limit", Want: []string{"POD-007 warn"}, Break: func(*Site) { r.limitDNSMemory() }},
+		{Name: "process is near its limit of open files", Want: []string{"POD-010 warn"}, Break: func(*Site) { r.limitOpenFiles("dns", "coredns") }},
+	}
+}
+
+// limitOpenFiles sets the limit of open files of a process to five quarters of those that it has open, until Mend.
+func (r *Running) limitOpenFiles(pod, container string) {
+	r.Helper()
+	pid := r.Pods[pod].Containers[container].PID()
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		r.Fatal(err)
+	}
+	var before unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		r.Fatal(err)
+	}
+	limit := unix.Rlimit{Cur: uint64(len(open)) * 5 / 4, Max: before.Max}
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		r.Fatal(err)
+	}
+	r.Undo(func() {
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
+			r.Fatal(err)
+		}
+	})
 }
 
 // limitDNSMemory sets a memory limit of the DNS container just above its usage.

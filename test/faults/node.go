@@ -39,7 +39,12 @@ func processFaults() []Fault {
 			s.awaitRestarts("demo-dns-0", 1)
 			s.Node.Kill(s.T, "demo-dns-0", "coredns") // the kubelet restarts it after a backoff of ten seconds
 		}, Want: []string{"POD-002 fail"}},
-		{Name: "Envoy hangs", Break: frozenContainer("demo-proxy-0", "envoy"), Want: []string{"POD-002 fail"}},
+		{Name: "Envoy hangs", Break: frozenContainer("demo-proxy-0", "envoy"), Want: []string{"POD-009 fail"}},
+		{Name: "DHCP hangs", Break: frozenContainer("demo-dhcp-0", "coredhcp"), Want: []string{"POD-009 fail"}},
+		{Name: "DNS hangs and the VLAN interface of DHCP is down", Break: func(s *Site) {
+			frozenContainer("demo-dns-0", "coredns")(s)
+			vlanInterface("demo-dhcp-0", "ip link set net1 down")(s)
+		}, Want: []string{"POD-009 fail", "LNK-001 fail"}},
 		{Name: "Envoy requests another ProxyServer's configuration", Break: func(s *Site) {
 			s.patchTemplate("demo-proxy", func(spec map[string]any) {
 				containers, _ := spec["initContainers"].([]any)
@@ -129,9 +134,26 @@ func objectFaults() []Fault {
 // vlanFaults returns faults that are only visible from the VLAN.
 func vlanFaults() []Fault {
 	return []Fault{
-		{Name: "VLAN interface of DNS is down", Probe: true, Break: vlanInterfaceDown("demo-dns-0"), Want: []string{"PRB-001 fail"}},
-		{Name: "VLAN interface of DHCP is down", Probe: true, Break: vlanInterfaceDown("demo-dhcp-0"), Want: []string{"PRB-003 fail"}},
-		{Name: "VLAN interface of the proxy is down", Probe: true, Break: vlanInterfaceDown("demo-proxy-0"), Want: []string{"PRB-006 fail"}},
+		{Name: "VLAN interface of DNS is down", Probe: true, Break: vlanInterface("demo-dns-0", "ip link set net1 down"), Want: []string{"LNK-001 fail"}},
+		{Name: "VLAN interface of DHCP is down", Break: vlanInterface("demo-dhcp-0", "ip link set net1 down"), Want: []string{"LNK-001 fail"}},
+		{Name: "VLAN interface of the proxy is down", Break: vlanInterface("demo-proxy-0", "ip link set net1 down"), Want: []string{"LNK-001 fail"}},
+		{Name: "VLAN interface of DHCP lost its address", Break: vlanInterface("demo-dhcp-0", "ip -4 address flush dev net1"), Want: []string{"LNK-002 fail"}},
+		{Name: "VLAN interface of the proxy has a small MTU", Break: vlanInterface("demo-proxy-0", "ip link set net1 mtu 1280"), Want: []string{"LNK-003 fail"}},
+		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},
+		{Name: "filter on the VLAN drops all packets of the proxy", Break: filter("demo-proxy-0", "netdev", "ingress device net1", ""), Want: []string{"LNK-004 fail"}},
+		{Name: "another host on the VLAN has the address of DHCP", Break: func(s *Site) {
+			// A host that answers first: the pod itself does not answer.
+			filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp")(s)
+			s.Undo(func() {
+				s.Node.InNetworkOf(s.T, "demo-dns-0", "ip", "address", "delete", s.expand("$net.5/32"), "dev", "net1")
+			})
+			s.Node.InNetworkOf(s.T, "demo-dns-0", "ip", "address", "add", s.expand("$net.5/32"), "dev", "net1")
+		}, Want: []string{"LNK-005 fail"}},
+		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
+		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
+		{Name: "filter on the VLAN drops DNS queries of VMs", Probe: true, Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53 ip saddr != $net.7`), Want: []string{"PRB-001 fail"}},
+		{Name: "filter on the VLAN drops DHCP requests", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"PRB-003 fail"}},
+		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},
 		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},
 		{Name: "DHCP offers other DNS servers", Probe: true, Break: func(s *Site) {
 			config, _, _ := unstructured.NestedStringMap(s.Get(configMapKind, "$ns", "demo-dhcp").Object, "data")
@@ -153,11 +175,19 @@ func vlanFaults() []Fault {
 	}
 }
 
-// vlanInterfaceDown returns a function that sets the VLAN interface of a pod down.
-func vlanInterfaceDown(pod string) func(*Site) {
+// vlanInterface returns a function that runs a command in the network namespace of a pod, which is restarted by Mend.
+func vlanInterface(pod, command string) func(*Site) {
 	return func(s *Site) {
-		s.Undo(func() { s.restart(pod) }) // restores the routes as well
-		s.Node.InNetworkOf(s.T, pod, "ip", "link", "set", "net1", "down")
+		s.Undo(func() { s.restart(pod) }) // restores routes as well
+		s.Node.InNetworkOf(s.T, pod, strings.Fields(command)...)
+	}
+}
+
+// filter returns a function that drops the packets that match, all if match is empty, at a hook of nftables in the
+// network namespace of a pod.
+func filter(pod, family, hook, match string) func(*Site) {
+	return func(s *Site) {
+		s.addFilter(pod, family, "type filter hook "+hook+" priority 0;", strings.TrimSpace(s.expand(match)+" drop"))
 	}
 }
 

@@ -20,6 +20,18 @@ func podFaults() []Fault {
 			Name:  "Envoy's entrypoint cannot change the owner of /dev/stdout",
 			Break: waitingContainer("demo-proxy-0", "envoy", "CrashLoopBackOff", "chown: changing ownership of '/dev/stdout': Operation not permitted"), Want: []string{"POD-002 fail"},
 		},
+		{Name: "node is not ready", Break: func(s *Site) {
+			s.PatchStatus(nodeKind, "", "node-b", `{"status": {"conditions": [`+condition("Ready", "Unknown", "NodeStatusUnknown")+`]}}`)
+			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus) // as the node lifecycle controller does
+		}, Want: []string{"NODE-001 fail"}},
+		{Name: "node is not ready and another component crashes", Break: func(s *Site) {
+			s.PatchStatus(nodeKind, "", "node-b", `{"status": {"conditions": [`+condition("Ready", "False", "KubeletNotReady")+`]}}`)
+			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus)
+			waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "exit code 1")(s)
+		}, Want: []string{"NODE-001 fail", "POD-002 fail"}},
+		{Name: "node is short of memory", Break: func(s *Site) {
+			s.PatchStatus(nodeKind, "", "node-a", `{"status": {"conditions": [`+condition("Ready", "True", "KubeletReady")+`, `+condition("MemoryPressure", "True", "KubeletHasInsufficientMemory")+`]}}`)
+		}, Want: []string{"NODE-002 warn"}},
 		{Name: "pod is not ready", Break: func(s *Site) { s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus) }, Want: []string{"POD-002 fail"}},
 		{Name: "container runs out of memory", Break: func(s *Site) {
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": true, "restartCount": 5, "state": {"running": {}},

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
@@ -25,6 +28,14 @@ spec: {}
 apiVersion: v1
 kind: Namespace
 metadata: {name: $ns-demo}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-b}
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -71,7 +82,7 @@ spec:
 // NewSimulated returns a healthy site on an API server with a controller manager, on which HostedCluster demo
 // and the network exist. setup must deploy the Infra demo with DHCP, DNS and the proxy at the second to fourth
 // addresses, with an apps ingress and with --cluster-dns=patch. The objects are deleted with their namespace,
-// and the DNS object of the cluster at the end of the test.
+// and the DNS object and the Nodes of the cluster at the end of the test.
 func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	t.Helper()
 	s.T = t
@@ -79,16 +90,25 @@ func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := client.IgnoreNotFound(s.Client.Delete(ctx, object(dnsKind, "", "default"))); err != nil {
-			t.Error(err)
+		for _, o := range []client.Object{object(dnsKind, "", "default"), object(nodeKind, "", "node-a"), object(nodeKind, "", "node-b")} {
+			if err := client.IgnoreNotFound(s.Client.Delete(ctx, o)); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	for name, port := range map[string]uint16{"kube-apiserver": 6443, "oauth-openshift": 6443, "ignition-server-proxy": 443, "konnectivity-server": 8091} {
 		s.Apply(lab.HostedCluster{Namespace: "$ns", Name: "demo"}.Backend(name, int(port), netip.AddrPortFrom(netip.MustParseAddr("10.128.0.7"), port), ""))
 	}
 	setup()
+	for _, node := range []string{"node-a", "node-b"} {
+		s.sendHeartbeats(t, node)
+		s.PatchStatus(nodeKind, "", node, `{"status": {"conditions": [`+condition("Ready", "True", "KubeletReady")+`]}}`)
+	}
 	for pod, address := range map[string]string{"demo-dhcp-0": "2", "demo-dns-0": "3", "demo-proxy-0": "4"} {
 		s.Await("Pod "+pod, func() bool { return s.Get(podKind, "$ns", pod) != nil })
+		if node := map[string]string{"demo-dhcp-0": "node-a", "demo-proxy-0": "node-b"}[pod]; node != "" { // others are deleted, which would need a kubelet
+			s.bind(pod, node)
+		}
 		s.Patch(podKind, "$ns", pod, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
 			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"10.128.0.9\"]}, {\"name\": \"x\", \"ips\": [\"$net.`+address+`\"]}]"}}}`)
 		s.PatchStatus(podKind, "$ns", pod, runningStatus)
@@ -108,6 +128,42 @@ func NewSimulated(t *testing.T, s *Site, setup func()) *Site {
 	s.undo = nil // the healthy state stays
 	s.markObserved()
 	return s
+}
+
+// sendHeartbeats renews the Lease of a node until the end of the test, as the kubelet does. Without it, the node lifecycle
+// controller reports the node as lost.
+func (s *Site) sendHeartbeats(t *testing.T, node string) {
+	t.Helper()
+	renew := func() error {
+		now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
+		lease := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"namespace": "`+corev1.NamespaceNodeLease+`", "name": "`+node+`"}, "spec": {"holderIdentity": "`+node+`", "renewTime": "`+now+`"}}`))
+		return s.Client.Patch(t.Context(), object(leaseKind, corev1.NamespaceNodeLease, node), lease, client.FieldOwner("kubelet"), client.ForceOwnership)
+	}
+	if err := renew(); err != nil {
+		t.Fatal(err)
+	}
+	var heartbeats sync.WaitGroup
+	t.Cleanup(heartbeats.Wait)
+	heartbeats.Go(func() {
+		for t.Context().Err() == nil {
+			select {
+			case <-t.Context().Done():
+			case <-time.After(10 * time.Second):
+				if err := renew(); err != nil && t.Context().Err() == nil {
+					t.Errorf("heartbeat of %s: %v", node, err)
+				}
+			}
+		}
+	})
+}
+
+// bind assigns a pod to a node, as the scheduler does.
+func (s *Site) bind(pod, node string) {
+	s.Helper()
+	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: pod}}
+	if err := s.Client.SubResource("binding").Create(s.Context(), o, &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}); err != nil {
+		s.Fatal(err)
+	}
 }
 
 const runningStatus = `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`

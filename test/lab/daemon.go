@@ -100,6 +100,9 @@ func (d *Daemon) Terminate(tb testing.TB) {
 	}
 }
 
+// PID returns the ID of the running process.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
 // Signal sends the process a signal.
 func (d *Daemon) Signal(tb testing.TB, signal syscall.Signal) {
 	tb.Helper()

@@ -56,6 +56,10 @@ func SharedInterfaces(tb testing.TB, addresses map[string][]string) {
 			{"link", "add", device, "type", "bridge"},
 			{"link", "set", device, "addrgenmode", "none"}, // IPv6 addresses in duplicate address detection cannot be listened on
 			{"link", "set", device, "up"},
+			// A bridge has a carrier if one of its ports has.
+			{"link", "add", device + "-port", "type", "veth", "peer", "name", device + "-peer"},
+			{"link", "set", device + "-port", "master", device, "up"},
+			{"link", "set", device + "-peer", "up"},
 		}
 		for _, a := range list {
 			steps = append(steps, []string{"address", "add", a + "/24", "dev", device})

@@ -9,6 +9,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // pageKey identifies a page of one pod.
@@ -63,7 +65,8 @@ type podPage[T any] struct {
 }
 
 // pageBodies returns the body of a page for each of the Infra's pods, or of control's, that answered. Pods that
-// did not answer are added to s.unanswered, so that the check does not pass without them.
+// did not answer are added to s.unanswered, so that the check does not pass without them, unless an earlier check found
+// the cause.
 func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 	if !s.declared(Read{Kind: podPages, Where: where, Page: p}) {
 		return nil
@@ -72,6 +75,7 @@ func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 	for _, pod := range s.servingPods(p, where) {
 		switch a := s.facts.answer(pod, p); {
 		case a == nil:
+		case a.Silent != "" && s.explained[pod.Labels[v1alpha1.LabelComponent]] != "":
 		case a.Silent != "":
 			s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
 		default:

@@ -16,11 +16,14 @@ type Check struct {
 	Code string
 	// Title is the condition: a sentence that is true if the check passes.
 	Title string
-	// Needs are codes of checks that run earlier. The check is skipped unless all of them pass or warn.
+	// Component is the component that the check is about, if its code does not name it.
+	Component string
+	// Needs are codes of checks that run earlier. The check is skipped unless all of them pass or warn. A failure that
+	// is limited to other components does not skip a check of one component.
 	Needs []string
-	// After are codes of checks that run earlier and explain a failure of this one. The check is skipped if one of
-	// them fails, except with findings that are limited to other components, or is blocked by a failure. Unlike with
-	// Needs, it runs if they were skipped because data could not be read.
+	// After are codes of checks that run earlier and explain failures of this one: for the components for which they
+	// or what they depend on fail, the check has no findings. It is skipped if these are all components, or the only
+	// one that it is about. Unlike with Needs, it runs if they were skipped because data could not be read.
 	After []string
 	// Reads are all objects, pages and access reviews that the check reads. The result of a check that reads
 	// anything else is Broken.
@@ -41,6 +44,8 @@ func (c *Check) dependencies() []string { return slices.Concat(c.Needs, c.After)
 // component returns the component that the check is about, empty if it is about several.
 func (c *Check) component() string {
 	switch parts := strings.Split(c.Code, "-"); {
+	case c.Component != "":
+		return c.Component
 	case slices.Contains(parts, "DNS"):
 		return v1alpha1.ComponentDNS
 	case slices.Contains(parts, "DHCP"):
@@ -78,7 +83,7 @@ type Finding struct {
 	// Remedy is what to do, as an imperative.
 	Remedy string `json:"remedy"`
 
-	component string // that the fault is limited to; empty for all
+	component string // that the fault is limited to; allComponents if it is not
 }
 
 // failed returns a finding of severity Fail; warned returns one of severity Warn.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -264,8 +265,14 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 		if err = g.named(ctx, p, take, corefilesIn(p.namespace)...); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
-	case creationFailures:
-		err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate", "involvedObject.kind": statefulSets.Kind})
+	case podEvents:
+		if err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate", "involvedObject.kind": statefulSets.Kind}); err == nil {
+			err = g.list(ctx, p, func(u *unstructured.Unstructured) {
+				if path, _, _ := unstructured.NestedString(u.Object, "involvedObject", "fieldPath"); slices.Contains(ourContainers, containerOf(path)) {
+					take(u)
+				}
+			}, client.MatchingFields{"reason": unhealthy, "involvedObject.kind": pods.Kind})
+		}
 	case leaseObjects: // other Leases are not DHCP's
 		err = g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
 	case pods: // other pods may have free text in their status

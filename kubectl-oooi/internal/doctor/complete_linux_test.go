@@ -40,7 +40,7 @@ func TestEveryCheckIsComplete(t *testing.T) {
 		}
 		catalogues := []map[string]bool{onAPIServer, onNode}
 		if slices.ContainsFunc(check.Reads, func(r doctor.Read) bool { return r.Kind.Kind == "PodProxyOptions" }) { // pages of pods
-			catalogues = []map[string]bool{onRunning, onTwoNodes}
+			catalogues = []map[string]bool{onRunning, onNode, onTwoNodes}
 		}
 		found, needed := false, false
 		for _, only := range catalogues {

@@ -83,6 +83,10 @@ func init() {
 				return findings
 			},
 		},
+		Check{
+			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-DNS-003", "OOOI-LNK-006"}, Reads: pagesIn(AtInfra, xdsdMetrics, dnsMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Run: checkForwarding,
+		},
 	)
 }
 
@@ -211,4 +215,39 @@ func serverBlock(line string) (zones []string, ok bool) {
 		return nil, false
 	}
 	return words[:len(words)-1], true
+}
+
+// checkForwarding finds DNS servers whose upstream resolvers do not answer, or answer for names that cannot exist, by the
+// last query that xdsd sent for a name in the domain invalid (RFC 6761, 6.4).
+func checkForwarding(s *Site) []Finding {
+	const remedy = "check networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty, and whether pods reach these resolvers: docs/how-to/change-upstream-resolvers.md"
+	var evidence []string
+	for _, d := range s.metrics(dnsMetrics) {
+		d.value.each("coredns_proxy_healthcheck_failures_total", func(labels map[string]string, value float64) {
+			if value > 0 {
+				evidence = append(evidence, fmt.Sprintf("upstream resolver %s has failed %.0f health checks of Pod %s", labels["to"], value, d.pod.Name))
+			}
+		})
+	}
+	slices.Sort(evidence)
+	var findings []Finding
+	reported := map[string]bool{}
+	for _, x := range s.metrics(xdsdMetrics) {
+		x.value.each("xdsd_vlan_dns_forward", func(labels map[string]string, _ float64) {
+			server := labels["address"]
+			if reported[server] {
+				return
+			}
+			reported[server] = true
+			switch rcode := labels["rcode"]; rcode {
+			case "":
+				findings = append(findings, failed(s.ref(), remedy, "DNS server %s does not answer queries for names outside of the hosted cluster: its upstream resolvers do not answer", server).because(evidence...))
+			case "SERVFAIL":
+				findings = append(findings, failed(s.ref(), remedy, "DNS server %s returns SERVFAIL for names outside of the hosted cluster: its upstream resolvers do not answer or fail", server).because(evidence...))
+			case "NOERROR":
+				findings = append(findings, warned(s.ref(), "use upstream resolvers that do not invent answers", "DNS server %s resolves a name in the domain invalid: its upstream resolvers invent answers for names that do not exist", server))
+			}
+		})
+	}
+	return findings
 }

@@ -35,7 +35,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-INF-002", Title: "deployed objects match the rendered configuration", Needs: []string{"OOOI-INF-001", "OOOI-NET-002", "OOOI-POD-001"},
-			After: []string{"OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006"},
+			After: []string{"OOOI-PRX-001", "OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006"},
 			Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets, configMaps, services, networkPolicies, attachments)),
 			Run:   checkDrift,
 		},

@@ -29,6 +29,7 @@ var (
 	dnsOperators = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
 	namespaces      = Kind{Version: "v1", Kind: "Namespace"}
+	nodes           = Kind{Version: "v1", Kind: "Node"}
 	pods            = Kind{Version: "v1", Kind: "Pod"}
 	services        = read.ServiceKind
 	configMaps      = Kind{Version: "v1", Kind: "ConfigMap"}
@@ -36,9 +37,9 @@ var (
 	statefulSets    = Kind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 	deployments     = Kind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	networkPolicies = Kind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
-	// creationFailures are Events about pods that could not be created.
-	creationFailures = Kind{Version: "v1", Kind: "Event"}
-	leaseObjects     = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	// podEvents are Events about pods that could not be created, and about failed probes of their containers.
+	podEvents    = Kind{Version: "v1", Kind: "Event"}
+	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 	// podMetrics are served by metrics-server or an equivalent.
 	podMetrics = Kind{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics"}
 

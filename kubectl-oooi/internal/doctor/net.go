@@ -44,7 +44,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-NET-003", Title: "our pods have their VLAN addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-002"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-NET-003", Title: "our pods have their VLAN addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-001"}, After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, pods),
 			Run: checkPodAddresses,
 		},
 		Check{
@@ -111,10 +111,10 @@ func checkPodAddresses(s *Site) []Finding {
 			}
 			switch {
 			case err != nil:
-				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName, "%v", err))
+				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName, "%v", err).of(component.name))
 			case !slices.ContainsFunc(has, func(a netip.Addr) bool { return slices.Contains(wanted, a) }):
 				findings = append(findings, failed(ref, "see Multus' log on node "+p.Spec.NodeName+", and check that the nodes have the CNI plugins static and sbr", "the pod does not have its VLAN address").
-					because(fmt.Sprintf("expected one of %v, found %v", wanted, has)))
+					because(fmt.Sprintf("expected one of %v, found %v", wanted, has)).of(component.name))
 			}
 		}
 	}

@@ -45,6 +45,9 @@ func (p page) container() string {
 	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "envoy", 9904: "control", 9906: "holder"}[p.port]
 }
 
+// ourContainers are the containers of components that have probes.
+var ourContainers = []string{"coredns", "coredhcp", "xdsd", "envoy", "holder"}
+
 // metrics reports whether the page is in Prometheus' text format.
 func (p page) metrics() bool {
 	return strings.HasSuffix(p.path, "metrics") || strings.HasSuffix(p.path, "prometheus")
@@ -52,6 +55,7 @@ func (p page) metrics() bool {
 
 // metricPrefixes are prefixes of the names of metrics that checks read. Other metrics are not kept.
 var metricPrefixes = []string{
+	"oooi_interface_", "xdsd_vlan_", "coredns_proxy_healthcheck_failures_total", openFilesMetric, maxFilesMetric,
 	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
 	"envoy_server_state", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", residentMetric, physicalMetric,
 }

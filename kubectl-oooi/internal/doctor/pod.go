@@ -36,7 +36,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-POD-005"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
@@ -68,7 +68,7 @@ func init() {
 			Run: checkImages,
 		},
 		Check{
-			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, creationFailures),
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, podEvents),
 			Run: checkAdmission,
 		},
 		Check{
@@ -94,6 +94,14 @@ func init() {
 				}
 				return "the cluster does not serve " + podMetrics.GroupVersion().String() + "; install metrics-server"
 			},
+		},
+		Check{
+			Code: "OOOI-POD-009", Title: "our containers answer the kubelet's probes", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NODE-001"}, Reads: in(AtInfra, pods, podEvents),
+			Run: checkProbes,
+		},
+		Check{
+			Code: "OOOI-POD-010", Title: "our processes are below their limit of open files", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
+			Reads: pagesIn(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics), NotApplicable: noInterfaces, Run: checkOpenFiles,
 		},
 	)
 }
@@ -222,7 +230,7 @@ func checkAdmission(s *Site) []Finding {
 			continue
 		}
 		lastSeen := map[string]time.Time{}
-		for _, e := range all[corev1.Event](s, creationFailures, AtInfra) {
+		for _, e := range all[corev1.Event](s, podEvents, AtInfra) {
 			if e.InvolvedObject.UID == set.UID && e.LastTimestamp.After(lastSeen[e.Message]) {
 				lastSeen[e.Message] = e.LastTimestamp.Time
 			}
@@ -343,6 +351,83 @@ func checkCPU(s *Site) []Finding {
 					findings = append(findings, warned(podRef(ours[at]), "raise or remove the CPU limit in the component's resources in the Infra; at the limit, the container is throttled",
 						"container %s uses %s of %s CPUs", c.Name, u.Usage.Cpu(), limit))
 				}
+			}
+		}
+	}
+	return findings
+}
+
+// checkProbes finds containers that run but do not answer the kubelet's probes, by the latest Unhealthy Event of an
+// unready pod.
+func checkProbes(s *Site) []Finding {
+	var findings []Finding
+	for _, c := range s.components() {
+		for _, p := range s.pods(c.name) {
+			if status.UnreadyReason(p) == "" {
+				continue
+			}
+			latest := map[string]*corev1.Event{}
+			for _, e := range all[corev1.Event](s, podEvents, AtInfra) {
+				name := containerOf(e.InvolvedObject.FieldPath)
+				if before := latest[name]; e.InvolvedObject.UID == p.UID && e.Reason == unhealthy && (before == nil || e.LastTimestamp.After(before.LastTimestamp.Time)) {
+					latest[name] = e
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(latest)) {
+				if why, remedy := probeFailure(latest[name].Message, p, name); why != "" && isUnready(p, name) {
+					findings = append(findings, failed(podRef(p), remedy, "container %s %s", name, why).because(latest[name].Message).of(c.name))
+				}
+			}
+		}
+	}
+	return findings
+}
+
+// unhealthy is the reason of the kubelet's Events about failed probes.
+const unhealthy = "Unhealthy"
+
+// containerOf returns the container in the field path of an Event's object, such as spec.containers{coredns}.
+func containerOf(path string) string {
+	_, name, _ := strings.Cut(path, "{")
+	return strings.TrimSuffix(name, "}")
+}
+
+// isUnready reports whether a container of a pod runs and is not ready.
+func isUnready(p *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.Name == name && !c.Ready && c.State.Waiting == nil && c.State.Terminated == nil
+	})
+}
+
+// probeFailure returns what the message of a failed probe says about a container, and the remedy; empty if the
+// container itself answered that it is not ready.
+func probeFailure(message string, p *corev1.Pod, container string) (why, remedy string) {
+	restart := fmt.Sprintf("see its log (kubectl -n %s logs %s -c %s), and delete the pod to restart it: kubectl -n %s delete pod %s", p.Namespace, p.Name, container, p.Namespace, p.Name)
+	switch {
+	case strings.Contains(message, "connection refused"):
+		return "does not listen: its process has not started to serve, or has stopped", restart
+	case strings.Contains(message, "no route to host"), strings.Contains(message, "network is unreachable"):
+		return "cannot be reached from node " + p.Spec.NodeName + ": the pod network is broken there", "check the network plugin of node " + p.Spec.NodeName
+	case strings.Contains(message, "context deadline exceeded"), strings.Contains(message, "i/o timeout"):
+		return "does not answer the kubelet: its process hangs, or a filter on node " + p.Spec.NodeName + " drops the kubelet's packets", restart
+	}
+	return "", ""
+}
+
+const (
+	openFilesMetric = "process_open_fds"
+	maxFilesMetric  = "process_max_fds"
+)
+
+// checkOpenFiles finds processes whose open files are near their limit, at which they accept no more connections.
+func checkOpenFiles(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range []page{dnsMetrics, dhcpMetrics, xdsdMetrics} {
+		for _, d := range s.metrics(p) {
+			open, limit := d.value.sum(openFilesMetric), d.value.sum(maxFilesMetric)
+			if limit > 0 && open >= nearLimit*limit {
+				findings = append(findings, warned(podRef(d.pod), "raise the limit in the configuration of the container runtime (LimitNOFILE), and delete the pod; many connections of one client may be the cause",
+					"container %s has %.0f of at most %.0f files open: it cannot accept more connections", p.container(), open, limit))
 			}
 		}
 	}

@@ -15,41 +15,43 @@ import (
 
 func init() {
 	reads := probeReads()
+	// What these find without a probe explains what the probe finds.
+	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006"}
 	checks := []Check{
 		{
-			Code: "OOOI-PRB-001", Title: "DNS answers on the VLAN", Needs: []string{"OOOI-DNS-001", "OOOI-NET-003"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
+			Code: "OOOI-PRB-001", Component: v1alpha1.ComponentDNS, Title: "DNS answers on the VLAN", Needs: []string{"OOOI-DNS-001", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
 			Run: probed((*probeData).checkDNSServers),
 		},
 		{
-			Code: "OOOI-PRB-002", Title: "DNS on the VLAN returns the expected answers", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
+			Code: "OOOI-PRB-002", Component: v1alpha1.ComponentDNS, Title: "DNS on the VLAN returns the expected answers", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
 			Run: probed((*probeData).checkDNSAnswers),
 		},
 		{
-			Code: "OOOI-PRB-003", Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-NET-003"}, Reads: reads, NotApplicable: noLeasedVM,
+			Code: "OOOI-PRB-003", Component: v1alpha1.ComponentDHCP, Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: noLeasedVM,
 			Run: probed((*probeData).checkOffers),
 		},
 		{
-			Code: "OOOI-PRB-004", Title: "no other DHCP server on the VLAN", Needs: []string{"OOOI-INF-001"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDHCP),
+			Code: "OOOI-PRB-004", Component: v1alpha1.ComponentDHCP, Title: "no other DHCP server on the VLAN", Needs: []string{"OOOI-INF-001"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDHCP),
 			Run: probed((*probeData).checkOtherServers),
 		},
 		{
-			Code: "OOOI-PRB-005", Title: "DHCP on the VLAN offers our DNS servers and the gateway", Needs: []string{"OOOI-PRB-003", "OOOI-DHCP-006"}, Reads: reads, NotApplicable: noLeasedVM,
+			Code: "OOOI-PRB-005", Component: v1alpha1.ComponentDHCP, Title: "DHCP on the VLAN offers our DNS servers and the gateway", Needs: []string{"OOOI-PRB-003", "OOOI-DHCP-006"}, Reads: reads, NotApplicable: noLeasedVM,
 			Run: probed((*probeData).checkOfferOptions),
 		},
 		{
-			Code: "OOOI-PRB-006", Title: "control-plane names accept connections from the VLAN", Needs: []string{"OOOI-PRX-006", "OOOI-NET-003"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-006", Component: v1alpha1.ComponentProxy, Title: "control-plane names accept connections from the VLAN", Needs: []string{"OOOI-PRX-006", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run: probed((*probeData).checkConnections),
 		},
 		{
-			Code: "OOOI-PRB-007", Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-007", Component: v1alpha1.ComponentProxy, Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run: probed((*probeData).checkCertificateNames),
 		},
 		{
-			Code: "OOOI-PRB-008", Title: "certificates are valid for another week", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-008", Component: v1alpha1.ComponentProxy, Title: "certificates are valid for another week", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run: probed((*probeData).checkCertificateTimes),
 		},
 		{
-			Code: "OOOI-PRB-009", Title: "no certificate covers names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-009", Component: v1alpha1.ComponentProxy, Title: "no certificate covers names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run: probed((*probeData).checkCoalescing),
 		},
 	}

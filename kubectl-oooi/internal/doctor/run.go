@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,6 +38,10 @@ type Result struct {
 	Inconclusive bool      `json:"inconclusive,omitempty"`
 	Findings     []Finding `json:"findings,omitempty"`
 	Docs         string    `json:"docs"`
+
+	// causes has the failed checks, this one or earlier ones, that explain failures of each component in checks that
+	// depend on this one.
+	causes map[string]string
 }
 
 // Diagnosis is the result of all checks of one Infra.
@@ -75,12 +80,36 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 	return d
 }
 
-// blocks reports whether the check failed with a finding that concerns the component of a later one.
-func (r Result) blocks(later *Check) bool {
-	component := later.component()
-	return r.Status == Failed && slices.ContainsFunc(r.Findings, func(f Finding) bool {
-		return f.Severity == Fail && (component == "" || f.component == "" || f.component == component)
-	})
+// allComponents is the key of causes for failures that concern every component.
+const allComponents = ""
+
+// inherit adds the causes of an earlier result. The cause that was found first is kept.
+func (r *Result) inherit(earlier Result) {
+	for component, code := range earlier.causes {
+		r.addCause(component, code)
+	}
+}
+
+func (r *Result) addCause(component, code string) {
+	if r.causes == nil {
+		r.causes = map[string]string{}
+	}
+	if r.causes[component] == "" {
+		r.causes[component] = code
+	}
+}
+
+// cause returns the failed check that explains failures of a component, empty if none does.
+func (r *Result) cause(component string) string {
+	if code := r.causes[allComponents]; code != "" {
+		return code
+	}
+	return r.causes[component]
+}
+
+// block skips a check because of an earlier one.
+func (r *Result) block(code string) {
+	r.Status, r.BlockedBy, r.Reason = Skipped, code, "blocked by "+code
 }
 
 // run runs one check. ended has the results of the earlier ones.
@@ -97,44 +126,44 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 			return r
 		}
 	}
-	for _, code := range c.Needs {
-		need := ended[code]
-		if need.Status == Passed || need.Status == Warned {
-			continue
-		}
-		r.Status, r.BlockedBy, r.Inconclusive = Skipped, code, need.Inconclusive
-		if need.Status == Skipped {
-			if need.BlockedBy == "" { // not applicable, or its data could not be read
-				r.Reason, r.BlockedBy = need.Reason, ""
-				return r
-			}
-			r.BlockedBy = need.BlockedBy
-		}
-		r.Reason = "blocked by " + r.BlockedBy
-		return r
+	for _, code := range c.dependencies() {
+		r.inherit(ended[code])
 	}
-	for _, code := range c.After {
-		first := ended[code]
-		if r.BlockedBy = first.BlockedBy; first.blocks(c) {
-			r.BlockedBy = code
-		}
-		if r.BlockedBy != "" {
-			r.Status, r.Reason = Skipped, "blocked by "+r.BlockedBy
+	component := c.component()
+	for _, code := range c.Needs {
+		switch need := ended[code]; {
+		case need.Status == Passed || need.Status == Warned:
+		case need.Status == Failed && component != allComponents && r.cause(component) == "": // fails for other components
+		case need.Status == Skipped && need.BlockedBy == "": // not applicable, or its data could not be read
+			r.Status, r.Reason, r.Inconclusive = Skipped, need.Reason, need.Inconclusive
+			return r
+		default:
+			r.block(cmp.Or(need.BlockedBy, code))
 			return r
 		}
+	}
+	if cause := r.cause(component); cause != "" {
+		r.block(cause)
+		return r
 	}
 	if why := s.unreadReason(c.Reads); why != "" {
 		r.Status, r.Reason, r.Inconclusive = Skipped, why, true
 		return r
 	}
-	s.reads, s.checkErrors = c.Reads, nil
+	s.reads, s.checkErrors, s.explained = c.Reads, nil, r.causes
 	if c.NotApplicable != nil {
 		if r.Reason = c.NotApplicable(s); r.Reason != "" {
 			r.Status = Skipped
 			return r
 		}
 	}
-	r.Findings = c.Run(s)
+	found := c.Run(s)
+	r.Findings = slices.DeleteFunc(slices.Clone(found), func(f Finding) bool { return r.cause(f.component) != "" })
+	for _, f := range r.Findings {
+		if f.Severity == Fail {
+			r.addCause(f.component, c.Code)
+		}
+	}
 	switch {
 	case len(s.checkErrors) > 0:
 		r.Status, r.Reason = Broken, strings.Join(s.checkErrors, "; ")
@@ -142,6 +171,8 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 		r.Status = Failed
 	case len(r.Findings) > 0:
 		r.Status = Warned
+	case len(found) > 0: // consequences only
+		r.block(r.cause(found[0].component))
 	case len(s.unanswered) > 0: // no finding for the pods that answered
 		r.Status, r.Reason, r.Inconclusive = Skipped, s.unanswered[0], true
 	}

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -40,20 +39,52 @@ spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachment
 	return facts, NewSite(facts, "clusters/demo")
 }
 
+// TestFailureOfAComponentBlocksOnlyItsChecks runs checks after one that fails for DNS only.
 func TestFailureOfAComponentBlocksOnlyItsChecks(t *testing.T) {
-	ref := model.Ref{Kind: "Pod", Namespace: "clusters", Name: "demo-dns-0"}
-	ran := map[string]bool{}
-	check := func(code string, after ...string) Check {
-		return Check{Code: code, After: after, Run: func(*Site) []Finding { ran[code] = true; return nil }}
+	of := func(components ...string) func(*Site) []Finding {
+		return func(*Site) []Finding {
+			var findings []Finding
+			for _, c := range components {
+				findings = append(findings, failed(model.Ref{Kind: "Pod", Namespace: "clusters", Name: c}, "r", "f").of(c))
+			}
+			return findings
+		}
 	}
 	_, site := siteOf(t)
-	Diagnose(site, []Check{
-		{Code: "OOOI-POD-002", Run: func(*Site) []Finding { return []Finding{failed(ref, "r", "f").of(v1alpha1.ComponentDNS)} }},
-		check("OOOI-DNS-001", "OOOI-POD-002"), check("OOOI-DHCP-001", "OOOI-POD-002"), check("OOOI-PRX-001", "OOOI-DHCP-001"),
-		check("OOOI-PRX-002", "OOOI-DNS-001"), check("OOOI-INF-001", "OOOI-POD-002"),
+	d := Diagnose(site, []Check{
+		{Code: "OOOI-POD-002", Run: of("dns")},
+		{Code: "OOOI-DNS-001", After: []string{"OOOI-POD-002"}, Run: of("dns")},
+		{Code: "OOOI-DHCP-001", After: []string{"OOOI-POD-002"}, Run: of()},
+		{Code: "OOOI-DHCP-002", Needs: []string{"OOOI-POD-002"}, Run: of()},
+		{Code: "OOOI-PRX-002", After: []string{"OOOI-DNS-001"}, Run: of()},
+		{Code: "OOOI-NET-003", After: []string{"OOOI-POD-002"}, Run: of("dns", "dhcp")},
+		{Code: "OOOI-LNK-001", After: []string{"OOOI-POD-002"}, Run: of("dns")},
+		{Code: "OOOI-LNK-002", Needs: []string{"OOOI-POD-002"}, Run: of()},
+		{Code: "OOOI-PRB-001", Component: "dns", After: []string{"OOOI-DHCP-001"}, Run: of()},
+		{Code: "OOOI-PRB-003", Component: "dhcp", After: []string{"OOOI-NET-003"}, Run: of()},
 	}, func(string) bool { return true })
-	if want := map[string]bool{"OOOI-DHCP-001": true, "OOOI-PRX-001": true}; !maps.Equal(ran, want) {
-		t.Errorf("the checks that ran are %v, want %v", ran, want)
+	var got []string
+	for _, r := range d.Results {
+		line := strings.TrimSpace(r.Code + " " + string(r.Status) + " " + r.BlockedBy)
+		for _, f := range r.Findings {
+			line += " " + f.Object.Name
+		}
+		got = append(got, line)
+	}
+	want := []string{
+		"OOOI-POD-002 fail dns",
+		"OOOI-DNS-001 skip OOOI-POD-002",
+		"OOOI-DHCP-001 pass",
+		"OOOI-DHCP-002 pass",
+		"OOOI-PRX-002 pass",
+		"OOOI-NET-003 fail dhcp",
+		"OOOI-LNK-001 skip OOOI-POD-002",
+		"OOOI-LNK-002 skip OOOI-POD-002",
+		"OOOI-PRB-001 skip OOOI-POD-002",
+		"OOOI-PRB-003 skip OOOI-NET-003",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

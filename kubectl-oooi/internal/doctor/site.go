@@ -31,7 +31,8 @@ type Site struct {
 	// State of the running check.
 	reads       []Read
 	checkErrors []string
-	unanswered  []string // why pods did not answer, or a probe failed
+	unanswered  []string          // why pods did not answer, or a probe failed
+	explained   map[string]string // components that earlier checks found to fail, with the check
 }
 
 // key returns "namespace/name" of the Infra.

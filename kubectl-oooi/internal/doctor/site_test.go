@@ -290,11 +290,23 @@ message: SEED
 apiVersion: v1
 kind: Event
 metadata: {name: set, namespace: $ns, annotations: {note: SEED}}
-involvedObject: {apiVersion: apps/v1, kind: StatefulSet, name: theirs, namespace: $ns, fieldPath: SEED}
+involvedObject: {apiVersion: apps/v1, kind: StatefulSet, name: theirs, namespace: $ns, resourceVersion: SEED}
 reason: FailedCreate
 message: x
 related: {kind: SEED, name: SEED}
 source: {component: SEED, host: SEED}
+---
+apiVersion: v1
+kind: Event
+metadata: {name: probe, namespace: $ns}
+involvedObject: {apiVersion: v1, kind: Pod, name: theirs, namespace: $ns, fieldPath: "spec.containers{web}"}
+reason: Unhealthy
+message: SEED
+---
+apiVersion: v1
+kind: Node
+metadata: {name: theirs, labels: {note: SEED}, annotations: {note: SEED}}
+spec: {providerID: SEED}
 ---
 apiVersion: route.openshift.io/v1
 kind: Route

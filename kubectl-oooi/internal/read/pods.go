@@ -11,29 +11,52 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// PodAddresses returns the addresses of a pod on networks other than the pod network, nil if it has none. It reads them
-// from the annotation k8s.v1.cni.cncf.io/network-status, which Multus writes, and omits invalid addresses. It returns
-// an error if the annotation is missing or is not valid JSON.
-func PodAddresses(p *corev1.Pod) ([]netip.Addr, error) {
+// PodInterface is an interface of a pod on a network other than the pod network, as Multus reports it.
+type PodInterface struct {
+	// Name is the name of the interface in the pod; MAC is its MAC address, empty if the CNI plugin does not report it.
+	Name, MAC string
+	Addresses []netip.Addr
+}
+
+// PodInterfaces returns the interfaces of a pod in its annotation of Multus. It returns an error if the annotation is
+// missing or invalid.
+func PodInterfaces(p *corev1.Pod) ([]PodInterface, error) {
 	const annotation = "k8s.v1.cni.cncf.io/network-status"
 	text, ok := p.Annotations[annotation]
 	if !ok {
 		return nil, fmt.Errorf("annotation %s is missing: Multus has not attached the pod to a network", annotation)
 	}
 	var networks []struct {
-		Default bool     `json:"default"`
-		IPs     []string `json:"ips"`
+		Default   bool     `json:"default"`
+		Interface string   `json:"interface"`
+		IPs       []string `json:"ips"`
+		MAC       string   `json:"mac"`
 	}
 	if err := json.Unmarshal([]byte(text), &networks); err != nil {
 		return nil, fmt.Errorf("parsing annotation %s: %w", annotation, err)
 	}
-	var list []netip.Addr
+	var list []PodInterface
 	for _, n := range networks {
+		if n.Default {
+			continue
+		}
+		i := PodInterface{Name: n.Interface, MAC: n.MAC}
 		for _, ip := range n.IPs {
-			if a, err := v1alpha1.ParseAddress(strings.TrimSpace(ip)); err == nil && !n.Default {
-				list = append(list, a)
+			if a, err := v1alpha1.ParseAddress(strings.TrimSpace(ip)); err == nil {
+				i.Addresses = append(i.Addresses, a)
 			}
 		}
+		list = append(list, i)
 	}
 	return list, nil
+}
+
+// PodAddresses returns the addresses of all interfaces of PodInterfaces.
+func PodAddresses(p *corev1.Pod) ([]netip.Addr, error) {
+	interfaces, err := PodInterfaces(p)
+	var list []netip.Addr
+	for _, i := range interfaces {
+		list = append(list, i.Addresses...)
+	}
+	return list, err
 }

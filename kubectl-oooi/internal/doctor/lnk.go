@@ -1,0 +1,293 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+func init() {
+	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
+	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, interfacePages...))
+	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
+	register(
+		Check{
+			Code: "OOOI-LNK-001", Title: "the VLAN interfaces of our pods have a carrier", After: after, Reads: interfaces, NotApplicable: noInterfaces,
+			Run: checkCarriers,
+		},
+		Check{
+			Code: "OOOI-LNK-002", Title: "the VLAN interfaces of our pods have their addresses", After: append(after, "OOOI-LNK-001"), Reads: interfaces, NotApplicable: noInterfaces,
+			Run: checkInterfaceAddresses,
+		},
+		Check{
+			Code: "OOOI-LNK-003", Title: "the VLAN interfaces of our pods have the same MTU", After: append(after, "OOOI-LNK-001"), Reads: interfaces, NotApplicable: noInterfaces,
+			Run: checkInterfaceMTUs,
+		},
+		Check{
+			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Run: checkNeighbors,
+		},
+		Check{
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods", After: append(after, "OOOI-LNK-002"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Run: checkNeighborMACs,
+		},
+		Check{
+			Code: "OOOI-LNK-006", Component: v1alpha1.ComponentDNS, Title: "no filter drops DNS queries on the VLAN", After: append(after, "OOOI-LNK-004", "OOOI-LNK-005"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Run: checkNeighborDNS,
+		},
+	)
+}
+
+// interfacePages are the metrics pages that report the interfaces of their pod, one for each component.
+var interfacePages = []page{dnsMetrics, dhcpMetrics, xdsdMetrics}
+
+// noInterfaces returns why no interface is known: no pod serves its metrics.
+func noInterfaces(s *Site) string {
+	for _, p := range interfacePages {
+		if len(s.servingPods(p, AtInfra)) > 0 {
+			return ""
+		}
+	}
+	return "no pod has an address in the pod network"
+}
+
+// vlanInterface is the VLAN interface of a pod, as the kernel reports it.
+type vlanInterface struct {
+	pod       *corev1.Pod
+	component string
+	// known is false if the daemon exports no interface, as earlier releases do; exists is false if it exports others.
+	known, exists bool
+	up            bool
+	mtu           int
+	addresses     []netip.Prefix
+}
+
+// vlanInterfaces returns the VLAN interfaces of all pods whose metrics page answered.
+func (s *Site) vlanInterfaces() []vlanInterface {
+	var list []vlanInterface
+	for _, page := range interfacePages {
+		for _, d := range s.metrics(page) {
+			i := vlanInterface{pod: d.pod, component: page.component}
+			d.value.each("oooi_interface_up", func(labels map[string]string, value float64) {
+				i.known = true
+				if labels["interface"] == render.ProbeDevice {
+					i.exists, i.up = true, value == 1
+				}
+			})
+			d.value.each("oooi_interface_mtu_bytes", func(labels map[string]string, value float64) {
+				if labels["interface"] == render.ProbeDevice {
+					i.mtu = int(value)
+				}
+			})
+			d.value.each("oooi_interface_address", func(labels map[string]string, _ float64) {
+				if p, err := netip.ParsePrefix(labels["address"]); err == nil && labels["interface"] == render.ProbeDevice {
+					i.addresses = append(i.addresses, p)
+				}
+			})
+			if i.known {
+				list = append(list, i)
+			}
+		}
+	}
+	return list
+}
+
+// recreateRemedy returns the remedy for an interface that differs from what Multus reported.
+func (i vlanInterface) recreateRemedy() string {
+	return fmt.Sprintf("check the bridge and the CNI plugins of node %s; delete the pod to create the interface again: kubectl -n %s delete pod %s", i.pod.Spec.NodeName, i.pod.Namespace, i.pod.Name)
+}
+
+// checkCarriers finds VLAN interfaces that are missing, down or without a carrier.
+func checkCarriers(s *Site) []Finding {
+	var findings []Finding
+	for _, i := range s.vlanInterfaces() {
+		switch {
+		case !i.exists:
+			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "the pod has no interface %s: %s is not on the VLAN", render.ProbeDevice, i.component).of(i.component))
+		case !i.up:
+			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "interface %s of the pod is down or has no carrier: %s cannot be reached on the VLAN", render.ProbeDevice, i.component).of(i.component))
+		}
+	}
+	return findings
+}
+
+// checkInterfaceAddresses finds VLAN interfaces that lost an address that Multus assigned.
+func checkInterfaceAddresses(s *Site) []Finding {
+	var findings []Finding
+	for _, i := range s.vlanInterfaces() {
+		wanted, err := read.PodAddresses(i.pod)
+		if err != nil || !i.exists { // reported by OOOI-NET-003 and OOOI-LNK-001
+			continue
+		}
+		for _, a := range wanted {
+			if !slices.ContainsFunc(i.addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+				findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "interface %s of the pod does not have address %s, although Multus assigned it", render.ProbeDevice, a).
+					because("its addresses: "+joinPrefixes(i.addresses)).of(i.component))
+			}
+		}
+	}
+	return findings
+}
+
+func joinPrefixes(prefixes []netip.Prefix) string {
+	if len(prefixes) == 0 {
+		return "none"
+	}
+	var texts []string
+	for _, p := range prefixes {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// checkInterfaceMTUs finds VLAN interfaces with a smaller MTU than others: a veth drops larger packets without an ICMP
+// message, so that small packets pass and handshakes with large certificates time out.
+func checkInterfaceMTUs(s *Site) []Finding {
+	list := s.vlanInterfaces()
+	largest := 0
+	for _, i := range list {
+		largest = max(largest, i.mtu)
+	}
+	var findings []Finding
+	for _, i := range list {
+		if i.exists && i.mtu < largest {
+			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "interface %s of the pod has MTU %d, and interfaces of other pods on the VLAN have %d: larger packets are dropped, such as large TLS certificates",
+				render.ProbeDevice, i.mtu, largest).of(i.component))
+		}
+	}
+	return findings
+}
+
+// neighbor is an address on the VLAN, and the MAC address that answers for it; empty if no host does.
+type neighbor struct {
+	address netip.Addr
+	mac     string
+}
+
+// neighbors returns the neighbors that each proxy pod has probed, sorted by address.
+func (s *Site) neighbors() []podPage[[]neighbor] {
+	var list []podPage[[]neighbor]
+	for _, x := range s.metrics(xdsdMetrics) {
+		var seen []neighbor
+		x.value.each("xdsd_vlan_neighbor", func(labels map[string]string, value float64) {
+			a, err := netip.ParseAddr(labels["address"])
+			switch {
+			case err != nil:
+			case value == 1:
+				seen = append(seen, neighbor{a, labels["mac"]})
+			default:
+				seen = append(seen, neighbor{address: a})
+			}
+		})
+		slices.SortFunc(seen, func(a, b neighbor) int { return a.address.Compare(b.address) })
+		list = append(list, podPage[[]neighbor]{x.pod, seen})
+	}
+	return list
+}
+
+// owner returns the pod to which Multus assigned an address on the VLAN, with its component and the interface.
+func (s *Site) owner(a netip.Addr) (string, *corev1.Pod, read.PodInterface) {
+	for _, c := range s.components() {
+		for _, p := range s.pods(c.name) {
+			interfaces, err := read.PodInterfaces(p)
+			if err != nil {
+				continue
+			}
+			for _, i := range interfaces {
+				if slices.Contains(i.Addresses, a) {
+					return c.name, p, i
+				}
+			}
+		}
+	}
+	return "", nil, read.PodInterface{}
+}
+
+// checkNeighbors finds pods that do not answer a proxy's ARP requests on the VLAN. If none answers, the proxy's own
+// connection to the VLAN is the cause.
+func checkNeighbors(s *Site) []Finding {
+	var findings []Finding
+	silent := map[netip.Addr][]string{} // proxy pods that get no answer
+	for _, x := range s.neighbors() {
+		var unanswered []netip.Addr
+		reached := false
+		for _, n := range x.value {
+			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil { // others are the gateway and floating addresses
+				unanswered = append(unanswered, n.address)
+			}
+			reached = reached || n.mac != ""
+		}
+		if len(unanswered) > 1 && !reached {
+			findings = append(findings, failed(podRef(x.pod), s.vlanRemedy(v1alpha1.ComponentProxy), "no host on the VLAN answers ARP requests of the pod, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets").
+				because("no answer: "+joinAddresses(unanswered)).of(v1alpha1.ComponentProxy))
+			continue
+		}
+		for _, a := range unanswered {
+			silent[a] = append(silent[a], x.pod.Name)
+		}
+	}
+	for _, c := range s.components() {
+		for _, a := range c.addresses {
+			if len(silent[a]) == 0 {
+				continue
+			}
+			ref := s.ref()
+			if _, p, _ := s.owner(a); p != nil {
+				ref = podRef(p)
+			}
+			findings = append(findings, failed(ref, s.vlanRemedy(c.name), "%s of %s does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets", a, c.name).
+				because("requested by Pod "+strings.Join(silent[a], ", ")+", which other hosts answer").of(c.name))
+		}
+	}
+	return findings
+}
+
+// checkNeighborMACs finds addresses of our pods for which another host answers.
+func checkNeighborMACs(s *Site) []Finding {
+	var findings []Finding
+	found := map[netip.Addr]bool{}
+	for _, x := range s.neighbors() {
+		for _, n := range x.value {
+			component, pod, i := s.owner(n.address)
+			if pod == nil || n.mac == "" || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || found[n.address] {
+				continue
+			}
+			found[n.address] = true
+			findings = append(findings, failed(podRef(pod), "find the host by its MAC address, in the switch or with 'kubectl get vmi -A -o yaml', and give it another address",
+				"another host on the VLAN, with MAC address %s, answers ARP requests for address %s of the pod", n.mac, n.address).
+				because("the pod has MAC address "+i.MAC, "requested by Pod "+x.pod.Name).of(component))
+		}
+	}
+	return findings
+}
+
+// checkNeighborDNS finds DNS servers that answer ARP requests but no queries on the VLAN.
+func checkNeighborDNS(s *Site) []Finding {
+	var findings []Finding
+	for _, x := range s.metrics(xdsdMetrics) {
+		x.value.each("xdsd_vlan_dns", func(labels map[string]string, value float64) {
+			a, err := netip.ParseAddr(labels["address"])
+			if err != nil || value == 1 {
+				return
+			}
+			ref := s.ref()
+			if _, p, _ := s.owner(a); p != nil {
+				ref = podRef(p)
+			}
+			if slices.ContainsFunc(findings, func(f Finding) bool { return f.Object == ref }) {
+				return
+			}
+			findings = append(findings, failed(ref, "find the filter of UDP port 53: NetworkPolicies and MultiNetworkPolicies of the pod, nftables rules of its node, ACLs of the switch",
+				"DNS server %s does not answer queries on the VLAN, although it answers ARP requests and is ready in the pod network: packets to %s:53 are dropped", a, a).
+				because("queried by Pod "+x.pod.Name))
+		})
+	}
+	return findings
+}
