@@ -3,14 +3,13 @@ package daemon
 import (
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/procfs"
 )
 
 // InterfaceCollector exports the state of the network interfaces of the process's network namespace, without loopback
-// interfaces, and the system clock. It is safe for concurrent use, and reads the state for each scrape.
+// interfaces. It is safe for concurrent use, and reads the state for each scrape.
 //
 // It exports what the kernel has, not what Kubernetes requested: an interface of a ready pod may have no carrier, or
 // may have lost the address that its annotation still shows.
@@ -22,19 +21,17 @@ var (
 	interfaceAddress  = prometheus.NewDesc("oooi_interface_address", "1 for each address of the interface, in CIDR notation.", []string{"interface", "address"}, nil)
 	interfaceReceived = prometheus.NewDesc("oooi_interface_received_packets_total", "Packets received on the interface.", []string{"interface"}, nil)
 	interfaceSent     = prometheus.NewDesc("oooi_interface_sent_packets_total", "Packets sent on the interface.", []string{"interface"}, nil)
-	clockTime         = prometheus.NewDesc("oooi_time_seconds", "System clock of the node, in seconds since the Unix epoch.", nil, nil)
 )
 
 // Describe sends the descriptions of all metrics.
 func (InterfaceCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{interfaceUp, interfaceMTU, interfaceAddress, interfaceReceived, interfaceSent, clockTime} {
+	for _, d := range []*prometheus.Desc{interfaceUp, interfaceMTU, interfaceAddress, interfaceReceived, interfaceSent} {
 		ch <- d
 	}
 }
 
 // Collect sends the current values. It omits what cannot be read.
 func (InterfaceCollector) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(clockTime, prometheus.GaugeValue, float64(time.Now().UnixMilli())/1000)
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return

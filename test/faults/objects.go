@@ -26,6 +26,10 @@ func siteFaults() []Fault {
 		{Name: "Service of DNS selects other pods", Want: []string{"INF-002 fail"}, Break: func(s *Site) {
 			s.Patch(serviceKind, "$ns", "demo-dns", `{"spec": {"selector": {"app": "other"}}}`)
 		}},
+		{Name: "Service of the proxy has a foreign endpoint", Want: []string{"SVC-001 fail"}, Break: func(s *Site) {
+			s.Add("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: theirs, namespace: $ns, labels: {kubernetes.io/service-name: demo-proxy}}\n" +
+				"addressType: IPv4\nports: [{name: https, port: 443}]\nendpoints: [{addresses: [10.128.0.99]}]\n")
+		}},
 		{Name: "StatefulSet lost its label", Want: []string{"INF-002 warn"}, Break: func(s *Site) {
 			s.Patch(setKind, "$ns", "demo-dns", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}`)
 		}},

@@ -67,7 +67,7 @@ var keptFields = map[Kind]fields{
 			// The pod of a probe copies these.
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},
-		"status": {"phase": nil, "podIP": nil, "conditions": conditionFields, "containerStatuses": containerFields, "initContainerStatuses": containerFields},
+		"status": {"phase": nil, "podIP": nil, "podIPs": {"ip": nil}, "conditions": conditionFields, "containerStatuses": containerFields, "initContainerStatuses": containerFields},
 	}, ourLabels, []string{"k8s.v1.cni.cncf.io/network-status"}),
 }
 
