@@ -35,6 +35,7 @@ type setupFlags struct {
 	adopt          bool
 	dns            string
 	makeNetwork    string
+	changeNetwork  bool
 	virtualIngress bool
 }
 
@@ -68,6 +69,7 @@ func (c *command) setup() *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."))
+	flags.BoolVar(&f.changeNetwork, "change-network", false, "Change the VMs' network of an Infra to one to which no VM of the hosted cluster is attached")
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch"))
 	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default
@@ -184,7 +186,7 @@ func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) e
 	}
 	applier := &setup.Applier{
 		Client: cl, Out: c.ErrOut, Force: f.forceConflicts, Adopt: f.adopt, DryRun: f.dryRun == dryRunServer, OneByOne: f.wait, AllowDowngrade: f.allowDowngrade,
-		Remember: remembered,
+		ChangeNetwork: f.changeNetwork, Remember: remembered,
 	}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err

@@ -51,6 +51,9 @@ type Applier struct {
 	// AllowDowngrade replaces objects that a newer version of the plugin applied, for which Apply and Preview otherwise
 	// return an error.
 	AllowDowngrade bool
+	// ChangeNetwork changes the VMs' network of an Infra to one to which no VM of the hosted cluster is attached, for
+	// which Apply otherwise returns an error while VMs are attached to the present one.
+	ChangeNetwork bool
 	// Remember has the version of the plugin, and the flags to store for the next setup. If it is nil, Apply stores no
 	// flags, and allows a downgrade.
 	Remember *Remembered

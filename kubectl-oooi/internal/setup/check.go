@@ -127,7 +127,8 @@ func (r *rollout) check(ctx context.Context) error {
 }
 
 // reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a
-// check finds out whether pods can be attached to it, and not whether VMs are there.
+// check finds out whether pods can be attached to it, and not whether VMs are there. It returns an error if they move to
+// another NetworkAttachmentDefinition and the VMs do not.
 func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Unstructured) error {
 	if len(changed) == 0 {
 		return nil
@@ -149,11 +150,62 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 	if len(names) == 0 {
 		return nil
 	}
+	if err := r.checkMachineNetwork(ctx); err != nil {
+		return err
+	}
 	source := r.plan.Infra.Spec.NetworkConfig
 	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the NetworkAttachmentDefinitions of the pods (%s) change with it; check that the VMs are attached to the same network\n",
 		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
 	return err
 }
+
+// checkMachineNetwork returns an error if VMs of the hosted cluster are attached to the Infra's present network, and
+// none to its new one, unless ChangeNetwork is set. It returns nil if listing VMs is forbidden or KubeVirt is not served.
+func (r *rollout) checkMachineNetwork(ctx context.Context) error {
+	cluster := r.plan.cluster()
+	if r.ChangeNetwork || cluster == nil || r.plan.machineNamespace == "" {
+		return nil
+	}
+	reader := &read.Reader{Client: r.Client}
+	live, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
+	if err != nil {
+		return client.IgnoreNotFound(err) //nolint:wrapcheck // read wraps it
+	}
+	present := live.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
+	wanted := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
+	if present == wanted {
+		return nil
+	}
+	var options []client.ListOption
+	if cluster.InfraID != "" {
+		options = append(options, client.MatchingLabels{labelInfraID: cluster.InfraID})
+	}
+	var left []string
+	moved := false
+	err = reader.In(ctx, read.MachineKind, r.plan.machineNamespace, func(u *unstructured.Unstructured) {
+		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+		switch {
+		case phase == "Succeeded" || phase == "Failed": // the VM has ended
+		case len(read.MachineInterfaces(u, wanted)) > 0:
+			moved = true
+		case len(read.MachineInterfaces(u, present)) > 0:
+			left = append(left, u.GetNamespace()+"/"+u.GetName())
+		}
+	}, options...)
+	switch {
+	case apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed):
+		return nil
+	case err != nil:
+		return err //nolint:wrapcheck // read wraps it
+	case moved || len(left) == 0:
+		return nil
+	}
+	return fmt.Errorf("networkConfig.networkAttachmentDefinition of Infra %s changes from %s to %s, but the VMs of the hosted cluster are attached to %[2]s (%[4]d, such as %[5]s) and none to %[3]s: they would lose DHCP, DNS and the proxy; change additionalNetworks of the NodePools first and run setup when a VM is attached to %[3]s, or use --change-network",
+		r.infra, present, wanted, len(left), left[0])
+}
+
+// labelInfraID is HyperShift's label on the VMs of a hosted cluster.
+const labelInfraID = "hypershift.openshift.io/infra-id"
 
 // A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {

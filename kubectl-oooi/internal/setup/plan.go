@@ -34,6 +34,8 @@ type Plan struct {
 	Snapshot *model.Snapshot
 	// HostedCluster is the Infra's; empty while it is unknown.
 	HostedCluster types.NamespacedName
+
+	machineNamespace string // of the hosted cluster's VMs; empty while it is unknown
 }
 
 // Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
@@ -48,7 +50,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if err := k.checkInput(in); err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
-	p.HostedCluster = in.HostedCluster
+	p.HostedCluster, p.machineNamespace = in.HostedCluster, cmp.Or(in.MachineNamespace, in.ControlPlane)
 	p.Warnings = append(p.Warnings, k.warnings(in)...)
 	rendered, err := render.Objects(in)
 	if errs = append(errs, err); errors.Join(errs...) != nil {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -131,4 +132,59 @@ func TestHeadlessService(t *testing.T) {
 	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--force-conflicts"); code != 1 || !strings.Contains(stderr, "has no cluster IP; delete it and run setup again: kubectl -n "+s.Namespace+" delete service demo-dns") {
 		t.Errorf("setup exited with %d, stderr %s", code, stderr)
 	}
+}
+
+// patchFinalizers returns a patch that replaces the finalizers of an object.
+func patchFinalizers(finalizers ...string) client.Patch {
+	text := `null`
+	if len(finalizers) > 0 {
+		text = `["` + strings.Join(finalizers, `", "`) + `"]`
+	}
+	return client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+text+`}}`))
+}
+
+// TestNetworkThatTheVMsAreNotAttachedToIsRefused changes the VMs' network of an Infra while its DNS serves VMs.
+func TestNetworkThatTheVMsAreNotAttachedToIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.setReady("demo-dns")
+	s.Apply(fmt.Sprintf(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan200, namespace: %s}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan200", "type": "bridge", "bridge": "br-vlan200"}'}
+`, s.Namespace))
+	vm := func(name, network, more string) {
+		t.Helper()
+		s.Apply(fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: %[2]s, namespace: %[1]s-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}
+  networks: [{name: vlan, multus: {networkName: %[1]s/%[3]s}}]
+%[4]s`, s.Namespace, name, network, more))
+	}
+	vm("worker-0", "vlan100", "")
+	vm("worker-1", "vlan100", "")
+	vm("ended", "vlan200", "status: {phase: Succeeded}\n")
+	// A finalizer on the pod lets setup refuse soon what it no longer refuses because of the VMs.
+	if err := s.Client.Patch(t.Context(), s.Pod("demo-dns"), patchFinalizers("example.com/audit")); err != nil {
+		t.Fatal(err)
+	}
+	s.Infra = strings.Replace(s.Infra, "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan200", 1)
+	s.Refused(fmt.Sprintf("changes from %[1]s/vlan100 to %[1]s/vlan200, but the VMs of the hosted cluster are attached to %[1]s/vlan100 (2, such as %[1]s-demo/worker-0) and none to %[1]s/vlan200", s.Namespace))
+	const warning, next = "Warning: NetworkAttachmentDefinition vlan200, the VMs' network, has changed since the last setup", "has the finalizers example.com/audit"
+	warned := func(flags ...string) {
+		t.Helper()
+		_, stderr, code := s.Run(append([]string{"setup", "-f", "FILE", "--wait=false"}, flags...)...)
+		if code != 1 || !strings.Contains(stderr, warning) || !strings.Contains(stderr, next) {
+			t.Errorf("setup %q exited with %d and printed %s", flags, code, stderr)
+		}
+	}
+	warned("--change-network")
+	s.Grant("limited", `[{apiGroups: ["", apps, batch, policy, rbac.authorization.k8s.io, coordination.k8s.io, networking.k8s.io, apiextensions.k8s.io, authorization.k8s.io, k8s.cni.cncf.io, hostedcluster.densityops.com, hypershift.openshift.io, route.openshift.io], resources: ["*"], verbs: ["*"]}]`)
+	warned("--as=limited") // who may not list VMs
+	vm("worker-2", "vlan200", "")
+	warned()
 }
