@@ -90,6 +90,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		}
 	}
 	if err == nil {
+		err = a.checkTermination(ctx, p) // a teardown deletes the Infra while it has the lock
+	}
+	if err == nil {
 		err = a.stage(ctx, staged, p.Objects...)
 	}
 	if err == nil {

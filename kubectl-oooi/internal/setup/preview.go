@@ -39,12 +39,16 @@ type ObjectChange struct {
 // Preview returns what applying a plan does to each object, in the order in which it is applied, and then what it
 // deletes. It changes nothing in the cluster. Objects whose kind or namespace does not exist yet are returned as
 // rendered, without the API server's defaults. It returns an error if Apply would refuse the plan because of a
-// downgrade or of objects that setup did not create, or if the API server refuses an object.
+// downgrade, of objects that setup did not create or of an Infra that is being deleted, or if the API server refuses an
+// object.
 func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) {
 	if err := a.stampVersion(ctx, p); err != nil {
 		return nil, err
 	}
 	if err := a.checkOwnership(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := a.checkTermination(ctx, p); err != nil {
 		return nil, err
 	}
 	if err := a.reportHelm(); err != nil {

@@ -7,8 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // lease is a bound DHCP lease of a VM.
@@ -141,6 +144,32 @@ func patchFinalizers(finalizers ...string) client.Patch {
 		text = `["` + strings.Join(finalizers, `", "`) + `"]`
 	}
 	return client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": `+text+`}}`))
+}
+
+func TestInfraThatIsBeingDeletedIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	infra := &unstructured.Unstructured{}
+	infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	infra.SetNamespace(s.Namespace)
+	infra.SetName("demo")
+	if err := s.Client.Patch(t.Context(), infra, patchFinalizers("example.com/hold")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Client.Patch(s.AfterTest(), infra, patchFinalizers()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Client.Delete(t.Context(), infra); err != nil {
+		t.Fatal(err)
+	}
+	s.Infra = strings.Replace(s.Infra, "203.0.113.53", "203.0.113.54", 1)
+	want := "Infra " + s.Namespace + "/demo is being deleted (since "
+	s.Refused(want)
+	if _, stderr, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "; finalizers: example.com/hold)") {
+		t.Errorf("diff exited with %d and printed %s", code, stderr)
+	}
 }
 
 // TestNetworkThatTheVMsAreNotAttachedToIsRefused changes the VMs' network of an Infra while its DNS serves VMs.
