@@ -5,6 +5,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,8 +116,16 @@ func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) erro
 	return nil
 }
 
-// Delete requests the deletion of an entry's object, if the object has the UID of the entry or, for an entry without a
-// UID, the label of setup. It reports whether it requested the deletion: false without an error if the object does not
+// Identifies reports whether an object of the entry's kind, namespace and name is the entry's object and not another
+// one of the same name: it has the UID of the entry or, for an entry without a UID, the label of setup.
+func (e Entry) Identifies(u *unstructured.Unstructured) bool {
+	if e.UID == "" {
+		return u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy
+	}
+	return e.UID == u.GetUID()
+}
+
+// Delete requests the deletion of an entry's object, if the entry identifies it. It reports whether it requested the deletion: false without an error if the object does not
 // exist or is another one. It does not wait until the object no longer exists. Pods of a workload are deleted with the
 // workload; objects that an Infra or a ProxyServer owns are kept.
 func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
@@ -127,8 +136,8 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 		}
 		return false, fmt.Errorf("reading %s: %w", e, err)
 	}
-	if e.UID == "" && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || e.UID != "" && e.UID != u.GetUID() {
-		return false, nil // another object of the same name
+	if !e.Identifies(u) {
+		return false, nil
 	}
 	uid := u.GetUID()
 	propagation := metav1.DeletePropagationBackground
@@ -168,7 +177,7 @@ func (e Entry) FinishOrphaning(ctx context.Context, c client.Client) {
 }
 
 // WaitForDeletion waits until the object no longer exists or, for an entry with a UID, has another UID. It retries
-// after errors, and returns an error only if ctx ends.
+// after errors, and returns an error only if ctx ends. The error names what prevents the deletion, if that is known.
 func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
 	for {
@@ -178,8 +187,27 @@ func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the deletion of %s: %w", e, ctx.Err())
+			return fmt.Errorf("waiting for the deletion of %s%s: %w", e, remaining(u), ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// remaining returns what keeps an object that is being deleted: its finalizers, and the conditions of a Namespace that
+// are true. It is empty if there is none of them.
+func remaining(u *unstructured.Unstructured) string {
+	text := ""
+	if finalizers := u.GetFinalizers(); len(finalizers) > 0 {
+		text = ", which has the finalizers " + strings.Join(finalizers, ", ")
+	}
+	if u.GetKind() != "Namespace" {
+		return text
+	}
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["status"] == "True" {
+			text += fmt.Sprintf("; %s: %s", c["type"], c["message"])
+		}
+	}
+	return text
 }

@@ -1,10 +1,13 @@
 package inventory_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -68,5 +71,54 @@ spec:
 	owner.FinishOrphaning(t.Context(), c)
 	if exists() {
 		t.Error("the Infra still exists")
+	}
+}
+
+func TestWaitForDeletionNamesWhatRemains(t *testing.T) {
+	cp := plane.Get(t)
+	c, err := client.New(cp.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := cp.Namespace(t)
+	waiting := namespace + "-waiting"
+	if err := cp.ApplyYAML(t.Context(), []byte(`
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: held, namespace: `+namespace+`, finalizers: [example.com/hold, example.com/audit]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: `+waiting+`}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	entries := []inventory.Entry{{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "held"}, {APIVersion: "v1", Kind: "Namespace", Name: waiting}}
+	for _, e := range entries {
+		if err := c.Delete(t.Context(), e.Object()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { // without finalizers the ConfigMap is deleted
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))
+		if err := c.Patch(context.Background(), entries[0].Object(), patch); err != nil {
+			t.Error(err)
+		}
+	})
+	conditions := client.RawPatch(types.MergePatchType, []byte(`{"status": {"conditions": [
+		{"type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain", "message": "Some resources are remaining: infras. has 1 resource instances"},
+		{"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "reason": "ResourcesDiscovered", "message": "All resources successfully discovered"}]}}`))
+	if err := c.Status().Patch(t.Context(), entries[1].Object(), conditions); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"waiting for the deletion of ConfigMap " + namespace + "/held, which has the finalizers example.com/hold, example.com/audit: context deadline exceeded",
+		"waiting for the deletion of Namespace " + waiting + "; NamespaceContentRemaining: Some resources are remaining: infras. has 1 resource instances: context deadline exceeded",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if err := entries[i].WaitForDeletion(ctx, c); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		cancel()
 	}
 }

@@ -104,6 +104,15 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	if err == nil {
 		err = a.preflight(ctx, p)
 	}
+	var before, obsolete []inventory.Entry
+	wanted := p.infraEntries()
+	if err == nil {
+		before, err = a.previousObjects(ctx, p)
+		obsolete = slices.DeleteFunc(slices.Clone(before), func(e inventory.Entry) bool { return slices.ContainsFunc(wanted, e.Same) })
+	}
+	if err == nil {
+		err = a.checkFinalizers(ctx, p, obsolete)
+	}
 	var rollout *rollout
 	if err == nil && !a.DryRun {
 		rollout, err = a.prepareRollout(ctx, p)
@@ -115,12 +124,6 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
 	}
 	infra := client.ObjectKeyFromObject(p.Infra)
-	before, err := a.previousObjects(ctx, p)
-	if err != nil {
-		return err
-	}
-	wanted := p.infraEntries()
-	obsolete := slices.DeleteFunc(slices.Clone(before), func(e inventory.Entry) bool { return slices.ContainsFunc(wanted, e.Same) })
 	// The inventory is saved before the first object is applied, so that teardown finds the objects of an interrupted
 	// setup. Entries of objects that exist keep their UIDs.
 	for i, e := range wanted {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -135,6 +136,55 @@ func TestHeadlessService(t *testing.T) {
 	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--force-conflicts"); code != 1 || !strings.Contains(stderr, "has no cluster IP; delete it and run setup again: kubectl -n "+s.Namespace+" delete service demo-dns") {
 		t.Errorf("setup exited with %d, stderr %s", code, stderr)
 	}
+}
+
+// TestObsoleteObjectWithAFinalizerIsRefused replaces a StatefulSet by one for each address, and disables a component,
+// while a finalizer keeps an object that setup would delete. Nothing may be deleted.
+func TestObsoleteObjectWithAFinalizerIsRefused(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	s.setReady("demo-dns")
+	good, keep, remove := s.Infra, patchFinalizers("example.com/hold", "orphan"), patchFinalizers()
+	patch := func(o client.Object, with client.Patch) {
+		t.Helper()
+		if err := s.Client.Patch(s.AfterTest(), o, with); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-proxy"}}
+	for _, tc := range []struct {
+		held     client.Object
+		from, to string
+		want     string
+	}{
+		{
+			set, "dns: {serverIP: 192.0.2.3}", "dns: {instances: [{ip: 192.0.2.3}, {ip: 192.0.2.5}]}",
+			"StatefulSet %[1]s/demo-dns is no longer needed, but has the finalizers example.com/hold and would not be deleted; remove the finalizers and run setup again: " +
+				`kubectl -n %[1]s patch statefulset demo-dns --type=merge -p '{"metadata":{"finalizers":["orphan"]}}'`,
+		},
+		{
+			account, "proxy: {serverIP: 192.0.2.4}", "proxy: {enabled: false}",
+			`ServiceAccount %[1]s/demo-proxy is no longer needed, but has the finalizers example.com/hold`,
+		},
+		{
+			s.Pod("demo-proxy"), "proxy: {serverIP: 192.0.2.4}", "proxy: {enabled: false}",
+			`Pod %[1]s/demo-proxy-0 has the finalizers example.com/hold, orphan and would not be deleted`,
+		},
+	} {
+		patch(tc.held, keep)
+		s.Infra = strings.Replace(good, tc.from, tc.to, 1)
+		s.Refused(fmt.Sprintf(tc.want, s.Namespace))
+		patch(tc.held, remove)
+	}
+	if pod := s.Pod("demo-dns"); pod.DeletionTimestamp != nil {
+		t.Error("the pod of demo-dns is being deleted")
+	}
+	patch(account, patchFinalizers("audit.kubernetes.io/hold"))
+	if stderr := s.Setup(); !strings.Contains(stderr, "ServiceAccount "+s.Namespace+"/demo-proxy deleted") {
+		t.Errorf("with a finalizer of Kubernetes setup printed %s", stderr)
+	}
+	patch(account, remove)
 }
 
 // patchFinalizers returns a patch that replaces the finalizers of an object.
