@@ -10,7 +10,11 @@ import (
 // address.
 func OnFloatingAddress() []Fault {
 	return []Fault{
-		{Name: "two proxy replicas hold the floating address", Break: isolateHolder, Want: []string{"PRX-016 fail", "PRX-008 warn"}},
+		{Name: "two proxy replicas hold the floating address", Break: func(s *Site) {
+			address := s.Net + ".7"
+			isolateHolder(s, "arp daddr ip "+address+" drop; add rule netdev fault c arp saddr ip "+address+" drop")
+		}, Want: []string{"PRX-016 fail", "PRX-008 warn"}},
+		{Name: "the replica with the floating address is cut off from the VLAN", Break: func(s *Site) { isolateHolder(s, "ether type arp drop") }, Want: []string{"LNK-004 fail", "PRX-008 warn"}},
 		{Name: "another host claims the floating address", Break: func(s *Site) {
 			holder := s.holder()
 			s.Undo(func() { s.restart(holder) }) // a new process has counted no conflicts
@@ -25,11 +29,11 @@ func OnFloatingAddress() []Fault {
 	}
 }
 
-// isolateHolder drops ARP on the VLAN at the replica with the address, and disconnects it from the API server.
-// Another replica claims the address, since it gets no reply, and the first does not learn of it.
-func isolateHolder(s *Site) {
+// isolateHolder drops ARP packets on the VLAN by rules at the replica with the address, and disconnects it from the API
+// server. Another replica claims the address, since it gets no reply, and the first does not learn of it.
+func isolateHolder(s *Site, rules string) {
 	holder := s.holder()
-	s.addFilter(holder, "netdev", "type filter hook ingress device net1 priority 0;", "ether type arp drop")
+	s.addFilter(holder, "netdev", "type filter hook ingress device net1 priority 0;", rules)
 	s.addFilter(holder, "inet", "type filter hook output priority 0;", "ip daddr 10.96.0.1 drop")
 	s.Await("another replica to claim the address", func() bool { return s.holder() != holder })
 }

@@ -125,7 +125,7 @@ func init() {
 			Run: checkPages(AtInfra, holderState),
 		},
 		Check{
-			Code: "OOOI-PRX-016", Title: "one ready proxy replica has the floating address", After: []string{"OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-016", Title: "one ready proxy replica has the floating address", After: []string{"OOOI-POD-002", "OOOI-LNK-004"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkHolder,
 		},
 		Check{
