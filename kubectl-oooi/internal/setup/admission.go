@@ -20,8 +20,8 @@ import (
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// findServing lists the pods of the Infra's components that have a ready pod. It finds them by their labels, because a
-// StatefulSet may have been deleted without its pods, or have another name after the change.
+// findServing lists the pods of the Infra's components that have a ready pod or are restarting. It finds them by their
+// labels, because a StatefulSet may have been deleted without its pods, or have another name after the change.
 func (r *rollout) findServing(ctx context.Context) error {
 	var list corev1.PodList
 	label := v1alpha1.LabelInfra
@@ -34,14 +34,15 @@ func (r *rollout) findServing(ctx context.Context) error {
 	r.serving = map[string][]corev1.Pod{}
 	for i := range list.Items {
 		labels := list.Items[i].Labels
-		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra == r.plan.Standalone || list.Items[i].DeletionTimestamp != nil {
+		component := labels[v1alpha1.LabelComponent]
+		ending := list.Items[i].DeletionTimestamp != nil && !r.isRestarting(component)
+		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra == r.plan.Standalone || ending {
 			continue
 		}
-		component := labels[v1alpha1.LabelComponent]
 		r.serving[component] = append(r.serving[component], list.Items[i])
 	}
 	for component, pods := range r.serving {
-		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return infrastatus.PodReady(&pod) }) {
+		if !r.isRestarting(component) && !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return infrastatus.PodReady(&pod) }) {
 			delete(r.serving, component)
 		}
 	}
@@ -59,7 +60,7 @@ func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
 		case live == nil:
 			return r.serving[r.plan.componentOf(o)] == nil
 		default:
-			return !r.works(o) || live.GetGeneration() == after.GetGeneration()
+			return !r.works(o) && !r.workedBeforeUnfinished(o) || live.GetGeneration() == after.GetGeneration()
 		}
 	})
 }

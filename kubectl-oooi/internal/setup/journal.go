@@ -165,7 +165,7 @@ func (a *Applier) restoreUnfinished(ctx context.Context, p *Plan) error {
 	}
 	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
 	defer cancel()
-	if err := r.restore(back, j, true); err != nil {
+	if _, err := r.restore(back, j, true); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w", j.Component, err)
 		}
@@ -215,9 +215,10 @@ func (r *rollout) broken(ctx context.Context, j *journal) (bool, error) {
 	return differs, nil
 }
 
-// restore applies the previous objects of a journal, and then deletes the journal. It waits until the workloads are
-// ready, or without wait only until no pod blocks their rollout.
-func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
+// restore applies the previous objects of a journal. It waits until the workloads are ready, or without wait only until
+// no pod blocks their rollout. It then deletes the journal, unless the component worked before and is not ready yet: the
+// next setup still needs it. It reports whether it deleted the journal.
+func (r *rollout) restore(ctx context.Context, j *journal, wait bool) (done bool, err error) {
 	for _, e := range j.Absent {
 		if e.Kind != "StatefulSet" {
 			continue // only a StatefulSet occupies an address that a previous workload needs
@@ -227,19 +228,19 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 			err = r.waitForDeletion(ctx, e)
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 	}
 	entries, err := inventory.Load(ctx, r.Client, r.infra)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var workloads []*unstructured.Unstructured
 	for _, fields := range j.Before {
 		o := &unstructured.Unstructured{Object: fields}
 		live, err := r.currentOrDeleted(ctx, o)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if live != nil && matches(live, o) {
 			if isWorkload(o) {
@@ -249,7 +250,7 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 		}
 		made := o.DeepCopy()
 		if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), client.FieldOwner(Manager), client.ForceOwnership); err != nil {
-			return r.explain(o, err)
+			return false, r.explain(o, err)
 		}
 		if at := slices.IndexFunc(entries, inventory.Of(made).Same); at >= 0 {
 			entries[at].UID = made.GetUID() // a retired object was created again
@@ -259,7 +260,7 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 		}
 	}
 	if err := inventory.Save(ctx, r.Client, r.infra, entries, Manager); err != nil {
-		return err
+		return false, err
 	}
 	var errs []error
 	for _, o := range workloads {
@@ -270,7 +271,15 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) error {
 		errs = append(errs, until(ctx, o))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return false, err
 	}
-	return j.remove(ctx, r.Client, r.infra)
+	for _, o := range workloads {
+		if wait || j.NotWorking {
+			break
+		}
+		if u, err := readWorkload(ctx, r.Client, o); err != nil || u.missing != "" {
+			return false, err
+		}
+	}
+	return true, j.remove(ctx, r.Client, r.infra)
 }

@@ -57,10 +57,12 @@ type rollout struct {
 	live map[inventory.Entry]*unstructured.Unstructured
 	// unfinished is the journal of an earlier rollout that was killed; nil if there is none.
 	unfinished *journal
-	// workedBefore has the components that control reported to work before the change.
+	// restarting are the StatefulSets whose pods were restarting before the change.
+	restarting map[inventory.Entry]bool
+	// workedBefore has the components that control reported to work before the change, or whose pods were restarting.
 	workedBefore map[string]bool
 	infra        types.NamespacedName
-	// serving are the pods of the components that had a ready pod before the change.
+	// serving are the pods of the components that had a ready pod before the change, or were restarting.
 	serving map[string][]corev1.Pod
 	// changed are the components that were changed and work.
 	changed []string
@@ -95,8 +97,8 @@ func (p *Plan) componentOf(o *unstructured.Unstructured) string {
 // is called after the preflight.
 func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	r := &rollout{
-		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, workedBefore: map[string]bool{},
-		infra: client.ObjectKeyFromObject(p.Infra),
+		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, restarting: map[inventory.Entry]bool{},
+		workedBefore: map[string]bool{}, infra: client.ObjectKeyFromObject(p.Infra),
 	}
 	for _, o := range p.Objects {
 		if !isWorkload(o) || a.keepsExisting(p, o) {
@@ -110,6 +112,9 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 			live.SetGeneration(after.GetGeneration())
 		}
 		r.live[entryWithoutUID(o)] = live
+		if r.restarting[entryWithoutUID(o)], err = restarting(ctx, a.Client, live); err != nil {
+			return nil, err
+		}
 	}
 	var err error
 	r.unfinished, err = loadJournal(ctx, a.Client, r.infra)
@@ -122,7 +127,7 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	if !r.isNew() {
 		for _, component := range rolloutOrder[1:] {
 			why, err := r.componentProblem(ctx, component)
-			r.workedBefore[component] = err == nil && why == ""
+			r.workedBefore[component] = err == nil && why == "" || r.isRestarting(component)
 		}
 	}
 	if r.unfinished != nil && !r.unfinished.NotWorking {
@@ -162,7 +167,7 @@ func (a *Applier) prepareRollout(ctx context.Context, p *Plan) (*rollout, error)
 	}
 	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
 	defer cancel()
-	if restoring := r.restore(back, r.unfinished, true); restoring != nil {
+	if _, restoring := r.restore(back, r.unfinished, true); restoring != nil {
 		return nil, errors.Join(err, a.notApplied(), fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w; run setup again", r.unfinished.Component, restoring))
 	}
 	a.restored = r.unfinished.Component
@@ -205,9 +210,22 @@ func (r *rollout) isNew() bool {
 	return len(r.serving) == 0
 }
 
-// works reports whether a workload had a ready pod before the change.
+// works reports whether a workload had a ready pod before the change, or one that was restarting: it is unknown whether
+// that one works.
 func (r *rollout) works(o *unstructured.Unstructured) bool {
-	return hasReadyPod(r.live[entryWithoutUID(o)])
+	return hasReadyPod(r.live[entryWithoutUID(o)]) || r.restarting[entryWithoutUID(o)]
+}
+
+// workedBeforeUnfinished reports whether an earlier setup left the component of a workload unfinished that worked before.
+func (r *rollout) workedBeforeUnfinished(o *unstructured.Unstructured) bool {
+	return r.unfinished != nil && !r.unfinished.NotWorking && r.unfinished.Component == r.plan.componentOf(o)
+}
+
+// isRestarting reports whether a StatefulSet of a component was restarting before the change.
+func (r *rollout) isRestarting(component string) bool {
+	return slices.ContainsFunc(r.plan.Objects, func(o *unstructured.Unstructured) bool {
+		return r.restarting[entryWithoutUID(o)] && r.plan.componentOf(o) == component
+	})
 }
 
 // hasReadyPod reports whether a workload, which may be nil, has a ready pod.
@@ -226,7 +244,7 @@ func (r *rollout) replaces(o *unstructured.Unstructured) bool {
 		return false
 	}
 	before, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
-	unfinished := r.unfinished != nil && !r.unfinished.NotWorking && r.unfinished.Component == r.plan.componentOf(o)
+	unfinished := r.workedBeforeUnfinished(o)
 	switch {
 	case before == nil:
 		return (r.OneByOne || unfinished) && !r.isNew()
@@ -430,10 +448,15 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	if _, err := fmt.Fprintf(r.Out, "%s is not rolled out; rolling it back\n", failed); err != nil {
 		return err
 	}
-	if err := r.restore(back, j, !interrupted); err != nil {
+	done, err := r.restore(back, j, !interrupted)
+	if err != nil {
 		return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", failed, err), r.outcome("", rest, then))
 	}
-	return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), r.outcome(failed+" is rolled back", rest, then))
+	state := failed + " is rolled back"
+	if !done {
+		state += ", but is not ready yet"
+	}
+	return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), r.outcome(state, rest, then))
 }
 
 // outcome returns an error that lists the changed and the unchanged components, and the remedy.
