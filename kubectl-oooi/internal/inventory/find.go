@@ -94,6 +94,62 @@ func owner(u *unstructured.Unstructured) string {
 	return u.GetNamespace() + "/" + name
 }
 
+// NotOwned returns why setup and teardown must not delete an object for an Infra or a standalone ProxyServer; empty if
+// they may. An inventory does not suffice, because whoever may edit it can list any object. An object belongs to an
+// Infra if setup renders its kind, and it has the label of setup and the annotation of the Infra. The Infra and its
+// ProxyServer have no annotation, and may have no label because a user created them: they belong by their names.
+func NotOwned(u *unstructured.Unstructured, infra types.NamespacedName) string {
+	of := owner(u)
+	switch kind := u.GroupVersionKind(); {
+	case !rendered(kind):
+		return "setup creates no objects of this kind for an Infra"
+	case kind == read.InfraKind:
+		of = u.GetNamespace() + "/" + u.GetName()
+	case kind != read.ProxyServerKind && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
+		of = ""
+	}
+	switch of {
+	case infra.String():
+		return ""
+	case "":
+		return fmt.Sprintf("it does not have the label %s: %s and the annotation %s: %s", v1alpha1.LabelManagedBy, v1alpha1.ManagedBy, v1alpha1.AnnotationInfra, infra)
+	default:
+		return "it belongs to Infra or ProxyServer " + of
+	}
+}
+
+// rendered reports whether setup renders objects of a kind for an Infra.
+func rendered(kind schema.GroupVersionKind) bool {
+	return kind == read.InfraKind || slices.Contains(Kinds, kind)
+}
+
+// Owned returns the entries of an inventory without those for whose objects NotOwned gives a reason: it calls warn for
+// each of these. Entries of objects that do not exist are kept.
+func Owned(ctx context.Context, c client.Client, infra types.NamespacedName, listed []Entry, warn func(string)) ([]Entry, error) {
+	r := &read.Reader{Client: c}
+	var owned []Entry
+	for _, e := range listed {
+		u := e.Object()
+		if rendered(u.GroupVersionKind()) {
+			live, err := r.Object(ctx, u.GroupVersionKind(), client.ObjectKeyFromObject(u))
+			if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
+				owned = append(owned, e)
+				continue
+			}
+			if err != nil {
+				return nil, err //nolint:wrapcheck // read wraps it
+			}
+			u = live
+		}
+		if reason := NotOwned(u, infra); reason != "" {
+			warn(fmt.Sprintf("%s is kept, and no longer in the inventory: %s", e, reason))
+			continue
+		}
+		owned = append(owned, e)
+	}
+	return owned, nil
+}
+
 // Owns reports whether setup deploys an Infra or ProxyServer as a whole, with workloads of its own: every Infra, and
 // a ProxyServer without spec.infraRef.
 func Owns(u *unstructured.Unstructured) bool {

@@ -129,6 +129,16 @@ func (e Entry) Identifies(u *unstructured.Unstructured) bool {
 // exist or is another one. It does not wait until the object no longer exists. Pods of a workload are deleted with the
 // workload; objects that an Infra or a ProxyServer owns are kept.
 func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
+	return e.deleteIf(ctx, c, func(*unstructured.Unstructured) bool { return true }, options...)
+}
+
+// DeleteOwned is Delete for an object of an Infra or standalone ProxyServer: it also reports false without an error if
+// NotOwned gives a reason.
+func (e Entry) DeleteOwned(ctx context.Context, c client.Client, infra types.NamespacedName, options ...client.DeleteOption) (bool, error) {
+	return e.deleteIf(ctx, c, func(u *unstructured.Unstructured) bool { return NotOwned(u, infra) == "" }, options...)
+}
+
+func (e Entry) deleteIf(ctx context.Context, c client.Client, allowed func(*unstructured.Unstructured) bool, options ...client.DeleteOption) (bool, error) {
 	u := e.Object()
 	if err := c.Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -136,7 +146,7 @@ func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.De
 		}
 		return false, fmt.Errorf("reading %s: %w", e, err)
 	}
-	if !e.Identifies(u) {
+	if !e.Identifies(u) || !allowed(u) {
 		return false, nil
 	}
 	uid := u.GetUID()

@@ -164,7 +164,8 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 
 // previousObjects returns the objects that earlier setups created for the Infra: those of the inventory, with all
 // StatefulSets that have the labels of setup or, if it does not exist, all objects that have them. The VMs' network is
-// not among the latter, because it may be in use.
+// not among the latter, because it may be in use. It prints a warning for each object of the inventory that the plan
+// does not contain and that does not belong to the Infra, and omits it.
 func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Entry, error) {
 	infra := client.ObjectKeyFromObject(p.Infra)
 	listed, err := inventory.Load(ctx, a.Client, infra)
@@ -172,8 +173,24 @@ func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Ent
 		return nil, err
 	}
 	if len(listed) > 0 {
+		var kept, obsolete []inventory.Entry
+		for _, e := range listed {
+			if slices.ContainsFunc(p.infraEntries(), e.Same) {
+				kept = append(kept, e)
+			} else {
+				obsolete = append(obsolete, e)
+			}
+		}
+		var printed error
+		obsolete, err := inventory.Owned(ctx, a.Client, infra, obsolete, func(text string) {
+			_, err := fmt.Fprintf(a.Out, "Warning: %s\n", text)
+			printed = errors.Join(printed, err)
+		})
+		if err = errors.Join(err, printed); err != nil {
+			return nil, err
+		}
 		workloads, err := inventory.Workloads(ctx, a.Client, infra)
-		return inventory.Merge(listed, workloads), err
+		return inventory.Merge(append(kept, obsolete...), workloads), err
 	}
 	found, err := inventory.Find(ctx, a.Client, infra, namespacesOf(infra.Namespace, p.infraEntries()), func(string) {})
 	network := p.Infra.Spec.NetworkConfig.NetworkAttachment(p.Infra.Namespace)
@@ -460,23 +477,24 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 	return err
 }
 
-// remove deletes an object, and prints it if it existed.
-func remove(ctx context.Context, c client.Client, out io.Writer, e inventory.Entry) error {
-	removed, err := e.Delete(ctx, c)
+// removeOwned deletes an object of an Infra, and prints it. It reports false without an error if the object does not
+// exist or does not belong to the Infra.
+func removeOwned(ctx context.Context, c client.Client, out io.Writer, e inventory.Entry, infra types.NamespacedName) (bool, error) {
+	removed, err := e.DeleteOwned(ctx, c, infra)
 	if err != nil || !removed {
-		return err
+		return false, err
 	}
 	_, err = fmt.Fprintf(out, "%s %s\n", e, Deleted)
-	return err
+	return true, err
 }
 
 // retire deletes the StatefulSets among the entries, and waits until their pods have ended.
-func (a *Applier) retire(ctx context.Context, obsolete []inventory.Entry) error {
+func (a *Applier) retire(ctx context.Context, obsolete []inventory.Entry, infra types.NamespacedName) error {
 	for _, e := range obsolete {
 		if e.Kind != "StatefulSet" {
 			continue
 		}
-		removed, err := e.Delete(ctx, a.Client)
+		removed, err := e.DeleteOwned(ctx, a.Client, infra)
 		if err != nil {
 			return err
 		}
@@ -516,7 +534,7 @@ func (a *Applier) prune(ctx context.Context, obsolete []inventory.Entry, infra t
 			}
 			continue
 		}
-		if err := remove(ctx, a.Client, a.Out, e); err != nil {
+		if _, err := removeOwned(ctx, a.Client, a.Out, e, infra); err != nil {
 			return err
 		}
 	}

@@ -223,7 +223,7 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) (done bool
 		if e.Kind != "StatefulSet" {
 			continue // only a StatefulSet occupies an address that a previous workload needs
 		}
-		removed, err := e.Delete(ctx, r.Client)
+		removed, err := e.DeleteOwned(ctx, r.Client, r.infra)
 		if err == nil && removed {
 			err = r.waitForDeletion(ctx, e)
 		}

@@ -339,7 +339,7 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 // the other replicas of a component serve.
 func (r *rollout) change(ctx context.Context, s step) error {
 	// No two pods may have the same address.
-	if err := r.retire(ctx, s.retired); err != nil {
+	if err := r.retire(ctx, s.retired, r.infra); err != nil {
 		return err
 	}
 	for _, o := range s.objects {

@@ -40,21 +40,22 @@ type Teardown struct {
 	CRDs bool
 	// VirtualIngress also deletes the VirtualIngress controller, and with CRDs all VirtualIngresses.
 	VirtualIngress bool
-	// Notes has a line for each object that is kept, with the reason, and a warning for each kind of which the objects
-	// could not be listed in all namespaces. Plan sets it.
+	// Notes has a line for each object that is kept, with the reason, and a warning for each object of the inventory that
+	// does not belong to the Infra, and for each kind of which the objects could not be listed in all namespaces. Plan
+	// sets it.
 	Notes []string
 
-	own, shared, crds []inventory.Entry
-	kept              []inventory.Entry
-	apps              bool // control has to clean up apps ingress in the hosted cluster
-	keepsIngress      bool // the VirtualIngress controller is kept
+	own, leases, shared, crds []inventory.Entry
+	kept                      []inventory.Entry
+	apps                      bool // control has to clean up apps ingress in the hosted cluster
+	keepsIngress              bool // the VirtualIngress controller is kept
 }
 
 // Plan returns the objects to delete, in the order of their deletion, and sets Notes. It changes nothing in the
 // cluster. It returns an error if the Infra and all objects that setup created for it do not exist, if Kind is set and
 // is not the kind of the object that setup deployed, or if the cluster cannot be read.
 func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
-	t.Notes, t.own, t.shared, t.crds, t.kept, t.apps, t.keepsIngress = nil, nil, nil, nil, nil, false, false
+	t.Notes, t.own, t.leases, t.shared, t.crds, t.kept, t.apps, t.keepsIngress = nil, nil, nil, nil, nil, nil, false, false
 	if err := t.checkKind(ctx); err != nil {
 		return nil, err
 	}
@@ -65,6 +66,10 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	warn := func(text string) { t.Notes = append(t.Notes, "Warning: "+text) }
 	found, err := inventory.Find(ctx, t.Client, t.Infra, namespacesOf(t.Infra.Namespace, own), warn)
 	if err != nil {
+		return nil, err
+	}
+	own = slices.DeleteFunc(own, func(e inventory.Entry) bool { return slices.ContainsFunc(found, e.Same) })
+	if own, err = inventory.Owned(ctx, t.Client, t.Infra, own, warn); err != nil {
 		return nil, err
 	}
 	own = inventory.Merge(own, found)
@@ -79,13 +84,11 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
 	if t.Leases {
-		given, err := t.leases(ctx)
-		if err != nil {
+		if err := t.findLeases(ctx); err != nil {
 			return nil, err
 		}
-		own = append(given, own...)
 	}
-	if len(own) == 0 {
+	if len(own)+len(t.leases) == 0 {
 		return nil, fmt.Errorf("%s %s does not exist, and no objects that setup created for it were found", cmp.Or(t.Kind, read.InfraKind.Kind), t.Infra)
 	}
 	slices.Reverse(own)
@@ -104,7 +107,7 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 			return nil, err
 		}
 	}
-	return slices.Concat(t.own, t.shared, t.crds), nil
+	return slices.Concat(t.own, t.leases, t.shared, t.crds), nil
 }
 
 // checkKind returns an error if the object whose objects Plan finds is not of the kind that the user named: a
@@ -182,16 +185,15 @@ func (t *Teardown) owner(ctx context.Context, kind string) (*unstructured.Unstru
 	return current(ctx, t.Client, inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kind, Namespace: t.Infra.Namespace, Name: t.Infra.Name}.Object())
 }
 
-// leases returns the Lease objects of the Infra's DHCP pool.
-func (t *Teardown) leases(ctx context.Context) ([]inventory.Entry, error) {
-	var all []inventory.Entry
+// findLeases adds the Lease objects of the Infra's DHCP pool, which do not have the annotation of the Infra.
+func (t *Teardown) findLeases(ctx context.Context) error {
 	r := &read.Reader{Client: t.Client}
 	err := r.In(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), t.Infra.Namespace, func(u *unstructured.Unstructured) {
 		if infra, _, ok := leases.ParseName(u.GetNamespace(), u.GetName()); ok && infra == t.Infra.Name {
-			all = append(all, inventory.Of(u))
+			t.leases = append(t.leases, inventory.Of(u))
 		}
 	}, client.HasLabels{leases.PoolLabel})
-	return all, err
+	return err //nolint:wrapcheck // read wraps it
 }
 
 // last reports whether no Infra and no ProxyServer exists that Run does not delete.
@@ -268,7 +270,12 @@ func objectsIn(dir string) ([]*unstructured.Unstructured, error) {
 
 // DryRun submits the deletion of each object of the plan to the API server as a dry run, and returns the first error.
 func (t *Teardown) DryRun(ctx context.Context) error {
-	for _, e := range slices.Concat(t.own, t.shared, t.crds) {
+	for _, e := range t.own {
+		if _, err := e.DeleteOwned(ctx, t.Client, t.Infra, client.DryRunAll); err != nil {
+			return err
+		}
+	}
+	for _, e := range slices.Concat(t.leases, t.shared, t.crds) {
 		if _, err := e.Delete(ctx, t.Client, client.DryRunAll); err != nil {
 			return err
 		}
@@ -308,9 +315,14 @@ func (t *Teardown) Run(ctx context.Context) error {
 		return err
 	}
 	clean := true
+	var deleted []inventory.Entry
 	for i, e := range t.own {
-		if err := remove(ctx, t.Client, t.Out, e); err != nil {
+		removed, err := removeOwned(ctx, t.Client, t.Out, e, t.Infra)
+		if err != nil {
 			return err
+		}
+		if removed {
+			deleted = append(deleted, e)
 		}
 		if i == 0 && t.apps && e.Kind == "Infra" {
 			if clean, err = waitForCleanup(ctx, t.Client, t.Out, t.Infra); err != nil {
@@ -326,21 +338,25 @@ func (t *Teardown) Run(ctx context.Context) error {
 	if err := inventory.Drop(ctx, t.Client, t.Infra); err != nil {
 		return err
 	}
-	for _, e := range slices.Concat(t.shared, t.crds) {
-		if err := remove(ctx, t.Client, t.Out, e); err != nil {
+	for _, e := range slices.Concat(t.leases, t.shared, t.crds) {
+		removed, err := e.Delete(ctx, t.Client)
+		if err == nil && removed {
+			deleted = append(deleted, e)
+			_, err = fmt.Fprintf(t.Out, "%s %s\n", e, Deleted)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return t.wait(ctx, clean)
+	return t.wait(ctx, deleted, clean)
 }
 
-// wait waits until the objects of the plan no longer exist, the owners of others last. If control has cleaned up, only
+// wait waits until the deleted objects no longer exist, the owners of others last. If control has cleaned up, only
 // objects that teardown deleted had an owner. wait then takes the garbage collector's step for it, because the garbage
 // collector learns of a kind only up to 30 seconds after its CRD was created.
-func (t *Teardown) wait(ctx context.Context, clean bool) error {
-	all := slices.Concat(t.own, t.shared, t.crds)
+func (t *Teardown) wait(ctx context.Context, deleted []inventory.Entry, clean bool) error {
 	for _, owners := range []bool{false, true} {
-		for _, e := range all {
+		for _, e := range deleted {
 			if e.Orphans() != owners {
 				continue
 			}
