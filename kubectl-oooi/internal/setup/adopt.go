@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,10 +18,11 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // checkOwnership returns an error for each object of a plan that exists and was not created by setup, unless Adopt is
-// set. It marks shared objects of a Helm release, and namespaces that setup did not create, as unmanaged.
+// set, and for each that belongs to another Infra that exists. It marks shared objects of a Helm release, and namespaces that setup did not create, as unmanaged.
 func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	known, err := inventory.Load(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
 	if err != nil {
@@ -49,6 +51,10 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 			continue
 		}
 		why := notOwnedReason(o, live, known)
+		other, err := a.otherOwner(ctx, o, live)
+		if err != nil {
+			return err
+		}
 		switch release := live.GetAnnotations()[helmRelease]; {
 		case release != "" && p.shared(o):
 			a.releases[live.GetAnnotations()[helmNamespace]+"/"+release]++
@@ -56,6 +62,8 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 		case why == "" || o.GetKind() == "Namespace" && live.GetDeletionTimestamp() != nil: // stage waits for its deletion and creates it
 		case o.GetKind() == "Namespace":
 			a.unmanaged = append(a.unmanaged, inventory.Of(o))
+		case other != "": // taking it over would break the other Infra
+			errs = append(errs, fmt.Errorf("%s exists and belongs to %s: rename the %s (its name and namespace give the same object name as those of %[2]s)", inventory.Of(o), other, p.kind()))
 		case !a.Adopt:
 			errs = append(errs, fmt.Errorf("%s exists and %s: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o), why))
 		}
@@ -66,15 +74,39 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	return nil
 }
 
+// otherOwner returns the existing Infra or standalone ProxyServer, as "KIND NAMESPACE/NAME", to which an object belongs
+// that exists in place of an object of the plan's Infra; empty if there is none.
+func (a *Applier) otherOwner(ctx context.Context, want, live *unstructured.Unstructured) (string, error) {
+	ours, theirs := want.GetAnnotations()[v1alpha1.AnnotationInfra], live.GetAnnotations()[v1alpha1.AnnotationInfra]
+	namespace, name, ok := strings.Cut(theirs, "/")
+	if ours == "" || ours == theirs || !ok {
+		return "", nil
+	}
+	for _, kind := range []schema.GroupVersionKind{read.InfraKind, read.ProxyServerKind} {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kind)
+		u.SetNamespace(namespace)
+		u.SetName(name)
+		u, err := current(ctx, a.Client, u)
+		if err != nil {
+			return "", err
+		}
+		if u != nil && inventory.Owns(u) {
+			return entryWithoutUID(u).String(), nil
+		}
+	}
+	return "", nil
+}
+
 // notOwnedReason returns why setup does not own the object live that exists in place of want. It is empty for an object
 // that setup created, or that was applied from the output of setup.
 func notOwnedReason(want, live *unstructured.Unstructured, known []inventory.Entry) string {
 	ours, theirs := want.GetAnnotations()[v1alpha1.AnnotationInfra], live.GetAnnotations()[v1alpha1.AnnotationInfra]
 	switch {
-	case slices.ContainsFunc(known, func(e inventory.Entry) bool { return e.Same(inventory.Of(want)) && e.UID == live.GetUID() }):
-		return ""
 	case theirs != "" && ours != theirs:
 		return "belongs to Infra " + theirs
+	case slices.ContainsFunc(known, func(e inventory.Entry) bool { return e.Same(inventory.Of(want)) && e.UID == live.GetUID() }):
+		return ""
 	case live.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 		return ""
 	case want.GetKind() != "Namespace" && slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == Manager }):

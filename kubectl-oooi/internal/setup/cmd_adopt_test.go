@@ -8,8 +8,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
@@ -85,5 +88,45 @@ func TestSystemNamespaceOfOthersIsKept(t *testing.T) {
 	}
 	if err := s.Client.Delete(t.Context(), operator); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestObjectsOfAnotherInfraAreNotAdopted has two Infras whose namespaces and names give the same names of Roles.
+func TestObjectsOfAnotherInfraAreNotAdopted(t *testing.T) {
+	s := newSite(t)
+	s.Setup() // installs the CRDs, which would otherwise differ in the comparison below
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
+		t.Fatal(stderr)
+	}
+	s.Infra = strings.Replace(s.Infra, "metadata: {name: demo,", "metadata: {name: demo-x,", 1)
+	other := fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: x, namespace: %s-demo}
+spec:
+  networkConfig: {cidr: 198.51.100.0/24, gateway: 198.51.100.1, networkAttachmentDefinition: vlan200}
+  infraComponents: {dns: {serverIP: 198.51.100.3}}
+`, s.Namespace)
+	role := fmt.Sprintf("Role %[1]s/oooi-%[1]s-demo-x-dns", s.Namespace)
+	s.Apply(other)
+	s.Apply(fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: oooi-%[1]s-demo-x-dns, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s-demo/x}}
+`, s.Namespace))
+	refused := fmt.Sprintf("error: %s exists and belongs to Infra %[2]s-demo/x: rename the Infra (its name and namespace give the same object name as those of Infra %[2]s-demo/x)\nerror: nothing was applied", role, s.Namespace)
+	s.Refused(refused)
+	s.Refused(refused, "--adopt", "--force-conflicts")
+
+	infra := &unstructured.Unstructured{}
+	infra.SetGroupVersionKind(read.InfraKind)
+	infra.SetNamespace(s.Namespace + "-demo")
+	infra.SetName("x")
+	if err := s.Client.Delete(t.Context(), infra); err != nil {
+		t.Fatal(err)
+	}
+	s.Refused("error: " + role + " exists and belongs to Infra " + s.Namespace + "-demo/x: delete or rename it, or take it over with --adopt")
+	if stderr := s.Setup("--adopt", "--force-conflicts"); !strings.Contains(stderr, role+" configured") {
+		t.Errorf("setup --adopt did not take over the Role of an Infra that does not exist:\n%s", stderr)
 	}
 }

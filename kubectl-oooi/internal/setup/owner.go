@@ -30,6 +30,14 @@ func (p *Plan) recordOwnerUID(o, live *unstructured.Unstructured) {
 	}
 }
 
+// kind returns the kind of the plan's owner.
+func (p *Plan) kind() string {
+	if p.Standalone {
+		return "ProxyServer"
+	}
+	return "Infra"
+}
+
 // isOwner reports whether an object is the owner of the plan's objects: the Infra or the standalone ProxyServer.
 func (p *Plan) isOwner(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Infra" || p.Standalone && o.GetKind() == "ProxyServer"

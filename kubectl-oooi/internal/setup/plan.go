@@ -97,10 +97,7 @@ var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.Reas
 // checkProblems returns an error for each problem of the model with the Infra for which setup refuses it. It adds a
 // warning to p for each other problem that setup does not resolve.
 func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
-	kind := "Infra"
-	if k.standalone() {
-		kind = "ProxyServer"
-	}
+	kind := p.kind()
 	var errs []error
 	for _, problem := range snapshot.Problems {
 		switch {
