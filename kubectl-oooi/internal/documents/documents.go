@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,6 +44,13 @@ func (o *Object) Strict(into any) error {
 		return fmt.Errorf("encoding the object: %w", err)
 	}
 	unknown, err := sigsjson.UnmarshalStrict(data, into)
+	if err != nil {
+		// encoding/json exports the field of its error, and sigs.k8s.io/json does not.
+		var mismatch *json.UnmarshalTypeError
+		if errors.As(json.Unmarshal(data, into), &mismatch) && mismatch.Type.Kind() == reflect.String && (mismatch.Value == "bool" || mismatch.Value == "number") {
+			err = fmt.Errorf("%s: expected a string, found a %s; quote the value", mismatch.Field, mismatch.Value)
+		}
+	}
 	return errors.Join(append(unknown, err)...)
 }
 

@@ -96,6 +96,21 @@ func TestReadErrorsContainFileAndDocument(t *testing.T) {
 	}
 }
 
+func TestStrictNamesValuesToQuote(t *testing.T) {
+	for _, tc := range []struct{ text, wantErr string }{
+		{"kind: ConfigMap\nmetadata: {name: y}\n", "metadata.name: expected a string, found a bool; quote the value"},
+		{"kind: ConfigMap\nmetadata: {name: a}\ndata: {x: 5}\n", "expected a string, found a number; quote the value"},
+	} {
+		all, err := Read([]string{"-"}, strings.NewReader(tc.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := all[0].Strict(&corev1.ConfigMap{}); err == nil || !strings.HasSuffix(err.Error(), tc.wantErr) {
+			t.Errorf("%q: %v, want %s", tc.text, err, tc.wantErr)
+		}
+	}
+}
+
 func TestStrictReportsUnknownFields(t *testing.T) {
 	all, err := Read([]string{"-"}, strings.NewReader("kind: ConfigMap\nmetadata: {name: a}\nDATA: {}\ndata: {x: text}\n"))
 	if err != nil {

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -99,13 +101,13 @@ func (k *Known) add(u *documents.Object) error {
 	case "Infra." + v1alpha1.GroupName:
 		infra := &v1alpha1.Infra{}
 		if err := u.Strict(infra); err != nil {
-			return fmt.Errorf("in Infra %s: %w", u.GetName(), err)
+			return fmt.Errorf("in %s: %w", strings.TrimSpace("Infra "+u.GetName()), err)
 		}
 		if k.Infra != nil {
 			return fmt.Errorf("found a second Infra %s; specify one Infra at a time", u.GetName())
 		}
-		if infra.Name == "" {
-			return errors.New("the Infra has no name; set metadata.name")
+		if err := checkName("Infra", infra.Name); err != nil {
+			return err
 		}
 		infra.Namespace = u.GetNamespace()
 		infra.Default()
@@ -113,13 +115,13 @@ func (k *Known) add(u *documents.Object) error {
 	case "ProxyServer." + v1alpha1.GroupName:
 		server := &v1alpha1.ProxyServer{}
 		if err := u.Strict(server); err != nil {
-			return fmt.Errorf("in ProxyServer %s: %w", u.GetName(), err)
+			return fmt.Errorf("in %s: %w", strings.TrimSpace("ProxyServer "+u.GetName()), err)
 		}
 		if k.ProxyServer != nil {
 			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time", u.GetName())
 		}
-		if server.Name == "" {
-			return errors.New("the ProxyServer has no name; set metadata.name")
+		if err := checkName("ProxyServer", server.Name); err != nil {
+			return err
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
@@ -138,6 +140,17 @@ func (k *Known) add(u *documents.Object) error {
 		k.Attachments[u.GetNamespace()+"/"+u.GetName()] = config
 	default:
 		return fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
+	}
+	return nil
+}
+
+// checkName returns an error for a name that the API server would refuse.
+func checkName(kind, name string) error {
+	if name == "" {
+		return fmt.Errorf("the %s has no name; set metadata.name", kind)
+	}
+	if reasons := validation.IsDNS1123Subdomain(name); len(reasons) > 0 {
+		return fmt.Errorf("in %s %s: metadata.name: %s", kind, name, strings.Join(reasons, "; "))
 	}
 	return nil
 }
