@@ -95,7 +95,7 @@ func owner(u *unstructured.Unstructured) string {
 }
 
 // NotOwned returns why setup and teardown must not delete an object for an Infra or a standalone ProxyServer; empty if
-// they may. An inventory does not suffice, because whoever may edit it can list any object. An object belongs to an
+// they may. An inventory does not suffice, because a user who may edit it can list any object. An object belongs to an
 // Infra if setup renders its kind, and it has the label of setup and the annotation of the Infra. The Infra and its
 // ProxyServer have no annotation, and may have no label because a user created them: they belong by their names.
 func NotOwned(u *unstructured.Unstructured, infra types.NamespacedName) string {

@@ -22,7 +22,8 @@ import (
 )
 
 // checkOwnership returns an error for each object of a plan that exists and was not created by setup, unless Adopt is
-// set, and for each that belongs to another Infra that exists. It marks shared objects of a Helm release, and namespaces that setup did not create, as unmanaged.
+// set, and for each that belongs to another Infra that exists. It marks shared objects of a Helm release, and namespaces
+// that setup did not create, as unmanaged.
 func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	known, err := inventory.Load(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
 	if err != nil {

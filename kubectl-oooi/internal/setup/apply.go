@@ -61,6 +61,7 @@ type Applier struct {
 	unmanaged []inventory.Entry                              // objects of a Helm release or of other owners, which are left unchanged
 	predicted map[inventory.Entry]*unstructured.Unstructured // results of dry runs, by entryWithoutUID
 	releases  map[string]int                                 // number of objects by Helm release, "namespace/name"
+	warned    []string                                       // warnings about the inventory that were printed
 	restored  string                                         // the component of an unfinished rollout that was rolled back
 }
 
@@ -183,10 +184,14 @@ func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Ent
 		}
 		var printed error
 		obsolete, err := inventory.Owned(ctx, a.Client, infra, obsolete, func(text string) {
+			if slices.Contains(a.warned, text) { // Apply with DryRun and Preview both read the inventory
+				return
+			}
+			a.warned = append(a.warned, text)
 			_, err := fmt.Fprintf(a.Out, "Warning: %s\n", text)
 			printed = errors.Join(printed, err)
 		})
-		if err = errors.Join(err, printed); err != nil {
+		if err := errors.Join(err, printed); err != nil {
 			return nil, err
 		}
 		workloads, err := inventory.Workloads(ctx, a.Client, infra)

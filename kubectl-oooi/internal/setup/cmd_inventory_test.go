@@ -13,7 +13,7 @@ import (
 )
 
 // TestForeignObjectsInTheInventoryAreKept adds objects to the inventory that setup did not create for the Infra, as
-// whoever may edit the ConfigMap could.
+// a user who may edit the ConfigMap could.
 func TestForeignObjectsInTheInventoryAreKept(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
