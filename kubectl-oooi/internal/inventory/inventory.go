@@ -126,8 +126,8 @@ func (e Entry) Identifies(u *unstructured.Unstructured) bool {
 }
 
 // Delete requests the deletion of an entry's object, if the entry identifies it. It reports whether it requested the
-// deletion: false without an error if the object does not exist or is another one. It does not wait until the object no longer exists. Pods of a workload are deleted with the
-// workload; objects that an Infra or a ProxyServer owns are kept.
+// deletion: false without an error if the object does not exist or is another one. It does not wait until the object no
+// longer exists. Pods of a workload are deleted with the workload; objects that an Infra or a ProxyServer owns are kept.
 func (e Entry) Delete(ctx context.Context, c client.Client, options ...client.DeleteOption) (bool, error) {
 	return e.deleteIf(ctx, c, func(*unstructured.Unstructured) bool { return true }, options...)
 }

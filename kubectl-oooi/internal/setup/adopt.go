@@ -75,8 +75,8 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// otherOwner returns the existing Infra or standalone ProxyServer, as "KIND NAMESPACE/NAME", to which an object belongs
-// that exists in place of an object of the plan's Infra; empty if there is none.
+// otherOwner returns the Infra or standalone ProxyServer, as "KIND NAMESPACE/NAME", that the annotation of an existing
+// object names. It is empty if that owner does not exist or owns the wanted object too.
 func (a *Applier) otherOwner(ctx context.Context, want, live *unstructured.Unstructured) (string, error) {
 	ours, theirs := want.GetAnnotations()[v1alpha1.AnnotationInfra], live.GetAnnotations()[v1alpha1.AnnotationInfra]
 	namespace, name, ok := strings.Cut(theirs, "/")

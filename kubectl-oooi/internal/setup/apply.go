@@ -61,7 +61,6 @@ type Applier struct {
 	unmanaged []inventory.Entry                              // objects of a Helm release or of other owners, which are left unchanged
 	predicted map[inventory.Entry]*unstructured.Unstructured // results of dry runs, by entryWithoutUID
 	releases  map[string]int                                 // number of objects by Helm release, "namespace/name"
-	warned    []string                                       // warnings about the inventory that were printed
 	restored  string                                         // the component of an unfinished rollout that was rolled back
 }
 
@@ -119,7 +118,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		rollout, err = a.prepareRollout(ctx, p)
 	}
 	if err == nil && a.DryRun {
-		a.Changes, err = a.changes(ctx, p, staged)
+		a.Changes, err = a.changes(ctx, p, staged, before)
 	}
 	if err != nil || a.DryRun {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
@@ -184,10 +183,6 @@ func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Ent
 		}
 		var printed error
 		obsolete, err := inventory.Owned(ctx, a.Client, infra, obsolete, func(text string) {
-			if slices.Contains(a.warned, text) { // Apply with DryRun and Preview both read the inventory
-				return
-			}
-			a.warned = append(a.warned, text)
 			_, err := fmt.Fprintf(a.Out, "Warning: %s\n", text)
 			printed = errors.Join(printed, err)
 		})

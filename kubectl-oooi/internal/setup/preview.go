@@ -54,11 +54,16 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	if err := a.reportHelm(); err != nil {
 		return nil, err
 	}
-	return a.changes(ctx, p, &staging{})
+	before, err := a.previousObjects(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return a.changes(ctx, p, &staging{}, before)
 }
 
-// changes is Preview for a plan that was checked. Objects that stage created for the check count as created.
-func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging) ([]ObjectChange, error) {
+// changes is Preview for a plan that was checked. Objects that stage created for the check count as created. before are
+// the objects of earlier setups.
+func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before []inventory.Entry) ([]ObjectChange, error) {
 	var all []ObjectChange
 	for _, o := range p.Objects {
 		live, err := current(ctx, a.Client, o)
@@ -84,7 +89,7 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging) ([]Obje
 		}
 		all = append(all, change)
 	}
-	deleted, err := a.deleted(ctx, p)
+	deleted, err := a.deleted(ctx, p, before)
 	return append(all, deleted...), err
 }
 
@@ -151,12 +156,8 @@ func pods(workload *unstructured.Unstructured) []string {
 }
 
 // deleted returns the objects that the inventory lists and the plan does not contain, in the order of their deletion.
-func (a *Applier) deleted(ctx context.Context, p *Plan) ([]ObjectChange, error) {
+func (a *Applier) deleted(ctx context.Context, p *Plan, before []inventory.Entry) ([]ObjectChange, error) {
 	infra := client.ObjectKeyFromObject(p.Infra)
-	before, err := a.previousObjects(ctx, p)
-	if err != nil {
-		return nil, err
-	}
 	var all []ObjectChange
 	for _, e := range slices.Backward(before) {
 		if slices.ContainsFunc(p.Objects, func(o *unstructured.Unstructured) bool { return inventory.Of(o).Same(e) }) {
