@@ -26,6 +26,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestEverythingIsBroken compares the report of a site with many faults with a reviewed golden file: the order
@@ -276,6 +277,9 @@ func TestDriftNamesItsCause(t *testing.T) {
 				s.Mend() // replaced pods do not become ready here
 				return
 			}
+			if tc.kind.Kind == "StatefulSet" {
+				s.failToSchedule(t, "demo-dns-0")
+			}
 			s.runSetup(t, f.Remedy)
 			if f := find(); f != nil {
 				t.Errorf("finding after the remedy: %q", f.Message)
@@ -283,4 +287,20 @@ func TestDriftNamesItsCause(t *testing.T) {
 			s.Mend()
 		})
 	}
+}
+
+// failToSchedule writes the status of a new pod that no node can run, as the scheduler does, and waits until setup counts
+// the pod as failed. Until then setup would check the change with a pod, which does not run here.
+func (s *testSite) failToSchedule(t *testing.T, name string) {
+	t.Helper()
+	pod := &corev1.Pod{}
+	lab.Poll(t, "the new pod", func() bool {
+		err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, pod)
+		return err == nil && pod.DeletionTimestamp == nil && pod.Spec.NodeSelector != nil
+	})
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	if err := s.Client.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Until(pod.CreationTimestamp.Add(21 * time.Second)))
 }
