@@ -9,8 +9,6 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // pageKey identifies a page of one pod.
@@ -75,7 +73,7 @@ func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 	for _, pod := range s.servingPods(p, where) {
 		switch a := s.facts.answer(pod, p); {
 		case a == nil:
-		case a.Silent != "" && s.explained[pod.Labels[v1alpha1.LabelComponent]] != "":
+		case a.Silent != "" && s.explained[componentOf(pod)] != "":
 		case a.Silent != "":
 			s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
 		default:

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +95,16 @@ func noPods(p page, where Where) func(*Site) string {
 			return p.daemon() + " has no pod with an address in the pod network"
 		}
 		return ""
+	}
+}
+
+// noServingPods returns a NotApplicable function for checks of pages of several components that no pod serves.
+func noServingPods(pages ...page) func(*Site) string {
+	return func(s *Site) string {
+		if slices.ContainsFunc(pages, func(p page) bool { return len(s.servingPods(p, AtInfra)) > 0 }) {
+			return ""
+		}
+		return "no pod has an address in the pod network"
 	}
 }
 

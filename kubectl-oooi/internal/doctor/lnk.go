@@ -9,25 +9,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 func init() {
 	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
-	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, interfacePages...))
+	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, daemonMetrics...))
 	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
 	register(
 		Check{
-			Code: "OOOI-LNK-001", Title: "the VLAN interfaces of our pods have a carrier", After: after, Reads: interfaces, NotApplicable: noInterfaces,
+			Code: "OOOI-LNK-001", Title: "the VLAN interfaces of our pods have a carrier", After: after, Reads: interfaces, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkCarriers,
 		},
 		Check{
-			Code: "OOOI-LNK-002", Title: "the VLAN interfaces of our pods have their addresses", After: append(after, "OOOI-LNK-001"), Reads: interfaces, NotApplicable: noInterfaces,
+			Code: "OOOI-LNK-002", Title: "the VLAN interfaces of our pods have their addresses", After: append(after, "OOOI-LNK-001"), Reads: interfaces, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkInterfaceAddresses,
 		},
 		Check{
-			Code: "OOOI-LNK-003", Title: "the VLAN interfaces of our pods have the same MTU", After: append(after, "OOOI-LNK-001"), Reads: interfaces, NotApplicable: noInterfaces,
+			Code: "OOOI-LNK-003", Title: "the VLAN interfaces of our pods have the same MTU", After: append(after, "OOOI-LNK-001"), Reads: interfaces, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkInterfaceMTUs,
 		},
 		Check{
@@ -45,19 +46,6 @@ func init() {
 	)
 }
 
-// interfacePages are the metrics pages that report the interfaces of their pod, one for each component.
-var interfacePages = []page{dnsMetrics, dhcpMetrics, xdsdMetrics}
-
-// noInterfaces returns why no interface is known: no pod serves its metrics.
-func noInterfaces(s *Site) string {
-	for _, p := range interfacePages {
-		if len(s.servingPods(p, AtInfra)) > 0 {
-			return ""
-		}
-	}
-	return "no pod has an address in the pod network"
-}
-
 // vlanInterface is the VLAN interface of a pod, as the kernel reports it.
 type vlanInterface struct {
 	pod       *corev1.Pod
@@ -72,7 +60,7 @@ type vlanInterface struct {
 // vlanInterfaces returns the VLAN interfaces of all pods whose metrics page answered.
 func (s *Site) vlanInterfaces() []vlanInterface {
 	var list []vlanInterface
-	for _, page := range interfacePages {
+	for _, page := range daemonMetrics {
 		for _, d := range s.metrics(page) {
 			i := vlanInterface{pod: d.pod, component: page.component}
 			d.value.each("oooi_interface_up", func(labels map[string]string, value float64) {
@@ -210,6 +198,14 @@ func (s *Site) owner(a netip.Addr) (string, *corev1.Pod, read.PodInterface) {
 	return "", nil, read.PodInterface{}
 }
 
+// ownerRef returns a reference to the pod of owner, or to the Infra if there is none.
+func (s *Site) ownerRef(a netip.Addr) model.Ref {
+	if _, p, _ := s.owner(a); p != nil {
+		return podRef(p)
+	}
+	return s.ref()
+}
+
 // checkNeighbors finds pods that do not answer a proxy's ARP requests on the VLAN. If none answers, the proxy's own
 // connection to the VLAN is the cause.
 func checkNeighbors(s *Site) []Finding {
@@ -238,11 +234,7 @@ func checkNeighbors(s *Site) []Finding {
 			if len(silent[a]) == 0 {
 				continue
 			}
-			ref := s.ref()
-			if _, p, _ := s.owner(a); p != nil {
-				ref = podRef(p)
-			}
-			findings = append(findings, failed(ref, s.vlanRemedy(c.name), "%s of %s does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets", a, c.name).
+			findings = append(findings, failed(s.ownerRef(a), s.vlanRemedy(c.name), "%s of %s does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets", a, c.name).
 				because("requested by Pod "+strings.Join(silent[a], ", ")+", which other hosts answer").of(c.name))
 		}
 	}
@@ -277,10 +269,7 @@ func checkNeighborDNS(s *Site) []Finding {
 			if err != nil || value == 1 {
 				return
 			}
-			ref := s.ref()
-			if _, p, _ := s.owner(a); p != nil {
-				ref = podRef(p)
-			}
+			ref := s.ownerRef(a)
 			if slices.ContainsFunc(findings, func(f Finding) bool { return f.Object == ref }) {
 				return
 			}

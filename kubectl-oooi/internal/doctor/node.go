@@ -23,20 +23,12 @@ func init() {
 }
 
 // podsByNode returns the Infra's pods of enabled components by the name of their node.
-func (s *Site) podsByNode() map[string][]componentPod {
-	byNode := map[string][]componentPod{}
-	for _, c := range s.components() {
-		for _, p := range s.pods(c.name) {
-			byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], componentPod{c.name, p})
-		}
+func (s *Site) podsByNode() map[string][]*corev1.Pod {
+	byNode := map[string][]*corev1.Pod{}
+	for _, p := range s.componentPods() {
+		byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
 	}
 	return byNode
-}
-
-// componentPod is a pod of a component.
-type componentPod struct {
-	component string
-	*corev1.Pod
 }
 
 // checkNodes finds nodes that are not ready. The pods on such a node may run or not: its kubelet does not report them.
@@ -50,7 +42,7 @@ func checkNodes(s *Site) []Finding {
 		}
 		for _, p := range byNode[n.Name] {
 			findings = append(findings, failed(nodeRef(n), fmt.Sprintf("check the machine and its kubelet: kubectl describe node %[1]s; if the node will not return, delete it, and its pods start elsewhere: kubectl delete node %[1]s", n.Name),
-				"the node of Pod %s is not ready: %s", p.Name, why).of(p.component))
+				"the node of Pod %s is not ready: %s", p.Name, why).of(componentOf(p)))
 		}
 	}
 	return findings

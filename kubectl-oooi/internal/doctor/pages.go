@@ -35,6 +35,10 @@ var (
 	holderState  = page{v1alpha1.ComponentProxy, 9906, "/state"} // only with a floating address
 )
 
+// daemonMetrics are the metrics pages of our own daemons, one for each component. They report the process and the
+// interfaces of its pod.
+var daemonMetrics = []page{dnsMetrics, dhcpMetrics, xdsdMetrics}
+
 // daemon returns the name of the daemon that serves the page, for messages.
 func (p page) daemon() string {
 	return map[int]string{9153: "coredns", 9903: "coredhcp", 9902: "xdsd", 9901: "Envoy", 9904: "xdsd control", 9906: "xdsd hold"}[p.port]

@@ -77,14 +77,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-POD-007", Title: "our pods are below their memory limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
-			Reads: pagesIn(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics), Run: checkMemory, NotApplicable: func(s *Site) string {
-				for _, p := range memoryPages {
-					if len(s.servingPods(p, AtInfra)) > 0 {
-						return ""
-					}
-				}
-				return "no pod has an address in the pod network"
-			},
+			Reads: pagesIn(AtInfra, memoryPages...), NotApplicable: noServingPods(memoryPages...), Run: checkMemory,
 		},
 		Check{
 			Code: "OOOI-POD-008", Title: "our pods are below their CPU limit", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
@@ -101,7 +94,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-POD-010", Title: "our processes are below their limit of open files", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
-			Reads: pagesIn(AtInfra, dnsMetrics, dhcpMetrics, xdsdMetrics), NotApplicable: noInterfaces, Run: checkOpenFiles,
+			Reads: pagesIn(AtInfra, daemonMetrics...), NotApplicable: noServingPods(daemonMetrics...), Run: checkOpenFiles,
 		},
 	)
 }
@@ -151,6 +144,9 @@ func (s *Site) componentPods() []*corev1.Pod {
 	}
 	return list
 }
+
+// componentOf returns the component of one of our pods.
+func componentOf(p *corev1.Pod) string { return p.Labels[v1alpha1.LabelComponent] }
 
 func podRef(p *corev1.Pod) model.Ref {
 	return model.Ref{Kind: "Pod", Namespace: p.Namespace, Name: p.Name}
@@ -297,7 +293,7 @@ func checkBuilds(s *Site) []Finding {
 }
 
 // memoryPages are the metrics pages that report the memory of their container.
-var memoryPages = []page{dnsMetrics, dhcpMetrics, xdsdMetrics, envoyMetrics}
+var memoryPages = append(slices.Clip(daemonMetrics), envoyMetrics)
 
 const (
 	residentMetric = "process_resident_memory_bytes"
@@ -361,22 +357,20 @@ func checkCPU(s *Site) []Finding {
 // unready pod.
 func checkProbes(s *Site) []Finding {
 	var findings []Finding
-	for _, c := range s.components() {
-		for _, p := range s.pods(c.name) {
-			if status.UnreadyReason(p) == "" {
-				continue
+	for _, p := range s.componentPods() {
+		if status.UnreadyReason(p) == "" {
+			continue
+		}
+		latest := map[string]*corev1.Event{} // by container
+		for _, e := range all[corev1.Event](s, podEvents, AtInfra) {
+			name := containerOf(e.InvolvedObject.FieldPath)
+			if before := latest[name]; e.InvolvedObject.UID == p.UID && e.Reason == unhealthy && (before == nil || e.LastTimestamp.After(before.LastTimestamp.Time)) {
+				latest[name] = e
 			}
-			latest := map[string]*corev1.Event{}
-			for _, e := range all[corev1.Event](s, podEvents, AtInfra) {
-				name := containerOf(e.InvolvedObject.FieldPath)
-				if before := latest[name]; e.InvolvedObject.UID == p.UID && e.Reason == unhealthy && (before == nil || e.LastTimestamp.After(before.LastTimestamp.Time)) {
-					latest[name] = e
-				}
-			}
-			for _, name := range slices.Sorted(maps.Keys(latest)) {
-				if why, remedy := probeFailure(latest[name].Message, p, name); why != "" && isUnready(p, name) {
-					findings = append(findings, failed(podRef(p), remedy, "container %s %s", name, why).because(latest[name].Message).of(c.name))
-				}
+		}
+		for _, name := range slices.Sorted(maps.Keys(latest)) {
+			if why, remedy := probeFailure(latest[name].Message, p, name); why != "" && isUnready(p, name) {
+				findings = append(findings, failed(podRef(p), remedy, "container %s %s", name, why).because(latest[name].Message).of(componentOf(p)))
 			}
 		}
 	}
@@ -422,7 +416,7 @@ const (
 // checkOpenFiles finds processes whose open files are near their limit, at which they accept no more connections.
 func checkOpenFiles(s *Site) []Finding {
 	var findings []Finding
-	for _, p := range []page{dnsMetrics, dhcpMetrics, xdsdMetrics} {
+	for _, p := range daemonMetrics {
 		for _, d := range s.metrics(p) {
 			open, limit := d.value.sum(openFilesMetric), d.value.sum(maxFilesMetric)
 			if limit > 0 && open >= nearLimit*limit {

@@ -105,7 +105,7 @@ func TestPeersAreReported(t *testing.T) {
 			}
 			hosts[tc.host].Run(t, line...)
 		}
-		own.Run(t, "ip", "neigh", "flush", "all") // in place of waiting until the kernel probes its entries again
+		own.Run(t, "ip", "neigh", "flush", "all") // otherwise the kernel keeps its entries for half a minute
 		if err := prober.probe(t.Context(), snapshot); err != nil {
 			t.Fatal(err)
 		}
