@@ -173,9 +173,10 @@ func (a *Applier) previousObjects(ctx context.Context, p *Plan) ([]inventory.Ent
 		return nil, err
 	}
 	if len(listed) > 0 {
+		wanted := p.infraEntries()
 		var kept, obsolete []inventory.Entry
 		for _, e := range listed {
-			if slices.ContainsFunc(p.infraEntries(), e.Same) {
+			if slices.ContainsFunc(wanted, e.Same) {
 				kept = append(kept, e)
 			} else {
 				obsolete = append(obsolete, e)
