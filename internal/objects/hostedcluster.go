@@ -25,6 +25,9 @@ type HostedCluster struct {
 // each as "namespace/name", separated by commas.
 const AnnotationInfras = "hostedcluster.densityops.com/infras"
 
+// LabelInfraID is HyperShift's label on the VirtualMachineInstances of a hosted cluster, with its spec.infraID.
+const LabelInfraID = "hypershift.openshift.io/infra-id"
+
 func (hc *HostedCluster) keepsAnnotation() string { return AnnotationInfras }
 
 // Consents reports whether AnnotationInfras lists an Infra, "namespace/name".

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -128,7 +129,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	cp := lab.New(t, lab.Config{})
 	ns := cp.Namespace(t)
 	c := config{
-		network: "clusters/vlan", namespaces: ns, selector: infraIDLabel + "=demo", kubeconfig: cp.Kubeconfig(),
+		network: "clusters/vlan", namespaces: ns, selector: objects.LabelInfraID + "=demo", kubeconfig: cp.Kubeconfig(),
 		snapshot: filepath.Join(t.TempDir(), "snapshot"),
 	}
 	d := startDirectory(t, c)

@@ -7,10 +7,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
-)
 
-// infraIDLabel is a label of all VirtualMachineInstances of a hosted cluster.
-const infraIDLabel = "hypershift.openshift.io/infra-id"
+	"github.com/densityops/oooi/internal/objects"
+)
 
 // config contains the plugin's arguments. Equal configs select the same VMs.
 type config struct {
@@ -75,7 +74,7 @@ func newConfig(values map[string]string) (config, error) {
 		if _, both := values["selector"]; both {
 			return config{}, errors.New("kubevirt: infra-id and selector are mutually exclusive; remove one")
 		}
-		c.selector = infraIDLabel + "=" + id
+		c.selector = objects.LabelInfraID + "=" + id
 	}
 	if _, err := labels.Parse(c.selector); err != nil {
 		return config{}, fmt.Errorf("kubevirt: selector %q: %w", c.selector, err)

@@ -3,6 +3,8 @@ package kubevirt
 import (
 	"strings"
 	"testing"
+
+	"github.com/densityops/oooi/internal/objects"
 )
 
 func TestArguments(t *testing.T) {
@@ -15,7 +17,7 @@ func TestArguments(t *testing.T) {
 		{
 			"all arguments",
 			"network=clusters/vlan namespace=b,a infra-id=demo-x7k2p kubeconfig=/k context=c snapshot=/s",
-			config{network: "clusters/vlan", namespaces: "a,b", selector: infraIDLabel + "=demo-x7k2p", kubeconfig: "/k", context: "c", snapshot: "/s"},
+			config{network: "clusters/vlan", namespaces: "a,b", selector: objects.LabelInfraID + "=demo-x7k2p", kubeconfig: "/k", context: "c", snapshot: "/s"},
 			"",
 		},
 		{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -392,7 +393,7 @@ func checkKnownVMs(s *Site) []Finding {
 		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
 			if ref := refTo(u); !known[ref.Key()+"/"+i] {
 				findings = append(findings, failed(ref, "if the VM is a node of the hosted cluster, check its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
-					"DHCP does not know interface %s of the VM, and does not reply to its requests", i).because("label "+labelInfraID+": "+u.GetLabels()[labelInfraID]))
+					"DHCP does not know interface %s of the VM, and does not reply to its requests", i).because("label "+objects.LabelInfraID+": "+u.GetLabels()[objects.LabelInfraID]))
 			}
 		}
 	}

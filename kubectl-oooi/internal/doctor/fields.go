@@ -39,7 +39,7 @@ var keptFields = map[Kind]fields{
 	machines: withMetadata(fields{
 		"spec":   {"networks": {"name": nil, "multus": {"networkName": nil}}},
 		"status": {"phase": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil}, "interfaces": {"name": nil, "ipAddresses": nil}},
-	}, []string{labelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),
+	}, []string{objects.LabelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),
 	attachments:    withMetadata(fields{"spec": {"config": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	namespaces:     withMetadata(fields{}, nil, nil),
 	nodes:          withMetadata(fields{"status": {"conditions": conditionFields}}, nil, nil),
@@ -87,8 +87,6 @@ const (
 	// labelPartOf has the value partOf on our objects.
 	labelPartOf = "app.kubernetes.io/part-of"
 	partOf      = "oooi"
-	// labelInfraID is HyperShift's label on the VMs of a hosted cluster.
-	labelInfraID = "hypershift.openshift.io/infra-id"
 	// annotationConfig has the hash of a pod's configuration, as setup rendered it.
 	annotationConfig = v1alpha1.GroupName + "/config"
 )

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
@@ -178,7 +179,7 @@ func (r *rollout) checkMachineNetwork(ctx context.Context) error {
 	}
 	var options []client.ListOption
 	if cluster.InfraID != "" {
-		options = append(options, client.MatchingLabels{labelInfraID: cluster.InfraID})
+		options = append(options, client.MatchingLabels{objects.LabelInfraID: cluster.InfraID})
 	}
 	var left []string
 	moved := false
@@ -203,9 +204,6 @@ func (r *rollout) checkMachineNetwork(ctx context.Context) error {
 	return fmt.Errorf("networkConfig.networkAttachmentDefinition of Infra %s changes from %s to %s, but the VMs of the hosted cluster are attached to %[2]s (%[4]d, such as %[5]s) and none to %[3]s: they would lose DHCP, DNS and the proxy; change additionalNetworks of the NodePools first and run setup when a VM is attached to %[3]s, or use --change-network",
 		r.infra, present, wanted, len(left), left[0])
 }
-
-// labelInfraID is HyperShift's label on the VMs of a hosted cluster.
-const labelInfraID = "hypershift.openshift.io/infra-id"
 
 // A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {
