@@ -120,7 +120,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown field of metadata", strings.Replace(infraText, "name: demo", "name: demo, nmespace: a", 1), `unknown field "metadata.nmespace"`},
 		{"an unknown field of a DHCPServer", strings.Replace(dhcpText, "leaseConfig: {", "staticEntries: []\n  leaseConfig: {", 1), `-: DHCPServer demo-dhcp: unknown field "spec.staticEntries"`},
 		{"an unknown field of a DNSServer", strings.Replace(dnsText, "proxyIP", "proxyip", 1), `-: DNSServer demo-dns: unknown field "spec.networkConfig.proxyip"`},
-		{"a field of another type", strings.Replace(infraText, "192.0.2.1,", "3,", 1), "cannot unmarshal number"},
+		{"a field of another type", strings.Replace(infraText, "192.0.2.1,", "3,", 1), "spec.networkConfig.gateway: expected a string, found a number; quote the value"},
 		{"two Infras of one name", infraText + "---" + infraText, "duplicate Infra of Infra demo; the first one is in -"},
 		{"no convertible backend", "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: a}\nspec: {networkConfig: {serverIP: 192.0.2.4}, backends: [{name: a, hostname: a.example.com, port: 443, targetService: 192.0.2.9, targetPort: 443, targetNamespace: a}]}\n", "-: ProxyServer a: spec.backends: no backend can be converted"},
 		{"a DNSServer without an Infra", strings.Replace(dnsText, "demo-dns", "names", 1), "-: DNSServer names: cannot determine the Infra of the object"},
