@@ -218,7 +218,8 @@ func (r *rollout) withinQuota(ctx context.Context, namespace string, additional 
 	return nil
 }
 
-// admit creates a pod of the workload as a dry run, and returns an error if the API server refuses it.
+// admit creates a pod of the workload as a dry run, and returns an error if the API server refuses it, or admits it with
+// too little storage.
 func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
 	template, err := podTemplate(o)
 	if err != nil {
@@ -230,13 +231,43 @@ func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error
 	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
 	switch {
 	case err == nil:
-		return nil
+		return r.enoughStorage(o, pod)
 	case ctx.Err() != nil:
 		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
 	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
 		return nil
 	}
 	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
+}
+
+// logSize is the size at which the kubelet rotates a container's log, unless its containerLogMaxSize is changed.
+var logSize = resource.MustParse("10Mi")
+
+// enoughStorage returns an error if a container of an admitted pod has a limit of ephemeral storage, as from a
+// LimitRange, that is lower than before and that its log alone can exceed. The pod would become ready, and be evicted
+// some seconds later.
+func (r *rollout) enoughStorage(o *unstructured.Unstructured, pod *corev1.Pod) error {
+	limits := func(pod *corev1.Pod) map[string]resource.Quantity {
+		byContainer := map[string]resource.Quantity{}
+		for i := range pod.Spec.Containers {
+			if limit, ok := pod.Spec.Containers[i].Resources.Limits[corev1.ResourceEphemeralStorage]; ok {
+				byContainer[pod.Spec.Containers[i].Name] = limit
+			}
+		}
+		return byContainer
+	}
+	for name, limit := range limits(pod) {
+		asBefore := slices.ContainsFunc(r.serving[r.plan.componentOf(o)], func(serving corev1.Pod) bool {
+			before, limited := limits(&serving)[name]
+			return limited && before.Cmp(limit) <= 0
+		})
+		if limit.Cmp(logSize) >= 0 || asBefore {
+			continue
+		}
+		return fmt.Errorf("checking %s: the API server limits the ephemeral storage of container %s to %s, as a LimitRange or a webhook does, and the kubelet evicts a pod that exceeds the limit; raise the limit to at least %s, and run setup again",
+			inventory.Of(o), name, limit.String(), logSize.String())
+	}
+	return nil
 }
 
 // asCreatedByController adds the labels that the workload's controller gives its pods, which policies and webhooks may

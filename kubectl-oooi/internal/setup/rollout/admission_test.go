@@ -118,6 +118,13 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			},
 		},
 		{
+			name: "limit of ephemeral storage", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "the API server limits the ephemeral storage of container coredns to 1Ki",
+			prepare: func(s *site) func() bool {
+				s.Apply(fmt.Sprintf("apiVersion: v1\nkind: LimitRange\nmetadata: {name: small, namespace: %s}\nspec: {limits: [{type: Container, default: {ephemeral-storage: 1Ki}, defaultRequest: {ephemeral-storage: 1Ki}}]}\n", s.Namespace))
+				return nil
+			},
+		},
+		{
 			name: "user who may not delete pods", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "you do not have permission to delete pods in namespace", flags: []string{"--as=limited"},
 			prepare: func(s *site) func() bool {
 				s.Grant("limited", `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list, watch, create, update, patch, escalate, bind]}]`)
