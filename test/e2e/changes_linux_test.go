@@ -217,8 +217,7 @@ func interruptions(s *site, v *serviceMonitor) []change {
 		}},
 		{name: "setup killed, of a version that records no rollout", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			_, err := kube(t, s.cp).CoreV1().ConfigMaps("clusters").Patch(t.Context(), "demo-oooi-inventory", types.MergePatchType,
-				[]byte(`{"data": {"rollout.yaml": null}}`), metav1.PatchOptions{})
+			err := kube(t, s.cp).CoreV1().ConfigMaps("oooi-system").Delete(t.Context(), "clusters.demo-oooi-rollout", metav1.DeleteOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

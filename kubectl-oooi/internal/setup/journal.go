@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -15,6 +18,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // A journal has the previous objects of a component. It is stored in the cluster while the component changes, so that
@@ -29,25 +33,62 @@ type journal struct {
 	Absent []inventory.Entry `json:"absent,omitempty"`
 }
 
-// journalKey is the key of the journal in the inventory's ConfigMap.
+// journalKey is the key of the journal in its ConfigMap.
 const journalKey = "rollout.yaml"
 
-// loadJournal returns the journal that an earlier setup left; nil if there is none.
+// journalName returns the namespace and name of the ConfigMap with the journal of an Infra. It is not in the Infra's
+// namespace: setup applies the objects in it with the rights of the user who runs setup, so that users who may write it
+// have these rights, too.
+func journalName(infra types.NamespacedName) client.ObjectKey {
+	return client.ObjectKey{Namespace: render.SystemNamespace, Name: infra.Namespace + "." + infra.Name + "-oooi-rollout"}
+}
+
+// loadJournal returns the journal that an earlier setup left; nil if there is none, or if reading it is forbidden.
 func loadJournal(ctx context.Context, c client.Client, infra types.NamespacedName) (*journal, error) {
-	text, err := inventory.ReadKey(ctx, c, infra, journalKey)
-	if err != nil || text == "" {
-		return nil, err
+	m := &corev1.ConfigMap{}
+	switch err := c.Get(ctx, journalName(infra), m); {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading ConfigMap %s: %w", journalName(infra), err)
 	}
 	j := &journal{}
-	if err := yaml.Unmarshal([]byte(text), j); err != nil {
-		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and run setup again", journalKey, inventory.Name(infra), err)
+	if err := yaml.Unmarshal([]byte(m.Data[journalKey]), j); err != nil {
+		return nil, fmt.Errorf("decoding key %s of ConfigMap %s: %w; delete the ConfigMap and run setup again", journalKey, journalName(infra), err)
 	}
 	return j, nil
 }
 
-// remove deletes the journal from the cluster.
-func (j *journal) remove(ctx context.Context, c client.Client, infra types.NamespacedName) error {
-	return writeInventoryKey(ctx, c, infra, journalKey, "")
+// save stores the journal in the cluster. It prints a warning if that is forbidden, or if the namespace of control does
+// not exist.
+func (j *journal) save(ctx context.Context, a *Applier, infra types.NamespacedName) error {
+	text, err := yaml.Marshal(j)
+	if err != nil {
+		return fmt.Errorf("encoding the journal of %s: %w", j.Component, err)
+	}
+	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{journalKey: string(text)}}}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	m.SetNamespace(journalName(infra).Namespace)
+	m.SetName(journalName(infra).Name)
+	m.SetLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: infra.Name})
+	err = a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(Manager), client.ForceOwnership)
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		_, err := fmt.Fprintf(a.Out, "Warning: the next setup cannot roll back %s if this one is killed: %v\n", j.Component, err)
+		return err
+	case err != nil:
+		return fmt.Errorf("writing ConfigMap %s: %w", journalName(infra), err)
+	}
+	return nil
+}
+
+// removeJournal deletes the journal of an Infra from the cluster, if there is one.
+func removeJournal(ctx context.Context, c client.Client, infra types.NamespacedName) error {
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: journalName(infra).Namespace, Name: journalName(infra).Name}}
+	if err := c.Delete(ctx, m); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("deleting ConfigMap %s: %w", journalName(infra), err)
+	}
+	return nil
 }
 
 // find returns an object of the journal; nil if it has none, or if j is nil.
@@ -96,11 +137,7 @@ func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
 			return nil, err
 		}
 	}
-	text, err := yaml.Marshal(j)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the journal of %s: %w", s.component, err)
-	}
-	return j, writeInventoryKey(ctx, r.Client, r.infra, journalKey, string(text))
+	return j, j.save(ctx, r.Applier, r.infra)
 }
 
 // notWorking reports whether the component of a step did not work before the change, or before the unfinished rollout
@@ -281,5 +318,5 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) (done bool
 			return false, err
 		}
 	}
-	return true, j.remove(ctx, r.Client, r.infra)
+	return true, removeJournal(ctx, r.Client, r.infra)
 }

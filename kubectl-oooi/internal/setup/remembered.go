@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/distribution/reference"
 	appsv1 "k8s.io/api/apps/v1"
@@ -91,30 +90,8 @@ func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*
 	return r, nil
 }
 
-// writeInventoryKey sets a key in the inventory's ConfigMap, or removes it if text is empty. Each key has its own
-// field manager, so that applying the inventory does not remove the others.
-func writeInventoryKey(ctx context.Context, c client.Client, infra types.NamespacedName, key, text string) error {
-	before, err := inventory.ReadKey(ctx, c, infra, key)
-	if err != nil || before == text {
-		return err
-	}
-	var value any
-	if text != "" {
-		value = text
-	}
-	patch, err := json.Marshal(map[string]any{"data": map[string]any{key: value}})
-	if err != nil {
-		return fmt.Errorf("encoding key %s: %w", key, err)
-	}
-	m := &corev1.ConfigMap{}
-	m.Namespace, m.Name = inventory.Name(infra).Namespace, inventory.Name(infra).Name
-	if err := c.Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager+"-"+strings.TrimSuffix(key, ".yaml"))); err != nil {
-		return fmt.Errorf("writing key %s of ConfigMap %s: %w", key, inventory.Name(infra), err)
-	}
-	return nil
-}
-
-// remember stores the flags of this setup.
+// remember stores the flags of this setup in the inventory's ConfigMap, with a field manager of its own, so that
+// applying the inventory does not remove them.
 func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) error {
 	if a.Remember == nil {
 		return nil
@@ -123,7 +100,20 @@ func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) erro
 	if err != nil {
 		return fmt.Errorf("encoding remembered flags: %w", err)
 	}
-	return writeInventoryKey(ctx, a.Client, infra, RememberedKey, string(text))
+	before, err := inventory.ReadKey(ctx, a.Client, infra, RememberedKey)
+	if err != nil || before == string(text) {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"data": map[string]any{RememberedKey: string(text)}})
+	if err != nil {
+		return fmt.Errorf("encoding remembered flags: %w", err)
+	}
+	m := &corev1.ConfigMap{}
+	m.Namespace, m.Name = inventory.Name(infra).Namespace, inventory.Name(infra).Name
+	if err := a.Client.Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager+"-setup")); err != nil {
+		return fmt.Errorf("writing remembered flags to ConfigMap %s: %w", inventory.Name(infra), err)
+	}
+	return nil
 }
 
 // rememberFirst stores the flags of an Infra's first setup before objects are applied, so that the next setup

@@ -66,6 +66,8 @@ type rollout struct {
 	serving map[string][]corev1.Pod
 	// changed are the components that were changed and work.
 	changed []string
+	// watches are those of the workloads that were changed.
+	watches map[inventory.Entry]*watch
 }
 
 // entryWithoutUID returns the inventory entry of an object without its UID.
@@ -98,7 +100,7 @@ func (p *Plan) componentOf(o *unstructured.Unstructured) string {
 func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 	r := &rollout{
 		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, restarting: map[inventory.Entry]bool{},
-		workedBefore: map[string]bool{}, infra: client.ObjectKeyFromObject(p.Infra),
+		workedBefore: map[string]bool{}, infra: client.ObjectKeyFromObject(p.Infra), watches: map[inventory.Entry]*watch{},
 	}
 	for _, o := range p.Objects {
 		if !isWorkload(o) || a.keepsExisting(p, o) {
@@ -327,12 +329,12 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		if err != nil {
 			return r.rollBack(ctx, s, j, steps[i+1:], err)
 		}
-		if err := j.remove(ctx, r.Client, r.infra); err != nil {
+		if err := removeJournal(ctx, r.Client, r.infra); err != nil {
 			return err
 		}
 		r.changed = append(r.changed, s.component)
 	}
-	return r.unfinished.remove(ctx, r.Client, r.infra)
+	return removeJournal(ctx, r.Client, r.infra)
 }
 
 // change applies the objects of a step. It waits for each replaced workload before it changes the next one, so that
@@ -361,9 +363,10 @@ func (r *rollout) watch(o *unstructured.Unstructured) *watch {
 	return &watch{Waiter: &Waiter{Client: r.Client, Out: r.Out}, workload: o}
 }
 
-// waitStable waits until a workload is ready and its containers have stopped restarting.
+// waitStable waits until a workload is ready, and its pods and containers are no longer replaced or restarted.
 func (r *rollout) waitStable(ctx context.Context, o *unstructured.Unstructured) error {
 	w := r.watch(o)
+	r.watches[entryWithoutUID(o)] = w
 	return poll(ctx, r.Out, w.missingOrUnstable)
 }
 
@@ -387,23 +390,19 @@ func (r *rollout) waitUnblocked(ctx context.Context, o *unstructured.Unstructure
 	})
 }
 
-// verify waits until control reports that the component of a step works, and its pods are still ready. It returns
+// verify waits until control reports that the component of a step works, and its pods are still stable. It returns
 // immediately if the component did not work before the change.
 func (r *rollout) verify(ctx context.Context, s step) error {
 	if s.component != componentControl && !r.workedBefore[s.component] || r.isNew() {
 		return nil
-	}
-	var watches []*watch
-	for _, o := range s.replaced {
-		watches = append(watches, r.watch(o))
 	}
 	since := &renewals{client: r.Client, remaining: 1}
 	if s.component == componentControl {
 		since.remaining++ // the new pods may elect another leader, which first reconciles all Infras
 	}
 	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
-		for _, w := range watches {
-			if why, err := w.missing(ctx); err != nil || why != "" {
+		for _, o := range s.replaced {
+			if why, err := r.watches[entryWithoutUID(o)].missingOrUnstable(ctx); err != nil || why != "" {
 				return why, err
 			}
 		}

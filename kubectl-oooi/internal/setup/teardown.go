@@ -335,7 +335,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := inventory.Drop(ctx, t.Client, t.Infra); err != nil {
+	if err := errors.Join(removeJournal(ctx, t.Client, t.Infra), inventory.Drop(ctx, t.Client, t.Infra)); err != nil {
 		return err
 	}
 	for _, e := range slices.Concat(t.leases, t.shared, t.crds) {

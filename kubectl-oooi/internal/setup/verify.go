@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -89,10 +90,19 @@ type watch struct {
 	live     *unstructured.Unstructured // as missing last read it
 	stuck    map[types.UID]time.Time    // since when a pod, or the workload itself, is stuck
 	ready    time.Time                  // since when the workload is ready; zero while it is not ready
+	seen     map[string]seenPod         // the pods that were ready, by name
+	lost     string                     // the last of them that another pod of its revision replaced, and why
 }
 
-// stableTime is how long a workload with a restarted container must stay ready. A container that exceeds its memory
-// limit can be ready for some seconds each time it starts.
+// A seenPod identifies a pod of a StatefulSet.
+type seenPod struct {
+	uid      types.UID
+	revision string
+}
+
+// stableTime is how long a workload with a restarted container or a replaced pod must stay ready. A container that
+// exceeds its memory limit can be ready for some seconds each time it starts, and a pod that exceeds its limit of
+// ephemeral storage until the kubelet evicts it.
 const stableTime = 20 * time.Second
 
 // errStuck means that waiting longer does not help.
@@ -162,21 +172,33 @@ func (w *watch) foreign(stuck error) error {
 	return stuck
 }
 
-// missingOrUnstable returns what is missing, or which restarted container has not been ready for stableTime.
+// missingOrUnstable returns what is missing, or which restarted container or replaced pod has not been ready for
+// stableTime. It returns errStuck if pods are replaced again and again, as when the kubelet evicts them.
 func (w *watch) missingOrUnstable(ctx context.Context) (string, error) {
-	if text, err := w.missing(ctx); err != nil || text != "" {
-		w.ready = time.Time{}
+	text, err := w.missing(ctx)
+	if err != nil {
 		return text, err
+	}
+	pods, err := podsOf(ctx, w.Client, w.workload)
+	if err != nil {
+		return "", err
+	}
+	if err := w.observe(ctx, pods); err != nil {
+		return text, err
+	}
+	if text != "" {
+		w.ready = time.Time{}
+		return text, nil
 	}
 	if w.ready.IsZero() {
 		w.ready = time.Now()
 	}
 	if time.Since(w.ready) >= stableTime {
+		w.lost = ""
 		return "", nil
 	}
-	pods, err := podsOf(ctx, w.Client, w.workload)
-	if err != nil {
-		return "", err
+	if w.lost != "" {
+		return fmt.Sprintf("%s: to stay ready for %s; %s", inventory.Of(w.workload), stableTime, w.lost), nil
 	}
 	for _, pod := range pods {
 		for _, c := range pod.Status.ContainerStatuses {
@@ -186,6 +208,37 @@ func (w *watch) missingOrUnstable(ctx context.Context) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// observe records which pods are ready. It returns errStuck at the second pod that another one of the same name and
+// revision replaced within stableTime.
+func (w *watch) observe(ctx context.Context, pods []corev1.Pod) error {
+	if w.seen == nil {
+		w.seen = map[string]seenPod{}
+	}
+	for i := range pods {
+		pod := &pods[i]
+		now := seenPod{uid: pod.UID, revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey]}
+		before, known := w.seen[pod.Name]
+		if known && before.uid != now.uid {
+			delete(w.seen, pod.Name)
+			if before.revision == now.revision {
+				why := "it was replaced"
+				if event := w.event(ctx, pod.Namespace, before.uid); event != nil {
+					why += ": " + strings.TrimSpace(event.Message)
+				}
+				again := w.lost != ""
+				w.lost, w.ready = "pod "+pod.Name+": "+why, time.Time{}
+				if again {
+					return fmt.Errorf("%w: %s: %s", errStuck, inventory.Of(w.workload), w.lost)
+				}
+			}
+		}
+		if pod.DeletionTimestamp == nil && infrastatus.PodReady(pod) {
+			w.seen[pod.Name] = now
+		}
+	}
+	return nil
 }
 
 // checkStuck returns errStuck if the pod or workload with this UID has been stuck for the grace period.

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
@@ -70,9 +72,9 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 	}
 }
 
-// TestRestartedContainerMustStayReady restarts a ready container: one that exceeds its memory limit can be ready for
-// some seconds each time it starts.
-func TestRestartedContainerMustStayReady(t *testing.T) {
+// watchReadyPod returns a watch of a StatefulSet that is rolled out, its client, and the pod, which is ready.
+func watchReadyPod(t *testing.T) (*watch, client.Client, *corev1.Pod) {
+	t.Helper()
 	one, labels := int32(1), map[string]string{"app": "dns"}
 	set := &appsv1.StatefulSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
@@ -81,33 +83,80 @@ func TestRestartedContainerMustStayReady(t *testing.T) {
 		Status:     appsv1.StatefulSetStatus{Replicas: 1, ReadyReplicas: 1, CurrentReplicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1},
 	}
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-0", Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-0", UID: "1", Labels: labels},
 		Status: corev1.PodStatus{
 			Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "coredns", Ready: true}},
 		},
 	}
-	ctx, c := t.Context(), fake.NewClientBuilder().WithObjects(set, pod).WithStatusSubresource(pod).Build()
+	c := fake.NewClientBuilder().WithObjects(set, pod).WithStatusSubresource(pod).WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
+		return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
+	}).Build()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	w := &watch{Waiter: &Waiter{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}
+	return &watch{Waiter: &Waiter{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}, c, pod
+}
+
+// TestRestartedContainerMustStayReady restarts a ready container: one that exceeds its memory limit can be ready for
+// some seconds each time it starts.
+func TestRestartedContainerMustStayReady(t *testing.T) {
+	w, c, pod := watchReadyPod(t)
 	expectMissing := func(want string) {
 		t.Helper()
-		if text, err := w.missingOrUnstable(ctx); err != nil || text != want {
+		if text, err := w.missingOrUnstable(t.Context()); err != nil || text != want {
 			t.Errorf("missing %q, want %q, error %v", text, want, err)
 		}
 	}
 	expectMissing("")
 	pod.Status.ContainerStatuses[0].RestartCount = 1
-	if err := c.Status().Update(ctx, pod); err != nil {
+	if err := c.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
 	expectMissing("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s after a restart")
 	w.ready = w.ready.Add(-stableTime)
 	expectMissing("")
+}
+
+// TestEvictedPodsMustStayReady replaces a ready pod: the kubelet evicts a pod that exceeds its limit of ephemeral
+// storage some seconds after it became ready, and its StatefulSet creates the next one.
+func TestEvictedPodsMustStayReady(t *testing.T) {
+	w, c, pod := watchReadyPod(t)
+	next := func(uid types.UID, revision string) (string, error) {
+		t.Helper()
+		if _, err := w.missingOrUnstable(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		before := pod.UID
+		event := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: string(before)}, InvolvedObject: corev1.ObjectReference{UID: before},
+			Type: corev1.EventTypeWarning, Message: "exceeds its storage",
+		}
+		pod.UID, pod.ResourceVersion, pod.Labels[appsv1.ControllerRevisionHashLabelKey] = uid, "", revision
+		if err := errors.Join(c.Delete(t.Context(), pod), c.Create(t.Context(), event), c.Create(t.Context(), pod)); err != nil {
+			t.Fatal(err)
+		}
+		return w.missingOrUnstable(t.Context())
+	}
+	if text, err := next("2", "new"); err != nil || text != "" {
+		t.Errorf("after a change: missing %q, error %v", text, err)
+	}
+	const want = "StatefulSet clusters/demo-dns: to stay ready for 20s; pod demo-dns-0: it was replaced: exceeds its storage"
+	if text, err := next("3", "new"); err != nil || text != want {
+		t.Errorf("after an eviction: missing %q, want %q, error %v", text, want, err)
+	}
+	w.ready = w.ready.Add(-stableTime)
+	if text, err := w.missingOrUnstable(t.Context()); err != nil || text != "" {
+		t.Errorf("%s after an eviction: missing %q, error %v", stableTime, text, err)
+	}
+	if text, err := next("4", "new"); err != nil || text != want {
+		t.Errorf("after another eviction: missing %q, want %q, error %v", text, want, err)
+	}
+	if _, err := next("5", "new"); !errors.Is(err, errStuck) {
+		t.Errorf("after two evictions: error %v, want %v", err, errStuck)
+	}
 }
 
 // missingFor returns what is missing after everything that is stuck has been stuck for the given time.

@@ -15,9 +15,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
 	"github.com/densityops/oooi/test/lab"
@@ -93,7 +97,6 @@ func TestInterruptedRollbackIsUnfinishedUntilThePodIsReady(t *testing.T) {
 	good := s.Infra
 	s.behave(func(pod *corev1.Pod) bool { return pod.Name == "demo-dns-0" && !isReady(pod) }, no)
 	s.Infra = strings.Replace(good, "serverIP: 192.0.2.3", "serverIP: 192.0.2.5", 1)
-	s.waitUntilOld()
 	stderr, code := s.interruptSetup("/demo-dns: pod demo-dns-0: ")
 	if code != 130 || !strings.Contains(stderr, "dns is rolled back, but is not ready yet") || s.journal() == "" {
 		t.Fatalf("setup exited with %d, journal %q, stderr %s", code, s.journal(), stderr)
@@ -106,16 +109,10 @@ func TestInterruptedRollbackIsUnfinishedUntilThePodIsReady(t *testing.T) {
 	}
 }
 
-// waitUntilOld waits until the next pod of DNS cannot be taken for the first one of its StatefulSet.
-func (s *runningSite) waitUntilOld() {
-	s.Helper()
-	time.Sleep(time.Until(s.statefulSet("demo-dns").CreationTimestamp.Add(7 * time.Second)))
-}
-
-// deleteDNSPod deletes the pod of DNS.
+// deleteDNSPod deletes the pod of DNS, when the next one cannot be taken for the first one of its StatefulSet.
 func (s *runningSite) deleteDNSPod() {
 	s.Helper()
-	s.waitUntilOld()
+	time.Sleep(time.Until(s.statefulSet("demo-dns").CreationTimestamp.Add(7 * time.Second)))
 	if err := s.Client.Delete(s.Context(), s.pod("demo-dns-0")); err != nil {
 		s.Fatal(err)
 	}
@@ -164,5 +161,36 @@ func TestPodsThatFailedBefore(t *testing.T) {
 	s.Infra = good
 	if stderr, code := s.setup("--force-conflicts"); code != 0 || !isReady(s.pod("demo-dns-0")) {
 		t.Errorf("setup with the previous image exited with %d, stderr %s", code, stderr)
+	}
+}
+
+// TestJournalInTheInfrasNamespaceIsNotApplied stores a journal where users who may not change control can write it.
+func TestJournalInTheInfrasNamespaceIsNotApplied(t *testing.T) {
+	s := newRunningSite(t)
+	journal := `
+component: dns
+before:
+- {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: ` + s.Namespace + `-forged}, rules: []}
+absent: [{apiVersion: apps/v1, kind: StatefulSet, namespace: ` + s.Namespace + `, name: demo-dns}]
+`
+	for _, name := range []string{"demo-oooi-inventory", s.Namespace + ".demo-oooi-rollout"} {
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
+		if _, err := controllerutil.CreateOrUpdate(t.Context(), s.Client, m, func() error {
+			m.Data = map[string]string{"rollout.yaml": journal, "inventory.yaml": m.Data["inventory.yaml"], "setup.yaml": m.Data["setup.yaml"]}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := s.podUIDs()
+	if stderr, code := s.setup(); code != 0 || strings.Contains(stderr, "unfinished") {
+		t.Errorf("setup exited with %d: %s", code, stderr)
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.Namespace + "-forged"}}
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(role), role); !apierrors.IsNotFound(err) {
+		t.Errorf("reading the ClusterRole of the forged journal: %v, want that it does not exist", err)
+	}
+	if now := s.podUIDs(); !slices.Equal(now, before) {
+		t.Errorf("pods were %v and are %v", before, now)
 	}
 }

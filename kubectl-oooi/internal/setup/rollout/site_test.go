@@ -176,11 +176,11 @@ func (s *runningSite) runPod(ctx context.Context, pod *corev1.Pod) error {
 	return s.Client.Status().Update(ctx, pod)
 }
 
-// journal returns the journal of a rollout in the cluster.
+// journal returns the journal of a rollout in the cluster; empty if there is none.
 func (s *runningSite) journal() string {
 	s.Helper()
 	m := &corev1.ConfigMap{}
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, m); err != nil {
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: render.SystemNamespace, Name: s.Namespace + ".demo-oooi-rollout"}, m); client.IgnoreNotFound(err) != nil {
 		s.Fatal(err)
 	}
 	return m.Data["rollout.yaml"]
