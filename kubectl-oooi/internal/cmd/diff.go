@@ -30,7 +30,7 @@ func (c *command) diff() *cobra.Command {
 		Use:   "diff (INFRA | -f infra.yaml)",
 		Short: "Show what setup would change",
 		Long: "Run the checks of setup, and compare the objects in the cluster with those that setup would apply. Print the\n" +
-			"differences and the pods that would restart. The command changes nothing.\n\n" +
+			"differences and the pods that setup would restart or delete. The command changes nothing.\n\n" +
 			"KUBECTL_EXTERNAL_DIFF selects another diff program, such as \"colordiff -N -u\". The default is \"diff -u -N\".\n\n" +
 			"Exit status: 0 no differences were found, 1 differences were found, >1 an error occurred.",
 		Example: "  # Show what setup would change\n  kubectl oooi diff -f infra.yaml\n\n" +
@@ -79,21 +79,33 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	if err != nil || !differs {
 		return err
 	}
-	if lines := restartedPods(changes); len(lines) > 0 {
-		if _, err := fmt.Fprintf(c.ErrOut, "Restarts: %s\n", strings.Join(lines, ", ")); err != nil {
+	for _, line := range podLines(changes) {
+		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
 			return err
 		}
 	}
 	return exitError(differencesCode)
 }
 
-// restartedPods returns the pods that changes replace or delete.
-func restartedPods(changes []setup.ObjectChange) []string {
-	var all []string
-	for _, change := range changes {
-		all = append(all, change.Restarts...)
+// podLines returns a line with the pods that changes restart and one with those that they delete, without the lines
+// that would name no pod.
+func podLines(changes []setup.ObjectChange) []string {
+	var lines []string
+	for _, kind := range []struct {
+		title string
+		verb  setup.Verb
+	}{{"restarts ", setup.Configured}, {"deletes ", setup.Deleted}} {
+		var pods []string
+		for _, change := range changes {
+			if change.Verb == kind.verb {
+				pods = append(pods, change.Pods...)
+			}
+		}
+		if len(pods) > 0 {
+			lines = append(lines, kind.title+strings.Join(pods, ", "))
+		}
 	}
-	return all
+	return lines
 }
 
 // showDiff writes the changed objects to two temporary directories and runs the diff program on them. It reports

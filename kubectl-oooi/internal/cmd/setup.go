@@ -226,18 +226,19 @@ func (c *command) recallFlags(ctx context.Context, cl client.Client, f *setupFla
 	return remembered, nil
 }
 
-// printChanges prints each object and its change, and the pods that would restart, for --dry-run=server.
+// printChanges prints each object and its change, and the pods that would be restarted or deleted, for
+// --dry-run=server.
 func (c *command) printChanges(changes []setup.ObjectChange) error {
 	for _, change := range changes {
 		if _, err := fmt.Fprintf(c.Out, "%s %s (server dry run)\n", change.Entry, change.Verb); err != nil {
 			return err
 		}
 	}
-	line := "restarts no pod"
-	if pods := restartedPods(changes); len(pods) > 0 {
-		line = "restarts " + strings.Join(pods, ", ")
+	lines := podLines(changes)
+	if len(lines) == 0 {
+		lines = []string{"restarts no pod"}
 	}
-	_, err := fmt.Fprintln(c.Out, line)
+	_, err := fmt.Fprintln(c.Out, strings.Join(lines, "\n"))
 	return err
 }
 

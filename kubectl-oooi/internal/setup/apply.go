@@ -556,7 +556,7 @@ func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 	switch {
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, strings.TrimPrefix(err.Error(), "Apply failed with "))
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("applying %s: the cluster does not serve this API: %w", what, err)

@@ -54,7 +54,7 @@ func TestFieldsOfOtherManagersAreReported(t *testing.T) {
 	if now := set().Spec.Template.Spec; len(now.Containers) != len(before.Spec.Template.Spec.Containers)+1 || len(now.Tolerations) == 0 || len(now.Containers[0].Args) != len(before.Spec.Template.Spec.Containers[0].Args) {
 		t.Errorf("setup without --force-conflicts changed the pod spec to %+v", now)
 	}
-	if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, "HTTPS_PROXY") || !strings.Contains(out, "hostAliases") || !strings.Contains(stderr, "Restarts: pod "+s.Namespace+"/demo-dns-0") {
+	if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, "HTTPS_PROXY") || !strings.Contains(out, "hostAliases") || !strings.Contains(stderr, "restarts pod "+s.Namespace+"/demo-dns-0") {
 		t.Errorf("diff exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
 	if _, stderr, _ := s.Run("setup", "-f", "FILE", "--force-conflicts", "--dry-run=server"); !strings.Contains(stderr, "is removed") || len(set().Spec.Template.Spec.Tolerations) == 0 {

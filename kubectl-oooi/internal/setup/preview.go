@@ -31,9 +31,9 @@ type ObjectChange struct {
 	Verb Verb
 	// Live is the present object, nil for a created one. Merged is the object after the change, nil for a deleted one.
 	Live, Merged *unstructured.Unstructured
-	// Restarts names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet,
+	// Pods names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet,
 	// one text for all pods of a Deployment, and none for other kinds.
-	Restarts []string
+	Pods []string
 }
 
 // Preview returns what applying a plan does to each object, in the order in which it is applied, and then what it
@@ -85,7 +85,7 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before 
 			change.Verb = Unchanged
 		default:
 			change.Verb = Configured
-			change.Restarts = restarts(live, change.Merged)
+			change.Pods = restarts(live, change.Merged)
 		}
 		all = append(all, change)
 	}
@@ -172,7 +172,7 @@ func (a *Applier) deleted(ctx context.Context, p *Plan, before []inventory.Entry
 			return nil, err
 		}
 		if live != nil && user == "" && (e.UID == "" || e.UID == live.GetUID()) {
-			all = append(all, ObjectChange{Entry: e, Verb: Deleted, Live: live, Restarts: pods(live)})
+			all = append(all, ObjectChange{Entry: e, Verb: Deleted, Live: live, Pods: pods(live)})
 		}
 	}
 	return all, nil
