@@ -39,7 +39,7 @@ func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
 	proxyDefaults := []string{
 		"infraComponents.proxy.connectTimeout=5s",
 		"infraComponents.proxy.idleTimeout=24h",
-		"infraComponents.proxy.logLevel=info",
+		"infraComponents.proxy.logLevel=info", "infraComponents.proxy.terminationGracePeriodSeconds=45",
 	}
 	appsDefaults := []string{
 		"appsIngress.addressDeadline=5m",

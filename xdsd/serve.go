@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -37,6 +38,7 @@ type serveFlags struct {
 	device                                   string
 	http                                     string
 	pod, adminSocket                         string
+	drainTime                                time.Duration
 	logFormat, logLevel                      string
 }
 
@@ -73,6 +75,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
+	flags.DurationVar(&f.drainTime, "drain-time", 0, "how long open connections may continue after SIGTERM, if the pod is terminated; requires --pod, --admin-socket and the preStop hooks that setup renders")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
@@ -87,6 +90,8 @@ type serveOptions struct {
 	log    *slog.Logger
 	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none.
 	pod, adminSocket string
+	// drainTime is how long open connections may continue after SIGTERM, if the pod is terminated.
+	drainTime time.Duration
 }
 
 func (f *serveFlags) options() (*serveOptions, error) {
@@ -94,7 +99,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, store: watch.Config{
+	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, drainTime: f.drainTime, store: watch.Config{
 		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
 		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
 		Apps:  &model.AppsOptions{}, Proxies: true, Endpoints: true,
@@ -108,6 +113,9 @@ func (f *serveFlags) options() (*serveOptions, error) {
 				return nil, fmt.Errorf("--%s %q: want namespace/name", flag, object)
 			}
 		}
+	}
+	if f.drainTime < 0 {
+		return nil, fmt.Errorf("--drain-time %s: want zero or more", f.drainTime)
 	}
 	if f.socket == "" {
 		return nil, errors.New("--socket must not be empty")
@@ -143,7 +151,7 @@ func addresses(flag string, texts []string) ([]netip.Addr, error) {
 	return list, nil
 }
 
-// run serves until ctx is done or a component fails.
+// run serves until ctx is done, open connections had time to end, or a component fails.
 func (o *serveOptions) run(ctx context.Context) error {
 	store, err := watch.Open(o.store, o.log)
 	if err != nil {
@@ -167,7 +175,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	prober := &peers.Prober{Snapshot: store.Snapshot, Log: o.log}
 	registry.MustRegister(prober)
-	ctx, cancel := context.WithCancel(ctx)
+	terminated := ctx.Done()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	group, ctx := errgroup.WithContext(ctx)
 	defer cancel() // stops goroutines that were started if a later step fails
 	socket, err := ads.ListenUnix(ctx, o.socket)
@@ -179,17 +188,31 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
+	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server) }, registry)
+	drain := func(context.Context) {}
+	if reporter != nil && reporter.Admin != nil {
+		d := serve.NewDrain(reporter.Admin.Connections, o.drainTime, o.envoy.Floating, o.log)
+		d.Handle(handler)
+		drain = d.Run
+	}
 	group.Go(func() error {
-		return daemon.ServeHTTP(ctx, l, serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server) }, registry), o.log)
+		select {
+		case <-terminated:
+			drain(ctx)
+			cancel()
+		case <-ctx.Done():
+		}
+		return nil
 	})
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, o.log) })
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { prober.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
 	if reporter != nil {
 		group.Go(func() error { reporter.Run(ctx); return nil })
 		if reporter.Admin != nil {
-			levels := serve.LogLevels{Pod: reporter.Pod, Proxy: reporter.Proxy, Admin: reporter.Admin, Store: store, ADS: server, Log: o.log}
-			group.Go(func() error { levels.Run(ctx); return nil })
+			settings := serve.Settings{Pod: reporter.Pod, Proxy: reporter.Proxy, Admin: reporter.Admin, Store: store, ADS: server, Log: o.log}
+			group.Go(func() error { settings.Run(ctx); return nil })
 		}
 	}
 	return group.Wait()

@@ -49,6 +49,7 @@ func (p *InfraProxy) setDefaults() {
 	setDefault(&p.ConnectTimeout, DefaultProxyConnectTimeout)
 	setDefault(&p.IdleTimeout, DefaultProxyIdleTimeout)
 	setDefault(&p.LogLevel, DefaultLogLevel)
+	setDefault(&p.TerminationGracePeriodSeconds, DefaultProxyTerminationGracePeriod)
 }
 
 func (a *AppsIngress) setDefaults() {

@@ -170,6 +170,11 @@ type InfraDNS struct {
 const (
 	DefaultProxyConnectTimeout Duration = "5s"
 	DefaultProxyIdleTimeout    Duration = "24h"
+
+	// DefaultProxyTerminationGracePeriod is the default of terminationGracePeriodSeconds of the proxy, and
+	// ProxyHandover the part of it after which open connections end. In seconds.
+	DefaultProxyTerminationGracePeriod int64 = 45
+	ProxyHandover                      int64 = 15
 )
 
 // InfraProxy configures the SNI proxy of a VLAN.
@@ -231,6 +236,14 @@ type InfraProxy struct {
 	// +optional
 	Image string `json:"image,omitempty"`
 
+	// TerminationGracePeriodSeconds is how long a pod of the proxy may take to end. Open connections may continue
+	// for this time less 15 seconds, in which the floating address moves to another replica. Rolls the proxy.
+	// +optional
+	// +kubebuilder:default=45
+	// +kubebuilder:validation:Minimum=15
+	// +kubebuilder:validation:Maximum=600
+	TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds,omitempty"`
+
 	// Resources are the compute resources of the Envoy container. Rolls the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
@@ -257,7 +270,7 @@ type InfraProxy struct {
 	// +kubebuilder:default=info
 	LogLevel LogLevel `json:"logLevel,omitempty"`
 
-	// AccessLog enables Envoy's access log, with a line for each connection. Applied live.
+	// AccessLog enables Envoy's access log, with a line for each connection and HTTP request. Applied live.
 	// +optional
 	AccessLog bool `json:"accessLog,omitempty"`
 }

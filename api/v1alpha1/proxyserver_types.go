@@ -65,6 +65,10 @@ type ProxyServerSpec struct {
 	// +optional
 	// +kubebuilder:default=info
 	LogLevel LogLevel `json:"logLevel,omitempty"`
+
+	// AccessLog enables Envoy's access log, with a line for each connection and HTTP request. Applied live.
+	// +optional
+	AccessLog bool `json:"accessLog,omitempty"`
 }
 
 // ProxyNetworkConfig is the network configuration of a proxy on a VLAN.

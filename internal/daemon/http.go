@@ -17,7 +17,7 @@ import (
 // Handler returns a handler for GET /healthz, /readyz, /metrics and /state. ready reports whether the daemon is ready,
 // and returns the body of /readyz, whose status is 200 or, if it is not ready, 503. state returns the body of /state.
 // Both bodies are encoded as JSON. Requests call ready and state concurrently.
-func Handler(ready func() (bool, any), state func() any, gatherer prometheus.Gatherer) http.Handler {
+func Handler(ready func() (bool, any), state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

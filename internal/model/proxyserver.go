@@ -142,7 +142,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 			p := &proxyBuilder{
 				builder: b, in: in, infras: infras,
 				out: &ProxyServer{
-					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel,
+					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
@@ -238,7 +238,7 @@ func (p *proxyBuilder) addInfra(name string) {
 	if infra.Proxy == nil { // reported for the Infra
 		return
 	}
-	p.out.VLAN, p.out.AccessLog = infra.Proxy.VLAN, infra.proxy.AccessLog
+	p.out.VLAN, p.out.AccessLog = infra.Proxy.VLAN, infra.proxy.AccessLog || p.out.AccessLog
 	if infra.proxy.LogLevel != "" {
 		p.out.LogLevel = infra.proxy.LogLevel
 	}

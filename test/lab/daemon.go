@@ -89,6 +89,12 @@ func (d *Daemon) check(tb testing.TB) {
 func (d *Daemon) Terminate(tb testing.TB) {
 	tb.Helper()
 	d.Signal(tb, syscall.SIGTERM)
+	d.AwaitEnd(tb)
+}
+
+// AwaitEnd fails the test if the process does not exit with code 0 within startTimeout.
+func (d *Daemon) AwaitEnd(tb testing.TB) {
+	tb.Helper()
 	select {
 	case <-d.ended:
 		if code := d.cmd.ProcessState.ExitCode(); code != 0 {
@@ -96,7 +102,7 @@ func (d *Daemon) Terminate(tb testing.TB) {
 		}
 		d.check(tb)
 	case <-time.After(startTimeout):
-		tb.Fatalf("%s does not exit on SIGTERM:\n%s", d.name, d.Log.Tail())
+		tb.Fatalf("%s does not exit:\n%s", d.name, d.Log.Tail())
 	}
 }
 

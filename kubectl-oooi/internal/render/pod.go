@@ -103,7 +103,9 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	spec := w.spec
 	spec.ServiceAccountName = in.name(w.component)
 	spec.AutomountServiceAccountToken = new(false) // see tokenVolume
-	spec.TerminationGracePeriodSeconds = new(int64(30))
+	if spec.TerminationGracePeriodSeconds == nil {
+		spec.TerminationGracePeriodSeconds = new(int64(30))
+	}
 	spec.SecurityContext = &corev1.PodSecurityContext{
 		RunAsNonRoot:   new(true),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

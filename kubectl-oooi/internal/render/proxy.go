@@ -155,10 +155,14 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	if !in.standalone() {
 		serve = append(serve, "--infra", in.key())
 	}
-	serve = append(serve, "--pod", "$(POD_NAME)", "--http", "$(POD_IP):9902",
+	serve = append(serve, "--pod", "$(POD_NAME)", "--http", fmt.Sprintf("$(POD_IP):%d", servePort),
 		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json")
 	if in.hasFloatingAddress() {
 		serve = append(serve, "--floating", strings.Join(in.floatingAddresses(), ","), "--source", strings.Join(sources(i.addresses), ","))
+	}
+	grace := cmp.Or(spec.TerminationGracePeriodSeconds, v1alpha1.DefaultProxyTerminationGracePeriod)
+	if drain := grace - v1alpha1.ProxyHandover; drain > 0 {
+		serve = append(serve, "--drain-time", fmt.Sprintf("%ds", drain))
 	}
 	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
 	if hosted {
@@ -169,7 +173,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	}
 	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
-		DNSPolicy: policy, DNSConfig: resolvers,
+		DNSPolicy: policy, DNSConfig: resolvers, TerminationGracePeriodSeconds: new(grace),
 		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
@@ -183,11 +187,11 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30"},
 				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
 				ReadinessProbe: httpProbe("/ready", "envoy", 2), LivenessProbe: tcpProbe("envoy"), StartupProbe: startupProbe("envoy"),
-				Resources: resources(spec.Resources, "100m", "128Mi"), VolumeMounts: sockets,
+				Resources: resources(spec.Resources, "100m", "128Mi"), VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
 				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: serve,
-				Ports:          []corev1.ContainerPort{{Name: v1alpha1.PortHealth, ContainerPort: 9902, Protocol: corev1.ProtocolTCP}},
+				Ports:          []corev1.ContainerPort{{Name: v1alpha1.PortHealth, ContainerPort: servePort, Protocol: corev1.ProtocolTCP}},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
 				Resources: resources(nil, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
 			}),
@@ -199,6 +203,14 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 		pod.Volumes = append(pod.Volumes, emptyDir("holder", false))
 	}
 	return pod
+}
+
+// servePort is the port of xdsd serve's pages.
+const servePort = 9902
+
+// preStop returns a hook that requests a page of xdsd serve, which responds when the container may end.
+func preStop(page string) *corev1.Lifecycle {
+	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: page, Port: intstr.FromInt32(servePort)}}}
 }
 
 // podDNS returns the DNS settings of the pod: the cluster DNS, unless the ProxyServer specifies DNS servers.

@@ -512,9 +512,14 @@ func (a *Applier) retire(ctx context.Context, obsolete []inventory.Entry, infra 
 	return nil
 }
 
-// waitForDeletion waits for at most 2 minutes until an object no longer exists.
+// waitForDeletion waits for at most 2 minutes until an object no longer exists, and for a workload in addition for the
+// time that its pods may take to end.
 func (a *Applier) waitForDeletion(ctx context.Context, e inventory.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	live, err := current(ctx, a.Client, e.Object())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute+terminationTime(live))
 	defer cancel()
 	return e.WaitForDeletion(ctx, a.Client)
 }

@@ -31,7 +31,7 @@ const componentControl = "control"
 var rolloutOrder = []string{componentControl, v1alpha1.ComponentProxy, v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP}
 
 const (
-	componentDeadline = 2 * time.Minute  // for a changed component to work
+	componentDeadline = 2 * time.Minute  // for a changed component to work, after the previous pods have ended
 	rollbackDeadline  = 2 * time.Minute  // for a rollback, which may exceed --timeout
 	interruptDeadline = 15 * time.Second // for a rollback after Ctrl-C or SIGTERM
 )
@@ -320,7 +320,7 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		if err != nil {
 			return err
 		}
-		deadline, cancel := context.WithTimeout(ctx, componentDeadline)
+		deadline, cancel := context.WithTimeout(ctx, componentDeadline+r.terminationTime(s))
 		err = r.change(deadline, s)
 		if err == nil {
 			err = r.verify(deadline, s)
@@ -335,6 +335,15 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		r.changed = append(r.changed, s.component)
 	}
 	return removeJournal(ctx, r.Client, r.infra)
+}
+
+// terminationTime returns how long the pods that a step replaces may take to end, one after the other.
+func (r *rollout) terminationTime(s step) time.Duration {
+	sum := time.Duration(0)
+	for _, o := range s.replaced {
+		sum += terminationTime(r.live[entryWithoutUID(o)])
+	}
+	return sum
 }
 
 // change applies the objects of a step. It waits for each replaced workload before it changes the next one, so that

@@ -153,6 +153,15 @@ func restarting(ctx context.Context, c client.Client, live *unstructured.Unstruc
 	return true, nil
 }
 
+// terminationTime returns how long a pod of a workload may take to end; 0 if the workload is nil or no workload.
+func terminationTime(o *unstructured.Unstructured) time.Duration {
+	if o == nil {
+		return 0
+	}
+	seconds, _, _ := unstructured.NestedInt64(o.Object, "spec", "template", "spec", "terminationGracePeriodSeconds")
+	return time.Duration(seconds) * time.Second
+}
+
 // unreadySince returns since when a pod that is not ready, or that is being deleted, has been so.
 func unreadySince(pod *corev1.Pod) time.Time {
 	since := pod.CreationTimestamp.Time

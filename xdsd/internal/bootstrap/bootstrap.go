@@ -24,7 +24,7 @@ import (
 const (
 	serverCluster   = "xdsd"
 	adminCluster    = "admin"
-	metricsListener = "metrics"
+	MetricsListener = "metrics"
 )
 
 // Bootstrap returns the bootstrap configuration of Envoy, or an error that names every invalid field of c.
@@ -43,7 +43,7 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 			Clusters:  []*clusterv3.Cluster{xdsdCluster(c.ServerSocket, &p), socketCluster(adminCluster, c.AdminSocket)},
 		},
 		OverloadManager: c.overloadManager(&p),
-		LayeredRuntime:  c.listenerLimits(),
+		LayeredRuntime:  c.runtime(),
 		StatsConfig:     stats(),
 	}
 	if err := p.check(b); err != nil {
@@ -157,16 +157,17 @@ func (c Config) reservedFor(ports ...message.Reservation) uint32 {
 	return sum
 }
 
-// listenerLimits sets connection limits of the reserved ports, whose listeners ignore the global limit.
-func (c Config) listenerLimits() *bootstrapv3.LayeredRuntime {
+// runtime sets connection limits of the reserved ports, whose listeners ignore the global limit, and lets the admin
+// interface set other keys.
+func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	fields := map[string]*structpb.Value{}
 	for _, r := range message.Reserved {
 		fields["envoy.resource_limits.listener."+message.ListenerName(r.Port)+".connection_limit"] = structpb.NewNumberValue(float64(c.reservedFor(r)))
 	}
-	return &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{{
-		Name:           "connection limits",
-		LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: fields}},
-	}}}
+	return &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{
+		{Name: "connection limits", LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: fields}}},
+		{Name: "admin", LayerSpecifier: &bootstrapv3.RuntimeLayer_AdminLayer_{AdminLayer: &bootstrapv3.RuntimeLayer_AdminLayer{}}},
+	}}
 }
 
 func pipe(path string, mode uint32) *corev3.Address {

@@ -26,13 +26,14 @@ const maxMetricsConnections = 128
 // metrics returns the metrics listener, which is on the pod network.
 func (c Config) metrics(p *packer) *listenerv3.Listener {
 	l := &listenerv3.Listener{
-		Name:          metricsListener,
+		Name:          MetricsListener,
+		StatPrefix:    MetricsListener,
 		Address:       message.Address(c.MetricsAddresses[0].String(), c.MetricsPort),
 		SocketOptions: c.metricsSocket(c.MetricsAddresses[0]),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{
 			// The only limit of this listener: it ignores the global one, see below.
 			p.filter("envoy.filters.network.connection_limit", &limitv3.ConnectionLimit{
-				StatPrefix:     metricsListener,
+				StatPrefix:     MetricsListener,
 				MaxConnections: wrapperspb.UInt64(maxMetricsConnections),
 			}),
 			p.filter("envoy.filters.network.http_connection_manager", manager(p)),
@@ -63,7 +64,7 @@ func (c Config) metricsSocket(a netip.Addr) []*corev3.SocketOption {
 
 func manager(p *packer) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
-		StatPrefix: metricsListener,
+		StatPrefix: MetricsListener,
 		// The default detects the protocol; HTTP/1 is all that probes and Prometheus need.
 		CodecType: hcmv3.HttpConnectionManager_HTTP1,
 		// Do not trust the client's X-Forwarded-For and X-Envoy headers.
@@ -78,9 +79,9 @@ func manager(p *packer) *hcmv3.HttpConnectionManager {
 			IdleTimeout: durationpb.New(5 * time.Minute), // the default is 1 h
 		},
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
-			Name: metricsListener,
+			Name: MetricsListener,
 			VirtualHosts: []*routev3.VirtualHost{{
-				Name:    metricsListener,
+				Name:    MetricsListener,
 				Domains: []string{"*"},
 				Routes:  []*routev3.Route{get("/stats/prometheus"), get("/ready")}, // 404 for all others
 			}},

@@ -40,7 +40,7 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 		CommonHttpProtocolOptions:  &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(httpIdleTimeout)},
 		StreamIdleTimeout:          durationpb.New(0), // the route's IdleTimeout applies
 		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
-		AccessLog:                  t.accessLog("request", &name),
+		AccessLog:                  t.accessLog("request", requestFields),
 	}
 	return &listenerv3.FilterChain{Name: "http", Filters: []*listenerv3.Filter{{
 		Name:       "envoy.filters.network.http_connection_manager",

@@ -44,7 +44,6 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		Address:                       message.Address(t.options.Bind[0].String(), port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		SocketOptions:                 keepAlive(),
-		AccessLog:                     t.accessLog("listener", nil),
 		IgnoreGlobalConnLimit:         slices.ContainsFunc(message.Reserved, func(r message.Reservation) bool { return r.Port == l.Port }),
 	}
 	if len(t.options.Floating) > 0 {
@@ -60,6 +59,7 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		out.FilterChains = []*listenerv3.FilterChain{t.httpChain(l)}
 		return out
 	}
+	out.AccessLog = t.accessLog("connection", connectionFields) // one for all filter chains
 	out.ListenerFilters = []*listenerv3.ListenerFilter{{
 		Name:       "envoy.filters.listener.tls_inspector",
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
@@ -113,7 +113,6 @@ func (t *translator) chain(name string, match *listenerv3.FilterChainMatch, upst
 		IdleTimeout:        durationpb.New(u.IdleTimeout),
 		MaxConnectAttempts: wrapperspb.UInt32(connectAttempts),
 		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryBase), MaxInterval: durationpb.New(retryMax)},
-		AccessLog:          t.accessLog("connection", &name),
 	}
 	return &listenerv3.FilterChain{
 		Name: name, FilterChainMatch: match,
@@ -150,37 +149,40 @@ const (
 	keepAliveProbes   = 3
 )
 
-// accessLog returns an access log with one line for each connection or request when it ends, or nil if the proxy has no
-// access log. kind is the value of the field log. chain is the filter chain; if it is nil, the log is the listener's,
-// and has only connections that match no filter chain.
-func (t *translator) accessLog(kind string, chain *string) []*accesslogv3.AccessLog {
-	if !t.proxy.AccessLog {
-		return nil
-	}
-	fields := map[string]*structpb.Value{}
-	for name, command := range map[string]string{
+// Fields of the access log, with Envoy's command operators: those of each line, and those of only connections and only
+// HTTP requests.
+var (
+	commonFields = map[string]string{
 		"time": "%START_TIME%", "client": "%DOWNSTREAM_REMOTE_ADDRESS%", "local": "%DOWNSTREAM_LOCAL_ADDRESS%",
-		"sni": "%REQUESTED_SERVER_NAME%", "upstream": "%UPSTREAM_CLUSTER_RAW%", "host": "%UPSTREAM_HOST%",
+		"upstream": "%UPSTREAM_CLUSTER_RAW%", "host": "%UPSTREAM_HOST%", "chain": "%FILTER_CHAIN_NAME%",
 		"received": "%BYTES_RECEIVED%", "sent": "%BYTES_SENT%", "duration": "%DURATION%",
 		"flags": "%RESPONSE_FLAGS%", "failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-	} {
-		fields[name] = structpb.NewStringValue(command)
 	}
-	fields["log"] = structpb.NewStringValue(kind)
-	if chain != nil {
-		fields["chain"] = structpb.NewStringValue(*chain)
+	connectionFields = map[string]string{"sni": "%REQUESTED_SERVER_NAME%", "details": "%CONNECTION_TERMINATION_DETAILS%"}
+	requestFields    = map[string]string{
+		"authority": "%REQ(:AUTHORITY)%", "method": "%REQ(:METHOD)%", "path": "%REQ(:PATH)%",
+		"status": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%",
+	}
+)
+
+// accessLog returns an access log with one line for each connection or request when it ends. kind is the value of the
+// field log. The log is part of each configuration, and enabled by message.AccessLogKey: a listener with another access
+// log would close all its connections.
+func (t *translator) accessLog(kind string, more map[string]string) []*accesslogv3.AccessLog {
+	fields := map[string]*structpb.Value{"log": structpb.NewStringValue(kind)}
+	for _, list := range []map[string]string{commonFields, more} {
+		for name, command := range list {
+			fields[name] = structpb.NewStringValue(command)
+		}
 	}
 	log := &streamv3.StdoutAccessLog{AccessLogFormat: &streamv3.StdoutAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
 		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}},
 	}}}
-	out := &accesslogv3.AccessLog{
+	return []*accesslogv3.AccessLog{{
 		Name:       "envoy.access_loggers.stdout",
 		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: t.wrap("access log", log)},
-	}
-	if chain == nil {
-		out.Filter = &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
-			ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"NR"}},
-		}}
-	}
-	return []*accesslogv3.AccessLog{out}
+		Filter: &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_RuntimeFilter{RuntimeFilter: &accesslogv3.RuntimeFilter{
+			RuntimeKey: message.AccessLogKey, UseIndependentRandomness: true,
+		}}},
+	}}
 }

@@ -5,6 +5,10 @@ import "fmt"
 // ListenerName returns the name of the listener on a port, which is also that of its route configuration.
 func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
 
+// AccessLogKey is the runtime key of the percentage of connections and requests that the access log has. Without a
+// value it is 0. Envoy's admin interface sets it.
+const AccessLogKey = "oooi.access_log"
+
 // A Reservation is the share of a proxy's connection limit, in percent, that only clients of one port may use.
 type Reservation struct {
 	Port    int32

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // Admin is a client of Envoy's admin interface.
@@ -86,6 +88,43 @@ func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (chang
 		return false, fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
 	}
 	return true, nil
+}
+
+// SetAccessLog enables or disables the access log.
+func (a *Admin) SetAccessLog(ctx context.Context, enabled bool) error {
+	percent := "0"
+	if enabled {
+		percent = "100"
+	}
+	if _, err := a.request(ctx, http.MethodPost, "/runtime_modify?"+message.AccessLogKey+"="+percent); err != nil {
+		return fmt.Errorf("setting Envoy's access log: %w", err)
+	}
+	return nil
+}
+
+// Connections returns the number of open client connections, except those of the metrics listener.
+func (a *Admin) Connections(ctx context.Context) (int64, error) {
+	body, err := a.request(ctx, http.MethodGet, `/stats?format=json&filter=^listener\..*\.downstream_cx_active$`)
+	if err != nil {
+		return 0, fmt.Errorf("reading the number of connections from Envoy: %w", err)
+	}
+	var all struct {
+		Stats []struct {
+			Name  string `json:"name"`
+			Value int64  `json:"value"`
+		} `json:"stats"`
+	}
+	if err := json.Unmarshal(body, &all); err != nil {
+		return 0, fmt.Errorf("decoding the number of connections from Envoy: %w", err)
+	}
+	var sum int64
+	for _, s := range all.Stats { // one for each listener, and one for each of its threads
+		own := strings.HasPrefix(s.Name, "listener.admin.") || strings.HasPrefix(s.Name, "listener."+bootstrap.MetricsListener+".")
+		if !own && !strings.Contains(s.Name, ".worker_") {
+			sum += s.Value
+		}
+	}
+	return sum, nil
 }
 
 // request returns the body of a response with status 200, and an error for any other status.

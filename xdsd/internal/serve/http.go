@@ -36,7 +36,7 @@ func StateOf(store *watch.Store, server *ads.Server) State {
 // returns 503 if there is no snapshot, or if open returns false because Envoy accepts connections on no port; otherwise
 // it returns 200, whatever the age of the snapshot. If only some ports are closed, the pod stays ready for clients of
 // the others, and the status of the ProxyServer shows the closed ones.
-func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) http.Handler {
+func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
 	ready := func() (bool, any) {
 		if store.Snapshot() != nil && !open() {
 			return false, "Envoy accepts connections on no port of the proxy"
