@@ -29,6 +29,9 @@ var soak = flag.Int("soak", 0, "rounds of failures that last as long as in produ
 // docs/explanation/failover.md: the time for which a holder considers its Lease its own.
 const maxTwoHolders = 10 * time.Second
 
+// drainTime is how long open connections may continue when a replica of replicatedInfra is terminated.
+const drainTime = 10 * time.Second
+
 // A loss is the failure or replacement of a component of a site with two nodes.
 type loss struct {
 	name string
@@ -42,6 +45,9 @@ type loss struct {
 	closesConnections, closesOther bool
 	// moves is the maximum number of changes of the Lease's holder.
 	moves int32
+	// planned is set if the proxy is terminated. New connections must not fail, and open ones must continue for
+	// drainTime.
+	planned bool
 	// extra losses are only tested at full length and in a soak.
 	extra bool
 }
@@ -112,7 +118,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 				}
 			},
 		},
-		{name: "another image", closesConnections: true, closesOther: true, moves: 1, inject: func(t *testing.T, _ *proxyPair) {
+		{name: "another image", planned: true, closesConnections: true, closesOther: true, moves: 1, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
 			images++
 			image := fmt.Sprintf("%s-%d", oooiImage, images)
@@ -128,7 +134,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 			infraWithoutMemory := strings.Replace(replicatedInfra, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
 			c.expectFailure(infraWithoutMemory, []string{"proxy is rolled back"})(t)
 		}},
-		{name: "node drained", extra: true, closesConnections: true, moves: 1, inject: func(t *testing.T, p *proxyPair) {
+		{name: "node drained", planned: true, extra: true, closesConnections: true, moves: 1, inject: func(t *testing.T, p *proxyPair) {
 			t.Helper()
 			n := c.node(p.holder)
 			c.drain(t, n)
@@ -190,7 +196,7 @@ func TestTwoNodes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	header := []string{"one DNS server", "both DNS servers", "leases renewed", "addresses offered", "connections", "two holders", "connection through the holder", "through the other"}
+	header := []string{"one DNS server", "both DNS servers", "leases renewed", "addresses offered", "connections", "two holders", "failed connections", "connection through the holder", "through the other"}
 	t.Logf("seconds without service:\n%s", table(header, v.rows))
 }
 
@@ -217,6 +223,7 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 	before := *o.lease(t).Spec.LeaseTransitions
 
 	began := time.Now()
+	endConnections := o.connectOften(t, l.planned)
 	l.inject(t, p)
 	if l.repair != nil {
 		time.Sleep(l.duration - time.Since(began))
@@ -253,7 +260,41 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 		row += fmt.Sprintf("\t%.1f", probe.outage(began).Seconds())
 	}
 	row += fmt.Sprintf("\t%.2f", twoHolders.Seconds())
+	if l.planned {
+		if lasted := throughHolder.duration(began); lasted < drainTime {
+			t.Errorf("a connection through the holder ended %s after the loss, want %s or more", lasted, drainTime)
+		}
+	}
+	row += "\t" + endConnections()
 	o.add(t, row+"\t"+outcome(t, throughHolder, l.closesConnections, began)+"\t"+outcome(t, throughOther, l.closesOther, began))
+}
+
+// connectOften connects 50 times a second through the floating address, like clients that wait for a retransmission. The
+// returned function ends that, and returns how many connections failed. That is an error.
+func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) {
+	t.Helper()
+	if !planned {
+		return func() string { return "" }
+	}
+	at := &expectation{}
+	at.set("198.18.50.7")
+	often := &probe{name: "new connections", ask: o.machine.connect(o.ca, at), every: 20 * time.Millisecond, timeout: 5 * time.Second}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { often.run(ctx) })
+	return func() string {
+		t.Helper()
+		cancel()
+		running.Wait()
+		all, failed := often.since(time.Time{}), 0
+		for _, q := range all {
+			if q.err != nil {
+				failed++
+				t.Errorf("new connection at %s: %v", q.at.Format(time.TimeOnly+".000"), q.err)
+			}
+		}
+		return fmt.Sprintf("%d of %d", failed, len(all))
+	}
 }
 
 // open opens a connection through the floating address, or through a replica's own address.

@@ -57,9 +57,9 @@ func newTwoNodes(t *testing.T) *twoNodes {
 }
 
 // replicatedInfra is the Infra with two replicas of each component. The proxy's serverIP
-// floats between its two replicas.
+// floats between its two replicas. Open connections may continue for drainTime when a replica is terminated.
 var replicatedInfra = strings.NewReplacer(
-	"proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.7, instances: [{ip: 198.18.50.17}, {ip: 198.18.50.27}]}",
+	"proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.7, terminationGracePeriodSeconds: 25, instances: [{ip: 198.18.50.17}, {ip: 198.18.50.27}]}",
 	"dhcp: {serverIP: 198.18.50.5,", "dhcp: {instances: [{ip: 198.18.50.5}, {ip: 198.18.50.15}],",
 	"dns: {serverIP: 198.18.50.6}", "dns: {instances: [{ip: 198.18.50.6}, {ip: 198.18.50.16}]}",
 ).Replace(infra)

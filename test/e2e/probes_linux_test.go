@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -42,6 +43,8 @@ var errWrongAnswer = errors.New("wrong")
 type probe struct {
 	name string
 	ask  func(context.Context) error
+	// every and timeout replace interval and answerTimeout, unless they are zero.
+	every, timeout time.Duration
 
 	mu       sync.Mutex
 	requests []*request
@@ -55,7 +58,7 @@ type request struct {
 
 // run sends requests until the context is done, and returns when all have a result.
 func (p *probe) run(ctx context.Context) {
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(cmp.Or(p.every, interval))
 	defer tick.Stop()
 	var open sync.WaitGroup
 	defer open.Wait()
@@ -70,7 +73,7 @@ func (p *probe) run(ctx context.Context) {
 		p.requests = append(p.requests, q)
 		p.mu.Unlock()
 		open.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout) // requests in flight are completed
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(p.timeout, answerTimeout)) // requests in flight are completed
 			defer cancel()
 			err := p.ask(ctx)
 			p.mu.Lock()
@@ -426,6 +429,16 @@ func (s *stream) longestSilence(since time.Time) (longest time.Duration) {
 		longest = max(longest, time.Since(last))
 	}
 	return longest
+}
+
+// duration returns for how long since a time the stream was open.
+func (s *stream) duration(since time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		return time.Since(since)
+	}
+	return s.echoes[len(s.echoes)-1].Sub(since) // end appended its time
 }
 
 func (s *stream) close() {
