@@ -75,7 +75,7 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 		Name: "holder", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: command,
 		Ports:          []corev1.ContainerPort{{Name: holderPortName, ContainerPort: holderPort, Protocol: corev1.ProtocolTCP}},
 		ReadinessProbe: httpProbe("/readyz", holderPortName, 2), LivenessProbe: httpProbe("/healthz", holderPortName, 10),
-		Resources:    resources(nil, "10m", "32Mi"), Lifecycle: preStop("/prestop/holder"),
+		Resources: resources(nil, "10m", "32Mi"), Lifecycle: preStop("/prestop/holder"),
 		VolumeMounts: []corev1.VolumeMount{{Name: "holder", MountPath: "/var/lib/xdsd"}, tokenMount},
 	})
 	c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot = new(int64(0)), new(false)
