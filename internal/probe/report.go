@@ -83,7 +83,7 @@ type Backend struct {
 	Handshake
 
 	// Status is the HTTP status of /readyz, and Failed the lines of its body about checks that failed. ReadyError is
-	// why there was no response. They are only set for an API server.
+	// set if no response arrived in time. They are only set for an API server.
 	Status     int      `json:"status,omitempty"`
 	Failed     []string `json:"failed,omitempty"`
 	ReadyError string   `json:"readyError,omitempty"`

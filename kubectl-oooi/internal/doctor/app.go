@@ -47,7 +47,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"},
-			Reads: slices.Concat(in(AtInfra, infras), pagesIn(AtInfra, dnsMetrics, xdsdState)), NotApplicable: noAppsReader,
+			Reads: slices.Concat(in(AtInfra, infras), pagesIn(AtInfra, dnsMetrics, xdsdState)), NotApplicable: func(s *Site) string { return cmp.Or(noAppsIngress(s), noServingPods(dnsMetrics, xdsdState)(s)) },
 			Run: checkAppsReader,
 		},
 	)
@@ -64,17 +64,6 @@ func noAppsIngress(s *Site) string {
 		return ""
 	}
 	return "appsIngress is disabled in the Infra"
-}
-
-// noAppsReader returns why no daemon reads the apps Service in the hosted cluster, empty if some do.
-func noAppsReader(s *Site) string {
-	if why := noAppsIngress(s); why != "" {
-		return why
-	}
-	if source := s.Infra.Spec.AppsIngress.Source; source != "" && source != v1alpha1.AppsIngressSourceHostedService {
-		return "the source of the apps address is " + string(source)
-	}
-	return noServingPods(dnsMetrics, xdsdState)(s)
 }
 
 // checkAppsReader finds daemons that cannot read the apps Service in the hosted cluster with the reader's credentials.

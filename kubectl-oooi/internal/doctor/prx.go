@@ -386,16 +386,17 @@ func checkListeners(s *Site) []Finding {
 	const draining = 1 // envoy.admin.v3.ServerInfo.State
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
-		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to restart it", e.pod.Namespace, e.pod.Name)
+		fix := restartPod(e.pod)
+		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to restart it: %s", e.pod.Namespace, e.pod.Name, fix.Command)
 		active, warming := e.value.sum("envoy_listener_manager_total_listeners_active"), e.value.sum("envoy_listener_manager_total_listeners_warming")
 		const statsListener = 1 // the listener that serves the metrics
 		switch n, known := want[e.pod.Name]; {
 		case !known:
 		case e.value.sum("envoy_server_state") == draining:
-			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail"))
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail").fixedBy(fix))
 		case int(active)-statsListener < n:
 			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy listens on %d of %d ports", max(0, int(active)-statsListener), n).
-				because(fmt.Sprintf("%.0f listeners are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))))
+				because(fmt.Sprintf("%.0f listeners are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))).fixedBy(fix))
 		}
 	}
 	return findings

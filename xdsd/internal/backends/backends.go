@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -191,14 +193,15 @@ func ask(ctx context.Context, t target) probe.Backend {
 	}
 	_ = conn.Close() // no data was sent
 	if t.api {
-		if err := askReady(ctx, t, &b); err != nil {
-			b.ReadyError = err.Error()
+		if err := askReady(ctx, t, &b); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			b.ReadyError = fmt.Sprintf("no response to GET /readyz within %s", readyTimeout)
 		}
 	}
 	return b
 }
 
-// askReady requests /readyz of an API server, without credentials.
+// askReady requests /readyz of an API server, without credentials. A response that is not HTTP, or a connection that is
+// closed, is an error, but not a fault of an API server: another server is there, or it restarts.
 func askReady(ctx context.Context, t target, b *probe.Backend) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
