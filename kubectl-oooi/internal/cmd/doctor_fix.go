@@ -12,7 +12,8 @@ import (
 const fixWait = time.Minute
 
 // fixAndCheck applies the fixes of the findings for which ask returns true. If it changed anything, it checks again until
-// only findings of before remain that were not fixed, prints the result and returns it. Otherwise it returns before.
+// only findings remain that it knows and has not fixed, prints the result and returns it. Otherwise it returns the
+// earlier result.
 func (c *command) fixAndCheck(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, before *diagnosed, ask func(question string) (bool, error)) (*diagnosed, error) {
 	asked, applied := map[string]bool{}, map[string]bool{} // by command: several findings can have one fix
 	for _, d := range before.list {
