@@ -33,9 +33,9 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s := newSite(t)
 	s.serveClusterDNS(t, node.Node)
 	s.setup(t, infra, "--cluster-dns", "patch")
-	apps := vlanServer(t, s.ca, "*.apps."+domain)
+	vlanServer(t, s.ca, "*.apps."+domain)
 	s.boot(t, "worker-1", "02:00:00:00:50:71")
-	s.testFaults(t, apps, false, faults.OnNode())
+	s.testFaults(t, false, faults.OnNode())
 }
 
 // TestDoctorOnTwoNodes is TestDoctorOnTheNode for faults of the proxy's floating address.
@@ -43,13 +43,13 @@ func TestDoctorOnTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
 	c.serveClusterDNS(t, c.nodes[0])
 	c.setup(t, replicatedInfra, "--cluster-dns", "patch")
-	apps := vlanServer(t, c.ca, "*.apps."+domain)
+	vlanServer(t, c.ca, "*.apps."+domain)
 	c.boot(t, "worker-1", "02:00:00:00:50:71")
-	c.testFaults(t, apps, true, faults.OnFloatingAddress())
+	c.testFaults(t, true, faults.OnFloatingAddress())
 }
 
 // testFaults injects one fault after the other, and checks that doctor finds it.
-func (s *site) testFaults(t *testing.T, apps *lab.Backend, floats bool, all []faults.Fault) {
+func (s *site) testFaults(t *testing.T, floats bool, all []faults.Fault) {
 	t.Helper()
 	c, err := client.New(s.cp.RESTConfig(), client.Options{})
 	if err != nil {
@@ -62,15 +62,7 @@ func (s *site) testFaults(t *testing.T, apps *lab.Backend, floats bool, all []fa
 				s.signal(t, pod, container, syscall.SIGSTOP)
 				return func() { s.signal(t, pod, container, syscall.SIGCONT) }
 			},
-			Kill: func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
-			ServeApps: func(_ *testing.T, expired bool) { // the server outlives the test of a fault
-				serve := s.ca.TLSBackend
-				if expired {
-					serve = s.ca.ExpiredTLSBackend
-				}
-				apps.Close()
-				apps = serve(t, appsAddress, apps.Name())
-			},
+			Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
 			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, OtherDHCP: otherDHCP, Claim: claimAddress,
 		},
 	}

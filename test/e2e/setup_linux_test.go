@@ -298,11 +298,8 @@ func TestSetup(t *testing.T) {
 	s.checkNothingLeft(t, s.cp, existing)
 }
 
-// appsAddress is the address and port of applications on the VLAN.
-const appsAddress = "198.18.50.200:443"
-
 // vlanServer starts the load balancer of the apps at its VLAN address, on both ports.
-func vlanServer(t *testing.T, ca *lab.CA, name string) *lab.Backend {
+func vlanServer(t *testing.T, ca *lab.CA, name string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ip", "address", "replace", "198.18.50.200/24", "dev", vlan).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -312,8 +309,8 @@ func vlanServer(t *testing.T, ca *lab.CA, name string) *lab.Backend {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
+	ca.TLSBackend(t, "198.18.50.200:443", name)
 	lab.HTTPBackend(t, "198.18.50.200:80", name)
-	return ca.TLSBackend(t, appsAddress, name)
 }
 
 // greeting returns what a server sends first to a VM that verifies its certificate for name.

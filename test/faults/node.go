@@ -20,8 +20,6 @@ type NodeSite struct {
 	// TLSServer starts a server behind the proxy that negotiates HTTP/2, with a certificate for names, which
 	// has expired if expired is true.
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
-	// ServeApps restarts the server at the apps address, with a certificate that has expired if expired is true.
-	ServeApps func(t *testing.T, expired bool)
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
 	// Claim announces an address on the VLAN from another host.
@@ -172,10 +170,6 @@ func vlanFaults() []Fault {
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},
 		{Name: "large packets are lost on the VLAN", Probe: true, Break: filter("demo-proxy-0", "inet", "output", `oifname "net1" tcp sport 443 meta length > 900`), Want: []string{"PRB-007 fail"}},
-		{Name: "certificate of applications has expired", Probe: true, Break: func(s *Site) {
-			s.Undo(func() { s.Node.ServeApps(s.T, false) })
-			s.Node.ServeApps(s.T, true)
-		}, Want: []string{"PRB-008 fail"}},
 		{Name: "certificate has expired", Probe: true, Break: replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRX-019 fail"}},
 		{Name: "certificate covers two servers", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
 		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRX-019 fail"}},

@@ -210,13 +210,3 @@ func (s *Site) certificateTimes(h *probe.Handshake, ref model.Ref, remedy, of st
 	f = f.because(certificateEvidence(h)...)
 	return &f
 }
-
-// probedByProxy reports whether a proxy has seen the certificate of a handshake from the VLAN, so that
-// OOOI-PRX-019 reports it.
-func (v *probeData) probedByProxy(h *probe.Handshake) bool {
-	return slices.ContainsFunc(v.endpoints, func(e *backendEndpoint) bool {
-		return e.first(func(b *probe.Backend) bool {
-			return b.Error == "" && b.Name == h.Name && b.NotAfter.Equal(h.NotAfter) && b.Issuer == h.Issuer && slices.Equal(b.Names, h.Names)
-		}) != nil
-	})
-}

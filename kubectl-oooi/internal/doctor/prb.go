@@ -42,12 +42,8 @@ func init() {
 			Run: probed((*probeData).checkConnections),
 		},
 		{
-			Code: "OOOI-PRB-007", Component: v1alpha1.ComponentProxy, Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, Reads: slices.Concat(reads, pagesIn(AtInfra, xdsdState)), NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-007", Component: v1alpha1.ComponentProxy, Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, After: []string{"OOOI-PRX-018", "OOOI-PRX-019"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run: probed((*probeData).checkCertificateNames),
-		},
-		{
-			Code: "OOOI-PRB-008", Component: v1alpha1.ComponentProxy, Title: "certificates are valid for another week", Needs: []string{"OOOI-PRB-006"}, Reads: slices.Concat(reads, pagesIn(AtInfra, xdsdState)), NotApplicable: disabled(v1alpha1.ComponentProxy),
-			Run: probed((*probeData).checkCertificateTimes),
 		},
 		{
 			Code: "OOOI-PRB-009", Component: v1alpha1.ComponentProxy, Title: "no certificate covers names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
@@ -86,8 +82,6 @@ type probeData struct {
 	*probe.Report
 
 	plan *plan
-	// endpoints are the backends that the proxies have probed, for checks that read their state pages.
-	endpoints []*backendEndpoint
 }
 
 // probed returns a Run function that checks the report of a probe. If the probe failed, the check is inconclusive.
@@ -98,11 +92,7 @@ func probed(check func(*probeData) []Finding) func(*Site) []Finding {
 			s.unanswered = append(s.unanswered, p.Failed)
 			return nil
 		}
-		data := &probeData{s, p.Report, s.plan(), nil}
-		if slices.Contains(s.reads, Read{Kind: podPages, Where: AtInfra, Page: xdsdState}) {
-			data.endpoints = s.backendEndpoints()
-		}
-		return check(data)
+		return check(&probeData{s, p.Report, s.plan()})
 	}
 }
 
@@ -302,7 +292,7 @@ func (v *probeData) checkCertificateNames() []Finding {
 		h := &v.TLS[i]
 		const remedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the log and certificate of that server"
 		switch {
-		case !h.Connected || !certified[fmt.Sprint(h.Name, h.Address)] || v.probedByProxy(h):
+		case !h.Connected || !certified[fmt.Sprint(h.Name, h.Address)]:
 		case h.SmallPackets:
 			findings = append(findings, failed(v.ref(), "compare the MTU of the VLAN on all nodes and switches", "%s at %s: TLS handshakes succeed in small packets only: large packets are lost on the VLAN, such as those with the certificate", h.Name, h.Address).
 				because(h.Error))
@@ -312,25 +302,6 @@ func (v *probeData) checkCertificateNames() []Finding {
 			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error))
 		case !h.Covered:
 			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).because(certificateEvidence(h)...))
-		}
-	}
-	return findings
-}
-
-// checkCertificateTimes finds certificates that have expired, expire soon or are not valid yet.
-func (v *probeData) checkCertificateTimes() []Finding {
-	var findings []Finding
-	seen := map[string]bool{}
-	for i := range v.TLS {
-		h := &v.TLS[i]
-		key := fmt.Sprint(h.Names, h.NotBefore, h.NotAfter, h.Issuer)
-		if seen[key] || v.probedByProxy(h) {
-			continue
-		}
-		seen[key] = true
-		const remedy = "check its issuer: HyperShift renews certificates of the control plane; those of applications are renewed by cert-manager or manually"
-		if f := v.certificateTimes(h, v.ref(), remedy, h.Name+" at "+h.Address.String()); f != nil {
-			findings = append(findings, *f)
 		}
 	}
 	return findings
