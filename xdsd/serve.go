@@ -22,6 +22,7 @@ import (
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/backends"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 	"github.com/densityops/oooi/xdsd/internal/peers"
@@ -188,7 +189,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server) }, registry)
+	probed := &backends.Prober{Store: store}
+	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server, probed.Results()) }, registry)
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
 		d := serve.NewDrain(reporter.Admin.Connections, o.drainTime, o.envoy.Floating, o.log)
@@ -209,7 +211,9 @@ func (o *serveOptions) run(ctx context.Context) error {
 	group.Go(func() error { prober.Run(ctx); return nil })
 	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
 	if reporter != nil {
+		probed.Proxy = reporter.Proxy
 		group.Go(func() error { reporter.Run(ctx); return nil })
+		group.Go(func() error { probed.Run(ctx); return nil })
 		if reporter.Admin != nil {
 			settings := serve.Settings{Pod: reporter.Pod, Proxy: reporter.Proxy, Admin: reporter.Admin, Store: store, ADS: server, Log: o.log}
 			group.Go(func() error { settings.Run(ctx); return nil })

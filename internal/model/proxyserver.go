@@ -64,6 +64,10 @@ type Route struct {
 	Plain bool `json:"plain,omitempty"`
 }
 
+// Conventional reports whether no object defines the name: clients use it by convention, and the server's certificate
+// need not contain it.
+func (r Route) Conventional() bool { return r.Source == conventional }
+
 // Upstream is a destination of connections: the endpoints of a Service port, or addresses.
 type Upstream struct {
 	// Name identifies the destination: "namespace/name/port" for a Service port, "infra/namespace/name/..."

@@ -1,4 +1,4 @@
-// Package probe defines the report of 'xdsd probe'.
+// Package probe defines the report of 'xdsd probe', and what 'xdsd serve' reports about the proxy's backends.
 package probe
 
 import (
@@ -59,6 +59,10 @@ type Handshake struct {
 	Connected bool `json:"connected,omitempty"`
 	// Error is why the connection or the handshake failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
+	// TimedOut reports whether the server accepted the connection and did not complete the handshake in time. If
+	// SmallPackets is set, it completed a second one whose packets were small: the path loses large packets.
+	TimedOut     bool `json:"timedOut,omitempty"`
+	SmallPackets bool `json:"smallPackets,omitempty"`
 	// Protocol is the protocol negotiated by ALPN (RFC 7301): h2, http/1.1 or empty.
 	Protocol string `json:"protocol,omitempty"`
 	// Covered reports whether the certificate is valid for Name. Names are the DNS names and IP addresses in the
@@ -69,4 +73,18 @@ type Handshake struct {
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Issuer is the issuer's distinguished name in the certificate.
 	Issuer string `json:"issuer,omitempty"`
+}
+
+// Backend is what an endpoint of a proxy's backend answers to the proxy's pod, without Envoy.
+type Backend struct {
+	// Upstream is the name of the backend in the proxy's configuration.
+	Upstream string `json:"upstream"`
+	// Handshake is that with the endpoint, for a name that the proxy routes to the backend.
+	Handshake
+
+	// Status is the HTTP status of /readyz, and Failed the lines of its body about checks that failed. ReadyError is
+	// set if no response arrived in time. They are only set for an API server.
+	Status     int      `json:"status,omitempty"`
+	Failed     []string `json:"failed,omitempty"`
+	ReadyError string   `json:"readyError,omitempty"`
 }

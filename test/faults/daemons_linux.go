@@ -29,7 +29,7 @@ import (
 
 // OnRunning returns the faults of a site with running daemons. r may be nil if no fault is tried.
 func OnRunning(r *Running) []Fault {
-	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), dnsDaemonFaults(r), dhcpDaemonFaults(r), proxyDaemonFaults(r))
+	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), dnsDaemonFaults(r), dhcpDaemonFaults(r), proxyDaemonFaults(r), backendFaults(r))
 }
 
 // restartDisconnected restarts a container without access to the API server, so that it uses its snapshot file,
@@ -62,15 +62,18 @@ const (
 // constants above.
 func (r *Running) blockPort(port int, verdict string) {
 	r.Helper()
-	nft := func(rules string) {
-		cmd := exec.CommandContext(r.Context(), "nft", "-f", "-")
-		cmd.Stdin = strings.NewReader(rules)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			r.Fatalf("nft: %v\n%s", err, out)
-		}
+	r.nft(fmt.Sprintf("table inet shut {\n chain input {\n type filter hook input priority 0\n tcp dport %d %s\n }\n}\n", port, verdict))
+	r.Undo(func() { r.nft("delete table inet shut\n") })
+}
+
+// nft runs commands of nftables.
+func (r *Running) nft(rules string) {
+	r.Helper()
+	cmd := exec.CommandContext(r.Context(), "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.Fatalf("nft: %v\n%s", err, out)
 	}
-	nft(fmt.Sprintf("table inet shut {\n chain input {\n type filter hook input priority 0\n tcp dport %d %s\n }\n}\n", port, verdict))
-	r.Undo(func() { nft("delete table inet shut\n") })
 }
 
 // addVM creates a VirtualMachineInstance on the network that is running since a time, until Mend.

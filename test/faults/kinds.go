@@ -5,6 +5,7 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // Kinds of objects that faults change.
 var (
 	nodeKind       = schema.GroupVersionKind{Version: "v1", Kind: "Node"}
+	secretKind     = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	podKind        = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	serviceKind    = schema.GroupVersionKind{Version: "v1", Kind: "Service"}
 	namespaceKind  = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}

@@ -169,9 +169,10 @@ func vlanFaults() []Fault {
 			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": `+toJSON(config)+`}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},
-		{Name: "certificate has expired", Probe: true, Break: replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRB-008 fail"}},
+		{Name: "large packets are lost on the VLAN", Probe: true, Break: filter("demo-proxy-0", "inet", "output", `oifname "net1" tcp sport 443 meta length > 900`), Want: []string{"PRB-007 fail"}},
+		{Name: "certificate has expired", Probe: true, Break: replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRX-019 fail"}},
 		{Name: "certificate covers two servers", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
-		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRB-007 fail"}},
+		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRX-019 fail"}},
 	}
 }
 

@@ -109,11 +109,26 @@ func TCPBackend(tb testing.TB, address, name string) *Backend {
 // name.
 func (ca *CA) TLSBackend(tb testing.TB, address string, names ...string) *Backend {
 	tb.Helper()
-	config := &tls.Config{Certificates: []tls.Certificate{ca.Certificate(tb, names...)}, MinVersion: tls.VersionTLS12}
-	return startBackend(tb, address, names[0], func(conn net.Conn) {
+	return tlsBackend(tb, address, names[0], ca.Certificate(tb, names...))
+}
+
+// ExpiredTLSBackend is TLSBackend with a certificate that has expired.
+func (ca *CA) ExpiredTLSBackend(tb testing.TB, address string, names ...string) *Backend {
+	tb.Helper()
+	certificate, err := tls.X509KeyPair(ca.IssueExpired(tb, names...))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tlsBackend(tb, address, names[0], certificate)
+}
+
+func tlsBackend(tb testing.TB, address, name string, certificate tls.Certificate) *Backend {
+	tb.Helper()
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	return startBackend(tb, address, name, func(conn net.Conn) {
 		conn = tls.Server(conn, config)
 		defer func() { _ = conn.Close() }() // sends close_notify, so that the client sees no truncation
-		greet(conn, conn, names[0])
+		greet(conn, conn, name)
 	})
 }
 

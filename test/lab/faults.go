@@ -5,12 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 )
 
 var errStopped = errors.New("the control plane is stopped")
 
 // KillAPIServer sends SIGKILL to the API server and waits until it has ended.
 func (cp *ControlPlane) KillAPIServer() error { return cp.kill(&cp.apiServer) }
+
+// SignalAPIServer sends the API server a signal, such as SIGSTOP.
+func (cp *ControlPlane) SignalAPIServer(signal syscall.Signal) error {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if !cp.apiServer.running() {
+		return errStopped
+	}
+	return cp.apiServer.cmd.Process.Signal(signal) //nolint:wrapcheck // names the process
+}
 
 // KillEtcd sends SIGKILL to etcd and waits until it has ended. Its data stays.
 func (cp *ControlPlane) KillEtcd() error { return cp.kill(&cp.etcd) }

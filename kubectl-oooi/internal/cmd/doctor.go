@@ -39,6 +39,7 @@ type doctorFlags struct {
 	timeout, wait     time.Duration
 	probe             bool
 	probeAddress      string
+	fix, yes          bool
 	output            *output.Flags
 	choices           []choice
 }
@@ -53,6 +54,7 @@ func (c *command) doctor() *cobra.Command {
 			"Exit status: 0 no check failed, 1 an error occurred, 2 a check failed (see --fail-on), 3 with --strict: no check\n" +
 			"failed, but data could not be read.",
 		Example: "  # Check one Infra\n  kubectl oooi doctor demo\n\n  # Show all checks\n  kubectl oooi doctor demo -o wide\n\n" +
+			"  # Fix what can be fixed without risk, after a question for each change\n  kubectl oooi doctor demo --fix\n\n" +
 			"  # Write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
@@ -74,6 +76,8 @@ func (c *command) doctor() *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", 0, "Keep checking until healthy, for at most this long")
 	flags.BoolVar(&f.probe, "probe", false, "Also probe from the VLAN, with a short-lived pod")
 	flags.StringVar(&f.probeAddress, "probe-address", "", "VLAN address of the probe pod (default: a free address of the DHCP range)")
+	flags.BoolVar(&f.fix, "fix", false, "Ask for each fault with a reversible remedy whether to apply it, and check again")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "With --fix, do not ask for confirmation")
 	f.output.Add(cmd)
 	return cmd
 }
@@ -96,13 +100,21 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if f.probeAddress != "" && name == "" {
 		return errors.New("--probe-address requires an Infra; specify its name as argument")
 	}
+	ask := func(string) (bool, error) { return true, nil }
+	if f.fix && !f.yes {
+		q, err := c.newQuestioner()
+		if err != nil {
+			return err
+		}
+		ask = q.ask
+	}
 	var to *connection // nil if a bundle is checked
 	if f.from == "" {
 		if to, err = c.connect(); err != nil {
 			return err
 		}
 	}
-	result, err := c.diagnose(ctx, to, f, checks, namespace, name)
+	result, err := c.diagnose(ctx, to, f, checks, namespace, name, f.wait, func(list []*doctor.Diagnosis) bool { return f.exitStatus(list) == nil })
 	orphaned := false
 	if to != nil {
 		orphansErr := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
@@ -124,6 +136,11 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	if err := c.printDiagnoses(f, result.list, namespace, name); err != nil {
 		return err
 	}
+	if f.fix {
+		if result, err = c.fixAndCheck(ctx, to, f, checks, namespace, name, result, ask); err != nil {
+			return err
+		}
+	}
 	if err := f.exitStatus(result.list); err != nil {
 		return err
 	}
@@ -143,19 +160,15 @@ type diagnosed struct {
 	list  []*doctor.Diagnosis
 }
 
-// diagnose reads the cluster and runs the checks. With --wait it repeats this until the command would succeed or the
-// time is over. It shows progress on a terminal.
-func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (*diagnosed, error) {
+// diagnose reads the cluster and runs the checks. It repeats this until done returns true or wait is over. It shows
+// progress on a terminal.
+func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, wait time.Duration, done func([]*doctor.Diagnosis) bool) (*diagnosed, error) {
 	p := startProgress(c.ErrOut)
 	defer p.stop()
-	for end := time.Now().Add(f.wait); ; {
+	for end := time.Now().Add(wait); ; {
 		l, err := c.diagnoseOnce(ctx, to, f, checks, namespace, name, p)
-		failed := error(nil)
-		if err == nil {
-			failed = f.exitStatus(l.list)
-		}
 		left := time.Until(end)
-		if err != nil || failed == nil || left <= 0 {
+		if err != nil || done(l.list) || left <= 0 {
 			return l, err
 		}
 		p.set("waiting: " + firstFinding(l.list))
@@ -225,6 +238,15 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 	}
 	if f.probe && f.from != "" {
 		return errors.New("--probe and --from are mutually exclusive: a bundle contains the results of a probe if it was saved with --probe")
+	}
+	if f.fix && f.from != "" {
+		return errors.New("--fix and --from are mutually exclusive: a bundle cannot be fixed")
+	}
+	if f.fix && !f.output.Text() {
+		return errors.New("--fix prints text only; omit --output, or use -o wide")
+	}
+	if f.yes && !f.fix {
+		return errors.New("--yes requires --fix")
 	}
 	if f.probeAddress != "" {
 		if _, err := netip.ParseAddr(f.probeAddress); err != nil || !f.probe {

@@ -2,43 +2,16 @@ package cmd
 
 import (
 	"bytes"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/densityops/oooi/test/lab"
 )
-
-// openTerminal opens a pseudoterminal of 20 columns, and returns the master and the slave.
-func openTerminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR, 0); err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = slave.Close() })
-	if err := unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 20}); err != nil {
-		t.Fatal(err)
-	}
-	return master, slave
-}
 
 func TestProgressNeedsATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
-	master, slave := openTerminal(t)
+	master, slave := lab.Terminal(t)
 	shown := make(chan string)
 	go func() {
 		var all bytes.Buffer

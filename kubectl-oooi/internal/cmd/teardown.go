@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -80,8 +81,16 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 		return withTimeout(ctx, f.timeout, t.DryRun)
 	}
 	if !f.yes {
-		if err := c.confirm(fmt.Sprintf("Delete these %d objects?", len(confirmed))); err != nil {
+		q, err := c.newQuestioner()
+		if err != nil {
 			return err
+		}
+		yes, err := q.ask(fmt.Sprintf("Delete these %d objects?", len(confirmed)))
+		if err != nil {
+			return err
+		}
+		if !yes {
+			return errors.New("not confirmed; nothing was deleted")
 		}
 	}
 	// The lock is not held during the question, which may take long.
@@ -135,20 +144,29 @@ func checkConfirmed(list, confirmed []inventory.Entry) error {
 	return nil
 }
 
-// confirm asks the user at the terminal, and returns an error unless the answer is yes.
-func (c *command) confirm(question string) error {
+// A questioner asks the user at the terminal.
+type questioner struct {
+	in  *bufio.Reader
+	out io.Writer
+}
+
+// newQuestioner returns an error if stdin is not a terminal.
+func (c *command) newQuestioner() (*questioner, error) {
 	if in, ok := c.In.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		return errors.New("stdin is not a terminal; use --yes to confirm")
+		return nil, errors.New("stdin is not a terminal; use --yes to confirm")
 	}
-	if _, err := fmt.Fprint(c.ErrOut, question, " [y/N] "); err != nil {
-		return err
+	return &questioner{bufio.NewReader(c.In), c.ErrOut}, nil
+}
+
+// ask reports whether the answer to a question is yes.
+func (q *questioner) ask(question string) (bool, error) {
+	if _, err := fmt.Fprint(q.out, question, " [y/N] "); err != nil {
+		return false, err
 	}
-	answer, err := bufio.NewReader(c.In).ReadString('\n')
+	answer, err := q.in.ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return false, fmt.Errorf("reading the answer: %w", err)
 	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errors.New("not confirmed; nothing was deleted")
-	}
-	return nil
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
 }

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // A lockedBuffer is read while a command writes to it.
@@ -34,7 +36,7 @@ func (b *lockedBuffer) String() string {
 func TestSetupDuringTheQuestion(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	master, slave := openTerminal(t)
+	master, slave := lab.Terminal(t)
 	ask := func(meanwhile func()) (stderr string, code int) {
 		t.Helper()
 		var out, errors lockedBuffer

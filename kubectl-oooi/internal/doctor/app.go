@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -27,7 +29,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002"},
+			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-HC-005", "OOOI-PRX-018", "OOOI-PRX-019"},
 			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), NotApplicable: noAppsIngress,
 			Run: func(s *Site) []Finding {
 				apps := s.Infra.Status.AppsIngress
@@ -43,6 +45,11 @@ func init() {
 			NotApplicable: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), noAppsIngress(s)) },
 			Run:           checkAppsRoute,
 		},
+		Check{
+			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"},
+			Reads: slices.Concat(in(AtInfra, infras), pagesIn(AtInfra, dnsMetrics, xdsdState)), NotApplicable: func(s *Site) string { return cmp.Or(noAppsIngress(s), noServingPods(dnsMetrics, xdsdState)(s)) },
+			Run: checkAppsReader,
+		},
 	)
 }
 
@@ -57,6 +64,33 @@ func noAppsIngress(s *Site) string {
 		return ""
 	}
 	return "appsIngress is disabled in the Infra"
+}
+
+// checkAppsReader finds daemons that cannot read the apps Service in the hosted cluster with the reader's credentials.
+// They use the address in the Infra's status.
+func checkAppsReader(s *Site) []Finding {
+	var findings []Finding
+	warn := func(pod *corev1.Pod, container, daemon string, reason v1alpha1.AppsIngressReason, evidence ...string) {
+		f := warned(podRef(pod), fmt.Sprintf("control checks the credentials in Secret %[1]s/%[2]s-apps-reader every ten minutes, and at its start: kubectl -n %[3]s rollout restart deployment/%[4]s; see the log as well: kubectl -n %[1]s logs %[5]s -c %[6]s",
+			s.Infra.Namespace, s.Infra.Name, render.SystemNamespace, render.ControlName, pod.Name, container),
+			"%s cannot read the apps Service in the hosted cluster: %s; it uses the address in the Infra's status", daemon, reason)
+		findings = append(findings, f.because(evidence...))
+	}
+	for _, d := range s.metrics(dnsMetrics) {
+		d.value.each("coredns_oooi_problems", func(labels map[string]string, value float64) {
+			if reason := v1alpha1.AppsIngressReason(labels["reason"]); value > 0 && slices.Contains(accessReasons, reason) {
+				warn(d.pod, "coredns", "DNS", reason)
+			}
+		})
+	}
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		for _, p := range x.value.Problems {
+			if reason := v1alpha1.AppsIngressReason(p.Reason); slices.Contains(accessReasons, reason) {
+				warn(x.pod, "xdsd", "the proxy", reason, p.Message)
+			}
+		}
+	}
+	return findings
 }
 
 // checkAppsRoute finds apps addresses to which the proxy has no route. On OVN-Kubernetes only 'xdsd hold' adds

@@ -82,6 +82,8 @@ type Finding struct {
 	Evidence []string `json:"evidence,omitempty"`
 	// Remedy is what to do, as an imperative.
 	Remedy string `json:"remedy"`
+	// Fix is what doctor can do about the fault; nil for nothing.
+	Fix *Fix `json:"-"`
 
 	component string // that the fault is limited to; allComponents if it is not
 }

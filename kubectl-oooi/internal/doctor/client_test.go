@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/internal/probe"
 )
 
 // TestPageResponses distinguishes answers of a pod from answers of the API server in its place. Responses of a
@@ -67,6 +69,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(i, "{}")
 		f.Add(i, `{"holding": true, "transitions": 9, "since": "2026-01-02T03:04:05Z", "conflicts": {"stranger": 1}, "addresses": ["192.0.2.4"], "remains": [{"infra": "clusters/demo", "hostedCluster": "x"}]}`)
 		f.Add(i, `{"kubevirt": {"duplicates": {"x": []}, "problems": {"": ""}}, "proxyServers": [null], "served": [{"envoys": [{"types": {"": {"nack": {}}}}]}], "store": {"resources": [{}]}, "leasedb": [{}]}`)
+		f.Add(i, `{"proxyServers": [{"upstreams": [{"name": "a/b/1"}], "listeners": [{"routes": [{"host": "x", "upstream": "a/b/1"}]}]}], "backends": [{"upstream": "a/b/1", "status": 500}, {"upstream": "a/b/1", "name": "x", "connected": true, "error": "x"}, {"upstream": "c"}], "problems": [{"reason": "KubeconfigRejected"}]}`)
 		f.Add(i, "# TYPE coredns_oooi_synced gauge\ncoredns_oooi_synced{source=\"x\"} 0\nenvoy_cluster_membership_total{envoy_cluster_name=\"a/b\"} 1\nprocess_resident_memory_bytes NaN\n")
 	}
 	f.Fuzz(func(t *testing.T, which int, body string) {
@@ -75,6 +78,7 @@ func FuzzAnswers(f *testing.F) {
 		}
 		asked := all[which]
 		facts := NewFacts(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+		facts.addProbe("clusters/demo", &Probe{Report: &probe.Report{TLS: []probe.Handshake{{Connected: true}}}})
 		for _, text := range fuzzObjects {
 			u := &unstructured.Unstructured{}
 			if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
@@ -111,7 +115,7 @@ func FuzzAnswers(f *testing.F) {
 var fuzzObjects = []string{
 	"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo, namespace: clusters}\nspec:\n  hostedClusterRef: {name: demo}\n" +
 		"  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}\n" +
-		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}}\n",
+		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}}\n  appsIngress: {enabled: true}\n",
 	podText("clusters", "dns"), podText("clusters", "dhcp"), podText("clusters", "proxy"), podText("oooi-system", "control"),
 	"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: demo, namespace: clusters}\nspec: {infraRef: {name: demo}}\nstatus: {replicas: [{pod: proxy}]}\n",
 	"apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}}\n",

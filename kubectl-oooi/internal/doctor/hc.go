@@ -61,6 +61,10 @@ func init() {
 			Code: "OOOI-HC-004", Title: "the NodePools use the Infra's network", Needs: []string{"OOOI-HC-001"}, Reads: in(AtHosted, nodePools),
 			Run: checkNodePoolNetworks,
 		},
+		Check{
+			Code: "OOOI-HC-005", Title: "the hosted API server is ready", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-POD-002", "OOOI-PRX-012", "OOOI-PRX-018"}, Reads: pagesIn(AtInfra, xdsdState), NotApplicable: noPods(xdsdState, AtInfra),
+			Run: checkReadiness,
+		},
 	)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -97,12 +98,16 @@ func extraWorkloads(s *Site, list []*unstructured.Unstructured) []Finding {
 		}
 		ref := refTo(has)
 		at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == ref.Kind && u.GetName() == ref.Name })
-		replicas, _, _ := unstructured.NestedInt64(has.Object, "spec", "replicas")
 		switch {
 		case at < 0:
 			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file to delete it; "+diffFirst, "setup does not render this StatefulSet; its pods may have the address of another one"))
-		case replicas > 1:
-			findings = append(findings, failed(ref, fmt.Sprintf("scale it back, and add replicas in the Infra: kubectl -n %s scale statefulset %s --replicas=1", ref.Namespace, ref.Name), "its %d replicas have the same VLAN address", replicas))
+		default:
+			set, err := decodeOnce[appsv1.StatefulSet](s.facts, has)
+			if err != nil || set.Spec.Replicas == nil || *set.Spec.Replicas <= 1 {
+				continue
+			}
+			fix := scaleToOne(set, int64(*set.Spec.Replicas))
+			findings = append(findings, failed(ref, "scale it back, and add replicas in the Infra: "+fix.Command, "its %d replicas have the same VLAN address", *set.Spec.Replicas).fixedBy(fix))
 		}
 	}
 	return findings
@@ -126,20 +131,22 @@ func foreignFindings(ref model.Ref, want, has *unstructured.Unstructured) []Find
 // doctor and NetworkPolicies find objects by them.
 func labelFindings(ref model.Ref, want, has *unstructured.Unstructured) []Finding {
 	var differ []string
-	remedy := "run 'kubectl oooi setup' with the Infra's file"
+	restored := map[string]string{}
 	for _, label := range ourLabels {
 		wanted, rendered := want.GetLabels()[label]
 		switch value, ok := has.GetLabels()[label]; {
 		case !rendered || value == wanted:
 		case ok:
 			differ = append(differ, fmt.Sprintf("found %s=%s, setup would render %s", label, value, wanted))
-			remedy = "run 'kubectl oooi setup' with the Infra's file and --force-conflicts"
+			restored[label] = wanted
 		default:
+			restored[label] = wanted
 			differ = append(differ, fmt.Sprintf("found no label %s, setup would render %s", label, wanted))
 		}
 	}
 	if len(differ) == 0 {
 		return nil
 	}
-	return []Finding{warned(ref, remedy+restartNote(nil), "labels by which objects of the Infra are found were changed").because(differ...)}
+	fix := restoreLabels(has, restored)
+	return []Finding{warned(ref, "restore them, which restarts no pod: "+fix.Command, "labels by which objects of the Infra are found were changed").because(differ...).fixedBy(fix)}
 }

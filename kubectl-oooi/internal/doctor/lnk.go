@@ -98,9 +98,9 @@ func checkCarriers(s *Site) []Finding {
 	for _, i := range s.vlanInterfaces() {
 		switch {
 		case !i.exists:
-			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "the pod has no interface %s: %s is not on the VLAN", render.ProbeDevice, i.component).of(i.component))
+			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "the pod has no interface %s: %s is not on the VLAN", render.ProbeDevice, i.component).of(i.component).fixedBy(restartPod(i.pod)))
 		case !i.up:
-			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "interface %s of the pod is down or has no carrier: %s cannot be reached on the VLAN", render.ProbeDevice, i.component).of(i.component))
+			findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "interface %s of the pod is down or has no carrier: %s cannot be reached on the VLAN", render.ProbeDevice, i.component).of(i.component).fixedBy(restartPod(i.pod)))
 		}
 	}
 	return findings
@@ -117,7 +117,7 @@ func checkInterfaceAddresses(s *Site) []Finding {
 		for _, a := range wanted {
 			if !slices.ContainsFunc(i.addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
 				findings = append(findings, failed(podRef(i.pod), i.recreateRemedy(), "interface %s of the pod does not have address %s, although Multus assigned it", render.ProbeDevice, a).
-					because("its addresses: "+joinPrefixes(i.addresses)).of(i.component))
+					because("its addresses: "+joinPrefixes(i.addresses)).of(i.component).fixedBy(restartPod(i.pod)))
 			}
 		}
 	}

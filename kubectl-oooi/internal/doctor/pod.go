@@ -36,13 +36,15 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods, statefulSets),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
 					list := s.pods(c.name)
-					if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s; if the StatefulSet was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
+					scaled := s.scaledToZero(c.name)
+					findings = append(findings, scaled...)
+					if len(list) == 0 && len(scaled) == 0 {
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
@@ -198,6 +200,19 @@ const (
 	recentRestart = time.Hour
 	manyRestarts  = 3
 )
+
+// scaledToZero returns a finding for each StatefulSet of a component that has no replicas.
+func (s *Site) scaledToZero(component string) []Finding {
+	var findings []Finding
+	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
+		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Labels[v1alpha1.LabelComponent] != component || set.Spec.Replicas == nil || *set.Spec.Replicas > 0 {
+			continue
+		}
+		fix := scaleToOne(set, 0)
+		findings = append(findings, failed(model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}, "scale it back: "+fix.Command, "the StatefulSet of %s is scaled to 0 replicas", component).of(component).fixedBy(fix))
+	}
+	return findings
+}
 
 // restartFindings returns the containers of a pod that restart repeatedly.
 func restartFindings(p *corev1.Pod, now time.Time) []Finding {
@@ -369,8 +384,8 @@ func checkProbes(s *Site) []Finding {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(latest)) {
-			if why, remedy := probeFailure(latest[name].Message, p, name); why != "" && isUnready(p, name) {
-				findings = append(findings, failed(podRef(p), remedy, "container %s %s", name, why).because(latest[name].Message).of(componentOf(p)))
+			if why, remedy, fix := probeFailure(latest[name].Message, p, name); why != "" && isUnready(p, name) {
+				findings = append(findings, failed(podRef(p), remedy, "container %s %s", name, why).because(latest[name].Message).of(componentOf(p)).fixedBy(fix))
 			}
 		}
 	}
@@ -393,19 +408,20 @@ func isUnready(p *corev1.Pod, name string) bool {
 	})
 }
 
-// probeFailure returns what the message of a failed probe says about a container, and the remedy; empty if the
-// container itself answered that it is not ready.
-func probeFailure(message string, p *corev1.Pod, container string) (why, remedy string) {
-	restart := fmt.Sprintf("see its log (kubectl -n %s logs %s -c %s), and delete the pod to restart it: kubectl -n %s delete pod %s", p.Namespace, p.Name, container, p.Namespace, p.Name)
+// probeFailure returns what the message of a failed probe says about a container, the remedy and its fix, nil for none;
+// empty if the container itself answered that it is not ready.
+func probeFailure(message string, p *corev1.Pod, container string) (why, remedy string, fix *Fix) {
+	fix = restartPod(p)
+	restart := fmt.Sprintf("see its log (kubectl -n %s logs %s -c %s), and delete the pod to restart it: %s", p.Namespace, p.Name, container, fix.Command)
 	switch {
 	case strings.Contains(message, "connection refused"):
-		return "does not listen: its process has not started to serve, or has stopped", restart
+		return "does not listen: its process has not started to serve, or has stopped", restart, fix
 	case strings.Contains(message, "no route to host"), strings.Contains(message, "network is unreachable"):
-		return "cannot be reached from node " + p.Spec.NodeName + ": the pod network is broken there", "check the network plugin of node " + p.Spec.NodeName
+		return "cannot be reached from node " + p.Spec.NodeName + ": the pod network is broken there", "check the network plugin of node " + p.Spec.NodeName, nil
 	case strings.Contains(message, "context deadline exceeded"), strings.Contains(message, "i/o timeout"):
-		return "does not answer the kubelet: its process hangs, or a filter on node " + p.Spec.NodeName + " drops the kubelet's packets", restart
+		return "does not answer the kubelet: its process hangs, or a filter on node " + p.Spec.NodeName + " drops the kubelet's packets", restart, fix
 	}
-	return "", ""
+	return "", "", nil
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -43,12 +42,8 @@ func init() {
 			Run: probed((*probeData).checkConnections),
 		},
 		{
-			Code: "OOOI-PRB-007", Component: v1alpha1.ComponentProxy, Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
+			Code: "OOOI-PRB-007", Component: v1alpha1.ComponentProxy, Title: "servers have certificates for their names", Needs: []string{"OOOI-PRB-006"}, After: []string{"OOOI-PRX-018", "OOOI-PRX-019"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
 			Run: probed((*probeData).checkCertificateNames),
-		},
-		{
-			Code: "OOOI-PRB-008", Component: v1alpha1.ComponentProxy, Title: "certificates are valid for another week", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
-			Run: probed((*probeData).checkCertificateTimes),
 		},
 		{
 			Code: "OOOI-PRB-009", Component: v1alpha1.ComponentProxy, Title: "no certificate covers names of two servers at one address", Needs: []string{"OOOI-PRB-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentProxy),
@@ -298,43 +293,16 @@ func (v *probeData) checkCertificateNames() []Finding {
 		const remedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the log and certificate of that server"
 		switch {
 		case !h.Connected || !certified[fmt.Sprint(h.Name, h.Address)]:
+		case h.SmallPackets:
+			findings = append(findings, failed(v.ref(), "compare the MTU of the VLAN on all nodes and switches", "%s at %s: TLS handshakes succeed in small packets only: large packets are lost on the VLAN, such as those with the certificate", h.Name, h.Address).
+				because(h.Error))
+		case h.TimedOut:
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the connection is accepted, but TLS handshakes are not answered", h.Name, h.Address).because(h.Error))
 		case h.Error != "":
 			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error))
 		case !h.Covered:
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).
-				because("the certificate is valid for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).because(certificateEvidence(h)...))
 		}
-	}
-	return findings
-}
-
-// expiryWarning is how long before its expiry a certificate is reported.
-const expiryWarning = 7 * 24 * time.Hour
-
-// checkCertificateTimes finds certificates that have expired, expire soon or are not valid yet.
-func (v *probeData) checkCertificateTimes() []Finding {
-	var findings []Finding
-	seen := map[string]bool{}
-	for i := range v.TLS {
-		h := &v.TLS[i]
-		key := fmt.Sprint(h.Names, h.NotBefore, h.NotAfter, h.Issuer)
-		if h.NotAfter.IsZero() || seen[key] {
-			continue
-		}
-		seen[key] = true
-		const remedy = "check its issuer: HyperShift renews certificates of the control plane; those of applications are renewed by cert-manager or manually"
-		var f Finding
-		switch now := v.facts.Taken; {
-		case now.After(h.NotAfter):
-			f = failed(v.ref(), remedy, "the certificate of %s at %s expired at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
-		case now.Before(h.NotBefore):
-			f = failed(v.ref(), "compare the clock of the host that runs doctor with that of the certificate's issuer", "the certificate of %s at %s is not valid before %s", h.Name, h.Address, h.NotBefore.Format(time.RFC3339))
-		case now.Add(expiryWarning).After(h.NotAfter):
-			f = warned(v.ref(), remedy, "the certificate of %s at %s expires at %s", h.Name, h.Address, h.NotAfter.Format(time.RFC3339))
-		default:
-			continue
-		}
-		findings = append(findings, f.because("the certificate is valid for "+strings.Join(h.Names, ", "), "issued by "+h.Issuer))
 	}
 	return findings
 }

@@ -33,8 +33,10 @@ type Probe struct {
 }
 
 // probeDeadline limits the run time of a probe's pod. probeLeftover is how long a finished Job is kept if
-// doctor does not delete it. probeCleanup limits the deletion of one object.
+// doctor does not delete it. probeCleanup limits the deletion of one object. probeRequests limits all requests of a probe:
+// those to servers that do not answer take five seconds, and nine if they accept connections.
 const (
+	probeRequests = 9 * time.Second
 	probeDeadline = 90 * time.Second
 	probeLeftover = 60 * time.Second
 	probeCleanup  = 30 * time.Second

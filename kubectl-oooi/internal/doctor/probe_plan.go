@@ -88,7 +88,7 @@ func (s *Site) plan() *plan {
 
 // arguments returns the arguments of 'xdsd probe'.
 func (p *plan) arguments() []string {
-	list := []string{"--device=" + render.ProbeDevice}
+	list := []string{"--device=" + render.ProbeDevice, "--timeout=" + probeRequests.String()}
 	for _, a := range p.dnsServers {
 		list = append(list, "--dns="+a.String())
 	}

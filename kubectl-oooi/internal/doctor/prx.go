@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/probe"
 )
 
 func init() {
@@ -64,7 +66,7 @@ func init() {
 			Run: checkNetworkPolicies,
 		},
 		Check{
-			Code: "OOOI-PRX-006", Title: "each port of the proxy accepts connections", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012"},
+			Code: "OOOI-PRX-006", Title: "each port of the proxy accepts connections", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012", "OOOI-PRX-013", "OOOI-PRX-018"},
 			Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
@@ -108,11 +110,11 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004"}, Reads: pagesIn(AtInfra, envoyMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004"}, Reads: both, NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
-			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: append(in(AtInfra, proxyServers), both...), NotApplicable: noDaemon,
 			Run: checkConnectionLimits,
 		},
 		Check{
@@ -131,6 +133,14 @@ func init() {
 		Check{
 			Code: "OOOI-PRX-017", Title: "the floating address is stable", After: []string{"OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkAddressMoves,
+		},
+		Check{
+			Code: "OOOI-PRX-018", Title: "the proxy's backends complete TLS handshakes", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005", "OOOI-PRX-012"}, Reads: state, NotApplicable: noDaemon,
+			Run: checkHandshakes,
+		},
+		Check{
+			Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002"}, Reads: state, NotApplicable: noDaemon,
+			Run: checkBackendCertificates,
 		},
 	)
 }
@@ -229,6 +239,8 @@ type xdsdReport struct {
 	Store        storeReport          `json:"store"`
 	ProxyServers []*model.ProxyServer `json:"proxyServers"`
 	Served       []servedProxy        `json:"served"`
+	Backends     []probe.Backend      `json:"backends"`
+	Problems     []model.Problem      `json:"problems"`
 }
 
 // servedProxy is the configuration that xdsd serves for a ProxyServer, and what each Envoy has acknowledged of
@@ -374,16 +386,17 @@ func checkListeners(s *Site) []Finding {
 	const draining = 1 // envoy.admin.v3.ServerInfo.State
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
-		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to restart it", e.pod.Namespace, e.pod.Name)
+		fix := restartPod(e.pod)
+		remedy := fmt.Sprintf("see Envoy's log: kubectl -n %s logs %s -c envoy; delete the pod to restart it: %s", e.pod.Namespace, e.pod.Name, fix.Command)
 		active, warming := e.value.sum("envoy_listener_manager_total_listeners_active"), e.value.sum("envoy_listener_manager_total_listeners_warming")
 		const statsListener = 1 // the listener that serves the metrics
 		switch n, known := want[e.pod.Name]; {
 		case !known:
 		case e.value.sum("envoy_server_state") == draining:
-			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail"))
+			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy is draining: it is shutting down, or its health check was set to fail").fixedBy(fix))
 		case int(active)-statsListener < n:
 			findings = append(findings, failed(podRef(e.pod), remedy, "Envoy listens on %d of %d ports", max(0, int(active)-statsListener), n).
-				because(fmt.Sprintf("%.0f listeners are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))))
+				because(fmt.Sprintf("%.0f listeners are warming, %.0f are draining", warming, e.value.sum("envoy_listener_manager_total_listeners_draining"))).fixedBy(fix))
 		}
 	}
 	return findings
@@ -401,6 +414,7 @@ const (
 // checkUpstreams finds upstreams without an endpoint that Envoy considers healthy, and those to which most
 // connections fail.
 func checkUpstreams(s *Site) []Finding {
+	endpoints := s.backendEndpoints()
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		byCluster := func(name string) map[string]float64 {
@@ -418,7 +432,9 @@ func checkUpstreams(s *Site) []Finding {
 			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
 			switch {
 			case total[name] > 0 && healthy[name] == 0:
-				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name))
+				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(unreachable(endpoints, name, e.pod)...))
+			case healthy[name] < total[name]:
+				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f of %.0f endpoints of backend %s accept no connections: Envoy uses the others", total[name]-healthy[name], total[name], name).because(unreachable(endpoints, name, e.pod)...))
 			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
 			}
@@ -427,10 +443,32 @@ func checkUpstreams(s *Site) []Finding {
 	return findings
 }
 
+// unreachable returns the endpoints of an upstream to which a pod's xdsd could not connect.
+func unreachable(endpoints []*backendEndpoint, upstream string, from *corev1.Pod) []string {
+	var evidence []string
+	for _, e := range endpoints {
+		a := e.first(func(b *probe.Backend) bool { return !b.Connected })
+		if a != nil && e.upstream.Name == upstream && a.pod == from {
+			evidence = append(evidence, a.value.Error)
+		}
+	}
+	return evidence
+}
+
 // nearLimit is the share of a limit from which usage is reported.
 const nearLimit = 0.8
 
-// checkConnectionLimits finds upstreams whose connections are near their limit or were refused at it.
+// closed reports whether a port of a proxy replica failed xdsd's last probe.
+func (s *Site) closed(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(s.proxies(), func(p *v1alpha1.ProxyServer) bool {
+		return slices.ContainsFunc(p.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool {
+			return r.Pod == pod.Name && slices.ContainsFunc(r.Listeners, func(l v1alpha1.ListenerStatus) bool { return !l.Ready })
+		})
+	})
+}
+
+// checkConnectionLimits finds upstreams whose connections are near their limit or were refused at it, and ports at which
+// Envoy refused connections of clients.
 func checkConnectionLimits(s *Site) []Finding {
 	limits := map[string]float64{}
 	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
@@ -446,6 +484,20 @@ func checkConnectionLimits(s *Site) []Finding {
 	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend, and find the clients with many connections"
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
+		refused := map[string]float64{}
+		for _, name := range []string{"envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow"} {
+			e.value.each(name, func(labels map[string]string, value float64) { refused[labels["envoy_listener_address"]] += value })
+		}
+		for _, listener := range slices.Sorted(maps.Keys(refused)) {
+			if n := refused[listener]; n > 0 {
+				f := warned(podRef(e.pod), "find the clients with many connections; Envoy's limit follows from its file descriptors: raise their limit in the configuration of the container runtime, and delete the pod",
+					"%.0f connections of clients at %s were refused since Envoy started: it has reached its connection limit", n, listener)
+				if s.closed(e.pod) {
+					f.Severity = Fail // also those of xdsd's probe
+				}
+				findings = append(findings, f.because(fmt.Sprintf("%.0f connections are open", e.value.sum("envoy_server_total_connections"))))
+			}
+		}
 		e.value.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {
 				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f connections to backend %s were refused since Envoy started, at the limit of %.0f", value, name, limits[name]))

@@ -37,8 +37,9 @@ const (
 	// timeout is the time to wait for a connection or a DNS answer, attempts how often a DNS query is sent.
 	timeout  = 2 * time.Second
 	attempts = 2
-	// maxConcurrent is the maximum number of DNS queries and TLS handshakes at a time.
-	maxConcurrent = 8
+	// maxConcurrent is the maximum number of DNS queries and TLS handshakes at a time. On a VLAN where no server answers,
+	// each takes its whole timeout.
+	maxConcurrent = 64
 )
 
 // Ask runs all tests concurrently and returns the report. The error of a failed test is in its entry; so is that of a

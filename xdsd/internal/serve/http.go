@@ -7,6 +7,7 @@ import (
 
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/model"
+	probereport "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 )
@@ -19,13 +20,15 @@ type State struct {
 	ProxyServers []*model.ProxyServer `json:"proxyServers"`
 	// Served has what each Envoy was sent and has acknowledged.
 	Served []ads.Proxy `json:"served"`
+	// Backends are the results of probing the endpoints of backends; empty if no pod is set.
+	Backends []probereport.Backend `json:"backends,omitempty"`
 	// Problems are the faults found in the objects; nil before the first snapshot.
 	Problems []model.Problem `json:"problems"`
 }
 
-// StateOf returns the current state of a store and of the ADS server that is fed from it.
-func StateOf(store *watch.Store, server *ads.Server) State {
-	state := State{Store: store.Status(), Served: server.State()}
+// StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes.
+func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Backend) State {
+	state := State{Store: store.Status(), Served: server.State(), Backends: backends}
 	if s := store.Snapshot(); s != nil {
 		state.ProxyServers, state.Problems = s.ProxyServers, s.Problems
 	}

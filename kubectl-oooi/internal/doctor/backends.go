@@ -1,0 +1,212 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/probe"
+)
+
+// backendEndpoint is an endpoint of the proxy's backends, with what it answered to each proxy replica.
+type backendEndpoint struct {
+	upstream *model.Upstream
+	address  netip.AddrPort
+	answers  []podPage[probe.Backend]
+	// defined are the names that an object defines, so that the server's certificate must contain them.
+	defined map[string]bool
+}
+
+// backendEndpoints returns the endpoints that xdsd has probed, sorted by upstream and address.
+func (s *Site) backendEndpoints() []*backendEndpoint {
+	var list []*backendEndpoint
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		for _, b := range x.value.Backends {
+			at := slices.IndexFunc(list, func(e *backendEndpoint) bool { return e.upstream.Name == b.Upstream && e.address == b.Address })
+			if at < 0 {
+				e := x.value.backendEndpoint(&b)
+				if e == nil {
+					continue // removed since the probe
+				}
+				at, list = len(list), append(list, e)
+			}
+			list[at].answers = append(list[at].answers, podPage[probe.Backend]{x.pod, b})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *backendEndpoint) int {
+		return cmp.Or(strings.Compare(a.upstream.Name, b.upstream.Name), a.address.Compare(b.address))
+	})
+	return list
+}
+
+// backendEndpoint returns the endpoint of a result without its answers, nil if no proxy has its upstream.
+func (x *xdsdReport) backendEndpoint(b *probe.Backend) *backendEndpoint {
+	for _, p := range x.ProxyServers {
+		if p == nil {
+			continue
+		}
+		at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == b.Upstream })
+		if at < 0 {
+			continue
+		}
+		e := &backendEndpoint{upstream: p.Upstreams[at], address: b.Address, defined: map[string]bool{}}
+		for _, l := range p.Listeners {
+			for _, r := range l.Routes {
+				if r.Upstream == b.Upstream && !r.Conventional() {
+					e.defined[r.Host] = true
+				}
+			}
+		}
+		return e
+	}
+	return nil
+}
+
+// ref returns a reference to the Service of the endpoint, or to the object that defines it.
+func (e *backendEndpoint) ref() model.Ref {
+	if namespace, name, ok := strings.Cut(e.upstream.Service, "/"); ok {
+		return model.Ref{Kind: services.Kind, Namespace: namespace, Name: name}
+	}
+	return e.upstream.Owner
+}
+
+// podsRemedy returns a command that shows the pod of the endpoint.
+func (e *backendEndpoint) podsRemedy() string {
+	return fmt.Sprintf("kubectl -n %s get pods -o wide --field-selector status.podIP=%s", e.ref().Namespace, e.address.Addr())
+}
+
+// first returns the first answer for which f is true, nil if there is none.
+func (e *backendEndpoint) first(f func(*probe.Backend) bool) *podPage[probe.Backend] {
+	for i := range e.answers {
+		if f(&e.answers[i].value) {
+			return &e.answers[i]
+		}
+	}
+	return nil
+}
+
+// checkEndpoints returns the findings of check, which returns one without its severity, nil for none. An endpoint fails
+// if no other one of its backend is without a finding.
+func (s *Site) checkEndpoints(check func(*backendEndpoint) *Finding) []Finding {
+	type found struct {
+		endpoint *backendEndpoint
+		finding  *Finding
+	}
+	healthy := map[string]bool{}
+	var all []found
+	for _, e := range s.backendEndpoints() {
+		f := check(e)
+		healthy[e.upstream.Name] = healthy[e.upstream.Name] || f == nil
+		all = append(all, found{e, f})
+	}
+	var findings []Finding
+	for _, f := range all {
+		if f.finding == nil {
+			continue
+		}
+		f.finding.Severity = Fail
+		if healthy[f.endpoint.upstream.Name] {
+			f.finding.Severity = Warn
+		}
+		findings = append(findings, *f.finding)
+	}
+	return findings
+}
+
+// checkHandshakes finds endpoints that accept TCP connections and do not complete TLS handshakes. Those that accept no
+// connections are found by OOOI-PRX-012.
+func checkHandshakes(s *Site) []Finding {
+	return s.checkEndpoints(func(e *backendEndpoint) *Finding {
+		a := e.first(func(b *probe.Backend) bool { return b.Connected && b.Error != "" })
+		if a == nil {
+			return nil
+		}
+		f := failed(e.ref(), "see the log of its pod: "+e.podsRemedy(), "endpoint %s accepts TCP connections, but TLS handshakes fail: %s", e.address, a.value.Error)
+		switch {
+		case a.value.SmallPackets:
+			f = failed(e.ref(), fmt.Sprintf("compare the MTU of the pod network on the nodes of Pod %s and of the endpoint: %s", a.pod.Name, e.podsRemedy()),
+				"endpoint %s completes TLS handshakes in small packets only: large packets between the proxy and the endpoint are lost, such as those with its certificate", e.address)
+		case a.value.TimedOut:
+			f = failed(e.ref(), "find the pod and delete it, since a process that hangs does not recover by itself: "+e.podsRemedy(),
+				"endpoint %s accepts TCP connections, but does not answer TLS handshakes, not even in small packets: its process hangs", e.address)
+		}
+		f = f.because(fmt.Sprintf("handshake of Pod %s for %s: %s", a.pod.Name, a.value.Name, a.value.Error))
+		if other := e.first(func(b *probe.Backend) bool { return b.Error == "" && b.Name == a.value.Name }); other != nil {
+			f = f.because("Pod " + other.pod.Name + " completes it")
+		}
+		return &f
+	})
+}
+
+// checkReadiness finds hosted API servers that complete TLS handshakes, but are not ready.
+func checkReadiness(s *Site) []Finding {
+	return s.checkEndpoints(func(e *backendEndpoint) *Finding {
+		a := e.first(func(b *probe.Backend) bool {
+			other := !b.Covered && e.defined[b.Name] // another server, which OOOI-PRX-019 reports
+			return !other && (b.ReadyError != "" || b.Status >= http.StatusInternalServerError)
+		})
+		if a == nil {
+			return nil
+		}
+		remedy := fmt.Sprintf("see the logs of the API server and etcd: kubectl -n %s get pods", e.ref().Namespace)
+		f := failed(e.ref(), remedy, "the hosted API server at %s completes TLS handshakes, but returns %d %s for /readyz", e.address, a.value.Status, http.StatusText(a.value.Status)).because(a.value.Failed...)
+		if a.value.ReadyError != "" {
+			f = failed(e.ref(), remedy, "the hosted API server at %s completes TLS handshakes, but does not answer HTTP requests", e.address).because(a.value.ReadyError)
+		}
+		f = f.because("requested by Pod " + a.pod.Name)
+		return &f
+	})
+}
+
+// checkBackendCertificates finds endpoints whose certificate does not contain a name that an object defines, has expired
+// or expires soon.
+func checkBackendCertificates(s *Site) []Finding {
+	var findings []Finding
+	for _, e := range s.backendEndpoints() {
+		remedy := "HyperShift renews certificates of the control plane: see " + fmt.Sprintf("'kubectl -n %s get pods'; restart the pod if its Secret has a newer one", e.ref().Namespace)
+		if a := e.first(func(b *probe.Backend) bool { return b.Error == "" && !b.Covered && e.defined[b.Name] }); a != nil {
+			findings = append(findings, failed(e.ref(), "check spec.configuration.apiServer.servingCerts of the HostedCluster and the Service's selector: clients that verify the certificate fail",
+				"the certificate of endpoint %s is not valid for %s", e.address, a.value.Name).because(certificateEvidence(&a.value.Handshake)...))
+			continue
+		}
+		for i := range e.answers {
+			h := &e.answers[i].value.Handshake
+			if f := s.certificateTimes(h, e.ref(), remedy, "endpoint "+e.address.String()); f != nil {
+				findings = append(findings, *f)
+				break
+			}
+		}
+	}
+	return findings
+}
+
+func certificateEvidence(h *probe.Handshake) []string {
+	return []string{"the certificate is valid for " + strings.Join(h.Names, ", "), "issued by " + h.Issuer}
+}
+
+// expiryWarning is how long before its expiry a certificate is reported.
+const expiryWarning = 7 * 24 * time.Hour
+
+// certificateTimes returns a finding if the certificate of a handshake has expired, expires soon or is not valid yet.
+func (s *Site) certificateTimes(h *probe.Handshake, ref model.Ref, remedy, of string) *Finding {
+	var f Finding
+	switch now := s.facts.Taken; {
+	case h.NotAfter.IsZero():
+		return nil
+	case now.After(h.NotAfter):
+		f = failed(ref, remedy, "the certificate of %s expired at %s", of, h.NotAfter.Format(time.RFC3339))
+	case now.Before(h.NotBefore):
+		f = failed(ref, "compare the clock of the host that runs doctor with that of the certificate's issuer", "the certificate of %s is not valid before %s", of, h.NotBefore.Format(time.RFC3339))
+	case now.Add(expiryWarning).After(h.NotAfter):
+		f = warned(ref, remedy, "the certificate of %s expires at %s", of, h.NotAfter.Format(time.RFC3339))
+	default:
+		return nil
+	}
+	f = f.because(certificateEvidence(h)...)
+	return &f
+}

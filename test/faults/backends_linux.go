@@ -1,0 +1,157 @@
+package faults
+
+import (
+	"bytes"
+	"encoding/base64"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// backendFaults returns faults of the hosted control plane's servers and of Envoy that no object shows.
+func backendFaults(r *Running) []Fault {
+	return []Fault{
+		{Name: "hosted API server hangs", Want: []string{"PRX-018 fail"}, Break: func(*Site) {
+			r.signalHosted(syscall.SIGSTOP)
+			r.Undo(func() { r.signalHosted(syscall.SIGCONT) })
+		}},
+		{Name: "hosted API server is not ready without etcd", Want: []string{"HC-005 fail"}, Break: func(*Site) {
+			if err := r.Hosted.KillEtcd(); err != nil {
+				r.Fatal(err)
+			}
+			r.Undo(func() {
+				if err := r.Hosted.StartEtcd(r.Context()); err != nil {
+					r.Fatal(err)
+				}
+			})
+		}},
+		{Name: "API server has a certificate for another name", Want: []string{"PRX-019 fail"}, Break: func(*Site) {
+			r.replaceEndpoint("kube-apiserver", r.ca.TLSBackend(r.parent, "198.18.0.91:6443", "api.other.example.com"))
+		}},
+		{Name: "certificate of konnectivity has expired", Want: []string{"PRX-019 fail"}, Break: func(*Site) {
+			r.replaceEndpoint("konnectivity-server", r.ca.ExpiredTLSBackend(r.parent, "198.18.0.92:8091", "konnectivity."+RunningDomain))
+		}},
+		{Name: "OAuth server does not use TLS", Want: []string{"PRX-018 fail"}, Break: func(*Site) {
+			r.replaceEndpoint("oauth-openshift", lab.TCPBackend(r.parent, "198.18.0.93:6443", "oauth"))
+		}},
+		{Name: "large packets of konnectivity are lost", Want: []string{"PRX-018 fail"}, Break: func(*Site) {
+			r.segmentPackets()
+			r.nft("table inet large {\n chain output {\n type filter hook output priority 0\n ip saddr 198.18.0.84 tcp sport 8091 meta length > 1400 drop\n }\n}\n")
+			r.Undo(func() { r.nft("delete table inet large\n") })
+		}},
+		{Name: "one of two endpoints of konnectivity does not listen", Want: []string{"PRX-012 warn"}, Break: func(*Site) { r.addEndpoint("198.18.0.94") }},
+		{Name: "one of two endpoints of konnectivity hangs", Want: []string{"PRX-018 warn"}, Break: func(*Site) {
+			silent, err := (&net.ListenConfig{}).Listen(r.Context(), "tcp", "198.18.0.95:8091") // the kernel accepts connections
+			if err != nil {
+				r.Fatal(err)
+			}
+			r.Undo(func() { _ = silent.Close() })
+			r.addEndpoint("198.18.0.95")
+		}},
+		{Name: "hosted cluster rejects the credentials of DNS and the proxy", Want: []string{"APP-004 warn"}, Break: func(*Site) { r.invalidateReader() }},
+		{Name: "Envoy has reached its connection limit", Want: []string{"PRX-013 fail"}, Break: func(*Site) { r.exhaustConnections() }},
+		{Name: "another process has a port of the proxy", Want: []string{"PRX-003 fail"}, Break: func(*Site) {
+			envoy := r.Pods["proxy"].Containers["envoy"]
+			envoy.Kill(r.T)
+			other, err := (&net.ListenConfig{}).Listen(r.Context(), "tcp", "192.0.2.4:443")
+			if err != nil {
+				r.Fatal(err)
+			}
+			r.Undo(func() {
+				envoy.Kill(r.T)
+				_ = other.Close()
+				r.Pods["proxy"].RestartContainer(r.T, "envoy", false)
+			})
+			r.Pods["proxy"].RestartContainer(r.T, "envoy", false)
+		}},
+		{Name: "Envoy has closed its listeners", Inconclusive: true, Want: []string{"PRX-006 fail", "PRX-007 warn"}, Break: func(*Site) {
+			r.Undo(func() {
+				r.Pods["proxy"].Containers["envoy"].Kill(r.T)
+				r.Pods["proxy"].RestartContainer(r.T, "envoy", false)
+			})
+			r.postAdmin("/drain_listeners")
+		}},
+	}
+}
+
+func (r *Running) signalHosted(signal syscall.Signal) {
+	r.Helper()
+	if err := r.Hosted.SignalAPIServer(signal); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// replaceEndpoint replaces the endpoint of a Service of the hosted control plane by a server, until Mend, which closes
+// it.
+func (r *Running) replaceEndpoint(service string, by *lab.Backend) {
+	r.Helper()
+	r.Undo(by.Close)
+	r.Patch(sliceKind, "$ns-demo", service+"-1", `{"endpoints": [{"addresses": [`+toJSON(by.Addr().Addr().String())+`], "conditions": {"ready": true}}], "ports": [{"port": `+toJSON(by.Addr().Port())+`, "protocol": "TCP"}]}`)
+}
+
+// addEndpoint adds an endpoint to the Service of konnectivity, until Mend.
+func (r *Running) addEndpoint(address string) {
+	r.Helper()
+	r.Patch(sliceKind, "$ns-demo", "konnectivity-server-1", `{"endpoints": [{"addresses": ["198.18.0.84"], "conditions": {"ready": true}}, {"addresses": [`+toJSON(address)+`], "conditions": {"ready": true}}]}`)
+}
+
+// segmentPackets makes the kernel divide the data of TCP connections into packets before rules of nftables see them, until
+// Mend.
+func (r *Running) segmentPackets() {
+	r.Helper()
+	set := func(segments string) {
+		var own *lab.Namespace
+		own.Run(r.T, "ip", "link", "set", "lo", "gso_max_segs", segments)
+	}
+	r.Undo(func() { set("65535") })
+	set("1")
+}
+
+// invalidateReader replaces the token with which DNS and the proxy read the apps Service, until Mend.
+func (r *Running) invalidateReader() {
+	r.Helper()
+	data, _, _ := unstructured.NestedString(r.Get(secretKind, "$ns", "demo-apps-reader").Object, "data", "kubeconfig")
+	config, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		r.Fatal(err)
+	}
+	config = regexp.MustCompile(`token: .*`).ReplaceAll(config, []byte("token: expired"))
+	r.Patch(secretKind, "$ns", "demo-apps-reader", `{"data": {"kubeconfig": "`+base64.StdEncoding.EncodeToString(config)+`"}}`)
+}
+
+// exhaustConnections restarts Envoy with a limit of four connections, and opens more, until Mend.
+func (r *Running) exhaustConnections() {
+	r.Helper()
+	file := filepath.Join(r.Pods["proxy"].Volume("envoy"), "envoy.yaml")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		r.Fatal(err)
+	}
+	restart := func(config []byte) {
+		r.Pods["proxy"].Containers["envoy"].Kill(r.T)
+		if err := os.WriteFile(file, config, 0o600); err != nil {
+			r.Fatal(err)
+		}
+		r.Pods["proxy"].RestartContainer(r.T, "envoy", false)
+	}
+	r.Undo(func() { restart(before) })
+	limited := regexp.MustCompile(`(max_active_downstream_connections: )[^\n]*`).ReplaceAll(before, []byte(`${1}"4"`))
+	if bytes.Equal(limited, before) {
+		r.Fatal("Envoy's configuration has no connection limit")
+	}
+	restart(limited)
+	for range 8 {
+		var conn net.Conn
+		r.Await("port 443 to accept connections", func() bool {
+			conn, err = (&net.Dialer{}).DialContext(r.Context(), "tcp", "192.0.2.4:443")
+			return err == nil
+		})
+		r.Undo(func() { _ = conn.Close() })
+	}
+}

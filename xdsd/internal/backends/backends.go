@@ -1,0 +1,233 @@
+// Package backends probes, from the pod of a proxy and without Envoy, whether the endpoints of its backends complete TLS
+// handshakes, and whether the hosted API server is ready. Envoy's health checks end with the TCP connection, which the
+// kernel accepts even for a process that hangs.
+package backends
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/envoy"
+	tlsprobe "github.com/densityops/oooi/xdsd/internal/probe"
+)
+
+const (
+	// interval is the time between two probes of the same target.
+	interval = 15 * time.Second
+	// maxTargets limits the targets of one round. With more, each round continues where the previous one ended.
+	maxTargets = 64
+	// maxConcurrent limits concurrent probes, connectTimeout one connection and readyTimeout one request.
+	maxConcurrent  = 8
+	connectTimeout = 2 * time.Second
+	readyTimeout   = 4 * time.Second
+	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
+	maxNames = 4
+	// apiServer is the Service of a hosted API server.
+	apiServer = "kube-apiserver"
+)
+
+// A Prober probes the backends of one proxy periodically.
+type Prober struct {
+	Store *watch.Store
+	// Proxy is the ProxyServer, "namespace/name".
+	Proxy string
+
+	mu      sync.Mutex
+	results map[target]probe.Backend
+	next    int // index of the first target of the next round
+}
+
+// target is an endpoint of an upstream, and a name that the proxy routes to it.
+type target struct {
+	upstream, name string
+	address        netip.AddrPort
+	api            bool
+}
+
+func compareTargets(a, b target) int {
+	return cmp.Or(strings.Compare(a.upstream, b.upstream), a.address.Compare(b.address), strings.Compare(a.name, b.name))
+}
+
+// Run probes until ctx is done.
+func (p *Prober) Run(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		p.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Results returns the last result of each target, sorted by upstream, address and name.
+func (p *Prober) Results() []probe.Backend {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := []probe.Backend{}
+	for _, b := range p.results {
+		list = append(list, b)
+	}
+	slices.SortFunc(list, func(a, b probe.Backend) int {
+		return compareTargets(target{upstream: a.Upstream, name: a.Name, address: a.Address}, target{upstream: b.Upstream, name: b.Name, address: b.Address})
+	})
+	return list
+}
+
+// round probes targets, and forgets those that no longer exist.
+func (p *Prober) round(ctx context.Context) {
+	all := p.targets()
+	count := min(len(all), maxTargets)
+	var group sync.WaitGroup
+	semaphore := make(chan struct{}, maxConcurrent)
+	for i := range count {
+		t := all[(p.next+i)%len(all)]
+		group.Go(func() {
+			semaphore <- struct{}{}
+			defer func() { <-semaphore }()
+			if result := ask(ctx, t); ctx.Err() == nil {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if p.results == nil {
+					p.results = map[target]probe.Backend{}
+				}
+				p.results[t] = result
+			}
+		})
+	}
+	group.Wait()
+	p.next = 0
+	if len(all) > count {
+		p.next = (p.next + count) % len(all)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for t := range p.results {
+		if _, exists := slices.BinarySearchFunc(all, t, compareTargets); !exists {
+			delete(p.results, t)
+		}
+	}
+}
+
+// targets returns the targets of the proxy, sorted. It omits backends whose protocol may not be TLS, and applications:
+// these run on nodes that need the proxy to boot.
+func (p *Prober) targets() []target {
+	s := p.Store.Snapshot()
+	if s == nil {
+		return nil
+	}
+	proxy := s.ProxyServer(p.Proxy)
+	if proxy == nil {
+		return nil
+	}
+	var list []target
+	for _, u := range proxy.Upstreams {
+		if u.Missing != "" || u.FromVLAN {
+			continue
+		}
+		_, service, _ := strings.Cut(u.Service, "/")
+		for _, locality := range envoy.Endpoints(u, p.Store.EndpointSlices(u.Service)).GetEndpoints() {
+			for _, e := range locality.GetLbEndpoints() {
+				socket := e.GetEndpoint().GetAddress().GetSocketAddress()
+				address, err := netip.ParseAddr(socket.GetAddress())
+				if err != nil {
+					continue
+				}
+				for _, name := range names(proxy, u.Name) {
+					list = append(list, target{u.Name, name, netip.AddrPortFrom(address, uint16(socket.GetPortValue())), u.Backend == "" && service == apiServer}) //nolint:gosec // a port
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, compareTargets)
+	return slices.Compact(list)
+}
+
+// names returns the names that a proxy routes to an upstream over TLS: those that objects define, or if there are none,
+// one that clients use by convention.
+func names(p *model.ProxyServer, upstream string) []string {
+	var defined, conventional []string
+	for _, l := range p.Listeners {
+		for _, r := range l.Routes {
+			switch {
+			case l.HTTP || r.Plain || r.Upstream != upstream || strings.HasPrefix(r.Host, "*."):
+			case r.Conventional():
+				conventional = append(conventional, r.Host)
+			default:
+				defined = append(defined, r.Host)
+			}
+		}
+	}
+	slices.Sort(defined)
+	slices.Sort(conventional)
+	defined = slices.Compact(defined)
+	if len(defined) == 0 && len(conventional) > 0 {
+		return conventional[:1]
+	}
+	return defined[:min(len(defined), maxNames)]
+}
+
+// ask probes one target.
+func ask(ctx context.Context, t target) probe.Backend {
+	b := probe.Backend{Upstream: t.upstream, Handshake: probe.Handshake{Name: t.name, Address: t.address}}
+	conn := tlsprobe.Handshake(ctx, &net.Dialer{Timeout: connectTimeout}, &b.Handshake)
+	if conn == nil {
+		return b
+	}
+	_ = conn.Close() // no data was sent
+	if t.api {
+		if err := askReady(ctx, t, &b); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			b.ReadyError = fmt.Sprintf("no response to GET /readyz within %s", readyTimeout)
+		}
+	}
+	return b
+}
+
+// askReady requests /readyz of an API server, without credentials. A response that is not HTTP, or a connection that is
+// closed, is an error, but not a fault of an API server: another server is there, or it restarts.
+func askReady(ctx context.Context, t target, b *probe.Backend) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+t.address.String()+"/readyz", http.NoBody)
+	if err != nil {
+		return err //nolint:wrapcheck // goes to the report
+	}
+	config := &tls.Config{ServerName: t.name, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // no secret is sent, and the handshake reports the certificate
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		return err //nolint:wrapcheck // goes to the report
+	}
+	defer func() { _ = response.Body.Close() }() // read only
+	b.Status = response.StatusCode
+	lines := bufio.NewScanner(io.LimitReader(response.Body, maxBody))
+	for lines.Scan() && len(b.Failed) < maxFailed {
+		if check, ok := strings.CutPrefix(lines.Text(), "[-]"); ok {
+			b.Failed = append(b.Failed, check)
+		}
+	}
+	return nil // the status is known, whether or not the body is complete
+}
+
+// Limits of what is kept of a response of /readyz.
+const (
+	maxBody   = 16 << 10
+	maxFailed = 5
+)

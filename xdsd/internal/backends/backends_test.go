@@ -1,0 +1,119 @@
+package backends
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// manifests are a proxy without an Infra, with backends of which one has no TLS.
+const manifests = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: clusters}
+spec:
+  backends:
+  - {name: web, hostname: web.example.com, alternateHostnames: [www.example.com], port: 443, targetService: web, targetPort: 8443, targetNamespace: clusters, protocol: TLS}
+  - {name: plain, hostname: plain.example.com, port: 9443, targetService: plain, targetPort: 8443, targetNamespace: clusters, protocol: TCP}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: clusters}
+spec: {clusterIP: 10.96.0.9, ports: [{port: 8443}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: plain, namespace: clusters}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 8443}]}
+`
+
+func slice(service string, port uint16, addresses ...string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-1, namespace: clusters, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv4
+ports: [{port: %[2]d, protocol: TCP}]
+endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
+`, service, port, strings.Join(addresses, "]}, {addresses: ["))
+}
+
+// TestBackendsAreProbed probes an endpoint with a certificate, one that hangs and, after the first round, one that does
+// not listen.
+func TestBackendsAreProbed(t *testing.T) {
+	ca := lab.NewCA(t)
+	web := ca.TLSBackend(t, "127.0.0.1:0", "web.example.com")
+	port := web.Addr().Port()
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.2:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	dir := t.TempDir()
+	write := func(addresses ...string) {
+		text := manifests + slice("web", port, addresses...) + slice("plain", port, "127.0.0.1")
+		if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("127.0.0.1", "127.0.0.2")
+	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Endpoints: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go store.Run(t.Context())
+	p := &Prober{Store: store, Proxy: "clusters/demo"}
+	await := func(n int) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); len(p.targets()) != n; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("targets are %v, want %d", p.targets(), n)
+			}
+		}
+	}
+	check := func(want ...string) {
+		t.Helper()
+		p.round(t.Context())
+		var got []string
+		for _, b := range p.Results() {
+			got = append(got, fmt.Sprintf("%s %s connected=%t covered=%t timedOut=%t", b.Name, b.Address.Addr(), b.Connected, b.Covered, b.TimedOut))
+		}
+		if strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	await(4)
+	check(
+		"web.example.com 127.0.0.1 connected=true covered=true timedOut=false",
+		"www.example.com 127.0.0.1 connected=true covered=false timedOut=false",
+		"web.example.com 127.0.0.2 connected=true covered=false timedOut=true",
+		"www.example.com 127.0.0.2 connected=true covered=false timedOut=true",
+	)
+	write("127.0.0.3")
+	await(2)
+	check(
+		"web.example.com 127.0.0.3 connected=false covered=false timedOut=false",
+		"www.example.com 127.0.0.3 connected=false covered=false timedOut=false",
+	)
+	var many []string
+	for i := range maxTargets {
+		many = append(many, fmt.Sprintf("127.0.1.%d", i))
+	}
+	write(many...)
+	await(2 * maxTargets)
+	for round := range 2 {
+		p.round(t.Context())
+		if n := len(p.Results()); n != (round+1)*maxTargets {
+			t.Errorf("%d results after round %d, want %d more in each", n, round+1, maxTargets)
+		}
+	}
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package probe
+
+import (
+	"errors"
+	"syscall"
+)
+
+// setSegmentSize is only implemented on Linux, where xdsd runs.
+func setSegmentSize(_, _ string, _ syscall.RawConn) error { return errors.ErrUnsupported }
