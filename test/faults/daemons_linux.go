@@ -225,6 +225,10 @@ func dnsDaemonFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "metrics page of DNS is blocked", Inconclusive: true, Want: []string{"DNS-005 warn"}, Break: func(*Site) { r.blockPort(9153, dropPackets) }},
 		{Name: "DNS cannot reach the API server", Want: []string{"DNS-006 warn"}, Break: func(*Site) { r.restartDisconnected("dns", "coredns") }},
+		{Name: "NetworkPolicy denies egress of DNS to the API server", Want: []string{"NET-006 fail"}, Break: func(s *Site) {
+			addPolicy("$ns", "{podSelector: {matchLabels: {app.kubernetes.io/component: dns}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP}]}]}")(s)
+			r.restartDisconnected("dns", "coredns")
+		}},
 	}
 }
 

@@ -151,6 +151,10 @@ func vlanFaults() []Fault {
 		}, Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
+		{Name: "NetworkPolicy admits no egress to the upstream resolver", Break: func(s *Site) {
+			addPolicy("$ns", "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{protocol: TCP}]}]}")(s)
+			filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`)(s)
+		}, Want: []string{"NET-006 fail"}},
 		{Name: "filter on the VLAN drops DNS queries of VMs", Probe: true, Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53 ip saddr != $net.7`), Want: []string{"PRB-001 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},

@@ -83,11 +83,11 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-POD-002"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, dhcpState),
 		},
 		Check{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
 			Run: checkDHCPWatches,
 		},
 		Check{
