@@ -71,7 +71,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		return errors.Join(err, l.Close(), shutdown(ctx))
 	}
 	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, registry), log) })
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, server, registry), log) })
 	err = group.Wait()
 	log.Info("shutting down")
 	return errors.Join(err, shutdown(ctx)) // after the last reply

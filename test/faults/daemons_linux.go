@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -249,8 +250,30 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},
+		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
+		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
 		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Break: func(*Site) { r.rejectLeases() }},
 	}
+}
+
+// selectOtherDHCP requests an address with a MAC address from another DHCP server, until Mend.
+func (r *Running) selectOtherDHCP(mac string) {
+	r.Helper()
+	ours := r.Pods["dhcp"].Containers["coredhcp"]
+	r.Undo(func() { // coredhcp remembers selections since its start
+		ours.Kill(r.T)
+		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
+	})
+	stop := OtherDHCP(r.T, "net1", r.Net)
+	r.Undo(stop)
+	signal := func(s syscall.Signal) {
+		if err := syscall.Kill(ours.PID(), s); err != nil {
+			r.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP) // it reads the requests later
+	RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
+	signal(syscall.SIGCONT)
 }
 
 // rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.

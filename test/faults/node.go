@@ -22,6 +22,8 @@ type NodeSite struct {
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
+	// RequestAddress requests an address from DHCP in a VM.
+	RequestAddress func(t *testing.T)
 	// Claim announces an address on the VLAN from another host.
 	Claim func(t *testing.T, address string)
 }
@@ -159,6 +161,14 @@ func vlanFaults() []Fault {
 		{Name: "filter on the VLAN drops DHCP requests", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},
 		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},
+		{Name: "VM has an address of another DHCP server", Break: func(s *Site) {
+			s.Undo(func() { s.Node.RequestAddress(s.T) })
+			stop := s.Node.OtherDHCP(s.T)
+			s.Undo(stop)
+			thaw := s.Node.Freeze(s.T, "demo-dhcp-0", "coredhcp") // reads the requests later
+			s.Node.RequestAddress(s.T)
+			thaw()
+		}, Want: []string{"DHCP-014 fail"}},
 		{Name: "DHCP offers other DNS servers", Probe: true, Break: func(s *Site) {
 			config, _, _ := unstructured.NestedStringMap(s.Get(configMapKind, "$ns", "demo-dhcp").Object, "data")
 			for file, text := range config {
