@@ -65,6 +65,7 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 			Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
 			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, Claim: claimAddress,
 			OtherDHCP:      func(t *testing.T) func() { return faults.OtherDHCP(t, vlan, "198.18.50") },
+			AddHost:        addHost,
 			RequestAddress: func(t *testing.T) { faults.RequestAddress(t, machine) },
 		},
 	}
@@ -204,4 +205,12 @@ func handshake(conn net.Conn) {
 	if conn.SetDeadline(time.Now().Add(5*time.Second)) == nil {
 		_, _ = conn.Read(make([]byte, 1))
 	}
+}
+
+// addHost connects a machine with an address to the VLAN.
+func addHost(t *testing.T, address string) (disconnect func()) {
+	t.Helper()
+	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e1")
+	m.Run(t, "ip", "address", "add", address+"/24", "dev", "eth0")
+	return func() { m.Run(t, "ip", "link", "set", "eth0", "down") }
 }

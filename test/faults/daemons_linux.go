@@ -250,6 +250,15 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},
+		{Name: "VM has the MAC address of a pod", Want: []string{"DHCP-009 fail"}, Break: func(s *Site) {
+			r.addVM("worker-x", "02:00:00:00:00:93", demoLabel, "", time.Now())
+			s.Patch(podKind, "$ns", r.Pods["dns"].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": "[{\"name\": \"x\", \"mac\": \"02:00:00:00:00:93\", \"ips\": [\"$net.3\"]}]"}}}`)
+		}},
+		{Name: "VM answers for the gateway's address", Want: []string{"LNK-005 fail"}, Break: func(*Site) {
+			vm := lab.NewMachine(r.T, "net1", "02:00:00:00:00:0a")
+			r.Undo(func() { vm.Run(r.T, "ip", "link", "set", "eth0", "down") })
+			vm.Run(r.T, "ip", "address", "add", r.Net+".1/24", "dev", "eth0")
+		}},
 		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
 		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
 		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Break: func(*Site) { r.rejectLeases() }},

@@ -22,6 +22,8 @@ type NodeSite struct {
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
+	// AddHost connects a host with an address to the VLAN.
+	AddHost func(t *testing.T, address string) (disconnect func())
 	// RequestAddress requests an address from DHCP in a VM.
 	RequestAddress func(t *testing.T)
 	// Claim announces an address on the VLAN from another host.
@@ -150,6 +152,10 @@ func vlanFaults() []Fault {
 				s.Node.InNetworkOf(s.T, "demo-dns-0", "ip", "address", "delete", s.expand("$net.5/32"), "dev", "net1")
 			})
 			s.Node.InNetworkOf(s.T, "demo-dns-0", "ip", "address", "add", s.expand("$net.5/32"), "dev", "net1")
+		}, Want: []string{"LNK-005 fail"}},
+		{Name: "another host on the VLAN has the address of the proxy", Break: func(s *Site) {
+			filter("demo-proxy-0", "netdev", "ingress device net1", "arp operation request")(s) // the other host answers first
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.7")))
 		}, Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},

@@ -93,7 +93,21 @@ func init() {
 		Check{
 			Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", Needs: []string{"OOOI-DHCP-008"}, Reads: state, NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
+				ours := map[string]string{} // our pods by MAC address
+				for _, p := range s.componentPods() {
+					interfaces, err := read.PodInterfaces(p)
+					for _, i := range interfaces {
+						if err == nil && i.MAC != "" { // otherwise reported by OOOI-NET-003
+							ours[strings.ToLower(i.MAC)] = p.Name
+						}
+					}
+				}
 				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
+					for _, c := range d.Kubevirt.Clients {
+						if pod := ours[c.MAC]; pod != "" {
+							add(c.MAC, failed(machineRef(c.Interface), "assign a unique MAC address and restart the VM", "the VM has MAC address %s, which Pod %s also has on the VLAN: frames reach one of them", c.MAC, pod))
+						}
+					}
 					for mac, owners := range d.Kubevirt.Duplicates {
 						if len(owners) < 2 {
 							continue
