@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/densityops/oooi/coredhcpbuild/internal/dhcp4"
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
@@ -25,6 +26,8 @@ type state struct {
 	Kubevirt *kubevirt.State `json:"kubevirt,omitempty"`
 	// Leasedb contains the states of the pools of leasedb.
 	Leasedb []leasedb.State `json:"leasedb,omitempty"`
+	// Selections are the DHCP servers that clients selected, this one included.
+	Selections []dhcp4.Selection `json:"selections"`
 }
 
 // readiness returns the reasons why the server is not ready. It is not ready once ctx is done.
@@ -45,7 +48,7 @@ func readiness(ctx context.Context) (waiting []string) {
 func warnings() []string { return append(leasedb.Warnings(), kubevirt.Warnings()...) }
 
 // httpHandler serves /healthz, /readyz, /metrics and /state. Once ctx is done, the server is not ready.
-func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gatherer) http.Handler {
+func httpHandler(ctx context.Context, c *configuration, server *dhcp4.Server, gatherer prometheus.Gatherer) http.Handler {
 	names := map[string][]string{}
 	for _, p := range c.Server4.Plugins {
 		names["server4"] = append(names["server4"], p.Name)
@@ -55,6 +58,6 @@ func httpHandler(ctx context.Context, c *configuration, gatherer prometheus.Gath
 		return len(waiting) == 0, map[string][]string{"waiting": waiting, "warnings": warnings()}
 	}, func() any {
 		waiting := readiness(ctx)
-		return state{Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status()}
+		return state{Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(), Selections: server.Selections()}
 	}, gatherer)
 }

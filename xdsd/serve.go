@@ -174,7 +174,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 			o.log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 		}
 	}
-	prober := &peers.Prober{Snapshot: store.Snapshot, Log: o.log}
+	prober := peers.New(store.Snapshot, o.log)
 	registry.MustRegister(prober)
 	terminated := ctx.Done()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -15,6 +15,7 @@ import (
 	"github.com/coredhcp/coredhcp/handler"
 	"github.com/coredhcp/coredhcp/plugins"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/plugins/internal/vm"
 )
 
@@ -56,6 +57,20 @@ func Protect(args []string, addrs []netip.Addr) []string {
 		args = append(args, "protected="+a.String())
 	}
 	return args
+}
+
+// Protected returns the single addresses of clients' networks that all pools protect: those of the gateway and of servers.
+func Protected() []netip.Addr {
+	var list []netip.Addr
+	for _, i := range running() {
+		cidr := i.config.cidr
+		for _, r := range i.config.protected {
+			if r.First == r.Last && cidr.Contains(r.First) && r.First != cidr.Masked().Addr() && r.First != v1alpha1.RangeOf(cidr).Last {
+				list = append(list, r.First)
+			}
+		}
+	}
+	return list
 }
 
 func setup4(args ...string) (handler.Handler4, error) {

@@ -34,8 +34,8 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s.serveClusterDNS(t, node.Node)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
-	s.boot(t, "worker-1", "02:00:00:00:50:71")
-	s.testFaults(t, false, faults.OnNode())
+	vm := s.boot(t, "worker-1", "02:00:00:00:50:71")
+	s.testFaults(t, vm.Machine, false, faults.OnNode())
 }
 
 // TestDoctorOnTwoNodes is TestDoctorOnTheNode for faults of the proxy's floating address.
@@ -44,12 +44,12 @@ func TestDoctorOnTwoNodes(t *testing.T) {
 	c.serveClusterDNS(t, c.nodes[0])
 	c.setup(t, replicatedInfra, "--cluster-dns", "patch")
 	vlanServer(t, c.ca, "*.apps."+domain)
-	c.boot(t, "worker-1", "02:00:00:00:50:71")
-	c.testFaults(t, true, faults.OnFloatingAddress())
+	vm := c.boot(t, "worker-1", "02:00:00:00:50:71")
+	c.testFaults(t, vm.Machine, true, faults.OnFloatingAddress())
 }
 
-// testFaults injects one fault after the other, and checks that doctor finds it.
-func (s *site) testFaults(t *testing.T, floats bool, all []faults.Fault) {
+// testFaults injects one fault after the other, and checks that doctor finds it. The machine is a VM.
+func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all []faults.Fault) {
 	t.Helper()
 	c, err := client.New(s.cp.RESTConfig(), client.Options{})
 	if err != nil {
@@ -63,7 +63,10 @@ func (s *site) testFaults(t *testing.T, floats bool, all []faults.Fault) {
 				return func() { s.signal(t, pod, container, syscall.SIGCONT) }
 			},
 			Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
-			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, OtherDHCP: otherDHCP, Claim: claimAddress,
+			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, Claim: claimAddress,
+			OtherDHCP:      func(t *testing.T) func() { return faults.OtherDHCP(t, vlan, "198.18.50") },
+			AddHost:        addHost,
+			RequestAddress: func(t *testing.T) { faults.RequestAddress(t, machine) },
 		},
 	}
 	t.Run("nothing is wrong", func(t *testing.T) { p.Healthy(t) })
@@ -204,26 +207,10 @@ func handshake(conn net.Conn) {
 	}
 }
 
-// otherDHCP starts another DHCP server on the VLAN, such as that of a router.
-func otherDHCP(t *testing.T) (stop func()) {
+// addHost connects a machine with an address to the VLAN.
+func addHost(t *testing.T, address string) (disconnect func()) {
 	t.Helper()
-	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e0")
-	m.Run(t, "ip", "address", "add", "198.18.50.239/24", "dev", "eth0")
-	leases, config := filepath.Join(m.Dir, "leases"), filepath.Join(m.Dir, "udhcpd.conf")
-	text := "start 198.18.50.240\nend 198.18.50.245\ninterface eth0\noption subnet 255.255.255.0\noption dns 203.0.113.53\noption router 198.18.50.254\nlease_file " + leases + "\npidfile " + leases + ".pid\n"
-	if err := errors.Join(os.WriteFile(leases, nil, 0o600), os.WriteFile(config, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cmd := m.Command(ctx, "busybox", "udhcpd", "-f", config)
-	if err := cmd.Start(); err != nil {
-		cancel()
-		t.Fatal(err)
-	}
-	end := sync.OnceFunc(func() {
-		cancel()
-		_ = cmd.Wait() // an error because it was killed
-	})
-	t.Cleanup(end)
-	return end
+	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e1")
+	m.Run(t, "ip", "address", "add", address+"/24", "dev", "eth0")
+	return func() { m.Run(t, "ip", "link", "set", "eth0", "down") }
 }

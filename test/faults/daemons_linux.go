@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -228,6 +229,10 @@ func dnsDaemonFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "metrics page of DNS is blocked", Inconclusive: true, Want: []string{"DNS-005 warn"}, Break: func(*Site) { r.blockPort(9153, dropPackets) }},
 		{Name: "DNS cannot reach the API server", Want: []string{"DNS-006 warn"}, Break: func(*Site) { r.restartDisconnected("dns", "coredns") }},
+		{Name: "NetworkPolicy denies egress of DNS to the API server", Want: []string{"NET-006 fail"}, Break: func(s *Site) {
+			addPolicy("$ns", "{podSelector: {matchLabels: {app.kubernetes.io/component: dns}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP}]}]}")(s)
+			r.restartDisconnected("dns", "coredns")
+		}},
 	}
 }
 
@@ -248,8 +253,39 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},
+		{Name: "VM has the MAC address of a pod", Want: []string{"DHCP-009 fail"}, Break: func(s *Site) {
+			r.addVM("worker-x", "02:00:00:00:00:93", demoLabel, "", time.Now())
+			s.Patch(podKind, "$ns", r.Pods["dns"].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": "[{\"name\": \"x\", \"mac\": \"02:00:00:00:00:93\", \"ips\": [\"$net.3\"]}]"}}}`)
+		}},
+		{Name: "VM answers for the gateway's address", Want: []string{"LNK-005 fail"}, Break: func(*Site) {
+			vm := lab.NewMachine(r.T, "net1", "02:00:00:00:00:0a")
+			r.Undo(func() { vm.Run(r.T, "ip", "link", "set", "eth0", "down") })
+			vm.Run(r.T, "ip", "address", "add", r.Net+".1/24", "dev", "eth0")
+		}},
+		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
+		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
 		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Break: func(*Site) { r.rejectLeases() }},
 	}
+}
+
+// selectOtherDHCP requests an address with a MAC address from another DHCP server, until Mend.
+func (r *Running) selectOtherDHCP(mac string) {
+	r.Helper()
+	ours := r.Pods["dhcp"].Containers["coredhcp"]
+	r.Undo(func() { // coredhcp remembers selections since its start
+		ours.Kill(r.T)
+		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
+	})
+	stop := OtherDHCP(r.T, "net1", r.Net)
+	r.Undo(stop)
+	signal := func(s syscall.Signal) {
+		if err := syscall.Kill(ours.PID(), s); err != nil {
+			r.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP) // it reads the requests later
+	RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
+	signal(syscall.SIGCONT)
 }
 
 // rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.

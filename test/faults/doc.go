@@ -27,5 +27,5 @@ type Fault struct {
 
 // OnAPIServer returns the faults of a simulated site.
 func OnAPIServer() []Fault {
-	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), crdFaults(), accessFaults(), siteFaults())
+	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), policyFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), crdFaults(), accessFaults(), siteFaults())
 }

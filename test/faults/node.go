@@ -22,6 +22,10 @@ type NodeSite struct {
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
+	// AddHost connects a host with an address to the VLAN.
+	AddHost func(t *testing.T, address string) (disconnect func())
+	// RequestAddress requests an address from DHCP in a VM.
+	RequestAddress func(t *testing.T)
 	// Claim announces an address on the VLAN from another host.
 	Claim func(t *testing.T, address string)
 }
@@ -149,12 +153,28 @@ func vlanFaults() []Fault {
 			})
 			s.Node.InNetworkOf(s.T, "demo-dns-0", "ip", "address", "add", s.expand("$net.5/32"), "dev", "net1")
 		}, Want: []string{"LNK-005 fail"}},
+		{Name: "another host on the VLAN has the address of the proxy", Break: func(s *Site) {
+			filter("demo-proxy-0", "netdev", "ingress device net1", "arp operation request")(s) // the other host answers first
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.7")))
+		}, Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
+		{Name: "NetworkPolicy admits no egress to the upstream resolver", Break: func(s *Site) {
+			addPolicy("$ns", "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{protocol: TCP}]}]}")(s)
+			filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`)(s)
+		}, Want: []string{"NET-006 fail"}},
 		{Name: "filter on the VLAN drops DNS queries of VMs", Probe: true, Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53 ip saddr != $net.7`), Want: []string{"PRB-001 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},
 		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},
+		{Name: "VM has an address of another DHCP server", Break: func(s *Site) {
+			s.Undo(func() { s.Node.RequestAddress(s.T) })
+			stop := s.Node.OtherDHCP(s.T)
+			s.Undo(stop)
+			thaw := s.Node.Freeze(s.T, "demo-dhcp-0", "coredhcp") // reads the requests later
+			s.Node.RequestAddress(s.T)
+			thaw()
+		}, Want: []string{"DHCP-014 fail"}},
 		{Name: "DHCP offers other DNS servers", Probe: true, Break: func(s *Site) {
 			config, _, _ := unstructured.NestedStringMap(s.Get(configMapKind, "$ns", "demo-dhcp").Object, "data")
 			for file, text := range config {

@@ -42,6 +42,8 @@ type Server struct {
 	sockets []*socket
 	queue   *queue
 	metrics *metrics
+
+	selections *selections
 }
 
 // A packet is a request with its source.
@@ -55,10 +57,10 @@ type packet struct {
 // Listen opens the sockets and registers the metrics. It reads no packets before Run. The caller must call Run. If
 // Listen returns an error, it has closed the sockets.
 func Listen(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{options: o}
+	s := &Server{options: o, selections: newSelections()}
 	s.queue = newQueue(o.Limit, s.serve)
 	s.metrics = newMetrics(s.queue.inFlight)
-	for _, c := range s.metrics.collectors() {
+	for _, c := range append(s.metrics.collectors(), s.selections.counter) {
 		if err := o.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the metrics of the DHCP server: %w", err)
 		}
@@ -152,6 +154,7 @@ func (s *Server) receive(socket *socket, data []byte, from net.IP, device int) (
 	default:
 		return dropType
 	}
+	s.selections.observe(req, time.Now())
 	return s.queue.push(packet{req: req, socket: socket, from: from, device: device})
 }
 

@@ -18,7 +18,7 @@ func init() {
 			Run: checkControl,
 		},
 		Check{
-			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", After: []string{"OOOI-API-001", "OOOI-CTL-001"}, Reads: in(AtInfra, infras),
+			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-CTL-001", "OOOI-NET-006"}, Reads: in(AtInfra, infras),
 			Run: func(s *Site) []Finding {
 				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
 					return nil
@@ -28,11 +28,11 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-CTL-003", Title: "control's state page answers", After: []string{"OOOI-CTL-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-003", Title: "control's state page answers", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-007"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{
-			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", After: []string{"OOOI-CTL-001", "OOOI-ACC-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-006", "OOOI-ACC-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlState,
 		},
 	)

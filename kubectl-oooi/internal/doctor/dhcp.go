@@ -65,7 +65,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011"},
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
 			Run: checkVMLeases,
 		},
@@ -83,17 +83,31 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-POD-002"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, dhcpState),
 		},
 		Check{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
 			Run: checkDHCPWatches,
 		},
 		Check{
 			Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", Needs: []string{"OOOI-DHCP-008"}, Reads: state, NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
+				ours := map[string]string{} // our pods by MAC address
+				for _, p := range s.componentPods() {
+					interfaces, err := read.PodInterfaces(p)
+					for _, i := range interfaces {
+						if err == nil && i.MAC != "" { // otherwise reported by OOOI-NET-003
+							ours[strings.ToLower(i.MAC)] = p.Name
+						}
+					}
+				}
 				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
+					for _, c := range d.Kubevirt.Clients {
+						if pod := ours[c.MAC]; pod != "" {
+							add(c.MAC, failed(machineRef(c.Interface), "assign a unique MAC address and restart the VM", "the VM has MAC address %s, which Pod %s also has on the VLAN: frames reach one of them", c.MAC, pod))
+						}
+					}
 					for mac, owners := range d.Kubevirt.Duplicates {
 						if len(owners) < 2 {
 							continue
@@ -125,6 +139,10 @@ func init() {
 		Check{
 			Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the NodePools", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), NotApplicable: notApplicable,
 			Run: checkNodePoolSizes,
+		},
+		Check{
+			Code: "OOOI-DHCP-014", Title: "clients on the VLAN select no other DHCP server", Needs: []string{"OOOI-DHCP-007"}, Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon,
+			Run: checkSelectedServers,
 		},
 	)
 }
@@ -301,11 +319,18 @@ type dhcpReport struct {
 		Synced  bool          `json:"synced"`
 		Watches []watchReport `json:"watches"`
 		Clients []struct {
+			MAC       string `json:"mac"`
 			Interface string `json:"interface"`
 		} `json:"clients"`
 		Duplicates map[string][]string `json:"duplicates"`
 		Problems   map[string]string   `json:"problems"`
 	} `json:"kubevirt"`
+	// Selections are the DHCP servers that clients selected.
+	Selections []struct {
+		Server netip.Addr `json:"server"`
+		Last   time.Time  `json:"last"`
+		MACs   []string   `json:"macs"`
+	} `json:"selections"`
 	Leasedb []struct {
 		Pool      string `json:"pool"`
 		Failure   string `json:"failure"`
@@ -427,4 +452,73 @@ func checkDHCPErrors(s *Site) []Finding {
 		})
 	}
 	return findings
+}
+
+// maxSelectionAge is how long a selected server is reported. A VM that renews its lease sends nothing that another server
+// sees.
+const maxSelectionAge = 24 * time.Hour
+
+// checkSelectedServers finds DHCP servers that clients on the VLAN selected in their broadcast requests, and that are
+// neither ours nor those of another Infra on the VLAN. It fails if a VM of DHCP's did.
+func checkSelectedServers(s *Site) []Finding {
+	own, others := s.dhcpServers()
+	found := map[string]Finding{}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		vms := map[string]string{} // interfaces by MAC address
+		if d.value.Kubevirt != nil {
+			for _, c := range d.value.Kubevirt.Clients {
+				vms[c.MAC] = c.Interface
+			}
+		}
+		for _, selected := range d.value.Selections {
+			if slices.Contains(own, selected.Server) || slices.Contains(others, selected.Server) || s.facts.Taken.Sub(selected.Last) > maxSelectionAge {
+				continue
+			}
+			const remedy = "find the server by its address and stop it, or block its packets in the switch; then restart the clients that have its addresses"
+			f := warned(s.ref(), remedy, "another DHCP server answers on the VLAN: clients that are no VMs of the hosted cluster selected %s", selected.Server)
+			var evidence []string
+			for _, mac := range selected.MACs {
+				text := "selected by MAC address " + mac
+				if vm := vms[mac]; vm != "" {
+					text += " of VM interface " + vm
+					f = failed(s.ref(), remedy, "another DHCP server answers on the VLAN: VM interface %s selected %s", vm, selected.Server)
+				}
+				evidence = append(evidence, text)
+			}
+			key := selected.Server.String()
+			if before, ok := found[key]; !ok || before.Severity == Warn { // several replicas see the same requests
+				found[key] = f.because(append([]string{"the last request was at " + formatTime(selected.Last)}, evidence...)...)
+			}
+		}
+	}
+	var findings []Finding
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		f := found[key]
+		if s.facts.unreadReason(infras, "") != "" {
+			f.Severity, f = Warn, f.because("Infras of other namespaces cannot be read: the server may be that of another Infra on the VLAN")
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// dhcpServers returns the addresses of the Infra's DHCP servers, and of those of other Infras on the VLAN.
+func (s *Site) dhcpServers() (own, others []netip.Addr) {
+	for _, u := range s.facts.list(infras, "") {
+		infra, err := decode[v1alpha1.Infra](u)
+		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace) != s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace) {
+			continue
+		}
+		for _, i := range infra.Spec.InfraComponents.DHCP.EffectiveInstances() {
+			a, err := v1alpha1.ParseAddress(string(i.IP))
+			switch {
+			case err != nil:
+			case infra.Namespace == s.Infra.Namespace && infra.Name == s.Infra.Name:
+				own = append(own, a)
+			default:
+				others = append(others, a)
+			}
+		}
+	}
+	return own, others
 }

@@ -21,7 +21,7 @@ func init() {
 	notApplicable, noDaemon := disabled(v1alpha1.ComponentDNS), noPods(dnsMetrics, AtInfra)
 	register(
 		Check{
-			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
+			Code: "OOOI-DNS-001", Title: "DNS answers", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-001", "OOOI-POD-002", "OOOI-NET-003", "OOOI-NET-007"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DNSReady, "DNS does not answer control's queries")
 			},
@@ -67,11 +67,11 @@ func init() {
 			Run: checkClusterDNS,
 		},
 		Check{
-			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-POD-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, dnsMetrics),
 		},
 		Check{
-			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, d := range s.metrics(dnsMetrics) {
@@ -84,7 +84,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-DNS-003", "OOOI-LNK-006"}, Reads: pagesIn(AtInfra, xdsdMetrics, dnsMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-NET-006", "OOOI-DNS-003", "OOOI-LNK-006"}, Reads: pagesIn(AtInfra, xdsdMetrics, dnsMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkForwarding,
 		},
 	)

@@ -41,7 +41,7 @@ var keptFields = map[Kind]fields{
 		"status": {"phase": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil}, "interfaces": {"name": nil, "ipAddresses": nil}},
 	}, []string{objects.LabelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),
 	attachments:    withMetadata(fields{"spec": {"config": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
-	namespaces:     withMetadata(fields{}, nil, nil),
+	namespaces:     merge(withMetadata(fields{}, nil, nil), fields{"metadata": {"labels": nil}}), // NetworkPolicies select by them
 	nodes:          withMetadata(fields{"status": {"conditions": conditionFields}}, nil, nil),
 	clusterDNS:     withMetadata(fields{"spec": {"baseDomain": nil}}, nil, nil),
 	clusterIngress: withMetadata(fields{"spec": {"domain": nil, "appsDomain": nil}}, nil, nil),
@@ -56,7 +56,7 @@ var keptFields = map[Kind]fields{
 		"status": {"replicas": nil},
 	}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	deployments:     merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
-	networkPolicies: withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil}}, ourLabels, nil),
+	networkPolicies: withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
 	leaseObjects:    withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
 	podEvents:       withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
 	podMetrics:      withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
@@ -194,8 +194,6 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 		}
 		unstructured.RemoveNestedField(all, "data", "config.yml")
 		unstructured.RemoveNestedField(all, "data", setup.RememberedKey)
-	case kind == services && k.GetAnnotations()[v1alpha1.AnnotationInfra] == "" && !slices.ContainsFunc(ourLabels, func(l string) bool { return k.GetLabels()[l] != "" }):
-		unstructured.RemoveNestedField(all, "spec", "selector") // checks only compare those of our Services
 	case kind == statefulSets: // checks only compare command lines, and arguments are free text: a digest suffices
 		for digest, c := range commandDigests(all) {
 			c["command"] = []any{digest}

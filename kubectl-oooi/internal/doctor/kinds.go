@@ -69,6 +69,8 @@ const (
 	AtBackends Where = "the backends' namespaces"
 	// AtSystem is the namespace of control.
 	AtSystem Where = "oooi-system"
+	// AtDefault is the namespace of the management cluster's own Service.
+	AtDefault Where = "namespace default"
 	// AtClusterDNS are the namespaces of the cluster's DNS on plain Kubernetes and on OpenShift.
 	AtClusterDNS Where = "kube-system and openshift-dns"
 )

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -18,6 +19,7 @@ func init() {
 	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
 	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, daemonMetrics...))
 	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
+	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dhcpState))
 	register(
 		Check{
 			Code: "OOOI-LNK-001", Title: "the VLAN interfaces of our pods have a carrier", After: after, Reads: interfaces, NotApplicable: noServingPods(daemonMetrics...),
@@ -36,7 +38,7 @@ func init() {
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods", After: append(after, "OOOI-LNK-002"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods or the gateway", After: append(after, "OOOI-LNK-002"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
 			Run: checkNeighborMACs,
 		},
 		Check{
@@ -153,18 +155,25 @@ func checkInterfaceMTUs(s *Site) []Finding {
 	return findings
 }
 
+// Metrics of the hosts that answer ARP requests of xdsd and coredhcp.
+const (
+	xdsdNeighbor      = "xdsd_vlan_neighbor"
+	dhcpNeighbor      = "coredhcp_vlan_neighbor"
+	alternatingSuffix = "_alternating"
+)
+
 // neighbor is an address on the VLAN, and the MAC address that answers for it; empty if no host does.
 type neighbor struct {
 	address netip.Addr
 	mac     string
 }
 
-// neighbors returns the neighbors that each proxy pod has probed, sorted by address.
-func (s *Site) neighbors() []podPage[[]neighbor] {
+// neighbors returns the neighbors that each pod has probed, sorted by address, by the metric of a page.
+func (s *Site) neighbors(p page, metric string) []podPage[[]neighbor] {
 	var list []podPage[[]neighbor]
-	for _, x := range s.metrics(xdsdMetrics) {
+	for _, x := range s.metrics(p) {
 		var seen []neighbor
-		x.value.each("xdsd_vlan_neighbor", func(labels map[string]string, value float64) {
+		x.value.each(metric, func(labels map[string]string, value float64) {
 			a, err := netip.ParseAddr(labels["address"])
 			switch {
 			case err != nil:
@@ -211,7 +220,7 @@ func (s *Site) ownerRef(a netip.Addr) model.Ref {
 func checkNeighbors(s *Site) []Finding {
 	var findings []Finding
 	silent := map[netip.Addr][]string{} // proxy pods that get no answer
-	for _, x := range s.neighbors() {
+	for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
 		var unanswered []netip.Addr
 		reached := false
 		for _, n := range x.value {
@@ -241,23 +250,95 @@ func checkNeighbors(s *Site) []Finding {
 	return findings
 }
 
-// checkNeighborMACs finds addresses of our pods for which another host answers.
+// checkNeighborMACs finds addresses of our pods for which another host answers, by what xdsd and coredhcp have probed:
+// neither can probe its own address. It finds a gateway for which a VM answers, and addresses for which two hosts
+// answer in turn.
 func checkNeighborMACs(s *Site) []Finding {
+	vms := s.vmInterfaces()
+	describe := func(mac string) string {
+		if vm := vms[strings.ToLower(mac)]; vm != "" {
+			return fmt.Sprintf("VM interface %s, with MAC address %s,", vm, mac)
+		}
+		return fmt.Sprintf("another host on the VLAN, with MAC address %s,", mac)
+	}
+	const remedy = "find the host by its MAC address, in the switch or with 'kubectl get vmi -A -o yaml', and give it another address"
+	var gateway netip.Addr
+	if s.Model != nil {
+		gateway = s.Model.Gateway()
+	}
 	var findings []Finding
 	found := map[netip.Addr]bool{}
-	for _, x := range s.neighbors() {
-		for _, n := range x.value {
-			component, pod, i := s.owner(n.address)
-			if pod == nil || n.mac == "" || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || found[n.address] {
-				continue
+	add := func(a netip.Addr, f Finding) {
+		if !found[a] {
+			found[a] = true
+			findings = append(findings, f)
+		}
+	}
+	for _, observer := range []struct {
+		page   page
+		metric string
+	}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}} {
+		for _, x := range s.neighbors(observer.page, observer.metric) {
+			requested := "requested by Pod " + x.pod.Name
+			for _, n := range x.value {
+				component, pod, i := s.owner(n.address)
+				switch {
+				case n.mac == "":
+				case n.address == gateway && vms[strings.ToLower(n.mac)] != "":
+					add(gateway, failed(s.ref(), remedy, "%s answers ARP requests for the gateway's address %s", describe(n.mac), gateway).because(requested).of(gatewayComponent))
+				case pod == nil || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || s.facts.Taken.Sub(pod.CreationTimestamp.Time) < neighborGracePeriod:
+				default:
+					add(n.address, failed(podRef(pod), remedy, "%s answers ARP requests for address %s of the pod", describe(n.mac), n.address).
+						because("the pod has MAC address "+i.MAC, requested).of(observedComponent(component)))
+				}
 			}
-			found[n.address] = true
-			findings = append(findings, failed(podRef(pod), "find the host by its MAC address, in the switch or with 'kubectl get vmi -A -o yaml', and give it another address",
-				"another host on the VLAN, with MAC address %s, answers ARP requests for address %s of the pod", n.mac, n.address).
-				because("the pod has MAC address "+i.MAC, "requested by Pod "+x.pod.Name).of(component))
+		}
+		for _, x := range s.metrics(observer.page) {
+			x.value.each(observer.metric+alternatingSuffix, func(labels map[string]string, _ float64) {
+				a, err := netip.ParseAddr(labels["address"])
+				component, pod, _ := s.owner(a)
+				if err != nil || pod == nil && a != gateway { // a floating address moves
+					return
+				}
+				evidence := []string{"MAC addresses " + labels["mac"] + " and " + labels["other"], "requested by Pod " + x.pod.Name}
+				if pod == nil {
+					add(a, warned(s.ref(), remedy, "two hosts on the VLAN answer in turn for the gateway's address %s", a).because(evidence...))
+					return
+				}
+				add(a, failed(podRef(pod), remedy, "two hosts on the VLAN answer in turn for address %s of the pod", a).because(evidence...).of(observedComponent(component)))
+			})
 		}
 	}
 	return findings
+}
+
+// neighborGracePeriod is how long a pod may run before its MAC address must be known: xdsd and coredhcp probe every 15
+// seconds, and the kernel keeps an entry for as long.
+const neighborGracePeriod = 45 * time.Second
+
+// gatewayComponent limits a finding to the gateway, which is no component: it blocks no other check.
+const gatewayComponent = "gateway"
+
+// observedComponent returns the component that a finding about the address of a component is limited to. That of the
+// proxy is not limited: replies to the queries and probes of xdsd go to the other host.
+func observedComponent(component string) string {
+	if component == v1alpha1.ComponentProxy {
+		return allComponents
+	}
+	return component
+}
+
+// vmInterfaces returns the interfaces of VMs that DHCP serves, "namespace/vm/interface", by MAC address.
+func (s *Site) vmInterfaces() map[string]string {
+	vms := map[string]string{}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		if d.value.Kubevirt != nil {
+			for _, c := range d.value.Kubevirt.Clients {
+				vms[c.MAC] = c.Interface
+			}
+		}
+	}
+	return vms
 }
 
 // checkNeighborDNS finds DNS servers that answer ARP requests but no queries on the VLAN.

@@ -30,7 +30,7 @@ func init() {
 			Run: probed((*probeData).checkOffers),
 		},
 		{
-			Code: "OOOI-PRB-004", Component: v1alpha1.ComponentDHCP, Title: "no other DHCP server on the VLAN", Needs: []string{"OOOI-INF-001"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDHCP),
+			Code: "OOOI-PRB-004", Component: v1alpha1.ComponentDHCP, Title: "no other DHCP server on the VLAN", Needs: []string{"OOOI-INF-001"}, After: []string{"OOOI-DHCP-014"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDHCP),
 			Run: probed((*probeData).checkOtherServers),
 		},
 		{
@@ -150,28 +150,6 @@ func joinAddresses(addresses []netip.Addr) string {
 		texts = append(texts, a.String())
 	}
 	return strings.Join(texts, ", ")
-}
-
-// dhcpServers returns our DHCP servers on the VLAN: the Infra's own, and those of other Infras with the same
-// network.
-func (v *probeData) dhcpServers() (own, others []netip.Addr) {
-	for _, u := range v.facts.list(infras, "") {
-		infra, err := decode[v1alpha1.Infra](u)
-		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace) != v.Infra.Spec.NetworkConfig.NetworkAttachment(v.Infra.Namespace) {
-			continue
-		}
-		for _, i := range infra.Spec.InfraComponents.DHCP.EffectiveInstances() {
-			a, err := v1alpha1.ParseAddress(string(i.IP))
-			switch {
-			case err != nil:
-			case infra.Namespace == v.Infra.Namespace && infra.Name == v.Infra.Name:
-				own = append(own, a)
-			default:
-				others = append(others, a)
-			}
-		}
-	}
-	return own, others
 }
 
 // offers returns the offers to a MAC address.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -61,12 +59,12 @@ func init() {
 			Run: checkReplicas,
 		},
 		Check{
-			Code: "OOOI-PRX-005", Title: "the control plane's NetworkPolicies admit the proxy", Needs: []string{"OOOI-HC-001", "OOOI-PRX-001"},
-			Reads: in(AtControlPlane, networkPolicies), NotApplicable: notApplicable,
-			Run: checkNetworkPolicies,
+			Code: "OOOI-PRX-005", Title: "NetworkPolicies of the control plane and of backends admit the proxy", Needs: []string{"OOOI-HC-001", "OOOI-PRX-001"},
+			Reads: slices.Concat(backends, in(AtInfra, namespaces), in(AtControlPlane, networkPolicies, namespaces), in(AtBackends, networkPolicies, namespaces)), NotApplicable: notApplicable,
+			Run: checkBackendPolicies,
 		},
 		Check{
-			Code: "OOOI-PRX-006", Title: "each port of the proxy accepts connections", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-PRX-011", "OOOI-PRX-012", "OOOI-PRX-013", "OOOI-PRX-018"},
+			Code: "OOOI-PRX-006", Title: "each port of the proxy accepts connections", Needs: []string{"OOOI-PRX-002", "OOOI-PRX-004", "OOOI-PRX-005"}, After: []string{"OOOI-NET-006", "OOOI-PRX-011", "OOOI-PRX-012", "OOOI-PRX-013", "OOOI-PRX-018"},
 			Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
@@ -83,11 +81,11 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-POD-002"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: both, NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, xdsdState, envoyMetrics),
 		},
 		Check{
-			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
@@ -110,7 +108,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005"}, Reads: both, NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -123,7 +121,7 @@ func init() {
 			Run:           checkTimeouts,
 		},
 		Check{
-			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkPages(AtInfra, holderState),
 		},
 		Check{
@@ -213,25 +211,6 @@ func checkReplicas(s *Site) []Finding {
 		}
 	}
 	return findings
-}
-
-// checkNetworkPolicies finds policies that isolate the API server's pods if none admits the proxy. It evaluates
-// the rules; whether the network plugin enforces them is unknown.
-func checkNetworkPolicies(s *Site) []Finding {
-	apiServer := labels.Set{"app": "kube-apiserver", "hypershift.openshift.io/control-plane-component": "kube-apiserver"}
-	selecting, admitting := "", false
-	for _, p := range all[networkingv1.NetworkPolicy](s, networkPolicies, AtControlPlane) {
-		ingress := len(p.Spec.PolicyTypes) == 0 || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
-		if ingress && matches(&p.Spec.PodSelector, apiServer) {
-			selecting = p.Name
-			admitting = admitting || slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool { return s.admits(r) })
-		}
-	}
-	if selecting == "" || admitting {
-		return nil
-	}
-	ref := model.Ref{Kind: networkPolicies.Kind, Namespace: strings.Join(s.namespaces[AtControlPlane], ""), Name: selecting}
-	return []Finding{failed(ref, "run 'kubectl oooi setup' with the Infra's file to add a policy that admits the proxy", "the policy isolates the API server's pods, and no policy admits the proxy of Infra %s", s.key())}
 }
 
 // xdsdReport has the fields of xdsd's state page that checks read.

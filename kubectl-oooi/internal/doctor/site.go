@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -125,7 +126,8 @@ func (s *Site) backendNamespaces() []string {
 func namespacesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) map[Where][]string {
 	nad := infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace)
 	at := map[Where][]string{
-		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace},
+		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtDefault: {metav1.NamespaceDefault},
+		AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace},
 	}
 	at[AtHosted] = []string{hostedNamespace(infra)} // the namespace of the reference, or all without one
 	if hosted != nil {

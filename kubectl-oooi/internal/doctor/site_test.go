@@ -88,7 +88,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 		{"NetworkAttachmentDefinition", "vlan100", `{"metadata": {"annotations": {"note": "SEED"}, "labels": {"note": "SEED"}}}`},
 		{"DNS", "default", `{"metadata": {"annotations": {"note": "SEED"}}, "spec": {"servers": [{"name": "theirs", "zones": ["example.org"], "forwardPlugin": {"upstreams": ["203.0.113.1"],
 			"transportConfig": {"transport": "TLS", "tls": {"serverName": "dns.example.org", "caBundle": {"name": "SEED"}}}}}]}}`},
-		{"Namespace", "$ns-demo", `{"metadata": {"annotations": {"note": "SEED"}, "labels": {"note": "SEED"}}}`},
+		{"Namespace", "$ns-demo", `{"metadata": {"annotations": {"note": "SEED"}}}`},
 		{"CustomResourceDefinition", "infras.hostedcluster.densityops.com", `{"metadata": {"annotations": {"note": "SEED"}}}`},
 	} {
 		s.Patch(kindOf(t, patch.kind), map[bool]string{true: "", false: "$ns"}[slices.Contains([]string{"DNS", "Namespace", "CustomResourceDefinition"}, patch.kind)], patch.name, strings.ReplaceAll(patch.body, "SEED", seed))
@@ -257,7 +257,7 @@ spec: {replicas: 0, serviceName: x, selector: {matchLabels: {a: b}}, template: {
 apiVersion: v1
 kind: Service
 metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}}
-spec: {ports: [{port: 80}], selector: {note: SEED}}
+spec: {ports: [{port: 80}], selector: {app: theirs}}
 ---
 apiVersion: v1
 kind: Service
@@ -273,7 +273,7 @@ endpoints: [{addresses: [192.0.2.1], hostname: SEED, nodeName: SEED, zone: SEED}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED}}
-spec: {podSelector: {matchLabels: {a: b}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {note: SEED}}}]}]}
+spec: {podSelector: {matchLabels: {a: b}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {c: d}}}]}]}
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -179,6 +180,38 @@ func TestDroppedPackets(t *testing.T) {
 	}
 	if next := known.lease(t); !next.YourIPAddr.Equal(address) {
 		t.Errorf("leases %s, want %s", next.YourIPAddr, address)
+	}
+}
+
+// TestSelectionsOfOtherServers expects coredhcp to remember the servers that clients select in their broadcasts.
+func TestSelectionsOfOtherServers(t *testing.T) {
+	s, _, srv := newWorker(t, "")
+	known, stranger := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
+	address, other := net.IPv4(192, 0, 2, 200), net.IPv4(192, 0, 2, 77)
+	selected := func(server string) (macs []string) {
+		for _, c := range srv.state(t).Selections {
+			if c.Server == server {
+				macs = c.MACs
+			}
+		}
+		return macs
+	}
+	own := known.lease(t).ServerIdentifier().String()
+	if got := selected(own); !slices.Equal(got, []string{mac1}) {
+		t.Errorf("clients of %s: %q", own, got)
+	}
+	known.expectNoReply(t, srv, "silent", known.selecting(t, address, other).ToBytes())
+	stranger.send(t, stranger.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(other))).ToBytes(), broadcast)
+	lab.Poll(t, "both clients to have selected the other server", func() bool { return slices.Equal(selected("192.0.2.77"), []string{mac2, mac1}) })
+	if got := selected(own); got != nil {
+		t.Errorf("clients of %s: %q", own, got)
+	}
+	known.lease(t)
+	if got := selected("192.0.2.77"); !slices.Equal(got, []string{mac2}) {
+		t.Errorf("clients of the other server: %q", got)
+	}
+	if n := srv.metric(t, `coredhcp_dhcp4_selected_total{server="192.0.2.77"}`); n != 2 {
+		t.Errorf("%v messages selected the other server, want 2", n)
 	}
 }
 

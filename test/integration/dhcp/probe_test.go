@@ -1,6 +1,7 @@
 package dhcp_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -37,4 +38,24 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 	// It is not offered either when no other address is free.
 	late := s.newMachine(t, mac3).dial(t, 68)
 	late.expectNoReply(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
+}
+
+// TestNeighborsAreReported expects coredhcp to report which host answers for the addresses of servers, and the host that
+// takes one.
+func TestNeighborsAreReported(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	proxy, other := s.newMachine(t, mac1), s.newMachine(t, mac2)
+	proxy.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
+	srv := c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2", "protected=192.0.2.4")...)
+	answers := func(address, mac string, value float64) func() bool {
+		return func() bool {
+			_, text, err := srv.get(t, "/metrics")
+			return err == nil && strings.Contains(text, fmt.Sprintf("coredhcp_vlan_neighbor{address=%q,mac=%q} %g\n", address, mac, value))
+		}
+	}
+	lab.Poll(t, "the proxy to answer", answers("192.0.2.4", mac1, 1))
+	lab.Poll(t, "no DNS server to answer", answers("192.0.2.53", "", 0))
+	proxy.Run(t, "ip", "link", "set", "eth0", "down")
+	other.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
+	lab.Poll(t, "the other host to answer", answers("192.0.2.4", mac2, 1))
 }

@@ -55,6 +55,10 @@ type state struct {
 		Duplicates map[string][]string `json:"duplicates"`
 		Problems   map[string]string   `json:"problems"`
 	} `json:"kubevirt"`
+	Selections []struct {
+		Server string   `json:"server"`
+		MACs   []string `json:"macs"`
+	} `json:"selections"`
 }
 
 func (s *server) state(t *testing.T) (st state) {

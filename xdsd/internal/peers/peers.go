@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,27 +20,26 @@ import (
 )
 
 const (
-	// interval is the time between two probes.
-	interval = 15 * time.Second
 	// dnsTimeout limits one DNS query.
 	dnsTimeout = 2 * time.Second
 	// dnsPort is the port of our DNS servers.
 	dnsPort = 53
 )
 
+// New returns a Prober. snapshot returns the Infras, or nil if they are not known yet.
+func New(snapshot func() *model.Snapshot, log *slog.Logger) *Prober {
+	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd")}
+}
+
 // A Prober probes all peers periodically. Only IPv4 addresses on networks of this host are probed.
 type Prober struct {
-	// Snapshot returns the Infras, or nil if they are not known yet.
-	Snapshot func() *model.Snapshot
-	Log      *slog.Logger
+	snapshot func() *model.Snapshot
+	log      *slog.Logger
+	monitor  *neighbours.Monitor
 
 	mu sync.Mutex // only probe writes what it protects
-	// neighbors are the MAC addresses that answered the last ARP requests, nil if none did.
-	neighbors map[netip.Addr]net.HardwareAddr
 	// servers are the replies of our DNS servers that have a MAC address.
 	servers map[netip.Addr]replies
-	// stale are the addresses whose entry in the neighbor table was stale at the last probe.
-	stale map[netip.Addr]bool
 	// serial makes the names of forwarded queries unique, so that no cache answers them.
 	serial int
 }
@@ -54,17 +52,17 @@ type replies struct {
 
 // Run probes until ctx is done.
 func (p *Prober) Run(ctx context.Context) {
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(neighbours.Interval)
 	defer tick.Stop()
 	failure := ""
 	for {
-		if s := p.Snapshot(); s != nil {
+		if s := p.snapshot(); s != nil {
 			switch err := p.probe(ctx, s); {
 			case err == nil:
 				failure = ""
 			case ctx.Err() == nil && err.Error() != failure:
 				failure = err.Error()
-				p.Log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
+				p.log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
 			}
 		}
 		select {
@@ -83,38 +81,18 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	var all []netip.Addr
 	questions := map[netip.Addr]string{} // a name of the VLAN's view, by DNS server
 	for _, infra := range s.Infras {
-		for _, a := range infra.Assigned() {
-			own := slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Addr() == a })
-			if a.Is4() && !own && !slices.Contains(all, a) {
-				all = append(all, a)
-			}
-		}
+		all = append(all, infra.Assigned()...)
 		for _, server := range infra.DNS {
 			questions[server] = nameOf(s, infra.VLAN)
 		}
 	}
-	results, err := neighbours.Probe(ctx, all)
+	neighbors, err := p.monitor.Probe(ctx, networks.OnOwnNetworks(all))
 	if err != nil {
 		return err //nolint:wrapcheck // error of an internal package
 	}
-	neighbors, servers, stale := map[netip.Addr]net.HardwareAddr{}, map[netip.Addr]replies{}, map[netip.Addr]bool{}
-	for address, r := range results {
-		switch previous, known := p.neighbors[address]; {
-		case r.Use == neighbours.Used:
-			neighbors[address] = r.MAC
-		case r.Use == neighbours.Free:
-			neighbors[address] = nil
-		case known && !p.stale[address]:
-			// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
-			// next probe, the host sends ARP requests and does not answer ours.
-			neighbors[address], stale[address] = previous, true
-		default:
-			stale[address] = true
-			if known {
-				neighbors[address] = nil
-			}
-		}
-		if name := questions[address]; name != "" && neighbors[address] != nil {
+	servers := map[netip.Addr]replies{}
+	for address, mac := range neighbors {
+		if name := questions[address]; name != "" && mac != nil {
 			servers[address] = p.query(ctx, networks.Source(address), address, name)
 		}
 	}
@@ -123,7 +101,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.neighbors, p.servers, p.stale = neighbors, servers, stale
+	p.servers = servers
 	return nil
 }
 
@@ -160,26 +138,23 @@ func exchange(ctx context.Context, source, server netip.Addr, name string) strin
 }
 
 var (
-	neighborDesc = prometheus.NewDesc("xdsd_vlan_neighbor", "1: a host answers ARP requests for the address of a gateway or component; 0: none does.", []string{"address", "mac"}, nil)
-	dnsDesc      = prometheus.NewDesc("xdsd_vlan_dns", "1: our DNS server replies over the VLAN; 0: it does not, although its host answers ARP requests.", []string{"address"}, nil)
-	forwardDesc  = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply within 2 s.", []string{"address", "rcode"}, nil)
+	dnsDesc     = prometheus.NewDesc("xdsd_vlan_dns", "1: our DNS server replies over the VLAN; 0: it does not, although its host answers ARP requests.", []string{"address"}, nil)
+	forwardDesc = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply within 2 s.", []string{"address", "rcode"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
-	ch <- neighborDesc
+	p.monitor.Describe(ch)
 	ch <- dnsDesc
 	ch <- forwardDesc
 }
 
 // Collect implements prometheus.Collector.
 func (p *Prober) Collect(ch chan<- prometheus.Metric) {
+	p.monitor.Collect(ch)
 	p.mu.Lock()
-	neighbors, servers := maps.Clone(p.neighbors), maps.Clone(p.servers)
+	servers := maps.Clone(p.servers)
 	p.mu.Unlock()
-	for address, mac := range neighbors {
-		ch <- prometheus.MustNewConstMetric(neighborDesc, prometheus.GaugeValue, number(mac != nil), address.String(), mac.String())
-	}
 	for address, r := range servers {
 		ch <- prometheus.MustNewConstMetric(dnsDesc, prometheus.GaugeValue, number(r.own != ""), address.String())
 		if r.own != "" {

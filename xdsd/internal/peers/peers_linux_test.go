@@ -70,7 +70,7 @@ func TestPeersAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	snapshot := model.Build(objects, options)
-	prober := &Prober{Log: slog.New(slog.DiscardHandler)}
+	prober := New(nil, slog.New(slog.DiscardHandler))
 	for _, tc := range []struct {
 		name    string
 		host    string
@@ -94,6 +94,19 @@ func TestPeersAreReported(t *testing.T) {
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"DNS lost its address", "dns", "ip address flush dev net1", []string{
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,} 0`,
+		}},
+		{"the other host lost DHCP's address", "gateway", "ip address delete 192.0.2.2/24 dev net1", []string{
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,} 0`, `xdsd_vlan_neighbor{192.0.2.3,} 0`,
+		}},
+		{"DHCP answers again", "dhcp", "ip link set net1 up", []string{
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:02} 1`, `xdsd_vlan_neighbor{192.0.2.3,} 0`,
+		}},
+		{"DHCP does not answer again", "dhcp", "ip link set net1 down", []string{
+			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,} 0`, `xdsd_vlan_neighbor{192.0.2.3,} 0`,
+		}},
+		{"the other host answers again", "gateway", "ip address add 192.0.2.2/24 dev net1", []string{
+			`xdsd_vlan_neighbor_alternating{192.0.2.2,02:00:00:00:00:01,02:00:00:00:00:02} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,} 0`,
 		}},
 	} {
