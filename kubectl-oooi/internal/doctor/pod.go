@@ -36,13 +36,15 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods, statefulSets),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
 					list := s.pods(c.name)
-					if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s; if the StatefulSet was scaled to 0, run 'kubectl oooi setup'", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
+					if scaled := s.scaledFindings(c.name); len(list) == 0 && len(scaled) > 0 {
+						findings = append(findings, scaled...)
+					} else if len(list) == 0 {
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
@@ -236,7 +238,7 @@ func checkAdmission(s *Site) []Finding {
 			continue
 		}
 		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		findings = append(findings, failed(ref, remedyFor(messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]))
+		findings = append(findings, failed(ref, remedyFor(messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]).of(set.Labels[v1alpha1.LabelComponent]))
 	}
 	return findings
 }
