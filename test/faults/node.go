@@ -158,7 +158,7 @@ func vlanFaults() []Fault {
 		{Name: "DHCP offers other DNS servers", Probe: true, Break: func(s *Site) {
 			config, _, _ := unstructured.NestedStringMap(s.Get(configMapKind, "$ns", "demo-dhcp").Object, "data")
 			for file, text := range config {
-				config[file] = strings.ReplaceAll(text, s.Net+".6", "203.0.113.53")
+				config[file] = strings.ReplaceAll(text, "dns: "+s.Net+".6", "dns: 203.0.113.53")
 			}
 			s.Patch(configMapKind, "$ns", "demo-dhcp", `{"data": `+toJSON(config)+`}`)
 			s.restartNowAndAfterMend("demo-dhcp-0")
