@@ -16,9 +16,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // Files of a bundle that are not objects, all in bundleFolder. indexFile has the summary, answersFile the pages
@@ -150,9 +152,21 @@ func Load(name string, warn func(string)) (*Facts, error) {
 	case f.saved: // its objects are reduced; it has the result of comparing them
 		f.compare(nil)
 	default:
+		f.partial, f.unserved[constraints] = true, !f.requireConstraints()
 		f.compare(f.Infras("", ""))
 	}
 	return f, nil
+}
+
+// requireConstraints reports whether deployed pods require SecurityContextConstraints. Files do not say whether the cluster
+// serves them.
+func (f *Facts) requireConstraints() bool {
+	for key, u := range f.deployed {
+		if _, found, _ := unstructured.NestedString(u.Object, "spec", "template", "metadata", "annotations", render.RequiredSCC); found && key.kind == statefulSets {
+			return true
+		}
+	}
+	return false
 }
 
 func loadFolder(folder string, taken time.Time, warn func(string)) (*Facts, error) {

@@ -102,9 +102,11 @@ func (s *Site) drifts() []drift {
 		switch has := s.facts.deployed[keyOf(want)]; {
 		case has != nil:
 			d.compare(want, has)
-		case want.GetNamespace() == s.Infra.Namespace:
+		case want.GetNamespace() != s.Infra.Namespace: // other checks cover missing objects there
+		case s.facts.partial && len(s.facts.list(want.GroupVersionKind(), s.Infra.Namespace)) == 0: // no object of the kind was saved
+		default:
 			d.Missing = true
-		} // other checks cover missing objects in other namespaces
+		}
 		if d.Missing || d.Error != "" || len(d.Differences) > 0 || len(d.Unrendered) > 0 {
 			drifts = append(drifts, d)
 		}

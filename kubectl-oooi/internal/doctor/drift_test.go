@@ -217,3 +217,41 @@ func TestDriftAfterManagedFieldsWereDropped(t *testing.T) {
 	}
 	s.expectDrift(t, "fail\nService/demo-dns\nthe Service selects other pods: ")
 }
+
+// TestDriftInFolder checks a directory with objects as kubectl get prints them: without managed fields, and without
+// kinds that a must-gather lacks.
+func TestDriftInFolder(t *testing.T) {
+	s := driftSite(t)
+	s.commands.Setup()
+	s.runControl(t)
+	folder := t.TempDir()
+	save := func() {
+		t.Helper()
+		for _, name := range []string{"CustomResourceDefinition", "Infra", "ProxyServer", "HostedCluster", "Service", "ConfigMap", "NetworkAttachmentDefinition", "StatefulSet", "Deployment", "Pod", "Namespace"} {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(kindOf(t, name))
+			if err := s.Client.List(t.Context(), list); err != nil {
+				t.Fatal(err)
+			}
+			for i := range list.Items {
+				list.Items[i].SetManagedFields(nil)
+			}
+			text, err := yaml.Marshal(list.UnstructuredContent())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(folder, name+".yaml"), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	save()
+	if r := s.Diagnose("--from", folder, "--only", driftCheck).Results[0]; r.Status != "pass" {
+		t.Errorf("%s %s %q", r.Status, r.Reason, r.Findings)
+	}
+	s.Patch(schema.GroupVersionKind{Version: "v1", Kind: "Service"}, "$ns", "demo-dns", `{"spec": {"selector": {"app": "x"}}}`)
+	save()
+	if r := s.Diagnose("--from", folder, "--only", driftCheck).Results[0]; r.Status != "fail" || len(r.Findings) != 1 || !strings.HasPrefix(r.Findings[0].Message, "the Service selects other pods: a source of the object has changed, or another version") {
+		t.Errorf("%s %s %q", r.Status, r.Reason, r.Findings)
+	}
+}

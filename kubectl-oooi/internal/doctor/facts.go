@@ -21,8 +21,8 @@ type Facts struct {
 	deployed map[objectKey]*unstructured.Unstructured
 	// drifts are how the objects of each compared Infra differ from the rendered ones, by "namespace/name".
 	drifts map[string][]drift
-	// saved is set if Save wrote the facts.
-	saved bool
+	// saved is set if Save wrote the facts, and partial if they are files that may lack objects of some kinds.
+	saved, partial bool
 	// unread is why a kind was not read in a namespace, or in all namespaces ("").
 	unread map[place]string
 	// unserved are the kinds that the API server does not serve.
