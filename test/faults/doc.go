@@ -17,6 +17,8 @@ type Fault struct {
 	// Want are the findings by code and severity, such as "PRX-002 fail", in the order in which doctor shows
 	// them: the first is the root cause.
 	Want []string
+	// Says is text that a message or the evidence of the root cause contains; empty for any.
+	Says string
 	// Probe runs doctor with --probe.
 	Probe bool
 	// As is the user for --as, empty for the site's user.
@@ -27,5 +29,5 @@ type Fault struct {
 
 // OnAPIServer returns the faults of a simulated site.
 func OnAPIServer() []Fault {
-	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), policyFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), crdFaults(), accessFaults(), siteFaults())
+	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), policyFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), crdFaults(), accessFaults(), siteFaults(), driftFaults())
 }

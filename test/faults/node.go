@@ -63,16 +63,16 @@ func processFaults() []Fault {
 		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
 		{Name: "image does not exist", Break: func(s *Site) {
 			s.patchTemplate("demo-dhcp", func(spec map[string]any) { firstContainer(spec)["image"] = "localhost/missing:none" })
-		}, Want: []string{"POD-002 fail", "POD-004 warn"}},
+		}, Want: []string{"POD-002 fail", "POD-004 warn", "INF-002 warn"}},
 		{Name: "kubelet rejects a sysctl", Break: func(s *Site) {
 			s.Patch(namespaceKind, "", "$ns", `{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}`)
 			s.patchTemplate("demo-dns", func(spec map[string]any) {
 				securityContext(spec)["sysctls"] = []any{map[string]any{"name": "kernel.msgmax", "value": "65536"}}
 			})
-		}, Want: []string{"POD-002 fail"}},
+		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
 		{Name: "Pod Security rejects a pod", Break: func(s *Site) {
 			s.patchTemplate("demo-dns", func(spec map[string]any) { securityContext(spec)["runAsNonRoot"] = false })
-		}, Want: []string{"POD-005 fail"}},
+		}, Want: []string{"POD-005 fail", "INF-002 warn"}},
 		{Name: "quota is exceeded", Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: none, namespace: $ns}\nspec: {hard: {pods: \"0\"}}\n")
 			s.restartNowAndAfterMend("demo-dhcp-0")
@@ -178,7 +178,7 @@ func vlanFaults() []Fault {
 		{Name: "DHCP offers other DNS servers", Probe: true, Break: func(s *Site) {
 			config, _, _ := unstructured.NestedStringMap(s.Get(configMapKind, "$ns", "demo-dhcp").Object, "data")
 			for file, text := range config {
-				config[file] = strings.ReplaceAll(text, s.Net+".6", "203.0.113.53")
+				config[file] = strings.ReplaceAll(text, "dns: "+s.Net+".6", "dns: 203.0.113.53")
 			}
 			s.Patch(configMapKind, "$ns", "demo-dhcp", `{"data": `+toJSON(config)+`}`)
 			s.restartNowAndAfterMend("demo-dhcp-0")

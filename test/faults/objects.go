@@ -35,12 +35,7 @@ func siteFaults() []Fault {
 		}},
 		{Name: "quota rejects our pods", Want: []string{"POD-005 fail"}, Break: func(s *Site) {
 			pod := s.Get(podKind, "$ns", "demo-dns-0")
-			s.Undo(func() { // writes the status of the new pod, in place of the kubelet and Multus
-				s.Await("the pod to be recreated", func() bool { return s.Get(podKind, "$ns", "demo-dns-0") != nil })
-				s.Patch(podKind, "$ns", "demo-dns-0", `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": `+toJSON(pod.GetAnnotations()["k8s.v1.cni.cncf.io/network-status"])+`}}}`)
-				s.PatchStatus(podKind, "$ns", "demo-dns-0", runningStatus)
-				s.undo = s.undo[:len(s.undo)-2] // these changes restore the healthy state and stay
-			})
+			s.Undo(func() { s.recreatePod(pod) })
 			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: none, namespace: $ns}\nspec: {hard: {pods: \"0\"}}\n")
 			s.Await("the quota to be enforced", func() bool {
 				_, ok, _ := unstructured.NestedMap(s.Get(quotaKind, "$ns", "none").Object, "status", "hard")

@@ -115,7 +115,7 @@ func (s *Site) Patch(kind schema.GroupVersionKind, namespace, name, body string)
 		now := s.Get(kind, namespace, name)
 		was := now.DeepCopy()
 		was.Object["spec"], was.Object["data"] = before.Object["spec"], before.Object["data"]
-		for _, part := range []string{"endpoints", "ports"} { // of an EndpointSlice
+		for _, part := range []string{"endpoints", "ports", "automountServiceAccountToken"} { // of EndpointSlices and ServiceAccounts
 			if before.Object[part] != nil {
 				was.Object[part] = before.Object[part]
 			}

@@ -29,6 +29,7 @@ type Result struct {
 // Finding is a fault that a check reports.
 type Finding struct {
 	Severity, Message, Remedy string
+	Evidence                  []string
 	Object                    struct{ Kind, Namespace, Name string }
 }
 
@@ -188,6 +189,9 @@ func (s *Site) verify(f *Fault, d *Diagnosis) {
 			}
 		}
 	}
+	if !d.says(f) {
+		s.Errorf("the root cause does not say %q: %v", f.Says, d.Results)
+	}
 	if d.code != 2 {
 		s.Errorf("doctor: exit code %d", d.code)
 	}
@@ -203,6 +207,16 @@ func (s *Site) verify(f *Fault, d *Diagnosis) {
 			s.Errorf("%s is inconclusive: %s", r.Code, r.Reason)
 		}
 	}
+}
+
+// says reports whether a finding of the root cause contains the text of the fault.
+func (d *Diagnosis) says(f *Fault) bool {
+	code, _, _ := strings.Cut(f.Want[0], " ")
+	return f.Says == "" || slices.ContainsFunc(d.Results, func(r Result) bool {
+		return r.Code == codePrefix+code && slices.ContainsFunc(r.Findings, func(one Finding) bool {
+			return slices.ContainsFunc(append(one.Evidence, one.Message), func(text string) bool { return strings.Contains(text, f.Says) })
+		})
+	})
 }
 
 // fileName returns the file name of a fault's bundle.

@@ -42,11 +42,9 @@ func init() {
 					lacks[r.User] = append(lacks[r.User], r.String())
 				}
 				var pods []string // pods that the same run of setup also replaces
-				if list, err := s.rendered(); err == nil {
-					restarts := s.restartedPods(list)
-					for _, component := range slices.Sorted(maps.Keys(restarts)) {
-						pods = append(pods, restarts[component]...)
-					}
+				restarts := restartedPods(s.facts.drifts[s.key()])
+				for _, component := range slices.Sorted(maps.Keys(restarts)) {
+					pods = append(pods, restarts[component]...)
 				}
 				var findings []Finding
 				for _, user := range users {

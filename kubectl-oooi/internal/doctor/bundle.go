@@ -16,19 +16,23 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // Files of a bundle that are not objects, all in bundleFolder. indexFile has the summary, answersFile the pages
-// of pods, reviewsFile the reviewed rights and probesFile the reports of probes.
+// of pods, reviewsFile the reviewed rights, probesFile the reports of probes, and driftsFile how objects
+// differ from the rendered ones.
 const (
 	bundleFolder = "oooi-doctor"
 	indexFile    = "facts.json"
 	answersFile  = "answers.json"
 	reviewsFile  = "reviews.json"
 	probesFile   = "probes.json"
+	driftsFile   = "drifts.json"
 )
 
 // summary is the JSON form of the facts that are neither objects nor in a file of their own.
@@ -45,7 +49,7 @@ type unreadAt struct {
 }
 
 // Save writes a bundle for Load: a tar.gz with a file for each object, reduced to the fields that checks read, and
-// files with the pages of pods, the access reviews and the reports of probes.
+// files with the pages of pods, the access reviews, the reports of probes, and how objects differ from the rendered ones.
 func (f *Facts) Save(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
@@ -65,7 +69,7 @@ func (f *Facts) Save(w io.Writer) error {
 
 // files calls write with each file of a bundle.
 func (f *Facts) files(write func(name string, data []byte) error) error {
-	for name, part := range map[string]any{indexFile: f.summary(), answersFile: f.sortedAnswers(), reviewsFile: f.sortedReviews(), probesFile: f.probes} {
+	for name, part := range map[string]any{indexFile: f.summary(), answersFile: f.sortedAnswers(), reviewsFile: f.sortedReviews(), probesFile: f.probes, driftsFile: f.drifts} {
 		data, err := json.MarshalIndent(part, "", "  ")
 		if err != nil {
 			return fmt.Errorf("encoding %s: %w", name, err)
@@ -137,10 +141,32 @@ func Load(name string, warn func(string)) (*Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the bundle: %w", err)
 	}
+	load := loadArchive
 	if info.IsDir() {
-		return loadFolder(name, info.ModTime(), warn)
+		load = loadFolder
 	}
-	return loadArchive(name, info.ModTime(), warn)
+	f, err := load(name, info.ModTime(), warn)
+	switch {
+	case err != nil:
+		return nil, err
+	case f.saved: // its objects are reduced; it has the result of comparing them
+		f.compare(nil)
+	default:
+		f.partial, f.unserved[constraints] = true, !f.requireConstraints()
+		f.compare(f.Infras("", ""))
+	}
+	return f, nil
+}
+
+// requireConstraints reports whether deployed pods require SecurityContextConstraints. Files do not say whether the cluster
+// serves them.
+func (f *Facts) requireConstraints() bool {
+	for key, u := range f.deployed {
+		if _, found, _ := unstructured.NestedString(u.Object, "spec", "template", "metadata", "annotations", render.RequiredSCC); found && key.kind == statefulSets {
+			return true
+		}
+	}
+	return false
 }
 
 func loadFolder(folder string, taken time.Time, warn func(string)) (*Facts, error) {
@@ -200,6 +226,7 @@ const maxFileSize = 64 << 20
 func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	switch path.Base(name) {
 	case indexFile:
+		f.saved = true
 		s, err := decodeFile[summary](indexFile, r)
 		f.Taken = s.Taken
 		for _, u := range s.Unread {
@@ -224,6 +251,10 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	case probesFile:
 		probes, err := decodeFile[map[string]*Probe](probesFile, r)
 		maps.Copy(f.probes, probes)
+		return err
+	case driftsFile:
+		drifts, err := decodeFile[map[string][]drift](driftsFile, r)
+		maps.Copy(f.drifts, drifts)
 		return err
 	}
 	if !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name)) {

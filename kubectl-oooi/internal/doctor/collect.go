@@ -79,8 +79,15 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	if err := g.collect(ctx, c.places(g, names)...); err != nil { // finds the namespaces of backends
 		return g.facts, names, err
 	}
-	if err := g.collect(ctx, c.places(g, names)...); err != nil || c.Config == nil {
+	if err := g.collect(ctx, c.places(g, names)...); err != nil {
 		return g.facts, names, err
+	}
+	if err := g.collectUnlabelled(ctx, names); err != nil {
+		return g.facts, names, err
+	}
+	g.facts.compare(names)
+	if c.Config == nil {
+		return g.facts, names, nil
 	}
 	return g.facts, names, c.collectAnswers(ctx, g, names)
 }
@@ -298,6 +305,29 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 	case err != nil:
 		g.facts.unread[p] = err.Error()
 	}
+}
+
+// collectUnlabelled reads rendered objects that lost the label by which objects of their kind are selected. Errors are
+// not recorded: their place was read. It fails only if ctx has ended.
+func (g *collection) collectUnlabelled(ctx context.Context, names []string) error {
+	for _, infra := range names {
+		s := NewSite(g.facts, infra)
+		if s == nil {
+			continue
+		}
+		rendered, _ := s.rendered() // OOOI-INF-002 reports the error
+		for _, want := range rendered {
+			kind := want.GroupVersionKind()
+			if kind != configMaps && kind != attachments || g.facts.deployed[keyOf(want)] != nil {
+				continue
+			}
+			_ = g.list(ctx, place{kind, want.GetNamespace()}, g.facts.add, client.MatchingFields{"metadata.name": want.GetName()})
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("reading objects from the cluster: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 func (g *collection) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {

@@ -1,63 +1,198 @@
 package doctor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
-
-// comparisons are functions that compare a rendered with a deployed object, by kind, and return an empty
-// message if they match. For kinds with nil, only existence is checked.
-var comparisons = map[string]func(want, has *unstructured.Unstructured) (Severity, string, []string){
-	configMaps.Kind: compareData, statefulSets.Kind: compareConfig, services.Kind: compareService, attachments.Kind: compareAttachment, networkPolicies.Kind: nil,
-}
 
 // diffFirst names the command that shows what setup would change.
 const diffFirst = "'kubectl oooi diff' with the same file shows what changes, and which pods restart"
 
-// comparedFields returns the paths of the fields that are compared for a kind. Files of a ConfigMap are
-// separate fields, since each can have another manager.
-func comparedFields(kind string) [][]string {
-	switch kind {
-	case services.Kind:
-		return [][]string{{"spec", "ports"}, {"spec", "selector"}}
-	case attachments.Kind:
-		return [][]string{{"spec", "config"}}
-	case statefulSets.Kind:
-		return [][]string{{"spec", "template", "metadata", "annotations", annotationConfig}}
-	case configMaps.Kind:
-		return [][]string{{"data", "Corefile"}, {"data", "config.yml"}}
-	default:
-		return nil
-	}
+// maxDifferences is how many differences of an object a finding lists.
+const maxDifferences = 10
+
+// replicasPath and templatePath are paths of a StatefulSet.
+const (
+	replicasPath = ".spec.replicas"
+	templatePath = ".spec.template."
+)
+
+// summaries are the messages of findings, by kind and prefix of the path. Any kind has kind "".
+var summaries = []struct{ kind, path, message string }{
+	{services.Kind, ".spec.selector", "the Service selects other pods"},
+	{services.Kind, ".spec.ports", "the Service has other ports"},
+	{statefulSets.Kind, templatePath, "setup would change its pods"},
+	{attachments.Kind, ".spec.config", "setup would change the network of its pods"},
+	{networkPolicies.Kind, ".spec.ingress", "the NetworkPolicy admits other traffic"},
+	{configMaps.Kind, ".data", "setup would render other contents"},
+	{"", ".metadata.labels", "labels by which objects of the Infra are found were changed"},
 }
 
-// cause returns why an object differs from what setup would render, and the remedy. Either the object was
-// edited, or a source that it is rendered from changed.
-func (s *Site) cause(has *unstructured.Unstructured, restarts []string) (why []string, remedy string) {
-	restart := restartNote(restarts)
-	if by := s.editedBy(has); by != "" {
-		return []string{by}, "run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it" + restart
+// summary returns the message of a finding: the most severe difference decides.
+func (d *drift) summary() (Severity, string) {
+	worst := d.Differences[0]
+	if at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Severity == Fail }); at >= 0 {
+		worst = d.Differences[at]
+	}
+	for _, s := range summaries {
+		if (s.kind == "" || s.kind == d.Object.Kind) && strings.HasPrefix(worst.Path, s.path) {
+			return worst.Severity, s.message
+		}
+	}
+	return worst.Severity, "setup would render another " + worst.Path
+}
+
+// driftFindings returns the findings about an object. restarts are the pods of its component that setup would replace.
+func (s *Site) driftFindings(d drift, restarts []string) []Finding {
+	switch {
+	case d.Missing:
+		f := failed(d.Object, "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "the %s does not exist", d.Object.Kind)
+		if d.Object.Kind == serviceAccounts.Kind { // OOOI-POD-005 explains it as soon as a pod is created
+			f = f.of(d.Component)
+		}
+		return []Finding{f}
+	case d.Error != "":
+		return []Finding{warned(d.Object, "compare it with 'kubectl oooi diff'", "the object cannot be compared with the rendered one: %s", d.Error)}
+	}
+	var findings []Finding
+	if at := d.scaled(); at >= 0 {
+		findings = append(findings, s.scaledFinding(&d, d.Differences[at]))
+		d.Differences = slices.Delete(slices.Clone(d.Differences), at, at+1)
+	}
+	if len(d.Differences) > 0 {
+		severity, message := d.summary()
+		why, remedy := s.cause(&d, restarts)
+		fix := s.labelFix(&d)
+		if fix != nil {
+			remedy = "restore them, which restarts no pod: " + fix.Command
+		}
+		f := warned(d.Object, remedy, "%s: %s", message, why[0])
+		f.Severity, f.Fix = severity, fix
+		for i, one := range d.Differences {
+			if i == maxDifferences {
+				f = f.because(fmt.Sprintf("and %d more fields", len(d.Differences)-i))
+				break
+			}
+			f = f.because(one.String())
+		}
+		findings = append(findings, f.because(why[1:]...))
+	}
+	for _, f := range d.Unrendered {
+		findings = append(findings, d.unrenderedFinding(f))
+	}
+	return findings
+}
+
+// labelsPath is the beginning of the paths of labels.
+const labelsPath = ".metadata.labels."
+
+// labelFix returns a fix if only labels by which objects of the Infra are found differ, and nil otherwise.
+func (s *Site) labelFix(d *drift) *Fix {
+	list, _ := s.rendered()
+	at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return refTo(u) == d.Object })
+	if at < 0 {
+		return nil
+	}
+	existing := s.facts.list(list[at].GroupVersionKind(), d.Object.Namespace)
+	live := slices.IndexFunc(existing, func(u *unstructured.Unstructured) bool { return u.GetName() == d.Object.Name })
+	if live < 0 {
+		return nil
+	}
+	wanted := map[string]string{}
+	for _, one := range d.Differences {
+		label, ok := strings.CutPrefix(one.Path, labelsPath)
+		if !ok || !slices.Contains(ourLabels, label) {
+			return nil
+		}
+		wanted[label] = list[at].GetLabels()[label]
+	}
+	return restoreLabels(existing[live], wanted)
+}
+
+// scaledFindings returns findings about the StatefulSets of a component that were scaled.
+func (s *Site) scaledFindings(component string) []Finding {
+	var findings []Finding
+	for _, d := range s.facts.drifts[s.key()] {
+		if at := d.scaled(); d.Component == component && at >= 0 {
+			findings = append(findings, s.scaledFinding(&d, d.Differences[at]))
+		}
+	}
+	return findings
+}
+
+// scaled returns the index of the difference in the number of replicas of a StatefulSet, -1 if there is none.
+func (d *drift) scaled() int {
+	return slices.IndexFunc(d.Differences, func(one difference) bool { return d.Object.Kind == statefulSets.Kind && one.Path == replicasPath })
+}
+
+// scaledFinding returns the finding about a StatefulSet that was scaled. Its pods have one VLAN address.
+func (s *Site) scaledFinding(d *drift, one difference) Finding {
+	ref := d.Object
+	set := &unstructured.Unstructured{}
+	if at := slices.IndexFunc(s.list(statefulSets, AtInfra), func(has *unstructured.Unstructured) bool { return has.GetName() == ref.Name }); at >= 0 {
+		set = s.list(statefulSets, AtInfra)[at]
+	}
+	replicas, _, _ := unstructured.NestedInt64(set.Object, "spec", "replicas")
+	fix := scaleToOne(set, replicas)
+	if replicas > 1 {
+		return failed(ref, "scale it back, and add replicas in the Infra: "+fix.Command, "its %d replicas have the same VLAN address", replicas).because(one.String()).fixedBy(fix)
+	}
+	return failed(ref, "scale it back: "+fix.Command, "it was scaled to %d, and has no pod", replicas).because(one.String()).of(d.Component).fixedBy(fix) // OOOI-POD-002 explains it
+}
+
+// unrenderedFinding returns the finding about fields that a manager added to an object. Setup does not remove them, except
+// those of pods if conflicts are forced.
+func (d *drift) unrenderedFinding(f setup.ManagerFields) Finding {
+	message, remedy := "the object has", fmt.Sprintf("if the fields are unwanted, remove them: kubectl -n %s edit %s %s", d.Object.Namespace, strings.ToLower(d.Object.Kind), d.Object.Name)
+	if !slices.ContainsFunc(f.Fields, func(path string) bool { return !strings.HasPrefix(path, templatePath) }) {
+		message = "the pod template has"
+		remedy = fmt.Sprintf("if the fields are unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove them; this restarts pod %s/%s-0: %s", d.Object.Namespace, d.Object.Name, diffFirst)
+	}
+	if f.Applied {
+		remedy = "if the fields are unwanted, remove them from the configuration that " + f.Manager + " applies"
+	}
+	return warned(d.Object, remedy, "%s fields that setup does not render: %s", message, f)
+}
+
+// applier returns what applied the object: setup, or the name of another field manager.
+func (d *drift) applier() string {
+	if d.AppliedBy == "" || d.AppliedBy == setup.Manager {
+		return "setup"
+	}
+	return strconv.Quote(d.AppliedBy)
+}
+
+// cause returns why an object differs from what setup would render, and the remedy. Either the object was edited, or a
+// source that it is rendered from changed.
+func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) {
+	remedy = "run 'kubectl oooi setup' with the Infra's file"
+	restore := remedy + " and --force-conflicts to restore it"
+	if applier := d.applier(); applier != "setup" {
+		remedy = "print the objects with 'kubectl oooi setup --dry-run=client', and let " + applier + " apply them"
+		restore = "let " + applier + " apply the object again"
+	}
+	if at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Editor != "" }); at >= 0 {
+		one := d.Differences[at]
+		return []string{fmt.Sprintf("the object was changed by %q at %s, after %s applied it", one.Editor, formatTime(one.At), d.applier())}, restore + restartNote(restarts)
 	}
 	for _, source := range s.sources() {
-		if changed := changedSince(source, has); changed != "" {
+		if changed := changedSince(source, d); changed != "" {
 			why = append(why, changed)
 		}
+	}
+	if !slices.ContainsFunc(d.Differences, func(one difference) bool { return !one.Absent }) {
+		why = append(why, "a client may have removed it, which managed fields do not record, or another version of setup created the object")
 	}
 	if len(why) == 0 {
 		why = []string{"a source of the object has changed, or another version of setup created the object"}
 	}
-	return why, "run 'kubectl oooi setup' with the Infra's file" + restart
+	return why, remedy + restartNote(restarts)
 }
 
 // restartNote returns the end of a remedy that runs setup: the pods that setup restarts.
@@ -66,17 +201,6 @@ func restartNote(pods []string) string {
 		return "; this restarts no pod: " + diffFirst
 	}
 	return "; this restarts " + strings.Join(pods, ", ") + ": " + diffFirst
-}
-
-// editedBy returns who changed a compared field of an object after setup and when, empty if setup was last.
-func (s *Site) editedBy(has *unstructured.Unstructured) string {
-	for _, path := range comparedFields(has.GetKind()) {
-		_, found, _ := unstructured.NestedFieldNoCopy(has.Object, path...)
-		if by := lastEditor(has, path...); found && by != nil {
-			return fmt.Sprintf("the object was changed by %q at %s, after setup applied it", by.Manager, formatTime(timeOf(*by)))
-		}
-	}
-	return ""
 }
 
 // sources returns the objects from which setup renders.
@@ -105,150 +229,13 @@ func (s *Site) sources() []*unstructured.Unstructured {
 	return list
 }
 
-// restartedPods returns the pods that setup would replace, by component: those whose configuration or command
-// line differs.
-func (s *Site) restartedPods(wants []*unstructured.Unstructured) map[string][]string {
+// restartedPods returns the pods that setup would replace, by component: those whose template differs.
+func restartedPods(drifts []drift) map[string][]string {
 	pods := map[string][]string{}
-	for _, want := range wants {
-		if want.GetKind() != statefulSets.Kind {
-			continue
-		}
-		for _, has := range s.list(statefulSets, AtInfra) {
-			if _, message, _ := compareConfig(want, has); has.GetName() == want.GetName() && message != "" {
-				component := want.GetLabels()[v1alpha1.LabelComponent]
-				pods[component] = append(pods[component], fmt.Sprintf("pod %s/%s-0", has.GetNamespace(), has.GetName()))
-			}
+	for _, d := range drifts {
+		if d.Object.Kind == statefulSets.Kind && slices.ContainsFunc(d.Differences, func(one difference) bool { return strings.HasPrefix(one.Path, templatePath) }) {
+			pods[d.Component] = append(pods[d.Component], fmt.Sprintf("pod %s/%s-0", d.Object.Namespace, d.Object.Name))
 		}
 	}
 	return pods
-}
-
-// compareData compares ConfigMaps. The evidence has the first line that differs in each file.
-func compareData(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	wants, _, _ := unstructured.NestedStringMap(want.Object, "data")
-	got, _, _ := unstructured.NestedStringMap(has.Object, "data")
-	var evidence []string
-	for _, file := range []string{"Corefile", "config.yml"} {
-		if wants[file] != got[file] {
-			evidence = append(evidence, file+firstDifference(wants[file], got[file]))
-		}
-	}
-	if len(evidence) == 0 {
-		return "", "", nil
-	}
-	return Warn, "setup would render other contents", evidence
-}
-
-// firstDifference returns the first line in which two texts differ, as a sentence.
-func firstDifference(want, has string) string {
-	wants, got := strings.Split(want, "\n"), strings.Split(has, "\n")
-	for i := range max(len(wants), len(got)) {
-		line := func(lines []string) string {
-			if i < len(lines) {
-				return strings.TrimSpace(lines[i])
-			}
-			return ""
-		}
-		if line(wants) != line(got) {
-			return fmt.Sprintf(", line %d: found %q, setup would render %q", i+1, line(got), line(wants))
-		}
-	}
-	return ""
-}
-
-// compareConfig compares the configuration hash and the command lines of a StatefulSet's pods.
-func compareConfig(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	configHash := func(u *unstructured.Unstructured) string {
-		annotations, _, _ := unstructured.NestedStringMap(u.Object, "spec", "template", "metadata", "annotations")
-		return annotations[annotationConfig]
-	}
-	if configHash(want) != configHash(has) {
-		return Warn, "its pod runs with a configuration that setup would change", nil
-	}
-	got := map[string]string{}
-	for digest, c := range commandDigests(has.Object) {
-		got[containerName(c)] = digest
-	}
-	var others []string
-	for digest, c := range commandDigests(want.Object) {
-		if now := got[containerName(c)]; now != "" && now != digest {
-			others = append(others, containerName(c))
-		}
-	}
-	if len(others) > 0 {
-		return Warn, "its pod runs with arguments that setup would change: container " + strings.Join(others, ", "), nil
-	}
-	return "", "", nil
-}
-
-// digestPrefix begins a digest that replaces a command line, see pruneObject.
-const digestPrefix = "sha256:"
-
-// commandDigests iterates over the containers in the pod template of a StatefulSet, each with a digest of its
-// command line. If the command line was already replaced by its digest, it yields that.
-func commandDigests(set map[string]any) iter.Seq2[string, map[string]any] {
-	return func(yield func(string, map[string]any) bool) {
-		for _, kind := range []string{"initContainers", "containers"} {
-			value, _, _ := unstructured.NestedFieldNoCopy(set, "spec", "template", "spec", kind)
-			list, _ := value.([]any)
-			for _, item := range list {
-				c, ok := item.(map[string]any)
-				if !ok {
-					continue
-				}
-				sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", c["command"], c["args"]))
-				digest := digestPrefix + hex.EncodeToString(sum[:8])
-				if command, _, _ := unstructured.NestedStringSlice(c, "command"); len(command) == 1 && strings.HasPrefix(command[0], digestPrefix) && c["args"] == nil {
-					digest = command[0]
-				}
-				if !yield(digest, c) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func containerName(container map[string]any) string {
-	name, _, _ := unstructured.NestedString(container, "name")
-	return name
-}
-
-// compareService finds another selector, and ports that a Service lacks. Pods cannot connect to these.
-func compareService(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	wanted, got := specOf(want), specOf(has)
-	if !maps.Equal(wanted.Selector, got.Selector) {
-		return Fail, "the Service selects other pods", []string{fmt.Sprintf("found selector %s, setup would render %s", labels.FormatLabels(got.Selector), labels.FormatLabels(wanted.Selector))}
-	}
-	portsOf := func(s corev1.ServiceSpec) []string {
-		var ports []string
-		for i := range s.Ports {
-			ports = append(ports, fmt.Sprintf("%d/%s", s.Ports[i].Port, s.Ports[i].Protocol))
-		}
-		return ports
-	}
-	lacks := slices.DeleteFunc(portsOf(wanted), func(p string) bool { return slices.Contains(portsOf(got), p) })
-	if len(lacks) == 0 {
-		return "", "", nil
-	}
-	return Fail, "the Service lacks port " + strings.Join(lacks, ", "), nil
-}
-
-// specOf returns the spec of a Service; it is empty if it cannot be decoded.
-func specOf(u *unstructured.Unstructured) corev1.ServiceSpec {
-	service, err := decode[corev1.Service](u)
-	if err != nil {
-		return corev1.ServiceSpec{}
-	}
-	return service.Spec
-}
-
-// compareAttachment compares NetworkAttachmentDefinitions of our pods.
-func compareAttachment(want, has *unstructured.Unstructured) (Severity, string, []string) {
-	wants, _, _ := unstructured.NestedString(want.Object, "spec", "config")
-	got, _, _ := unstructured.NestedString(has.Object, "spec", "config")
-	if wants == got {
-		return "", "", nil
-	}
-	return Warn, "setup would change the network of its pods", []string{"found " + got, "setup would render " + wants}
 }

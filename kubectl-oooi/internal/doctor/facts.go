@@ -17,6 +17,12 @@ import (
 type Facts struct {
 	Taken   time.Time
 	objects map[Kind][]*unstructured.Unstructured
+	// deployed are the objects of comparedKinds with all fields, until compare.
+	deployed map[objectKey]*unstructured.Unstructured
+	// drifts are how the objects of each compared Infra differ from the rendered ones, by "namespace/name".
+	drifts map[string][]drift
+	// saved is set if Save wrote the facts, and partial if they are files that may lack objects of some kinds.
+	saved, partial bool
 	// unread is why a kind was not read in a namespace, or in all namespaces ("").
 	unread map[place]string
 	// unserved are the kinds that the API server does not serve.
@@ -29,8 +35,8 @@ type Facts struct {
 	probes map[string]*Probe
 
 	lock     sync.Mutex
-	snapshot *model.Snapshot       // built from objects, nil if these have changed since
-	decoded  map[typedObject]typed // see decodeOnce
+	snapshot *model.Snapshot               // built from objects, nil if these have changed since
+	decoded  map[typedObject]decodedObject // see decodeOnce
 }
 
 // typedObject is the key of a decoded object.
@@ -39,8 +45,8 @@ type typedObject struct {
 	as reflect.Type
 }
 
-// typed is a decoded object, or the error of decoding it.
-type typed struct {
+// decodedObject is a decoded object, or the error of decoding it.
+type decodedObject struct {
 	value any
 	err   error
 }
@@ -52,12 +58,13 @@ type place struct {
 
 // NewFacts returns facts without data, as of the given time.
 func NewFacts(taken time.Time) *Facts {
-	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]typed{}}
+	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, deployed: map[objectKey]*unstructured.Unstructured{}, drifts: map[string][]drift{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]decodedObject{}}
 }
 
 // add adds an object, reduced to the fields that checks read. It ignores kinds that no check reads, and objects
 // that were added before.
 func (f *Facts) add(u *unstructured.Unstructured) {
+	whole := u
 	if u = pruneObject(u); u == nil {
 		return
 	}
@@ -65,6 +72,9 @@ func (f *Facts) add(u *unstructured.Unstructured) {
 	defer f.lock.Unlock()
 	f.snapshot = nil
 	kind := u.GroupVersionKind()
+	if slices.Contains(comparedKinds, kind) && f.deployed[keyOf(whole)] == nil {
+		f.deployed[keyOf(whole)] = whole
+	}
 	at, found := slices.BinarySearchFunc(f.objects[kind], u, compare)
 	if !found {
 		f.objects[kind] = slices.Insert(f.objects[kind], at, u)

@@ -31,7 +31,7 @@ var keptFields = map[Kind]fields{
 	services: merge(
 		withMetadata(fieldsOf[objects.LabelledService](), nil, []string{v1alpha1.AnnotationInfra}),
 		// ProxyServers select Services by any of their labels.
-		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}, "spec": {"ports": {"protocol": nil}, "selector": nil}},
+		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}},
 	),
 	nodePools: withMetadata(fields{"spec": {
 		"clusterName": nil, "replicas": nil, "autoScaling": {"max": nil}, "management": {"upgradeType": nil}, "platform": {"kubevirt": {"additionalNetworks": {"name": nil}}},
@@ -47,19 +47,16 @@ var keptFields = map[Kind]fields{
 	clusterIngress: withMetadata(fields{"spec": {"domain": nil, "appsDomain": nil}}, nil, nil),
 	dnsOperators:   withMetadata(fields{"spec": {"servers": {"name": nil, "zones": nil, "forwardPlugin": {"upstreams": nil}}}}, nil, nil),
 	crds:           withMetadata(fields{"spec": {"versions": {"name": nil, "served": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
-	configMaps:     withMetadata(fields{"data": {"Corefile": nil, "config.yml": nil, setup.RememberedKey: nil}}, ourLabels, nil),
-	statefulSets: withMetadata(fields{
-		"spec": {"replicas": nil, "template": {
-			"metadata": {"annotations": {annotationConfig: nil}},
-			"spec":     {"initContainers": commandFields, "containers": commandFields},
-		}},
-		"status": {"replicas": nil},
-	}, ourLabels, []string{v1alpha1.AnnotationInfra}),
-	deployments:     merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
-	networkPolicies: withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
-	leaseObjects:    withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
-	podEvents:       withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
-	podMetrics:      withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
+	configMaps:     withMetadata(fields{"data": {"Corefile": nil, setup.RememberedKey: nil}}, ourLabels, nil),
+	statefulSets:   withMetadata(fields{"spec": {"replicas": nil}, "status": {"replicas": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
+	// Of these, only differences from the rendered objects are checked.
+	serviceAccounts:   withMetadata(fields{}, ourLabels, nil),
+	disruptionBudgets: withMetadata(fields{}, ourLabels, nil),
+	deployments:       merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
+	networkPolicies:   withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
+	leaseObjects:      withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
+	podEvents:         withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
+	podMetrics:        withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
 	pods: withMetadata(fields{
 		"spec": {
 			"nodeName":   nil,
@@ -73,7 +70,6 @@ var keptFields = map[Kind]fields{
 
 var (
 	conditionFields = fields{"type": nil, "status": nil, "reason": nil, "message": nil}
-	commandFields   = fields{"name": nil, "command": nil, "args": nil}
 	ownerFields     = fields{"apiVersion": nil, "kind": nil}
 	containerFields = fields{
 		"name": nil, "imageID": nil, "ready": nil, "restartCount": nil,
@@ -87,8 +83,6 @@ const (
 	// labelPartOf has the value partOf on our objects.
 	labelPartOf = "app.kubernetes.io/part-of"
 	partOf      = "oooi"
-	// annotationConfig has the hash of a pod's configuration, as setup rendered it.
-	annotationConfig = v1alpha1.GroupName + "/config"
 )
 
 // withMetadata adds the fields of metadata that are kept of every object, and the given labels and annotations.
@@ -184,22 +178,18 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 	}
 	all, _ := kept.prune(u.Object).(map[string]any)
 	k := &unstructured.Unstructured{Object: all}
-	if managedKinds[kind.Kind] {
+	if sourceKinds[kind] {
 		k.SetManagedFields(keptManagedFields(u))
 	}
-	switch {
-	case kind == configMaps && k.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
+	switch kind {
+	case configMaps:
 		if text, ok, _ := unstructured.NestedString(all, "data", "Corefile"); ok {
 			_ = unstructured.SetNestedField(all, forwardLines(text), "data", "Corefile") // data is a map
 		}
-		unstructured.RemoveNestedField(all, "data", "config.yml")
-		unstructured.RemoveNestedField(all, "data", setup.RememberedKey)
-	case kind == statefulSets: // checks only compare command lines, and arguments are free text: a digest suffices
-		for digest, c := range commandDigests(all) {
-			c["command"] = []any{digest}
-			delete(c, "args")
+		if k.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
+			unstructured.RemoveNestedField(all, "data", setup.RememberedKey)
 		}
-	case kind == pods:
+	case pods:
 		containers, _, _ := unstructured.NestedFieldNoCopy(all, "spec", "containers")
 		list, _ := containers.([]any)
 		for _, c := range list {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,15 +131,14 @@ func restartPod(p *corev1.Pod) *Fix {
 }
 
 // scaleToOne returns the fix that scales a StatefulSet to one replica.
-func scaleToOne(set *appsv1.StatefulSet, replicas int64) *Fix {
+func scaleToOne(set *unstructured.Unstructured, replicas int64) *Fix {
 	f := &Fix{
-		Command: fmt.Sprintf("kubectl -n %s scale statefulset %s --replicas=1", set.Namespace, set.Name),
-		Effect:  fmt.Sprintf("scales StatefulSet %s from %d replicas to 1, which deletes its other pods", set.Name, replicas),
-		kind:    statefulSets, key: types.NamespacedName{Namespace: set.Namespace, Name: set.Name}, uid: set.UID, replicas: new(int64), replicasBefore: replicas,
+		Command: fmt.Sprintf("kubectl -n %s scale statefulset %s --replicas=1", set.GetNamespace(), set.GetName()),
+		Effect:  fmt.Sprintf("scales StatefulSet %s from %d replicas to 1, which deletes its other pods", set.GetName(), replicas),
+		kind:    statefulSets, key: client.ObjectKeyFromObject(set), uid: set.GetUID(), replicas: new(int64(1)), replicasBefore: replicas,
 	}
-	*f.replicas = 1
 	if replicas == 0 {
-		f.Effect = fmt.Sprintf("scales StatefulSet %s from 0 replicas to 1, which creates its pod", set.Name)
+		f.Effect = fmt.Sprintf("scales StatefulSet %s from 0 replicas to 1, which creates its pod", set.GetName())
 	}
 	return f
 }

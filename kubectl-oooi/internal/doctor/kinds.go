@@ -37,6 +37,9 @@ var (
 	statefulSets    = Kind{Group: "apps", Version: "v1", Kind: "StatefulSet"}
 	deployments     = Kind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	networkPolicies = Kind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
+	serviceAccounts = Kind{Version: "v1", Kind: "ServiceAccount"}
+	// disruptionBudgets exist for components with several replicas.
+	disruptionBudgets = Kind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}
 	// podEvents are Events about pods that could not be created, and about failed probes of their containers.
 	podEvents    = Kind{Version: "v1", Kind: "Event"}
 	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}

@@ -1,112 +1,91 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// managedKinds are the kinds whose managed fields are kept: the sources from which setup renders, and the
-// rendered objects that are compared.
-var managedKinds = map[string]bool{
-	infras.Kind: true, proxyServers.Kind: true, hostedClusters.Kind: true, attachments.Kind: true, configMaps.Kind: true, statefulSets.Kind: true, services.Kind: true,
-}
+// sourceKinds are the kinds from which setup renders. The names and times of their field managers are kept.
+var sourceKinds = map[Kind]bool{infras: true, proxyServers: true, hostedClusters: true, attachments: true}
 
-// keptManagedFields returns the managed fields of an object, reduced to the time and the compared fields of
-// each manager. Managers of the status are dropped, since it changes all the time. For a StatefulSet, all
-// fields of the pod template are kept, so that a check finds those of other managers.
+// keptManagedFields returns the managed fields of an object without the fields: the managers, and when each changed the
+// object. Managers of the status are dropped, since it changes all the time.
 func keptManagedFields(u *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 	var list []metav1.ManagedFieldsEntry
 	for _, f := range u.GetManagedFields() {
-		if f.Subresource != "" {
-			continue
+		if f.Subresource == "" {
+			list = append(list, metav1.ManagedFieldsEntry{Manager: f.Manager, Operation: f.Operation, APIVersion: f.APIVersion, Time: f.Time, FieldsType: f.FieldsType})
 		}
-		var names map[string]any
-		for _, path := range comparedFields(u.GetKind()) {
-			if !owns(f, path) {
-				continue
-			}
-			if names == nil {
-				names = map[string]any{}
-			}
-			_ = unstructured.SetNestedMap(names, map[string]any{}, managedPath(path)...) // comparedFields has no path that begins with another
-		}
-		if pods, ok := fieldsAt(f, podSpec); ok && u.GetKind() == statefulSets.Kind {
-			if names == nil {
-				names = map[string]any{}
-			}
-			_ = unstructured.SetNestedMap(names, pods, managedPath(podSpec)...) // nor with this one
-		}
-		entry := metav1.ManagedFieldsEntry{Manager: f.Manager, Operation: f.Operation, APIVersion: f.APIVersion, Time: f.Time, FieldsType: f.FieldsType}
-		if data, err := json.Marshal(names); names != nil && err == nil {
-			entry.FieldsV1 = metav1.NewFieldsV1(string(data))
-		}
-		list = append(list, entry)
 	}
 	return list
 }
 
-// managedPath returns a path of fields in the notation of managed fields.
-func managedPath(path []string) []string {
-	var names []string
-	for _, name := range path {
-		names = append(names, "f:"+name)
-	}
-	return names
+// managers are the field managers of an object that setup rendered.
+type managers struct {
+	// appliers deployed the object: setup, and a GitOps tool that applies what setup prints. others changed it.
+	appliers, others []fieldManager
 }
 
-// lastEditor returns the manager other than setup that last set a field of an object that setup applied. It
-// returns nil if setup owns the field, or if the managed fields do not show the manager.
-func lastEditor(u *unstructured.Unstructured, path ...string) *metav1.ManagedFieldsEntry {
-	var last *metav1.ManagedFieldsEntry
-	applied := false
+type fieldManager struct {
+	name   string
+	at     time.Time
+	fields *fieldpath.Set
+}
+
+// ownerPath is an annotation that setup renders in every object. It is managed by the client that deployed the object.
+var ownerPath = fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.AnnotationInfra)
+
+func managersOf(u *unstructured.Unstructured) managers {
+	var m managers
 	for _, f := range u.GetManagedFields() {
+		one := fieldManager{f.Manager, timeOf(f), setup.FieldsOf(f)}
 		switch {
-		case f.Manager == setup.Manager && owns(f, path):
-			return nil
-		case f.Manager == setup.Manager:
-			applied = true
-		case owns(f, path) && (last == nil || !timeOf(f).Before(timeOf(*last))):
-			last = &f
+		case f.Subresource == "status":
+		case f.Subresource == "" && (f.Manager == setup.Manager || one.fields.Has(ownerPath)):
+			m.appliers = append(m.appliers, one)
+		default: // also of subresource scale
+			m.others = append(m.others, one)
 		}
 	}
-	if !applied {
+	return m
+}
+
+// applier returns the manager that deployed the object last; nil if the managed fields do not show it.
+func (m managers) applier() *fieldManager { return last(m.appliers) }
+
+// editor returns the manager that last changed a field after the object was deployed. It returns nil if the applier
+// manages the field, or if the managed fields do not show the manager, as of a removed field.
+func (m managers) editor(p fieldpath.Path) *fieldManager {
+	owners := func(list []fieldManager) (owners []fieldManager) {
+		for _, f := range list {
+			if f.fields.Has(p) {
+				owners = append(owners, f)
+			}
+		}
+		return owners
+	}
+	if len(m.appliers) == 0 || len(owners(m.appliers)) > 0 {
 		return nil
 	}
-	return last
+	return last(owners(m.others))
 }
 
-// owns reports whether a manager has set a field.
-func owns(f metav1.ManagedFieldsEntry, path []string) bool {
-	_, ok := fieldsAt(f, path)
-	return ok
-}
-
-// podSpec is the path of the pod specification in a workload.
-var podSpec = []string{"spec", "template", "spec"}
-
-// fieldsAt returns the fields below a path that a manager has set; ok is false if it has set none.
-func fieldsAt(f metav1.ManagedFieldsEntry, path []string) (map[string]any, bool) {
-	if f.FieldsV1 == nil {
-		return nil, false
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(f.FieldsV1.GetRawBytes(), &fields); err != nil {
-		return nil, false
-	}
-	for _, name := range managedPath(path) {
-		next, ok := fields[name].(map[string]any)
-		if !ok {
-			return nil, false
+// last returns the manager that changed the object last; nil if there is none.
+func last(list []fieldManager) *fieldManager {
+	var last *fieldManager
+	for i := range list {
+		if last == nil || !list[i].at.Before(last.at) {
+			last = &list[i]
 		}
-		fields = next
 	}
-	return fields, true
+	return last
 }
 
 func timeOf(f metav1.ManagedFieldsEntry) time.Time {
@@ -116,16 +95,10 @@ func timeOf(f metav1.ManagedFieldsEntry) time.Time {
 	return f.Time.Time
 }
 
-// changedSince returns who changed a source after setup applied an object, as a sentence. It is empty if
-// nothing changed since, or if the managed fields do not show it.
-func changedSince(source, applied *unstructured.Unstructured) string {
-	var since time.Time
-	for _, f := range applied.GetManagedFields() {
-		if f.Manager == setup.Manager {
-			since = timeOf(f)
-		}
-	}
-	if since.IsZero() {
+// changedSince returns who changed a source after an object was applied, as a sentence. It is empty if nothing changed
+// since, or if the managed fields do not show it.
+func changedSince(source *unstructured.Unstructured, d *drift) string {
+	if d.AppliedAt.IsZero() {
 		return ""
 	}
 	var last metav1.ManagedFieldsEntry
@@ -134,11 +107,11 @@ func changedSince(source, applied *unstructured.Unstructured) string {
 			last = f
 		}
 	}
-	if !timeOf(last).After(since) {
+	if !timeOf(last).After(d.AppliedAt) {
 		return ""
 	}
-	return fmt.Sprintf("%s %s/%s was changed by %q at %s, after setup applied this object at %s",
-		source.GetKind(), source.GetNamespace(), source.GetName(), last.Manager, formatTime(timeOf(last)), formatTime(since))
+	return fmt.Sprintf("%s %s/%s was changed by %q at %s, after %s applied this object at %s",
+		source.GetKind(), source.GetNamespace(), source.GetName(), last.Manager, formatTime(timeOf(last)), d.applier(), formatTime(d.AppliedAt))
 }
 
 // formatTime returns a time in the format of the API.

@@ -41,9 +41,9 @@ func init() {
 				var findings []Finding
 				for _, c := range s.components() {
 					list := s.pods(c.name)
-					scaled := s.scaledToZero(c.name)
-					findings = append(findings, scaled...)
-					if len(list) == 0 && len(scaled) == 0 {
+					if scaled := s.scaledFindings(c.name); len(list) == 0 && len(scaled) > 0 {
+						findings = append(findings, scaled...)
+					} else if len(list) == 0 {
 						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
 					}
 					for _, p := range list {
@@ -201,19 +201,6 @@ const (
 	manyRestarts  = 3
 )
 
-// scaledToZero returns a finding for each StatefulSet of a component that has no replicas.
-func (s *Site) scaledToZero(component string) []Finding {
-	var findings []Finding
-	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
-		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Labels[v1alpha1.LabelComponent] != component || set.Spec.Replicas == nil || *set.Spec.Replicas > 0 {
-			continue
-		}
-		fix := scaleToOne(set, 0)
-		findings = append(findings, failed(model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}, "scale it back: "+fix.Command, "the StatefulSet of %s is scaled to 0 replicas", component).of(component).fixedBy(fix))
-	}
-	return findings
-}
-
 // restartFindings returns the containers of a pod that restart repeatedly.
 func restartFindings(p *corev1.Pod, now time.Time) []Finding {
 	var findings []Finding
@@ -251,7 +238,7 @@ func checkAdmission(s *Site) []Finding {
 			continue
 		}
 		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		findings = append(findings, failed(ref, remedyFor(messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]))
+		findings = append(findings, failed(ref, remedyFor(messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]).of(set.Labels[v1alpha1.LabelComponent]))
 	}
 	return findings
 }

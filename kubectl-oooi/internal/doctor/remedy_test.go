@@ -56,8 +56,8 @@ func (s *testSite) runRemedy(t *testing.T, fault, code string, line []string) {
 	}
 }
 
-// TestRemediesThatRunSetup applies the remedies that only run setup, and expects their findings to be fixed. It also
-// runs the other command lines in remedies, of each command once.
+// TestRemediesThatRunSetup applies the remedies that only run setup, each once for a check and a kind of object, and
+// expects their findings to be fixed. It also runs the other command lines in remedies, of each command once.
 func TestRemediesThatRunSetup(t *testing.T) {
 	s := newTestSite(t)
 	tried, ran := 0, map[string]bool{}
@@ -82,7 +82,9 @@ func TestRemediesThatRunSetup(t *testing.T) {
 				if strings.Contains(found.Remedy, "restarts pod ") || strings.Contains(found.Remedy, "restarts the pods ") {
 					continue // replaced pods do not become ready here
 				}
-				if setupRemedy.MatchString(found.Remedy) && slices.Contains(f.Want, strings.TrimPrefix(r.Code, "OOOI-")+" "+found.Severity) {
+				applied := fmt.Sprint(r.Code, found.Object.Kind, flagPattern.FindAllString(found.Remedy, -1))
+				if setupRemedy.MatchString(found.Remedy) && slices.Contains(f.Want, strings.TrimPrefix(r.Code, "OOOI-")+" "+found.Severity) && !ran[applied] {
+					ran[applied] = true
 					about, remedies = append(about, fmt.Sprint(r.Code, " ", found.Object)), append(remedies, found.Remedy)
 				}
 			}

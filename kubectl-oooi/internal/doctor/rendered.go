@@ -102,7 +102,7 @@ func (s *Site) input() (*render.Input, error) {
 		return nil, err
 	}
 	k.OpenShift, k.Management = remembered.UsesOpenShift(s.served(constraints)), s.facts.management()
-	return k.Input(render.Images{}), nil
+	return k.Input(remembered.Images()), nil
 }
 
 // management returns the domains of the management cluster, as setup reads them.

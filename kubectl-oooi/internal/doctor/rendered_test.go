@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
@@ -67,14 +68,23 @@ spec:
 		plain   bool   // the cluster does not serve SecurityContextConstraints
 		files   string // beside the example's
 		objects string // of the cluster
+		images  render.Images
 	}{
-		{"plain Kubernetes", func(*setup.Known) {}, true, "", ""},
+		{"plain Kubernetes", func(*setup.Known) {}, true, "", "", render.Images{}},
 		{"OpenShift", func(k *setup.Known) {
 			k.OpenShift, k.Management = true, []string{"apps.mgmt.example.org", "mgmt.example.org"}
-		}, false, "", clusterConfigs},
-		{"--openshift=true", func(k *setup.Known) { k.OpenShift = true }, true, "", strings.ReplaceAll(rememberedFlags, "VALUE", "true")},
-		{"--openshift=false", func(*setup.Known) {}, false, "", strings.ReplaceAll(rememberedFlags, "VALUE", "false")},
-		{"ProxyServer with backends", func(*setup.Known) {}, true, customProxy, ""},
+		}, false, "", clusterConfigs, render.Images{}},
+		{"--openshift=true", func(k *setup.Known) { k.OpenShift = true }, true, "", strings.ReplaceAll(rememberedFlags, "VALUE", "true"), render.Images{}},
+		{"--openshift=false", func(*setup.Known) {}, false, "", strings.ReplaceAll(rememberedFlags, "VALUE", "false"), render.Images{}},
+		{"ProxyServer with backends", func(*setup.Known) {}, true, customProxy, "", render.Images{}},
+		{"remembered images", func(*setup.Known) {}, true, "", strings.ReplaceAll(rememberedFlags, `openshift: "VALUE"`, `{"image": "example.com/oooi", "envoyImage": "example.com/envoy"}`), render.Images{Oooi: "example.com/oooi", Envoy: "example.com/envoy"}},
+		{"image of the earlier operator", func(k *setup.Known) {
+			const image = "quay.io/cldmnky/oooi:v1"
+			k.Infra.Spec.InfraComponents.DNS.Image = image
+			if err := unstructured.SetNestedField(k.Written.Object, image, "spec", "infraComponents", "dns", "image"); err != nil {
+				t.Fatal(err)
+			}
+		}, true, "", "", render.Images{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			known, err := setup.ReadFiles(append(slices.Clone(files), "-"), strings.NewReader(tc.files), "clusters", nil)
@@ -99,6 +109,7 @@ spec:
 			for _, o := range inputs {
 				facts.add(o.Unstructured)
 			}
+			facts.compare([]string{"clusters/demo"})
 			var bundle strings.Builder
 			if err := facts.files(func(_ string, data []byte) error { bundle.Write(data); return nil }); err != nil {
 				t.Fatal(err)
@@ -111,7 +122,7 @@ spec:
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := known.Input(render.Images{})
+			want := known.Input(tc.images)
 			got.Snapshot, want.Snapshot, got.Infra, want.Infra, got.Written, want.Written = nil, nil, nil, nil, nil, nil
 			if got.ProxyServer != nil && want.ProxyServer != nil {
 				got.ProxyServer, want.ProxyServer = nil, nil // ProxySpec has its fields

@@ -93,12 +93,26 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	} {
 		s.Patch(kindOf(t, patch.kind), map[bool]string{true: "", false: "$ns"}[slices.Contains([]string{"DNS", "Namespace", "CustomResourceDefinition"}, patch.kind)], patch.name, strings.ReplaceAll(patch.body, "SEED", seed))
 	}
+	spec, _, err := unstructured.NestedMap(s.Get(kindOf(t, "StatefulSet"), "$ns", "demo-dns").Object, "spec", "template", "spec")
+	containers, _ := spec["containers"].([]any)
+	container, _ := containers[0].(map[string]any)
+	if err != nil || container == nil {
+		t.Fatal("the pod of DNS has no container")
+	}
+	container["command"], container["args"] = []any{"/coredns", "-token", seed}, []any{seed}
+	container["env"] = []any{map[string]any{"name": "POD_IP", "value": seed}, map[string]any{"name": "PASSWORD", "value": seed}}
+	spec["hostAliases"] = []any{map[string]any{"ip": "192.0.2.1", "hostnames": []any{seed}}}
+	template, err := json.Marshal(map[string]any{"spec": map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"partition": 1}}, "template": map[string]any{"spec": spec}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Patch(kindOf(t, "StatefulSet"), "$ns", "demo-dns", string(template))
 	s.checkSeeded(t, seed)
 	live := s.Diagnose()
 	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	saved := s.Diagnose("--save", bundle)
 	again := s.Diagnose("--from", bundle)
-	if want := []string{"PRX-002 fail", "DNS-004 warn"}; !slices.Equal(live.Found(), want) || !reflect.DeepEqual(live.Results, saved.Results) || !reflect.DeepEqual(saved.Results, again.Results) {
+	if want := []string{"PRX-002 fail", "DNS-004 warn", "INF-002 warn"}; !slices.Equal(live.Found(), want) || !reflect.DeepEqual(live.Results, saved.Results) || !reflect.DeepEqual(saved.Results, again.Results) {
 		t.Errorf("found %q, with --save %q, with --from %q", live.Found(), saved.Found(), again.Found())
 	}
 	folder := t.TempDir()
@@ -274,6 +288,15 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED}}
 spec: {podSelector: {matchLabels: {a: b}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {c: d}}}]}]}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {selector: {matchLabels: {note: SEED}}, maxUnavailable: 1}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
 ---
 apiVersion: coordination.k8s.io/v1
 kind: Lease

@@ -29,11 +29,11 @@ const (
 // nonRootUser is the UID and GID of containers, unless SecurityContextConstraints select them.
 const nonRootUser = 65532
 
-// requiredSCC is the annotation by which a pod requires one SecurityContextConstraints of OpenShift, so that no other
+// RequiredSCC is the annotation by which a pod requires one SecurityContextConstraints of OpenShift, so that no other
 // with a higher priority is selected. Pods without capabilities comply with restrictedSCC, which every ServiceAccount
 // may use.
 const (
-	requiredSCC   = "openshift.io/required-scc"
+	RequiredSCC   = "openshift.io/required-scc"
 	restrictedSCC = "restricted-v2"
 )
 
@@ -117,9 +117,9 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 		"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
 	}
 	if in.OpenShift {
-		annotations[requiredSCC] = restrictedSCC
+		annotations[RequiredSCC] = restrictedSCC
 		if w.privileged {
-			annotations[requiredSCC] = in.constraints()
+			annotations[RequiredSCC] = in.constraints()
 		}
 	} else {
 		spec.SecurityContext.RunAsGroup = new(int64(nonRootUser))

@@ -53,7 +53,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "68"}},
 	}
 	if in.OpenShift {
-		annotations[requiredSCC] = restrictedSCC
+		annotations[RequiredSCC] = restrictedSCC
 	} else {
 		security.RunAsUser, security.RunAsGroup = new(int64(nonRootUser)), new(int64(nonRootUser))
 	}

@@ -25,17 +25,17 @@ import (
 // example, sets an annotation of the template.
 var podSpec = fieldpath.MakePathOrDie("spec", "template", "spec")
 
-// ManagerFields are the fields of a workload's pod spec that one field manager other than setup set.
+// ManagerFields are fields of an object's spec that one field manager other than setup set.
 type ManagerFields struct {
 	// Manager is the name of the field manager.
-	Manager string
+	Manager string `json:"manager"`
 	// At is when the manager last changed its fields; zero if that is unknown.
-	At time.Time
+	At time.Time `json:"at"`
 	// Fields are paths in the notation of managed fields, such as .spec.template.spec.containers[name="dns"].env. No
 	// path is below another one.
-	Fields []string
+	Fields []string `json:"fields"`
 	// Applied is set if the manager uses server-side apply, so that it would set the fields again.
-	Applied bool
+	Applied bool `json:"applied,omitempty"`
 
 	paths []fieldpath.Path
 }
@@ -55,19 +55,55 @@ func (f ManagerFields) kept() string {
 
 // ForeignFields returns the fields of o's pod spec that other field managers set and setup does not. Server-side apply
 // by setup does not remove them. It returns nil if no field was set by others, if o is not a workload, or if setup did
-// not apply o. If want, the rendered object, is not nil, fields that want also has are omitted, because another manager
-// may have restored them.
-func ForeignFields(o, want *unstructured.Unstructured) []ManagerFields {
+// not apply o.
+func ForeignFields(o *unstructured.Unstructured) []ManagerFields {
 	if !isWorkload(o) {
 		return nil
 	}
+	return foreignFields(o, podSpec, func(fieldpath.Path) bool { return true })
+}
+
+// UnrenderedFields returns the fields of o's spec that other field managers set, and that want, the rendered object,
+// does not have. Unlike ForeignFields it covers all kinds and the whole spec, except metadata of a pod template.
+func UnrenderedFields(o, want *unstructured.Unstructured) []ManagerFields {
+	return foreignFields(o, fieldpath.MakePathOrDie("spec"), func(p fieldpath.Path) bool {
+		if hasPrefix(p, fieldpath.MakePathOrDie("spec", "template", "metadata")) {
+			return false
+		}
+		if last := p[len(p)-1].FieldName; last != nil && *last == "image" { // doctor may not know the images that setup would use
+			p = p[:len(p)-1]
+		}
+		_, rendered := FieldAt(want.Object, p)
+		return !rendered
+	})
+}
+
+// isDefault reports whether the API server sets a value in a spec that lacks the field, so that removing it changes
+// nothing. A client that removes a field with defaults below it, and adds it again, manages them.
+func isDefault(field fieldpath.PathElement, has any) bool {
+	if field.FieldName == nil {
+		return false
+	}
+	set, ok := serverDefaults[*field.FieldName]
+	return ok && fmt.Sprint(set) == fmt.Sprint(has) || *field.FieldName == "serviceAccount" // a copy of serviceAccountName
+}
+
+// serverDefaults are the defaults of fields that setup does not render, in pods, StatefulSets and Services.
+var serverDefaults = map[string]any{
+	"imagePullPolicy": "IfNotPresent", "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "terminationMessagePath": "/dev/termination-log",
+	"terminationMessagePolicy": "File", "successThreshold": 1, "scheme": "HTTP", "defaultMode": 420, "podManagementPolicy": "OrderedReady",
+	"revisionHistoryLimit": 10, "sessionAffinity": "None", "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Cluster",
+}
+
+// foreignFields returns the fields of o below a path that other field managers set, setup does not, and take accepts.
+func foreignFields(o *unstructured.Unstructured, under fieldpath.Path, take func(fieldpath.Path) bool) []ManagerFields {
 	ours := fieldpath.NewSet()
 	var others []metav1.ManagedFieldsEntry
 	for _, f := range o.GetManagedFields() {
 		switch {
 		case f.Subresource != "":
 		case f.Manager == Manager && f.Operation == metav1.ManagedFieldsOperationApply:
-			ours = podFields(f)
+			ours = fieldsUnder(f, under)
 		default:
 			others = append(others, f)
 		}
@@ -77,20 +113,15 @@ func ForeignFields(o, want *unstructured.Unstructured) []ManagerFields {
 	}
 	var list []ManagerFields
 	for _, f := range others {
-		one := ManagerFields{Manager: f.Manager, Applied: f.Operation == metav1.ManagedFieldsOperationApply, paths: topmost(podFields(f), ours)}
+		one := ManagerFields{Manager: f.Manager, Applied: f.Operation == metav1.ManagedFieldsOperationApply}
 		if f.Time != nil {
 			one.At = f.Time.Time
 		}
-		if want != nil {
-			one.paths = slices.DeleteFunc(one.paths, func(p fieldpath.Path) bool {
-				if last := p[len(p)-1].FieldName; last != nil && *last == "image" { // doctor may not know the images that setup would use
-					p = p[:len(p)-1]
-				}
-				return hasField(want.Object, append(podSpec.Copy(), p...))
-			})
-		}
-		for _, p := range one.paths {
-			one.Fields = append(one.Fields, podSpec.String()+p.String())
+		for _, p := range topmost(fieldsUnder(f, under), ours) {
+			p = append(under.Copy(), p...)
+			if has, _ := FieldAt(o.Object, p); take(p) && !isDefault(p[len(p)-1], has) {
+				one.paths, one.Fields = append(one.paths, p), append(one.Fields, p.String())
+			}
 		}
 		if len(one.paths) > 0 {
 			list = append(list, one)
@@ -99,14 +130,20 @@ func ForeignFields(o, want *unstructured.Unstructured) []ManagerFields {
 	return list
 }
 
-// podFields returns the fields of the pod spec that a manager owns.
-func podFields(f metav1.ManagedFieldsEntry) *fieldpath.Set {
+// fieldsUnder returns the fields below a path that a manager owns.
+func fieldsUnder(f metav1.ManagedFieldsEntry, path fieldpath.Path) *fieldpath.Set {
+	set := FieldsOf(f)
+	for _, element := range path {
+		set = set.WithPrefix(element)
+	}
+	return set
+}
+
+// FieldsOf returns the fields that a manager owns.
+func FieldsOf(f metav1.ManagedFieldsEntry) *fieldpath.Set {
 	set := fieldpath.NewSet()
 	if f.FieldsV1 == nil || set.FromJSON(bytes.NewReader(f.FieldsV1.GetRawBytes())) != nil {
 		return fieldpath.NewSet() // not written by an API server
-	}
-	for _, element := range podSpec {
-		set = set.WithPrefix(element)
 	}
 	return set
 }
@@ -170,23 +207,25 @@ func removeField(from any, p fieldpath.Path) any {
 	return from
 }
 
-// hasField reports whether an object or a list has a field.
-func hasField(in any, p fieldpath.Path) bool {
+// FieldAt returns the value of a field in an object or a list; ok is false if there is no such field.
+func FieldAt(in any, p fieldpath.Path) (found any, ok bool) {
 	if len(p) == 0 {
-		return true
+		return in, true
 	}
 	switch v := in.(type) {
 	case map[string]any:
 		if p[0].FieldName == nil {
-			return false
+			return nil, false
 		}
-		child, ok := v[*p[0].FieldName]
-		return ok && hasField(child, p[1:])
+		if child, ok := v[*p[0].FieldName]; ok {
+			return FieldAt(child, p[1:])
+		}
 	case []any:
-		at := slices.IndexFunc(v, func(item any) bool { return matchesItem(p[0], item) })
-		return at >= 0 && hasField(v[at], p[1:])
+		if at := slices.IndexFunc(v, func(item any) bool { return matchesItem(p[0], item) }); at >= 0 {
+			return FieldAt(v[at], p[1:])
+		}
 	}
-	return false
+	return nil, false
 }
 
 // matchesItem reports whether an element of a path identifies an item of a list, by key or by value.
@@ -206,12 +245,12 @@ func matchesItem(e fieldpath.PathElement, item any) bool {
 // reportForeign prints the fields of other managers in the pod spec of o, the result of a dry run. With Force it
 // removes from o those that apply will remove, and increments its generation, so that o is the state after apply.
 func (a *Applier) reportForeign(o *unstructured.Unstructured) error {
-	for _, f := range ForeignFields(o, nil) {
+	for _, f := range ForeignFields(o) {
 		then := f.kept()
 		if a.Force && !f.Applied {
 			then = "is removed"
 			for _, p := range f.paths {
-				removeField(o.Object, append(podSpec.Copy(), p...))
+				removeField(o.Object, p)
 			}
 			o.SetGeneration(o.GetGeneration() + 1)
 		}
@@ -232,7 +271,7 @@ func (a *Applier) claimForeign(ctx context.Context, o *unstructured.Unstructured
 			return err
 		}
 		managers := sets.New[string]()
-		for _, f := range ForeignFields(live, nil) {
+		for _, f := range ForeignFields(live) {
 			if !f.Applied {
 				managers.Insert(f.Manager)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,5 +96,27 @@ func TestAppliedFieldsOfOtherManagersAreKept(t *testing.T) {
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil || set.Spec.Template.Spec.PriorityClassName == "" {
 		t.Errorf("the field was removed: %v", err)
+	}
+}
+
+// TestDefaultsManagedByOthersAreNotReported removes a probe and adds it again. The client then manages fields that the API
+// server set in it, whose removal would change nothing.
+func TestDefaultsManagedByOthersAreNotReported(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	set := &appsv1.StatefulSet{}
+	set.Namespace, set.Name = s.Namespace, "demo-dns"
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+		t.Fatal(err)
+	}
+	probe := set.Spec.Template.Spec.Containers[0].LivenessProbe
+	for _, p := range []*corev1.Probe{nil, {ProbeHandler: probe.ProbeHandler, PeriodSeconds: probe.PeriodSeconds, TimeoutSeconds: probe.TimeoutSeconds, FailureThreshold: probe.FailureThreshold}} {
+		set.Spec.Template.Spec.Containers[0].LivenessProbe = p
+		if err := s.Client.Update(t.Context(), set, client.FieldOwner("kubectl-edit")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stderr := s.Setup("--force-conflicts", "--dry-run=server"); strings.Contains(stderr, "successThreshold") || strings.Contains(stderr, "is removed") {
+		t.Errorf("setup printed %s", stderr)
 	}
 }

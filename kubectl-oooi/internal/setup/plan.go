@@ -113,8 +113,12 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	return slices.Concat(errs, k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
 }
 
-// Input returns the input of render. Unlike Make, it does not look for problems.
-func (k *Known) Input(images render.Images) *render.Input { return k.input(k.snapshot(), images) }
+// Input returns the input of render. Unlike Make, it does not look for problems. Like Make, it clears images of the
+// earlier operator in k.Infra.
+func (k *Known) Input(images render.Images) *render.Input {
+	k.withoutOperatorImages()
+	return k.input(k.snapshot(), images)
+}
 
 func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.Input {
 	in := &render.Input{

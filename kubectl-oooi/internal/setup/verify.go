@@ -162,7 +162,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 // foreign adds the fields that other field managers set in the workload's pod spec, and the remedy, to the reason why
 // its pods do not become ready. It returns nil if there are no such fields.
 func (w *watch) foreign(stuck error) error {
-	fields := ForeignFields(w.live, nil)
+	fields := ForeignFields(w.live)
 	if len(fields) == 0 {
 		return nil
 	}

@@ -1,0 +1,307 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// comparedKinds are the kinds of rendered objects that are compared with the deployed ones. Other checks cover rights;
+// Infras and ProxyServers are sources, and the Lease of a floating address has no rendered fields.
+var comparedKinds = []Kind{serviceAccounts, attachments, configMaps, services, networkPolicies, disruptionBudgets, statefulSets}
+
+// drift is how a deployed object differs from the one that setup would render.
+type drift struct {
+	Object model.Ref `json:"object"`
+	// Component is the component of the object.
+	Component string `json:"component,omitempty"`
+	// Missing means that the object does not exist, and Error is why it cannot be compared.
+	Missing bool   `json:"missing,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// AppliedBy is the field manager that deployed the object, and AppliedAt when; zero if that is unknown.
+	AppliedBy string    `json:"appliedBy,omitempty"`
+	AppliedAt time.Time `json:"appliedAt,omitzero"`
+	// Differences are the rendered fields that the object lacks, or has with another value.
+	Differences []difference `json:"differences,omitempty"`
+	// Unrendered are fields of the spec that other managers than setup added.
+	Unrendered []setup.ManagerFields `json:"unrendered,omitempty"`
+}
+
+// difference is one rendered field that differs.
+type difference struct {
+	// Path is the field in the notation of managed fields.
+	Path string `json:"path"`
+	// Text states the found and the rendered value, shortened. It has no value of a field that may contain a secret.
+	Text string `json:"text"`
+	// Absent means that the object lacks the field.
+	Absent bool `json:"absent,omitempty"`
+	// Severity is Fail if the difference prevents connections.
+	Severity Severity `json:"severity"`
+	// Editor is the field manager that changed the field after the object was deployed, and At when; zero if none is
+	// known, as for a removed field.
+	Editor string    `json:"editor,omitempty"`
+	At     time.Time `json:"at,omitzero"`
+}
+
+// String returns the path, the values and the editor.
+func (d difference) String() string {
+	text := d.Path + d.Text
+	if d.Editor != "" {
+		text += fmt.Sprintf("; set by %q at %s", d.Editor, formatTime(d.At))
+	}
+	return text
+}
+
+// objectKey identifies an object.
+type objectKey struct {
+	kind            Kind
+	namespace, name string
+}
+
+func keyOf(u *unstructured.Unstructured) objectKey {
+	return objectKey{u.GroupVersionKind(), u.GetNamespace(), u.GetName()}
+}
+
+// compare compares the objects that setup would render for Infras with the deployed ones, and then drops the latter: the
+// facts keep their differences, but not what is equal.
+func (f *Facts) compare(names []string) {
+	for _, infra := range names {
+		if s := NewSite(f, infra); s != nil {
+			f.drifts[infra] = s.drifts()
+		}
+	}
+	f.deployed = nil
+}
+
+// drifts returns how the deployed objects of the Infra differ; never nil. Without a rendering, it is empty, and
+// OOOI-INF-002 reports the error.
+func (s *Site) drifts() []drift {
+	drifts := []drift{}
+	list, _ := s.rendered()
+	for _, want := range list {
+		if !slices.Contains(comparedKinds, want.GroupVersionKind()) {
+			continue
+		}
+		d := drift{Object: refTo(want), Component: want.GetLabels()[v1alpha1.LabelComponent]}
+		switch has := s.facts.deployed[keyOf(want)]; {
+		case has != nil:
+			d.compare(want, has)
+		case want.GetNamespace() != s.Infra.Namespace: // other checks cover missing objects there
+		case s.facts.partial && len(s.facts.list(want.GroupVersionKind(), s.Infra.Namespace)) == 0: // no object of the kind was saved
+		default:
+			d.Missing = true
+		}
+		if d.Missing || d.Error != "" || len(d.Differences) > 0 || len(d.Unrendered) > 0 {
+			drifts = append(drifts, d)
+		}
+	}
+	return drifts
+}
+
+// compare sets the differences between a rendered and a deployed object, and who made them.
+func (d *drift) compare(want, has *unstructured.Unstructured) {
+	paths, err := differingFields(want, has)
+	if err != nil {
+		d.Error = err.Error()
+		return
+	}
+	managers := managersOf(has)
+	if by := managers.applier(); by != nil {
+		d.AppliedBy, d.AppliedAt = by.name, by.at
+	}
+	for _, p := range paths {
+		one := difference{Path: p.String(), Text: ": " + describe(p, want, has), Severity: Warn}
+		if _, ok := setup.FieldAt(has.Object, p); !ok {
+			one.Absent = true
+		}
+		if breaksConnections(want, has, p) {
+			one.Severity = Fail
+		}
+		if by := managers.editor(p); by != nil {
+			one.Editor, one.At = by.name, by.at
+		}
+		d.Differences = append(d.Differences, one)
+	}
+	d.Unrendered = setup.UnrenderedFields(has, want)
+}
+
+// differingFields returns the rendered fields that an object lacks or has with another value, sorted: those that
+// applying the rendered object would change. If all fields below one are missing, only that is returned.
+func differingFields(want, has *unstructured.Unstructured) ([]fieldpath.Path, error) {
+	wanted, got, err := typedValues(want, has)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := got.Merge(wanted)
+	if err != nil {
+		return nil, fmt.Errorf("merging the rendered fields: %w", err)
+	}
+	comparison, err := got.Compare(merged)
+	if err != nil {
+		return nil, fmt.Errorf("comparing the fields: %w", err)
+	}
+	set := fieldpath.NewSet()
+	comparison.Added.Union(comparison.Modified).Iterate(func(p fieldpath.Path) {
+		for n := range p {
+			if _, ok := setup.FieldAt(has.Object, p[:n+1]); !ok {
+				p = p[:n+1]
+				break
+			}
+		}
+		set.Insert(p.Copy())
+	})
+	var paths []fieldpath.Path
+	set.Iterate(func(p fieldpath.Path) { paths = append(paths, p.Copy()) })
+	return paths, nil
+}
+
+// builtinTypes has the schemas of Kubernetes' types, with the keys of lists. Parsing them takes some time.
+var builtinTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(clientgoscheme.Scheme) })
+
+// typedValues returns a rendered and a deployed object with their schema. Of a kind of Kubernetes, fields that this
+// version of doctor does not know are dropped from the deployed object, and values have the form in which they are
+// rendered, as of quantities. A kind of a CRD has no schema: lists are compared as a whole.
+func typedValues(want, has *unstructured.Unstructured) (wanted, got *typed.TypedValue, err error) {
+	converter := managedfields.NewDeducedTypeConverter()
+	if kind := has.GroupVersionKind(); clientgoscheme.Scheme.Recognizes(kind) {
+		converter = builtinTypes()
+		known, err := clientgoscheme.Scheme.New(kind)
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(has.Object, known)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("decoding the object: %w", err)
+		}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(known)
+		if err != nil {
+			return nil, nil, fmt.Errorf("encoding the object: %w", err)
+		}
+		has = &unstructured.Unstructured{Object: fields}
+	}
+	if wanted, err = converter.ObjectToTyped(want); err != nil {
+		return nil, nil, fmt.Errorf("reading the rendered object: %w", err)
+	}
+	if got, err = converter.ObjectToTyped(has, typed.AllowDuplicates); err != nil {
+		return nil, nil, fmt.Errorf("reading the object: %w", err)
+	}
+	return wanted, got, nil
+}
+
+// breaksConnections reports whether connections fail because of a difference: of the selector or the ports of a Service,
+// of the number of pods, or of traffic that a NetworkPolicy no longer admits.
+func breaksConnections(want, has *unstructured.Unstructured, p fieldpath.Path) bool {
+	under := func(names ...any) bool {
+		return len(p) >= len(names) && p[:len(names)].Equals(fieldpath.MakePathOrDie(names...))
+	}
+	switch want.GroupVersionKind() {
+	case services:
+		return under("spec", "selector") || under("spec", "ports")
+	case statefulSets:
+		return under("spec", "replicas")
+	case networkPolicies:
+		wanted, _, _ := unstructured.NestedSlice(want.Object, "spec", "ingress")
+		got, _, _ := unstructured.NestedSlice(has.Object, "spec", "ingress")
+		return under("spec", "ingress") && slices.ContainsFunc(wanted, func(rule any) bool {
+			return !slices.ContainsFunc(got, func(other any) bool { return equality.Semantic.DeepEqual(rule, other) })
+		})
+	default:
+		return false
+	}
+}
+
+// describe returns the found and the rendered value of a field.
+func describe(p fieldpath.Path, want, has *unstructured.Unstructured) string {
+	wanted, _ := setup.FieldAt(want.Object, p)
+	got, found := setup.FieldAt(has.Object, p)
+	if !found {
+		return "found nothing, setup would render " + shorten(format(wanted))
+	}
+	if mayBeSecret(p) {
+		return "found another value than setup would render"
+	}
+	if text, ok := got.(string); ok && strings.Contains(text, "\n") {
+		if rendered, ok := wanted.(string); ok {
+			return firstDifference(rendered, text)
+		}
+	}
+	one, other := format(got), format(wanted)
+	if from := commonPrefix(one, other) - contextLength; len(one)+len(other) > 2*longestValue && from > 0 {
+		one, other = "..."+strings.ToValidUTF8(one[from:], ""), "..."+strings.ToValidUTF8(other[from:], "")
+	}
+	return fmt.Sprintf("found %s, setup would render %s", shorten(one), shorten(other))
+}
+
+// mayBeSecret reports whether a field may contain a password in free text: command lines and values of environment
+// variables.
+func mayBeSecret(p fieldpath.Path) bool {
+	return slices.ContainsFunc(p, func(e fieldpath.PathElement) bool {
+		return e.FieldName != nil && slices.Contains([]string{"command", "args", "env"}, *e.FieldName)
+	})
+}
+
+// Values are shortened to longestValue bytes. If they begin alike, contextLength bytes before the difference are kept.
+const (
+	longestValue  = 160
+	contextLength = 30
+)
+
+func shorten(text string) string {
+	if len(text) <= longestValue {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longestValue], "") + "..."
+}
+
+// commonPrefix returns the length of the prefix that two texts share.
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// format returns a value of a field: a text as it is if it is JSON, as of a CNI configuration, else as JSON.
+func format(value any) string {
+	if text, ok := value.(string); ok && strings.HasPrefix(text, "{") {
+		return text
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return "a value that is no JSON" // impossible: it was decoded from JSON
+	}
+	return string(data)
+}
+
+// firstDifference returns the first line in which two texts differ.
+func firstDifference(want, has string) string {
+	wants, got := strings.Split(want, "\n"), strings.Split(has, "\n")
+	for i := range max(len(wants), len(got)) {
+		line := func(lines []string) string {
+			if i < len(lines) {
+				return strings.TrimSpace(lines[i])
+			}
+			return ""
+		}
+		if line(wants) != line(got) {
+			return fmt.Sprintf("line %d: found %q, setup would render %q", i+1, shorten(line(got)), shorten(line(wants)))
+		}
+	}
+	return "found other white space"
+}
