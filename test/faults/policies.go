@@ -41,7 +41,7 @@ func policyFaults() []Fault {
 		{
 			Name:  "NetworkPolicy of DNS was edited and admits no queries",
 			Break: editPolicy("demo-dns", `[{"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": 9153}]}]`),
-			Want:  []string{"NET-007 fail"},
+			Want:  []string{"NET-007 fail", "INF-002 fail"},
 		},
 		{
 			Name:  "NetworkPolicy of DHCP was edited and admits only the monitoring",
@@ -56,7 +56,7 @@ func policyFaults() []Fault {
 		{
 			Name:  "NetworkPolicy of the proxy was edited and admits no scrapes",
 			Break: editPolicy("demo-proxy", `[{"ports": [{"protocol": "TCP", "port": 80, "endPort": 8999}]}]`),
-			Want:  []string{"NET-007 warn"},
+			Want:  []string{"INF-002 fail", "NET-007 warn"},
 		},
 		{Name: "NetworkPolicy denies all ingress of control", Break: func(s *Site) {
 			s.Remove(policyKind, "oooi-system", "oooi-control")
@@ -69,7 +69,7 @@ func policyFaults() []Fault {
 		{Name: "NetworkPolicy admits no egress of DNS and that of the proxy was edited", Break: func(s *Site) {
 			addPolicy("$ns", "{podSelector: {matchLabels: {app.kubernetes.io/component: dns}}, policyTypes: [Egress]}")(s)
 			editPolicy("demo-proxy", `[]`)(s)
-		}, Want: []string{"NET-006 fail", "NET-007 fail"}},
+		}, Want: []string{"NET-006 fail", "NET-007 fail", "INF-002 fail"}},
 	}
 }
 

@@ -79,8 +79,8 @@ func TestRemediesThatRunSetup(t *testing.T) {
 						s.runRemedy(t, f.Name, r.Code, words)
 					}
 				}
-				if strings.Contains(found.Remedy, "restarts pod ") || strings.Contains(found.Remedy, "restarts the pods ") {
-					continue // replaced pods do not become ready here
+				if strings.Contains(found.Remedy, "restarts pod ") || strings.Contains(found.Remedy, "restarts the pods ") || found.Object.Kind == "StatefulSet" {
+					continue // pods that setup replaces, or with which it checks a change, do not run here
 				}
 				applied := fmt.Sprint(r.Code, found.Object.Kind, flagPattern.FindAllString(found.Remedy, -1))
 				if setupRemedy.MatchString(found.Remedy) && slices.Contains(f.Want, strings.TrimPrefix(r.Code, "OOOI-")+" "+found.Severity) && !ran[applied] {
