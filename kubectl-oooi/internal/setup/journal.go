@@ -137,7 +137,8 @@ func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
 			return nil, err
 		}
 	}
-	return j, j.save(ctx, r.Applier, r.infra)
+	err := j.save(ctx, r.Applier, r.infra)
+	return j, err
 }
 
 // notWorking reports whether the component of a step did not work before the change, or before the unfinished rollout

@@ -90,7 +90,11 @@ func watchReadyPod(t *testing.T) (*watch, client.Client, *corev1.Pod) {
 		},
 	}
 	c := fake.NewClientBuilder().WithObjects(set, pod).WithStatusSubresource(pod).WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
-		return []string{string(o.(*corev1.Event).InvolvedObject.UID)}
+		event, ok := o.(*corev1.Event)
+		if !ok {
+			return nil
+		}
+		return []string{string(event.InvolvedObject.UID)}
 	}).Build()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
 	if err != nil {
