@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -219,19 +220,17 @@ func (r *rollout) withinQuota(ctx context.Context, namespace string, additional 
 }
 
 // admit creates a pod of the workload as a dry run, and returns an error if the API server refuses it, or admits it with
-// too little storage.
+// too little memory or storage.
 func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
-	template, err := podTemplate(o)
+	rendered, err := podOf(o, r.live[entryWithoutUID(o)])
 	if err != nil {
 		return err
 	}
-	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	pod.Namespace, pod.GenerateName = o.GetNamespace(), o.GetName()+"-"
-	r.asCreatedByController(o, pod)
+	pod := rendered.DeepCopy()
 	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
 	switch {
 	case err == nil:
-		return r.enoughStorage(o, pod)
+		return errors.Join(r.enoughResources(o, rendered, pod), r.reportAdded(o, rendered, pod))
 	case ctx.Err() != nil:
 		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
 	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
@@ -240,52 +239,83 @@ func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error
 	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
 }
 
-// logSize is the size at which the kubelet rotates a container's log, unless its containerLogMaxSize is changed.
-var logSize = resource.MustParse("10Mi")
+// smallestLimits are the limits below which no container of oooi works: its programs use more memory when they start,
+// and the kubelet rotates a container's log at this size, unless its containerLogMaxSize is changed.
+var smallestLimits = []struct {
+	resource corev1.ResourceName
+	value    resource.Quantity
+}{{corev1.ResourceMemory, resource.MustParse("16Mi")}, {corev1.ResourceEphemeralStorage, resource.MustParse("10Mi")}}
 
-// enoughStorage returns an error if a container of an admitted pod has a limit of ephemeral storage, as from a
-// LimitRange, that is lower than before and that its log alone can exceed. The pod would become ready, and be evicted
-// some seconds later.
-func (r *rollout) enoughStorage(o *unstructured.Unstructured, pod *corev1.Pod) error {
-	limits := func(pod *corev1.Pod) map[string]resource.Quantity {
-		byContainer := map[string]resource.Quantity{}
-		for i := range pod.Spec.Containers {
-			if limit, ok := pod.Spec.Containers[i].Resources.Limits[corev1.ResourceEphemeralStorage]; ok {
-				byContainer[pod.Spec.Containers[i].Name] = limit
-			}
+// enoughResources returns an error if the API server adds a limit to a container, as from a LimitRange, that is too small
+// and lower than before. The pod would be admitted, and be killed or evicted again and again.
+func (r *rollout) enoughResources(o *unstructured.Unstructured, rendered, admitted *corev1.Pod) error {
+	limitOf := func(pod *corev1.Pod, name string, of corev1.ResourceName) (limit resource.Quantity, limited bool) {
+		at := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == name })
+		if at >= 0 {
+			limit, limited = pod.Spec.Containers[at].Resources.Limits[of]
 		}
-		return byContainer
+		return limit, limited
 	}
-	for name, limit := range limits(pod) {
-		asBefore := slices.ContainsFunc(r.serving[r.plan.componentOf(o)], func(serving corev1.Pod) bool {
-			before, limited := limits(&serving)[name]
-			return limited && before.Cmp(limit) <= 0
-		})
-		if limit.Cmp(logSize) >= 0 || asBefore {
-			continue
+	for i := range admitted.Spec.Containers {
+		name := admitted.Spec.Containers[i].Name
+		for _, smallest := range smallestLimits {
+			limit, limited := limitOf(admitted, name, smallest.resource)
+			_, ours := limitOf(rendered, name, smallest.resource)
+			asBefore := slices.ContainsFunc(r.serving[r.plan.componentOf(o)], func(serving corev1.Pod) bool {
+				before, limited := limitOf(&serving, name, smallest.resource)
+				return limited && before.Cmp(limit) <= 0
+			})
+			if !limited || ours || asBefore || limit.Cmp(smallest.value) >= 0 {
+				continue
+			}
+			return fmt.Errorf("checking %s: the API server limits %s of container %s to %s, as a LimitRange or a webhook does; raise the limit to at least %s, and run setup again",
+				inventory.Of(o), smallest.resource, name, limit.String(), smallest.value.String())
 		}
-		return fmt.Errorf("checking %s: the API server limits the ephemeral storage of container %s to %s, as a LimitRange or a webhook does, and the kubelet evicts a pod that exceeds the limit; raise the limit to at least %s, and run setup again",
-			inventory.Of(o), name, limit.String(), logSize.String())
 	}
 	return nil
 }
 
-// asCreatedByController adds the labels that the workload's controller gives its pods, which policies and webhooks may
-// select.
-func (r *rollout) asCreatedByController(o *unstructured.Unstructured, pod *corev1.Pod) {
+// reportAdded prints a warning for each container that the API server adds to the pods of a workload: the check does
+// not find out whether it works.
+func (r *rollout) reportAdded(o *unstructured.Unstructured, rendered, admitted *corev1.Pod) error {
+	var known []string
+	for _, c := range slices.Concat(rendered.Spec.InitContainers, rendered.Spec.Containers) {
+		known = append(known, c.Name)
+	}
+	for _, c := range slices.Concat(admitted.Spec.InitContainers, admitted.Spec.Containers) {
+		if slices.Contains(known, c.Name) {
+			continue
+		}
+		if _, err := fmt.Fprintf(r.Out, "Warning: %s: a webhook or policy adds container %s with image %s to its pods; setup does not check it\n", inventory.Of(o), c.Name, c.Image); err != nil {
+			return fmt.Errorf("printing a warning: %w", err)
+		}
+	}
+	return nil
+}
+
+// podOf returns a pod as the controller of a workload would create it, with the labels that policies and webhooks may
+// select. live is the workload in the cluster; nil if it does not exist.
+func podOf(o, live *unstructured.Unstructured) (*corev1.Pod, error) {
+	template, err := podTemplate(o)
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.GenerateName = o.GetNamespace(), o.GetName()+"-"
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
 	if o.GetKind() != "StatefulSet" {
 		pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "check"
-		return
+		return pod, nil
 	}
 	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = o.GetName() + "-check"
 	pod.Labels[appsv1.StatefulSetPodNameLabel] = o.GetName() + "-0"
 	pod.Labels[appsv1.PodIndexLabel] = "0"
-	if live := r.live[entryWithoutUID(o)]; live != nil {
+	if live != nil {
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: live.GetAPIVersion(), Kind: live.GetKind(), Name: live.GetName(), UID: live.GetUID(), Controller: new(true)}}
 	}
+	return pod, nil
 }
 
 // exceededQuota is a substring of the error for a pod that a ResourceQuota does not allow.

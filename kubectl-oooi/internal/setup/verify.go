@@ -11,8 +11,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,6 +94,7 @@ type watch struct {
 	ready    time.Time                  // since when the workload is ready; zero while it is not ready
 	seen     map[string]seenPod         // the pods that were ready, by name
 	lost     string                     // the last of them that another pod of its revision replaced, and why
+	renewed  bool                       // a stuck pod was deleted, see renew
 }
 
 // A seenPod identifies a pod of a StatefulSet.
@@ -109,8 +112,8 @@ const stableTime = 20 * time.Second
 var errStuck = errors.New("pods do not become ready")
 
 // missing returns why a workload is not rolled out yet, and an empty string once all pods of the new revision are
-// ready. It deletes pods of an earlier revision that are not ready, and returns errStuck if waiting longer does not
-// help.
+// ready. It deletes pods of an earlier revision that are not ready, and a stuck pod that its controller would create
+// differently now. It returns errStuck if waiting longer does not help.
 func (w *watch) missing(ctx context.Context) (string, error) {
 	u, err := readWorkload(ctx, w.Client, w.workload)
 	if err != nil || u.missing == "" {
@@ -148,6 +151,9 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		}
 		alive[pod.UID] = true
 		if err := w.checkStuck(pod.UID, text, grace); err != nil {
+			if renewed, failed := w.renew(ctx, pod); renewed || failed != nil {
+				return text, failed
+			}
 			return text, err
 		}
 	}
@@ -239,6 +245,39 @@ func (w *watch) observe(ctx context.Context, pods []corev1.Pod) error {
 		}
 	}
 	return nil
+}
+
+// renew deletes a stuck pod, once, if its controller would create a different one now: a client or a webhook changed the
+// pod, or a LimitRange that no longer exists. It reports whether it deleted the pod.
+func (w *watch) renew(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	if w.renewed || !metav1.IsControlledBy(pod, w.live) {
+		return false, nil
+	}
+	now, err := podOf(w.live, w.live)
+	if err != nil {
+		return false, err
+	}
+	if err := w.Client.Create(ctx, now, client.DryRunAll, client.FieldOwner(Manager)); err != nil || sameContainers(&pod.Spec, &now.Spec) {
+		return false, nil //nolint:nilerr // a pod that the API server refuses is not better
+	}
+	err = w.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return true, nil // the pod has changed; the next call checks it again
+	}
+	if err != nil {
+		return false, fmt.Errorf("deleting Pod %s/%s, which does not become ready: %w", pod.Namespace, pod.Name, err)
+	}
+	w.renewed = true
+	_, err = fmt.Fprintf(w.Out, "Pod %s/%s deleted: it is not ready, and differs from what %s would create now\n", pod.Namespace, pod.Name, inventory.Of(w.live))
+	return true, err
+}
+
+// sameContainers reports whether two pods have the same containers, with the same images, commands and resources.
+func sameContainers(a, b *corev1.PodSpec) bool {
+	return slices.EqualFunc(slices.Concat(a.InitContainers, a.Containers), slices.Concat(b.InitContainers, b.Containers), func(x, y corev1.Container) bool {
+		return x.Name == y.Name && x.Image == y.Image && slices.Equal(x.Command, y.Command) && slices.Equal(x.Args, y.Args) &&
+			equality.Semantic.DeepEqual(x.Resources, y.Resources)
+	})
 }
 
 // checkStuck returns errStuck if the pod or workload with this UID has been stuck for the grace period.

@@ -118,7 +118,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			},
 		},
 		{
-			name: "limit of ephemeral storage", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "the API server limits the ephemeral storage of container coredns to 1Ki",
+			name: "limit of ephemeral storage", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "the API server limits ephemeral-storage of container coredns to 1Ki",
 			prepare: func(s *site) func() bool {
 				s.Apply(fmt.Sprintf("apiVersion: v1\nkind: LimitRange\nmetadata: {name: small, namespace: %s}\nspec: {limits: [{type: Container, default: {ephemeral-storage: 1Ki}, defaultRequest: {ephemeral-storage: 1Ki}}]}\n", s.Namespace))
 				return nil

@@ -194,3 +194,24 @@ absent: [{apiVersion: apps/v1, kind: StatefulSet, namespace: ` + s.Namespace + `
 		t.Errorf("pods were %v and are %v", before, now)
 	}
 }
+
+// TestStuckPodThatDiffersIsCreatedAgain changes the image of the pod of DNS, and not of its StatefulSet, to one with
+// which it does not start.
+func TestStuckPodThatDiffersIsCreatedAgain(t *testing.T) {
+	s := newRunningSite(t)
+	s.behave(func(*corev1.Pod) bool { return false }, func(pod *corev1.Pod) bool {
+		return strings.HasPrefix(pod.Spec.Containers[0].Image, "example.com/invalid")
+	})
+	pod := s.pod("demo-dns-0")
+	if err := s.Client.Patch(t.Context(), pod, client.RawPatch(types.StrategicMergePatchType, []byte(`{"spec": {"containers": [{"name": "coredns", "image": "example.com/invalid:1"}]}}`))); err != nil {
+		t.Fatal(err)
+	}
+	lab.Poll(t, "the pod of DNS to fail", func() bool { return !isReady(s.pod("demo-dns-0")) })
+	stderr, code := s.setup()
+	if want := "Pod " + s.Namespace + "/demo-dns-0 deleted: it is not ready, and differs from what"; code != 0 || strings.Count(stderr, want) != 1 {
+		t.Errorf("setup exited with %d, want once %q in %s", code, want, stderr)
+	}
+	if !isReady(s.pod("demo-dns-0")) {
+		t.Error("the pod of DNS is not ready")
+	}
+}
