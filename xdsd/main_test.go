@@ -57,6 +57,9 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"ingress with a lease duration of zero", []string{"ingress", "--lease-duration", "0s"}, "--lease-duration 0s"},
 		{"ingress with a missing kubeconfig", []string{"ingress", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
 		{"control with a missing kubeconfig", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
+		{"a page that stops Envoy", []string{"admin", "/quitquitquit"}, `page "/quitquitquit": want one of /clusters, /config_dump, /listeners, /logging, /stats`},
+		{"a page of another server", []string{"admin", "http://192.0.2.1/stats"}, `want one of`},
+		{"an admin interface that does not exist", []string{"admin", "/stats", "--admin-socket", "missing.sock"}, "reading /stats from Envoy: dial unix missing.sock: connect: no such file or directory"},
 		{"probe of an invalid DNS server", []string{"probe", "--dns", "dns.example.com"}, `--dns "dns.example.com": want an IP address`},
 		{"probe with an invalid MAC address", []string{"probe", "--dhcp-mac", "one"}, "--dhcp-mac:"},
 		{"probe of DHCP without an interface", []string{"probe", "--dhcp"}, "--dhcp requires --device"},
@@ -191,7 +194,7 @@ func isReady(t *testing.T, address string) bool {
 // TestFlagsAreDocumented compares the flags of each command with the tables in docs/reference.
 func TestFlagsAreDocumented(t *testing.T) {
 	for name, page := range map[string]string{
-		"serve": "proxy.md", "control": "proxy.md", "bootstrap": "proxy.md", "probe": "proxy.md", "ingress": "virtual-ingress.md",
+		"serve": "proxy.md", "control": "proxy.md", "bootstrap": "proxy.md", "admin": "proxy.md", "probe": "proxy.md", "ingress": "virtual-ingress.md",
 	} {
 		text, err := os.ReadFile("../docs/reference/" + page)
 		if err != nil {

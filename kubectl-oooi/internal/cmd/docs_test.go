@@ -69,16 +69,17 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 		if c.Short == "" || c.Example == "" || strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s: Short is %q, Example is %q", c.CommandPath(), c.Short, c.Example)
 		}
-		section, flags := "## "+c.Name()+"\n", c.LocalNonPersistentFlags()
+		_, name, _ := strings.Cut(strings.TrimPrefix(c.CommandPath(), "kubectl oooi"), " ")
+		section, flags := "# "+name+"\n", c.LocalFlags() // of a subcommand at a lower level
 		if !c.HasParent() {
-			section, flags = "## Global flags\n", c.PersistentFlags()
+			section, flags = "# Global flags\n", c.PersistentFlags()
 		}
 		_, rest, found := strings.Cut(text, section)
 		if !found {
 			t.Errorf("docs/reference/cli.md has no section %q", section)
 			continue
 		}
-		rest, _, _ = strings.Cut(rest, "\n## ")
+		rest, _, _ = strings.Cut(rest, "\n##")
 		documented := map[string]bool{}
 		for line := range strings.Lines(rest) {
 			if !strings.HasPrefix(line, "| `-") {

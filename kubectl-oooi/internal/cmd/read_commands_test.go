@@ -60,6 +60,7 @@ func TestReadCommands(t *testing.T) {
 	applyFile(t, "site-status.yaml", cp.ApplyStatusYAML)
 
 	t.Run("transcripts", func(t *testing.T) { transcripts(t, cp.Kubeconfig()) })
+	t.Run("envoy errors", func(t *testing.T) { envoyErrors(t, cp) })
 	t.Run("formats", func(t *testing.T) { formats(t, cp.Kubeconfig()) })
 	t.Run("refusals", func(t *testing.T) { refusals(t, cp.Kubeconfig()) })
 	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
@@ -97,6 +98,7 @@ func normalizeAge(cell string) string {
 
 // transcripts compares the outputs with golden files and with docs/reference/cli.md, which must not show other outputs.
 func transcripts(t *testing.T, kubeconfig string) {
+	recordedPages(t)
 	documented := documentedTranscripts(t)
 	for _, tc := range []struct{ golden, line string }{
 		{"status", "status -n clusters"},
@@ -110,6 +112,16 @@ func transcripts(t *testing.T, kubeconfig string) {
 		{"routes", "routes demo -n clusters"},
 		{"routes-wide", "routes -A -o wide"},
 		{"routes-yaml", "routes demo -n clusters -o yaml"},
+		{"envoy-listeners", "envoy listeners demo -n clusters"},
+		{"envoy-listeners-wide", "envoy listeners -n clusters --port 8091 -o wide"},
+		{"envoy-listeners-yaml", "envoy listeners demo -n clusters --port 8091 -o yaml"},
+		{"envoy-routes", "envoy routes demo -n clusters --name apps"},
+		{"envoy-routes-wide", "envoy routes proxyserver/demo -n clusters -o wide"},
+		{"envoy-clusters", "envoy clusters demo -n clusters"},
+		{"envoy-clusters-wide", "envoy clusters demo -n clusters --name kube-apiserver -o wide"},
+		{"envoy-clusters-yaml", "envoy clusters demo -n clusters --name kube-apiserver -o yaml"},
+		{"envoy-stats", "envoy stats demo -n clusters --filter ^listener.*downstream_cx_active"},
+		{"envoy-log-level", "envoy log-level demo -n clusters --level info"},
 		{"leases", "leases demo -n clusters"},
 		{"leases-wide", "leases -A -o wide"},
 		{"leases-yaml", "leases demo -n clusters -o yaml"},

@@ -44,6 +44,13 @@ func Single() *Flags {
 	return &Flags{print: p}
 }
 
+// SingleYAML is Single for a command whose default output format is yaml.
+func SingleYAML() *Flags {
+	f := Single()
+	f.print = f.print.WithDefaultOutput("yaml")
+	return f
+}
+
 // Add adds the flags to a command, with completion of the output formats.
 func (f *Flags) Add(cmd *cobra.Command) {
 	f.print.WithTypeSetter(scheme.Scheme)

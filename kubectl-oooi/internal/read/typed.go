@@ -66,6 +66,12 @@ func (r *Reader) Pods(ctx context.Context, namespace string) ([]*corev1.Pod, err
 	return list[corev1.Pod](ctx, r, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, client.HasLabels{v1alpha1.LabelInfra})
 }
 
+// ProxyPods returns the pods with label v1alpha1.LabelProxyServer in a namespace. If some cannot be listed or decoded, it
+// returns the others and an error.
+func (r *Reader) ProxyPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	return list[corev1.Pod](ctx, r, corev1.SchemeGroupVersion.WithKind("Pod"), namespace, client.HasLabels{v1alpha1.LabelProxyServer})
+}
+
 // Leases returns the Lease objects that have the label with any value in a namespace, or in all namespaces if namespace
 // is empty. If some cannot be listed or decoded, it returns the others and an error.
 func (r *Reader) Leases(ctx context.Context, namespace, label string) ([]*coordinationv1.Lease, error) {

@@ -1,14 +1,17 @@
 package serve
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,19 +130,62 @@ func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	return sum, nil
 }
 
+// adminPages are the pages that WritePage requests, with their methods. All of Envoy's other pages with the method POST
+// change more than log levels.
+var adminPages = map[string]string{
+	"/clusters": http.MethodGet, "/config_dump": http.MethodGet, "/listeners": http.MethodGet, "/stats": http.MethodGet,
+	"/logging": http.MethodPost, // also without parameters, when it only lists the levels
+}
+
+// WritePage writes a page of the admin interface to w. The path may have a query. It returns an error without a request
+// if the page is none of adminPages, and may have written a part of the page before it returns another error.
+func (a *Admin) WritePage(ctx context.Context, w io.Writer, path string) error {
+	page, err := url.ParseRequestURI(path)
+	if err != nil || page.IsAbs() || adminPages[page.Path] == "" {
+		return fmt.Errorf("page %q: want one of %s", path, strings.Join(slices.Sorted(maps.Keys(adminPages)), ", "))
+	}
+	body, err := a.open(ctx, adminPages[page.Path], page.Path+"?"+page.RawQuery)
+	if err == nil {
+		_, err = io.Copy(w, body)
+		err = errors.Join(err, body.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s from Envoy: %w", page.Path, err)
+	}
+	return nil
+}
+
 // request returns the body of a response with status 200, and an error for any other status.
 func (a *Admin) request(ctx context.Context, method, path string) ([]byte, error) {
+	body, err := a.open(ctx, method, path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	return io.ReadAll(body)
+}
+
+// open returns the body of a response with status 200, which the caller must close. For any other status it returns an
+// error with the first line of the body.
+func (a *Admin) open(ctx context.Context, method, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	response, err := a.client.Do(request)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		if failed.Timeout() {
+			return nil, fmt.Errorf("no response within %s", adminTimeout)
+		}
+		return nil, failed.Err // without the URL, whose host does not exist
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, errors.New(response.Status)
+		defer func() { _ = response.Body.Close() }()
+		first, _ := bufio.NewReader(io.LimitReader(response.Body, 200)).ReadString('\n') // the status is reported even without a body
+		return nil, errors.New(strings.TrimSuffix(response.Status+": "+strings.TrimSpace(first), ": "))
 	}
-	return io.ReadAll(response.Body)
+	return response.Body, nil
 }

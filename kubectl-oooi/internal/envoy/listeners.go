@@ -1,0 +1,236 @@
+package envoy
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+)
+
+// Listeners are the listeners of an Envoy.
+type Listeners struct {
+	Header `json:",inline"`
+
+	Listeners []Listener `json:"listeners"`
+	// Port is the port of the only listener that Read returns; 0 for all.
+	Port uint16 `json:"-"`
+}
+
+// States of a Listener.
+const (
+	active   = "active"
+	warming  = "warming"  // waits for its configuration
+	draining = "draining" // accepts no connections; those that it has are closed
+)
+
+// A Listener accepts connections on one port.
+type Listener struct {
+	Name string `json:"name"`
+	Port uint16 `json:"port"`
+	// Addresses are the addresses with the port.
+	Addresses []string `json:"addresses"`
+	// State is active, warming or draining; empty if Envoy has rejected the listener.
+	State string `json:"state"`
+	// Error is why Envoy rejected an update of the listener; empty if it did not.
+	Error        string        `json:"error,omitempty"`
+	FilterChains []FilterChain `json:"filterChains"`
+	// Connections is the number of open connections.
+	Connections int64 `json:"connections"`
+}
+
+// A FilterChain handles the connections that match it.
+type FilterChain struct {
+	// Name is the owner and the name of a route, or another name that xdsd selects.
+	Name string `json:"name"`
+	// ServerNames are the names that match, empty for any.
+	ServerNames []string `json:"serverNames,omitempty"`
+	// TransportProtocol is tls or raw_buffer, empty for both.
+	TransportProtocol string `json:"transportProtocol,omitempty"`
+	// Cluster is where connections are forwarded to; empty if another filter than tcp_proxy handles them.
+	Cluster string `json:"cluster,omitempty"`
+	// Routes is the name of the route configuration of HTTP; empty for other protocols.
+	Routes string `json:"routes,omitempty"`
+}
+
+// listenerDump has the fields of envoy.admin.v3.ListenersConfigDump.DynamicListener that are used here.
+type listenerDump struct {
+	Name     string         `json:"name"`
+	Active   *listenerState `json:"active_state"`
+	Warming  *listenerState `json:"warming_state"`
+	Draining *listenerState `json:"draining_state"`
+	Error    struct {
+		Details string `json:"details"`
+	} `json:"error_state"`
+}
+
+type listenerState struct {
+	Listener struct {
+		Address    address `json:"address"`
+		Additional []struct {
+			Address address `json:"address"`
+		} `json:"additional_addresses"`
+		FilterChains []chainDump `json:"filter_chains"`
+		Default      *chainDump  `json:"default_filter_chain"`
+	} `json:"listener"`
+}
+
+type chainDump struct {
+	Name  string `json:"name"`
+	Match struct {
+		ServerNames []string `json:"server_names"`
+		Protocol    string   `json:"transport_protocol"`
+	} `json:"filter_chain_match"`
+	Filters []struct {
+		Config struct {
+			Cluster string `json:"cluster"` // of tcp_proxy
+			Routes  struct {
+				Name string `json:"route_config_name"`
+			} `json:"rds"` // of http_connection_manager
+		} `json:"typed_config"`
+	} `json:"filters"`
+}
+
+func (c *chainDump) chain() FilterChain {
+	f := FilterChain{Name: c.Name, ServerNames: c.Match.ServerNames, TransportProtocol: c.Match.Protocol}
+	for i := range c.Filters {
+		f.Cluster = cmp.Or(f.Cluster, c.Filters[i].Config.Cluster)
+		f.Routes = cmp.Or(f.Routes, c.Filters[i].Config.Routes.Name)
+	}
+	return f
+}
+
+func (d *listenerDump) listener() Listener {
+	l := Listener{Name: d.Name, State: active, Error: d.Error.Details, FilterChains: []FilterChain{}}
+	state := d.Active
+	if state == nil {
+		l.State, state = warming, d.Warming
+	}
+	if state == nil {
+		l.State, state = draining, d.Draining
+	}
+	if state == nil { // Envoy has rejected the listener
+		l.State = ""
+		return l
+	}
+	l.setAddresses(state.Listener.Address)
+	for _, a := range state.Listener.Additional {
+		l.Addresses = append(l.Addresses, a.Address.String())
+	}
+	for i := range state.Listener.FilterChains {
+		l.FilterChains = append(l.FilterChains, state.Listener.FilterChains[i].chain())
+	}
+	if state.Listener.Default != nil {
+		l.FilterChains = append(l.FilterChains, state.Listener.Default.chain())
+	}
+	return l
+}
+
+func (l *Listener) setAddresses(first address, more ...address) {
+	l.Port, l.Addresses = first.Socket.Port, []string{first.String()}
+	for _, a := range more {
+		l.Addresses = append(l.Addresses, a.String())
+	}
+}
+
+// readListeners reads the listeners that xdsd configures, sorted by port, without their connections.
+func readListeners(ctx context.Context, get Pages) ([]Listener, error) {
+	dump, err := decode[struct {
+		Configs []listenerDump `json:"configs"`
+	}](ctx, get, "/config_dump?resource=dynamic_listeners")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Listener, 0, len(dump.Configs))
+	for i := range dump.Configs {
+		list = append(list, dump.Configs[i].listener())
+	}
+	return list, nil
+}
+
+// Read reads the listeners, sorted by port: those that xdsd configures, and those of the bootstrap configuration without
+// their filter chains.
+func (l *Listeners) Read(ctx context.Context, get Pages) error {
+	list, err := readListeners(ctx, get)
+	if err != nil {
+		return err
+	}
+	bound, err := decode[struct {
+		Statuses []struct {
+			Name       string    `json:"name"`
+			Local      address   `json:"local_address"`
+			Additional []address `json:"additional_local_addresses"`
+		} `json:"listener_statuses"`
+	}](ctx, get, "/listeners?format=json")
+	if err != nil {
+		return err
+	}
+	stats, err := decode[statsPage](ctx, get, `/stats?format=json&filter=^listener%5C..*%5C.downstream_cx_active$`)
+	if err != nil {
+		return err
+	}
+	for _, s := range bound.Statuses {
+		if !slices.ContainsFunc(list, func(l Listener) bool { return l.Name == s.Name }) {
+			more := Listener{Name: s.Name, State: active, FilterChains: []FilterChain{}}
+			more.setAddresses(s.Local, s.Additional...)
+			list = append(list, more)
+		}
+	}
+	for i := range list {
+		list[i].Connections = stats.connections(&list[i])
+	}
+	slices.SortStableFunc(list, func(a, b Listener) int { return cmp.Compare(a.Port, b.Port) })
+	l.Listeners = slices.DeleteFunc(list, func(one Listener) bool { return l.Port != 0 && one.Port != l.Port })
+	return nil
+}
+
+// connections returns the number of open connections of a listener. Its stats are named after its stat_prefix, which
+// only a static listener has, or its first address.
+func (p *statsPage) connections(l *Listener) int64 {
+	prefixes := []string{l.Name}
+	if len(l.Addresses) > 0 {
+		prefixes = append(prefixes, strings.ReplaceAll(l.Addresses[0], ":", "_"))
+	}
+	for _, s := range p.Stats {
+		for _, prefix := range prefixes {
+			if s.Name == "listener."+prefix+".downstream_cx_active" {
+				n, _ := s.Value.Int64() // a gauge is a number
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// ListenersTable returns a table with a row for each listener.
+func ListenersTable(reports []*Listeners, wide bool) *output.Table {
+	var list []Row[Listener]
+	for _, r := range reports {
+		list = rows(list, r.Metadata.Name, r.Listeners)
+	}
+	return output.NewTable([]output.Column[Row[Listener]]{
+		podColumn[Listener](),
+		{Title: "PORT", Value: func(r Row[Listener]) string { return strconv.Itoa(int(r.Part.Port)) }},
+		{Title: "NAME", Value: func(r Row[Listener]) string { return r.Part.Name }},
+		{Title: "ADDRESSES", Value: func(r Row[Listener]) string { return strings.Join(r.Part.Addresses, ",") }},
+		{Title: "STATE", Value: func(r Row[Listener]) string { return r.Part.State }},
+		{Title: "CONNECTIONS", Value: func(r Row[Listener]) string { return strconv.FormatInt(r.Part.Connections, 10) }},
+		{Title: "FILTER-CHAINS", Value: func(r Row[Listener]) string { return r.Part.chains(wide) }},
+		{Title: "ERROR", Value: func(r Row[Listener]) string { return r.Part.Error }, Wide: true},
+	}, list, wide)
+}
+
+// chains returns the number of filter chains or, if names is set, their names.
+func (l *Listener) chains(names bool) string {
+	if !names {
+		return fmt.Sprint(len(l.FilterChains))
+	}
+	list := make([]string, len(l.FilterChains))
+	for i := range l.FilterChains {
+		list[i] = l.FilterChains[i].Name
+	}
+	return strings.Join(list, ",")
+}

@@ -1,0 +1,147 @@
+package envoy
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
+)
+
+// Routes are the routes of an Envoy.
+type Routes struct {
+	Header `json:",inline"`
+
+	Routes []Route `json:"routes"`
+	// Port and Name select routes on this port, and with this text in their names; 0 and "" select all.
+	Port uint16 `json:"-"`
+	Name string `json:"-"`
+}
+
+// A Route forwards the connections or requests for a name on a port to a cluster.
+type Route struct {
+	Port uint16 `json:"port"`
+	// By is the name that selects the route: SNI (TLS) or Host (HTTP).
+	By string `json:"by"`
+	// Name is a name, or "*." and a domain for all names below the domain; empty for all other names.
+	Name string `json:"name,omitempty"`
+	// NotTLS means that the route is for connections that are not TLS.
+	NotTLS  bool   `json:"notTLS,omitempty"`
+	Cluster string `json:"cluster"`
+	// Owner is the object that defines the route, as "kind namespace/name"; empty for the default.
+	Owner string `json:"owner,omitempty"`
+}
+
+// Read reads the routes of all listeners that xdsd configures, sorted by port.
+func (r *Routes) Read(ctx context.Context, get Pages) error {
+	listeners, err := readListeners(ctx, get)
+	if err != nil {
+		return err
+	}
+	dump, err := decode[struct {
+		Configs []struct {
+			Config struct {
+				Name  string `json:"name"`
+				Hosts []struct {
+					Name    string   `json:"name"`
+					Domains []string `json:"domains"`
+					Routes  []struct {
+						Route struct {
+							Cluster string `json:"cluster"`
+						} `json:"route"`
+					} `json:"routes"`
+				} `json:"virtual_hosts"`
+			} `json:"route_config"`
+		} `json:"configs"`
+	}](ctx, get, "/config_dump?resource=dynamic_route_configs")
+	if err != nil {
+		return err
+	}
+	r.Routes = []Route{}
+	for i := range listeners {
+		l := &listeners[i]
+		for j := range l.FilterChains {
+			r.Routes = append(r.Routes, l.FilterChains[j].routes(l.Port)...)
+		}
+	}
+	for i := range dump.Configs {
+		config := &dump.Configs[i].Config
+		var port uint16
+		for j := range listeners {
+			if slices.ContainsFunc(listeners[j].FilterChains, func(c FilterChain) bool { return c.Routes == config.Name }) {
+				port = listeners[j].Port
+			}
+		}
+		for _, host := range config.Hosts {
+			for _, domain := range host.Domains {
+				for _, route := range host.Routes { // those without a cluster reject requests
+					if route.Route.Cluster != "" {
+						r.Routes = append(r.Routes, Route{Port: port, By: routes.ByHost, Name: domain, Cluster: route.Route.Cluster, Owner: owner(host.Name, domain)})
+					}
+				}
+			}
+		}
+	}
+	r.Routes = slices.DeleteFunc(r.Routes, func(route Route) bool {
+		return r.Port != 0 && route.Port != r.Port || !strings.Contains(route.Name, r.Name)
+	})
+	slices.SortStableFunc(r.Routes, func(a, b Route) int { return cmp.Compare(a.Port, b.Port) })
+	return nil
+}
+
+// routes returns the routes of a filter chain that forwards connections; nil for any other.
+func (c *FilterChain) routes(port uint16) []Route {
+	if c.Cluster == "" {
+		return nil
+	}
+	route := Route{Port: port, By: routes.BySNI, NotTLS: c.TransportProtocol == "raw_buffer", Cluster: c.Cluster}
+	if len(c.ServerNames) == 0 {
+		return []Route{route}
+	}
+	var list []Route
+	for _, name := range c.ServerNames {
+		route.Name, route.Owner = name, owner(c.Name, name)
+		list = append(list, route)
+	}
+	return list
+}
+
+// owner returns the owner of a filter chain or virtual host, whose name xdsd composes of the owner and the host.
+func owner(name, host string) string {
+	before, found := strings.CutSuffix(name, " "+host)
+	if !found {
+		return ""
+	}
+	return before
+}
+
+// RoutesTable returns a table with a row for each route.
+func RoutesTable(reports []*Routes, wide bool) *output.Table {
+	var list []Row[Route]
+	for _, r := range reports {
+		list = rows(list, r.Metadata.Name, r.Routes)
+	}
+	return output.NewTable([]output.Column[Row[Route]]{
+		podColumn[Route](),
+		{Title: "PORT", Value: func(r Row[Route]) string { return strconv.Itoa(int(r.Part.Port)) }},
+		{Title: "BY", Value: func(r Row[Route]) string { return r.Part.By }},
+		{Title: "NAME", Value: func(r Row[Route]) string { return r.Part.title() }},
+		{Title: "CLUSTER", Value: func(r Row[Route]) string { return r.Part.Cluster }},
+		{Title: "OWNER", Value: func(r Row[Route]) string { return r.Part.Owner }},
+	}, list, wide)
+}
+
+// title returns the name, or the text for other connections that 'kubectl oooi routes' prints.
+func (r *Route) title() string {
+	switch {
+	case r.NotTLS:
+		return "(not TLS)"
+	case r.Name == "":
+		return "(any other)"
+	default:
+		return r.Name
+	}
+}
