@@ -42,7 +42,7 @@ func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
 		"infraComponents.proxy.logLevel=info", "infraComponents.proxy.terminationGracePeriodSeconds=45",
 	}
 	appsDefaults := []string{
-		"appsIngress.addressDeadline=5m",
+		"appsIngress.addressDeadline=5m", "appsIngress.proxyProtocol=None",
 		"appsIngress.dial=Service",
 		"appsIngress.source=HostedService",
 	}
@@ -60,12 +60,13 @@ func TestObjectsOfTheEarlierOperatorAreAcceptedUnchanged(t *testing.T) {
 			"infraComponents.proxy.enabled=true",
 		}),
 		"proxyserver-full": {
+			"backends.0.proxyProtocol=None", "backends.1.proxyProtocol=None", "backends.2.proxyProtocol=None", "backends.3.proxyProtocol=None", "backends.4.proxyProtocol=None",
 			"backends.2.protocol=TCP", "backends.2.timeoutSeconds=30",
 			"backends.3.protocol=TCP", "backends.3.timeoutSeconds=30",
 			"backends.4.timeoutSeconds=30",
 		},
 		"proxyserver-minimal": {
-			"backends.0.protocol=TCP", "backends.0.timeoutSeconds=30",
+			"backends.0.protocol=TCP", "backends.0.proxyProtocol=None", "backends.0.timeoutSeconds=30",
 			"logLevel=info", "port=443", "xdsPort=18000",
 		},
 	}

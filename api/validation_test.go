@@ -185,6 +185,7 @@ func TestRejectedValues(t *testing.T) {
 		{"connect timeout of zero seconds", proxy, backend(target + ", timeoutSeconds: 0"), "should be greater than or equal to 1"},
 		{"backend with maxConnections of zero", proxy, backend(target + ", maxConnections: 0"), "should be greater than or equal to 1"},
 		{"negative idle timeout", proxy, backend(target + ", idleTimeout: -1h"), notADuration},
+		{"backend with another version of the PROXY protocol", proxy, backend(target + ", proxyProtocol: V3"), "Unsupported value"},
 		{"health check interval of zero", proxy, backend(target + ", healthCheck: {interval: 0s}"), notLong},
 		{"health check timeout of zero", proxy, backend(target + ", healthCheck: {timeout: 0ms}"), notLong},
 		{"health check with unhealthyAfter of zero", proxy, backend(target + ", healthCheck: {unhealthyAfter: 0}"), "should be greater than or equal to 1"},

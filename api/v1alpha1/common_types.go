@@ -78,3 +78,19 @@ type SecretKeyReference struct {
 	// +kubebuilder:validation:MinLength=1
 	Key string `json:"key,omitempty"`
 }
+
+// ProxyProtocol is a version of the PROXY protocol, whose header contains the client's address.
+//
+// +kubebuilder:validation:Enum=None;V1;V2
+type ProxyProtocol string
+
+const (
+	// ProxyProtocolNone sends no header.
+	ProxyProtocolNone ProxyProtocol = "None"
+
+	// ProxyProtocolV1 sends a header in text.
+	ProxyProtocolV1 ProxyProtocol = "V1"
+
+	// ProxyProtocolV2 sends a binary header.
+	ProxyProtocolV2 ProxyProtocol = "V2"
+)

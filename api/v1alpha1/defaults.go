@@ -59,6 +59,7 @@ func (a *AppsIngress) setDefaults() {
 	setDefault(&a.Source, AppsIngressSourceHostedService)
 	setDefault(&a.Dial, AppsIngressDialService)
 	setDefault(&a.AddressDeadline, DefaultAddressDeadline)
+	setDefault(&a.ProxyProtocol, ProxyProtocolNone)
 	a.HostedClusterRef.setDefaults()
 	if a.KubeconfigSecretRef != nil {
 		setDefault(&a.KubeconfigSecretRef.Key, DefaultKubeconfigKey)
@@ -80,6 +81,7 @@ func (a *AppsIngress) setDefaults() {
 func (b *ProxyBackend) setDefaults() {
 	setDefault(&b.Protocol, ProtocolTCP)
 	setDefault(&b.TimeoutSeconds, DefaultConnectTimeoutSeconds)
+	setDefault(&b.ProxyProtocol, ProxyProtocolNone)
 	if b.TargetSelector != nil {
 		setDefault(&b.TargetSelector.OnMultiple, OnMultipleFail)
 	}

@@ -100,6 +100,13 @@ type AppsIngress struct {
 	// Ports are the ports of that Service and of the proxy's listeners.
 	// +optional
 	Ports *AppsIngressPorts `json:"ports,omitempty"`
+
+	// ProxyProtocol is the version of the PROXY protocol header that the proxy sends to the apps address, on both
+	// ports. The router must require it: other clients cannot connect to the apps address directly, so apps names
+	// resolve to the proxy's addresses on the VLAN. Applied live, to new connections.
+	// +optional
+	// +kubebuilder:default=None
+	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty"`
 }
 
 // AppsIngressMetalLB configures how MetalLB assigns the apps address.

@@ -198,6 +198,12 @@ type ProxyBackend struct {
 	// in EndpointSlices is used.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+
+	// ProxyProtocol is the version of the PROXY protocol header that the proxy sends to the Service. Applied live,
+	// to new connections.
+	// +optional
+	// +kubebuilder:default=None
+	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty"`
 }
 
 // OnMultiple is the policy if a selector matches several Services.

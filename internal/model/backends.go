@@ -73,6 +73,7 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
 		ConnectTimeout: time.Duration(positive(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
 		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
+		ProxyProtocol:  proxyProtocol(in.ProxyProtocol),
 	}
 	if in.MaxConnections != nil {
 		u.MaxConnections = positive(*in.MaxConnections, 0)
@@ -108,6 +109,15 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 // minHealthCheckTime is the shortest interval and timeout of a health check, so that probes do not overload
 // the endpoints.
 const minHealthCheckTime = 100 * time.Millisecond
+
+// proxyProtocol returns V1, V2, or empty for any other value. The API server rejects unknown values, but an object may
+// be read from a file.
+func proxyProtocol(p v1alpha1.ProxyProtocol) v1alpha1.ProxyProtocol {
+	if p == v1alpha1.ProxyProtocolV1 || p == v1alpha1.ProxyProtocolV2 {
+		return p
+	}
+	return ""
+}
 
 // positive returns n, or fallback if n is not positive. The API server rejects such values, but an object
 // may be read from a file.

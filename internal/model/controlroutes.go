@@ -215,7 +215,7 @@ func (p *proxyBuilder) serviceUpstream(infra *Infra, namespace, service, port st
 // addressUpstream adds an upstream for addresses on a port, and returns its name.
 func (p *proxyBuilder) addressUpstream(infra *Infra, what string, addresses []netip.Addr, port int32) string {
 	u := newUpstream(infra, "infra/"+infra.Key()+"/"+what)
-	u.FromVLAN = true
+	u.FromVLAN, u.ProxyProtocol = true, proxyProtocol(infra.apps.ProxyProtocol)
 	for _, address := range addresses {
 		u.Addresses = append(u.Addresses, netip.AddrPortFrom(address, uint16(port))) //nolint:gosec // checked by isPort
 	}

@@ -66,6 +66,12 @@ func (i *Infra) Taken() []v1alpha1.AddressRange {
 	return taken
 }
 
+// appsThroughProxy reports whether VMs reach apps only through the proxy, because the router requires the header of the
+// PROXY protocol.
+func (i *Infra) appsThroughProxy() bool {
+	return i.Proxy != nil && i.apps.IsEnabled() && proxyProtocol(i.apps.ProxyProtocol) != ""
+}
+
 // Proxy has the addresses of an Infra's proxy, on the VLAN and in the management cluster.
 type Proxy struct {
 	// VLAN are the addresses on the VLAN, sorted; empty if the spec has no valid one.

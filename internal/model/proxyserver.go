@@ -99,6 +99,8 @@ type Upstream struct {
 	MaxConnections int32 `json:"maxConnections,omitempty"`
 	// HealthCheck is the health check of the endpoints; nil for none.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// ProxyProtocol is the version of the PROXY protocol header that connections begin with; empty for none.
+	ProxyProtocol v1alpha1.ProxyProtocol `json:"proxyProtocol,omitempty"`
 }
 
 // HealthCheck configures TCP probes of endpoints.
@@ -122,7 +124,7 @@ func (u *Upstream) equal(o *Upstream) bool {
 	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
-		equalPointers(u.HealthCheck, o.HealthCheck)
+		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol
 }
 
 func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

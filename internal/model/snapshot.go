@@ -169,7 +169,7 @@ func podPublications(clusters []*draft, services map[string][]netip.Addr) []Publ
 }
 
 // publications returns the publications of the VLAN's view: control-plane names resolve to the proxy's VLAN
-// addresses, apps names to the apps addresses.
+// addresses, apps names to the apps addresses or, if the router requires the PROXY protocol, to the proxy's.
 func (v *VLAN) publications() []Publication {
 	byCluster := map[*Cluster]*Publication{}
 	for _, i := range v.infras {
@@ -180,6 +180,9 @@ func (v *VLAN) publications() []Publication {
 		if p == nil {
 			p = &Publication{Cluster: i.Cluster, Apps: i.Cluster.AppsAnswer()}
 			byCluster[i.Cluster] = p
+		}
+		if i.appsThroughProxy() && len(p.Apps.Addresses) > 0 { // otherwise the proxy has no destination yet
+			p.Apps.Addresses = i.Proxy.VLAN
 		}
 		p.NameServers = append(p.NameServers, i.DNS...)
 		if i.Proxy != nil {

@@ -77,12 +77,14 @@ func (s *Site) plan() *plan {
 			}
 		}
 	}
-	slices.SortFunc(p.targets, func(a, b target) int {
+	slices.SortStableFunc(p.targets, func(a, b target) int {
 		if a.name != b.name {
 			return slices.IndexFunc(p.names, func(n expectation) bool { return n.name == a.name }) - slices.IndexFunc(p.names, func(n expectation) bool { return n.name == b.name })
 		}
 		return a.address.Compare(b.address)
 	})
+	// Behind a router that requires the PROXY protocol, names of apps resolve to the proxy as well.
+	p.targets = slices.CompactFunc(p.targets, func(a, b target) bool { return a.name == b.name && a.address == b.address })
 	return p
 }
 

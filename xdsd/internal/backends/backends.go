@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/watch"
@@ -57,6 +58,7 @@ type target struct {
 	upstream, name string
 	address        netip.AddrPort
 	api            bool
+	proxyProtocol  v1alpha1.ProxyProtocol
 }
 
 func compareTargets(a, b target) int {
@@ -151,7 +153,7 @@ func (p *Prober) targets() []target {
 					continue
 				}
 				for _, name := range names(proxy, u.Name) {
-					list = append(list, target{u.Name, name, netip.AddrPortFrom(address, uint16(socket.GetPortValue())), u.Backend == "" && service == apiServer}) //nolint:gosec // a port
+					list = append(list, target{u.Name, name, netip.AddrPortFrom(address, uint16(socket.GetPortValue())), u.Backend == "" && service == apiServer, u.ProxyProtocol}) //nolint:gosec // a port
 				}
 			}
 		}
@@ -187,7 +189,7 @@ func names(p *model.ProxyServer, upstream string) []string {
 // ask probes one target.
 func ask(ctx context.Context, t target) probe.Backend {
 	b := probe.Backend{Upstream: t.upstream, Handshake: probe.Handshake{Name: t.name, Address: t.address}}
-	conn := tlsprobe.Handshake(ctx, &net.Dialer{Timeout: connectTimeout}, &b.Handshake)
+	conn := tlsprobe.Handshake(ctx, &net.Dialer{Timeout: connectTimeout}, t.proxyProtocol, &b.Handshake)
 	if conn == nil {
 		return b
 	}

@@ -1,15 +1,20 @@
 package backends
 
 import (
+	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -45,6 +50,45 @@ addressType: IPv4
 ports: [{port: %[2]d, protocol: TCP}]
 endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 `, service, port, strings.Join(addresses, "]}, {addresses: ["))
+}
+
+// TestProbesSendTheProxyHeader probes a backend that requires the header of the PROXY protocol.
+func TestProbesSendTheProxyHeader(t *testing.T) {
+	ca := lab.NewCA(t)
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Certificate(t, "web.example.com")}, MinVersion: tls.VersionTLS12}
+	for version, want := range map[v1alpha1.ProxyProtocol]string{
+		v1alpha1.ProxyProtocolV1: "PROXY TCP4 127.0.0.1 127.0.0.1 FROM TO\r\n",
+		v1alpha1.ProxyProtocolV2: "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00",
+	} {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := netip.MustParseAddrPort(l.Addr().String())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			from := netip.MustParseAddrPort(conn.RemoteAddr().String())
+			want := strings.NewReplacer("FROM", strconv.Itoa(int(from.Port())), "TO", strconv.Itoa(int(to.Port()))).Replace(want)
+			header := make([]byte, len(want))
+			_, _ = io.ReadFull(conn, header)
+			if string(header) != want {
+				t.Errorf("%s: header %q, want %q", version, header, want)
+			}
+			_ = tls.Server(conn, config).Handshake()
+		}()
+		b := ask(t.Context(), target{name: "web.example.com", address: to, proxyProtocol: version})
+		if b.Error != "" || !b.Covered {
+			t.Errorf("%s: %+v", version, b.Handshake)
+		}
+		<-done
+		_ = l.Close()
+	}
 }
 
 // TestBackendsAreProbed probes an endpoint with a certificate, one that hangs and, after the first round, one that does

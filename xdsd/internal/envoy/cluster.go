@@ -7,10 +7,15 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
+	rawbufferv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
@@ -75,7 +80,41 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	if u.FromVLAN {
 		c.UpstreamBindConfig = t.bindConfig()
 	}
+	if config := proxyProtocol(u); config != nil {
+		c.TransportSocket = &corev3.TransportSocket{
+			Name: "envoy.transport_sockets.upstream_proxy_protocol",
+			ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: t.wrap("PROXY protocol", &proxyprotocolv3.ProxyProtocolUpstreamTransport{
+				Config: config,
+				TransportSocket: &corev3.TransportSocket{
+					Name:       "envoy.transport_sockets.raw_buffer",
+					ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: t.wrap("raw buffer", &rawbufferv3.RawBuffer{})},
+				},
+			})},
+		}
+		// An HTTP connection belongs to one client then. Without this limit it would stay open for an hour after the
+		// client's last request, and many short clients would use up the file descriptors.
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{
+			"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": t.wrap("HTTP options", &httpv3.HttpProtocolOptions{
+				CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{MaxRequestsPerConnection: wrapperspb.UInt32(1)},
+				UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+					ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{},
+				}},
+			}),
+		}
+	}
 	return c
+}
+
+// proxyProtocol returns the configuration of the PROXY protocol of an upstream, nil for none.
+func proxyProtocol(u *model.Upstream) *corev3.ProxyProtocolConfig {
+	switch u.ProxyProtocol {
+	case v1alpha1.ProxyProtocolV1:
+		return &corev3.ProxyProtocolConfig{Version: corev3.ProxyProtocolConfig_V1}
+	case v1alpha1.ProxyProtocolV2:
+		return &corev3.ProxyProtocolConfig{Version: corev3.ProxyProtocolConfig_V2}
+	case v1alpha1.ProxyProtocolNone:
+	}
+	return nil
 }
 
 func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {

@@ -4,25 +4,29 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/probe"
 )
 
 // handshake performs a TLS handshake with the name and address in h, and sets the other fields of h.
 func (s source) handshake(ctx context.Context, h *probe.Handshake) {
-	if conn := Handshake(ctx, s.dialer("tcp", h.Address.Addr()), h); conn != nil {
+	if conn := Handshake(ctx, s.dialer("tcp", h.Address.Addr()), "", h); conn != nil {
 		_ = conn.Close() // no data was sent
 	}
 }
 
 // Handshake performs a TLS handshake with the name and address in h, and sets the other fields of h. It returns the
 // connection, which the caller must close, or nil if h.Error is set. If the handshake times out, Handshake repeats it
-// with small packets, see probe.Handshake. It takes at most five times the timeout of a connection.
-func Handshake(ctx context.Context, d *net.Dialer, h *probe.Handshake) *tls.Conn {
-	conn, err := shake(ctx, d, h)
+// with small packets, see probe.Handshake. It takes at most five times the timeout of a connection. The connection begins
+// with a header of version of the PROXY protocol; empty for none.
+func Handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h *probe.Handshake) *tls.Conn {
+	conn, err := shake(ctx, d, version, h)
 	if err == nil {
 		describe(h, conn)
 		return conn
@@ -34,7 +38,7 @@ func Handshake(ctx context.Context, d *net.Dialer, h *probe.Handshake) *tls.Conn
 	}
 	small := *d
 	small.Control = setSegmentSize
-	if conn, err := shake(ctx, &small, &probe.Handshake{Name: h.Name, Address: h.Address}); err == nil {
+	if conn, err := shake(ctx, &small, version, &probe.Handshake{Name: h.Name, Address: h.Address}); err == nil {
 		h.SmallPackets = true
 		_ = conn.Close() // no data was sent
 	}
@@ -42,7 +46,7 @@ func Handshake(ctx context.Context, d *net.Dialer, h *probe.Handshake) *tls.Conn
 }
 
 // shake connects and performs a TLS handshake. It sets h.Connected.
-func shake(ctx context.Context, d *net.Dialer, h *probe.Handshake) (*tls.Conn, error) {
+func shake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h *probe.Handshake) (*tls.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, attempts*timeout)
 	defer cancel()
 	raw, err := d.DialContext(ctx, "tcp", h.Address.String())
@@ -50,6 +54,10 @@ func shake(ctx context.Context, d *net.Dialer, h *probe.Handshake) (*tls.Conn, e
 		return nil, err //nolint:wrapcheck // names the address
 	}
 	h.Connected = true
+	if _, err := raw.Write(proxyHeader(version, raw)); err != nil {
+		_ = raw.Close() // the connection is broken
+		return nil, err //nolint:wrapcheck // names the address
+	}
 	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // no secret is sent, and the report shows the certificate whether or not it is valid
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -57,6 +65,25 @@ func shake(ctx context.Context, d *net.Dialer, h *probe.Handshake) (*tls.Conn, e
 		return nil, err //nolint:wrapcheck // goes to the report
 	}
 	return conn, nil
+}
+
+// proxyHeader returns the header of the PROXY protocol for a connection that is not on behalf of a client: in version 1
+// the connection's own addresses, in version 2 the command LOCAL.
+func proxyHeader(version v1alpha1.ProxyProtocol, conn net.Conn) []byte {
+	switch version {
+	case v1alpha1.ProxyProtocolV1:
+		from, _ := netip.ParseAddrPort(conn.LocalAddr().String()) // of a TCP connection
+		to, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+		family := 6
+		if from.Addr().Is4() {
+			family = 4
+		}
+		return fmt.Appendf(nil, "PROXY TCP%d %s %s %d %d\r\n", family, from.Addr(), to.Addr(), from.Port(), to.Port())
+	case v1alpha1.ProxyProtocolV2:
+		return []byte("\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00")
+	case v1alpha1.ProxyProtocolNone:
+	}
+	return nil
 }
 
 // describe sets the fields of h about the certificate and the protocol.
