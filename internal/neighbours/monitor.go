@@ -62,8 +62,8 @@ func (c changes) observe(mac net.HardwareAddr, now time.Time) changes {
 // NewMonitor returns a Monitor whose metrics have the given prefix, the name of a daemon.
 func NewMonitor(prefix string) *Monitor {
 	return &Monitor{
-		neighbor: prometheus.NewDesc(prefix+"_vlan_neighbor", "1: a host answers ARP requests for the address of a gateway or component; 0: none does.", []string{"address", "mac"}, nil),
-		alternating: prometheus.NewDesc(prefix+"_vlan_neighbor_alternating", "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
+		neighbor: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor"), "1: a host answers ARP requests for the address of a gateway or component; 0: none does.", []string{"address", "mac"}, nil),
+		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
 			[]string{"address", "mac", "other"}, nil),
 		history: map[netip.Addr]changes{},
 	}
