@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,7 @@ func TestAdminPages(t *testing.T) {
 		t.Helper()
 		cmd := exec.Command(network.Binary(t, "xdsd"), "admin", path, "--admin-socket", filepath.Join(s.dir, "admin.sock"))
 		out, err := cmd.Output()
-		if failed, ok := err.(*exec.ExitError); ok {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 			return string(failed.Stderr), err
 		}
 		return string(out), err
