@@ -86,7 +86,7 @@ func (r *review) fields(pod map[string]any) {
 			path := fmt.Sprintf("spec.%s[%d]", kind, i)
 			container, _ := c.(map[string]any)
 			r.only(path, container, "ports securityContext"+
-				" name image command args env resources volumeMounts livenessProbe readinessProbe startupProbe terminationMessagePolicy")
+				" name image command args env resources volumeMounts livenessProbe readinessProbe startupProbe lifecycle terminationMessagePolicy")
 			r.only(path+".securityContext", container["securityContext"], "privileged allowPrivilegeEscalation readOnlyRootFilesystem"+
 				" capabilities runAsUser runAsNonRoot seLinuxOptions seccompProfile")
 		}

@@ -118,7 +118,7 @@ func changes() []change {
 		{"SELinux level of the namespace", func(p *template) { first(p).SELinuxOptions = &corev1.SELinuxOptions{Level: testNamespace.Level} }, "", nil, false},
 		{"shared process namespace", func(p *template) { p.Spec.ShareProcessNamespace = new(true) }, "spec.shareProcessNamespace: not evaluated", nil, false},
 		{"runAsGroup", func(p *template) { p.Spec.SecurityContext.RunAsGroup = new(int64(0)) }, "spec.securityContext.runAsGroup: not evaluated", nil, false},
-		{"lifecycle hook", func(p *template) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{} }, "spec.containers[0].lifecycle: not evaluated", nil, false},
+		{"working directory", func(p *template) { p.Spec.Containers[0].WorkingDir = "/tmp" }, "spec.containers[0].workingDir: not evaluated", nil, false},
 		{"unmasked /proc", func(p *template) { first(p).ProcMount = new(corev1.UnmaskedProcMount) }, container + "procMount: not evaluated", nil, true},
 		{
 			"seccomp by annotation", func(p *template) {
