@@ -270,7 +270,8 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 }
 
 // connectOften connects 50 times a second through the floating address, like clients that wait for a retransmission. The
-// returned function ends that, and returns how many connections failed. That is an error.
+// returned function ends that, and returns how many connections failed. One may fail, whose handshake was in progress when
+// the address moved.
 func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) {
 	t.Helper()
 	if !planned {
@@ -290,8 +291,11 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 		for _, q := range all {
 			if q.err != nil {
 				failed++
-				t.Errorf("new connection at %s: %v", q.at.Format(time.TimeOnly+".000"), q.err)
+				t.Logf("new connection at %s: %v", q.at.Format(time.TimeOnly+".000"), q.err)
 			}
+		}
+		if failed > 1 {
+			t.Errorf("%d new connections failed, want at most one", failed)
 		}
 		return fmt.Sprintf("%d of %d", failed, len(all))
 	}

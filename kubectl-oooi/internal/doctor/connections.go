@@ -352,8 +352,11 @@ func (s *Site) mayBeService(a netip.Addr) bool {
 	})
 }
 
-// apiService is the Service of the hosted cluster's API server.
-const apiService = "kube-apiserver"
+// apiService is the Service of the hosted cluster's API server, and apiServerPort the port of its pods.
+const (
+	apiService    = "kube-apiserver"
+	apiServerPort = 6443
+)
 
 // backendLabels returns the labels of the pods behind a Service; ok is false if there are none that a NetworkPolicy
 // could select.
@@ -462,6 +465,9 @@ func checkBackendPolicies(s *Site) []Finding {
 		}
 		for _, alternatives := range c.targets {
 			t := alternatives[0]
+			if len(o.Spec.Selector) == 0 && t.port != apiServerPort {
+				continue // not HyperShift's pods, whose labels backendLabels assumes
+			}
 			denying := policies.deny(t.policyPeer, networkingv1.PolicyTypeIngress, proxy, t.protocol, t.port)
 			if denying == nil {
 				continue
