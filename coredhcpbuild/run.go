@@ -72,40 +72,20 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		return errors.Join(err, l.Close(), shutdown(ctx))
 	}
 	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error {
-		probePeers(ctx, monitor, log)
+	group.Go(func() error { // the proxy cannot probe its own address
+		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
+			networks, err := neighbours.Networks()
+			if err == nil {
+				_, err = monitor.Probe(ctx, networks.OnOwnNetworks(leasedb.Protected()))
+			}
+			return err //nolint:wrapcheck // error of an internal package
+		})
 		return nil
 	})
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, server, registry), log) })
 	err = group.Wait()
 	log.Info("shutting down")
 	return errors.Join(err, shutdown(ctx)) // after the last reply
-}
-
-// probePeers probes the gateway and the servers on the VLAN periodically, until ctx is done. The proxy cannot probe its own
-// address.
-func probePeers(ctx context.Context, monitor *neighbours.Monitor, log *slog.Logger) {
-	tick := time.NewTicker(neighbours.Interval)
-	defer tick.Stop()
-	failure := ""
-	for {
-		networks, err := neighbours.Networks()
-		if err == nil {
-			_, err = monitor.Probe(ctx, networks.OnOwnNetworks(leasedb.Protected()))
-		}
-		switch {
-		case err == nil:
-			failure = ""
-		case ctx.Err() == nil && err.Error() != failure:
-			failure = err.Error()
-			log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // listen4 sets up the plugins and opens the sockets.

@@ -3,6 +3,7 @@ package neighbours
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -126,6 +127,27 @@ func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 	for address, c := range history {
 		if c.alternate(time.Now()) {
 			ch <- prometheus.MustNewConstMetric(m.alternating, prometheus.GaugeValue, 1, address.String(), c.current.String(), c.previous.String())
+		}
+	}
+}
+
+// Repeat calls probe every Interval until ctx ends. It logs an error unless it is the same as that of the previous call.
+func Repeat(ctx context.Context, log *slog.Logger, probe func(context.Context) error) {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	failure := ""
+	for {
+		switch err := probe(ctx); {
+		case err == nil:
+			failure = ""
+		case ctx.Err() == nil && err.Error() != failure:
+			failure = err.Error()
+			log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

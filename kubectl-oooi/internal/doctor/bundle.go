@@ -153,7 +153,7 @@ func Load(name string, warn func(string)) (*Facts, error) {
 		f.compare(nil)
 	default:
 		f.partial, f.unserved[constraints] = true, !f.requireConstraints()
-		f.compare(f.Infras("", ""))
+		f.compare(f.sites(f.Infras("", "")))
 	}
 	return f, nil
 }

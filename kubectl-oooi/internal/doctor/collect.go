@@ -82,10 +82,11 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	if err := g.collect(ctx, c.places(g, names)...); err != nil {
 		return g.facts, names, err
 	}
-	if err := g.collectUnlabelled(ctx, names); err != nil {
+	sites := g.facts.sites(names)
+	if err := g.collectUnlabelled(ctx, sites); err != nil {
 		return g.facts, names, err
 	}
-	g.facts.compare(names)
+	g.facts.compare(sites)
 	if c.Config == nil {
 		return g.facts, names, nil
 	}
@@ -309,12 +310,8 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 
 // collectUnlabelled reads rendered objects that lost the label by which objects of their kind are selected. Errors are
 // not recorded: their place was read. It fails only if ctx has ended.
-func (g *collection) collectUnlabelled(ctx context.Context, names []string) error {
-	for _, infra := range names {
-		s := NewSite(g.facts, infra)
-		if s == nil {
-			continue
-		}
+func (g *collection) collectUnlabelled(ctx context.Context, sites []*Site) error {
+	for _, s := range sites {
 		rendered, _ := s.rendered() // OOOI-INF-002 reports the error
 		for _, want := range rendered {
 			kind := want.GroupVersionKind()

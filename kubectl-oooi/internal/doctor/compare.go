@@ -80,13 +80,22 @@ func keyOf(u *unstructured.Unstructured) objectKey {
 
 // compare compares the objects that setup would render for Infras with the deployed ones, and then drops the latter: the
 // facts keep their differences, but not what is equal.
-func (f *Facts) compare(names []string) {
-	for _, infra := range names {
-		if s := NewSite(f, infra); s != nil {
-			f.drifts[infra] = s.drifts()
-		}
+func (f *Facts) compare(sites []*Site) {
+	for _, s := range sites {
+		f.drifts[s.key()] = s.drifts()
 	}
 	f.deployed = nil
+}
+
+// sites returns the sites of Infras, "namespace/name", without those that cannot be decoded.
+func (f *Facts) sites(names []string) []*Site {
+	var list []*Site
+	for _, infra := range names {
+		if s := NewSite(f, infra); s != nil {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // drifts returns how the deployed objects of the Infra differ; never nil. Without a rendering, it is empty, and

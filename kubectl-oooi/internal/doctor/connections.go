@@ -56,7 +56,7 @@ func (t policyTarget) String() string {
 	return fmt.Sprintf("%s port %d", t.protocol, t.port)
 }
 
-// deny returns the policies that deny a connection of a pod, and the first target that they deny; nil if it is admitted.
+// denyConnection returns the policies that deny a connection of a pod, and the first target that they deny; nil if it is admitted.
 func (all policySet) denyConnection(pod policyPeer, direction networkingv1.PolicyType, c connection) (policySet, policyTarget) {
 	for _, alternatives := range c.targets {
 		var denying policySet
@@ -117,7 +117,8 @@ func checkEgress(s *Site) []Finding {
 		opened[c] = []connection{s.apiServer()}
 	}
 	opened[v1alpha1.ComponentDNS] = append(opened[v1alpha1.ComponentDNS], s.upstreamResolvers()...)
-	opened[v1alpha1.ComponentProxy] = append(opened[v1alpha1.ComponentProxy], s.proxyBackends()...)
+	known := s.backends()
+	opened[v1alpha1.ComponentProxy] = append(opened[v1alpha1.ComponentProxy], s.proxyBackends(known)...)
 	ours := s.podsByComponent()
 	for _, component := range []string{v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP} {
 		probe := map[string]policyTarget{
@@ -131,7 +132,7 @@ func checkEgress(s *Site) []Finding {
 	}
 	if a := s.Infra.Spec.AppsIngress; a.IsEnabled() && a.Source == v1alpha1.AppsIngressSourceHostedService && a.Dial != v1alpha1.AppsIngressDialURL {
 		for _, namespace := range s.namespaces[AtControlPlane] {
-			if c := s.serviceConnection(namespace+"/"+apiService, nil); len(c.targets) > 0 {
+			if c := s.serviceConnection(known, namespace+"/"+apiService, nil); len(c.targets) > 0 {
 				opened[v1alpha1.ComponentDNS], opened[componentControl] = append(opened[v1alpha1.ComponentDNS], c), append(opened[componentControl], c)
 			}
 		}
@@ -268,7 +269,7 @@ func (s *Site) apiServer() connection {
 	for _, a := range s.apiServiceAddresses() {
 		service = append(service, policyTarget{policyPeer{address: a}, corev1.ProtocolTCP, 443})
 	}
-	for _, e := range s.endpoints("default/kubernetes", nil, AtDefault) {
+	for _, e := range s.endpointsIn(AtDefault)["default/kubernetes"].at(nil) {
 		c.targets = append(c.targets, append([]policyTarget{{policyPeer{address: e.Addr()}, corev1.ProtocolTCP, int32(e.Port())}}, service...))
 	}
 	if c.targets == nil { // unknown, as in a folder
@@ -370,46 +371,69 @@ func backendLabels(o *corev1.Service) (set labels.Set, ok bool) {
 	return nil, false
 }
 
-// services returns the Services of the control plane and of backends by "namespace/name".
-func (s *Site) backendServices() map[string]*corev1.Service {
-	byKey := map[string]*corev1.Service{}
-	for _, o := range slices.Concat(all[corev1.Service](s, services, AtControlPlane), all[corev1.Service](s, services, AtBackends)) {
-		byKey[o.Namespace+"/"+o.Name] = o
-	}
-	return byKey
-}
+// readyEndpoints are the ready endpoints of a Service, by the name of their port.
+type readyEndpoints map[string][]netip.AddrPort
 
-// endpoints returns the ready endpoints of a Service, "namespace/name", of the port with a name, or of all ports if it
-// is nil, sorted.
-func (s *Site) endpoints(service string, portName *string, places ...Where) []netip.AddrPort {
-	var list []netip.AddrPort
+// endpointsIn returns the ready endpoints in places, by the Service's "namespace/name".
+func (s *Site) endpointsIn(places ...Where) map[string]readyEndpoints {
+	index := map[string]readyEndpoints{}
 	for _, where := range places {
 		for _, u := range s.list(endpointSlices, where) {
 			slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
-			if !ok || slice.Service() != service {
+			if !ok {
 				continue
+			}
+			ready := index[slice.Service()]
+			if ready == nil {
+				ready = readyEndpoints{}
+				index[slice.Service()] = ready
 			}
 			for _, e := range slice.Endpoints {
 				for _, text := range e.Addresses {
 					a, err := netip.ParseAddr(text)
 					for _, p := range slice.Ports {
-						if err == nil && e.Conditions.IsReady() && p.Port != nil && (portName == nil || p.Name == *portName) {
-							list = append(list, netip.AddrPortFrom(a, uint16(*p.Port))) //nolint:gosec // a port
+						if err == nil && e.Conditions.IsReady() && p.Port != nil {
+							ready[p.Name] = append(ready[p.Name], netip.AddrPortFrom(a, uint16(*p.Port))) //nolint:gosec // a port
 						}
 					}
 				}
 			}
 		}
 	}
+	return index
+}
+
+// at returns the endpoints of the port with a name, or of all ports if it is nil, sorted.
+func (r readyEndpoints) at(portName *string) []netip.AddrPort {
+	var list []netip.AddrPort
+	for name, endpoints := range r {
+		if portName == nil || name == *portName {
+			list = append(list, endpoints...)
+		}
+	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
 	return slices.Compact(list)
 }
 
+// backends are the Services of the control plane and of backends, and their endpoints, by "namespace/name".
+type backends struct {
+	services  map[string]*corev1.Service
+	endpoints map[string]readyEndpoints
+}
+
+func (s *Site) backends() backends {
+	b := backends{map[string]*corev1.Service{}, s.endpointsIn(AtControlPlane, AtBackends)}
+	for _, o := range slices.Concat(all[corev1.Service](s, services, AtControlPlane), all[corev1.Service](s, services, AtBackends)) {
+		b.services[o.Namespace+"/"+o.Name] = o
+	}
+	return b
+}
+
 // serviceConnection returns the connection to the endpoints of a Service, "namespace/name": at all of its ports if
 // portName is nil, to its cluster IPs as well.
-func (s *Site) serviceConnection(key string, portName *string) connection {
+func (s *Site) serviceConnection(of backends, key string, portName *string) connection {
 	c := connection{purpose: "to Service " + key, severity: Fail}
-	o := s.backendServices()[key]
+	o := of.services[key]
 	if o == nil {
 		return c // reported by OOOI-PRX-002
 	}
@@ -425,7 +449,7 @@ func (s *Site) serviceConnection(key string, portName *string) connection {
 			}
 		}
 	}
-	for _, e := range s.endpoints(key, portName, AtControlPlane, AtBackends) {
+	for _, e := range of.endpoints[key].at(portName) {
 		peer.address = e.Addr()
 		c.targets = append(c.targets, append([]policyTarget{{peer, corev1.ProtocolTCP, int32(e.Port())}}, service...))
 	}
@@ -433,14 +457,14 @@ func (s *Site) serviceConnection(key string, portName *string) connection {
 }
 
 // proxyBackends returns the connections of the proxy to its backends, each Service once, sorted.
-func (s *Site) proxyBackends() []connection {
+func (s *Site) proxyBackends(of backends) []connection {
 	var list []connection
 	for _, p := range s.proxyModels() {
 		for _, u := range p.Upstreams {
 			if u.Service == "" || u.Missing != "" {
 				continue
 			}
-			if c := s.serviceConnection(u.Service, &u.PortName); len(c.targets) > 0 {
+			if c := s.serviceConnection(of, u.Service, &u.PortName); len(c.targets) > 0 {
 				list = append(list, c)
 			}
 		}
@@ -456,10 +480,10 @@ func checkBackendPolicies(s *Site) []Finding {
 	for _, p := range s.proxies() {
 		proxy.pod.Set[v1alpha1.LabelProxyServer] = p.Name
 	}
-	known := s.backendServices()
+	known := s.backends()
 	var findings []Finding
-	for _, c := range s.proxyBackends() {
-		o := known[strings.TrimPrefix(c.purpose, "to Service ")]
+	for _, c := range s.proxyBackends(known) {
+		o := known.services[strings.TrimPrefix(c.purpose, "to Service ")]
 		if _, selected := backendLabels(o); !selected {
 			continue
 		}

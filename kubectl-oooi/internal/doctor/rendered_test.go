@@ -109,7 +109,7 @@ spec:
 			for _, o := range inputs {
 				facts.add(o.Unstructured)
 			}
-			facts.compare([]string{"clusters/demo"})
+			facts.compare(facts.sites([]string{"clusters/demo"}))
 			var bundle strings.Builder
 			if err := facts.files(func(_ string, data []byte) error { bundle.Write(data); return nil }); err != nil {
 				t.Fatal(err)

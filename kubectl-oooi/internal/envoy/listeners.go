@@ -136,7 +136,7 @@ func (l *Listener) setAddresses(first address, more ...address) {
 	}
 }
 
-// readListeners reads the listeners that xdsd configures, sorted by port, without their connections.
+// readListeners reads the listeners that xdsd configures, without their connections.
 func readListeners(ctx context.Context, get Pages) ([]Listener, error) {
 	dump, err := decode[struct {
 		Configs []listenerDump `json:"configs"`

@@ -140,6 +140,7 @@ func (p *Prober) targets() []target {
 		return nil
 	}
 	var list []target
+	byUpstream := names(proxy)
 	for _, u := range proxy.Upstreams {
 		if u.Missing != "" || u.FromVLAN {
 			continue
@@ -152,7 +153,7 @@ func (p *Prober) targets() []target {
 				if err != nil {
 					continue
 				}
-				for _, name := range names(proxy, u.Name) {
+				for _, name := range byUpstream[u.Name] {
 					list = append(list, target{u.Name, name, netip.AddrPortFrom(address, uint16(socket.GetPortValue())), u.Backend == "" && service == apiServer, u.ProxyProtocol}) //nolint:gosec // a port
 				}
 			}
@@ -162,28 +163,32 @@ func (p *Prober) targets() []target {
 	return slices.Compact(list)
 }
 
-// names returns the names that a proxy routes to an upstream over TLS: those that objects define, or if there are none,
+// names returns the names that a proxy routes to each upstream over TLS: those that objects define, or if there are none,
 // one that clients use by convention.
-func names(p *model.ProxyServer, upstream string) []string {
-	var defined, conventional []string
+func names(p *model.ProxyServer) map[string][]string {
+	defined, conventional := map[string][]string{}, map[string][]string{}
 	for _, l := range p.Listeners {
 		for _, r := range l.Routes {
 			switch {
-			case l.HTTP || r.Plain || r.Upstream != upstream || strings.HasPrefix(r.Host, "*."):
+			case l.HTTP || r.Plain || strings.HasPrefix(r.Host, "*."):
 			case r.Conventional():
-				conventional = append(conventional, r.Host)
+				conventional[r.Upstream] = append(conventional[r.Upstream], r.Host)
 			default:
-				defined = append(defined, r.Host)
+				defined[r.Upstream] = append(defined[r.Upstream], r.Host)
 			}
 		}
 	}
-	slices.Sort(defined)
-	slices.Sort(conventional)
-	defined = slices.Compact(defined)
-	if len(defined) == 0 && len(conventional) > 0 {
-		return conventional[:1]
+	for upstream, list := range defined {
+		slices.Sort(list)
+		list = slices.Compact(list)
+		defined[upstream] = list[:min(len(list), maxNames)]
 	}
-	return defined[:min(len(defined), maxNames)]
+	for upstream, list := range conventional {
+		if defined[upstream] == nil {
+			defined[upstream] = []string{slices.Min(list)}
+		}
+	}
+	return defined
 }
 
 // ask probes one target.

@@ -52,25 +52,12 @@ type replies struct {
 
 // Run probes until ctx is done.
 func (p *Prober) Run(ctx context.Context) {
-	tick := time.NewTicker(neighbours.Interval)
-	defer tick.Stop()
-	failure := ""
-	for {
+	neighbours.Repeat(ctx, p.log, func(ctx context.Context) error {
 		if s := p.snapshot(); s != nil {
-			switch err := p.probe(ctx, s); {
-			case err == nil:
-				failure = ""
-			case ctx.Err() == nil && err.Error() != failure:
-				failure = err.Error()
-				p.log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
-			}
+			return p.probe(ctx, s)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
 
 func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
