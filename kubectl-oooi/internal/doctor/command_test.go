@@ -299,6 +299,7 @@ func (s *testSite) failToSchedule(t *testing.T, name string) {
 		return err == nil && pod.DeletionTimestamp == nil && pod.Spec.NodeSelector != nil
 	})
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	pod.ResourceVersion = "" // its controller writes it meanwhile
 	if err := s.Client.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}

@@ -112,6 +112,7 @@ func TestDefaultsManagedByOthersAreNotReported(t *testing.T) {
 	probe := set.Spec.Template.Spec.Containers[0].LivenessProbe
 	for _, p := range []*corev1.Probe{nil, {ProbeHandler: probe.ProbeHandler, PeriodSeconds: probe.PeriodSeconds, TimeoutSeconds: probe.TimeoutSeconds, FailureThreshold: probe.FailureThreshold}} {
 		set.Spec.Template.Spec.Containers[0].LivenessProbe = p
+		set.ResourceVersion = "" // its controller writes the status meanwhile
 		if err := s.Client.Update(t.Context(), set, client.FieldOwner("kubectl-edit")); err != nil {
 			t.Fatal(err)
 		}

@@ -180,6 +180,7 @@ func TestServiceIsReconciled(t *testing.T) {
 	s.Spec.Selector = map[string]string{"app": "mine"}
 	s.Spec.Ports[1].Port = 443
 	delete(s.Annotations, "metallb.io/address-pool")
+	s.ResourceVersion = "" // other clients write the status meanwhile
 	if err := n.Guest.Update(t.Context(), s, client.FieldOwner("other-client")); err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +234,7 @@ func TestForeignServiceIsNotChanged(t *testing.T) {
 	// With the annotation control adopts it.
 	s := n.Service()
 	s.Annotations = map[string]string{"hostedcluster.densityops.com/infra": n.Namespace + "/demo"}
+	s.ResourceVersion = "" // other clients write the status meanwhile
 	if err := n.Guest.Update(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
