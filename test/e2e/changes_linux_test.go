@@ -67,6 +67,7 @@ apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer
 metadata: {name: demo, namespace: clusters}
 spec:
+  infraRef: {name: demo}
   networkConfig: {serverIP: 198.18.50.7, networkAttachmentName: vlan50}
   backends: [{name: second, hostname: second.example.com, port: 6443, targetService: %s, targetPort: 6443, targetNamespace: clusters-demo}]
 `, service)

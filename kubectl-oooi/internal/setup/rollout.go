@@ -506,7 +506,11 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	if interrupted {
 		then = "run setup again"
 	}
-	if _, err := fmt.Fprintf(r.Out, "%s is not rolled out; rolling it back\n", failed); err != nil {
+	what := "is not rolled out"
+	if len(s.replaced) == 0 {
+		what = "does not work after the change"
+	}
+	if _, err := fmt.Fprintf(r.Out, "%s %s; rolling it back\n", failed, what); err != nil {
 		return err
 	}
 	done, err := r.restore(back, j, !interrupted)
