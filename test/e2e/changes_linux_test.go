@@ -60,6 +60,19 @@ func editedInfra(oldnew ...string) string {
 // infraWithoutMemory is the Infra with a memory limit with which DNS is killed.
 var infraWithoutMemory = editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {limits: {memory: 8Mi}}")
 
+// infraWithBackend returns the Infra and its ProxyServer with a backend.
+func infraWithBackend(service string) string {
+	return infra + fmt.Sprintf(`---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: clusters}
+spec:
+  infraRef: {name: demo}
+  networkConfig: {serverIP: 198.18.50.7, networkAttachmentName: vlan50}
+  backends: [{name: second, hostname: second.example.com, port: 6443, targetService: %s, targetPort: 6443, targetNamespace: clusters-demo}]
+`, service)
+}
+
 // invalidInputs returns runs of setup with files and flags that it rejects.
 func invalidInputs(s *site) []change {
 	pinned := editedInfra("serverIP: 198.18.50.5", "image: "+oooiImage+", serverIP: 198.18.50.5", "serverIP: 198.18.50.6", "image: "+oooiImage+", serverIP: 198.18.50.6",
@@ -200,6 +213,13 @@ func clusterFaults(s *site) []change {
 // another setup runs.
 func interruptions(s *site, v *serviceMonitor) []change {
 	changes := []change{
+		{name: "a backend whose Service does not exist", run: func(t *testing.T) {
+			s.setup(t, infraWithBackend("kube-apiserver"))
+			s.expectFailure(infraWithBackend("nonesuch"), []string{"waiting for backend second to have a healthy endpoint, as before the change: ", "proxy is rolled back"})(t)
+			if routes := s.oooi(t, "routes", "demo", "-n", "clusters"); !strings.Contains(routes, "second.example.com") || strings.Contains(routes, "nonesuch") {
+				t.Errorf("the routes after the rollback are:\n%s", routes)
+			}
+		}},
 		{name: "DNS that ends", run: s.expectFailure(infraWithoutMemory, []string{"dns is rolled back"}), rolledOut: []string{"dns"}},
 		{name: "Ctrl-C", rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			if code, _ := s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGINT)); code != 130 {

@@ -27,6 +27,8 @@ type journal struct {
 	Component string `json:"component"`
 	// NotWorking is set if the component did not work before.
 	NotWorking bool `json:"notWorking,omitempty"`
+	// Backends are those of the ProxyServer that had a healthy endpoint before.
+	Backends []string `json:"backends,omitempty"`
 	// Before are the previous objects, in the order in which they are applied.
 	Before []map[string]any `json:"before,omitempty"`
 	// Absent are the objects that did not exist.
@@ -107,7 +109,7 @@ func (j *journal) find(e inventory.Entry) *unstructured.Unstructured {
 // record stores the journal of a step before its objects change. Objects in the journal of an unfinished rollout are
 // taken from there, because it is unknown whether their present state works.
 func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
-	j := &journal{Component: s.component, NotWorking: r.notWorking(s)}
+	j := &journal{Component: s.component, NotWorking: r.notWorking(s), Backends: r.backends}
 	add := func(o *unstructured.Unstructured) error {
 		if recorded := r.unfinished.find(entryWithoutUID(o)); recorded != nil {
 			j.Before = append(j.Before, recorded.Object)
@@ -149,6 +151,8 @@ func (r *rollout) notWorking(s step) bool {
 		return r.unfinished.NotWorking
 	case s.component == componentControl:
 		return !slices.ContainsFunc(s.replaced, r.works)
+	case len(s.live) > 0:
+		return false
 	default:
 		return !r.workedBefore[s.component]
 	}

@@ -34,15 +34,18 @@ const (
 	componentDeadline = 2 * time.Minute  // for a changed component to work, after the previous pods have ended
 	rollbackDeadline  = 2 * time.Minute  // for a rollback, which may exceed --timeout
 	interruptDeadline = 15 * time.Second // for a rollback after Ctrl-C or SIGTERM
+	liveDeadline      = 45 * time.Second // for a component whose pods are kept to work after the change; the proxy's probes run every 15 s
 )
 
-// A step has the objects that change together: those of one component whose pods are replaced, and of the components
-// before it whose pods are not. The last step may have no component.
+// A step has the objects that change together: those of one component that is verified, and of the components before it
+// that are not affected. The last step may have no component.
 type step struct {
 	component string
 	objects   []*unstructured.Unstructured
 	// replaced are the workloads among them whose pods are replaced.
 	replaced []*unstructured.Unstructured
+	// live are the components that worked before, whose pods are kept, and that the change of an object affects.
+	live []string
 	// retired are obsolete StatefulSets, which are deleted before the objects are applied.
 	retired []inventory.Entry
 }
@@ -61,7 +64,11 @@ type rollout struct {
 	restarting map[inventory.Entry]bool
 	// workedBefore has the components that control reported to work before the change, or whose pods were restarting.
 	workedBefore map[string]bool
-	infra        types.NamespacedName
+	// backends are those of the ProxyServer that had a healthy endpoint before the change.
+	backends []string
+	// emptySince is since when one of them has no endpoint; zero if all have.
+	emptySince time.Time
+	infra      types.NamespacedName
 	// serving are the pods of the components that had a ready pod before the change, or were restarting.
 	serving map[string][]corev1.Pod
 	// changed are the components that were changed and work.
@@ -132,8 +139,12 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 			r.workedBefore[component] = err == nil && why == "" || r.isRestarting(component)
 		}
 	}
+	if r.backends, err = r.healthyBackends(ctx); err != nil {
+		return nil, err
+	}
 	if r.unfinished != nil && !r.unfinished.NotWorking {
 		r.workedBefore[r.unfinished.Component] = true
+		r.backends = r.unfinished.Backends
 	}
 	return r, ctx.Err()
 }
@@ -283,12 +294,20 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 		}
 		retired[component] = append(retired[component], e)
 	}
+	keptPods := func(component string) bool {
+		return r.workedBefore[component] && !slices.ContainsFunc(groups[component], r.replaces)
+	}
 	var list []step
 	now := step{retired: retired[""]}
 	for i, component := range rolloutOrder {
-		objects := groups[component]
+		objects, affected := groups[component], []string{component}
 		if i == 1 { // before the first component of the Infra
 			objects = append(slices.Clone(groups[""]), objects...)
+			if changes, err := r.changes(ctx, groups[""]); err != nil {
+				return nil, err
+			} else if changes {
+				affected = rolloutOrder[1:]
+			}
 		}
 		now.objects = append(now.objects, objects...)
 		for _, o := range objects {
@@ -297,8 +316,19 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 			}
 		}
 		now.retired = append(now.retired, retired[component]...)
-		if len(now.replaced) > 0 {
-			now.component = component
+		if affected = slices.DeleteFunc(slices.Clone(affected), func(c string) bool { return !keptPods(c) }); len(affected) > 0 {
+			changes, err := r.changes(ctx, objects)
+			if err != nil {
+				return nil, err
+			}
+			if changes {
+				now.live = affected
+			}
+		}
+		if len(now.replaced) > 0 || len(now.live) > 0 {
+			if now.component = component; len(now.replaced) == 0 {
+				now.component = now.live[0]
+			}
 			list = append(list, now)
 			now = step{}
 		}
@@ -306,11 +336,25 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 	return append(list, now), nil
 }
 
+// changes reports whether an object that exists differs from what it will be after the change.
+func (r *rollout) changes(ctx context.Context, objects []*unstructured.Unstructured) (bool, error) {
+	for _, o := range objects {
+		after := r.predicted[entryWithoutUID(o)]
+		if after == nil || r.keepsExisting(r.plan, o) {
+			continue
+		}
+		if before, err := current(ctx, r.Client, o); err != nil || before != nil && !sameContent(before, after) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 // roll changes one component after the other, each after the previous one works. It rolls back a component that does
 // not work. If all work, no journal is left: what an earlier setup recorded is no state to return to.
 func (r *rollout) roll(ctx context.Context, steps []step) error {
 	for i, s := range steps {
-		if len(s.replaced) == 0 {
+		if s.component == "" {
 			if err := r.change(ctx, s); err != nil {
 				return err
 			}
@@ -320,7 +364,7 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		if err != nil {
 			return err
 		}
-		deadline, cancel := context.WithTimeout(ctx, componentDeadline+r.terminationTime(s))
+		deadline, cancel := context.WithTimeout(ctx, r.deadline(s))
 		err = r.change(deadline, s)
 		if err == nil {
 			err = r.verify(deadline, s)
@@ -332,14 +376,19 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		if err := removeJournal(ctx, r.Client, r.infra); err != nil {
 			return err
 		}
-		r.changed = append(r.changed, s.component)
+		if len(s.replaced) > 0 {
+			r.changed = append(r.changed, s.component)
+		}
 	}
 	return removeJournal(ctx, r.Client, r.infra)
 }
 
-// terminationTime returns how long the pods that a step replaces may take to end, one after the other.
-func (r *rollout) terminationTime(s step) time.Duration {
-	sum := time.Duration(0)
+// deadline returns how long a step may take: the pods that it replaces may end one after the other.
+func (r *rollout) deadline(s step) time.Duration {
+	if len(s.replaced) == 0 {
+		return liveDeadline
+	}
+	sum := componentDeadline
 	for _, o := range s.replaced {
 		sum += terminationTime(r.live[entryWithoutUID(o)])
 	}
@@ -399,10 +448,14 @@ func (r *rollout) waitUnblocked(ctx context.Context, o *unstructured.Unstructure
 	})
 }
 
-// verify waits until control reports that the component of a step works, and its pods are still stable. It returns
-// immediately if the component did not work before the change.
+// verify waits until control reports that the components that a step affects work, and its pods are still stable. It
+// ignores components that did not work before the change.
 func (r *rollout) verify(ctx context.Context, s step) error {
-	if s.component != componentControl && !r.workedBefore[s.component] || r.isNew() {
+	affected := s.live
+	if len(s.replaced) > 0 && (r.workedBefore[s.component] || s.component == componentControl) {
+		affected = append(slices.Clone(affected), s.component)
+	}
+	if len(affected) == 0 || r.isNew() {
 		return nil
 	}
 	since := &renewals{client: r.Client, remaining: 1}
@@ -415,15 +468,15 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 				return why, err
 			}
 		}
-		if s.component != componentControl {
-			if why, err := r.componentProblem(ctx, s.component); err != nil || why != "" {
+		for _, component := range affected {
+			if why, err := r.componentProblem(ctx, component); err != nil || why != "" {
 				return why, err
 			}
 		}
 		return since.missing(ctx)
 	})
 	if err == nil {
-		_, err = fmt.Fprintf(r.Out, "%s works\n", s.component)
+		_, err = fmt.Fprintf(r.Out, "%s works\n", strings.Join(affected, ", "))
 	}
 	return err
 }
@@ -435,7 +488,7 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	if errors.Is(context.Cause(ctx), errLockLost) {
 		return fmt.Errorf("rolling out %s: %w", failed, errLockLost)
 	}
-	if !slices.ContainsFunc(s.replaced, r.works) && len(s.retired) == 0 && r.unfinished == nil {
+	if !slices.ContainsFunc(s.replaced, r.works) && len(s.live) == 0 && len(s.retired) == 0 && r.unfinished == nil {
 		err := fmt.Errorf("rolling out %s: %w", failed, why)
 		before := "did not work before this change either"
 		if len(r.serving[failed]) > 0 {
@@ -453,7 +506,11 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	if interrupted {
 		then = "run setup again"
 	}
-	if _, err := fmt.Fprintf(r.Out, "%s is not rolled out; rolling it back\n", failed); err != nil {
+	what := "is not rolled out"
+	if len(s.replaced) == 0 {
+		what = "does not work after the change"
+	}
+	if _, err := fmt.Fprintf(r.Out, "%s %s; rolling it back\n", failed, what); err != nil {
 		return err
 	}
 	done, err := r.restore(back, j, !interrupted)

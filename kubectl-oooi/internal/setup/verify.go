@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -332,7 +333,17 @@ func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
 
 // componentProblem returns why control does not report that a component works; empty if it does.
 func (r *rollout) componentProblem(ctx context.Context, component string) (string, error) {
-	reader := &read.Reader{Client: r.Client}
+	if component == componentControl {
+		return "", nil
+	}
+	if why, err := r.readiness(ctx, component); err != nil || why != "" || component != v1alpha1.ComponentProxy {
+		return why, err
+	}
+	return r.lostBackend(ctx)
+}
+
+// readiness is componentProblem without the backends of the proxy.
+func (r *rollout) readiness(ctx context.Context, component string) (string, error) {
 	if r.plan.Standalone {
 		if component != v1alpha1.ComponentProxy {
 			return "", nil
@@ -340,7 +351,7 @@ func (r *rollout) componentProblem(ctx context.Context, component string) (strin
 		missing, err := (&Waiter{Client: r.Client}).proxyServer(ctx, r.plan)
 		return strings.Join(missing, "; "), err
 	}
-	infra, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
+	infra, err := (&read.Reader{Client: r.Client}).Infra(ctx, r.infra.Namespace, r.infra.Name)
 	if err != nil {
 		return "", err
 	}
@@ -356,6 +367,70 @@ func (r *rollout) componentProblem(ctx context.Context, component string) (strin
 		why = ": " + ready.Message
 	}
 	return "control to report that " + component + " works" + why, nil
+}
+
+// proxyServer returns the ProxyServer of the plan, whose status has the backends; nil if the plan or the cluster has none.
+func (r *rollout) proxyServer(ctx context.Context) (*v1alpha1.ProxyServer, error) {
+	at := slices.IndexFunc(r.plan.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ProxyServer" })
+	if at < 0 {
+		return nil, nil
+	}
+	o := r.plan.Objects[at]
+	server, err := (&read.Reader{Client: r.Client}).ProxyServer(ctx, o.GetNamespace(), o.GetName())
+	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
+		return nil, nil
+	}
+	return server, err
+}
+
+// healthyBackends returns the backends of the ProxyServer that have a healthy endpoint.
+func (r *rollout) healthyBackends(ctx context.Context) ([]string, error) {
+	server, err := r.proxyServer(ctx)
+	if err != nil || server == nil {
+		return nil, err
+	}
+	var list []string
+	for _, b := range server.Status.Backends {
+		if b.Healthy > 0 {
+			list = append(list, b.Name)
+		}
+	}
+	return list, nil
+}
+
+// emptyTime is how long a backend may have no endpoint after a change. xdsd reports the endpoints of an existing Service
+// immediately.
+const emptyTime = 10 * time.Second
+
+// lostBackend returns which backend of the ProxyServer had a healthy endpoint before the change and has none now; empty
+// if there is none. It returns an error if a backend has had no endpoint at all for emptyTime.
+func (r *rollout) lostBackend(ctx context.Context) (string, error) {
+	if len(r.backends) == 0 {
+		return "", nil
+	}
+	server, err := r.proxyServer(ctx)
+	if err != nil || server == nil {
+		return "", err
+	}
+	if server.Status.ObservedGeneration != server.Generation {
+		return "control to reconcile the ProxyServer", nil
+	}
+	text, empty := "", false
+	for _, b := range server.Status.Backends {
+		if b.Healthy == 0 && slices.Contains(r.backends, b.Name) {
+			empty = empty || b.Endpoints == 0
+			text = cmp.Or(text, fmt.Sprintf("backend %s to have a healthy endpoint, as before the change: %s", b.Name, b.Reason))
+		}
+	}
+	switch {
+	case !empty:
+		r.emptySince = time.Time{}
+	case r.emptySince.IsZero():
+		r.emptySince = time.Now()
+	case time.Since(r.emptySince) >= emptyTime:
+		return "", fmt.Errorf("waiting for %s", text)
+	}
+	return text, nil
 }
 
 // renewals waits until the leader of control has reconciled after a change. The leader renews its Lease every two

@@ -88,7 +88,36 @@ func (s *runningSite) setup(more ...string) (stderr string, code int) {
 	return stderr, code
 }
 
-// reportStatus sets the status of each pod, of the Infra and of control's Lease once.
+// reportBackends sets the status of the ProxyServer. A backend is healthy unless the name of its Service contains
+// "missing".
+func (s *runningSite) reportBackends(ctx context.Context) error {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+	if err := s.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: "demo"}, live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	server := &v1alpha1.ProxyServer{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, server); err != nil {
+		return err
+	}
+	server.Status.ObservedGeneration, server.Status.Backends = server.Generation, nil
+	for _, b := range server.Spec.Backends {
+		is := v1alpha1.BackendStatus{Name: b.Name, Healthy: 1, Endpoints: 1}
+		if strings.Contains(b.TargetService, "missing") {
+			is = v1alpha1.BackendStatus{Name: b.Name, Reason: "Service " + b.TargetService + " does not exist"}
+		}
+		server.Status.Backends = append(server.Status.Backends, is)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(server)
+	if err != nil {
+		return err
+	}
+	live.Object = fields
+	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+	return s.Client.Status().Update(ctx, live)
+}
+
+// reportStatus sets the status of each pod, of the Infra, its ProxyServer and of control's Lease once.
 func (s *runningSite) reportStatus(ctx context.Context) error {
 	ready := map[string]bool{}
 	for _, namespace := range []string{s.Namespace, render.SystemNamespace} {
@@ -128,6 +157,9 @@ func (s *runningSite) reportStatus(ctx context.Context) error {
 	live.Object = fields
 	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
 	if err := s.Client.Status().Update(ctx, live); err != nil {
+		return err
+	}
+	if err := s.reportBackends(ctx); err != nil {
 		return err
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: render.SystemNamespace, Name: render.ControlName}}
