@@ -33,7 +33,9 @@ func (s *runningSite) backends() []string {
 	var services []string
 	list, _, _ := unstructured.NestedSlice(live.Object, "spec", "backends")
 	for _, b := range list {
-		services = append(services, b.(map[string]any)["targetService"].(string))
+		fields, _ := b.(map[string]any)
+		service, _, _ := unstructured.NestedString(fields, "targetService")
+		services = append(services, service)
 	}
 	return services
 }
