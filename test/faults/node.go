@@ -146,8 +146,7 @@ func vlanFaults() []Fault {
 		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},
 		{Name: "filter on the VLAN drops all packets of the proxy", Break: filter("demo-proxy-0", "netdev", "ingress device net1", ""), Want: []string{"LNK-004 fail"}},
 		{Name: "another host on the VLAN has the address of DHCP", Break: func(s *Site) {
-			// A host that answers first: the pod itself does not answer.
-			filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp")(s)
+			filter("demo-dhcp-0", "netdev", "ingress device net1", "arp operation request")(s) // the other host answers first
 			s.Undo(func() {
 				s.Node.InNetworkOf(s.T, "demo-dns-0", "ip", "address", "delete", s.expand("$net.5/32"), "dev", "net1")
 			})
