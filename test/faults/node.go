@@ -17,6 +17,8 @@ type NodeSite struct {
 	Kill func(t *testing.T, pod, container string)
 	// InNetworkOf runs a command in the network namespace of a pod in the Infra's namespace.
 	InNetworkOf func(t *testing.T, pod string, line ...string)
+	// OnNode runs a command in the node's network namespace.
+	OnNode func(t *testing.T, line ...string)
 	// TLSServer starts a server behind the proxy that negotiates HTTP/2, with a certificate for names, which
 	// has expired if expired is true.
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
@@ -148,6 +150,11 @@ func vlanFaults() []Fault {
 		{Name: "another host on the VLAN has the address of DHCP", Break: otherHost("demo-dhcp-0", "$net.5"), Want: []string{"LNK-005 fail"}},
 		{Name: "another host on the VLAN has the address of the proxy", Break: otherHost("demo-proxy-0", "$net.7"), Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
+		{Name: "node forwards no connections to Services", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr 10.96.0.0/16 drop")
+		}, Want: []string{"NODE-003 fail"}},
+		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"NODE-003 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "NetworkPolicy admits no egress to the upstream resolver", Break: func(s *Site) {
 			addPolicy("$ns", "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{protocol: TCP}]}]}")(s)

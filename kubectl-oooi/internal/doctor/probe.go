@@ -32,12 +32,14 @@ type Probe struct {
 	Report *probe.Report `json:"report,omitempty"`
 }
 
-// probeDeadline limits the run time of a probe's pod. probeLeftover is how long a finished Job is kept if
+// probeDeadline limits the run time of a probe's pod, and probeStart the time until it starts: its image is that of another
+// pod of the Infra. probeLeftover is how long a finished Job is kept if
 // doctor does not delete it. probeCleanup limits the deletion of one object. probeRequests limits all requests of a probe:
 // those to servers that do not answer take five seconds, and nine if they accept connections.
 const (
 	probeRequests = 9 * time.Second
 	probeDeadline = 90 * time.Second
+	probeStart    = 30 * time.Second
 	probeLeftover = 60 * time.Second
 	probeCleanup  = 30 * time.Second
 )
@@ -188,16 +190,17 @@ func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinatio
 	return netip.Addr{}, nil, errors.New("reserving an address for the probe pod: other clients leased every chosen address first; specify an address with --probe-address")
 }
 
-// wait waits for the pod of a Job to finish and returns its report.
+// wait waits for the pod of a Job to finish and returns its report. It returns early if the pod cannot start.
 func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
-	why := "the Job has not created a pod"
+	why, since := "the Job has not created a pod", time.Now()
 	for {
 		list := &corev1.PodList{}
 		if err := p.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
 			return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 		}
+		limit := probeStart
 		for i := range list.Items {
 			pod := &list.Items[i]
 			why = status.UnreadyReason(pod)
@@ -206,7 +209,16 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 				return p.readReport(ctx, pod)
 			case corev1.PodFailed:
 				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
+			case corev1.PodRunning:
+				limit = probeDeadline
+			default:
+				if stuck := status.StuckAfter(pod, nil); stuck >= 0 {
+					limit = stuck
+				}
 			}
+		}
+		if time.Since(since) >= limit {
+			return nil, fmt.Errorf("the pod of Job %s does not start: %s", job.Name, why)
 		}
 		select {
 		case <-ctx.Done():
