@@ -39,6 +39,13 @@ func OnNode() []Fault { return slices.Concat(processFaults(), objectFaults(), vl
 func processFaults() []Fault {
 	return []Fault{
 		{Name: "DNS has no pod", Break: func(s *Site) { s.Patch(setKind, "$ns", "demo-dns", `{"spec": {"replicas": 0}}`) }, Want: []string{"POD-002 fail"}},
+		{Name: "finalizer prevents the deletion of a pod", Break: func(s *Site) {
+			s.Undo(func() { s.Patch(podKind, "$ns", "demo-dhcp-0", `{"metadata": {"finalizers": null}}`) })
+			s.Patch(podKind, "$ns", "demo-dhcp-0", `{"metadata": {"finalizers": ["example.com/stuck"]}}`)
+			if err := s.Client.Delete(s.Context(), s.Get(podKind, "$ns", "demo-dhcp-0")); err != nil {
+				s.Fatal(err)
+			}
+		}, Want: []string{"POD-002 fail"}},
 		{Name: "container crashes repeatedly", Break: func(s *Site) {
 			s.Undo(func() { s.restart("demo-dns-0") })
 			s.Node.Kill(s.T, "demo-dns-0", "coredns")
@@ -161,6 +168,17 @@ func vlanFaults() []Fault {
 			filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`)(s)
 		}, Want: []string{"NET-006 fail"}},
 		{Name: "filter on the VLAN drops DNS queries of VMs", Probe: true, Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53 ip saddr != $net.7`), Want: []string{"PRB-001 fail"}},
+		{Name: "webhook that does not exist rejects pods", Probe: true, Break: func(s *Site) {
+			s.Add("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: removed-engine}\n" +
+				"webhooks: [{name: pods.engine.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, clientConfig: {service: {namespace: engine, name: engine}}, " +
+				"rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}]\n")
+		}, Want: []string{"PRB-010 fail"}},
+		{Name: "switch drops broadcasts of other hosts", Probe: true, Break: func(s *Site) {
+			filter("demo-dhcp-0", "netdev", "ingress device net1", "meta pkttype broadcast")(s)
+			for _, pod := range []string{"demo-dns-0", "demo-proxy-0"} {
+				filter(pod, "netdev", "ingress device net1", "arp operation request arp saddr ip != { $net.5, $net.6, $net.7 }")(s)
+			}
+		}, Want: []string{"PRB-011 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},
 		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},

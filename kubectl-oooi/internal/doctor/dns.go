@@ -250,6 +250,8 @@ func checkForwarding(s *Site) []Finding {
 				findings = append(findings, failed(s.ref(), remedy, "DNS server %s does not answer queries for names outside of the hosted cluster: its upstream resolvers do not answer", server).because(evidence...))
 			case "SERVFAIL":
 				findings = append(findings, failed(s.ref(), remedy, "DNS server %s returns SERVFAIL for names outside of the hosted cluster: its upstream resolvers do not answer or fail", server).because(evidence...))
+			case "REFUSED", "NOTIMP":
+				findings = append(findings, warned(s.ref(), remedy, "DNS server %s returns %s for names outside of the hosted cluster: its upstream resolvers do not resolve names for it", server, rcode))
 			case "NOERROR":
 				findings = append(findings, warned(s.ref(), "use upstream resolvers that do not invent answers", "DNS server %s resolves a name in the domain invalid: its upstream resolvers invent answers for names that do not exist", server))
 			}
