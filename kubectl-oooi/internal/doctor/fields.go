@@ -58,6 +58,7 @@ var keptFields = map[Kind]fields{
 	podEvents:         withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
 	podMetrics:        withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
 	pods: withMetadata(fields{
+		"metadata": {"finalizers": nil},
 		"spec": {
 			"nodeName":   nil,
 			"containers": {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil}},

@@ -51,7 +51,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NODE-003", "OOOI-APP-002"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkHostedCleanup,
 		},
 	)

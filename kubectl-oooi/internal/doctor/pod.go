@@ -44,7 +44,7 @@ func init() {
 					if scaled := s.scaledFindings(c.name); len(list) == 0 && len(scaled) > 0 {
 						findings = append(findings, scaled...)
 					} else if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
+						findings = append(findings, s.noPodFinding(c.name))
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
@@ -353,6 +353,18 @@ func checkCPU(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// noPodFinding returns the finding about a component without a pod. The status of a StatefulSet follows its pods within a
+// second, so that one which still counts them has no controller.
+func (s *Site) noPodFinding(component string) Finding {
+	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
+		if set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == component && set.Status.Replicas > 0 {
+			return failed(s.ref(), "check kube-controller-manager: kubectl get pods -A -l component=kube-controller-manager; on OpenShift: kubectl get clusteroperator kube-controller-manager",
+				"%s has no pod, and kube-controller-manager does not create it: the status of StatefulSet %s still counts %d", component, set.Name, set.Status.Replicas).of(component)
+		}
+	}
+	return failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", component).of(component)
 }
 
 // checkProbes finds containers that run but do not answer the kubelet's probes, by the latest Unhealthy Event of an

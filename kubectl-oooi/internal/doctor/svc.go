@@ -12,7 +12,7 @@ import (
 
 func init() {
 	register(Check{
-		Code: "OOOI-SVC-001", Title: "endpoints of our Services are our pods", After: []string{"OOOI-POD-001"}, Reads: in(AtInfra, services, endpointSlices, pods),
+		Code: "OOOI-SVC-001", Title: "endpoints of our Services are our pods", After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, services, endpointSlices, pods),
 		Run: checkEndpoints,
 	})
 }

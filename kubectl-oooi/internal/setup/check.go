@@ -437,7 +437,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	why, event := waiter.describe(ctx, pod, infrastatus.UnreadyReason(pod))
-	grace := graceOf(pod, event)
+	grace := infrastatus.StuckAfter(pod, event)
 	for _, condition := range pod.Status.Conditions {
 		// The replaced pod of the workload frees a place on its node.
 		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Too many pods") {

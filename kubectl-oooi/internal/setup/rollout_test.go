@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 func TestResolveFlags(t *testing.T) {
@@ -93,7 +94,7 @@ func TestGraceOfPods(t *testing.T) {
 		}}}, &corev1.Event{Reason: "FailedCreatePodSandBox"}, -1},
 		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
 	} {
-		if got := graceOf(tc.pod, tc.event); got != tc.want {
+		if got := infrastatus.StuckAfter(tc.pod, tc.event); got != tc.want {
 			t.Errorf("%s: the grace period is %s, want %s", tc.name, got, tc.want)
 		}
 	}

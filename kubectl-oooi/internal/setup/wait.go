@@ -109,20 +109,9 @@ func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (str
 	return text, event
 }
 
-// event returns the last warning event of an object: for a pod that does not start, the image or network that it
-// waits for. It returns nil if the object has none, or if listing events fails.
+// event returns the last warning about an object, see read.Reader.Warning.
 func (w *Waiter) event(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
-	var list corev1.EventList
-	if err := w.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {
-		return nil
-	}
-	var last *corev1.Event
-	for i := range list.Items {
-		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && (last == nil || !e.LastTimestamp.Before(&last.LastTimestamp)) {
-			last = e
-		}
-	}
-	return last
+	return (&read.Reader{Client: w.Client}).Warning(ctx, namespace, uid)
 }
 
 // infra returns what control reports not to work in the Infra; nil if all components work.
