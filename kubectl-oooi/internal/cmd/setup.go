@@ -203,6 +203,9 @@ func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) e
 	if err := c.configureClusterDNS(ctx, cl, plan, remembered.ClusterDNS == "patch"); err != nil {
 		return err
 	}
+	if problem := setup.InvalidProxy(ctx, cl, plan); problem != "" {
+		c.warning(problem)
+	}
 	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
 	return err
 }
