@@ -20,7 +20,7 @@ func init() {
 					if p.Object != s.ref() {
 						continue
 					}
-					const remedy = "correct the Infra's file, and run 'kubectl oooi setup' with it; " + diffFirst
+					const remedy = "correct the Infra's file, and run 'kubectl oooi setup -f FILE' with it; " + diffFirst
 					switch {
 					case slices.Contains(failReasons, p.Reason):
 						findings = append(findings, failed(p.Object, remedy, "%s: %s", p.Reason, p.Message))
@@ -55,7 +55,7 @@ var warnReasons = []model.Reason{
 func checkDrift(s *Site) []Finding {
 	list, err := s.rendered()
 	if err != nil {
-		return []Finding{failed(s.ref(), "correct the Infra's file, and run 'kubectl oooi setup' with it; "+diffFirst, "setup would refuse the Infra: %v", errors.Unwrap(err))}
+		return []Finding{failed(s.ref(), "correct the Infra's file, and run 'kubectl oooi setup -f FILE' with it; "+diffFirst, "setup would refuse the Infra: %v", errors.Unwrap(err))}
 	}
 	drifts, compared := s.facts.drifts[s.key()]
 	if !compared { // from a bundle about other Infras, or of an earlier version
@@ -78,7 +78,7 @@ func extraWorkloads(s *Site, list []*unstructured.Unstructured) []Finding {
 		}
 		ref := refTo(has)
 		if !slices.ContainsFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == ref.Kind && u.GetName() == ref.Name }) {
-			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file to delete it; "+diffFirst, "setup does not render this StatefulSet; its pods may have the address of another one"))
+			findings = append(findings, failed(ref, "run 'kubectl oooi setup -f FILE' with the Infra's file to delete it; "+diffFirst, "setup does not render this StatefulSet; its pods may have the address of another one"))
 		}
 	}
 	return findings

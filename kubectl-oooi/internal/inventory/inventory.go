@@ -75,7 +75,7 @@ func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]E
 	}
 	var list []Entry
 	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("decoding the inventory in ConfigMap %s: %w; correct or delete the ConfigMap, and run 'kubectl oooi setup' again", Name(infra), err)
+		return nil, fmt.Errorf("decoding the inventory in ConfigMap %s: %w; correct or delete the ConfigMap, and run 'kubectl oooi setup -f FILE' again", Name(infra), err)
 	}
 	return list, nil
 }
