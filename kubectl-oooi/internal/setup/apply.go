@@ -34,8 +34,8 @@ type Applier struct {
 	// Out receives one line for each object that changes, one line whenever Apply waits for something else, and
 	// warnings.
 	Out io.Writer
-	// Force takes over conflicting fields of other field managers, and removes the fields that they added to pod specs,
-	// except those that they set by server-side apply.
+	// Force takes over conflicting fields of other field managers. It removes the fields that they added to the spec of an
+	// Infra or ProxyServer, and those that they added to pod specs other than by server-side apply.
 	Force bool
 	// Adopt takes over objects that setup did not create, for which Apply and Preview otherwise return an error. It
 	// does not affect namespaces, and shared objects of a Helm release: these are always left unchanged.
@@ -432,7 +432,7 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 			if predicted[i].GetResourceVersion() != "" { // the object exists
 				p.recordOwnerUID(o, predicted[i])
 			}
-			errs = append(errs, a.reportForeign(predicted[i]))
+			errs = append(errs, a.reportForeign(o, predicted[i]))
 		}
 		if ctx.Err() != nil {
 			break
@@ -457,7 +457,7 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 		o.SetUID(before.GetUID())
 		return nil
 	}
-	if a.Force && isWorkload(o) {
+	if a.Force && (isWorkload(o) || isFromFile(o)) {
 		if err := a.claimForeign(ctx, o); err != nil {
 			return err
 		}

@@ -109,7 +109,7 @@ func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured
 	if err != nil {
 		return nil, a.explain(o, err)
 	}
-	return made, a.reportForeign(made)
+	return made, a.reportForeign(o, made)
 }
 
 // sameContent reports whether two states of an object are equal, apart from managed fields and resourceVersion.
