@@ -125,9 +125,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	}
 	infra := client.ObjectKeyFromObject(p.Infra)
 	// The inventory is saved before the first object is applied, so that teardown finds the objects of an interrupted
-	// setup. Entries of objects that exist keep their UIDs.
+	// setup. Entries of objects that exist keep their UIDs, unless setup creates them again.
 	for i, e := range wanted {
-		if at := slices.IndexFunc(before, e.Same); at >= 0 {
+		if at := slices.IndexFunc(before, e.Same); at >= 0 && !a.recreates(e) {
 			wanted[i] = before[at]
 		}
 	}
@@ -392,6 +392,13 @@ func (a *Applier) predict(o, as *unstructured.Unstructured) {
 	a.predicted[entryWithoutUID(o)] = as
 }
 
+// recreates reports whether apply deletes the object of an entry and creates it again, by the result of its dry run.
+func (a *Applier) recreates(e inventory.Entry) bool {
+	e.UID = ""
+	predicted := a.predicted[e]
+	return predicted != nil && predicted.GetUID() == ""
+}
+
 // atOnce is the number of concurrent requests while setup changes nothing.
 const atOnce = 10
 
@@ -415,8 +422,8 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 		for i, o := range objects {
 			group.Go(func() error {
 				p.setOwner(o)
-				predicted[i] = o.DeepCopy()
-				if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(predicted[i]), append(a.owner(), client.DryRunAll)...); err != nil {
+				var err error
+				if predicted[i], err = a.dryRun(ctx, o); err != nil {
 					refused[i] = a.explain(o, err)
 				}
 				return nil
@@ -457,21 +464,25 @@ func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept 
 		o.SetUID(before.GetUID())
 		return nil
 	}
-	if a.Force && (isWorkload(o) || isFromFile(o)) {
-		if err := a.claimForeign(ctx, o); err != nil {
-			return err
-		}
+	verb := Configured
+	switch {
+	case before == nil:
+		verb = Created
+	case recreated(o, before):
+		verb = Recreated
+		err = a.deleteRecreated(ctx, before)
+	case a.Force && (isWorkload(o) || isFromFile(o)):
+		err = a.claimForeign(ctx, o)
+	}
+	if err != nil {
+		return err
 	}
 	made := o.DeepCopy()
 	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
 		return a.explain(o, err)
 	}
 	o.SetUID(made.GetUID())
-	verb := Configured
-	switch {
-	case before == nil:
-		verb = Created
-	case before.GetResourceVersion() == made.GetResourceVersion():
+	if before != nil && before.GetResourceVersion() == made.GetResourceVersion() {
 		return nil
 	}
 	_, err = fmt.Fprintf(a.Out, "%s %s\n", inventory.Of(o), verb)
