@@ -90,6 +90,9 @@ func driftFaults() []Fault {
 		{Name: "ConfigMap lost its label", Want: []string{"INF-002 warn"}, Says: ".metadata.labels.app.kubernetes.io/managed-by: found nothing", Break: func(s *Site) {
 			s.Patch(configMapKind, "$ns", "demo-dhcp", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`)
 		}},
+		{Name: "inventory cannot be decoded", Want: []string{"INF-002 fail"}, Says: "key inventory.yaml cannot be decoded", Break: func(s *Site) {
+			s.Patch(configMapKind, "$ns", "demo-oooi-inventory", `{"data": {"inventory.yaml": "- {"}}`)
+		}},
 		{Name: "network of DNS lost its label", Want: []string{"INF-002 warn"}, Says: `.metadata.labels.app.kubernetes.io/managed-by: found "mine"`, Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "mine"}}}`)
 		}},
