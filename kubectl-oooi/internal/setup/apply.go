@@ -451,16 +451,26 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// apply applies one object, unless it matches already or is kept, and sets its UID.
-func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) error {
+// apply applies one object, unless it matches already or is kept, and sets its UID. It returns an error if another Infra
+// has created the object since the preflight.
+func (a *Applier) apply(ctx context.Context, p *Plan, o *unstructured.Unstructured) error {
 	before, err := current(ctx, a.Client, o)
 	if err != nil {
 		return err
 	}
+	if before != nil {
+		other, err := a.otherOwner(ctx, o, before)
+		if err != nil {
+			return err
+		}
+		if other != "" {
+			return p.nameTaken(o, other)
+		}
+	}
 	predicted, checked := a.predicted[entryWithoutUID(o)]
 	asIs := before != nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object) &&
 		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // the dry run had no owner references if the owner did not exist
-	if asIs || before != nil && kept {
+	if asIs || before != nil && a.keepsExisting(p, o) {
 		o.SetUID(before.GetUID())
 		return nil
 	}
