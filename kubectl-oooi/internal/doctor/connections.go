@@ -216,7 +216,7 @@ func (s *Site) policyFinding(policies policySet, pod *corev1.Pod, direction netw
 	policy := denying.culprit(direction)
 	remedy := "admit the connections in this policy or in another one that selects the pod, or delete the policy: docs/reference/ports.md lists the connections of each component"
 	if isFromSetup(policy) {
-		remedy = "if the policy was edited, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it; " + diffFirst
+		remedy = "if the policy was edited, run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore it; " + diffFirst
 	}
 	f = failed(policyRef(policy), remedy, "the policy selects Pod %s and admits %s", pod.Name, missing[0])
 	f.Severity = severity
@@ -504,7 +504,7 @@ func checkBackendPolicies(s *Site) []Finding {
 			}
 			remedy := fmt.Sprintf("add a NetworkPolicy to namespace %s that admits the proxy's pods: labels %s in namespace %s", o.Namespace, proxy.pod, s.Infra.Namespace)
 			if slices.Contains(s.namespaces[AtControlPlane], o.Namespace) {
-				remedy = "run 'kubectl oooi setup' with the Infra's file to add a policy that admits the proxy; ports other than 6443, 8091, 8443 and 9443 need a policy of your own"
+				remedy = "run 'kubectl oooi setup -f FILE' with the Infra's file to add a policy that admits the proxy; ports other than 6443, 8091, 8443 and 9443 need a policy of your own"
 			}
 			findings = append(findings, failed(policyRef(policy), remedy, "the policy isolates its pods, and no policy admits %s", text).because(denying.others(policy)...))
 			break

@@ -55,7 +55,7 @@ func checkControl(s *Site) []Finding {
 		}
 		return []Finding{f}
 	}
-	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "the Deployment does not exist")}
+	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup -f FILE' again to apply it", "the Deployment does not exist")}
 }
 
 // controlReport is the part of a state page of control that checks read.

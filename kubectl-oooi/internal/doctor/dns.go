@@ -120,7 +120,7 @@ func checkClusterDNS(s *Site) []Finding {
 	corefiles := corefilesOf(s)
 	var zones []string
 	var ref model.Ref
-	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or add the forwarder manually"
+	remedy := "run 'kubectl oooi setup -f FILE' with --cluster-dns=patch, or add the forwarder manually"
 	if hasDNSOperator(s) {
 		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
 		for _, u := range s.list(dnsOperators, Everywhere) {

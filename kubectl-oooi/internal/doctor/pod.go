@@ -29,7 +29,7 @@ func init() {
 						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
 					}
 					if !slices.ContainsFunc(sets, mine) {
-						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
+						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
 					}
 				}
 				return findings
@@ -188,7 +188,7 @@ func checkImages(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' with the file of each Infra, from the same release of kubectl-oooi, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup -f FILE' with the file of each Infra, from the same release of kubectl-oooi, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
 				because("control runs image "+strings.Join(control, ", ")))
 		}
 	}
@@ -247,9 +247,9 @@ func checkAdmission(s *Site) []Finding {
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
-		return "run 'kubectl oooi diff' to see how the pod differs from the rendered one, and check that its ServiceAccount may use the SecurityContextConstraints that the pod requires: docs/reference/openshift.md"
+		return "run 'kubectl oooi diff -f FILE' to see how the pod differs from the rendered one, and check that its ServiceAccount may use the SecurityContextConstraints that the pod requires: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
-		return "run 'kubectl oooi diff' to see how the pod differs from the rendered one: rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
+		return "run 'kubectl oooi diff -f FILE' to see how the pod differs from the rendered one: rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
 	case strings.Contains(message, "quota"):
 		return "raise the ResourceQuota of the namespace"
 	default:

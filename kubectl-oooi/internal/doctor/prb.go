@@ -265,7 +265,7 @@ func (v *probeData) checkOfferOptions() []Finding {
 		if !slices.Contains(own, o.Server) {
 			continue
 		}
-		const remedy = "run 'kubectl oooi setup' with the Infra's file to update the configuration of DHCP and restart its pod; " + diffFirst
+		const remedy = "run 'kubectl oooi setup -f FILE' with the Infra's file to update the configuration of DHCP and restart its pod; " + diffFirst
 		foreign := slices.ContainsFunc(o.DNS, func(a netip.Addr) bool { return !slices.Contains(resolvers, a) })
 		if len(resolvers) > 0 && (foreign || len(o.DNS) == 0) {
 			findings = append(findings, failed(v.ref(), remedy, "DHCP server %s offers other DNS servers than ours: VMs cannot resolve control-plane names", o.Server).

@@ -33,7 +33,7 @@ func init() {
 						return []Finding{failed(proxyRef(p), remedy, "the ProxyServer has the Infra's name, but its spec.infraRef does not refer to the Infra: the Infra has no ProxyServer")}
 					}
 				}
-				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer refers to the Infra in spec.infraRef")}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, "no ProxyServer refers to the Infra in spec.infraRef")}
 			},
 		},
 		Check{
@@ -294,7 +294,7 @@ func checkRoutes(s *Site) []Finding {
 			if x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
 				continue
 			}
-			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
 			at := slices.IndexFunc(x.value.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
 			if at < 0 {
 				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd has no configuration for ProxyServer %s", want.Name))

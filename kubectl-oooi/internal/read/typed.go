@@ -104,7 +104,7 @@ func convert(u *unstructured.Unstructured, into any) error {
 // suggestSetup adds a hint to ErrNotServed: the cluster may not be the management cluster, or setup has not run.
 func suggestSetup(err error) error {
 	if errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("%w; is this the management cluster? if so, run 'kubectl oooi setup' to create the CustomResourceDefinitions", err)
+		return fmt.Errorf("%w; is this the management cluster? if so, run 'kubectl oooi setup -f FILE' to create the CustomResourceDefinitions", err)
 	}
 	return err
 }

@@ -5,6 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 const edge = `
@@ -113,6 +119,36 @@ func TestProxyServerOfAnInfraIsKept(t *testing.T) {
 	stderr := s.Setup()
 	if changed := strings.Split(strings.TrimSpace(stderr), "\n"); !slices.Contains(changed, "ProxyServer "+s.Namespace+"/demo configured") || strings.Contains(stderr, "removed") {
 		t.Errorf("with another address setup printed %s", stderr)
+	}
+}
+
+// TestBackendsWithProblemsAreReported sets up proxies with a backend whose Service does not exist and one on a port of the
+// proxy's pod, and lets control report another problem.
+func TestBackendsWithProblemsAreReported(t *testing.T) {
+	s := newSite(t)
+	standalone := strings.ReplaceAll(edge, "NS", s.Namespace) + "  - {name: metrics, hostname: m.example.com, port: 9901, targetService: registry, targetNamespace: " + s.Namespace + "-demo, targetPort: 5000}\n"
+	beside := strings.NewReplacer("name: edge", "name: demo", "192.0.2.7", "192.0.2.4", "  image:", "  infraRef: {name: demo}\n  image:").Replace(standalone)
+	for _, tc := range []struct{ name, file, object string }{{"demo", s.Infra + "---" + beside, "ProxyServer " + s.Namespace + "/demo: "}, {"edge", standalone, ""}} {
+		s.Infra = tc.file
+		stderr := s.Setup()
+		for _, want := range []string{"ServiceNotFound: spec.backends[0] registry: ", "NameConflict: spec.backends[1] metrics: port 9901 "} {
+			if !strings.Contains(stderr, "Warning: "+tc.object+want) {
+				t.Errorf("%s: setup did not print %q: %s", tc.name, want, stderr)
+			}
+		}
+		server := &unstructured.Unstructured{}
+		server.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: tc.name}, server); err != nil {
+			t.Fatal(err)
+		}
+		status := fmt.Sprintf(`{"status": {"conditions": [{"type": "ConfigurationValid", "status": "False", "reason": "MultipleMatches", "message": "spec.backends[0] registry: two",
+			"observedGeneration": %d, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, server.GetGeneration())
+		if err := s.Client.Status().Patch(t.Context(), server, client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
+			t.Fatal(err)
+		}
+		if stderr, want := s.Setup(), "Warning: ProxyServer "+s.Namespace+"/"+tc.name+": MultipleMatches: spec.backends[0] registry: two\n"; !strings.HasSuffix(stderr, want) {
+			t.Errorf("%s: setup did not end with %q: %s", tc.name, want, stderr)
+		}
 	}
 }
 

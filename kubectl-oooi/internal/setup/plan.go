@@ -95,12 +95,14 @@ var fatalReasons = []model.Reason{
 var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
 // checkProblems returns an error for each problem of the model with the Infra for which setup refuses it. It adds a
-// warning to p for each other problem that setup does not resolve.
+// warning to p for each other problem that setup does not resolve, and for each one with the Infra's ProxyServer.
 func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	kind := p.kind()
 	var errs []error
 	for _, problem := range snapshot.Problems {
 		switch {
+		case !k.standalone() && k.ProxyServer != nil && problem.Object == (model.Ref{Kind: "ProxyServer", Namespace: k.ProxyServer.Namespace, Name: k.ProxyServer.Name}):
+			p.Warnings = append(p.Warnings, problem.String())
 		case problem.Object.Kind != kind || problem.Object.Key() != keyOf(k.Infra):
 		case slices.Contains(fatalReasons, problem.Reason):
 			errs = append(errs, fmt.Errorf("%s: %s", problem.Reason, problem.Message))

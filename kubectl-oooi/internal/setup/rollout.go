@@ -404,7 +404,7 @@ func (r *rollout) change(ctx context.Context, s step) error {
 	}
 	for _, o := range s.objects {
 		r.plan.setOwner(o)
-		if err := r.apply(ctx, o, r.keepsExisting(r.plan, o)); err != nil {
+		if err := r.apply(ctx, r.plan, o); err != nil {
 			return err
 		}
 		if slices.Contains(s.replaced, o) {

@@ -36,6 +36,15 @@ func TestResolveFlags(t *testing.T) {
 			},
 		},
 		{
+			name: "kept, and equal to the default", before: &Remembered{Image: release.Oooi, EnvoyImage: release.Envoy, Given: []string{FlagImage}},
+			want: Remembered{Image: release.Oooi, EnvoyImage: release.Envoy, Given: []string{FlagImage}},
+		},
+		{
+			name: "new Infra, with the image of control", before: &Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, Given: []string{FlagImage}, FromControl: true},
+			want:  Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, Given: []string{FlagImage}},
+			lines: []string{"--image mirror/oooi:1 is the image of control, which all Infras share; --image= resets it"},
+		},
+		{
 			name: "reset", before: given, given: map[string]string{FlagImage: "", FlagClusterDNS: "print", FlagEnvoyImage: "mirror/envoy:1"},
 			want: Remembered{Image: release.Oooi, EnvoyImage: "mirror/envoy:1", Given: []string{FlagEnvoyImage}},
 		},

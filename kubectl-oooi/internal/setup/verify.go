@@ -336,13 +336,13 @@ func (r *rollout) readiness(ctx context.Context, component string) (string, erro
 }
 
 // proxyServer returns the ProxyServer of the plan, whose status has the backends; nil if the plan or the cluster has none.
-func (r *rollout) proxyServer(ctx context.Context) (*v1alpha1.ProxyServer, error) {
-	at := slices.IndexFunc(r.plan.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ProxyServer" })
+func (p *Plan) proxyServer(ctx context.Context, c client.Client) (*v1alpha1.ProxyServer, error) {
+	at := slices.IndexFunc(p.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ProxyServer" })
 	if at < 0 {
 		return nil, nil
 	}
-	o := r.plan.Objects[at]
-	server, err := (&read.Reader{Client: r.Client}).ProxyServer(ctx, o.GetNamespace(), o.GetName())
+	o := p.Objects[at]
+	server, err := (&read.Reader{Client: c}).ProxyServer(ctx, o.GetNamespace(), o.GetName())
 	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
 		return nil, nil
 	}
@@ -351,7 +351,7 @@ func (r *rollout) proxyServer(ctx context.Context) (*v1alpha1.ProxyServer, error
 
 // healthyBackends returns the backends of the ProxyServer that have a healthy endpoint.
 func (r *rollout) healthyBackends(ctx context.Context) ([]string, error) {
-	server, err := r.proxyServer(ctx)
+	server, err := r.plan.proxyServer(ctx, r.Client)
 	if err != nil || server == nil {
 		return nil, err
 	}
@@ -374,7 +374,7 @@ func (r *rollout) lostBackend(ctx context.Context) (string, error) {
 	if len(r.backends) == 0 {
 		return "", nil
 	}
-	server, err := r.proxyServer(ctx)
+	server, err := r.plan.proxyServer(ctx, r.Client)
 	if err != nil || server == nil {
 		return "", err
 	}

@@ -152,6 +152,22 @@ func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
 	}
 }
 
+// InvalidProxy returns the object, reason and message of the condition ConfigurationValid of the plan's ProxyServer if
+// control reports that its spec has problems, such as a backend without a Service, and the warnings of the plan do not
+// include them. It is empty otherwise, and if the ProxyServer cannot be read or control has not reconciled it yet.
+func InvalidProxy(ctx context.Context, c client.Client, p *Plan) string {
+	server, err := p.proxyServer(ctx, c)
+	if err != nil || server == nil {
+		return ""
+	}
+	valid := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionConfigurationValid)
+	if valid == nil || valid.Status != metav1.ConditionFalse || valid.ObservedGeneration != server.Generation ||
+		slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasSuffix(w, valid.Reason+": "+valid.Message) }) {
+		return ""
+	}
+	return fmt.Sprintf("ProxyServer %s/%s: %s: %s", server.Namespace, server.Name, valid.Reason, valid.Message)
+}
+
 // works reports whether every enabled component of an Infra works, and if it has a hosted cluster, whether its names
 // are served. It ignores apps ingress.
 func works(i *v1alpha1.Infra, hosted bool) bool {
