@@ -75,7 +75,7 @@ func TestStandaloneProxyIsRefused(t *testing.T) {
 	s.Setup()
 	good := strings.ReplaceAll(edge, "NS", s.Namespace)
 	for _, tc := range []struct{ name, old, new, message string }{
-		{"no prefix length", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": a prefix length is required without an Infra`},
+		{"no address", "192.0.2.7/24", "edge.example.com", `spec.networkConfig.serverIP: "edge.example.com" is not an IPv4 or IPv6 address`},
 		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
 		{"a gateway outside of the subnet", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is not an address in 192.0.2.0/24"},
 		{"an Infra of the same name", "name: edge", "name: demo", "Infra " + s.Namespace + "/demo exists and its proxy has the name of this ProxyServer"},

@@ -32,7 +32,7 @@ var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.subnet, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -152,6 +152,14 @@ func (k *Known) UseProxyServer(servers []*unstructured.Unstructured) error {
 		}
 	}
 	return k.updateServerIP()
+}
+
+// subnet derives the Infra of a standalone ProxyServer again, because other objects may define the subnet of its address.
+func (d *discovery) subnet() error {
+	if !d.known.standalone() {
+		return nil
+	}
+	return d.known.deriveInfra()
 }
 
 // attachment reads the NetworkAttachmentDefinition of the VMs.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +29,9 @@ type Known struct {
 	// differs from the one that setup renders. WrittenProxyServer is the same without defaults.
 	ProxyServer        *v1alpha1.ProxyServer
 	WrittenProxyServer *unstructured.Unstructured
+	// assumedSubnet is the subnet of a standalone ProxyServer whose address has no prefix length, if no other object
+	// defines it; the zero Prefix otherwise.
+	assumedSubnet netip.Prefix
 	// Kept has "Infra" or "ProxyServer" if the object of that kind was read from the cluster and is not applied, so
 	// that its field managers keep their fields.
 	Kept []string
