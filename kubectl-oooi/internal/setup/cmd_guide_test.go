@@ -61,6 +61,15 @@ func TestGuideProxyAlone(t *testing.T) {
 	s := guideSite(t)
 	before := s.Everything()
 	s.Infra = guide(t, "proxyserver.yaml")
+	t.Log("the pod of the earlier operator")
+	const deployment = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: proxy-server-mycluster-proxy, namespace: hosted-clusters}, " +
+		"spec: {replicas: 0, selector: {matchLabels: {app: proxy-server}}, template: {metadata: {labels: {app: proxy-server}}, spec: {containers: [{name: envoy, image: example.com/envoy}]}}}}"
+	s.Apply(deployment)
+	s.Refused("objects of the earlier operator may use addresses of this VLAN: Deployment hosted-clusters/proxy-server-mycluster-proxy")
+	if err := s.ControlPlane.DeleteYAML(s.Context(), []byte(deployment)); err != nil {
+		t.Fatal(err)
+	}
+	s.Unchanged(before)
 	stderr := s.Setup()
 	for _, want := range []string{
 		"Warning: spec.networkConfig.serverIP: 192.168.100.4 has no prefix length; /24 is assumed.",
