@@ -185,7 +185,7 @@ func refusals(t *testing.T, kubeconfig string) {
 		{"routes lab -n clusters", "no ProxyServer refers to Infra clusters/lab", 1},
 		{"status demo -A", "specify the namespace of demo with --namespace", 1},
 		{"status pod/demo -n clusters", `"pod/demo": want NAME or infra/NAME`, 1},
-		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME; --namespace selects the namespace`, 1},
+		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME or proxyserver/NAME; --namespace selects the namespace`, 1},
 		{"routes infra/ -n clusters", `"infra/": want NAME or infra/NAME or proxyserver/NAME`, 1},
 		{"setup clusters/demo", `"clusters/demo": want NAME or infra/NAME`, 1},
 		{"status -o xml", `--output "xml": want one of`, 1},
@@ -256,7 +256,7 @@ func verbosity(t *testing.T, kubeconfig string) {
 		logged bool
 	}{{"-v=0", false}, {"-v=6", true}, {"--v=6", true}, {"-v=1", false}} {
 		_, stderr, code := runMain(t, "kubectl-oooi", "--kubeconfig", kubeconfig, "status", "-n", "clusters", tc.flag)
-		if code != 0 || strings.Contains(stderr, `verb="GET"`) != tc.logged || strings.Count(stderr, "proxyservers?limit") > 1 {
+		if code != 0 || strings.Contains(stderr, `verb="GET"`) != tc.logged || strings.Count(stderr, "hostedclusters?limit") > 1 {
 			t.Errorf("%s exited with %d, stderr %s", tc.flag, code, stderr)
 		}
 	}
