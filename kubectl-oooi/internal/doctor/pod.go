@@ -26,7 +26,7 @@ func init() {
 				var findings []Finding
 				for _, c := range s.components() {
 					mine := func(set *appsv1.StatefulSet) bool {
-						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
+						return s.owns(set.Labels) && set.Labels[v1alpha1.LabelComponent] == c.name
 					}
 					if !slices.ContainsFunc(sets, mine) {
 						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
@@ -44,7 +44,7 @@ func init() {
 					if scaled := s.scaledFindings(c.name); len(list) == 0 && len(scaled) > 0 {
 						findings = append(findings, scaled...)
 					} else if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
+						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s", s.Infra.Namespace, s.ownLabels(c.name)), "%s has no pod", c.name).of(c.name))
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
@@ -134,7 +134,7 @@ func (s *Site) components() []component {
 // pods returns the Infra's pods of a component.
 func (s *Site) pods(component string) []*corev1.Pod {
 	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtInfra), func(p *corev1.Pod) bool {
-		return p.Labels[v1alpha1.LabelInfra] != s.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component
+		return !s.owns(p.Labels) || p.Labels[v1alpha1.LabelComponent] != component
 	})
 }
 
@@ -224,7 +224,7 @@ func restartFindings(p *corev1.Pod, now time.Time) []Finding {
 func checkAdmission(s *Site) []Finding {
 	var findings []Finding
 	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
-		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
+		if !s.owns(set.Labels) || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
 			continue
 		}
 		lastSeen := map[string]time.Time{}

@@ -21,17 +21,29 @@ func (k *Known) deriveInfra() (err error) {
 // StandaloneInfra returns an Infra with only a proxy, on the network and at the address of a standalone ProxyServer. It
 // is used to render objects, and is not applied. If the address has no prefix length, the subnet is that of another
 // Infra or standalone ProxyServer on the same network, else the one that assumed returns: /24 as in the earlier
-// operator, or /64.
+// operator, or /64. With an error, the Infra has only what is valid.
 func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer) (infra *v1alpha1.Infra, assumed netip.Prefix, err error) {
 	config := server.Spec.NetworkConfig
 	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", server.Namespace, server.Name)
 	nad := config.NetworkAttachment(server.Namespace)
+	enabled, disabled := true, false
+	infra = &v1alpha1.Infra{}
+	infra.Namespace, infra.Name = server.Namespace, server.Name
+	infra.Spec = v1alpha1.InfraSpec{
+		NetworkConfig: v1alpha1.NetworkConfig{Gateway: config.Gateway, NetworkAttachmentDefinition: nad.Name, NetworkAttachmentNamespace: nad.Namespace},
+		InfraComponents: v1alpha1.InfraComponents{
+			DHCP:  &v1alpha1.InfraDHCP{Enabled: &disabled},
+			DNS:   &v1alpha1.InfraDNS{Enabled: &disabled},
+			Proxy: &v1alpha1.InfraProxy{Enabled: &enabled, ServerIP: config.ServerIP},
+		},
+	}
+	defer infra.Default()
 	if nad.Name == "" {
-		return nil, assumed, fmt.Errorf("%s.networkAttachmentName: required without an Infra; specify the NetworkAttachmentDefinition of the VLAN", where)
+		return infra, assumed, fmt.Errorf("%s.networkAttachmentName: required without an Infra; specify the NetworkAttachmentDefinition of the VLAN", where)
 	}
 	address, err := v1alpha1.ParseAddress(config.ServerIP)
 	if err != nil {
-		return nil, assumed, fmt.Errorf("%s.serverIP: %w", where, err)
+		return infra, assumed, fmt.Errorf("%s.serverIP: %w", where, err)
 	}
 	subnet, err := netip.ParsePrefix(config.ServerIP)
 	if err != nil {
@@ -45,22 +57,9 @@ func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, ser
 		}
 	}
 	subnet = subnet.Masked()
-	enabled, disabled := true, false
-	infra = &v1alpha1.Infra{}
-	infra.Namespace, infra.Name = server.Namespace, server.Name
-	infra.Spec = v1alpha1.InfraSpec{
-		NetworkConfig: v1alpha1.NetworkConfig{
-			CIDR: subnet.String(), Gateway: config.Gateway, NetworkAttachmentDefinition: nad.Name, NetworkAttachmentNamespace: nad.Namespace,
-		},
-		InfraComponents: v1alpha1.InfraComponents{
-			DHCP:  &v1alpha1.InfraDHCP{Enabled: &disabled},
-			DNS:   &v1alpha1.InfraDNS{Enabled: &disabled},
-			Proxy: &v1alpha1.InfraProxy{Enabled: &enabled, ServerIP: config.ServerIP},
-		},
-	}
-	infra.Default()
+	infra.Spec.NetworkConfig.CIDR = subnet.String()
 	if gateway, err := netip.ParseAddr(config.Gateway); config.Gateway != "" && (err != nil || !subnet.Contains(gateway)) {
-		return nil, assumed, fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, subnet)
+		return infra, assumed, fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, subnet)
 	}
 	return infra, assumed, nil
 }
