@@ -63,6 +63,7 @@ func TestReadCommands(t *testing.T) {
 	t.Run("envoy errors", func(t *testing.T) { envoyErrors(t, cp) })
 	t.Run("formats", func(t *testing.T) { formats(t, cp.Kubeconfig()) })
 	t.Run("refusals", func(t *testing.T) { refusals(t, cp.Kubeconfig()) })
+	t.Run("commands of the earlier operator", func(t *testing.T) { earlierCommands(t, cp) })
 	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
 	t.Run("narrow rights", func(t *testing.T) { narrowRights(t, cp) })
 	t.Run("verbosity", func(t *testing.T) { verbosity(t, cp.Kubeconfig()) })
