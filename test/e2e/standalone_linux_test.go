@@ -59,7 +59,7 @@ func TestStandaloneProxy(t *testing.T) {
 	const api, oauth, registry = "api.mycluster.example.com", "oauth-openshift.apps.mycluster.example.com", "registry.example.com"
 	hosted := lab.HostedCluster{Namespace: "clusters", Name: "mycluster", BaseDomain: "example.com"}
 	tools := lab.HostedCluster{Namespace: "test", Name: "tools"} // its control plane's namespace is renamed
-	bridge := strings.NewReplacer(`"type": "macvlan",`, `"type": "bridge",`, `"master": "eth1",`, `"bridge": "`+vlan+`",`, "\n      \"mode\": \"bridge\",", "").Replace(guideFile(t, "nad.yaml"))
+	bridge := strings.NewReplacer(`"type": "macvlan",`, `"type": "bridge",`, `"master": "eth1",`, `"bridge": "`+vlan+`",`, "\n      \"mode\": \"bridge\",", "").Replace(readFile(t, "kubectl-oooi/internal/setup/testdata/guide-network.yaml"))
 	apply(t, s.cp, "%s", `
 {apiVersion: v1, kind: Namespace, metadata: {name: hosted-clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}
 ---
@@ -91,8 +91,11 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	}
 	s.binary = lab.Binary(t, "kubectl-oooi")
 	existing := listObjects(t, s.cp)
+	edge := false // whether the second proxy was set up
 	teardown := sync.OnceFunc(func() {
-		s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
+		if edge {
+			s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
+		}
 		s.oooi(t, "-n", "hosted-clusters", "teardown", "proxyserver/mycluster-proxy", "--yes", "--crds")
 	})
 	t.Cleanup(teardown)
@@ -146,6 +149,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	reach(api, 6443, "192.168.100.4")
 
 	t.Log("the example of the documentation")
+	edge = true
 	s.setup(t, strings.ReplaceAll(documentedProxy(t), "192.0.2.", "192.168.100."))
 	reach(registry, 5000, "192.168.100.7")
 

@@ -90,7 +90,11 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 
 // renameInfra changes the texts, which are written for an Infra, for a standalone ProxyServer.
 func (r *Result) renameInfra() {
-	rename := strings.NewReplacer("the Infra", "the ProxyServer").Replace
+	rename := strings.NewReplacer(
+		"networkAttachmentDefinition of the Infra", "networkAttachmentName of the ProxyServer",
+		"add replicas in the Infra", "use an Infra with infraComponents.proxy.instances for several replicas",
+		"the Infra", "the ProxyServer",
+	).Replace
 	if r.unrelated {
 		return
 	}

@@ -140,6 +140,7 @@ func (s *Site) useStandalone(key string) bool {
 		switch p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); {
 		case !ok || p.Spec.InfraRef != nil:
 		case p.Namespace+"/"+p.Name == key:
+			p.Generation = u.GetGeneration() // Decode drops it
 			s.Standalone = p
 		default:
 			others = append(others, p)
