@@ -108,7 +108,7 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	b.finish()
 	var proxies []*ProxyServer
 	if options.Proxies {
-		proxies = b.proxyServers(in.ProxyServers, scope.ProxyServers)
+		proxies = b.proxyServers(in.ProxyServers, scope)
 	}
 	s := b.snapshot()
 	s.ProxyServers = proxies

@@ -65,6 +65,8 @@ const (
 	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist, or a control-plane Service
 	// has no node port yet.
 	ReasonServiceNotFound Reason = "ServiceNotFound"
+	// ReasonNamespaceOutOfScope: the namespace of a backend is not in the scope of the proxy.
+	ReasonNamespaceOutOfScope Reason = "NamespaceOutOfScope"
 	// ReasonMultipleMatches: several Services match a backend's labels.
 	ReasonMultipleMatches Reason = "MultipleMatches"
 	// ReasonUnsupported: the object uses a feature that is not supported.

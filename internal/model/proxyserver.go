@@ -131,7 +131,7 @@ func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b 
 
 // proxyServers returns the proxies of all ProxyServers in scope. Those that equal the previous snapshot's are
 // shared with it.
-func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*ProxyServer {
+func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*ProxyServer {
 	var all []*ProxyServer
 	previous := map[Ref]*ProxyServer{}
 	if b.previous.snapshot != nil {
@@ -144,9 +144,9 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*
 		infras[i.Ref] = i
 	}
 	for _, in := range sortedByName(list) {
-		if inScope(scope, in) {
+		if inScope(scope.ProxyServers, in) {
 			p := &proxyBuilder{
-				builder: b, in: in, infras: infras,
+				builder: b, in: in, infras: infras, scope: scope,
 				out: &ProxyServer{
 					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
@@ -167,6 +167,7 @@ type proxyBuilder struct {
 	*builder
 	in        *v1alpha1.ProxyServer
 	infras    map[Ref]*Infra
+	scope     Scope
 	out       *ProxyServer
 	listeners map[int32]*listenerBuilder
 	upstreams map[string]*Upstream

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -84,6 +85,14 @@ type Scope struct {
 // namespace.
 func (s Scope) Closed() bool {
 	return len(s.HostedClusters) > 0 || len(s.Infras) == 0 && len(s.Namespaces) > 0
+}
+
+// includesBackends reports whether Services of a namespace can be targets of backends.
+func (s Scope) includesBackends(namespace string) bool {
+	return !s.Closed() || slices.Contains(s.Namespaces, namespace) || slices.ContainsFunc(s.HostedClusters, func(key string) bool {
+		of, name, _ := strings.Cut(key, "/")
+		return ControlPlaneNamespace(of, name) == namespace
+	})
 }
 
 // hasInfras reports whether any Infra can be in scope.

@@ -54,11 +54,14 @@ func init() {
 func (s *Site) unreadReasons() []string {
 	reasons := map[string]bool{}
 	for _, c := range registered {
+		if s.Standalone != nil && !c.ofProxy() {
+			continue
+		}
 		for _, r := range c.Reads {
 			for _, namespace := range s.namespaces[r.Where] {
 				switch r.Kind {
 				case podPages:
-					for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
+					for _, pod := range s.facts.servingPods(r.Page, namespace, s.owns) {
 						if a := s.facts.answer(pod, r.Page); a != nil {
 							reasons[a.Refused] = true
 						}

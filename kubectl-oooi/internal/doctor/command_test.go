@@ -89,7 +89,7 @@ func TestExitCodeIsTheSameInEveryFormat(t *testing.T) {
 			line = append(line, "-o", format)
 		}
 		stdout, stderr, code := s.commands.Run(line...)
-		if code != 1 || !strings.Contains(stderr, "no Infra found in namespace kube-public") || format == "json" && !strings.Contains(stdout, `"items": []`) {
+		if code != 1 || !strings.Contains(stderr, "no Infra or standalone ProxyServer found in namespace kube-public") || format == "json" && !strings.Contains(stdout, `"items": []`) {
 			t.Errorf("without an Infra, -o %q: exit code %d, stderr %q, stdout %s", format, code, stderr, stdout)
 		}
 	}

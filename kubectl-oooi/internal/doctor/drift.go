@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -225,7 +227,7 @@ func (s *Site) sources() []*unstructured.Unstructured {
 		}
 	}
 	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
-		if name, _, _ := unstructured.NestedString(u.Object, "spec", "infraRef", "name"); name == s.Infra.Name {
+		if p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); ok && s.hasProxyServer(p) {
 			list = append(list, u)
 		}
 	}

@@ -95,16 +95,16 @@ func (p page) prune(body string) string {
 	return b.String()
 }
 
-// servingPods returns the pods of a namespace that serve a page: those of an Infra, or control's, that have the
-// container and an address and are not being deleted.
-func (f *Facts) servingPods(p page, namespace, infra string) []*corev1.Pod {
+// servingPods returns the pods of a namespace that serve a page: those that owns selects by
+// their labels, or control's, that have the container and an address and are not being deleted.
+func (f *Facts) servingPods(p page, namespace string, owns func(labels map[string]string) bool) []*corev1.Pod {
 	var list []*corev1.Pod
 	for _, u := range f.list(pods, namespace) {
 		labels := u.GetLabels()
 		if labels[v1alpha1.LabelComponent] != p.component || labels[labelPartOf] != partOf {
 			continue
 		}
-		if p.component != componentControl && labels[v1alpha1.LabelInfra] != infra {
+		if p.component != componentControl && !owns(labels) {
 			continue
 		}
 		pod, err := decodeOnce[corev1.Pod](f, u)

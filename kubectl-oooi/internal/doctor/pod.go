@@ -26,7 +26,7 @@ func init() {
 				var findings []Finding
 				for _, c := range s.components() {
 					mine := func(set *appsv1.StatefulSet) bool {
-						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
+						return s.owns(set.Labels) && set.Labels[v1alpha1.LabelComponent] == c.name
 					}
 					if !slices.ContainsFunc(sets, mine) {
 						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
@@ -134,7 +134,7 @@ func (s *Site) components() []component {
 // pods returns the Infra's pods of a component.
 func (s *Site) pods(component string) []*corev1.Pod {
 	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtInfra), func(p *corev1.Pod) bool {
-		return p.Labels[v1alpha1.LabelInfra] != s.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component
+		return !s.owns(p.Labels) || p.Labels[v1alpha1.LabelComponent] != component
 	})
 }
 
@@ -224,7 +224,7 @@ func restartFindings(p *corev1.Pod, now time.Time) []Finding {
 func checkAdmission(s *Site) []Finding {
 	var findings []Finding
 	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
-		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
+		if !s.owns(set.Labels) || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
 			continue
 		}
 		lastSeen := map[string]time.Time{}
@@ -359,12 +359,12 @@ func checkCPU(s *Site) []Finding {
 // second, so that one which still counts them has no controller.
 func (s *Site) noPodFinding(component string) Finding {
 	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
-		if set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == component && set.Status.Replicas > 0 {
+		if s.owns(set.Labels) && set.Labels[v1alpha1.LabelComponent] == component && set.Status.Replicas > 0 {
 			return failed(s.ref(), "check kube-controller-manager: kubectl get pods -A -l component=kube-controller-manager; on OpenShift: kubectl get clusteroperator kube-controller-manager",
 				"%s has no pod, and kube-controller-manager does not create it: the status of StatefulSet %s still counts %d", component, set.Name, set.Status.Replicas).of(component)
 		}
 	}
-	return failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", component).of(component)
+	return failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s", s.Infra.Namespace, s.ownLabels(component)), "%s has no pod", component).of(component)
 }
 
 // checkProbes finds containers that run but do not answer the kubelet's probes, by the latest Unhealthy Event of an

@@ -143,10 +143,10 @@ func init() {
 	)
 }
 
-// proxies returns the ProxyServers that refer to the Infra.
+// proxies returns the ProxyServers that refer to the Infra, or the standalone one.
 func (s *Site) proxies() []*v1alpha1.ProxyServer {
 	return slices.DeleteFunc(all[v1alpha1.ProxyServer](s, proxyServers, AtInfra), func(p *v1alpha1.ProxyServer) bool {
-		return p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != s.Infra.Name
+		return !s.hasProxyServer(p)
 	})
 }
 

@@ -22,7 +22,7 @@ func init() {
 func checkEndpoints(s *Site) []Finding {
 	component := map[string]string{} // of our Services, by "namespace/name"
 	for _, service := range all[corev1.Service](s, services, AtInfra) {
-		if service.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && service.Labels[v1alpha1.LabelInfra] == s.Infra.Name {
+		if service.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && s.owns(service.Labels) {
 			component[service.Namespace+"/"+service.Name] = service.Labels[v1alpha1.LabelComponent]
 		}
 	}

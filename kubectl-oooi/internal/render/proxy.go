@@ -38,7 +38,10 @@ func proxy(in *Input) ([]runtime.Object, error) {
 	list = append(list, in.rights(component, rules...)...)
 	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), in.proxyPorts(server)...))
 	if in.ControlPlane != "" {
-		list = append(list, in.controlPlanePolicy())
+		list = append(list, in.controlPlanePolicy(in.ControlPlane))
+	}
+	for _, namespace := range in.BackendControlPlanes {
+		list = append(list, in.controlPlanePolicy(namespace))
 	}
 	for _, i := range instances {
 		nad, network, err := in.attachment(component, i)
@@ -222,16 +225,17 @@ func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
 	return corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
 }
 
-// controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane, where HyperShift's
-// policies admit only its own router. NetworkPolicies are additive, so it restricts nothing.
-func (in *Input) controlPlanePolicy() runtime.Object {
+// controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane in a namespace, where
+// HyperShift's policies admit only its own router. NetworkPolicies are additive, so it restricts nothing there; in
+// another namespace it would isolate pods that no policy selects.
+func (in *Input) controlPlanePolicy(namespace string) runtime.Object {
 	var ports []networkingv1.NetworkPolicyPort
 	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy
 		ports = append(ports, policyPort(corev1.ProtocolTCP, n))
 	}
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: in.ControlPlane, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
+			Namespace: namespace, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
 		},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},

@@ -81,7 +81,7 @@ func TestStandaloneProxyIsRefused(t *testing.T) {
 	s.Setup()
 	good := strings.ReplaceAll(edge, "NS", s.Namespace)
 	for _, tc := range []struct{ name, old, new, message string }{
-		{"no prefix length", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": a prefix length is required without an Infra`},
+		{"no address", "192.0.2.7/24", "edge.example.com", `spec.networkConfig.serverIP: "edge.example.com" is not an IPv4 or IPv6 address`},
 		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
 		{"a gateway outside of the subnet", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is not an address in 192.0.2.0/24"},
 		{"an Infra of the same name", "name: edge", "name: demo", "Infra " + s.Namespace + "/demo exists and its proxy has the name of this ProxyServer"},
@@ -186,4 +186,31 @@ func TestIgnoredFieldsAreReported(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSeveralProxyServers gives an Infra a second ProxyServer, in a file and in the cluster: setup must not drop its
+// routes.
+func TestSeveralProxyServers(t *testing.T) {
+	s := newSite(t)
+	infra := s.Infra
+	server := func(name string) string {
+		text := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: "+name), "NS", s.Namespace)
+		return strings.Replace(strings.ReplaceAll(text, "192.0.2.7", "192.0.2.4"), "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	}
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	t.Log("two in the files")
+	s.Infra = infra + "---" + server("demo") + "---" + server("extra")
+	s.Refused("found a second ProxyServer extra; specify one ProxyServer at a time")
+	t.Log("one without a reference in the files")
+	s.Infra = infra + "---" + strings.ReplaceAll(edge, "NS", s.Namespace)
+	s.Refused("spec.infraRef of ProxyServer edge does not refer to Infra demo of the same files")
+	t.Log("one in the files and one in the cluster")
+	s.Infra = infra + "---" + server("demo")
+	s.Setup()
+	s.Apply(server("extra"))
+	const several = "refer to Infra NS/demo in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the others"
+	s.Refused("ProxyServers demo, extra " + strings.ReplaceAll(several, "NS", s.Namespace))
+	t.Log("two in the cluster")
+	s.Infra = infra
+	s.Refused("ProxyServers demo, extra " + strings.ReplaceAll(several, "NS", s.Namespace))
 }

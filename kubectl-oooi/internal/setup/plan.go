@@ -134,10 +134,27 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 	if in.HostedCluster.Name != "" && k.ControlPlane {
 		in.ControlPlane = k.controlPlane(snapshot)
 	}
+	in.BackendControlPlanes = k.backendControlPlanes(in.ControlPlane)
 	if hc := k.findHostedCluster(in.HostedCluster); hc != nil && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
 		in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
 	}
 	return in
+}
+
+// backendControlPlanes returns the namespaces, except one, of control planes in which the ProxyServer has backends.
+func (k *Known) backendControlPlanes(except string) []string {
+	if k.ProxyServer == nil {
+		return nil
+	}
+	var list []string
+	for _, hc := range k.Objects.HostedClusters {
+		namespace := model.ControlPlaneNamespace(hc.Namespace, hc.Name)
+		if namespace != except && slices.ContainsFunc(k.ProxyServer.Spec.Backends, func(b v1alpha1.ProxyBackend) bool { return b.TargetNamespace == namespace }) {
+			list = append(list, namespace)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // findHostedCluster returns a HostedCluster; nil if it is not known.
@@ -187,7 +204,7 @@ func (k *Known) attach(in *render.Input) error {
 	if err != nil {
 		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
-	if ipam != "" {
+	if ipam != "" && (!k.standalone() || ipam != render.StaticIPAM) {
 		return fmt.Errorf("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
 	}
 	return nil
@@ -296,6 +313,9 @@ func (k *Known) warnings(in *render.Input) []string {
 	}
 	if k.MakeNetwork != nil && !k.MakeNetwork.ForMachines() {
 		list = append(list, "VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge or OVN-Kubernetes; pods can use macvlan")
+	}
+	if k.assumedSubnet.IsValid() {
+		list = append(list, fmt.Sprintf("spec.networkConfig.serverIP: %s has no prefix length; /%d is assumed. If the VLAN has another subnet, add its prefix length", k.ProxyServer.Spec.NetworkConfig.ServerIP, k.assumedSubnet.Bits()))
 	}
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)

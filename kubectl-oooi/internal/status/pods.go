@@ -7,15 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// pods returns the pods of one component, sorted by name.
-func pods(in Objects, component string) []Pod {
+// describePods returns the selected pods, sorted by name.
+func describePods(all []*corev1.Pod, selected func(*corev1.Pod) bool) []Pod {
 	var list []Pod
-	for _, p := range in.Pods {
-		if p.Namespace != in.Infra.Namespace || p.Labels[v1alpha1.LabelInfra] != in.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component {
+	for _, p := range all {
+		if !selected(p) {
 			continue
 		}
 		pod := Pod{Name: p.Name, Node: p.Spec.NodeName, Ready: PodReady(p), Reason: UnreadyReason(p)}

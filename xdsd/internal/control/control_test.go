@@ -278,6 +278,8 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
 	s.waitForCondition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
+	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"backends": [`, `"backends": [{"name": "new", "endpoints": 0, "healthy": 0, "reason": "the proxy does not read namespace tools: run 'kubectl oooi setup'"}, `, 1))
+	s.waitForCondition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNamespaceOutOfScope), "backend new: the proxy does not read namespace tools: run 'kubectl oooi setup'")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:00Z"`)
 	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "demo-proxy-0 last reported at 2026-01-01T00:00:00Z")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:09Z"`)

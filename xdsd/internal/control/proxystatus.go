@@ -158,7 +158,7 @@ func unreadyReason(pod *corev1.Pod) string {
 }
 
 // configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
-// configuration or the object has problems.
+// configuration, the object has problems, or a replica has no rights in the namespace of a backend, which only it knows.
 func (f *proxyFacts) configurationValid() metav1.Condition {
 	kind := v1alpha1.ConditionConfigurationValid
 	for _, r := range f.object.Status.Replicas {
@@ -168,6 +168,13 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 	}
 	if len(f.problems) > 0 {
 		return condition(kind, metav1.ConditionFalse, string(f.problems[0].Reason), "%s", messages(f.problems))
+	}
+	for _, r := range f.object.Status.Replicas {
+		for _, b := range r.Backends {
+			if model.NamespaceOutOfScope(b.Reason) {
+				return condition(kind, metav1.ConditionFalse, string(model.ReasonNamespaceOutOfScope), "backend %s: %s", b.Name, b.Reason)
+			}
+		}
 	}
 	for _, r := range f.object.Status.Replicas {
 		if reason, message := checkAcknowledged(&r); reason != "" {
