@@ -244,9 +244,22 @@ type InfraProxy struct {
 	// +kubebuilder:validation:Maximum=600
 	TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// Resources are the compute resources of the Envoy container. Rolls the proxy.
+	// Resources are the compute resources of the Envoy container. Absent: requests of 100m CPU and 128Mi memory. Rolls
+	// the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// XDSDResources are the compute resources of each container with xdsd: the init container bootstrap, xdsd and,
+	// with instances, holder. Absent: requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
+	// +optional
+	XDSDResources *corev1.ResourceRequirements `json:"xdsdResources,omitempty"`
+
+	// WorkerThreads is the number of Envoy's worker threads. Absent: the CPU limit in resources, rounded up, or 4
+	// without one. Rolls the proxy.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	WorkerThreads *int32 `json:"workerThreads,omitempty"`
 
 	// ConnectTimeout is the timeout for connecting to the control plane. Applied live.
 	// +optional

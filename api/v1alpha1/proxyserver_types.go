@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -46,6 +47,23 @@ type ProxyServerSpec struct {
 	// the proxy.
 	// +optional
 	Image string `json:"image,omitempty"`
+
+	// Resources are the compute resources of the Envoy container. Absent: requests of 100m CPU and 128Mi memory. Rolls
+	// the proxy.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// XDSDResources are the compute resources of each container with xdsd: the init container bootstrap, and xdsd.
+	// Absent: requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
+	// +optional
+	XDSDResources *corev1.ResourceRequirements `json:"xdsdResources,omitempty"`
+
+	// WorkerThreads is the number of Envoy's worker threads. Absent: the CPU limit in resources, rounded up, or 4
+	// without one. Rolls the proxy.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	WorkerThreads *int32 `json:"workerThreads,omitempty"`
 
 	// Port is ignored. The proxy listens on the ports of its routes.
 	// +optional

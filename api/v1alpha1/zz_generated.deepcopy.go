@@ -485,6 +485,16 @@ func (in *InfraProxy) DeepCopyInto(out *InfraProxy) {
 		*out = new(v1.ResourceRequirements)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.XDSDResources != nil {
+		in, out := &in.XDSDResources, &out.XDSDResources
+		*out = new(v1.ResourceRequirements)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.WorkerThreads != nil {
+		in, out := &in.WorkerThreads, &out.WorkerThreads
+		*out = new(int32)
+		**out = **in
+	}
 	if in.MaxConnections != nil {
 		in, out := &in.MaxConnections, &out.MaxConnections
 		*out = new(int32)
@@ -781,6 +791,21 @@ func (in *ProxyServerSpec) DeepCopyInto(out *ProxyServerSpec) {
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
+	}
+	if in.Resources != nil {
+		in, out := &in.Resources, &out.Resources
+		*out = new(v1.ResourceRequirements)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.XDSDResources != nil {
+		in, out := &in.XDSDResources, &out.XDSDResources
+		*out = new(v1.ResourceRequirements)
+		(*in).DeepCopyInto(*out)
+	}
+	if in.WorkerThreads != nil {
+		in, out := &in.WorkerThreads, &out.WorkerThreads
+		*out = new(int32)
+		**out = **in
 	}
 }
 
