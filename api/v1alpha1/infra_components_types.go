@@ -261,6 +261,10 @@ type InfraProxy struct {
 	// +kubebuilder:validation:Maximum=256
 	WorkerThreads *int32 `json:"workerThreads,omitempty"`
 
+	// Limits limits what clients can use of the proxy. Rolls the proxy.
+	// +optional
+	Limits *ProxyLimits `json:"limits,omitempty"`
+
 	// ConnectTimeout is the timeout for connecting to the control plane. Applied live.
 	// +optional
 	// +kubebuilder:default="5s"

@@ -65,6 +65,10 @@ type ProxyServerSpec struct {
 	// +kubebuilder:validation:Maximum=256
 	WorkerThreads *int32 `json:"workerThreads,omitempty"`
 
+	// Limits limits what clients can use of the proxy. Rolls the proxy.
+	// +optional
+	Limits *ProxyLimits `json:"limits,omitempty"`
+
 	// Port is ignored. The proxy listens on the ports of its routes.
 	// +optional
 	// +kubebuilder:default=443
