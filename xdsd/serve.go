@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -40,6 +41,7 @@ type serveFlags struct {
 	bind, floating, source                   []string
 	device                                   string
 	connectionRates                          []string
+	holder                                   string
 	http                                     string
 	pod, adminSocket                         string
 	drainTime                                time.Duration
@@ -77,6 +79,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.source, "source", nil, "source addresses of Envoy's connections to the apps address, one per family (default: the ProxyServer's)")
 	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: selected by the routing table)")
 	flags.StringSliceVar(&f.connectionRates, "connections-per-second", []string{strconv.Itoa(int(v1alpha1.DefaultConnectionsPerSecond))}, "maximum rates of new connections to each port (NUMBER) and to single ports (PORT=NUMBER); 0 for no limit")
+	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
@@ -93,8 +96,9 @@ type serveOptions struct {
 	envoy  envoy.Options
 	http   string
 	log    *slog.Logger
-	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none.
-	pod, adminSocket string
+	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none. holder is the URL of the
+	// state of xdsd hold; empty for none.
+	pod, adminSocket, holder string
 	// drainTime is how long open connections may continue after SIGTERM, if the pod is terminated.
 	drainTime time.Duration
 }
@@ -104,7 +108,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, drainTime: f.drainTime, store: watch.Config{
+	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, holder: f.holder, drainTime: f.drainTime, store: watch.Config{
 		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
 		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
 		Apps:  &model.AppsOptions{}, Proxies: true, Endpoints: true,
@@ -124,6 +128,9 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	}
 	if f.socket == "" {
 		return nil, errors.New("--socket must not be empty")
+	}
+	if u, err := url.Parse(f.holder); f.holder != "" && (err != nil || u.Scheme != "http" || u.Host == "") {
+		return nil, fmt.Errorf("--holder %q: want a URL such as http://127.0.0.1:9906/state", f.holder)
 	}
 	if f.pod != "" && (len(f.proxyServers) != 1 || f.manifests != "") {
 		return nil, errors.New("--pod requires exactly one --proxy-server, and excludes --manifests: the status is written to the API server")
@@ -262,7 +269,7 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	}
 	if o.adminSocket != "" {
 		r.Admin = serve.NewAdmin(o.adminSocket)
-		r.Limits = serve.NewLimits(r.Admin, o.envoy)
+		r.Limits = serve.NewLimits(r.Admin, o.envoy, o.holder)
 	}
 	return r, nil
 }

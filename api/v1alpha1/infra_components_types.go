@@ -179,6 +179,7 @@ const (
 
 // InfraProxy configures the SNI proxy of a VLAN.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.limits.perSource) || (has(self.instances) && size(self.instances) > 0)",message="perSource needs instances; one suffices",fieldPath=".limits.perSource",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="!has(self.instances) || size(self.instances) == 0 || (has(self.serverIP) && size(self.serverIP) > 0)",message="instances need a serverIP, the address that moves between them",fieldPath=".serverIP",reason=FieldValueRequired
 type InfraProxy struct {
 	// Enabled deploys the proxy. Default: true. Rolls the proxy.

@@ -36,6 +36,68 @@ type ProxyLimits struct {
 	// its container, or 4Gi without one. It is never more than 90 % of the memory limit.
 	// +optional
 	MaxHeap *resource.Quantity `json:"maxHeap,omitempty"`
+
+	// PerSource are the limits of each client on the VLAN. They need instances, whose container holder has the capability
+	// NET_ADMIN.
+	// +optional
+	PerSource *SourceLimits `json:"perSource,omitempty"`
+}
+
+// SourceLimits limits the connections of each source address on the VLAN, to all ports together.
+type SourceLimits struct {
+	// MaxConnections limits the open connections of a source; 0: no limit. Absent: 2000.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000000
+	MaxConnections *int32 `json:"maxConnections,omitempty"`
+
+	// ConnectionsPerSecond limits the rate of new connections of a source. Five times as many may arrive at once; 0: no
+	// limit. Absent: 500.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	ConnectionsPerSecond *int32 `json:"connectionsPerSecond,omitempty"`
+
+	// PrefixLength makes the IPv4 addresses in one network of this prefix length one source. Absent: 32, each address.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=32
+	PrefixLength *int32 `json:"prefixLength,omitempty"`
+
+	// IPv6PrefixLength makes the IPv6 addresses in one network of this prefix length one source. Absent: 128, each
+	// address.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=128
+	IPv6PrefixLength *int32 `json:"ipv6PrefixLength,omitempty"`
+
+	// Networks are networks whose sources have other limits, such as the address behind which a router hides many
+	// clients. Of several that contain a source, the most specific one applies.
+	// +optional
+	// +listType=map
+	// +listMapKey=cidr
+	// +kubebuilder:validation:MaxItems=32
+	Networks []SourceNetwork `json:"networks,omitempty"`
+}
+
+// SourceNetwork has the limits of each source in a network.
+type SourceNetwork struct {
+	// CIDR is the network. It has no bits after its prefix length.
+	// +required
+	CIDR CIDR `json:"cidr"`
+
+	// MaxConnections limits the open connections of a source; 0: no limit. Absent: the limit of other sources.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000000
+	MaxConnections *int32 `json:"maxConnections,omitempty"`
+
+	// ConnectionsPerSecond limits the rate of new connections of a source; 0: no limit. Absent: the limit of other
+	// sources.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000
+	ConnectionsPerSecond *int32 `json:"connectionsPerSecond,omitempty"`
 }
 
 // PortLimits are the limits of one port of a proxy.

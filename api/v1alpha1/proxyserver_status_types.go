@@ -40,6 +40,8 @@ const (
 
 	// ReasonNoLimitReached is the reason of WithinLimits if it is true. Otherwise the reason is the name of a limit.
 	ReasonNoLimitReached = "NoLimitReached"
+	// ReasonLimitsNotApplied: limits of sources do not apply.
+	ReasonLimitsNotApplied = "LimitsNotApplied"
 )
 
 // LimitName is the name of a limit of a proxy.
@@ -56,11 +58,16 @@ const (
 	LimitBackendConnections LimitName = "BackendConnections"
 	// LimitHeap is the limit of Envoy's heap, in bytes.
 	LimitHeap LimitName = "Heap"
+	// LimitSourceConnections is the limit of the open connections of one client on the VLAN.
+	LimitSourceConnections LimitName = "SourceConnections"
+	// LimitSourceConnectionRate is the limit of the new connections per second of one client on the VLAN.
+	LimitSourceConnectionRate LimitName = "SourceConnectionRate"
 )
 
 // LimitStatus is a limit of a proxy that clients have reached.
 type LimitStatus struct {
-	// Name of the limit: Connections, PortConnections, ConnectionRate, BackendConnections or Heap.
+	// Name of the limit: Connections, PortConnections, ConnectionRate, BackendConnections, Heap, SourceConnections or
+	// SourceConnectionRate.
 	// +required
 	Name LimitName `json:"name"`
 
@@ -72,12 +79,17 @@ type LimitStatus struct {
 	// +optional
 	Backend string `json:"backend,omitempty"`
 
+	// Sources are the addresses of clients that reached a limit of sources, at most 8.
+	// +optional
+	// +listType=atomic
+	Sources []string `json:"sources,omitempty"`
+
 	// Value of the limit: connections, connections per second, or bytes. Absent: unknown.
 	// +optional
 	Value int64 `json:"value,omitempty"`
 
-	// Refused is the number of connections that were refused at the limit since Envoy started. At the limit of the heap
-	// it is 0: connections wait.
+	// Refused is the number of connections that were refused at the limit since Envoy started, or, at limits of sources,
+	// since the pod started. At the limit of the heap it is 0: connections wait.
 	// +optional
 	Refused int64 `json:"refused"`
 
@@ -204,6 +216,11 @@ type ReplicaStatus struct {
 	// +optional
 	// +listType=atomic
 	Limits []LimitStatus `json:"limits,omitempty"`
+
+	// LimitFailure is why the limits of sources do not apply, such as a module that the kernel lacks. Absent: they apply,
+	// or there are none.
+	// +optional
+	LimitFailure string `json:"limitFailure,omitempty"`
 }
 
 // ListenerStatus is the state of one listener of a replica.

@@ -14,6 +14,7 @@ const (
 
 // ProxyServerSpec describes one SNI proxy: its place on the VLAN and its routes.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.limits.perSource) || has(self.infraRef)",message="perSource needs an Infra whose proxy has instances",fieldPath=".limits.perSource",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="has(self.infraRef) || (has(self.backends) && size(self.backends) > 0)",message="needs backends, or an infraRef to derive them from",fieldPath=".backends",reason=FieldValueRequired
 type ProxyServerSpec struct {
 	// InfraRef refers to the Infra that routes are derived from, in this namespace. Its settings take

@@ -453,8 +453,29 @@ const (
 	heapActionMetric  = "envoy_overload_envoy_overload_actions_stop_accepting_connections_active"
 )
 
+// sourceLimitFindings finds limits of single clients that xdsd reports as reached, or that do not apply.
+func sourceLimitFindings(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range s.proxies() {
+		for _, r := range p.Status.Replicas {
+			if r.LimitFailure != "" {
+				findings = append(findings, warned(proxyRef(p), "load the kernel modules that the message names on the node, and delete the pod", "the limits of each client do not apply in Pod %s: %s", r.Pod, r.LimitFailure))
+			}
+			for _, l := range r.Limits {
+				if len(l.Sources) == 0 {
+					continue
+				}
+				findings = append(findings, warned(proxyRef(p), "find out what these clients do, or raise "+l.Field+" of the proxy",
+					"clients on the VLAN have reached their limit %s in Pod %s, last at %s; %d connections were refused since the pod started", l.Name, r.Pod, l.LastTime.UTC().Format(time.RFC3339), l.Refused).
+					because(strings.Join(l.Sources, ", ")))
+			}
+		}
+	}
+	return findings
+}
+
 // checkLimits finds upstreams whose connections are near their limit or were refused at it, ports at which Envoy refused
-// connections of clients, and Envoys that accept none because of their heap.
+// connections of clients, Envoys that accept none because of their heap, and single clients that reached their limits.
 func checkLimits(s *Site) []Finding {
 	limits := map[string]float64{}
 	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
@@ -468,7 +489,7 @@ func checkLimits(s *Site) []Finding {
 		}
 	}
 	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend, and find the clients with many connections"
-	var findings []Finding
+	findings := sourceLimitFindings(s)
 	for _, e := range s.metrics(envoyMetrics) {
 		refused := map[string]float64{}
 		for _, name := range []string{"envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow"} {

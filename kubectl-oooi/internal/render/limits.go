@@ -22,7 +22,7 @@ var envoyMemory = corev1.EnvVar{Name: "ENVOY_MEMORY", ValueFrom: &corev1.EnvVarS
 const defaultMaxHeap = "4Gi"
 
 // limitArguments are the arguments that limit a proxy.
-type limitArguments struct{ bootstrap, serve []string }
+type limitArguments struct{ bootstrap, serve, hold []string }
 
 // proxyLimits returns the arguments for the limits of the proxy.
 func (in *Input) proxyLimits() limitArguments {
@@ -57,5 +57,31 @@ func (in *Input) proxyLimits() limitArguments {
 		a.bootstrap = append(a.bootstrap, "--port-max-connections", strings.Join(connections, ","))
 	}
 	a.serve = []string{"--connections-per-second", strings.Join(rates, ",")}
+	if in.hasFloatingAddress() {
+		a.serve = append(a.serve, "--holder", fmt.Sprintf("http://$(POD_IP):%d/state", holderPort))
+		a.hold = sourceLimits(limits.PerSource)
+	}
 	return a
+}
+
+// sourceLimits returns the arguments of xdsd hold for the limits of each client.
+func sourceLimits(limits *v1alpha1.SourceLimits) []string {
+	limits = cmp.Or(limits, &v1alpha1.SourceLimits{})
+	connections, rate := v1alpha1.DefaultSourceMaxConnections, v1alpha1.DefaultSourceConnectionsPerSecond
+	connections, rate = *cmp.Or(limits.MaxConnections, &connections), *cmp.Or(limits.ConnectionsPerSecond, &rate)
+	arguments := []string{"--source-max-connections", fmt.Sprint(connections), "--source-connections-per-second", fmt.Sprint(rate)}
+	if limits.PrefixLength != nil {
+		arguments = append(arguments, "--source-prefix-length", fmt.Sprint(*limits.PrefixLength))
+	}
+	if limits.IPv6PrefixLength != nil {
+		arguments = append(arguments, "--source-ipv6-prefix-length", fmt.Sprint(*limits.IPv6PrefixLength))
+	}
+	var networks []string
+	for _, n := range limits.Networks {
+		networks = append(networks, fmt.Sprintf("%s=%d/%d", n.CIDR, *cmp.Or(n.MaxConnections, &connections), *cmp.Or(n.ConnectionsPerSecond, &rate)))
+	}
+	if len(networks) > 0 {
+		arguments = append(arguments, "--source-network", strings.Join(networks, ","))
+	}
+	return arguments
 }

@@ -203,7 +203,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
 	}
 	if in.hasFloatingAddress() {
-		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, i, all))
+		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, limits.hold, i, all))
 		pod.Volumes = append(pod.Volumes, emptyDir("holder", false))
 	}
 	return pod

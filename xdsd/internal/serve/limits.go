@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 	"github.com/densityops/oooi/xdsd/internal/message"
+	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
 // recentLimit is how long a limit is reported after it was found to be reached.
@@ -28,6 +30,9 @@ const recentLimit = 10 * time.Minute
 
 // maxLimits is the maximum number of limits in a report: a proxy may have thousands of backends.
 const maxLimits = 32
+
+// maxSources is the maximum number of sources of a limit in a report.
+const maxSources = 8
 
 // A limit identifies a limit of a proxy. It has a port, or the name of an upstream, or neither.
 type limit struct {
@@ -41,59 +46,114 @@ type limit struct {
 type Limits struct {
 	admin   *Admin
 	options envoy.Options
+	holder  string
 
-	mu      sync.Mutex
-	read    bool                // Envoy's counters have been read
-	refused map[limit]int64     // connections refused since Envoy started
-	reached map[limit]time.Time // when a limit was last found to be reached
+	mu                    sync.Mutex
+	readEnvoy, readHolder bool                // their counters have been read
+	refused               map[limit]int64     // connections refused, by the last reading
+	reached               map[limit]time.Time // when a limit was last found to be reached
 }
 
-// NewLimits returns the Limits of the Envoy with the admin interface, which is configured with the options.
-func NewLimits(admin *Admin, options envoy.Options) *Limits {
-	return &Limits{admin: admin, options: options, refused: map[limit]int64{}, reached: map[limit]time.Time{}}
+// NewLimits returns the Limits of the Envoy with the admin interface, which is configured with the options. holder is the
+// URL of the state of the xdsd hold that limits its clients; empty for none.
+func NewLimits(admin *Admin, options envoy.Options, holder string) *Limits {
+	return &Limits{admin: admin, options: options, holder: holder, refused: map[limit]int64{}, reached: map[limit]time.Time{}}
 }
 
-// Read reads Envoy's counters and returns the limits that were reached within the last ten minutes, sorted. A limit that
-// was reached before the first call is not known.
-func (l *Limits) Read(ctx context.Context, p *model.ProxyServer, now time.Time) ([]v1alpha1.LimitStatus, error) {
+// Read reads the counters of Envoy and of xdsd hold, and returns the limits that were reached within the last ten minutes,
+// sorted, and why the limits of sources do not apply; empty if they do. A limit that was reached before the first call is
+// not known. With an error, it returns what it could read.
+func (l *Limits) Read(ctx context.Context, p *model.ProxyServer, now time.Time) (reached []v1alpha1.LimitStatus, failure string, err error) {
 	refused, err := l.admin.refused(ctx)
-	if err != nil {
-		return nil, err
-	}
-	values, err := l.admin.runtimeNumbers(ctx)
-	if err != nil {
-		return nil, err
+	values, valuesErr := l.admin.runtimeNumbers(ctx)
+	var held sources
+	var heldErr error
+	if l.holder != "" {
+		held, heldErr = readSources(ctx, l.holder)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.observe(refused, now)
-	var list []v1alpha1.LimitStatus
-	for of, at := range l.reached {
-		status := l.status(of, p, values)
-		status.Refused, status.LastTime = l.refused[of], metav1.NewTime(at)
-		list = append(list, status)
+	if err == nil {
+		l.observe(refused, l.readEnvoy, now)
+		l.readEnvoy = true
 	}
-	slices.SortFunc(list, func(a, b v1alpha1.LimitStatus) int {
+	if l.holder != "" && heldErr == nil {
+		l.observe(held.refused(), l.readHolder, now)
+		l.readHolder = true
+	}
+	maps.DeleteFunc(l.reached, func(_ limit, at time.Time) bool { return now.Sub(at) > recentLimit })
+	for of, at := range l.reached {
+		status := l.status(of, p, values, held)
+		status.Refused, status.LastTime = l.refused[of], metav1.NewTime(at)
+		reached = append(reached, status)
+	}
+	slices.SortFunc(reached, func(a, b v1alpha1.LimitStatus) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Backend, b.Backend))
 	})
-	return list[:min(len(list), maxLimits)], nil
+	return reached[:min(len(reached), maxLimits)], held.Failure, errors.Join(err, valuesErr, heldErr)
 }
 
-// observe compares counters with the previous ones. A counter of -1 is a limit that is reached now, without refused
-// connections.
-func (l *Limits) observe(refused map[limit]int64, now time.Time) {
+// sources has the fields of sources in the state of xdsd hold that are used here.
+type sources struct {
+	sourcelimit.Limits
+	sourcelimit.State
+
+	Exceptions bool   `json:"exceptions"`
+	Failure    string `json:"failure"`
+}
+
+// refused returns the number of refused connections.
+func (s *sources) refused() map[limit]int64 {
+	all := map[limit]int64{}
+	for kind, n := range s.Refused {
+		all[limit{name: sourceLimits[kind]}] = n
+	}
+	return all
+}
+
+// sourceLimits are the names of the limits of sources.
+var sourceLimits = map[sourcelimit.Kind]v1alpha1.LimitName{
+	sourcelimit.Connections: v1alpha1.LimitSourceConnections, sourcelimit.Rate: v1alpha1.LimitSourceConnectionRate,
+}
+
+// holderTimeout limits the request to xdsd hold.
+const holderTimeout = 2 * time.Second
+
+// readSources reads the limits of sources from the state of xdsd hold.
+func readSources(ctx context.Context, holder string) (sources, error) {
+	ctx, cancel := context.WithTimeout(ctx, holderTimeout)
+	defer cancel()
+	var state struct {
+		Sources sources `json:"sources"`
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, holder, http.NoBody)
+	if err != nil {
+		return sources{}, fmt.Errorf("reading limits of sources: %w", err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return sources{}, fmt.Errorf("reading limits of sources: %w", err)
+	}
+	err = json.NewDecoder(response.Body).Decode(&state)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return sources{}, fmt.Errorf("reading limits of sources from %s: %w", holder, err)
+	}
+	return state.Sources, nil
+}
+
+// observe compares counters with the previous ones, if there are any. A counter of -1 is a limit that is reached now,
+// without refused connections.
+func (l *Limits) observe(refused map[limit]int64, again bool, now time.Time) {
 	for of, n := range refused {
-		if n < 0 || l.read && n > 0 && n != l.refused[of] { // less after a restart of Envoy
+		if n < 0 || again && n > 0 && n != l.refused[of] { // less after a restart of Envoy
 			l.reached[of] = now
 		}
-		refused[of] = max(n, 0)
+		l.refused[of] = max(n, 0)
 	}
-	l.read, l.refused = true, refused
-	maps.DeleteFunc(l.reached, func(_ limit, at time.Time) bool { return now.Sub(at) > recentLimit })
 }
 
 // status returns a limit with its value and the field that raises it.
-func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64) v1alpha1.LimitStatus {
+func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64, from sources) v1alpha1.LimitStatus {
 	s := v1alpha1.LimitStatus{Name: of.name, Port: of.port}
 	field := fmt.Sprintf("limits.ports[%d]", of.port)
 	total := values[message.MaxConnectionsKey]
@@ -118,6 +178,19 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64)
 		}
 	case v1alpha1.LimitHeap:
 		s.Value, s.Field = values[message.MaxHeapKey], "resources.limits.memory, or limits.maxHeap"
+	case v1alpha1.LimitSourceConnections, v1alpha1.LimitSourceConnectionRate:
+		kind := sourcelimit.Connections
+		s.Value, s.Field = int64(from.Connections), "limits.perSource.maxConnections"
+		if of.name == v1alpha1.LimitSourceConnectionRate {
+			kind = sourcelimit.Rate
+			s.Value, s.Field = int64(from.PerSecond), "limits.perSource.connectionsPerSecond"
+		}
+		if from.Exceptions {
+			s.Value, s.Field = 0, s.Field+" or limits.perSource.networks"
+		}
+		for _, a := range from.Sources[kind][:min(len(from.Sources[kind]), maxSources)] {
+			s.Sources = append(s.Sources, a.String())
+		}
 	case v1alpha1.LimitBackendConnections:
 		s.Backend = of.upstream
 		if at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == of.upstream }); at >= 0 {
@@ -208,6 +281,7 @@ func (a *Admin) runtimeNumbers(ctx context.Context) (map[string]int64, error) {
 var limitLabels = map[v1alpha1.LimitName]string{
 	v1alpha1.LimitConnections: "connections", v1alpha1.LimitPortConnections: "port_connections", v1alpha1.LimitConnectionRate: "connection_rate",
 	v1alpha1.LimitBackendConnections: "backend_connections", v1alpha1.LimitHeap: "heap",
+	v1alpha1.LimitSourceConnections: "source_connections", v1alpha1.LimitSourceConnectionRate: "source_connection_rate",
 }
 
 var (

@@ -3,18 +3,24 @@ package serve_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/expfmt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -120,22 +126,22 @@ func TestReachedLimits(t *testing.T) {
 			bind := netip.AddrFrom4([4]byte{127, 0, 21, byte(30 + tc.open/10 + len(tc.metric))})
 			options := envoy.Options{Bind: []netip.Addr{bind}, PortConnectionRates: tc.rates}
 			p, admin, at := limitedProxy(t, options, tc.change)
-			limits := serve.NewLimits(admin, options)
-			if list, err := limits.Read(t.Context(), p, time.Now()); err != nil || tc.open > 0 && len(list) > 0 {
+			limits := serve.NewLimits(admin, options, "")
+			if list, _, err := limits.Read(t.Context(), p, time.Now()); err != nil || tc.open > 0 && len(list) > 0 {
 				t.Fatalf("before a limit was reached: %v, %v", list, err)
 			}
 			connections(t, at, tc.open)
 			var got []v1alpha1.LimitStatus
 			lab.Poll(t, "the limit to be reached", func() bool {
 				var err error
-				got, err = limits.Read(t.Context(), p, time.Now())
+				got, _, err = limits.Read(t.Context(), p, time.Now())
 				return err == nil && len(got) > 0
 			})
 			if refused := got[0].Refused; (refused > 0) != (tc.open > 0) {
 				t.Errorf("%d connections were refused", refused)
 			}
 			reached := got[0].LastTime.Time
-			if got[0].Refused, got[0].LastTime = 0, tc.want.LastTime; len(got) != 1 || got[0] != tc.want {
+			if got[0].Refused, got[0].LastTime = 0, tc.want.LastTime; len(got) != 1 || !reflect.DeepEqual(got[0], tc.want) {
 				t.Errorf("got %+v, want %+v", got, tc.want)
 			}
 			text, err := testutil.CollectAndFormat(limits, expfmt.TypeTextPlain, "xdsd_limit_reached")
@@ -145,9 +151,46 @@ func TestReachedLimits(t *testing.T) {
 			if tc.open == 0 {
 				return // still reached
 			}
-			if list, err := limits.Read(t.Context(), p, reached.Add(time.Hour)); err != nil || len(list) > 0 {
-				t.Errorf("an hour later: %v, %v", list, err)
-			}
+			lab.Poll(t, "the limit to be forgotten", func() bool { // Envoy counts the last connections meanwhile
+				reached = reached.Add(time.Hour)
+				list, _, err := limits.Read(t.Context(), p, reached)
+				return err == nil && len(list) == 0
+			})
 		})
+	}
+}
+
+// TestReachedLimitsOfSources reads the state of a holder that does not apply its limits at first.
+func TestReachedLimitsOfSources(t *testing.T) {
+	var state atomic.Value
+	state.Store(`{"sources": {"failure": "no module"}}`)
+	holder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, state.Load().(string)) })) //nolint:forcetypeassert // see above
+	t.Cleanup(holder.Close)
+	options := envoy.Options{Bind: []netip.Addr{netip.MustParseAddr("127.0.21.9")}}
+	p, admin, _ := limitedProxy(t, options, func(*bootstrap.Config) {})
+	limits := serve.NewLimits(admin, options, holder.URL)
+	now := time.Now().Truncate(time.Second)
+	read := func() ([]v1alpha1.LimitStatus, string) {
+		list, failure, err := limits.Read(t.Context(), p, now)
+		if err != nil {
+			t.Error(err)
+		}
+		return list, failure
+	}
+	if list, failure := read(); len(list) > 0 || failure != "no module" {
+		t.Errorf("before the limits apply: %v, %q", list, failure)
+	}
+	state.Store(`{"sources": {"connections": 9, "perSecond": 5, "refused": {"connections": 3, "rate": 0}, "sources": {"connections": ["192.0.2.10", "192.0.2.11"], "rate": null}}}`)
+	list, failure := read()
+	want := []v1alpha1.LimitStatus{{
+		Name: v1alpha1.LimitSourceConnections, Sources: []string{"192.0.2.10", "192.0.2.11"}, Value: 9, Refused: 3,
+		LastTime: metav1.NewTime(now), Field: "limits.perSource.maxConnections",
+	}}
+	if failure != "" || !reflect.DeepEqual(list, want) {
+		t.Errorf("got %+v, %q; want %+v", list, failure, want)
+	}
+	holder.Close()
+	if list, _, err := limits.Read(t.Context(), p, now); err == nil || len(list) != 1 {
+		t.Errorf("without the holder: %v, %v", list, err)
 	}
 }

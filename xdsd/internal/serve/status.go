@@ -178,8 +178,8 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	entry.Backends = r.backends(ctx, p)
 	if r.Limits != nil {
 		var err error
-		if entry.Limits, err = r.Limits.Read(ctx, p, time.Now()); err != nil && ctx.Err() == nil {
-			r.Log.Debug("reading Envoy's limits failed", "proxy", r.Proxy, "err", err) // as while it starts
+		if entry.Limits, entry.LimitFailure, err = r.Limits.Read(ctx, p, time.Now()); err != nil && ctx.Err() == nil {
+			r.Log.Debug("reading the limits failed", "proxy", r.Proxy, "err", err) // as while it starts
 		}
 	}
 	return entry

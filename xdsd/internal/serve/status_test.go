@@ -98,7 +98,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	first := reporter("envoy-0", management.Kubeconfig())
 	const rate = 50
 	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
-	first.Limits = serve.NewLimits(first.Admin, options)
+	first.Limits = serve.NewLimits(first.Admin, options, "")
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
