@@ -240,7 +240,7 @@ func (a *Admin) refused(ctx context.Context) (map[limit]int64, error) {
 		}
 		// ADDRESS_PORT of listeners, port-PORT of their rate limits; the listeners of metrics and admin have no port.
 		number, err := strconv.ParseUint(subject[strings.LastIndexAny(subject, "_-")+1:], 10, 16)
-		port := int32(number) //nolint:gosec // 16 bits
+		port := int32(number)
 		switch {
 		case err != nil:
 		case stat == "rate_limited":

@@ -162,9 +162,10 @@ func TestReachedLimits(t *testing.T) {
 
 // TestReachedLimitsOfSources reads the state of a holder that does not apply its limits at first.
 func TestReachedLimitsOfSources(t *testing.T) {
-	var state atomic.Value
-	state.Store(`{"sources": {"failure": "no module"}}`)
-	holder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, state.Load().(string)) })) //nolint:forcetypeassert // see above
+	var state atomic.Pointer[string]
+	answer := func(text string) { state.Store(&text) }
+	answer(`{"sources": {"failure": "no module"}}`)
+	holder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, *state.Load()) }))
 	t.Cleanup(holder.Close)
 	options := envoy.Options{Bind: []netip.Addr{netip.MustParseAddr("127.0.21.9")}}
 	p, admin, _ := limitedProxy(t, options, func(*bootstrap.Config) {})
@@ -180,7 +181,7 @@ func TestReachedLimitsOfSources(t *testing.T) {
 	if list, failure := read(); len(list) > 0 || failure != "no module" {
 		t.Errorf("before the limits apply: %v, %q", list, failure)
 	}
-	state.Store(`{"sources": {"connections": 9, "perSecond": 5, "refused": {"connections": 3, "rate": 0}, "sources": {"connections": ["192.0.2.10", "192.0.2.11"], "rate": null}}}`)
+	answer(`{"sources": {"connections": 9, "perSecond": 5, "refused": {"connections": 3, "rate": 0}, "sources": {"connections": ["192.0.2.10", "192.0.2.11"], "rate": null}}}`)
 	list, failure := read()
 	want := []v1alpha1.LimitStatus{{
 		Name: v1alpha1.LimitSourceConnections, Sources: []string{"192.0.2.10", "192.0.2.11"}, Value: 9, Refused: 3,
