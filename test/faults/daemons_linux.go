@@ -347,6 +347,14 @@ func proxyDaemonFaults(r *Running) []Fault {
 				r.Backends["konnectivity-server"] = r.ca.TLSBackend(r.parent, "198.18.0.84:8091", "konnectivity."+RunningDomain)
 			})
 		}},
+		{Name: "a client on the VLAN has reached its limit of connections", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
+			r.rewriteReplica(func(replica map[string]any) {
+				replica["limits"] = []any{map[string]any{"name": "SourceConnections", "sources": []any{"192.0.2.30"}, "value": int64(2000), "refused": int64(3), "field": "limits.perSource.maxConnections"}}
+			})
+		}},
+		{Name: "the kernel has no module for the limits of each client", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
+			r.rewriteReplica(func(replica map[string]any) { replica["limitFailure"] = "writing the rules of nftables: no such file or directory" })
+		}},
 		{Name: "connections are near their limit", Want: []string{"PRX-013 warn"}, Break: func(s *Site) {
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"maxConnections": 5}}}}`)
 			var conns []net.Conn

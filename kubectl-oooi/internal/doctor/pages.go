@@ -61,7 +61,7 @@ func (p page) metrics() bool {
 var metricPrefixes = []string{
 	"oooi_interface_", "xdsd_vlan_", "coredhcp_vlan_", "coredns_proxy_healthcheck_failures_total", openFilesMetric, maxFilesMetric,
 	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
-	"envoy_server_state", "envoy_server_total_connections", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", residentMetric, physicalMetric,
+	"envoy_server_state", "envoy_server_total_connections", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", rateLimitedMetric, heapActionMetric, residentMetric, physicalMetric,
 }
 
 // stateFields are the top-level fields of JSON pages that checks read. Others, such as control's view of every

@@ -112,8 +112,8 @@ func init() {
 			Run: checkUpstreams,
 		},
 		Check{
-			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: append(in(AtInfra, proxyServers), both...), NotApplicable: noDaemon,
-			Run: checkConnectionLimits,
+			Code: "OOOI-PRX-013", Title: "the proxy is below its limits", After: []string{"OOOI-POD-002"}, Reads: append(in(AtInfra, proxyServers), both...), NotApplicable: noDaemon,
+			Run: checkLimits,
 		},
 		Check{
 			Code: "OOOI-PRX-014", Title: "the proxy's timeouts are long enough for watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
@@ -446,9 +446,37 @@ func (s *Site) closed(pod *corev1.Pod) bool {
 	})
 }
 
-// checkConnectionLimits finds upstreams whose connections are near their limit or were refused at it, and ports at which
-// Envoy refused connections of clients.
-func checkConnectionLimits(s *Site) []Finding {
+// Metrics of Envoy that checkLimits reads: connections that were refused at the limit of their rate, by port, and whether
+// Envoy accepts no connections because of its heap.
+const (
+	rateLimitedMetric = "envoy_listener_local_ratelimit_rate_limited"
+	heapActionMetric  = "envoy_overload_envoy_overload_actions_stop_accepting_connections_active"
+)
+
+// sourceLimitFindings finds limits of single clients that xdsd reports as reached, or that do not apply.
+func sourceLimitFindings(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range s.proxies() {
+		for _, r := range p.Status.Replicas {
+			if r.LimitFailure != "" {
+				findings = append(findings, warned(proxyRef(p), "load the kernel modules that the message names on the node, and delete the pod", "the limits of each client do not apply in Pod %s: %s", r.Pod, r.LimitFailure))
+			}
+			for _, l := range r.Limits {
+				if len(l.Sources) == 0 {
+					continue
+				}
+				findings = append(findings, warned(proxyRef(p), "find out what these clients do, or raise "+l.Field+" of the proxy",
+					"clients on the VLAN have reached their limit %s in Pod %s, last at %s; %d connections were refused since the pod started", l.Name, r.Pod, l.LastTime.UTC().Format(time.RFC3339), l.Refused).
+					because(strings.Join(l.Sources, ", ")))
+			}
+		}
+	}
+	return findings
+}
+
+// checkLimits finds upstreams whose connections are near their limit or were refused at it, ports at which Envoy refused
+// connections of clients, Envoys that accept none because of their heap, and single clients that reached their limits.
+func checkLimits(s *Site) []Finding {
 	limits := map[string]float64{}
 	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
 		for _, p := range x.value.ProxyServers {
@@ -461,7 +489,7 @@ func checkConnectionLimits(s *Site) []Finding {
 		}
 	}
 	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend, and find the clients with many connections"
-	var findings []Finding
+	findings := sourceLimitFindings(s)
 	for _, e := range s.metrics(envoyMetrics) {
 		refused := map[string]float64{}
 		for _, name := range []string{"envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow"} {
@@ -469,13 +497,23 @@ func checkConnectionLimits(s *Site) []Finding {
 		}
 		for _, listener := range slices.Sorted(maps.Keys(refused)) {
 			if n := refused[listener]; n > 0 {
-				f := warned(podRef(e.pod), "find the clients with many connections; Envoy's limit follows from its file descriptors: raise their limit in the configuration of the container runtime, and delete the pod",
+				f := warned(podRef(e.pod), "find the clients with many connections, or raise limits.maxConnections of the proxy, or that of the port in limits.ports; each connection needs two file descriptors, whose limit is in the configuration of the container runtime",
 					"%.0f connections of clients at %s were refused since Envoy started: it has reached its connection limit", n, listener)
 				if s.closed(e.pod) {
 					f.Severity = Fail // also those of xdsd's probe
 				}
 				findings = append(findings, f.because(fmt.Sprintf("%.0f connections are open", e.value.sum("envoy_server_total_connections"))))
 			}
+		}
+		e.value.each(rateLimitedMetric, func(labels map[string]string, value float64) {
+			if value > 0 {
+				findings = append(findings, warned(podRef(e.pod), "find the clients that connect again and again, or raise limits.connectionsPerSecond of the proxy, or that of the port in limits.ports",
+					"%.0f connections of clients at port %s were refused since Envoy started: they were more than its limit per second", value, strings.TrimPrefix(labels["envoy_local_listener_ratelimit_prefix"], "port-")))
+			}
+		})
+		if e.value.sum(heapActionMetric) > 0 {
+			findings = append(findings, failed(podRef(e.pod), "raise the memory limit of Envoy's container in resources of the proxy, or limits.maxHeap if it is set; find the clients with many connections",
+				"Envoy accepts no connections, because its heap has reached its limit").because(fmt.Sprintf("%.0f connections are open", e.value.sum("envoy_server_total_connections"))))
 		}
 		e.value.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {

@@ -21,7 +21,11 @@ import (
 
 var network lab.Network
 
-func TestMain(m *testing.M) { os.Exit(network.Main(m)) }
+func TestMain(m *testing.M) {
+	if code := network.Main(m); code != 0 {
+		os.Exit(code)
+	}
+}
 
 const manifests = `
 apiVersion: hypershift.openshift.io/v1beta1
