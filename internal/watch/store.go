@@ -261,7 +261,7 @@ func (s *Store) logProblems(now *model.Snapshot) {
 		}
 	}
 	if s.builds == 0 {
-		s.log.Info("synced", "clusters", len(now.Clusters), "infras", len(now.Infras), "names", len(now.Pod.Names))
+		s.log.Info("synced", "clusters", len(now.Clusters), "infras", len(now.Infras), "names", len(now.Pod().Names))
 	}
 	for _, p := range now.Problems {
 		if !known[p] {

@@ -94,7 +94,7 @@ func (b *tableBuilder) commonView(view string) *ClientView {
 		}
 		return b.clientView(view, model.NewView(publications, b.previous.viewNamed(view)))
 	case view == Pod:
-		return b.clientView(view, b.snapshot.Pod)
+		return b.clientView(view, b.snapshot.Pod())
 	default:
 		return nil
 	}
