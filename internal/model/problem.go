@@ -118,8 +118,10 @@ func (p *problems) add(object Ref, reason Reason, format string, args ...any) {
 
 // sorted returns the problems by object, without duplicates.
 func (p *problems) sorted() []Problem {
-	slices.SortFunc(*p, func(a, b Problem) int {
-		return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(*p, compareProblems)
 	return slices.Compact(*p)
+}
+
+func compareProblems(a, b Problem) int {
+	return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 }

@@ -133,12 +133,6 @@ func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b 
 // shared with it.
 func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*ProxyServer {
 	var all []*ProxyServer
-	previous := map[Ref]*ProxyServer{}
-	if b.previous.snapshot != nil {
-		for _, p := range b.previous.snapshot.ProxyServers {
-			previous[p.Ref] = p
-		}
-	}
 	infras := make(map[Ref]*Infra, len(b.infras))
 	for _, i := range b.infras {
 		infras[i.Ref] = i
@@ -153,7 +147,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
 			out := p.build()
-			if same := previous[out.Ref]; same != nil && same.equal(out) {
+			if same := b.previous.proxies[out.Ref]; same != nil && same.equal(out) {
 				out = same
 			}
 			all = append(all, out)

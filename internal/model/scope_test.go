@@ -93,7 +93,7 @@ spec:
 
 func TestNameOfAClusterOutOfScopeIsFree(t *testing.T) {
 	name := func(s *model.Snapshot) string {
-		for _, n := range s.Pod.Names {
+		for _, n := range s.Pod().Names {
 			if n.Name == "api.demo.example.com" {
 				return fmt.Sprint(n.Cluster.Key(), n.Addresses)
 			}
@@ -126,7 +126,7 @@ func TestServiceIPs(t *testing.T) {
 
 func TestEmptyObjectsMakeAnEmptySnapshot(t *testing.T) {
 	s := build(&model.Objects{}, model.Scope{})
-	if s.Pod == nil || len(s.Pod.Zones)+len(s.Pod.Names)+len(s.VLANs)+len(s.Clusters)+len(s.Infras)+len(s.Problems) != 0 {
+	if s.Pod() == nil || len(s.Pod().Zones)+len(s.Pod().Names)+len(s.VLANs)+len(s.Clusters)+len(s.Infras)+len(s.Problems) != 0 {
 		t.Errorf("snapshot is not empty: %+v", s)
 	}
 }
