@@ -87,7 +87,7 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 			answers[address] = nil
 		case known && !m.stale[address]:
 			// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
-			// next probe, the host sends ARP requests and does not answer ours.
+			// next probe, the host sends ARP requests, and answers neither ours nor the datagrams.
 			answers[address], stale[address] = previous, true
 		default:
 			stale[address] = true
