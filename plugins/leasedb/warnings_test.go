@@ -57,6 +57,10 @@ func TestWarnings(t *testing.T) {
 	request := message(dhcpv4.MessageTypeRequest, mac(2), withServer("192.0.2.2"), withWanted(offer.YourIPAddr))
 	want(t, i, request, dhcpv4.MessageTypeNone)
 	expectWarning("no space left on device")
+	failed := Status()[0].Operations["put"]
+	if failed.Error != syscall.ENOSPC.Error() || !failed.Failed.After(failed.Succeeded) || failed.Succeeded.IsZero() {
+		t.Errorf("after a failed write: %+v", failed)
+	}
 	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
 	i.store.Store = working
 	want(t, i, request, dhcpv4.MessageTypeAck)
