@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,6 +66,18 @@ func TestWarnings(t *testing.T) {
 	i.store.Store = working
 	want(t, i, request, dhcpv4.MessageTypeAck)
 	expectWarning("")
+
+	first, second := netip.MustParseAddr(addr.String()), netip.MustParseAddr(offer.YourIPAddr.String())
+	if got := RecentClients(3); !slices.Equal(got, []netip.Addr{second, first}) {
+		t.Errorf("recent clients are %v, want %s and %s", got, second, first)
+	}
+	if got := RecentClients(1); !slices.Equal(got, []netip.Addr{second}) {
+		t.Errorf("the most recent client is %v, want %s", got, second)
+	}
+	d.remove(mac(2))
+	if got := RecentClients(3); !slices.Equal(got, []netip.Addr{first}) {
+		t.Errorf("recent clients are %v after a VM was deleted, want %s", got, first)
+	}
 }
 
 // openWithSnapshotFile returns an instance that does not run.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -91,5 +92,83 @@ func TestNoLeaderNamesTheErrorOfTheLease(t *testing.T) {
 	want := []string{"fail none of 1 replicas of control leads: no status is written, and the apps address is not reconciled\nPod control: Lease oooi-system/oooi-control: 2026-01-02T03:04:00Z: failed calling webhook"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestOnlyOurPodsAnswerOnTheVLAN(t *testing.T) {
+	const (
+		pods    = "P_vlan_neighbor{address=\"192.0.2.3\",mac=\"02:00:00:00:00:03\"} 1\n"
+		gateway = "P_vlan_neighbor{address=\"192.0.2.1\",mac=\"\"} 0\n"
+		apps    = "P_vlan_neighbor{address=\"192.0.2.200\",mac=\"\"} 0\n"
+		vm      = "P_vlan_neighbor{address=\"192.0.2.10\",mac=\"\"} 0\n"
+		vmMAC   = "02:00:00:00:00:10"
+	)
+	answered := func(address, mac string) string {
+		return "P_vlan_neighbor_last_answer_timestamp_seconds{address=\"" + address + "\",mac=\"" + mac + "\"} 1767323000\n"
+	}
+	appsAnswered, vmAnswered := answered("192.0.2.200", "02:00:00:00:00:20"), answered("192.0.2.10", vmMAC)
+	lines := func(prefix string, texts ...string) string {
+		text := strings.ReplaceAll(strings.Join(texts, ""), "P_", prefix+"_")
+		var neighbors, times string
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "_timestamp_seconds") {
+				times += line
+			} else {
+				neighbors += line
+			}
+		}
+		return "# TYPE " + prefix + "_vlan_neighbor gauge\n" + neighbors + "# TYPE " + prefix + "_vlan_neighbor_last_answer_timestamp_seconds gauge\n" + times
+	}
+	const message = "fail only our own pods answer on the VLAN: the uplink of their node to the VLAN is down, or is in another VLAN"
+	evidence := func(address, mac string) string {
+		return "\n" + address + " no longer answers: last answer at 2026-01-02T03:03:20Z, of MAC address " + mac
+	}
+	for _, tc := range []struct {
+		name       string
+		xdsd, dhcp []string
+		want       []string
+	}{
+		{"apps address and VM are silent", []string{pods, gateway, apps, appsAnswered}, []string{pods, gateway, vm, vmAnswered}, []string{
+			message + evidence("192.0.2.10", vmMAC) + evidence("192.0.2.200", "02:00:00:00:00:20"),
+		}},
+		{"the VM had the apps address", []string{pods, gateway, apps, answered("192.0.2.200", vmMAC)}, []string{pods, vm, vmAnswered}, []string{
+			message + ", or the only other host is down" + evidence("192.0.2.10", vmMAC) + evidence("192.0.2.200", vmMAC),
+		}},
+		{"only the apps address is silent, and the gateway never answered", []string{pods, gateway, apps, appsAnswered}, []string{pods, gateway}, []string{}},
+		{"the VM answers", []string{pods, gateway, apps, appsAnswered, answered("192.0.2.1", "02:00:00:00:00:01")}, []string{pods, strings.Replace(strings.Replace(vm, "0\n", "1\n", 1), "mac=\"\"", "mac=\""+vmMAC+"\"", 1)}, []string{}},
+		{"none has ever answered", []string{pods, gateway, apps}, []string{pods, gateway, vm}, []string{}},
+		{"our pods do not answer either", []string{apps, appsAnswered}, []string{vm, vmAnswered}, []string{}},
+		{"a pod is silent", []string{pods, strings.Replace(apps, "192.0.2.200", "192.0.2.2", 1), answered("192.0.2.2", "02:00:00:00:00:02"), apps, appsAnswered}, nil, []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-LNK-007", map[page]string{xdsdMetrics: lines("xdsd", tc.xdsd...), dhcpMetrics: lines("coredhcp", tc.dhcp...)})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestUnreachedBackends(t *testing.T) {
+	const envoy = "# TYPE envoy_cluster_membership_total gauge\nenvoy_cluster_membership_total{envoy_cluster_name=\"%[1]s\"} 1\n" +
+		"# TYPE envoy_cluster_membership_healthy gauge\nenvoy_cluster_membership_healthy{envoy_cluster_name=\"%[1]s\"} 0\n"
+	const state = `{"proxyServers": [{"upstreams": [{"name": "infra/clusters/demo/apps-https", "fromVLAN": true, "addresses": ["192.0.2.200:443"]}, {"name": "clusters-demo/oauth/6443", "service": "clusters-demo/oauth"}]}],
+		"backends": [{"upstream": "clusters-demo/oauth/6443", "name": "oauth.example.com", "address": "198.18.0.9:6443", "error": "dial tcp 198.18.0.9:6443: i/o timeout"}]}`
+	neighbor := func(mac, value string) string {
+		return "# TYPE xdsd_vlan_neighbor gauge\nxdsd_vlan_neighbor{address=\"192.0.2.200\",mac=\"" + mac + "\"} " + value + "\n"
+	}
+	const apps, service = "infra/clusters/demo/apps-https", "clusters-demo/oauth/6443"
+	for _, tc := range []struct{ name, upstream, neighbor, want string }{
+		{"no host has the apps address", apps, neighbor("", "0"), "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
+		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
+		{"the apps address was not probed", apps, "", "fail apps address 192.0.2.200 accepts no connections at port 443"},
+		{"a Service", service, "", "fail none of the 1 endpoints of backend clusters-demo/oauth/6443 accepts connections\ndial tcp 198.18.0.9:6443: i/o timeout"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-PRX-012", map[page]string{envoyMetrics: fmt.Sprintf(envoy, tc.upstream), xdsdState: state, xdsdMetrics: tc.neighbor})
+			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }

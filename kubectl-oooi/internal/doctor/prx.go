@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,7 +109,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007"}, Reads: append(pagesIn(AtInfra, xdsdMetrics), both...), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -393,7 +394,7 @@ const (
 // checkUpstreams finds upstreams without an endpoint that Envoy considers healthy, and those to which most
 // connections fail.
 func checkUpstreams(s *Site) []Finding {
-	endpoints := s.backendEndpoints()
+	endpoints, apps := s.backendEndpoints(), s.vlanUpstreams()
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		byCluster := func(name string) map[string]float64 {
@@ -407,9 +408,16 @@ func checkUpstreams(s *Site) []Finding {
 		}
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
+		var unreached []netip.AddrPort // on the VLAN
 		for _, name := range slices.Sorted(maps.Keys(total)) {
 			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
+			u := apps[e.pod.Name][name]
+			if u != nil {
+				remedy = appsBackendRemedy
+			}
 			switch {
+			case total[name] > 0 && healthy[name] == 0 && u != nil:
+				unreached = append(unreached, u.Addresses...)
 			case total[name] > 0 && healthy[name] == 0:
 				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(unreachable(endpoints, name, e.pod)...))
 			case healthy[name] < total[name]:
@@ -418,6 +426,56 @@ func checkUpstreams(s *Site) []Finding {
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
 			}
 		}
+		findings = append(findings, s.unreachedApps(e.pod, unreached)...)
+	}
+	return findings
+}
+
+// vlanUpstreams returns the upstreams whose addresses are on the VLAN, by pod and name: those of apps addresses.
+func (s *Site) vlanUpstreams() map[string]map[string]*model.Upstream {
+	list := map[string]map[string]*model.Upstream{}
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		list[x.pod.Name] = map[string]*model.Upstream{}
+		for _, p := range x.value.ProxyServers {
+			if p == nil {
+				continue
+			}
+			for _, u := range p.Upstreams {
+				if u != nil && u.FromVLAN {
+					list[x.pod.Name][u.Name] = u
+				}
+			}
+		}
+	}
+	return list
+}
+
+const appsBackendRemedy = "check that the ingress router of the hosted cluster runs, and that no filter on its nodes or on the VLAN drops connections from the proxy"
+
+// unreachedApps returns a finding for each address on the VLAN that accepts no connections of a pod, by what xdsd has
+// found out about its host.
+func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Finding {
+	ports := map[netip.Addr][]string{}
+	slices.SortFunc(addresses, netip.AddrPort.Compare)
+	for _, a := range slices.Compact(addresses) {
+		ports[a.Addr()] = append(ports[a.Addr()], strconv.Itoa(int(a.Port())))
+	}
+	var findings []Finding
+	for _, a := range slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare) {
+		list := strings.Join(ports[a], ", ")
+		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
+		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
+			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
+			switch {
+			case x.pod != pod || at < 0:
+			case x.value[at].mac == "":
+				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
+					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
+			default:
+				f = failed(podRef(pod), appsBackendRemedy, "apps address %s answers ARP requests on the VLAN, but accepts no connections at port %s", a, list).because("MAC address " + x.value[at].mac)
+			}
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }
