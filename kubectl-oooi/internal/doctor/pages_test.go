@@ -152,20 +152,23 @@ func TestOnlyOurPodsAnswerOnTheVLAN(t *testing.T) {
 func TestUnreachedBackends(t *testing.T) {
 	const envoy = "# TYPE envoy_cluster_membership_total gauge\nenvoy_cluster_membership_total{envoy_cluster_name=\"%[1]s\"} 1\n" +
 		"# TYPE envoy_cluster_membership_healthy gauge\nenvoy_cluster_membership_healthy{envoy_cluster_name=\"%[1]s\"} 0\n"
-	const state = `{"proxyServers": [{"upstreams": [{"name": "infra/clusters/demo/apps-https", "fromVLAN": true, "addresses": ["192.0.2.200:443"]}, {"name": "clusters-demo/oauth/6443", "service": "clusters-demo/oauth"}]}],
-		"backends": [{"upstream": "clusters-demo/oauth/6443", "name": "oauth.example.com", "address": "198.18.0.9:6443", "error": "dial tcp 198.18.0.9:6443: i/o timeout"}]}`
+	const state = `{"proxyServers": [{"upstreams": [{"name": "infra/clusters/demo/apps-https", "fromVLAN": true, "addresses": ["192.0.2.200:443"]}, {"name": "clusters-demo/oauth/6443", "service": "clusters-demo/oauth"}, {"name": "clusters-demo/konnectivity/8091", "service": "clusters-demo/konnectivity"}]}],
+		"backends": [{"upstream": "clusters-demo/konnectivity/8091", "name": "k.example.com", "address": "198.18.0.8:8091", "interface": "INTERFACE", "error": "dial tcp 198.18.0.8:8091: connect: no route to host"}, {"upstream": "clusters-demo/oauth/6443", "name": "oauth.example.com", "address": "198.18.0.9:6443", "error": "dial tcp 198.18.0.9:6443: i/o timeout"}]}`
 	neighbor := func(mac, value string) string {
 		return "# TYPE xdsd_vlan_neighbor gauge\nxdsd_vlan_neighbor{address=\"192.0.2.200\",mac=\"" + mac + "\"} " + value + "\n"
 	}
-	const apps, service = "infra/clusters/demo/apps-https", "clusters-demo/oauth/6443"
-	for _, tc := range []struct{ name, upstream, neighbor, want string }{
-		{"no host has the apps address", apps, neighbor("", "0"), "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
-		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
-		{"the apps address was not probed", apps, "", "fail apps address 192.0.2.200 accepts no connections at port 443"},
-		{"a Service", service, "", "fail none of the 1 endpoints of backend clusters-demo/oauth/6443 accepts connections\ndial tcp 198.18.0.9:6443: i/o timeout"},
+	const apps, service, routed = "infra/clusters/demo/apps-https", "clusters-demo/oauth/6443", "clusters-demo/konnectivity/8091"
+	const noRoute = "dial tcp 198.18.0.8:8091: connect: no route to host"
+	for _, tc := range []struct{ name, upstream, neighbor, device, want string }{
+		{"a route leads to the VLAN", routed, "", "net1", "fail packets to 198.18.0.8 leave through net1: a route of the pod leads to the VLAN, although these backends are not in its subnets\nbackend " + routed + ": " + noRoute},
+		{"no route leads to the VLAN", routed, "", "eth0", "fail none of the 1 endpoints of backend " + routed + " accepts connections\n" + noRoute},
+		{"no host has the apps address", apps, neighbor("", "0"), "", "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
+		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "", "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
+		{"the apps address was not probed", apps, "", "", "fail apps address 192.0.2.200 accepts no connections at port 443"},
+		{"a Service", service, "", "", "fail none of the 1 endpoints of backend clusters-demo/oauth/6443 accepts connections\ndial tcp 198.18.0.9:6443: i/o timeout"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := findingsOn(t, "OOOI-PRX-012", map[page]string{envoyMetrics: fmt.Sprintf(envoy, tc.upstream), xdsdState: state, xdsdMetrics: tc.neighbor})
+			got := findingsOn(t, "OOOI-PRX-012", map[page]string{envoyMetrics: fmt.Sprintf(envoy, tc.upstream), xdsdState: strings.Replace(state, "INTERFACE", tc.device, 1), xdsdMetrics: tc.neighbor})
 			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
 				t.Error(diff)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 func init() {
@@ -395,6 +396,7 @@ const (
 // connections fail.
 func checkUpstreams(s *Site) []Finding {
 	endpoints, apps := s.backendEndpoints(), s.vlanUpstreams()
+	misrouted := s.misrouted(endpoints)
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		byCluster := func(name string) map[string]float64 {
@@ -418,6 +420,7 @@ func checkUpstreams(s *Site) []Finding {
 			switch {
 			case total[name] > 0 && healthy[name] == 0 && u != nil:
 				unreached = append(unreached, u.Addresses...)
+			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
 			case total[name] > 0 && healthy[name] == 0:
 				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(unreachable(endpoints, name, e.pod)...))
 			case healthy[name] < total[name]:
@@ -427,8 +430,52 @@ func checkUpstreams(s *Site) []Finding {
 			}
 		}
 		findings = append(findings, s.unreachedApps(e.pod, unreached)...)
+		if m := misrouted[e.pod.Name]; len(m) > 0 {
+			findings = append(findings, s.misroutedFinding(e.pod, m))
+		}
 	}
 	return findings
+}
+
+// misroutedBackends are the endpoints, outside of the VLAN's subnets, to which a pod sends packets through its VLAN
+// interface and cannot connect.
+type misroutedBackends []*probe.Backend
+
+// has reports whether the endpoints of an upstream are among them.
+func (m misroutedBackends) has(upstream string) bool {
+	return slices.ContainsFunc(m, func(b *probe.Backend) bool { return b.Upstream == upstream })
+}
+
+// misrouted returns the misrouted backends of each pod, sorted by upstream and address.
+func (s *Site) misrouted(endpoints []*backendEndpoint) map[string]misroutedBackends {
+	list := map[string]misroutedBackends{}
+	if s.Model == nil {
+		return list
+	}
+	for _, e := range endpoints {
+		if slices.ContainsFunc(s.Model.CIDRs, func(p netip.Prefix) bool { return p.Contains(e.address.Addr()) }) {
+			continue
+		}
+		for i := range e.answers {
+			if a := &e.answers[i]; !a.value.Connected && a.value.Interface == render.ProbeDevice {
+				list[a.pod.Name] = append(list[a.pod.Name], &a.value)
+			}
+		}
+	}
+	return list
+}
+
+// misroutedFinding returns one finding for all misrouted backends of a pod.
+func (s *Site) misroutedFinding(pod *corev1.Pod, backends misroutedBackends) Finding {
+	var addresses, evidence []string
+	for _, b := range backends {
+		if text := b.Address.Addr().String(); !slices.Contains(addresses, text) {
+			addresses = append(addresses, text)
+			evidence = append(evidence, fmt.Sprintf("backend %s: %s", b.Upstream, b.Error))
+		}
+	}
+	remedy := fmt.Sprintf("check the routes in the NetworkAttachmentDefinitions of the pod: kubectl -n %s get network-attachment-definitions -o yaml", pod.Namespace)
+	return failed(podRef(pod), remedy, "packets to %s leave through %s: a route of the pod leads to the VLAN, although these backends are not in its subnets", strings.Join(addresses, ", "), render.ProbeDevice).because(evidence...)
 }
 
 // vlanUpstreams returns the upstreams whose addresses are on the VLAN, by pod and name: those of apps addresses.
