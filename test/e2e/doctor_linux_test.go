@@ -68,6 +68,16 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 					t.Fatal(err)
 				}
 			},
+			Unplug: func(t *testing.T) func() {
+				if err := node.Unplug(vlan); err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := node.Plug(vlan); err != nil {
+						t.Error(err)
+					}
+				}
+			},
 			TLSServer: s.tlsServer, Claim: claimAddress,
 			OtherDHCP:      func(t *testing.T) func() { return faults.OtherDHCP(t, vlan, "198.18.50") },
 			AddHost:        addHost,

@@ -60,8 +60,10 @@ func checkControl(s *Site) []Finding {
 
 // controlReport is the part of a state page of control that checks read.
 type controlReport struct {
-	Leads bool        `json:"leads"`
-	Store storeReport `json:"store"`
+	Leads bool `json:"leads"`
+	// Election is the time and the error of the last request for the Lease, empty if it succeeded.
+	Election string      `json:"election"`
+	Store    storeReport `json:"store"`
 }
 
 // checkControlState finds replicas of control that do not follow the API server, and a control without a
@@ -77,8 +79,14 @@ func checkControlState(s *Site) []Finding {
 		}
 	}
 	if len(leaders) == 0 && len(replicas) > 0 && len(s.unanswered) == 0 {
-		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of control's pods, and Lease oooi-system/oooi-control; no replica can lead without the API server",
-			"none of %d replicas of control leads: no status is written, and the apps address is not reconciled", len(replicas)))
+		f := failed(podRef(replicas[0].pod), "see the logs of control's pods, and Lease oooi-system/oooi-control; no replica can lead without the API server",
+			"none of %d replicas of control leads: no status is written, and the apps address is not reconciled", len(replicas))
+		for _, r := range replicas {
+			if r.value.Election != "" {
+				f = f.because("Pod " + r.pod.Name + ": Lease oooi-system/oooi-control: " + r.value.Election)
+			}
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }

@@ -60,13 +60,13 @@ func (p page) metrics() bool {
 // metricPrefixes are prefixes of the names of metrics that checks read. Other metrics are not kept.
 var metricPrefixes = []string{
 	"oooi_interface_", "xdsd_vlan_", "coredhcp_vlan_", "coredns_proxy_healthcheck_failures_total", openFilesMetric, maxFilesMetric,
-	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
+	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total",
 	"envoy_server_state", "envoy_server_total_connections", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", rateLimitedMetric, heapActionMetric, residentMetric, physicalMetric,
 }
 
 // stateFields are the top-level fields of JSON pages that checks read. Others, such as control's view of every
 // cluster, are not kept.
-var stateFields = []string{"leads", "remains", "store", "proxyServers", "served", "backends", "problems", "kubevirt", "leasedb", "selections"}
+var stateFields = []string{"leads", "election", "remains", "store", "proxyServers", "served", "backends", "problems", "kubevirt", "leasedb", "selections"}
 
 // prune returns the body of a page without what no check reads.
 func (p page) prune(body string) string {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 func init() {
@@ -108,7 +110,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007"}, Reads: append(pagesIn(AtInfra, xdsdMetrics), both...), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -393,7 +395,8 @@ const (
 // checkUpstreams finds upstreams without an endpoint that Envoy considers healthy, and those to which most
 // connections fail.
 func checkUpstreams(s *Site) []Finding {
-	endpoints := s.backendEndpoints()
+	endpoints, apps := s.backendEndpoints(), s.vlanUpstreams()
+	misrouted := s.misrouted(endpoints)
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		byCluster := func(name string) map[string]float64 {
@@ -407,9 +410,17 @@ func checkUpstreams(s *Site) []Finding {
 		}
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
+		var unreached []netip.AddrPort // on the VLAN
 		for _, name := range slices.Sorted(maps.Keys(total)) {
 			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
+			u := apps[e.pod.Name][name]
+			if u != nil {
+				remedy = appsBackendRemedy
+			}
 			switch {
+			case total[name] > 0 && healthy[name] == 0 && u != nil:
+				unreached = append(unreached, u.Addresses...)
+			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
 			case total[name] > 0 && healthy[name] == 0:
 				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(unreachable(endpoints, name, e.pod)...))
 			case healthy[name] < total[name]:
@@ -418,6 +429,100 @@ func checkUpstreams(s *Site) []Finding {
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
 			}
 		}
+		findings = append(findings, s.unreachedApps(e.pod, unreached)...)
+		if m := misrouted[e.pod.Name]; len(m) > 0 {
+			findings = append(findings, s.misroutedFinding(e.pod, m))
+		}
+	}
+	return findings
+}
+
+// misroutedBackends are the endpoints, outside of the VLAN's subnets, to which a pod sends packets through its VLAN
+// interface and cannot connect.
+type misroutedBackends []*probe.Backend
+
+// has reports whether the endpoints of an upstream are among them.
+func (m misroutedBackends) has(upstream string) bool {
+	return slices.ContainsFunc(m, func(b *probe.Backend) bool { return b.Upstream == upstream })
+}
+
+// misrouted returns the misrouted backends of each pod, sorted by upstream and address.
+func (s *Site) misrouted(endpoints []*backendEndpoint) map[string]misroutedBackends {
+	list := map[string]misroutedBackends{}
+	if s.Model == nil {
+		return list
+	}
+	for _, e := range endpoints {
+		if slices.ContainsFunc(s.Model.CIDRs, func(p netip.Prefix) bool { return p.Contains(e.address.Addr()) }) {
+			continue
+		}
+		for i := range e.answers {
+			if a := &e.answers[i]; !a.value.Connected && a.value.Interface == render.ProbeDevice {
+				list[a.pod.Name] = append(list[a.pod.Name], &a.value)
+			}
+		}
+	}
+	return list
+}
+
+// misroutedFinding returns one finding for all misrouted backends of a pod.
+func (s *Site) misroutedFinding(pod *corev1.Pod, backends misroutedBackends) Finding {
+	var addresses, evidence []string
+	for _, b := range backends {
+		if text := b.Address.Addr().String(); !slices.Contains(addresses, text) {
+			addresses = append(addresses, text)
+			evidence = append(evidence, fmt.Sprintf("backend %s: %s", b.Upstream, b.Error))
+		}
+	}
+	remedy := fmt.Sprintf("check the routes in the NetworkAttachmentDefinitions of the pod: kubectl -n %s get network-attachment-definitions -o yaml", pod.Namespace)
+	return failed(podRef(pod), remedy, "packets to %s leave through %s: a route of the pod leads to the VLAN, although these backends are not in its subnets", strings.Join(addresses, ", "), render.ProbeDevice).because(evidence...)
+}
+
+// vlanUpstreams returns the upstreams whose addresses are on the VLAN, by pod and name: those of apps addresses.
+func (s *Site) vlanUpstreams() map[string]map[string]*model.Upstream {
+	list := map[string]map[string]*model.Upstream{}
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		list[x.pod.Name] = map[string]*model.Upstream{}
+		for _, p := range x.value.ProxyServers {
+			if p == nil {
+				continue
+			}
+			for _, u := range p.Upstreams {
+				if u != nil && u.FromVLAN {
+					list[x.pod.Name][u.Name] = u
+				}
+			}
+		}
+	}
+	return list
+}
+
+const appsBackendRemedy = "check that the ingress router of the hosted cluster runs, and that no filter on its nodes or on the VLAN drops connections from the proxy"
+
+// unreachedApps returns a finding for each address on the VLAN that accepts no connections of a pod, by what xdsd has
+// found out about its host.
+func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Finding {
+	ports := map[netip.Addr][]string{}
+	slices.SortFunc(addresses, netip.AddrPort.Compare)
+	for _, a := range slices.Compact(addresses) {
+		ports[a.Addr()] = append(ports[a.Addr()], strconv.Itoa(int(a.Port())))
+	}
+	var findings []Finding
+	for _, a := range slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare) {
+		list := strings.Join(ports[a], ", ")
+		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
+		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
+			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
+			switch {
+			case x.pod != pod || at < 0:
+			case x.value[at].mac == "":
+				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
+					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
+			default:
+				f = failed(podRef(pod), appsBackendRemedy, "apps address %s answers ARP requests on the VLAN, but accepts no connections at port %s", a, list).because("MAC address " + x.value[at].mac)
+			}
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }
