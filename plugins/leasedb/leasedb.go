@@ -83,7 +83,7 @@ func RecentClients(n int) []netip.Addr {
 		runs := map[string]bool{} // by holder
 		if i.directory != nil {
 			for _, c := range i.directory.Clients() {
-				runs[c.Interface.String()] = true
+				runs[c.String()] = true
 			}
 		}
 		for _, l := range i.pool.Leases() {

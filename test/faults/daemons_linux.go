@@ -362,7 +362,9 @@ func proxyDaemonFaults(r *Running) []Fault {
 			})
 		}},
 		{Name: "the kernel has no module for the limits of each client", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
-			r.rewriteReplica(func(replica map[string]any) { replica["limitFailure"] = "writing the rules of nftables: no such file or directory" })
+			r.rewriteReplica(func(replica map[string]any) {
+				replica["limitFailure"] = "writing the rules of nftables: no such file or directory"
+			})
 		}},
 		{Name: "connections are near their limit", Want: []string{"PRX-013 warn"}, Break: func(s *Site) {
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"maxConnections": 5}}}}`)

@@ -399,6 +399,19 @@ func (r *rollout) lostBackend(ctx context.Context) (string, error) {
 	return text, nil
 }
 
+// controlLeads reports whether a replica of control leads, or whether that is unknown because reading its Lease is
+// forbidden. Without a leader, the status of the Infra may be of any time before.
+func (r *rollout) controlLeads(ctx context.Context) (bool, error) {
+	lease, err := (&read.Reader{Client: r.Client}).Lease(ctx, render.SystemNamespace, render.ControlName)
+	if apierrors.IsForbidden(err) {
+		return true, nil
+	}
+	return lease != nil && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < leaseExpiry, err
+}
+
+// leaseExpiry is twice the time after which another replica of control takes over its Lease, because clocks may differ.
+const leaseExpiry = 30 * time.Second
+
 // renewals waits until the leader of control has reconciled after a change. The leader renews its Lease every two
 // seconds, and a new leader reconciles all Infras before it renews for the second time.
 type renewals struct {
