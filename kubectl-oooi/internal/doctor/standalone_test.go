@@ -55,6 +55,10 @@ func TestStandaloneProxy(t *testing.T) {
 			t.Errorf("%s is %s, want %s with %q", code, data, status, text)
 		}
 	}
+	observed := func(generation string) { // as control writes it
+		s.PatchStatus(kindOf(t, "ProxyServer"), "$ns", "edge", `{"status": {"observedGeneration": `+generation+`}}`)
+	}
+	observed("1")
 	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	all := results("--save", bundle)
 	expect(all, "OOOI-POD-002", doctor.Failed, "edge-proxy-0")
@@ -83,6 +87,7 @@ func TestStandaloneProxy(t *testing.T) {
 		{"name": "api", "hostname": "api.edge.example.com", "port": 6443, "targetService": "kube-apiserver", "targetPort": 6443, "targetNamespace": "`+s.Namespace+`-demo"},
 		{"name": "oauth", "hostname": "oauth.edge.example.com", "port": 443, "targetService": "oauth-openshift", "targetPort": 6443, "targetNamespace": "`+s.Namespace+`-demo"},
 		{"name": "ignition", "hostname": "ignition.edge.example.com", "port": 443, "targetService": "ignition", "targetPort": 22623, "targetNamespace": "`+s.Namespace+`-demo"}]}}`)
+	observed("2")
 	s.Patch(kindOf(t, "Service"), "$ns", "edge-proxy", `{"spec": {"selector": {"app": "other"}}}`)
 	all = results()
 	expect(all, "OOOI-PRX-002", doctor.Failed, "HyperShift creates ignition-server-proxy:443")
