@@ -35,7 +35,7 @@ func init() {
 			Run: checkInterfaceMTUs,
 		},
 		Check{
-			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkNeighbors,
 		},
 		Check{
