@@ -183,9 +183,13 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 		one := d.Differences[at]
 		return []string{fmt.Sprintf("the object was changed by %q at %s, after %s applied it", one.Editor, formatTime(one.At), d.applier())}, restore + restartNote(restarts)
 	}
+	otherwise := ""
 	for _, source := range s.sources() {
 		if changed := changedSince(source, d); changed != "" {
 			why = append(why, changed)
+			if source.GetKind() == attachments.Kind {
+				otherwise = fmt.Sprintf("; if the change of NetworkAttachmentDefinition %s/%s was not intended, restore it instead: VMs that run are attached as before", source.GetNamespace(), source.GetName())
+			}
 		}
 		if d.applier() == "setup" && editedSince(source, d) {
 			remedy = restore
@@ -197,7 +201,7 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 	if len(why) == 0 {
 		why = []string{"a source of the object has changed, or another version of setup created the object"}
 	}
-	return why, remedy + restartNote(restarts)
+	return why, remedy + restartNote(restarts) + otherwise
 }
 
 // restartNote returns the end of a remedy that runs setup: the pods that setup restarts.

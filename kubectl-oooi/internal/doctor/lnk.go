@@ -363,9 +363,9 @@ func checkNeighborDNS(s *Site) []Finding {
 			if slices.ContainsFunc(findings, func(f Finding) bool { return f.Object == ref }) {
 				return
 			}
-			findings = append(findings, failed(ref, "find the filter of UDP port 53: NetworkPolicies and MultiNetworkPolicies of the pod, nftables rules of its node, ACLs of the switch",
+			findings = append(findings, failed(ref, "find what drops the packets: a filter of UDP port 53 (MultiNetworkPolicies of the pod, nftables rules of its node, ACLs of the switch), port isolation, or another host with the MAC address of the pod",
 				"DNS server %s does not answer queries on the VLAN, although it answers ARP requests and is ready in the pod network: packets to %s:53 are dropped", a, a).
-				because("queried by Pod "+x.pod.Name))
+				because("queried by Pod "+x.pod.Name).of(v1alpha1.ComponentDNS))
 		})
 	}
 	return findings
