@@ -99,6 +99,9 @@ func TestRejectedValues(t *testing.T) {
 
 		// infraComponents.dns and infraComponents.proxy
 		{"DNS with serverIP and instances", infra, `infraComponents: {dns: {serverIP: 192.0.2.2, instances: [{ip: 192.0.2.3}]}}`, "spec.infraComponents.dns.instances: Forbidden: set serverIP or instances, not both"},
+		{"proxy limits of sources without instances", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {perSource: {maxConnections: 100}}}}`, "spec.infraComponents.proxy.limits.perSource: Forbidden: perSource needs instances; one suffices"},
+		{"proxy limit of no connections", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {maxConnections: 0}}}`, "spec.infraComponents.proxy.limits.maxConnections: Invalid value: 0"},
+		{"proxy limits of a network by name", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}], limits: {perSource: {networks: [{cidr: router}]}}}}`, "must be an IPv4 or IPv6 network in CIDR notation"},
 		{"proxy instances without a serverIP", infra, `infraComponents: {proxy: {instances: [{ip: 192.0.2.5}]}}`, "spec.infraComponents.proxy.serverIP: Required value: instances need a serverIP, the address that moves between them"},
 		{"proxy with a further address that is not an address", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, additionalServerIPs: [six]}}`, notAnAddress},
 		{"proxy with a further address twice", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, additionalServerIPs: ["2001:db8::4", "2001:db8::4"]}}`, "Duplicate value"},
@@ -223,6 +226,7 @@ func TestAcceptedValues(t *testing.T) {
 		{"option codes at both ends", infra, `infraComponents: {dhcp: {options: [{code: 1, value: a}, {code: 254, value: a}]}}`},
 		{"any VM", infra, `infraComponents: {dhcp: {vmSelector: {}}}`},
 		{"durations of all shapes", infra, `infraComponents: {proxy: {connectTimeout: 1h2m3s4ms, idleTimeout: 0s}}`},
+		{"proxy limits", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}], workerThreads: 2, xdsdResources: {limits: {cpu: 100m}}, limits: {maxConnections: 1000, connectionsPerSecond: 0, maxHeap: 1Gi, ports: [{port: 443, maxConnections: 10}], perSource: {prefixLength: 24, ipv6PrefixLength: 64, networks: [{cidr: 192.0.2.1/32, maxConnections: 0}]}}}}`},
 		{"apps with spec.hostedClusterRef", infra, `{hostedClusterRef: {name: blue}, appsIngress: {enabled: true}}`},
 		{"apps with their own hostedClusterRef", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: blue}}`},
 		{"disabled apps without a hosted cluster", infra, `appsIngress: {enabled: false}`},

@@ -72,11 +72,11 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 		return errors.Join(err, l.Close(), shutdown(ctx))
 	}
 	group.Go(func() error { return server.Run(ctx) })
-	group.Go(func() error { // the proxy cannot probe its own address
+	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
 			networks, err := neighbours.Networks()
 			if err == nil {
-				_, err = monitor.Probe(ctx, networks.OnOwnNetworks(leasedb.Protected()))
+				_, err = monitor.Probe(ctx, networks.OnOwnNetworks(append(leasedb.Protected(), leasedb.RecentClients(maxProbedClients)...)))
 			}
 			return err //nolint:wrapcheck // error of an internal package
 		})
@@ -87,6 +87,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	log.Info("shutting down")
 	return errors.Join(err, shutdown(ctx)) // after the last reply
 }
+
+// maxProbedClients limits the clients that are probed. If none of them answers, nor any other host, the VLAN is cut off.
+const maxProbedClients = 3
 
 // listen4 sets up the plugins and opens the sockets.
 func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger, registry prometheus.Registerer) (*dhcp4.Server, error) {

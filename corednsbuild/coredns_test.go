@@ -261,7 +261,7 @@ func TestReloads(t *testing.T) {
 		}
 		expect(t, address(t, instance, 0), blueVM, "api.blue.example.com.", "127.50.0.3")
 	}
-	if after := stableGoroutines(); after > before {
+	if after := stableGoroutines(); after > before+15 { // a leak is at least one for each reload; some end late
 		buf := make([]byte, 1<<20)
 		t.Errorf("%d goroutines before 32 reloads, %d after\n%s", before, after, buf[:runtime.Stack(buf, true)])
 	}

@@ -2,15 +2,18 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/internal/atomicfile"
@@ -25,7 +28,8 @@ type bootstrapFlags struct {
 	metricsAddresses    []string
 	metricsPort         uint16
 	maxConnections      uint32
-	maxHeap             uint64
+	portConnections     []string
+	maxHeap, memory     string
 	format, file        string
 	arguments           bool
 }
@@ -49,7 +53,9 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
 	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors if that is less)", bootstrap.DefaultMaxConnections))
-	flags.Uint64Var(&f.maxHeap, "max-heap", 0, "memory limit of Envoy in bytes; 0 for none")
+	flags.StringSliceVar(&f.portConnections, "port-max-connections", nil, "maximum numbers of connections to single ports (PORT=NUMBER)")
+	flags.StringVar(&f.maxHeap, "max-heap", "0", "limit of Envoy's heap, such as 1Gi: at 95 % of it, Envoy accepts no more connections; 0 for none")
+	flags.StringVar(&f.memory, "memory", "0", "memory of Envoy's container, such as 1Gi: --max-heap is at most 90 % of it; 0 if it is unknown")
 	flags.StringVarP(&f.format, "output", "o", "yaml", "output format: yaml or json")
 	flags.StringVar(&f.file, "file", "", "file to write instead of standard output, for containers without a shell")
 	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one per line, instead of its configuration")
@@ -68,7 +74,20 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	c := bootstrap.Config{
 		NodeID: cmp.Or(f.nodeID, host), ProxyServer: types.NamespacedName{Namespace: namespace, Name: name},
 		ServerSocket: f.socket, AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
-		MaxConnections: f.maxConnections, MaxHeapBytes: f.maxHeap, DrainTime: drainTime,
+		MaxConnections: f.maxConnections, PortConnections: map[uint16]uint32{}, DrainTime: drainTime,
+	}
+	for _, text := range f.portConnections {
+		port, limit, err := portLimit(text)
+		if err != nil {
+			return c, fmt.Errorf("--port-max-connections %q: %w", text, err)
+		}
+		c.PortConnections[port] = limit
+	}
+	if c.MaxHeapBytes, err = bytesOf(f.maxHeap); err != nil {
+		return c, fmt.Errorf("--max-heap %q: %w", f.maxHeap, err)
+	}
+	if c.MemoryBytes, err = bytesOf(f.memory); err != nil {
+		return c, fmt.Errorf("--memory %q: %w", f.memory, err)
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -83,6 +102,26 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 		c.MetricsDevices[a] = daemon.DeviceOf(a)
 	}
 	return c, nil
+}
+
+// portLimit parses PORT=NUMBER.
+func portLimit(text string) (port uint16, limit uint32, err error) {
+	left, right, _ := strings.Cut(text, "=")
+	p, portErr := strconv.ParseUint(left, 10, 16)
+	n, err := strconv.ParseUint(right, 10, 32)
+	if portErr != nil || err != nil || p == 0 {
+		return 0, 0, errors.New("want PORT=NUMBER")
+	}
+	return uint16(p), uint32(n), nil
+}
+
+// bytesOf parses a quantity of bytes.
+func bytesOf(text string) (uint64, error) {
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		return 0, errors.New("want a number of bytes, such as 1Gi")
+	}
+	return uint64(q.Value()), nil //nolint:gosec // not negative
 }
 
 // drainTime limits how long connections survive after their route was removed or changed. With Envoy's default of

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +19,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/kubeconfig"
+	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 	"github.com/densityops/oooi/xdsd/internal/vip"
 )
 
@@ -33,6 +36,8 @@ type holdFlags struct {
 	ready                []string
 	timing               vip.Timing
 	file                 string
+	sources              sourcelimit.Config
+	networks             []string
 	http                 string
 	logFormat, logLevel  string
 }
@@ -44,7 +49,8 @@ func newHoldCommand() *cobra.Command {
 		Short: "Keep a floating address on one replica of a proxy",
 		Long: "hold keeps a floating VLAN address on exactly one proxy replica whose Envoy is ready, and moves it when that\n" +
 			"replica fails. A Lease selects the replica; while the API server is unavailable, probes of the VLAN do.\n\n" +
-			"It requires the capabilities NET_ADMIN and NET_RAW, and no other privilege.",
+			"It also limits the connections of each client on the VLAN. It requires the capabilities NET_ADMIN and NET_RAW, and no\n" +
+			"other privilege.",
 		Example: "  # in the pod of each replica, with Envoy\n" +
 			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9901/ready",
 		Args: cobra.NoArgs,
@@ -81,6 +87,11 @@ func newHoldCommand() *cobra.Command {
 	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
 	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
 	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
+	flags.Uint32Var(&f.sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections), "maximum number of connections of each source address on --device; 0 for no limit")
+	flags.Uint32Var(&f.sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond), "maximum rate of new connections of each source address on --device; 0 for no limit")
+	flags.IntVar(&f.sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
+	flags.IntVar(&f.sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
+	flags.StringSliceVar(&f.networks, "source-network", nil, "networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
@@ -126,6 +137,18 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	if o.Witnesses, err = addresses("witness", f.witnesses); err != nil {
 		return o, err
 	}
+	o.Sources = f.sources
+	o.Sources.Device = f.device
+	for _, text := range f.networks {
+		n, err := sourceNetwork(text)
+		if err != nil {
+			return o, fmt.Errorf("--source-network %q: want CIDR=NUMBER/NUMBER, such as 192.0.2.0/28=5000/1000", text)
+		}
+		o.Sources.Networks = append(o.Sources.Networks, n)
+	}
+	if err := o.Sources.Validate(); err != nil {
+		return o, fmt.Errorf("limits of sources: %w", err)
+	}
 	for _, text := range f.ready {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" || u.Host == "" {
 			return o, fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9901/ready", text)
@@ -165,6 +188,16 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 		list = append(list, p)
 	}
 	return list, nil
+}
+
+// sourceNetwork parses a value of --source-network.
+func sourceNetwork(text string) (sourcelimit.Network, error) {
+	cidr, limits, _ := strings.Cut(text, "=")
+	connections, rate, _ := strings.Cut(limits, "/")
+	prefix, cidrErr := netip.ParsePrefix(cidr)
+	n, connectionsErr := strconv.ParseUint(connections, 10, 32)
+	perSecond, rateErr := strconv.ParseUint(rate, 10, 32)
+	return sourcelimit.Network{CIDR: prefix, Limits: sourcelimit.Limits{Connections: uint32(n), PerSecond: uint32(perSecond)}}, errors.Join(cidrErr, connectionsErr, rateErr)
 }
 
 // run runs a Holder until ctx is done.

@@ -35,6 +35,9 @@ func TestInvalidFlagsOfHold(t *testing.T) {
 		{"a renew interval too long for the Lease", with("--renew-interval", "6s"), "--renew-interval 6s: want more than zero, and at most half of --lease-duration"},
 		{"patience shorter than two probes", with("--patience", "600ms"), "--patience 600ms: want twice --probe-interval"},
 		{"an address lifetime shorter than two probes", with("--address-lifetime", "1s", "--probe-interval", "700ms"), "--address-lifetime 1s: want twice --probe-interval"},
+		{"limits of a network without a rate", with("--source-network", "192.0.2.0/24=5"), `--source-network "192.0.2.0/24=5": want CIDR=NUMBER/NUMBER`},
+		{"limits of a network with host bits", with("--source-network", "192.0.2.1/24=5/5"), "limits of sources: network 192.0.2.1/24: want a network without host bits"},
+		{"an invalid prefix length", with("--source-prefix-length", "33"), "limits of sources: prefix length 33: want 1 to 32"},
 		{"a missing interface", with("--kubeconfig", kubeconfig, "--device", "nowhere", "--http", "127.0.0.1:0"), "finding interface nowhere"},
 		{"a missing kubeconfig", with("--kubeconfig", "missing.yaml"), "missing.yaml"},
 	} {
@@ -62,7 +65,7 @@ func TestFlagsOfHoldAreDocumented(t *testing.T) {
 	documented := map[string]bool{}
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
-		for _, flag := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(cells[1], -1) {
+		for _, flag := range regexp.MustCompile("`--([a-z0-9-]+)`").FindAllStringSubmatch(cells[1], -1) {
 			documented[flag[1]] = true
 			if f := newHoldCommand().Flags().Lookup(flag[1]); f == nil {
 				t.Errorf("--%s is documented but not a flag", flag[1])

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
@@ -37,6 +40,8 @@ type serveFlags struct {
 	socket                                   string
 	bind, floating, source                   []string
 	device                                   string
+	connectionRates                          []string
+	holder                                   string
 	http                                     string
 	pod, adminSocket                         string
 	drainTime                                time.Duration
@@ -73,6 +78,8 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.floating, "floating", nil, "floating addresses, on which Envoy listens even while no interface has them; requires --bind")
 	flags.StringSliceVar(&f.source, "source", nil, "source addresses of Envoy's connections to the apps address, one per family (default: the ProxyServer's)")
 	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: selected by the routing table)")
+	flags.StringSliceVar(&f.connectionRates, "connections-per-second", []string{strconv.Itoa(int(v1alpha1.DefaultConnectionsPerSecond))}, "maximum rates of new connections to each port (NUMBER) and to single ports (PORT=NUMBER); 0 for no limit")
+	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
@@ -89,8 +96,9 @@ type serveOptions struct {
 	envoy  envoy.Options
 	http   string
 	log    *slog.Logger
-	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none.
-	pod, adminSocket string
+	// pod is the pod whose state is reported, and adminSocket that of its Envoy; empty for none. holder is the URL of the
+	// state of xdsd hold; empty for none.
+	pod, adminSocket, holder string
 	// drainTime is how long open connections may continue after SIGTERM, if the pod is terminated.
 	drainTime time.Duration
 }
@@ -100,7 +108,7 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, drainTime: f.drainTime, store: watch.Config{
+	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, holder: f.holder, drainTime: f.drainTime, store: watch.Config{
 		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
 		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
 		Apps:  &model.AppsOptions{}, Proxies: true, Endpoints: true,
@@ -121,6 +129,9 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if f.socket == "" {
 		return nil, errors.New("--socket must not be empty")
 	}
+	if u, err := url.Parse(f.holder); f.holder != "" && (err != nil || u.Scheme != "http" || u.Host == "") {
+		return nil, fmt.Errorf("--holder %q: want a URL such as http://127.0.0.1:9906/state", f.holder)
+	}
 	if f.pod != "" && (len(f.proxyServers) != 1 || f.manifests != "") {
 		return nil, errors.New("--pod requires exactly one --proxy-server, and excludes --manifests: the status is written to the API server")
 	}
@@ -136,6 +147,19 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	}
 	if o.envoy.Source, err = addresses("source", f.source); err != nil {
 		return nil, err
+	}
+	o.envoy.PortConnectionRates = map[uint16]uint32{}
+	for _, text := range f.connectionRates {
+		rate, err := strconv.ParseUint(text, 10, 32)
+		if err == nil {
+			o.envoy.ConnectionRate = uint32(rate)
+			continue
+		}
+		port, portRate, err := portLimit(text)
+		if err != nil {
+			return nil, fmt.Errorf("--connections-per-second %q: want NUMBER or PORT=NUMBER", text)
+		}
+		o.envoy.PortConnectionRates[port] = portRate
 	}
 	return o, nil
 }
@@ -193,6 +217,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server, probed.Results()) }, registry)
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
+		registry.MustRegister(reporter.Limits)
 		d := serve.NewDrain(reporter.Admin.Connections, o.drainTime, o.envoy.Floating, o.log)
 		d.Handle(handler)
 		drain = d.Run
@@ -244,6 +269,7 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	}
 	if o.adminSocket != "" {
 		r.Admin = serve.NewAdmin(o.adminSocket)
+		r.Limits = serve.NewLimits(r.Admin, o.envoy, o.holder)
 	}
 	return r, nil
 }

@@ -179,6 +179,7 @@ const (
 
 // InfraProxy configures the SNI proxy of a VLAN.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.limits.perSource) || (has(self.instances) && size(self.instances) > 0)",message="perSource needs instances; one suffices",fieldPath=".limits.perSource",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="!has(self.instances) || size(self.instances) == 0 || (has(self.serverIP) && size(self.serverIP) > 0)",message="instances need a serverIP, the address that moves between them",fieldPath=".serverIP",reason=FieldValueRequired
 type InfraProxy struct {
 	// Enabled deploys the proxy. Default: true. Rolls the proxy.
@@ -244,9 +245,26 @@ type InfraProxy struct {
 	// +kubebuilder:validation:Maximum=600
 	TerminationGracePeriodSeconds int64 `json:"terminationGracePeriodSeconds,omitempty"`
 
-	// Resources are the compute resources of the Envoy container. Rolls the proxy.
+	// Resources are the compute resources of the Envoy container. Absent: requests of 100m CPU and 128Mi memory. Rolls
+	// the proxy.
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// XDSDResources are the compute resources of each container with xdsd: the init container bootstrap, xdsd and,
+	// with instances, holder. Absent: requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
+	// +optional
+	XDSDResources *corev1.ResourceRequirements `json:"xdsdResources,omitempty"`
+
+	// WorkerThreads is the number of Envoy's worker threads. Absent: the CPU limit in resources, rounded up, or 4
+	// without one. Rolls the proxy.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	WorkerThreads *int32 `json:"workerThreads,omitempty"`
+
+	// Limits limits what clients can use of the proxy. Rolls the proxy.
+	// +optional
+	Limits *ProxyLimits `json:"limits,omitempty"`
 
 	// ConnectTimeout is the timeout for connecting to the control plane. Applied live.
 	// +optional

@@ -9,6 +9,9 @@ const (
 	// ConditionConfigurationValid reports whether the spec has no problems and every replica's Envoy accepted the
 	// configuration. It is unknown while an Envoy has not acknowledged it.
 	ConditionConfigurationValid = "ConfigurationValid"
+
+	// ConditionWithinLimits is false while a replica reports limits that clients have reached.
+	ConditionWithinLimits = "WithinLimits"
 )
 
 // Reasons of a ProxyServer's conditions. If the spec has problems, the reason of ConfigurationValid is that of the
@@ -34,7 +37,70 @@ const (
 	ReasonConfigApplied = "ConfigApplied"
 	// ReasonConfigRejected: an Envoy rejected a part of the configuration. It is used in both conditions.
 	ReasonConfigRejected = "ConfigRejected"
+
+	// ReasonNoLimitReached is the reason of WithinLimits if it is true. Otherwise the reason is the name of a limit.
+	ReasonNoLimitReached = "NoLimitReached"
+	// ReasonLimitsNotApplied: limits of sources do not apply.
+	ReasonLimitsNotApplied = "LimitsNotApplied"
 )
+
+// LimitName is the name of a limit of a proxy.
+type LimitName string
+
+const (
+	// LimitConnections is the limit of the open connections to all ports but 6443 and 8091.
+	LimitConnections LimitName = "Connections"
+	// LimitPortConnections is the limit of the open connections to one port.
+	LimitPortConnections LimitName = "PortConnections"
+	// LimitConnectionRate is the limit of the new connections per second to one port.
+	LimitConnectionRate LimitName = "ConnectionRate"
+	// LimitBackendConnections is the limit of the open connections to one backend.
+	LimitBackendConnections LimitName = "BackendConnections"
+	// LimitHeap is the limit of Envoy's heap, in bytes.
+	LimitHeap LimitName = "Heap"
+	// LimitSourceConnections is the limit of the open connections of one client on the VLAN.
+	LimitSourceConnections LimitName = "SourceConnections"
+	// LimitSourceConnectionRate is the limit of the new connections per second of one client on the VLAN.
+	LimitSourceConnectionRate LimitName = "SourceConnectionRate"
+)
+
+// LimitStatus is a limit of a proxy that clients have reached.
+type LimitStatus struct {
+	// Name of the limit: Connections, PortConnections, ConnectionRate, BackendConnections, Heap, SourceConnections or
+	// SourceConnectionRate.
+	// +required
+	Name LimitName `json:"name"`
+
+	// Port that the limit belongs to. Absent: none.
+	// +optional
+	Port int32 `json:"port,omitempty"`
+
+	// Backend that the limit belongs to. Absent: none.
+	// +optional
+	Backend string `json:"backend,omitempty"`
+
+	// Sources are the addresses of clients that reached a limit of sources, at most 8.
+	// +optional
+	// +listType=atomic
+	Sources []string `json:"sources,omitempty"`
+
+	// Value of the limit: connections, connections per second, or bytes. Absent: unknown.
+	// +optional
+	Value int64 `json:"value,omitempty"`
+
+	// Refused is the number of connections that were refused at the limit since Envoy started, or, at limits of sources,
+	// since the pod started. At the limit of the heap it is 0: connections wait.
+	// +optional
+	Refused int64 `json:"refused"`
+
+	// LastTime is when the limit was last found to be reached.
+	// +optional
+	LastTime metav1.Time `json:"lastTime,omitzero"`
+
+	// Field is the field of the proxy that raises the limit, such as limits.maxConnections.
+	// +optional
+	Field string `json:"field,omitempty"`
+}
 
 // ProxyServerStatus is the observed state of a ProxyServer. Each replica applies its own entry of replicas;
 // the controller applies the other fields.
@@ -43,7 +109,7 @@ type ProxyServerStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready and ConfigurationValid.
+	// Conditions are Ready, ConfigurationValid and WithinLimits.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -144,6 +210,17 @@ type ReplicaStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Backends []BackendStatus `json:"backends,omitempty"`
+
+	// Limits are the limits that clients have reached within the last ten minutes. Numbers and times are updated once a
+	// minute.
+	// +optional
+	// +listType=atomic
+	Limits []LimitStatus `json:"limits,omitempty"`
+
+	// LimitFailure is why the limits of sources do not apply, such as a module that the kernel lacks. Absent: they apply,
+	// or there are none.
+	// +optional
+	LimitFailure string `json:"limitFailure,omitempty"`
 }
 
 // ListenerStatus is the state of one listener of a replica.

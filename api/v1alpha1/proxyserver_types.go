@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -13,6 +14,7 @@ const (
 
 // ProxyServerSpec describes one SNI proxy: its place on the VLAN and its routes.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.limits) || !has(self.limits.perSource) || has(self.infraRef)",message="perSource needs an Infra whose proxy has instances",fieldPath=".limits.perSource",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="has(self.infraRef) || (has(self.backends) && size(self.backends) > 0)",message="needs backends, or an infraRef to derive them from",fieldPath=".backends",reason=FieldValueRequired
 type ProxyServerSpec struct {
 	// InfraRef refers to the Infra that routes are derived from, in this namespace. Its settings take
@@ -46,6 +48,27 @@ type ProxyServerSpec struct {
 	// the proxy.
 	// +optional
 	Image string `json:"image,omitempty"`
+
+	// Resources are the compute resources of the Envoy container. Absent: requests of 100m CPU and 128Mi memory. Rolls
+	// the proxy.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// XDSDResources are the compute resources of each container with xdsd: the init container bootstrap, and xdsd.
+	// Absent: requests of 10m to 50m CPU and 32Mi to 64Mi memory. Rolls the proxy.
+	// +optional
+	XDSDResources *corev1.ResourceRequirements `json:"xdsdResources,omitempty"`
+
+	// WorkerThreads is the number of Envoy's worker threads. Absent: the CPU limit in resources, rounded up, or 4
+	// without one. Rolls the proxy.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	WorkerThreads *int32 `json:"workerThreads,omitempty"`
+
+	// Limits limits what clients can use of the proxy. Rolls the proxy.
+	// +optional
+	Limits *ProxyLimits `json:"limits,omitempty"`
 
 	// Port is ignored. The proxy listens on the ports of its routes.
 	// +optional

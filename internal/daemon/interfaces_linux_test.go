@@ -15,7 +15,11 @@ import (
 
 var network lab.Network
 
-func TestMain(m *testing.M) { os.Exit(network.Main(m)) }
+func TestMain(m *testing.M) {
+	if code := network.Main(m); code != 0 {
+		os.Exit(code)
+	}
+}
 
 // metricsText returns all metrics of an InterfaceCollector.
 func metricsText(t *testing.T) string {

@@ -202,7 +202,7 @@ func TestAppsDomains(t *testing.T) {
 				documents = append(documents, d.yaml(i))
 			}
 			s := model.Build(readObjects(t, documents...), model.Options{Apps: &model.AppsOptions{}})
-			if got := servedAppsDomains(s.Pod); !slices.Equal(got, test.pods) {
+			if got := servedAppsDomains(s.Pod()); !slices.Equal(got, test.pods) {
 				t.Errorf("pods see\n%q, want\n%q", got, test.pods)
 			}
 			for _, v := range s.VLANs {

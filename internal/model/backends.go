@@ -86,6 +86,11 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 			HealthyAfter:   positive(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
 		}
 	}
+	if !p.scope.includesBackends(in.TargetNamespace) {
+		u.Missing = namespaceOutOfScope + in.TargetNamespace + ": run 'kubectl oooi setup' with the file of the ProxyServer, which grants the rights to its Services"
+		p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
+		return u
+	}
 	name := in.TargetService
 	if in.TargetSelector != nil {
 		var reason Reason
@@ -100,11 +105,18 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 	}
 	var missing string
 	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String()); missing != "" {
+		missing += p.index.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
 		u.Missing = missing
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)
 	}
 	return u
 }
+
+// namespaceOutOfScope begins the reason of a backend in a namespace that is not in the scope.
+const namespaceOutOfScope = "the proxy does not read namespace "
+
+// NamespaceOutOfScope reports whether Upstream.Missing says that the namespace of the Service is not in the scope.
+func NamespaceOutOfScope(missing string) bool { return strings.HasPrefix(missing, namespaceOutOfScope) }
 
 // minHealthCheckTime is the shortest interval and timeout of a health check, so that probes do not overload
 // the endpoints.

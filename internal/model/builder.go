@@ -2,7 +2,6 @@ package model
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -13,13 +12,44 @@ import (
 // they have passed to Build. Successive snapshots share equal Clusters, Views and ProxyServers, so that a reader can
 // detect changes by comparing pointers. A Builder is not safe for concurrent use.
 type Builder struct {
-	options      Options
-	parsed       map[*objects.HostedCluster]*parsedCluster
-	parsedInfras map[*v1alpha1.Infra]*parsedInfra
-	snapshot     *Snapshot // the previous one
+	options  Options
+	previous reusable
 	// management is computed from managementRoutes.
 	managementRoutes []*objects.Route
 	management       *managementNames
+}
+
+// reusable has the parts of previous snapshots that the next one uses again if they are equal.
+type reusable struct {
+	parsed       map[*objects.HostedCluster]*parsedCluster
+	parsedInfras map[*v1alpha1.Infra]*parsedInfra
+	clusters     map[Ref]*Cluster
+	parts        map[Ref]*Part    // by the oldest cluster; the zero Ref for a Part without clusters
+	vlans        map[string]*View // by VLAN
+	proxies      map[Ref]*ProxyServer
+}
+
+func newReusable() reusable {
+	return reusable{
+		parsed: map[*objects.HostedCluster]*parsedCluster{}, parsedInfras: map[*v1alpha1.Infra]*parsedInfra{},
+		clusters: map[Ref]*Cluster{}, parts: map[Ref]*Part{}, vlans: map[string]*View{}, proxies: map[Ref]*ProxyServer{},
+	}
+}
+
+// add adds the parts of a snapshot.
+func (r *reusable) add(s *Snapshot) {
+	for _, c := range s.Clusters {
+		r.clusters[c.Ref] = c
+	}
+	for _, part := range s.Parts {
+		r.parts[part.oldest()] = part
+	}
+	for _, v := range s.VLANs {
+		r.vlans[v.Name] = v.View
+	}
+	for _, p := range s.ProxyServers {
+		r.proxies[p.Ref] = p
+	}
 }
 
 // parsedCluster is the result of parsing a HostedCluster.
@@ -30,35 +60,79 @@ type parsedCluster struct {
 	found  problems
 }
 
+// parse returns the result of parsing a HostedCluster with the Routes and node ports of its control plane.
+func (r *reusable) parse(hc *objects.HostedCluster, routes []*objects.Route, ports nodePorts) *parsedCluster {
+	c := r.parsed[hc]
+	if c == nil || !slices.Equal(c.routes, routes) || !maps.Equal(c.ports, ports) {
+		c = &parsedCluster{routes: routes, ports: ports}
+		c.draft = clusterOf(hc, routes, ports, &c.found)
+	}
+	return c
+}
+
+// parseInfra returns the result of parsing an Infra.
+func (r *reusable) parseInfra(in *v1alpha1.Infra) *parsedInfra {
+	if i := r.parsedInfras[in]; i != nil {
+		return i
+	}
+	return parseInfra(in)
+}
+
 // NewBuilder returns a Builder that applies the options to every snapshot.
-func NewBuilder(options Options) *Builder { return &Builder{options: options} }
+func NewBuilder(options Options) *Builder {
+	return &Builder{options: options, previous: newReusable()}
+}
 
 // Build returns the next snapshot, built from in. It never fails: a fault of an object becomes a Problem, and other
 // objects are not affected.
 func (b *Builder) Build(in *Objects) *Snapshot {
-	next := builder{
-		previous: b, parsed: make(map[*objects.HostedCluster]*parsedCluster, len(in.HostedClusters)),
-		parsedInfras: make(map[*v1alpha1.Infra]*parsedInfra, len(in.Infras)),
-		services:     clusterIPs(in.Services),
-		routes:       map[string][]*objects.Route{},
-		nodePorts:    nodePortsOf(in.Services),
-		byKey:        make(map[string]*draft, len(in.HostedClusters)), byNamespace: make(map[string][]*draft, len(in.HostedClusters)),
-		byDomain: make(map[string][]*draft, len(in.HostedClusters)), claims: map[string][]claim{},
+	all := newEnvironment()
+	for _, s := range in.Services {
+		all.services.set(s.Namespace+"/"+s.Name, clusterIPs(s))
 	}
+	all.nodePorts = nodePortsOf(in.Services)
+	if b.options.Apps != nil || b.options.Proxies {
+		all.index = newServiceIndex(in.Services)
+	}
+	routes := sortedByName(in.Routes)
+	for _, r := range routes {
+		all.routes[r.Namespace] = append(all.routes[r.Namespace], r)
+	}
+	controlPlanes := b.options.Scope.controlPlanes(in.HostedClusters)
+	if b.management == nil || !slices.Equal(b.managementRoutes, routes) || !slices.Equal(b.management.controlPlanes, controlPlanes) {
+		b.managementRoutes, b.management = routes, newManagementNames(routes, controlPlanes, b.options.Names)
+	}
+	all.management = b.management
+
+	next := newBuilder(all, &b.previous)
+	next.parsed = make(map[*objects.HostedCluster]*parsedCluster, len(in.HostedClusters))
+	next.parsedInfras = make(map[*v1alpha1.Infra]*parsedInfra, len(in.Infras))
 	s := next.build(in, b.options)
-	b.parsed, b.parsedInfras, b.snapshot = next.parsed, next.parsedInfras, s
+	b.previous = newReusable()
+	b.previous.parsed, b.previous.parsedInfras = next.parsed, next.parsedInfras
+	b.previous.add(s)
 	return s
+}
+
+// environment has what hosted clusters and Infras refer to.
+type environment struct {
+	services   *addressMap  // cluster IPs, by "namespace/name"
+	index      serviceIndex // all Services, for apps addresses and proxies; nil without them
+	routes     map[string][]*objects.Route
+	nodePorts  map[string]nodePorts // by namespace
+	management *managementNames
+}
+
+func newEnvironment() *environment {
+	return &environment{services: &addressMap{}, routes: map[string][]*objects.Route{}, nodePorts: map[string]nodePorts{}}
 }
 
 // builder builds one snapshot.
 type builder struct {
-	previous     *Builder // has the previous snapshot and the objects parsed for it
+	*environment
+	previous     *reusable
 	parsed       map[*objects.HostedCluster]*parsedCluster
 	parsedInfras map[*v1alpha1.Infra]*parsedInfra
-	services     map[string][]netip.Addr // cluster IPs, by "namespace/name"
-	index        serviceIndex            // all Services, for apps addresses and proxies
-	routes       map[string][]*objects.Route
-	nodePorts    map[string]nodePorts // by namespace
 	clusters     []*draft
 	// The HostedClusters among clusters, by "namespace/name", by control-plane namespace and by cluster
 	// domain.
@@ -70,15 +144,19 @@ type builder struct {
 	found                 problems
 }
 
+func newBuilder(all *environment, previous *reusable) *builder {
+	return &builder{
+		environment: all, previous: previous,
+		byKey: map[string]*draft{}, byNamespace: map[string][]*draft{}, byDomain: map[string][]*draft{}, claims: map[string][]claim{},
+	}
+}
+
+// build returns the snapshot of the objects. Services and Routes are those of the environment.
 func (b *builder) build(in *Objects, options Options) *Snapshot {
 	scope := options.Scope
 	b.lastServices = in.LastServices
 	for _, broken := range in.Broken {
-		b.found.add(Ref{broken.Kind, broken.Namespace, broken.Name}, ReasonUndecodable, "%s", broken.Error)
-	}
-	routes := sortedByName(in.Routes)
-	for _, r := range routes {
-		b.routes[r.Namespace] = append(b.routes[r.Namespace], r)
+		b.found = append(b.found, problemOf(broken))
 	}
 	for _, hc := range sortedByName(in.HostedClusters) {
 		if inScope(scope.HostedClusters, hc) {
@@ -95,12 +173,9 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	for _, c := range claims {
 		b.addInfra(c)
 	}
-	b.filterNames(routes, options.Names)
+	b.filterNames()
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
 		b.clusters = slices.DeleteFunc(b.clusters, func(c *draft) bool { return len(c.infras) == 0 })
-	}
-	if options.Apps != nil || options.Proxies {
-		b.index = newServiceIndex(in.Services)
 	}
 	if options.Apps != nil {
 		b.addApps(in, options.Apps)
@@ -108,22 +183,23 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	b.finish()
 	var proxies []*ProxyServer
 	if options.Proxies {
-		proxies = b.proxyServers(in.ProxyServers, scope.ProxyServers)
+		proxies = b.proxyServers(in.ProxyServers, scope)
 	}
 	s := b.snapshot()
 	s.ProxyServers = proxies
 	return s
 }
 
+// problemOf returns the problem of an object that cannot be decoded.
+func problemOf(o *objects.Broken) Problem {
+	return Problem{Object: Ref{o.Kind, o.Namespace, o.Name}, Reason: ReasonUndecodable, Message: o.Error}
+}
+
 func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
 	routes := b.routes[namespace]
 	ports := b.nodePorts[namespace]
-	r := b.previous.parsed[hc]
-	if r == nil || !slices.Equal(r.routes, routes) || !maps.Equal(r.ports, ports) {
-		r = &parsedCluster{routes: routes, ports: ports}
-		r.draft = clusterOf(hc, routes, ports, &r.found)
-	}
+	r := b.previous.parse(hc, routes, ports)
 	b.parsed[hc] = r
 	b.found = append(b.found, r.found...)
 	c := r.draft.copy()
@@ -137,10 +213,7 @@ func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 
 // claimCluster adds an Infra to the snapshot and returns its claim to a hosted cluster.
 func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
-	r := b.previous.parsedInfras[in]
-	if r == nil {
-		r = parseInfra(in)
-	}
+	r := b.previous.parseInfra(in)
 	b.parsedInfras[in] = r
 	infra := r.resolve(b.services, &b.found)
 	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
@@ -176,16 +249,10 @@ func (b *builder) addInfra(claim *clusterClaim) {
 // finish completes the drafts, sorts them by age, and replaces clusters that equal those of the previous
 // snapshot by those.
 func (b *builder) finish() {
-	previous := map[Ref]*Cluster{}
-	if b.previous.snapshot != nil {
-		for _, c := range b.previous.snapshot.Clusters {
-			previous[c.Ref] = c
-		}
-	}
 	slices.SortFunc(b.clusters, compareDrafts)
 	for _, c := range b.clusters {
 		c.finish()
-		if same := previous[c.Ref]; same != nil && same.equal(c.Cluster) {
+		if same := b.previous.clusters[c.Ref]; same != nil && same.equal(c.Cluster) {
 			c.Cluster = same
 			for _, i := range c.infras {
 				i.Cluster, i.Serves = same, &same.Ref
@@ -199,18 +266,19 @@ func (b *builder) snapshot() *Snapshot {
 	for _, c := range b.clusters {
 		s.Clusters = append(s.Clusters, c.Cluster)
 	}
-	var pod *View
-	vlans := map[string]*View{}
-	if previous := b.previous.snapshot; previous != nil {
-		pod = previous.Pod
-		for _, vlan := range previous.VLANs {
-			vlans[vlan.Name] = vlan.View
-		}
+	part := &Part{Clusters: s.Clusters}
+	previous := b.previous.parts[part.oldest()]
+	if previous == nil {
+		previous = &Part{}
 	}
-	s.Pod = NewView(podPublications(b.clusters, b.services), pod)
-	b.found = append(b.found, s.Pod.conflicts...)
+	part.Pod = NewView(podPublications(b.clusters, b.services), previous.Pod)
+	if part.Pod == previous.Pod && slices.Equal(part.Clusters, previous.Clusters) {
+		part = previous
+	}
+	s.Parts, s.pod = []*Part{part}, &wholeView{view: part.Pod}
+	b.found = append(b.found, part.Pod.conflicts...)
 	for _, vlan := range s.VLANs {
-		vlan.View = NewView(vlan.publications(), vlans[vlan.Name])
+		vlan.View = NewView(vlan.publications(), b.previous.vlans[vlan.Name])
 		b.found = append(b.found, vlan.View.conflicts...)
 		vlan.checkSubnets(&b.found)
 	}

@@ -59,7 +59,7 @@ spec:
 			if !slices.Equal(serve, tc.serve) {
 				t.Errorf("served by %v, want %v", serve, tc.serve)
 			}
-			for _, n := range s.Pod.Names {
+			for _, n := range s.Pod().Names {
 				if n.Name == "api.demo.example.com" && fmt.Sprint(n.Addresses) != fmt.Sprint(addresses) {
 					t.Errorf("pods see %v, want %v", n.Addresses, addresses)
 				}

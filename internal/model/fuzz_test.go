@@ -3,6 +3,7 @@ package model_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -91,7 +92,7 @@ func FuzzBuilder(f *testing.F) {
 			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
 				t.Fatalf("the snapshot depends on previous ones (-want +got):\n%s", diff)
 			}
-			if rebuilt := builder.Build(in); rebuilt.Pod != s.Pod || !slices.Equal(rebuilt.Clusters, s.Clusters) {
+			if rebuilt := builder.Build(in); rebuilt.Pod() != s.Pod() || !slices.Equal(rebuilt.Clusters, s.Clusters) {
 				t.Errorf("the same objects do not share clusters or views")
 			}
 			if before != nil {
@@ -100,6 +101,140 @@ func FuzzBuilder(f *testing.F) {
 			before, in = s, mutate(random, in, withoutAmbiguousSelectors(generate(random)))
 		}
 	})
+}
+
+// FuzzIncrementalBuilder applies changes to an IncrementalBuilder. Each snapshot must equal that of a new Builder, and
+// share what did not change with its predecessor.
+func FuzzIncrementalBuilder(f *testing.F) {
+	for seed := range uint64(200) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		all := buildOptions("a/a")
+		options := all[random.IntN(len(all))]
+		options.Proxies = false
+		if random.IntN(4) == 0 {
+			options.Names.Management = []string{"a.test"}
+		}
+		builder := model.NewIncrementalBuilder(options, nil)
+		in, before := &model.Objects{}, &model.Objects{}
+		for round := range 12 {
+			in = mutate(random, in, separate(random, generate(random)))
+			s := builder.Update(changesOf(before, in))
+			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
+				t.Fatalf("round %d: the snapshot differs from that of all objects (-want +got):\n%s", round, diff)
+			}
+			checkSnapshot(t, s)
+			checkParts(t, s)
+			if same := builder.Update(nil); same.Pod() != s.Pod() || !slices.Equal(same.Clusters, s.Clusters) || !slices.Equal(same.Parts, s.Parts) {
+				t.Errorf("without changes, clusters or views are not shared")
+			}
+			before = in
+			in.LastGood = s.LastGood()
+		}
+	})
+}
+
+// separate gives most HostedClusters and Infras domains, networks and references of their own, so that only some of them
+// affect each other.
+func separate(random *rand.Rand, in *model.Objects) *model.Objects {
+	own := func() bool { return random.IntN(4) > 0 }
+	for _, hc := range in.HostedClusters {
+		id := hc.Namespace + hc.Name
+		if own() {
+			hc.Spec.DNS = objects.HostedClusterDNS{BaseDomain: id + ".test"}
+		}
+		if own() {
+			hc.Spec.KubeAPIServerDNSName, hc.Spec.Services = "kas-"+id+".a.test", nil
+		}
+		if own() {
+			hc.Spec.Configuration, hc.Status = nil, objects.HostedClusterStatus{}
+		}
+		if random.IntN(4) == 0 {
+			hc.Spec.Platform.KubeVirt = &objects.KubeVirtPlatform{Credentials: &objects.KubeVirtCredentials{InfraNamespace: "b-b"}}
+		}
+	}
+	for i, infra := range in.Infras {
+		id := infra.Namespace + infra.Name
+		if own() {
+			infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Namespace: infra.Namespace, Name: infra.Name}
+		}
+		if own() {
+			infra.Spec.NetworkConfig = v1alpha1.NetworkConfig{CIDR: fmt.Sprintf("192.0.%d.0/24", 10+i), NetworkAttachmentDefinition: "v-" + id}
+		}
+		if own() {
+			infra.Spec.InfraComponents.DNS = nil
+		}
+		if infra.Spec.AppsIngress != nil && own() {
+			infra.Spec.AppsIngress.BaseDomain = ""
+		}
+		if proxy := infra.Spec.InfraComponents.Proxy; proxy != nil && own() {
+			proxy.ControlPlaneNamespace = ""
+		}
+		service := &objects.Service{ObjectMeta: metav1.ObjectMeta{Namespace: infra.Namespace, Name: infra.Name + "-dns"}}
+		service.Spec.ClusterIPs = []string{fmt.Sprintf("10.96.0.%d", random.IntN(3))}
+		infra.Spec.NetworkConfig.DNSServers = []string{"10.96.0.1"}
+		in.Services = append(in.Services, service)
+	}
+	for i, host := range []string{"canary.apps.a.test", "api.a.a.test", "kas-aa.a.test"} {
+		r := &objects.Route{ObjectMeta: metav1.ObjectMeta{Namespace: "openshift-ingress-canary", Name: "canary"}}
+		if i > 0 {
+			r.Namespace, r.Name = "outside", fmt.Sprint("r", i)
+		}
+		r.Spec.Host = host
+		if random.IntN(2) == 0 {
+			r.Status.Ingress = []objects.RouteIngress{{Host: host, Conditions: []objects.RouteCondition{{Type: "Admitted", Status: "True"}}}}
+		}
+		in.Routes = append(in.Routes, r)
+	}
+	return in
+}
+
+// changesOf returns the changes from one set of objects to another.
+func changesOf(before, now *model.Objects) []model.Change {
+	type key struct{ kind, namespace, name string }
+	old := map[key]objects.Object{}
+	for _, c := range before.Additions() {
+		old[key{c.Kind, c.Namespace, c.Name}] = c.Now
+	}
+	var changes []model.Change
+	for _, c := range now.Additions() {
+		k := key{c.Kind, c.Namespace, c.Name}
+		if old[k] != c.Now {
+			changes = append(changes, c)
+		}
+		delete(old, k)
+	}
+	for k := range old {
+		changes = append(changes, model.Change{Kind: k.kind, Namespace: k.namespace, Name: k.name})
+	}
+	return changes
+}
+
+// checkParts checks that the Parts of a snapshot have every cluster once, and that no name of a Part is in another.
+func checkParts(t *testing.T, s *model.Snapshot) {
+	t.Helper()
+	var clusters []*model.Cluster
+	owners := map[string]int{}
+	for i, p := range s.Parts {
+		clusters = append(clusters, p.Clusters...)
+		for _, z := range p.Pod.Zones {
+			owners[z.Origin] = i
+		}
+	}
+	if len(clusters) != len(s.Clusters) {
+		t.Errorf("the parts have %d clusters, want %d", len(clusters), len(s.Clusters))
+	}
+	for i, p := range s.Parts {
+		for _, z := range p.Pod.Zones {
+			for at := z.Origin; at != ""; _, at, _ = strings.Cut(at, ".") {
+				if owner, ok := owners[at]; ok && owner != i {
+					t.Errorf("zone %s of part %d is in %s of part %d", z.Origin, i, at, owner)
+				}
+			}
+		}
+	}
 }
 
 // withoutAmbiguousSelectors makes every selector choose the oldest Service. With OnMultipleFail the result
@@ -155,15 +290,7 @@ func mix[T objects.Object](random *rand.Rand, in, other []T) []T {
 func checkObjects(t *testing.T, in *model.Objects, object string) {
 	t.Helper()
 	decoded := throughSnapshotFile(t, in)
-	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	for _, options := range []model.Options{
-		{},
-		{Scope: model.Scope{Infras: []string{object}}},
-		{Scope: model.Scope{HostedClusters: []string{object}}, Apps: &model.AppsOptions{}},
-		{Apps: &model.AppsOptions{}, Proxies: true},
-		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}}},
-		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"app": "a"}, Allow: everywhere}},
-	} {
+	for _, options := range buildOptions(object) {
 		snapshot := model.Build(in, options)
 		checkSnapshot(t, snapshot)
 		want := render(snapshot)
@@ -173,6 +300,20 @@ func checkObjects(t *testing.T, in *model.Objects, object string) {
 		if got := render(model.Build(decoded, options)); got != want {
 			t.Errorf("the snapshot differs after the snapshot file:\n%s", cmp.Diff(want, got))
 		}
+	}
+}
+
+// buildOptions returns different options: all objects, the scope of one object, and apps addresses of all.
+func buildOptions(object string) []model.Options {
+	everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	return []model.Options{
+		{},
+		{Scope: model.Scope{Infras: []string{object}}},
+		{Scope: model.Scope{HostedClusters: []string{object}}, Apps: &model.AppsOptions{}},
+		{Apps: &model.AppsOptions{}, Proxies: true},
+		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted, model.AppsMirrored, model.AppsStatus}}},
+		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"app": "a"}, Allow: everywhere}},
+		{Apps: &model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Service: "a/a-proxy", Allow: everywhere}},
 	}
 }
 
@@ -361,7 +502,7 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	if _, err := json.Marshal(s); err != nil {
 		t.Errorf("encoding the snapshot: %v", err)
 	}
-	checkView(t, s.Pod)
+	checkView(t, s.Pod())
 	for _, vlan := range s.VLANs {
 		checkView(t, vlan.View)
 		for _, n := range vlan.View.Names {

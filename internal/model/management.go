@@ -65,14 +65,21 @@ func newManagementNames(routes []*objects.Route, controlPlanes []string, rules N
 	return o
 }
 
-// filterNames removes from every cluster the names that it may not have.
-func (b *builder) filterNames(routes []*objects.Route, rules NameRules) {
-	controlPlanes := slices.Sorted(maps.Keys(b.byNamespace))
-	cache := b.previous
-	if cache.management == nil || !slices.Equal(cache.managementRoutes, routes) || !slices.Equal(cache.management.controlPlanes, controlPlanes) {
-		cache.managementRoutes, cache.management = routes, newManagementNames(routes, controlPlanes, rules)
+// controlPlanes returns the namespaces of the control planes of the HostedClusters in scope, sorted.
+func (s Scope) controlPlanes(list []*objects.HostedCluster) []string {
+	var namespaces []string
+	for _, hc := range list {
+		if inScope(s.HostedClusters, hc) {
+			namespaces = append(namespaces, ControlPlaneNamespace(hc.Namespace, hc.Name))
+		}
 	}
-	if o := cache.management; len(o.routes)+len(o.domains)+len(rules.Allowed) > 0 {
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces)
+}
+
+// filterNames removes from every cluster the names that it may not have.
+func (b *builder) filterNames() {
+	if o := b.management; len(o.routes)+len(o.domains)+len(o.rules.Allowed) > 0 {
 		for _, c := range b.clusters {
 			s := nameFilter{managementNames: o, draft: c, ownRoutes: b.routes[c.ControlPlaneNamespace], found: &b.found}
 			s.apply()

@@ -76,8 +76,8 @@ func TestDomainThatIsNotAllowed(t *testing.T) {
 		Apps: &model.AppsOptions{}, Names: model.NameRules{Allowed: []string{"example.org"}},
 	})
 	names, refused := published(s)
-	if len(names) > 0 || len(s.Pod.Names)+len(s.Pod.Apps)+len(s.Pod.Zones) > 0 {
-		t.Errorf("published are %q and %+v", names, s.Pod)
+	if len(names) > 0 || len(s.Pod().Names)+len(s.Pod().Apps)+len(s.Pod().Zones) > 0 {
+		t.Errorf("published are %q and %+v", names, s.Pod())
 	}
 	if want := []string{"cluster domain demo.example.com is not published: it lies in none of the allowed domains example.org"}; !slices.Equal(refused, want) {
 		t.Errorf("the problems are %q, want %q", refused, want)

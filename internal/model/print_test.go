@@ -36,7 +36,7 @@ func render(s *model.Snapshot) string {
 	for _, p := range s.ProxyServers {
 		renderProxy(line, p)
 	}
-	renderView(line, "pod", s.Pod)
+	renderView(line, "pod", s.Pod())
 	for _, v := range s.VLANs {
 		renderView(line, fmt.Sprintf("vlan %s %v", v.Name, v.CIDRs), v.View)
 	}

@@ -65,6 +65,8 @@ const (
 	// ReasonServiceNotFound: the Service of a backend, or its port, does not exist, or a control-plane Service
 	// has no node port yet.
 	ReasonServiceNotFound Reason = "ServiceNotFound"
+	// ReasonNamespaceOutOfScope: the namespace of a backend is not in the scope of the proxy.
+	ReasonNamespaceOutOfScope Reason = "NamespaceOutOfScope"
 	// ReasonMultipleMatches: several Services match a backend's labels.
 	ReasonMultipleMatches Reason = "MultipleMatches"
 	// ReasonUnsupported: the object uses a feature that is not supported.
@@ -116,8 +118,10 @@ func (p *problems) add(object Ref, reason Reason, format string, args ...any) {
 
 // sorted returns the problems by object, without duplicates.
 func (p *problems) sorted() []Problem {
-	slices.SortFunc(*p, func(a, b Problem) int {
-		return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(*p, compareProblems)
 	return slices.Compact(*p)
+}
+
+func compareProblems(a, b Problem) int {
+	return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
 }

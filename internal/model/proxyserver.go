@@ -131,29 +131,23 @@ func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b 
 
 // proxyServers returns the proxies of all ProxyServers in scope. Those that equal the previous snapshot's are
 // shared with it.
-func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope []string) []*ProxyServer {
+func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*ProxyServer {
 	var all []*ProxyServer
-	previous := map[Ref]*ProxyServer{}
-	if b.previous.snapshot != nil {
-		for _, p := range b.previous.snapshot.ProxyServers {
-			previous[p.Ref] = p
-		}
-	}
 	infras := make(map[Ref]*Infra, len(b.infras))
 	for _, i := range b.infras {
 		infras[i.Ref] = i
 	}
 	for _, in := range sortedByName(list) {
-		if inScope(scope, in) {
+		if inScope(scope.ProxyServers, in) {
 			p := &proxyBuilder{
-				builder: b, in: in, infras: infras,
+				builder: b, in: in, infras: infras, scope: scope,
 				out: &ProxyServer{
 					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
 				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
 			}
 			out := p.build()
-			if same := previous[out.Ref]; same != nil && same.equal(out) {
+			if same := b.previous.proxies[out.Ref]; same != nil && same.equal(out) {
 				out = same
 			}
 			all = append(all, out)
@@ -167,6 +161,7 @@ type proxyBuilder struct {
 	*builder
 	in        *v1alpha1.ProxyServer
 	infras    map[Ref]*Infra
+	scope     Scope
 	out       *ProxyServer
 	listeners map[int32]*listenerBuilder
 	upstreams map[string]*Upstream

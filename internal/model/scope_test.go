@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/densityops/oooi/internal/model"
@@ -53,9 +54,46 @@ func TestScope(t *testing.T) {
 	}
 }
 
+// TestBackendOutOfScope builds a ProxyServer for a proxy that reads the namespaces of its backends only, to which a
+// backend in another namespace was added.
+func TestBackendOutOfScope(t *testing.T) {
+	const objects = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: own, namespace: proxies}
+spec:
+  networkConfig: {serverIP: 192.0.2.3/24}
+  backends:
+  - {name: old, hostname: a.example.com, port: 443, targetService: web, targetPort: 443, targetNamespace: apps}
+  - {name: api, hostname: b.example.com, port: 443, targetService: web, targetPort: 443, targetNamespace: clusters-demo}
+  - {name: new, hostname: c.example.com, port: 443, targetService: web, targetPort: 443, targetNamespace: tools}
+`
+	in := readObjectsFor(t, model.Options{Proxies: true}, objects)
+	missing := func(scope model.Scope) (names []string) {
+		s := model.Build(in, model.Options{Proxies: true, Scope: scope})
+		for _, u := range s.ProxyServers[0].Upstreams {
+			if model.NamespaceOutOfScope(u.Missing) {
+				names = append(names, u.Backend)
+			}
+		}
+		for _, p := range s.Problems {
+			if p.Reason == model.ReasonNamespaceOutOfScope && !strings.Contains(p.Message, "spec.backends[2] new: the proxy does not read namespace tools: run 'kubectl oooi setup'") {
+				t.Errorf("problem %s", p)
+			}
+		}
+		return names
+	}
+	if names := missing(model.Scope{ProxyServers: []string{"proxies/own"}}); len(names) > 0 {
+		t.Errorf("without a limit, %v are out of scope", names)
+	}
+	if names := missing(model.Scope{ProxyServers: []string{"proxies/own"}, Namespaces: []string{"apps"}, HostedClusters: []string{"clusters/demo"}}); !slices.Equal(names, []string{"new"}) {
+		t.Errorf("%v are out of scope, want new", names)
+	}
+}
+
 func TestNameOfAClusterOutOfScopeIsFree(t *testing.T) {
 	name := func(s *model.Snapshot) string {
-		for _, n := range s.Pod.Names {
+		for _, n := range s.Pod().Names {
 			if n.Name == "api.demo.example.com" {
 				return fmt.Sprint(n.Cluster.Key(), n.Addresses)
 			}
@@ -88,7 +126,7 @@ func TestServiceIPs(t *testing.T) {
 
 func TestEmptyObjectsMakeAnEmptySnapshot(t *testing.T) {
 	s := build(&model.Objects{}, model.Scope{})
-	if s.Pod == nil || len(s.Pod.Zones)+len(s.Pod.Names)+len(s.VLANs)+len(s.Clusters)+len(s.Infras)+len(s.Problems) != 0 {
+	if s.Pod() == nil || len(s.Pod().Zones)+len(s.Pod().Names)+len(s.VLANs)+len(s.Clusters)+len(s.Infras)+len(s.Problems) != 0 {
 		t.Errorf("snapshot is not empty: %+v", s)
 	}
 }

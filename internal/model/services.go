@@ -68,3 +68,29 @@ func (x serviceIndex) port(namespace, name, port string) (service, portName, mis
 	}
 	return service, "", fmt.Sprintf("Service %s has no port %s: it has %q", service, port, have)
 }
+
+// ControlPlaneTarget returns the Service and its port with which HyperShift publishes a service of hosted control
+// planes, for the name of a Service in samples of the earlier operator. It is empty for other names.
+func ControlPlaneTarget(service string) (name string, port int32) {
+	switch service {
+	case "kube-apiserver":
+		return "kube-apiserver", 6443
+	case "oauth", "oauth-openshift":
+		return "oauth-openshift", 6443
+	case "ignition", "ignition-server", "ignition-server-proxy":
+		return "ignition-server-proxy", 443
+	case "konnectivity", "konnectivity-server":
+		return "konnectivity-server", 8091
+	}
+	return "", 0
+}
+
+// controlPlaneHint returns a hint to the right target for a Service or port that does not exist, if the namespace has
+// that Service or no Service of the namespace is known; else "".
+func (x serviceIndex) controlPlaneHint(namespace, service, port string) string {
+	name, number := ControlPlaneTarget(service)
+	if name == "" || name == service && port == strconv.Itoa(int(number)) || len(x[namespace]) > 0 && x.find(namespace, name) == nil {
+		return ""
+	}
+	return fmt.Sprintf("; HyperShift creates %s:%d: correct targetService and targetPort", name, number)
+}

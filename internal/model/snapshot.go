@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -86,6 +88,14 @@ func (s Scope) Closed() bool {
 	return len(s.HostedClusters) > 0 || len(s.Infras) == 0 && len(s.Namespaces) > 0
 }
 
+// includesBackends reports whether Services of a namespace can be targets of backends.
+func (s Scope) includesBackends(namespace string) bool {
+	return !s.Closed() || slices.Contains(s.Namespaces, namespace) || slices.ContainsFunc(s.HostedClusters, func(key string) bool {
+		of, name, _ := strings.Cut(key, "/")
+		return ControlPlaneNamespace(of, name) == namespace
+	})
+}
+
 // hasInfras reports whether any Infra can be in scope.
 func (s Scope) hasInfras() bool { return len(s.Infras) > 0 || !s.Closed() }
 
@@ -95,8 +105,9 @@ type Snapshot struct {
 	Clusters []*Cluster `json:"clusters"`
 	// Infras are the Infras in scope, sorted by reference.
 	Infras []*Infra `json:"infras"`
-	// Pod is the view of pods and of the management cluster's DNS.
-	Pod *View `json:"pod"`
+	// Parts are the hosted clusters in groups that share no names, the group of the oldest cluster first. Successive
+	// snapshots share Parts that did not change.
+	Parts []*Part `json:"-"`
 	// VLANs are the VLANs of the Infras, each with its view, sorted by name.
 	VLANs []*VLAN `json:"vlans"`
 	// ProxyServers are the proxies in scope, sorted by reference; nil if Options.Proxies is false.
@@ -104,11 +115,51 @@ type Snapshot struct {
 	// Problems are all problems found, sorted by object.
 	Problems []Problem `json:"problems"`
 
-	services map[string][]netip.Addr
+	pod      *wholeView
+	services *addressMap
+}
+
+// A Part is a group of hosted clusters whose names do not interact with those of other clusters: none is equal to a name
+// outside of the group, above it or below it.
+type Part struct {
+	// Clusters are sorted, oldest first.
+	Clusters []*Cluster
+	// Pod is the part of the view of pods.
+	Pod *View
+}
+
+// oldest returns the oldest cluster, or the zero Ref if there is none.
+func (p *Part) oldest() Ref {
+	if len(p.Clusters) == 0 {
+		return Ref{}
+	}
+	return p.Clusters[0].Ref
+}
+
+// wholeView is the view of several Parts, which is built when it is first read.
+type wholeView struct {
+	parts []*Part
+	once  sync.Once
+	view  *View
+}
+
+// Pod returns the view of pods and of the management cluster's DNS.
+func (s *Snapshot) Pod() *View {
+	w := s.pod
+	w.once.Do(func() {
+		if w.view == nil {
+			var all []Publication
+			for _, part := range w.parts {
+				all = append(all, part.Pod.from...)
+			}
+			w.view = NewView(all, nil)
+		}
+	})
+	return w.view
 }
 
 // ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none.
-func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services[name] }
+func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services.get(name) }
 
 // Infra returns the Infra "namespace/name", or nil if it is not in scope.
 func (s *Snapshot) Infra(name string) *Infra {
@@ -145,12 +196,12 @@ func Build(in *Objects, options Options) *Snapshot { return NewBuilder(options).
 
 // podPublications returns the publications of the pods' view: control-plane and apps names resolve to the
 // proxy's Service.
-func podPublications(clusters []*draft, services map[string][]netip.Addr) []Publication {
+func podPublications(clusters []*draft, services *addressMap) []Publication {
 	list := make([]Publication, 0, len(clusters))
 	for _, c := range clusters {
 		p := Publication{Cluster: c.Cluster}
 		for _, i := range c.infras {
-			p.NameServers = append(p.NameServers, services[i.Key()+"-dns"]...)
+			p.NameServers = append(p.NameServers, services.get(i.Key()+"-dns")...)
 			if i.Proxy == nil {
 				continue
 			}
@@ -237,19 +288,15 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 	return list
 }
 
-// clusterIPs returns the sorted cluster IPs of Services, by "namespace/name".
-func clusterIPs(services []*objects.Service) map[string][]netip.Addr {
-	byName := make(map[string][]netip.Addr, len(services))
-	for _, s := range services {
-		var list []netip.Addr
-		for _, text := range s.Addresses() {
-			if a, err := netip.ParseAddr(text); err == nil {
-				list = append(list, a)
-			}
+// clusterIPs returns the sorted cluster IPs of a Service.
+func clusterIPs(s *objects.Service) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range s.Addresses() {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a)
 		}
-		byName[s.Namespace+"/"+s.Name] = sortedAddrs(list)
 	}
-	return byName
+	return sortedAddrs(list)
 }
 
 func inScope(scope []string, o objects.Object) bool {

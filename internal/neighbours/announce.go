@@ -43,8 +43,7 @@ func announce(ctx context.Context, ours netip.Prefix) error {
 	if neighbour == ours.Addr() {
 		neighbour = neighbour.Next()
 	}
-	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(ours.Addr(), 0))}
-	conn, err := dialer.DialContext(ctx, "udp4", netip.AddrPortFrom(neighbour, discardPort).String())
+	conn, err := dialDiscard(ctx, ours.Addr(), neighbour)
 	if err == nil {
 		_, err = conn.Write([]byte{0})
 		err = errors.Join(err, conn.Close())
@@ -53,4 +52,10 @@ func announce(ctx context.Context, ours netip.Prefix) error {
 		return fmt.Errorf("announcing address %s: %w", ours.Addr(), err)
 	}
 	return nil
+}
+
+// dialDiscard connects a UDP socket to the discard port of a neighbor.
+func dialDiscard(ctx context.Context, source, neighbour netip.Addr) (net.Conn, error) {
+	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}
+	return dialer.DialContext(ctx, "udp4", netip.AddrPortFrom(neighbour, discardPort).String()) //nolint:wrapcheck // callers add the context
 }

@@ -22,7 +22,7 @@ const alternationPeriod = 10 * time.Minute
 // A Monitor remembers which hosts answer for addresses on the VLAN, and exports them as metrics. It is safe for
 // concurrent use, except Probe.
 type Monitor struct {
-	neighbor, alternating *prometheus.Desc
+	neighbor, answered, alternating *prometheus.Desc
 
 	mu sync.Mutex // only Probe writes what it protects
 	// answers are the MAC addresses that answered the last ARP requests, nil if none did.
@@ -37,6 +37,8 @@ type changes struct {
 	current, previous net.HardwareAddr
 	// changed is when current replaced previous.
 	changed time.Time
+	// answered is when current answered last.
+	answered time.Time
 	// returns is how often one of both has replaced the other again within alternationPeriod. A host that took an address
 	// and lost it again leaves one return.
 	returns int
@@ -50,10 +52,10 @@ func (c changes) alternate(now time.Time) bool {
 // observe returns the changes after a MAC address has answered.
 func (c changes) observe(mac net.HardwareAddr, now time.Time) changes {
 	if c.current == nil || bytes.Equal(mac, c.current) {
-		c.current = mac
+		c.current, c.answered = mac, now
 		return c
 	}
-	next := changes{current: mac, previous: c.current, changed: now}
+	next := changes{current: mac, previous: c.current, changed: now, answered: now}
 	if bytes.Equal(mac, c.previous) && now.Sub(c.changed) < alternationPeriod {
 		next.returns = c.returns + 1
 	}
@@ -63,7 +65,8 @@ func (c changes) observe(mac net.HardwareAddr, now time.Time) changes {
 // NewMonitor returns a Monitor whose metrics have the given prefix, the name of a daemon.
 func NewMonitor(prefix string) *Monitor {
 	return &Monitor{
-		neighbor: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor"), "1: a host answers ARP requests for the address of a gateway or component; 0: none does.", []string{"address", "mac"}, nil),
+		neighbor: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor"), "1: a host answers ARP requests for an address on the VLAN; 0: none does.", []string{"address", "mac"}, nil),
+		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered.", []string{"address", "mac"}, nil),
 		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
 			[]string{"address", "mac", "other"}, nil),
 		history: map[netip.Addr]changes{},
@@ -87,7 +90,7 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 			answers[address] = nil
 		case known && !m.stale[address]:
 			// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
-			// next probe, the host sends ARP requests and does not answer ours.
+			// next probe, the host sends ARP requests, and answers neither ours nor the datagrams.
 			answers[address], stale[address] = previous, true
 		default:
 			stale[address] = true
@@ -109,6 +112,7 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 // Describe implements prometheus.Collector.
 func (m *Monitor) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.neighbor
+	ch <- m.answered
 	ch <- m.alternating
 }
 
@@ -125,6 +129,9 @@ func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(m.neighbor, prometheus.GaugeValue, value, address.String(), mac.String())
 	}
 	for address, c := range history {
+		if c.current != nil {
+			ch <- prometheus.MustNewConstMetric(m.answered, prometheus.GaugeValue, float64(c.answered.Unix()), address.String(), c.current.String())
+		}
 		if c.alternate(time.Now()) {
 			ch <- prometheus.MustNewConstMetric(m.alternating, prometheus.GaugeValue, 1, address.String(), c.current.String(), c.previous.String())
 		}
@@ -142,7 +149,7 @@ func Repeat(ctx context.Context, log *slog.Logger, probe func(context.Context) e
 			failure = ""
 		case ctx.Err() == nil && err.Error() != failure:
 			failure = err.Error()
-			log.Warn("cannot probe the gateway and the other components on the VLAN", "err", err)
+			log.Warn("cannot probe the other hosts on the VLAN", "err", err)
 		}
 		select {
 		case <-ctx.Done():

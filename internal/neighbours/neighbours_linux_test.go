@@ -47,8 +47,8 @@ func TestAnnounceUpdatesNeighbours(t *testing.T) {
 	}
 }
 
-// TestProbe probes an address in use, a free one, one whose entry in the neighbor table is stale, and one of another
-// network, also from a pod whose routes to the network depend on the source address.
+// TestProbe probes an address in use, a free one, those of two hosts whose entry in the neighbor table is stale, of which
+// one answers, and an address of another network, also from a pod whose routes to the network depend on the source address.
 func TestProbe(t *testing.T) {
 	network.Need(t)
 	t.Run("main routing table", func(t *testing.T) { testProbe(t, false) })
@@ -60,7 +60,7 @@ func testProbe(t *testing.T, sourceRouting bool) {
 	const mac, staleMAC = "02:00:00:00:00:98", "02:00:00:00:00:99"
 	host, pod := lab.NewNamespace(t), lab.NewNamespace(t)
 	if err := lab.Cable(
-		lab.End{In: host, Device: "eth0", MAC: mac, Addresses: []string{"192.0.2.100/24"}},
+		lab.End{In: host, Device: "eth0", MAC: mac, Addresses: []string{"192.0.2.100/24", "192.0.2.103/24"}},
 		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
 	); err != nil {
 		t.Fatal(err)
@@ -71,8 +71,9 @@ func testProbe(t *testing.T, sourceRouting bool) {
 		pod.Run(t, "ip", "route", "delete", "192.0.2.0/24", "dev", "net1", "table", "main")
 	}
 	pod.Run(t, "ip", "neighbour", "add", "192.0.2.102", "lladdr", staleMAC, "dev", "net1", "nud", "stale")
+	pod.Run(t, "ip", "neighbour", "add", "192.0.2.103", "lladdr", mac, "dev", "net1", "nud", "stale")
 	var addresses []netip.Addr
-	for _, text := range []string{"192.0.2.100", "192.0.2.101", "192.0.2.102", "198.51.100.1"} {
+	for _, text := range []string{"192.0.2.100", "192.0.2.101", "192.0.2.102", "198.51.100.1", "192.0.2.103"} {
 		addresses = append(addresses, netip.MustParseAddr(text))
 	}
 	var got map[netip.Addr]neighbours.Result
@@ -83,8 +84,8 @@ func testProbe(t *testing.T, sourceRouting bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used, free, stale := got[addresses[0]], got[addresses[1]], got[addresses[2]]
-	if len(got) != 3 || used.Use != neighbours.Used || used.MAC.String() != mac || free.Use != neighbours.Free ||
+	used, free, stale, refusing := got[addresses[0]], got[addresses[1]], got[addresses[2]], got[addresses[4]]
+	if len(got) != 4 || refusing.Use != neighbours.Used || refusing.MAC.String() != mac || used.Use != neighbours.Used || used.MAC.String() != mac || free.Use != neighbours.Free ||
 		stale.Use != neighbours.Unknown || stale.MAC.String() != staleMAC {
 		t.Errorf("got %+v", got)
 	}

@@ -38,14 +38,18 @@ const (
 )
 
 // Probe finds out which IPv4 addresses are in use, without privileges: the kernel resolves the destination of a datagram
-// by ARP, and any process can read its neighbor table. It returns as soon as hosts have answered for all addresses, and
+// by ARP, and any process can read its neighbor table. If the kernel's entry is stale, an ICMP message that refuses a
+// datagram is an answer of the entry's MAC address. It returns as soon as hosts have answered for all addresses, and
 // otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
 // error if ctx is done before, or if the neighbor table cannot be read, which is supported on Linux only.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
-	err := resolve(ctx, addrs)
+	networks, err := Networks()
+	if err == nil {
+		err = resolve(ctx, networks, addrs)
+	}
 	var found map[netip.Addr]Result
 	if err == nil {
-		found, err = waitForAnswers(ctx, addrs)
+		found, err = waitForAnswers(ctx, networks, addrs)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("probing neighbors: %w", err)
@@ -55,11 +59,7 @@ func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, erro
 
 // resolve sends a datagram to each address on a network of this host. It is sent from our address on that network,
 // because a pod's routes may depend on the source: the CNI plugin sbr leaves no route to the VLAN in the main table.
-func resolve(ctx context.Context, addrs []netip.Addr) (err error) {
-	networks, err := Networks()
-	if err != nil {
-		return err
-	}
+func resolve(ctx context.Context, networks OwnNetworks, addrs []netip.Addr) (err error) {
 	sockets := map[netip.Addr]net.PacketConn{} // by our address
 	defer func() {
 		for _, conn := range sockets {
@@ -115,7 +115,9 @@ func (n OwnNetworks) Source(a netip.Addr) netip.Addr {
 }
 
 // waitForAnswers polls the neighbor table until every address in it is resolved, or until the timeout.
-func waitForAnswers(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
+func waitForAnswers(ctx context.Context, networks OwnNetworks, addrs []netip.Addr) (map[netip.Addr]Result, error) {
+	refusals := newRefusals(networks)
+	defer refusals.close()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for started := time.Now(); ; {
@@ -126,6 +128,9 @@ func waitForAnswers(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Res
 		found, waiting := map[netip.Addr]Result{}, false
 		for _, a := range addrs {
 			if f, ok := table[a]; ok {
+				if f.Use == Unknown && f.MAC != nil && refusals.has(ctx, a) {
+					f.Use = Used
+				}
 				found[a] = f
 				waiting = waiting || f.Use != Used
 			}

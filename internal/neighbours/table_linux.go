@@ -3,9 +3,12 @@ package neighbours
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // table returns the kernel's table of IPv4 neighbors.
@@ -29,4 +32,21 @@ func table() (map[netip.Addr]Result, error) {
 		}
 	}
 	return all, nil
+}
+
+// refused reports whether an ICMP message has refused the datagram of a connected socket. It does not block.
+func refused(conn net.Conn) bool {
+	raw, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	control, err := raw.SyscallConn()
+	if err != nil {
+		return false
+	}
+	number := 0
+	if control.Control(func(fd uintptr) { number, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) }) != nil {
+		return false
+	}
+	return err == nil && syscall.Errno(number) == syscall.ECONNREFUSED
 }

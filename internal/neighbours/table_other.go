@@ -4,9 +4,12 @@ package neighbours
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 )
 
 func table() (map[netip.Addr]Result, error) {
 	return nil, errors.New("reading the neighbor table is supported on Linux only")
 }
+
+func refused(net.Conn) bool { return false }

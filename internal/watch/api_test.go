@@ -83,7 +83,7 @@ func TestStoreFollowsAPIServer(t *testing.T) {
 
 	apply(t, cp, serviceIn(ns, "demo-proxy"))
 	await(t, store, "the proxy's cluster IP", func(s *model.Snapshot) bool {
-		return len(addresses(s.Pod, "api.demo.example.com")) == 1
+		return len(addresses(s.Pod(), "api.demo.example.com")) == 1
 	})
 
 	host := "ignition-server-" + hcp + ".apps.mgmt.example.com"
@@ -99,7 +99,7 @@ func TestStoreFollowsAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, store, "the cluster to be removed", func(s *model.Snapshot) bool {
-		return len(s.Clusters) == 0 && addresses(s.Pod, "api.demo.example.com") == nil
+		return len(s.Clusters) == 0 && addresses(s.Pod(), "api.demo.example.com") == nil
 	})
 }
 
@@ -269,7 +269,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
 subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}]
 `, ns, hcp))
 	await(t, store, "the names with rights for one cluster", func(s *model.Snapshot) bool {
-		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") && len(addresses(s.Pod, "api.demo.example.com")) == 1
+		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") && len(addresses(s.Pod(), "api.demo.example.com")) == 1
 	})
 }
 

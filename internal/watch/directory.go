@@ -49,6 +49,8 @@ type directorySource struct {
 	err       error     // from reading the folder itself
 	read      bool      // whether the folder was ever read
 	seen      time.Time // when the folder was last read
+	// taken are the objects that changes has returned, by kind and name.
+	taken map[string]objects.Object
 	// duplicates are the duplicates that were last logged.
 	duplicates map[duplicate]bool
 }
@@ -255,6 +257,34 @@ func (s *directorySource) objects() (*model.Objects, bool) {
 	defer s.mu.Unlock()
 	all, _ := s.merge()
 	return collect(all), s.read
+}
+
+func (s *directorySource) changes() ([]model.Change, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.read {
+		return nil, false
+	}
+	all, _ := s.merge()
+	now := make(map[string]objects.Object, len(all))
+	var changes []model.Change
+	for _, o := range all {
+		key := kindOf(o) + " " + keyOf(o)
+		before, known := s.taken[key]
+		if known && reflect.DeepEqual(before, o) {
+			now[key] = before
+			continue
+		}
+		now[key] = o
+		changes = append(changes, model.Change{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName(), Now: o})
+	}
+	for key, o := range s.taken {
+		if now[key] == nil {
+			changes = append(changes, model.Change{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()})
+		}
+	}
+	s.taken = now
+	return changes, true
 }
 
 // merge returns the objects of all files, and the duplicates that are ignored: the first file, ordered by

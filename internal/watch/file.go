@@ -57,8 +57,14 @@ func (s *Store) changeCount() (n uint64, complete bool) {
 func (s *Store) fileContent() snapshotfile.Content {
 	written := s.Status().Since
 	s.mu.Lock()
-	all := *s.objects
+	kept := s.objects
 	s.mu.Unlock()
+	if kept == nil { // built from changes
+		all, _ := s.source.objects()
+		all.LastGood = s.Snapshot().LastGood()
+		return &fileContent{snapshotfile.Header{Written: written}, all}
+	}
+	all := *kept
 	if s.config.Endpoints { // EndpointSlices change without a new snapshot
 		now, _ := s.source.objects()
 		all.EndpointSlices = now.EndpointSlices

@@ -61,9 +61,7 @@ func (f *Follower) List() ([]objects.Object, bool) { return f.watcher.table.list
 // Current reports whether the objects are up to date: all were listed, the API server serves the resource, and the
 // watch is connected or was connected less than gap ago. gap allows for the time between two watch requests.
 func (f *Follower) Current(gap time.Duration) bool {
-	f.watcher.table.mu.Lock()
-	synced := f.watcher.table.synced
-	f.watcher.table.mu.Unlock()
+	synced := f.watcher.table.isSynced()
 	f.watcher.mu.Lock()
 	defer f.watcher.mu.Unlock()
 	s := f.watcher.state

@@ -31,11 +31,14 @@ type hostedServices struct {
 
 	mu       sync.Mutex
 	services map[string]*hostedService // by hosted cluster, "namespace/name"
-	group    sync.WaitGroup
+	clusters []*model.Cluster          // of the last snapshot
+	// changedKeys are the hosted clusters whose state changed since takeChanged was last called.
+	changedKeys map[string]bool
+	group       sync.WaitGroup
 }
 
 func newHostedServices(management dynamic.Interface, log *slog.Logger) *hostedServices {
-	return &hostedServices{management: management, log: log, services: map[string]*hostedService{}}
+	return &hostedServices{management: management, log: log, services: map[string]*hostedService{}, changedKeys: map[string]bool{}}
 }
 
 // follow starts and stops watches as the snapshot requires. The state of a Service is kept if only its
@@ -43,35 +46,86 @@ func newHostedServices(management dynamic.Interface, log *slog.Logger) *hostedSe
 func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	before := h.clusters
+	h.clusters = snapshot.Clusters
+	sameKey := func(a, b *model.Cluster) bool { return a == b || a.Key() == b.Key() }
+	if before != nil && slices.EqualFunc(before, snapshot.Clusters, sameKey) {
+		for i, c := range snapshot.Clusters {
+			if before[i] != c {
+				h.followCluster(ctx, c)
+			}
+		}
+		return
+	}
 	wanted := map[string]bool{}
 	for _, c := range snapshot.Clusters {
-		if c.Apps == nil || c.Apps.Hosted == nil {
-			continue
-		}
 		wanted[c.Key()] = true
-		before := h.services[c.Key()]
-		if before != nil && reflect.DeepEqual(before.access, *c.Apps.Hosted) {
-			continue
-		}
-		m := &hostedService{
-			cluster: c.Ref, access: *c.Apps.Hosted, management: h.management, changed: h.changed,
-			log: h.log.With("hostedcluster", c.Key()),
-		}
-		if before != nil {
-			before.stop()
-			m.state = before.currentState() // locks, because the stopped watch may still update it
-		}
-		watchCtx, cancel := context.WithCancel(ctx)
-		m.stop = cancel
-		h.services[c.Key()] = m
-		h.group.Go(func() { m.run(watchCtx) })
+		h.followCluster(ctx, c)
 	}
-	for key, m := range h.services {
+	for key := range h.services {
 		if !wanted[key] {
-			m.stop()
-			delete(h.services, key)
+			h.remove(key)
 		}
 	}
+}
+
+// followCluster starts or stops the watch in one hosted cluster.
+func (h *hostedServices) followCluster(ctx context.Context, c *model.Cluster) {
+	key := c.Key()
+	before := h.services[key]
+	if c.Apps == nil || c.Apps.Hosted == nil {
+		if before != nil {
+			h.remove(key)
+		}
+		return
+	}
+	if before != nil && reflect.DeepEqual(before.access, *c.Apps.Hosted) {
+		return
+	}
+	m := &hostedService{
+		cluster: c.Ref, access: *c.Apps.Hosted, management: h.management, log: h.log.With("hostedcluster", key),
+		changed: func() {
+			h.markChanged(key)
+			h.changed()
+		},
+	}
+	if before != nil {
+		before.stop()
+		m.state = before.currentState() // locks, because the stopped watch may still update it
+	}
+	watchCtx, cancel := context.WithCancel(ctx)
+	m.stop = cancel
+	h.services[key] = m
+	h.group.Go(func() { m.run(watchCtx) })
+}
+
+func (h *hostedServices) remove(key string) {
+	h.services[key].stop()
+	delete(h.services, key)
+	h.changedKeys[key] = true
+}
+
+func (h *hostedServices) markChanged(key string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changedKeys[key] = true
+}
+
+// takeChanged returns the changes of state since its last call.
+func (h *hostedServices) takeChanged() []model.Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var changes []model.Change
+	for key := range h.changedKeys {
+		namespace, name, _ := strings.Cut(key, "/")
+		c := model.Change{Kind: model.KindAppsService, Namespace: namespace, Name: name}
+		if m := h.services[key]; m != nil {
+			c.Now = m.appsService()
+		}
+		changes = append(changes, c)
+	}
+	clear(h.changedKeys)
+	return changes
 }
 
 // wait returns when all watches have ended.

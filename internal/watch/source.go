@@ -25,6 +25,9 @@ type source interface {
 	run(ctx context.Context, changed func(), updated func(objects.Object))
 	// objects returns the objects, and whether every resource was listed.
 	objects() (*model.Objects, bool)
+	// changes returns the changes of objects since its last call, at first all objects, and whether every resource was
+	// listed. Before that it returns none.
+	changes() ([]model.Change, bool)
 	// endpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order.
 	endpointSlices(service string) []*objects.EndpointSlice
 	// object returns an Infra or a ProxyServer with its status, or nil if it does not exist.
@@ -132,6 +135,22 @@ func (s *apiSource) objects() (*model.Objects, bool) {
 		complete = complete && synced
 	}
 	return collect(append(all, s.hosted.list()...)), complete
+}
+
+func (s *apiSource) changes() ([]model.Change, bool) {
+	for _, w := range s.watchers {
+		if !w.table.isSynced() {
+			return nil, false
+		}
+	}
+	var all []model.Change
+	for _, w := range s.watchers {
+		for key, now := range w.table.takeChanged() {
+			namespace, name, _ := strings.Cut(key, "/")
+			all = append(all, model.Change{Kind: w.resource.kind, Namespace: namespace, Name: name, Now: now})
+		}
+	}
+	return append(all, s.hosted.takeChanged()...), true
 }
 
 func (s *apiSource) endpointSlices(service string) []*objects.EndpointSlice {

@@ -19,9 +19,12 @@ import (
 	"github.com/densityops/oooi/internal/subscribers"
 )
 
-// rebuildInterval is the minimum time between two snapshots. Changes within this time are combined; the first
-// change after a longer pause builds a snapshot immediately.
-const rebuildInterval = 20 * time.Millisecond
+// maxPause is the longest pause after a snapshot. Changes within the pause are combined; the first change after it
+// builds a snapshot immediately.
+const maxPause = 20 * time.Millisecond
+
+// pauseFactor is how many times longer than the last build the pause is, so that building takes at most a third of a CPU.
+const pauseFactor = 2
 
 // Config configures a Store. Users with equal Configs can share one Store.
 type Config struct {
@@ -91,12 +94,15 @@ type Store struct {
 
 	snapshot atomic.Pointer[model.Snapshot]
 	builder  *model.Builder
+	// incremental builds snapshots of the source's objects, from the first one on; nil with Config.Proxies, for which
+	// builder does.
+	incremental *model.IncrementalBuilder
 	// Apps addresses and Services selected by labels in the last snapshot. Only build uses them.
 	lastGood     map[string][]netip.Addr
 	lastServices map[string]string
 
 	mu             sync.Mutex
-	objects        *model.Objects // of which snapshot was built
+	objects        *model.Objects // of which builder built the snapshot
 	fromSource     bool           // whether snapshot was built from the source and not from the file
 	fileWritten    time.Time      // when the file was written that snapshot was built from
 	builds         int
@@ -140,15 +146,25 @@ func (s *Store) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-s.dirty:
+			started := time.Now()
 			s.build()
 			select {
 			case <-ctx.Done():
-			case <-time.After(rebuildInterval):
+			case <-time.After(s.pause(time.Since(started))):
 			}
 		}
 	}
 	group.Wait()
 	s.source.wait()
+}
+
+// pause returns the pause after a build, including its subscribers. With proxies it is always the longest, because every
+// snapshot may change the configuration of Envoys.
+func (s *Store) pause(build time.Duration) time.Duration {
+	if s.config.Proxies {
+		return maxPause
+	}
+	return min(maxPause, pauseFactor*build)
 }
 
 // markDirty requests a new snapshot. It never blocks.
@@ -229,21 +245,16 @@ func (s *Store) SubscribeObjects(f func(objects.Object)) (cancel func()) {
 
 // build replaces the snapshot by one of the source's objects, once every resource was listed.
 func (s *Store) build() {
-	all, complete := s.source.objects()
-	if !complete {
+	snapshot, all := s.next()
+	if snapshot == nil {
 		return
 	}
-	all.LastGood, all.LastServices = s.lastGood, s.lastServices
-	snapshot := s.builder.Build(all)
 	s.logProblems(snapshot)
 	s.snapshot.Store(snapshot)
 	s.source.follow(snapshot)
-	s.lastGood, s.lastServices = snapshot.LastGood(), snapshot.LastServices()
-	kept := *all
-	kept.LastGood, kept.LastServices = s.lastGood, s.lastServices
 
 	s.mu.Lock()
-	s.objects, s.fromSource = &kept, true
+	s.objects, s.fromSource = all, true
 	s.builds++
 	s.changes++
 	s.mu.Unlock()
@@ -252,16 +263,44 @@ func (s *Store) build() {
 	}
 }
 
+// next returns the next snapshot, or nil if there is none. With proxies it returns its objects as well.
+func (s *Store) next() (*model.Snapshot, *model.Objects) {
+	if !s.config.Proxies {
+		changes, complete := s.source.changes()
+		if s.incremental == nil && complete {
+			s.incremental, s.builder = model.NewIncrementalBuilder(s.config.options(), s.lastGood), nil
+		} else if len(changes) == 0 {
+			return nil, nil
+		}
+		return s.incremental.Update(changes), nil
+	}
+	all, complete := s.source.objects()
+	if !complete {
+		return nil, nil
+	}
+	all.LastGood, all.LastServices = s.lastGood, s.lastServices
+	snapshot := s.builder.Build(all)
+	s.lastGood, s.lastServices = snapshot.LastGood(), snapshot.LastServices()
+	kept := *all
+	kept.LastGood, kept.LastServices = s.lastGood, s.lastServices
+	return snapshot, &kept
+}
+
 // logProblems logs the problems that are new or resolved since the previous snapshot.
 func (s *Store) logProblems(now *model.Snapshot) {
-	known := map[model.Problem]bool{}
-	if before := s.snapshot.Load(); before != nil {
-		for _, p := range before.Problems {
-			known[p] = true
-		}
-	}
 	if s.builds == 0 {
-		s.log.Info("synced", "clusters", len(now.Clusters), "infras", len(now.Infras), "names", len(now.Pod.Names))
+		s.log.Info("synced", "clusters", len(now.Clusters), "infras", len(now.Infras), "names", len(now.Pod().Names))
+	}
+	var problems []model.Problem
+	if before := s.snapshot.Load(); before != nil {
+		problems = before.Problems
+	}
+	if len(problems) == len(now.Problems) && (len(problems) == 0 || &problems[0] == &now.Problems[0]) {
+		return // shared by both snapshots
+	}
+	known := make(map[model.Problem]bool, len(problems))
+	for _, p := range problems {
+		known[p] = true
 	}
 	for _, p := range now.Problems {
 		if !known[p] {

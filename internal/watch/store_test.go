@@ -120,7 +120,7 @@ func TestStoreFollowsDirectory(t *testing.T) {
 	write(t, dir, "notes.txt", "not a manifest")
 	store := run(t, watch.Config{Manifests: dir})
 	await(t, store, "the names of the folder", func(s *model.Snapshot) bool {
-		return has(s.Pod, "api.demo.example.com", "10.96.0.3") && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
+		return has(s.Pod(), "api.demo.example.com", "10.96.0.3") && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3")
 	})
 
 	t.Run("an invalid file keeps its previous objects", func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestSnapshotFileIsUsedAfterARestart(t *testing.T) {
 	config.Manifests = filepath.Join(dir, "gone")
 	store := run(t, config)
 	s := store.Snapshot()
-	if s == nil || !has(s.Pod, "api.demo.example.com", "10.96.0.3") {
+	if s == nil || !has(s.Pod(), "api.demo.example.com", "10.96.0.3") {
 		t.Fatalf("the file is not used after the restart: %+v", s)
 	}
 	status := store.Status()

@@ -26,13 +26,15 @@ type table struct {
 	mu     sync.Mutex
 	items  map[string]objects.Object
 	groups map[string]map[string]objects.Object
-	synced bool // whether the first list was completed
+	// changedKeys are the keys of the items that changed since takeChanged was last called.
+	changedKeys map[string]bool
+	synced      bool // whether the first list was completed
 }
 
 var _ cache.TransformingStore = (*table)(nil)
 
 func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func(before, now objects.Object)) *table {
-	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}}
+	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}, changedKeys: map[string]bool{}}
 }
 
 // Transformer returns the transform with which the reflector reduces objects while it streams the first list.
@@ -66,6 +68,7 @@ func (t *table) Update(obj any) error {
 	if !same { // an equal object is not replaced, so that snapshots share it
 		t.removeFromGroup(before)
 		t.items[keyOf(o)] = o
+		t.changedKeys[keyOf(o)] = true
 		t.addToGroup(o)
 	}
 	t.mu.Unlock()
@@ -84,6 +87,7 @@ func (t *table) Delete(obj any) error {
 	t.mu.Lock()
 	t.removeFromGroup(t.items[keyOf(o)])
 	delete(t.items, keyOf(o))
+	t.changedKeys[keyOf(o)] = true
 	t.mu.Unlock()
 	t.changed(o, nil)
 	return nil
@@ -108,6 +112,12 @@ func (t *table) Replace(list []any, _ string) error {
 			continue
 		}
 		same = false
+		t.changedKeys[key] = true
+	}
+	for key := range t.items {
+		if items[key] == nil {
+			t.changedKeys[key] = true
+		}
 	}
 	t.items, t.synced = items, true
 	clear(t.groups)
@@ -123,6 +133,13 @@ func (t *table) Replace(list []any, _ string) error {
 
 // Resync implements cache.ReflectorStore. It does nothing.
 func (t *table) Resync() error { return nil }
+
+// isSynced reports whether the first list was completed.
+func (t *table) isSynced() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced
+}
 
 // get returns an object, or nil if it does not exist.
 func (t *table) get(namespace, name string) objects.Object {
@@ -140,6 +157,21 @@ func (t *table) list() ([]objects.Object, bool) {
 		list = append(list, o)
 	}
 	return list, t.synced
+}
+
+// takeChanged returns the objects that changed since its last call, by key; nil for those that were deleted.
+func (t *table) takeChanged() map[string]objects.Object {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.changedKeys) == 0 {
+		return nil
+	}
+	changed := make(map[string]objects.Object, len(t.changedKeys))
+	for key := range t.changedKeys {
+		changed[key] = t.items[key]
+	}
+	t.changedKeys = map[string]bool{}
+	return changed
 }
 
 // grouped returns the objects with a group key, in no order.

@@ -16,7 +16,9 @@ import (
 	"github.com/coredhcp/coredhcp/plugins"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
 // Plugin is the plugin's entry for CoreDHCP's registry. It must follow kubevirt and precede the plugins that add
@@ -71,6 +73,31 @@ func Protected() []netip.Addr {
 		}
 	}
 	return list
+}
+
+// RecentClients returns at most n addresses of clients that are likely to be on the VLAN, the most recently written
+// first: of bindings in force, whose VM runs if addresses belong to VMs.
+func RecentClients(n int) []netip.Addr {
+	var list []pool.Lease
+	for _, i := range running() {
+		runs := map[string]bool{} // by holder
+		if i.directory != nil {
+			for _, c := range i.directory.Clients() {
+				runs[c.String()] = true
+			}
+		}
+		for _, l := range i.pool.Leases() {
+			if l.State == dhcplease.StateBound && (i.directory == nil || runs[l.Holder]) {
+				list = append(list, l)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b pool.Lease) int { return b.Used.Compare(a.Used) })
+	var addresses []netip.Addr
+	for _, l := range list[:min(n, len(list))] {
+		addresses = append(addresses, l.Addr)
+	}
+	return addresses
 }
 
 func setup4(args ...string) (handler.Handler4, error) {

@@ -3,8 +3,9 @@ package leasedb
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -111,25 +112,61 @@ func (i *instance) countSilence(why pool.Reason) {
 	silencesTotal.WithLabelValues(string(why), i.config.pool, family).Inc()
 }
 
-// An instrumentedStore counts and times the operations of a store.
+// An instrumentedStore counts and times the operations of a store, and remembers their last results.
 type instrumentedStore struct {
 	store.Store
 
-	// writeFailure is the time and error of the last write; nil if it succeeded.
-	writeFailure atomic.Pointer[string]
+	mu      sync.Mutex
+	results map[string]Operation // by operation
 }
 
-// recordWrite records the result of a write.
-func (m *instrumentedStore) recordWrite(err error) {
-	if err == nil || errors.Is(err, store.ErrConflict) {
-		m.writeFailure.Store(nil)
-		return
+// Operations of a store.
+const (
+	opPut    = "put"
+	opGet    = "get"
+	opDelete = "delete"
+	opMark   = "mark"
+)
+
+// An Operation has the last results of one operation of a store, such as put.
+type Operation struct {
+	// Succeeded and Failed are the times of the last success and the last failure; zero for none. An answer that the
+	// binding is another one, or does not exist, is a success.
+	Succeeded time.Time `json:"succeeded,omitzero"`
+	Failed    time.Time `json:"failed,omitzero"`
+	// Error is the error of the last failure.
+	Error string `json:"error,omitempty"`
+}
+
+// operations returns a copy of the last results.
+func (m *instrumentedStore) operations() map[string]Operation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.results)
+}
+
+// writeFailure returns the time and error of the last write, empty if it succeeded.
+func (m *instrumentedStore) writeFailure() string {
+	var last Operation
+	for operation, o := range m.operations() {
+		if operation == opGet {
+			continue
+		}
+		if o.Succeeded.After(last.Succeeded) {
+			last.Succeeded = o.Succeeded
+		}
+		if o.Failed.After(last.Failed) {
+			last.Failed, last.Error = o.Failed, o.Error
+		}
 	}
-	text := time.Now().UTC().Format(time.RFC3339) + ": " + err.Error()
-	m.writeFailure.Store(&text)
+	if !last.Failed.After(last.Succeeded) {
+		return ""
+	}
+	return last.Failed.Format(time.RFC3339) + ": " + last.Error
 }
 
-func observe(operation string, started time.Time, err error) {
+// observe records the result of an operation.
+func (m *instrumentedStore) observe(operation string, started time.Time, err error) {
 	storeSeconds.WithLabelValues(operation).Observe(time.Since(started).Seconds())
 	switch {
 	case err == nil, errors.Is(err, store.ErrNotFound):
@@ -138,14 +175,26 @@ func observe(operation string, started time.Time, err error) {
 	default:
 		storeErrorsTotal.WithLabelValues(operation).Inc()
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.results == nil {
+		m.results = map[string]Operation{}
+	}
+	o := m.results[operation]
+	switch now := time.Now().UTC(); {
+	case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrUnusable):
+		o.Succeeded = now
+	default:
+		o.Failed, o.Error = now, err.Error()
+	}
+	m.results[operation] = o
 }
 
 // Put implements store.Store.
 func (m *instrumentedStore) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
 	started := time.Now()
 	written, err := m.Store.Put(ctx, b)
-	observe("put", started, err)
-	m.recordWrite(err)
+	m.observe(opPut, started, err)
 	return written, err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
@@ -165,8 +214,7 @@ func (m *instrumentedStore) SetMark(at time.Time) error {
 	}
 	started := time.Now()
 	err := marker.SetMark(at)
-	observe("mark", started, err)
-	m.recordWrite(err)
+	m.observe(opMark, started, err)
 	return err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
@@ -174,7 +222,7 @@ func (m *instrumentedStore) SetMark(at time.Time) error {
 func (m *instrumentedStore) Get(ctx context.Context, addr netip.Addr) (store.Binding, error) {
 	started := time.Now()
 	b, err := m.Store.Get(ctx, addr)
-	observe("get", started, err)
+	m.observe(opGet, started, err)
 	return b, err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
@@ -182,7 +230,6 @@ func (m *instrumentedStore) Get(ctx context.Context, addr netip.Addr) (store.Bin
 func (m *instrumentedStore) Delete(ctx context.Context, b store.Binding) error {
 	started := time.Now()
 	err := m.Store.Delete(ctx, b)
-	observe("delete", started, err)
-	m.recordWrite(err)
+	m.observe(opDelete, started, err)
 	return err //nolint:wrapcheck // errors of the store are matched by callers
 }

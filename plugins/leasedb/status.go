@@ -1,7 +1,7 @@
 package leasedb
 
 import (
-	"sync/atomic"
+	"time"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
@@ -23,9 +23,11 @@ type State struct {
 	// Failure is the last error of the watch of Lease objects. It is empty while the watch is connected, and for a
 	// bbolt file.
 	Failure string `json:"failure,omitempty"`
-	// WriteFailure is the time and error of the last write to the store, SnapshotFailure the error of the last
-	// write of the snapshot file. Each is empty unless that write failed.
-	WriteFailure    string `json:"writeFailure,omitempty"`
+	// Operations are the last results of the store's operations: put, get, delete and mark. At the time Read, by the
+	// same clock, they were read.
+	Operations map[string]Operation `json:"operations,omitempty"`
+	Read       time.Time            `json:"read"`
+	// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
 	SnapshotFailure string `json:"snapshotFailure,omitempty"`
 	// Rebuilding is the reason why bindings may be missing, in which case each address is probed before it is
 	// offered; empty otherwise.
@@ -44,7 +46,7 @@ func Status() []State {
 		s := State{
 			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
 			DirectorySynced: i.directory != nil && i.directory.Synced(), Addresses: i.pool.Stats(), Leases: i.pool.Leases(),
-			WriteFailure: text(&i.store.writeFailure), SnapshotFailure: i.file.Failure(), Rebuilding: i.pool.Rebuilding(),
+			Operations: i.store.operations(), Read: time.Now().UTC(), SnapshotFailure: i.file.Failure(), Rebuilding: i.pool.Rebuilding(),
 		}
 		if c.store == storeBolt {
 			s.At = c.file
@@ -67,16 +69,9 @@ func Warnings() []string {
 		}
 	}
 	for _, i := range running() {
-		add(i, "the last write failed; clients without an address may get none", text(&i.store.writeFailure))
+		add(i, "the last write failed; clients without an address may get none", i.store.writeFailure())
 		add(i, "after a restart during an outage of the API server, leases would be missing or outdated", i.file.Failure())
 		add(i, "bindings may be missing; each address is probed before it is offered", i.pool.Rebuilding())
 	}
 	return list
-}
-
-func text(p *atomic.Pointer[string]) string {
-	if s := p.Load(); s != nil {
-		return *s
-	}
-	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,10 +58,26 @@ func TestWarnings(t *testing.T) {
 	request := message(dhcpv4.MessageTypeRequest, mac(2), withServer("192.0.2.2"), withWanted(offer.YourIPAddr))
 	want(t, i, request, dhcpv4.MessageTypeNone)
 	expectWarning("no space left on device")
+	failed := Status()[0].Operations["put"]
+	if failed.Error != syscall.ENOSPC.Error() || !failed.Failed.After(failed.Succeeded) || failed.Succeeded.IsZero() {
+		t.Errorf("after a failed write: %+v", failed)
+	}
 	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
 	i.store.Store = working
 	want(t, i, request, dhcpv4.MessageTypeAck)
 	expectWarning("")
+
+	first, second := netip.MustParseAddr(addr.String()), netip.MustParseAddr(offer.YourIPAddr.String())
+	if got := RecentClients(3); !slices.Equal(got, []netip.Addr{second, first}) {
+		t.Errorf("recent clients are %v, want %s and %s", got, second, first)
+	}
+	if got := RecentClients(1); !slices.Equal(got, []netip.Addr{second}) {
+		t.Errorf("the most recent client is %v, want %s", got, second)
+	}
+	d.remove(mac(2))
+	if got := RecentClients(3); !slices.Equal(got, []netip.Addr{first}) {
+		t.Errorf("recent clients are %v after a VM was deleted, want %s", got, first)
+	}
 }
 
 // openWithSnapshotFile returns an instance that does not run.

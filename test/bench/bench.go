@@ -144,6 +144,29 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 		return err
 	}
 	b.report.memory = append(b.report.memory, m)
+	return b.measureInfraPod(ctx, n)
+}
+
+// measureInfraPod measures the memory of the DNS pod of one Infra among n.
+func (b *bench) measureInfraPod(ctx context.Context, n int) error {
+	list := fromPod(0)
+	s, err := b.start(ctx, "infra", b.serverCPU, b.infraPod(0), client{source: loopback}, list[0])
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	m := memory{clusters: n, source: sourceInfra}
+	if m.rest, err = b.memoryAtRest(ctx, s); err != nil {
+		return err
+	}
+	l, err := b.newLoad("infra", loopback, list)
+	if err != nil {
+		return err
+	}
+	if m.used, err = b.memoryAfterLoad(ctx, s, l); err != nil {
+		return err
+	}
+	b.report.memory = append(b.report.memory, m)
 	return nil
 }
 

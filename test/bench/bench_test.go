@@ -86,12 +86,14 @@ func TestReportShowsMissedTargets(t *testing.T) {
 		{"stock plugin: faster", compared(1.01, targetPeer), false},
 		{"stock plugin: equal", compared(1, targetPeer), true},
 		{"slower with more clusters", compared(0.94, targetFlat), true},
-		{"memory at the target", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 20 << 20}}}, false},
-		{"memory above the target", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 21 << 20}}}, true},
-		{"memory after changes above the target", report{memory: []memory{{clusters: 1000, source: sourceAPI, rest: 1 << 20, changed: 21 << 20}}}, true},
-		{"no target for that size", report{memory: []memory{{clusters: 100, source: sourceAPI, rest: 21 << 20}}}, false},
-		{"delay below the target", report{delays: []delays{delaysOf(1000, 49*time.Millisecond)}}, false},
-		{"delay at the target", report{delays: []delays{delaysOf(1000, 50*time.Millisecond)}}, true},
+		{"memory at the target", report{memory: []memory{{clusters: 1000, source: sourceInfra, rest: 10 << 20}}}, false},
+		{"memory above the target", report{memory: []memory{{clusters: 1000, source: sourceInfra, rest: 11 << 20}}}, true},
+		{"memory after queries above the target", report{memory: []memory{{clusters: 1000, source: sourceInfra, rest: 1 << 20, used: 11 << 20}}}, true},
+		{"no target for that size", report{memory: []memory{{clusters: 100, source: sourceInfra, rest: 11 << 20}}}, false},
+		{"delay at the target", report{delays: []delays{delaysOf(1000, 400*time.Microsecond)}}, false},
+		{"delay above the target", report{delays: []delays{delaysOf(1000, 401*time.Microsecond)}}, true},
+		{"burst at the target", report{bursts: []burst{{clusters: 1000, last: 100 * time.Millisecond, queries: []time.Duration{1}}}}, false},
+		{"burst above the target", report{bursts: []burst{{clusters: 1000, last: 101 * time.Millisecond, queries: []time.Duration{1}}}}, true},
 	} {
 		text := tc.report.markdown()
 		if missed := strings.Contains(text, "missed"); missed != tc.missed {

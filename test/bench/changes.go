@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +52,7 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("creating a client: %w", err)
 	}
-	w := &changer{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 16)}
+	w := &changer{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 4096)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := w.watch(ctx); err != nil {
@@ -72,6 +74,11 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 		time.Sleep(time.Duration(random.Int64N(int64(maxChangePause))))
 	}
 	b.report.delays = append(b.report.delays, d)
+	burst, err := w.burst(ctx, n)
+	if err != nil {
+		return 0, fmt.Errorf("changing all at once: %w", err)
+	}
+	b.report.bursts = append(b.report.bursts, burst)
 	return s.memory()
 }
 
@@ -80,6 +87,83 @@ type changer struct {
 	server *server
 	infras dynamic.ResourceInterface
 	events chan event
+}
+
+// burst is the result of changing all clusters as fast as the API server accepts it.
+type burst struct {
+	clusters int
+	changing time.Duration   // from the first change to the API server's last reply
+	last     time.Duration   // from the last reply to the first right answer for the clusters that were changed last
+	queries  []time.Duration // response times during the burst, of queries for another name
+}
+
+// burst changes the addresses of all proxies, and checks all answers afterwards.
+func (w *changer) burst(ctx context.Context, n int) (burst, error) {
+	result := burst{clusters: n}
+	querying, stop := context.WithCancel(ctx)
+	var queries sync.WaitGroup
+	queries.Go(func() { result.queries = w.measureQueries(querying) })
+	defer queries.Wait()
+	defer stop()
+
+	started := time.Now()
+	if err := measure.Fill(ctx, 0, n, func(ctx context.Context, number int) error {
+		_, err := w.patch(ctx, cluster(number), cluster(number).onVLAN(proxyLast))
+		return err
+	}); err != nil {
+		return burst{}, err
+	}
+	replied := time.Now()
+	result.changing = replied.Sub(started)
+	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
+	defer cancel()
+	for number := max(0, n-16); number < n; number++ {
+		c := cluster(number)
+		f := w.follow(ctx, c, question{name: labels[0] + "." + c.domain(), want: c.onVLAN(proxyLast)})
+		if f.err != nil {
+			return burst{}, f.err
+		}
+		result.last = max(result.last, f.at.Sub(replied))
+	}
+	stop()
+	queries.Wait()
+	if len(result.queries) == 0 {
+		return burst{}, errors.New("queries failed during the changes")
+	}
+	for number := range n {
+		c := cluster(number)
+		as := client{source: c.onVLAN(vmHost).String()}
+		if err := as.check(ctx, w.server, question{name: labels[0] + "." + c.domain(), want: c.onVLAN(proxyLast)}); err != nil {
+			return burst{}, err
+		}
+	}
+	return result, nil
+}
+
+// measureQueries queries as a pod until the context ends, and returns the response times.
+func (w *changer) measureQueries(ctx context.Context) []time.Duration {
+	as, q := client{source: loopback}, fromPod(0)[0]
+	conn, err := as.dial(ctx, w.server)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close() //nolint:errcheck // a UDP socket
+	var times []time.Duration
+	for ctx.Err() == nil {
+		sent := time.Now()
+		if err := as.query(conn, w.server, q); err != nil {
+			return nil
+		}
+		times = append(times, time.Since(sent))
+		measure.Pause(time.Millisecond)
+	}
+	return times
+}
+
+// patch changes the VLAN address of the cluster's proxy.
+func (w *changer) patch(ctx context.Context, c cluster, address netip.Addr) (*unstructured.Unstructured, error) {
+	patch := fmt.Appendf(nil, `{"spec":{"infraComponents":{"proxy":{"serverIP":"%s"}}}}`, address)
+	return w.infras.Patch(ctx, c.name(), types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
 // An event is a change of an Infra that the benchmark's own watch received.
@@ -126,8 +210,7 @@ func (w *changer) move(ctx context.Context, c cluster, host byte, d *delays) err
 	answered := make(chan answerTime, 1)
 	go func() { answered <- w.follow(ctx, c, q) }()
 
-	patch := fmt.Appendf(nil, `{"spec":{"infraComponents":{"proxy":{"serverIP":"%s"}}}}`, q.want)
-	infra, err := w.infras.Patch(ctx, c.name(), types.MergePatchType, patch, metav1.PatchOptions{})
+	infra, err := w.patch(ctx, c, q.want)
 	replied := time.Now()
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ const (
 	gatewayHost  = 1
 	proxyHost    = 3
 	proxyMoved   = 4 // the address to which the proxy is changed
+	proxyLast    = 5 // the address to which all proxies are changed at once
 	vmHost       = 10
 	appsHost     = 100
 	vlanMaskBits = 24

@@ -56,6 +56,12 @@ func (b *bench) viewsOfAPI() string {
 	return fmt.Sprintf("\thcpviews %s {\n\t\tkubeconfig %s\n\t}", baseDomain, b.Management.Kubeconfig())
 }
 
+// infraPod returns the configuration of the DNS pod that setup deploys for a cluster, with one of its two views.
+func (b *bench) infraPod(c cluster) string {
+	return fmt.Sprintf("\thcpviews %[1]s {\n\t\tkubeconfig %[2]s\n\t\tinfra %[3]s/%[4]s\n\t\thostedcluster %[3]s/%[4]s\n\t\tview pod\n\t\tsnapshot %[5]s\n\t}\n\thcpapps %[1]s",
+		c.domain(), b.Management.Kubeconfig(), namespace, c.name(), filepath.Join(b.Dir, "snapshot.json"))
+}
+
 // startApps starts hcpapps with hcpviews, with queries from a pod for apps names.
 func (b *bench) startApps(ctx context.Context, n int) (contender, error) {
 	block := b.viewsOfAPI() + "\n\thcpapps " + baseDomain

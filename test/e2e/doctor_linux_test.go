@@ -63,7 +63,22 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 				return func() { s.signal(t, pod, container, syscall.SIGCONT) }
 			},
 			Kill:        func(t *testing.T, pod, container string) { s.signal(t, pod, container, syscall.SIGKILL) },
-			InNetworkOf: s.inNetworkOf, TLSServer: s.tlsServer, Claim: claimAddress,
+			InNetworkOf: s.inNetworkOf, OnNode: func(t *testing.T, line ...string) {
+				if err := node.Run(t.Context(), line...); err != nil {
+					t.Fatal(err)
+				}
+			},
+			Unplug: func(t *testing.T) func() {
+				if err := node.Unplug(vlan); err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := node.Plug(vlan); err != nil {
+						t.Error(err)
+					}
+				}
+			},
+			TLSServer: s.tlsServer, Claim: claimAddress,
 			OtherDHCP:      func(t *testing.T) func() { return faults.OtherDHCP(t, vlan, "198.18.50") },
 			AddHost:        addHost,
 			RequestAddress: func(t *testing.T) { faults.RequestAddress(t, machine) },

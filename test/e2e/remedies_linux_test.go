@@ -20,7 +20,7 @@ import (
 // setupRemedy matches a remedy that runs setup. remedyFlag matches setup's flags in it, and restartedPod the
 // pods that it restarts.
 var (
-	setupRemedy  = regexp.MustCompile(`run 'kubectl oooi setup'(?: (?:with|again)[^;:]*)?`)
+	setupRemedy  = regexp.MustCompile(`run 'kubectl oooi setup -f FILE'(?: (?:with|again)[^;:]*)?`)
 	remedyFlag   = regexp.MustCompile(`--[a-z-]+(?:=[a-z]+)?`)
 	restartedPod = regexp.MustCompile(`restarts? pods? ([a-z0-9/-]+)`)
 )

@@ -316,7 +316,12 @@ func vlanServer(t *testing.T, ca *lab.CA, name string) {
 // greeting returns what a server sends first to a VM that verifies its certificate for name.
 func greeting(t *testing.T, vm *vm, roots, name string, port int, address string) string {
 	t.Helper()
-	out := vm.Run(t, "sh", "-c", fmt.Sprintf("sleep 1 | timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile %s -servername %s -verify_hostname %s -connect %s:%d 2>/dev/null", roots, name, name, address, port))
+	out := vm.Run(t, "sh", "-c", "sleep 1 | "+clientOf(roots, name, address, port))
 	first, _, _ := strings.Cut(out, "\n")
 	return first
+}
+
+// clientOf returns the command of a TLS client that verifies the certificate for name, and prints what the server sends.
+func clientOf(roots, name, address string, port int) string {
+	return fmt.Sprintf("timeout 20 openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile %s -servername %s -verify_hostname %s -connect %s:%d 2>/dev/null", roots, name, name, address, port)
 }

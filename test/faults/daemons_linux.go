@@ -156,6 +156,9 @@ func controlFaults(r *Running) []Fault {
 		{Name: "state page of control is blocked", Inconclusive: true, Want: []string{"CTL-003 warn"}, Break: func(*Site) { r.blockPort(9904, resetConnections) }},
 		{Name: "Service in the hosted cluster cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.leaveUndeletableService() }},
 		{Name: "no replica of control leads", Want: []string{"CTL-004 fail"}, Break: func(*Site) { r.takeControlLease() }},
+		{Name: "Lease of control cannot be written", Want: []string{"CTL-004 fail"}, Says: "no more leases", Break: func(*Site) {
+			r.restartControl(func() { r.denyLeases("oooi-system") })
+		}},
 	}
 }
 
@@ -264,7 +267,7 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		}},
 		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
 		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
-		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Break: func(*Site) { r.rejectLeases() }},
+		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Says: "no more leases", Break: func(*Site) { r.rejectLeases() }},
 	}
 }
 
@@ -288,13 +291,9 @@ func (r *Running) selectOtherDHCP(mac string) {
 	signal(syscall.SIGCONT)
 }
 
-// rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.
-func (r *Running) rejectLeases() {
+// denyLeases denies writing Leases in a namespace, until Mend.
+func (r *Running) denyLeases(namespace string) {
 	r.Helper()
-	r.Undo(func() { // coredhcp counts errors since its start
-		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
-		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
-	})
 	r.Add(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -302,7 +301,7 @@ metadata: {name: no-leases}
 spec:
   failurePolicy: Fail
   matchConstraints: {resourceRules: [{apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases], operations: [CREATE, UPDATE]}]}
-  matchConditions: [{name: ours, expression: "object.metadata.namespace == 'clusters'"}]
+  matchConditions: [{name: ours, expression: "object.metadata.namespace == '` + namespace + `'"}]
   validations: [{expression: "false", message: "no more leases"}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -310,7 +309,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: no-leases}
 spec: {policyName: no-leases, validationActions: [Deny]}
 `)
-	const lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: probe, namespace: clusters}\n"
+	lease := "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: probe, namespace: " + namespace + "}\n"
 	r.Await("Leases to be rejected", func() bool {
 		if r.ControlPlane.ApplyYAML(r.Context(), []byte(lease)) != nil {
 			return true
@@ -320,6 +319,16 @@ spec: {policyName: no-leases, validationActions: [Deny]}
 		}
 		return false
 	})
+}
+
+// rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.
+func (r *Running) rejectLeases() {
+	r.Helper()
+	r.Undo(func() { // coredhcp remembers the error until the next write
+		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
+		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
+	})
+	r.denyLeases("clusters")
 	r.addVM("worker-x", "02:00:00:00:00:96", demoLabel, "", time.Now())
 	m := lab.NewMachine(r.T, "net1", "02:00:00:00:00:96")
 	m.Run(r.T, "sh", "-c", "busybox udhcpc -i eth0 -f -n -q -t 3 -T 2 -s /bin/true || true")
@@ -345,6 +354,16 @@ func proxyDaemonFaults(r *Running) []Fault {
 			r.Backends["konnectivity-server"].Close()
 			r.Undo(func() {
 				r.Backends["konnectivity-server"] = r.ca.TLSBackend(r.parent, "198.18.0.84:8091", "konnectivity."+RunningDomain)
+			})
+		}},
+		{Name: "a client on the VLAN has reached its limit of connections", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
+			r.rewriteReplica(func(replica map[string]any) {
+				replica["limits"] = []any{map[string]any{"name": "SourceConnections", "sources": []any{"192.0.2.30"}, "value": int64(2000), "refused": int64(3), "field": "limits.perSource.maxConnections"}}
+			})
+		}},
+		{Name: "the kernel has no module for the limits of each client", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
+			r.rewriteReplica(func(replica map[string]any) {
+				replica["limitFailure"] = "writing the rules of nftables: no such file or directory"
 			})
 		}},
 		{Name: "connections are near their limit", Want: []string{"PRX-013 warn"}, Break: func(s *Site) {

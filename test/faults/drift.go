@@ -90,6 +90,9 @@ func driftFaults() []Fault {
 		{Name: "ConfigMap lost its label", Want: []string{"INF-002 warn"}, Says: ".metadata.labels.app.kubernetes.io/managed-by: found nothing", Break: func(s *Site) {
 			s.Patch(configMapKind, "$ns", "demo-dhcp", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`)
 		}},
+		{Name: "inventory cannot be decoded", Want: []string{"INF-002 fail"}, Says: "key inventory.yaml cannot be decoded", Break: func(s *Site) {
+			s.Patch(configMapKind, "$ns", "demo-oooi-inventory", `{"data": {"inventory.yaml": "- {"}}`)
+		}},
 		{Name: "network of DNS lost its label", Want: []string{"INF-002 warn"}, Says: `.metadata.labels.app.kubernetes.io/managed-by: found "mine"`, Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "mine"}}}`)
 		}},
@@ -101,6 +104,16 @@ func driftFaults() []Fault {
 				}
 			}
 			s.Patch(serviceKind, "$ns", "demo-dns", `{"spec": {"ports": `+toJSON(ports)+`}}`)
+		}},
+		{Name: "Service of DNS has no cluster IP", Want: []string{"DNS-004 warn"}, Says: "addresses of the Service: [None]", Break: func(s *Site) {
+			service := s.Get(serviceKind, "$ns", "demo-dns")
+			s.Remove(serviceKind, "$ns", "demo-dns")
+			spec, _, _ := unstructured.NestedMap(service.Object, "spec")
+			s.Add(toJSON(map[string]any{
+				"apiVersion": "v1", "kind": "Service",
+				"metadata": map[string]any{"namespace": "$ns", "name": "demo-dns", "labels": service.GetLabels(), "annotations": service.GetAnnotations()},
+				"spec":     map[string]any{"clusterIP": "None", "ipFamilyPolicy": spec["ipFamilyPolicy"], "selector": spec["selector"], "ports": spec["ports"]},
+			}))
 		}},
 		{Name: "Service of the proxy is a NodePort", Want: []string{"INF-002 warn"}, Says: `.spec.type: found "NodePort", setup would render "ClusterIP"`, Break: func(s *Site) {
 			s.Patch(serviceKind, "$ns", "demo-proxy", `{"spec": {"type": "NodePort"}}`)

@@ -17,9 +17,13 @@ type NodeSite struct {
 	Kill func(t *testing.T, pod, container string)
 	// InNetworkOf runs a command in the network namespace of a pod in the Infra's namespace.
 	InNetworkOf func(t *testing.T, pod string, line ...string)
+	// OnNode runs a command in the node's network namespace.
+	OnNode func(t *testing.T, line ...string)
 	// TLSServer starts a server behind the proxy that negotiates HTTP/2, with a certificate for names, which
 	// has expired if expired is true.
 	TLSServer func(t *testing.T, address string, expired bool, names ...string) (stop func())
+	// Unplug disconnects the node's cable to the VLAN.
+	Unplug func(t *testing.T) (plug func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
 	// AddHost connects a host with an address to the VLAN.
@@ -37,6 +41,13 @@ func OnNode() []Fault { return slices.Concat(processFaults(), objectFaults(), vl
 func processFaults() []Fault {
 	return []Fault{
 		{Name: "DNS has no pod", Break: func(s *Site) { s.Patch(setKind, "$ns", "demo-dns", `{"spec": {"replicas": 0}}`) }, Want: []string{"POD-002 fail"}},
+		{Name: "finalizer prevents the deletion of a pod", Break: func(s *Site) {
+			s.Undo(func() { s.Patch(podKind, "$ns", "demo-dhcp-0", `{"metadata": {"finalizers": null}}`) })
+			s.Patch(podKind, "$ns", "demo-dhcp-0", `{"metadata": {"finalizers": ["example.com/stuck"]}}`)
+			if err := s.Client.Delete(s.Context(), s.Get(podKind, "$ns", "demo-dhcp-0")); err != nil {
+				s.Fatal(err)
+			}
+		}, Want: []string{"POD-002 fail"}},
 		{Name: "container crashes repeatedly", Break: func(s *Site) {
 			s.Undo(func() { s.restart("demo-dns-0") })
 			s.Node.Kill(s.T, "demo-dns-0", "coredns")
@@ -148,12 +159,32 @@ func vlanFaults() []Fault {
 		{Name: "another host on the VLAN has the address of DHCP", Break: otherHost("demo-dhcp-0", "$net.5"), Want: []string{"LNK-005 fail"}},
 		{Name: "another host on the VLAN has the address of the proxy", Break: otherHost("demo-proxy-0", "$net.7"), Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
+		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
+		{Name: "no host has the apps address", Break: filter("demo-proxy-0", "netdev", "egress device net1", "arp daddr ip $net.200"), Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
+		{Name: "route of the proxy's pod leads to the VLAN", Break: vlanInterface("demo-proxy-0", "ip route add 192.0.2.0/24 dev net1"), Want: []string{"PRX-012 fail"}, Says: "leave through net1"},
+		{Name: "filter drops the proxy's connections to the apps address", Break: filter("demo-proxy-0", "inet", "output", "ip daddr $net.200 tcp dport { 80, 443 }"), Want: []string{"PRX-012 fail"}, Says: "answers ARP requests on the VLAN, but accepts no connections"},
+		{Name: "node forwards no connections to Services", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr 10.96.0.0/16 drop")
+		}, Want: []string{"NODE-003 fail"}},
+		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"NODE-003 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "NetworkPolicy admits no egress to the upstream resolver", Break: func(s *Site) {
 			addPolicy("$ns", "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{protocol: TCP}]}]}")(s)
 			filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`)(s)
 		}, Want: []string{"NET-006 fail"}},
 		{Name: "filter on the VLAN drops DNS queries of VMs", Probe: true, Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53 ip saddr != $net.7`), Want: []string{"PRB-001 fail"}},
+		{Name: "webhook that does not exist rejects pods", Probe: true, Break: func(s *Site) {
+			s.Add("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: removed-engine}\n" +
+				"webhooks: [{name: pods.engine.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, clientConfig: {service: {namespace: engine, name: engine}}, " +
+				"rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}]\n")
+		}, Want: []string{"PRB-010 fail"}},
+		{Name: "switch drops broadcasts of other hosts", Probe: true, Break: func(s *Site) {
+			filter("demo-dhcp-0", "netdev", "ingress device net1", "meta pkttype broadcast")(s)
+			for _, pod := range []string{"demo-dns-0", "demo-proxy-0"} {
+				filter(pod, "netdev", "ingress device net1", "arp operation request arp saddr ip != { $net.5, $net.6, $net.7 }")(s)
+			}
+		}, Want: []string{"PRB-011 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},
 		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},

@@ -56,6 +56,9 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return nil
 }
 
+// Run runs a command in the node's namespaces.
+func (n *Node) Run(ctx context.Context, line ...string) error { return n.box.run(ctx, line...) }
+
 // Unplug disconnects the node's cable to a VLAN, given by the name of its bridge, or, if bridge is "", the
 // cable to the control plane and other nodes. Plug connects it again.
 func (n *Node) Unplug(bridge string) error { return n.setCable(bridge, "down") }

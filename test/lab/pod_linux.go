@@ -230,6 +230,9 @@ func confine(c *corev1.SecurityContext) []string {
 	return []string{"setpriv", "--no-new-privs", "--bounding-set", capabilities, "--inh-caps", capabilities, "--ambient-caps", "-all"}
 }
 
+// nodeMemory is the memory of the node for pods in bytes, which a container without a limit has.
+const nodeMemory = "8589934592"
+
 // command returns the command of a container.
 func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	tb.Helper()
@@ -248,7 +251,7 @@ func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	if p.runner.Network != nil {
 		args = append(args, confine(c.SecurityContext)...)
 	}
-	fields := strings.NewReplacer("$(POD_IP)", p.IP, "$(POD_NAME)", p.Name, "$(POD_UID)", p.Name)
+	fields := strings.NewReplacer("$(POD_IP)", p.IP, "$(POD_NAME)", p.Name, "$(POD_UID)", p.Name, "$(ENVOY_MEMORY)", nodeMemory)
 	for _, word := range slices.Concat(c.Command, c.Args) {
 		args = append(args, fields.Replace(word))
 	}

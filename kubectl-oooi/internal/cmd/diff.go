@@ -79,7 +79,13 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	if err != nil || !differs {
 		return err
 	}
-	for _, line := range podLines(changes) {
+	lines := podLines(changes)
+	for _, change := range changes {
+		if change.Verb == setup.Recreated {
+			lines = append(lines, fmt.Sprintf("%s is %s", change.Entry, change.Verb))
+		}
+	}
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
 			return err
 		}

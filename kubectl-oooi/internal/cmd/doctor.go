@@ -47,9 +47,9 @@ type doctorFlags struct {
 func (c *command) doctor() *cobra.Command {
 	f := &doctorFlags{output: output.List(read.InfraKind)}
 	cmd := &cobra.Command{
-		Use:   "doctor [INFRA]",
+		Use:   "doctor [INFRA | proxyserver/NAME]",
 		Short: "Diagnose problems between a VLAN and its hosted control plane",
-		Long: "Check an Infra, or all Infras of the namespace. A check that depends on another one is skipped while that one fails,\n" +
+		Long: "Check an Infra or a standalone proxy, or all of the namespace. A check that depends on another one is skipped while that one fails,\n" +
 			"so that the output shows the root cause. Data that cannot be read never counts as passed.\n\n" +
 			"Exit status: 0 no check failed, 1 an error occurred, 2 a check failed (see --fail-on), 3 with --strict: no check\n" +
 			"failed, but data could not be read.",
@@ -57,8 +57,8 @@ func (c *command) doctor() *cobra.Command {
 			"  # Fix what can be fixed without risk, after a question for each change\n  kubectl oooi doctor demo --fix\n\n" +
 			"  # Write a support bundle, and check it elsewhere\n  kubectl oooi doctor demo --save bundle.tar.gz\n  kubectl oooi doctor --from bundle.tar.gz -A",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: c.completeInfras,
-		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget),
+		ValidArgsFunction: c.completeProxies,
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runDoctor(ctx, f, t.name) }, infraTarget, proxyTarget),
 	}
 	flags := cmd.Flags()
 	addAllNamespaces(cmd, &f.all)
@@ -148,7 +148,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	case orphaned && f.failOn != "never":
 		return exitError(failedCheckCode)
 	case !orphaned && len(result.list) == 0 && namespace != "":
-		return fmt.Errorf("no Infra found in namespace %s: nothing was checked; select a namespace with -n, or all with -A", namespace)
+		return fmt.Errorf("no Infra or standalone ProxyServer found in namespace %s: nothing was checked; select a namespace with -n, or all with -A", namespace)
 	default:
 		return nil
 	}
@@ -307,6 +307,9 @@ func (to *connection) probe(ctx context.Context, f *doctorFlags, facts *doctor.F
 	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(probesAtOnce)
 	for _, infra := range names {
+		if site := doctor.NewSite(facts, infra); site != nil && site.Standalone != nil {
+			continue // the checks of the probe are about an Infra
+		}
 		group.Go(func() error { return prober.Probe(each, facts, infra) })
 	}
 	return group.Wait() //nolint:wrapcheck // error of an internal package

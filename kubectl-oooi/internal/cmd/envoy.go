@@ -276,7 +276,7 @@ func adminPages(config *rest.Config, pod *corev1.Pod) envoy.Pages {
 		failed, ran := errors.AsType[*apiserver.CommandError](err)
 		switch {
 		case ran && strings.Contains(failed.Stderr, `unknown command "admin"`):
-			return nil, errors.New("xdsd is older than this command: it has no subcommand admin; run 'kubectl oooi setup' to update the proxy")
+			return nil, errors.New("xdsd is older than this command: it has no subcommand admin; run 'kubectl oooi setup -f FILE' to update the proxy")
 		case ran:
 			return nil, errors.New(strings.TrimPrefix(failed.Error(), "xdsd: "))
 		case err != nil && ctx.Err() != nil:

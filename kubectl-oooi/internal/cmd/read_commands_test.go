@@ -63,6 +63,7 @@ func TestReadCommands(t *testing.T) {
 	t.Run("envoy errors", func(t *testing.T) { envoyErrors(t, cp) })
 	t.Run("formats", func(t *testing.T) { formats(t, cp.Kubeconfig()) })
 	t.Run("refusals", func(t *testing.T) { refusals(t, cp.Kubeconfig()) })
+	t.Run("commands of the earlier operator", func(t *testing.T) { earlierCommands(t, cp) })
 	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
 	t.Run("narrow rights", func(t *testing.T) { narrowRights(t, cp) })
 	t.Run("verbosity", func(t *testing.T) { verbosity(t, cp.Kubeconfig()) })
@@ -185,7 +186,7 @@ func refusals(t *testing.T, kubeconfig string) {
 		{"routes lab -n clusters", "no ProxyServer refers to Infra clusters/lab", 1},
 		{"status demo -A", "specify the namespace of demo with --namespace", 1},
 		{"status pod/demo -n clusters", `"pod/demo": want NAME or infra/NAME`, 1},
-		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME; --namespace selects the namespace`, 1},
+		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME or proxyserver/NAME; --namespace selects the namespace`, 1},
 		{"routes infra/ -n clusters", `"infra/": want NAME or infra/NAME or proxyserver/NAME`, 1},
 		{"setup clusters/demo", `"clusters/demo": want NAME or infra/NAME`, 1},
 		{"status -o xml", `--output "xml": want one of`, 1},
@@ -256,7 +257,7 @@ func verbosity(t *testing.T, kubeconfig string) {
 		logged bool
 	}{{"-v=0", false}, {"-v=6", true}, {"--v=6", true}, {"-v=1", false}} {
 		_, stderr, code := runMain(t, "kubectl-oooi", "--kubeconfig", kubeconfig, "status", "-n", "clusters", tc.flag)
-		if code != 0 || strings.Contains(stderr, `verb="GET"`) != tc.logged || strings.Count(stderr, "proxyservers?limit") > 1 {
+		if code != 0 || strings.Contains(stderr, `verb="GET"`) != tc.logged || strings.Count(stderr, "hostedclusters?limit") > 1 {
 			t.Errorf("%s exited with %d, stderr %s", tc.flag, code, stderr)
 		}
 	}

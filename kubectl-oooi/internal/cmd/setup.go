@@ -98,7 +98,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
 	flags.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
-	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods")
+	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods, the Infra or the ProxyServer")
 	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
 }
 
@@ -202,6 +202,9 @@ func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) e
 	}
 	if err := c.configureClusterDNS(ctx, cl, plan, remembered.ClusterDNS == "patch"); err != nil {
 		return err
+	}
+	if problem := setup.InvalidProxy(ctx, cl, plan); problem != "" {
+		c.warning(problem)
 	}
 	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
 	return err

@@ -65,12 +65,14 @@ func TestImagesAreKeptWithoutRememberedFlags(t *testing.T) {
 	}
 }
 
-func TestANewInfraKeepsTheImageOfControl(t *testing.T) {
+func TestANewInfraUsesTheImageOfControl(t *testing.T) {
 	const image = "registry.example.com/oooi:7"
 	first, second := newSite(t), newSite(t)
-	first.Setup("--image", image)
+	if stderr := first.Setup("--image", image); strings.Contains(stderr, "--image") {
+		t.Errorf("the first setup printed %s", stderr)
+	}
 	stderr := second.Setup()
-	if !strings.Contains(stderr, "--image "+image+" is kept") || strings.Contains(stderr, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
+	if !strings.Contains(stderr, "--image "+image+" is the image of control, which all Infras share; --image= resets it\n") || strings.Contains(stderr, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
 		t.Errorf("setup of another Infra: images %v, stderr %s", second.Images(), stderr)
 	}
 	second.Setup("--image=") // other tests share control

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,15 +35,15 @@ type statusFlags struct {
 func (c *command) status() *cobra.Command {
 	f := &statusFlags{output: output.List(read.InfraKind)}
 	cmd := &cobra.Command{
-		Use:   "status [INFRA]",
+		Use:   "status [INFRA | proxyserver/NAME]",
 		Short: "Show the status of Infras",
-		Long: "Show whether DHCP, DNS, the proxy and the apps address work, as reported by xdsd control. For a single INFRA, also show\n" +
-			"its pods, proxy replicas and conditions with their messages.",
+		Long: "Show whether DHCP, DNS, the proxy and the apps address work, as reported by xdsd control, for Infras and standalone\n" +
+			"proxies. For a single one, also show its pods, proxy replicas and conditions with their messages.",
 		Example: "  # Show all Infras of the namespace\n  kubectl oooi status\n\n  # Show the details of one Infra\n  kubectl oooi status demo\n\n" +
 			"  # Print one field, for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: c.completeInfras,
-		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t.name) }, infraTarget),
+		ValidArgsFunction: c.completeProxies,
+		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runStatus(ctx, f, t) }, infraTarget, proxyTarget),
 	}
 	addAllNamespaces(cmd, &f.all)
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "After listing the Infras, watch for changes and print each line that changes")
@@ -50,14 +51,14 @@ func (c *command) status() *cobra.Command {
 	return cmd
 }
 
-func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) error {
+func (c *command) runStatus(ctx context.Context, f *statusFlags, t target) error {
 	if err := f.output.Check(); err != nil {
 		return err
 	}
 	if f.watch && !f.output.Text() {
 		return errors.New("--watch supports only the table: omit --output, or use -o wide")
 	}
-	namespace, err := c.listNamespace(f.all, name)
+	namespace, err := c.listNamespace(f.all, t.name)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 	if err != nil {
 		return err
 	}
-	infras, err := readInfras(ctx, r, namespace, name)
+	of, err := readSubjects(ctx, r, namespace, t)
 	if _, orphansErr := c.warnOrphans(ctx, r.Client, namespace); err == nil {
 		err = orphansErr
 	}
@@ -73,28 +74,28 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, name string) er
 		return err
 	}
 	if f.watch {
-		return c.watchStatus(ctx, f, r, infras, namespace, name)
+		return c.watchStatus(ctx, f, r, of, namespace, t)
 	}
 	// If some objects cannot be read, print what the others show, and then the error.
-	reports, err := makeReports(ctx, r, infras, namespace, name != "" || !f.output.Text())
-	return errors.Join(c.printStatus(f, reports, namespace, name), err)
+	reports, err := makeReports(ctx, r, of, namespace, t.name != "" || !f.output.Text())
+	return errors.Join(c.printStatus(f, reports, namespace, t.name), err)
 }
 
 // watchInterval is the pause between two reads of --watch.
 const watchInterval = 2 * time.Second
 
-// watchStatus prints the line of each Infra, and prints it again when it changes, until the context ends.
-func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reader, infras []*v1alpha1.Infra, namespace, name string) error {
+// watchStatus prints the line of each Infra and standalone ProxyServer, and prints it again when it changes, until the context ends.
+func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reader, of *subjects, namespace string, t target) error {
 	shown := map[string][]string{}
 	for {
-		reports, err := makeReports(ctx, r, infras, namespace, false)
+		reports, err := makeReports(ctx, r, of, namespace, false)
 		if err != nil {
 			return interruptedExit(ctx, err)
 		}
 		var changed []*status.Report
 		rows := output.NewTable(status.Columns(false, time.Time{}), reports, f.output.Wide()).Rows // without the age, which always changes
 		for i, report := range reports {
-			if key := report.Metadata.Namespace + "/" + report.Metadata.Name; !slices.Equal(shown[key], rows[i]) {
+			if key := report.Metadata.Namespace + "/" + report.Metadata.String(); !slices.Equal(shown[key], rows[i]) {
 				shown[key] = rows[i]
 				changed = append(changed, report)
 			}
@@ -110,7 +111,7 @@ func (c *command) watchStatus(ctx context.Context, f *statusFlags, r *read.Reade
 			return interruptedExit(ctx, ctx.Err())
 		case <-time.After(watchInterval):
 		}
-		if infras, err = readInfras(ctx, r, namespace, name); err != nil {
+		if of, err = readSubjects(ctx, r, namespace, t); err != nil {
 			return interruptedExit(ctx, err)
 		}
 	}
@@ -125,27 +126,71 @@ func interruptedExit(ctx context.Context, err error) error {
 	return err
 }
 
-// readInfras returns the named Infra, or all of a namespace if name is empty.
-func readInfras(ctx context.Context, r *read.Reader, namespace, name string) ([]*v1alpha1.Infra, error) {
-	if name == "" {
-		return r.Infras(ctx, namespace)
+// subjects are the Infras and the ProxyServers without an Infra that a command reports on.
+type subjects struct {
+	infras     []*v1alpha1.Infra
+	standalone []*v1alpha1.ProxyServer
+}
+
+// readSubjects returns the named Infra or standalone ProxyServer, or all of a namespace without a name. Without the right
+// to list ProxyServers it prints a warning.
+func readSubjects(ctx context.Context, r *read.Reader, namespace string, t target) (*subjects, error) {
+	if t.name == "" {
+		infras, err := r.Infras(ctx, namespace)
+		servers, serversErr := r.ProxyServers(ctx, namespace)
+		switch {
+		case apierrors.IsForbidden(serversErr) && err == nil:
+			r.Warn("standalone ProxyServers are not listed: " + serversErr.Error())
+		case !errors.Is(serversErr, read.ErrNotServed): // then the Infras are not served either
+			err = errors.Join(err, serversErr)
+		}
+		return &subjects{infras, slices.DeleteFunc(servers, func(p *v1alpha1.ProxyServer) bool { return p.Spec.InfraRef != nil })}, err
 	}
-	infra, err := r.Infra(ctx, namespace, name)
-	return []*v1alpha1.Infra{infra}, err
+	if t.kind != proxyTarget {
+		infra, err := r.Infra(ctx, namespace, t.name)
+		if err == nil {
+			return &subjects{infras: []*v1alpha1.Infra{infra}}, nil
+		}
+		if t.kind == infraTarget || !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		server, serverErr := r.ProxyServer(ctx, namespace, t.name)
+		if serverErr != nil {
+			return nil, err
+		}
+		return standaloneSubject(server)
+	}
+	server, err := r.ProxyServer(ctx, namespace, t.name)
+	if err != nil {
+		return nil, err
+	}
+	return standaloneSubject(server)
+}
+
+// standaloneSubject returns a ProxyServer as the subject. It returns an error if the ProxyServer has an Infra.
+func standaloneSubject(server *v1alpha1.ProxyServer) (*subjects, error) {
+	if ref := server.Spec.InfraRef; ref != nil {
+		return nil, fmt.Errorf("ProxyServer %s/%s belongs to Infra %s; specify the name of the Infra", server.Namespace, server.Name, ref.Name)
+	}
+	return &subjects{standalone: []*v1alpha1.ProxyServer{server}}, nil
 }
 
 // makeReports returns the reports sorted by namespace and name. Pods, proxies and the floating address are read only if
 // details is set. If some objects cannot be read, it returns both reports and an error.
-func makeReports(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, namespace string, details bool) ([]*status.Report, error) {
+func makeReports(ctx context.Context, r *read.Reader, of *subjects, namespace string, details bool) ([]*status.Report, error) {
+	infras := of.infras
 	all := &model.Objects{Infras: infras}
-	err := r.HostedClusters(ctx, all)
+	var err error
+	if len(infras) > 0 || len(of.standalone) == 0 {
+		err = r.HostedClusters(ctx, all)
+	}
 	serves := map[string]*model.Ref{}
 	for _, i := range model.Build(all, model.Options{}).Infras {
 		serves[i.Key()] = i.Serves
 	}
 	var pods []*corev1.Pod
 	var servers []*v1alpha1.ProxyServer
-	if details {
+	if details && len(infras) > 0 {
 		var podsErr, serversErr error
 		pods, podsErr = r.Pods(ctx, namespace)
 		servers, serversErr = r.ProxyServers(ctx, namespace)
@@ -161,8 +206,17 @@ func makeReports(ctx context.Context, r *read.Reader, infras []*v1alpha1.Infra, 
 		}
 		reports = append(reports, status.NewReport(objects))
 	}
+	for _, server := range of.standalone {
+		var pods []*corev1.Pod
+		if details {
+			var podsErr error
+			pods, podsErr = r.ProxyPods(ctx, server.Namespace)
+			err = errors.Join(err, podsErr)
+		}
+		reports = append(reports, status.NewProxyReport(server, pods))
+	}
 	slices.SortFunc(reports, func(a, b *status.Report) int {
-		return strings.Compare(a.Metadata.Namespace+"/"+a.Metadata.Name, b.Metadata.Namespace+"/"+b.Metadata.Name)
+		return cmp.Or(strings.Compare(a.Metadata.Namespace, b.Metadata.Namespace), strings.Compare(a.Metadata.Kind, b.Metadata.Kind), strings.Compare(a.Metadata.Name, b.Metadata.Name))
 	})
 	return reports, err
 }

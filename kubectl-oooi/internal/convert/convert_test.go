@@ -29,7 +29,7 @@ func runConvert(t *testing.T, text, format string) (out, warnings string, err er
 }
 
 func TestConversions(t *testing.T) {
-	for _, name := range []string{"demo", "derived", "exported", "standalone", "ingress"} {
+	for _, name := range []string{"demo", "derived", "exported", "standalone", "guide", "ingress"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", name, "old.yaml"))
 			if err != nil {

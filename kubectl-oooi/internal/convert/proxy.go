@@ -3,7 +3,6 @@ package convert
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,12 +11,9 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// renamedTargets maps targets in samples of the operator, which HyperShift does not create, to the targets that it
-// creates.
-var renamedTargets = map[string]string{
-	"ignition-server:22623":    "ignition-server-proxy:443",
-	"konnectivity-server:8132": "konnectivity-server:8091",
-	"konnectivity-server:8090": "konnectivity-server:8091",
+// wrongTargets are targets in samples of the operator that HyperShift does not create.
+var wrongTargets = []string{
+	"ignition:22623", "ignition-server:22623", "konnectivity:8132", "konnectivity-server:8132", "konnectivity-server:8090", "oauth-openshift:443",
 }
 
 // isControlPlane reports whether a Service has the name of a Service of hosted control planes.
@@ -163,15 +159,11 @@ func (c *converter) cleanBackend(o *object, field string, b fields) bool {
 	}
 	service, _ := b.text("targetService")
 	target := fmt.Sprintf("%s:%v", service, b.object["targetPort"])
-	if renamed, ok := renamedTargets[target]; ok {
-		service, port, _ := strings.Cut(renamed, ":")
-		number, err := strconv.ParseInt(port, 10, 32)
-		if err != nil {
-			panic(err) // the port is a constant of renamedTargets
-		}
-		b.set(service, "targetService")
-		b.set(number, "targetPort")
-		c.warn(o, field, "%s is changed to %s, which HyperShift creates", target, renamed)
+	if slices.Contains(wrongTargets, target) {
+		name, port := model.ControlPlaneTarget(service)
+		b.set(name, "targetService")
+		b.set(int64(port), "targetPort")
+		c.warn(o, field, "%s is changed to %s:%d, which HyperShift creates", target, name, port)
 	}
 	return true
 }

@@ -25,11 +25,11 @@ func init() {
 					at := slices.IndexFunc(list, func(u *unstructured.Unstructured) bool { return u.GetName() == name })
 					switch {
 					case at < 0:
-						findings = append(findings, failed(ref, "run 'kubectl oooi setup' again to apply it", "the CustomResourceDefinition does not exist"))
+						findings = append(findings, failed(ref, "run 'kubectl oooi setup -f FILE' again to apply it", "the CustomResourceDefinition does not exist"))
 					case conditionOf(list[at], "Established") != "True":
 						findings = append(findings, failed(ref, "see its conditions: kubectl describe crd "+name, "the CustomResourceDefinition is not established: the API server does not serve its kind").because(conditionsOf(list[at])...))
 					case !serves(list[at], v1alpha1.SchemeGroupVersion.Version):
-						findings = append(findings, failed(ref, "use the same release of kubectl-oooi for all Infras, the newest one deployed: run its 'kubectl oooi setup' again, and its doctor", "the CustomResourceDefinition does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
+						findings = append(findings, failed(ref, "use the same release of kubectl-oooi for all Infras, the newest one deployed: run its 'kubectl oooi setup -f FILE' again, and its doctor", "the CustomResourceDefinition does not serve version %s, which this release requires", v1alpha1.SchemeGroupVersion.Version))
 					}
 				}
 				return findings
@@ -54,11 +54,14 @@ func init() {
 func (s *Site) unreadReasons() []string {
 	reasons := map[string]bool{}
 	for _, c := range registered {
+		if s.Standalone != nil && !c.ofProxy() {
+			continue
+		}
 		for _, r := range c.Reads {
 			for _, namespace := range s.namespaces[r.Where] {
 				switch r.Kind {
 				case podPages:
-					for _, pod := range s.facts.servingPods(r.Page, namespace, s.Infra.Name) {
+					for _, pod := range s.facts.servingPods(r.Page, namespace, s.owns) {
 						if a := s.facts.answer(pod, r.Page); a != nil {
 							reasons[a.Refused] = true
 						}

@@ -46,7 +46,7 @@ func init() {
 			Run:           checkAppsRoute,
 		},
 		Check{
-			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"},
+			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-NODE-003", "OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"},
 			Reads: slices.Concat(in(AtInfra, infras), pagesIn(AtInfra, dnsMetrics, xdsdState)), NotApplicable: func(s *Site) string { return cmp.Or(noAppsIngress(s), noServingPods(dnsMetrics, xdsdState)(s)) },
 			Run: checkAppsReader,
 		},
@@ -71,10 +71,14 @@ func noAppsIngress(s *Site) string {
 func checkAppsReader(s *Site) []Finding {
 	var findings []Finding
 	warn := func(pod *corev1.Pod, container, daemon string, reason v1alpha1.AppsIngressReason, evidence ...string) {
-		f := warned(podRef(pod), fmt.Sprintf("control checks the credentials in Secret %[1]s/%[2]s-apps-reader every ten minutes, and at its start: kubectl -n %[3]s rollout restart deployment/%[4]s; see the log as well: kubectl -n %[1]s logs %[5]s -c %[6]s",
-			s.Infra.Namespace, s.Infra.Name, render.SystemNamespace, render.ControlName, pod.Name, container),
+		remedy := fmt.Sprintf("control checks the credentials in Secret %s/%s-apps-reader every ten minutes, and at its start: kubectl -n %s rollout restart deployment/%s",
+			s.Infra.Namespace, s.Infra.Name, render.SystemNamespace, render.ControlName)
+		if reason == v1alpha1.AppsIngressHostedClusterUnreachable {
+			remedy = "check that the pod can connect to the Service of the hosted cluster's API server"
+		}
+		f := warned(podRef(pod), fmt.Sprintf("%s; see the log as well: kubectl -n %s logs %s -c %s", remedy, pod.Namespace, pod.Name, container),
 			"%s cannot read the apps Service in the hosted cluster: %s; it uses the address in the Infra's status", daemon, reason)
-		findings = append(findings, f.because(evidence...))
+		findings = append(findings, f.because(evidence...).of(componentOf(pod)))
 	}
 	for _, d := range s.metrics(dnsMetrics) {
 		d.value.each("coredns_oooi_problems", func(labels map[string]string, value float64) {

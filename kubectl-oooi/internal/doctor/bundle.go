@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -287,13 +289,15 @@ func decodeFile[T any](name string, r io.Reader) (T, error) {
 	return content, nil
 }
 
-// Infras returns the Infras with a namespace and name as "namespace/name", sorted; nil if there are none. An empty
-// namespace means all namespaces, and an empty name all names.
+// Infras returns the Infras, and then the ProxyServers without an Infra, with a namespace and name as "namespace/name",
+// each sorted; nil if there are none. An empty namespace means all namespaces, and an empty name all names.
 func (f *Facts) Infras(namespace, name string) []string {
 	var names []string
-	for _, u := range f.list(infras, namespace) {
-		if name == "" || u.GetName() == name {
-			names = append(names, u.GetNamespace()+"/"+u.GetName())
+	for _, kind := range []Kind{infras, proxyServers} {
+		for _, u := range f.list(kind, namespace) {
+			if key := u.GetNamespace() + "/" + u.GetName(); inventory.Owns(u) && (name == "" || u.GetName() == name) && !slices.Contains(names, key) {
+				names = append(names, key)
+			}
 		}
 	}
 	return names

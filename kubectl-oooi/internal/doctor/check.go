@@ -41,6 +41,19 @@ type Check struct {
 // dependencies returns the codes of the checks that must run before this one.
 func (c *Check) dependencies() []string { return slices.Concat(c.Needs, c.After) }
 
+// ofProxy reports whether the check also applies to a proxy without an Infra: those of hosted clusters, of VMs and their
+// network and of other components do not.
+func (c *Check) ofProxy() bool {
+	switch c.component() {
+	case v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS:
+		return false
+	}
+	if slices.Contains([]string{"OOOI-PRX-001", "OOOI-NET-002", "OOOI-NET-004", "OOOI-NET-005", "OOOI-OLD-004"}, c.Code) {
+		return false
+	}
+	return !slices.ContainsFunc([]string{"OOOI-HC-", "OOOI-APP-", "OOOI-PRB-"}, func(prefix string) bool { return strings.HasPrefix(c.Code, prefix) })
+}
+
 // component returns the component that the check is about, empty if it is about several.
 func (c *Check) component() string {
 	switch parts := strings.Split(c.Code, "-"); {

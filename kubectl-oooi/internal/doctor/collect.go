@@ -41,19 +41,23 @@ const (
 	requestTimeout = 20 * time.Second
 )
 
-// Collect reads the data that the checks need for one Infra; if name is empty, for all Infras of the namespace,
-// or of all namespaces if namespace is empty, too. It also returns these Infras as "namespace/name". Data that
+// Collect reads the data that the checks need for one Infra or standalone ProxyServer; if name is empty, for all of the
+// namespace, or of all namespaces if namespace is empty, too. It also returns these as "namespace/name". Data that
 // cannot be read is not an error: the reason is recorded in the facts. Collect returns an error if the Infras
 // cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or incomplete.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
 	g := &collection{client: c.Client, facts: NewFacts(c.Now)}
 	r := &read.Reader{Client: c.Client}
+	if err := g.collect(ctx, place{proxyServers, namespace}); err != nil { // has the standalone ones
+		return nil, nil, err
+	}
 	var names []string
 	if name != "" {
-		if _, err := r.Infra(ctx, namespace, name); err != nil {
+		names = g.facts.Infras(namespace, name)
+		if _, err := r.Infra(ctx, namespace, name); err != nil && (len(names) == 0 || !apierrors.IsNotFound(err)) {
 			return nil, nil, err //nolint:wrapcheck // error of an internal package
 		}
-		names = append(names, namespace+"/"+name)
+		names = []string{namespace + "/" + name}
 	} else {
 		list, err := r.Infras(ctx, namespace)
 		if err != nil {
@@ -62,6 +66,7 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 		for _, i := range list {
 			names = append(names, i.Namespace+"/"+i.Name)
 		}
+		names = append(names, g.facts.Infras(namespace, "")...) // no Infras were added yet
 	}
 	// Infras of other namespaces may be on the same VLAN. A user who cannot list these gets those of the
 	// namespace.
@@ -134,7 +139,7 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 		c.eachRead(s, func(r Read, namespace string) {
 			switch r.Kind {
 			case podPages:
-				for _, pod := range g.facts.servingPods(r.Page, namespace, s.Infra.Name) {
+				for _, pod := range g.facts.servingPods(r.Page, namespace, s.owns) {
 					pages[pageKey{namespace, pod.Name, r.Page}] = pod
 				}
 			case accessReviews:
@@ -211,7 +216,7 @@ func (g *collection) hostedPlaces() []place {
 	return places
 }
 
-// networks returns the VMs' networks of all Infras, as "namespace/name".
+// networks returns the networks of all Infras and standalone ProxyServers, as "namespace/name".
 func (g *collection) networks() map[string]bool {
 	g.lock.Lock()
 	defer g.lock.Unlock()
@@ -219,6 +224,11 @@ func (g *collection) networks() map[string]bool {
 	for _, u := range g.facts.list(infras, "") {
 		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
 			named[infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()] = true
+		}
+	}
+	for _, u := range g.facts.list(proxyServers, "") {
+		if p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); ok && p.Spec.InfraRef == nil {
+			named[p.Spec.NetworkConfig.NetworkAttachment(p.Namespace).String()] = true
 		}
 	}
 	return named

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -88,7 +89,7 @@ func TestExitCodeIsTheSameInEveryFormat(t *testing.T) {
 			line = append(line, "-o", format)
 		}
 		stdout, stderr, code := s.commands.Run(line...)
-		if code != 1 || !strings.Contains(stderr, "no Infra found in namespace kube-public") || format == "json" && !strings.Contains(stdout, `"items": []`) {
+		if code != 1 || !strings.Contains(stderr, "no Infra or standalone ProxyServer found in namespace kube-public") || format == "json" && !strings.Contains(stdout, `"items": []`) {
 			t.Errorf("without an Infra, -o %q: exit code %d, stderr %q, stdout %s", format, code, stderr, stdout)
 		}
 	}
@@ -227,8 +228,8 @@ func TestDriftNamesItsCause(t *testing.T) {
 		name          string
 		kind          schema.GroupVersionKind
 		object, patch string
-		// about is the name of the object in the finding, which has the same kind as the patched one. message and
-		// remedy are prefixes of the texts in the finding.
+		// about is the name of the object in the finding, which has the same kind as the patched one unless that is the
+		// Infra. message and remedy are prefixes of the texts in the finding.
 		about, message, remedy string
 		// runs is true if the remedy replaces a running pod.
 		runs bool
@@ -236,19 +237,25 @@ func TestDriftNamesItsCause(t *testing.T) {
 		{
 			"VMs' network", read.AttachmentKind, "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
 			"demo-dns", `setup would change the network of its pods: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
-			"run 'kubectl oooi setup' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff' with the same file shows what changes",
+			"run 'kubectl oooi setup -f FILE' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff -f FILE' with the same file shows what changes",
+			true,
+		},
+		{
+			"Infra", infraKind, "demo", `{"spec": {"infraComponents": {"dhcp": {"leaseTime": "7h"}}}}`,
+			"demo-dhcp", `setup would render other contents: `,
+			"run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore it; this restarts ",
 			true,
 		},
 		{
 			"rendered network", read.AttachmentKind, "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
 			"demo-dns", `setup would change the network of its pods: the object was changed by "doctor.test" at `,
-			"run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it; this restarts no pod: 'kubectl oooi diff' with the same file",
+			"run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore it; this restarts no pod: 'kubectl oooi diff -f FILE' with the same file",
 			false,
 		},
 		{ // last, because it replaces a pod, which does not run here
 			"pod template", appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "demo-dns", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`,
 			"demo-dns", `the pod template has fields that setup does not render: .spec.template.spec.nodeSelector set by "doctor.test" at `,
-			"if the fields are unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove them; this restarts pod NS/demo-dns-0: 'kubectl oooi diff'",
+			"if the fields are unwanted, run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to remove them; this restarts pod NS/demo-dns-0: 'kubectl oooi diff -f FILE'",
 			false, // the pod does not run after the patch
 		},
 	} {
@@ -256,10 +263,13 @@ func TestDriftNamesItsCause(t *testing.T) {
 			time.Sleep(1100 * time.Millisecond) // managed fields have times in seconds
 			s.T = t
 			s.Patch(tc.kind, "$ns", tc.object, tc.patch)
+			if tc.kind == infraKind {
+				s.PatchStatus(infraKind, "$ns", "demo", fmt.Sprintf(`{"status": {"observedGeneration": %d}}`, s.Get(infraKind, "$ns", "demo").GetGeneration()))
+			}
 			find := func() *faults.Finding {
 				for _, r := range s.Diagnose("--only", "OOOI-INF-002").Results {
 					for i, f := range r.Findings {
-						if f.Object.Kind == tc.kind.Kind && f.Object.Name == tc.about {
+						if (f.Object.Kind == tc.kind.Kind || tc.kind == infraKind) && f.Object.Name == tc.about {
 							return &r.Findings[i]
 						}
 					}

@@ -216,7 +216,7 @@ func (s *Site) policyFinding(policies policySet, pod *corev1.Pod, direction netw
 	policy := denying.culprit(direction)
 	remedy := "admit the connections in this policy or in another one that selects the pod, or delete the policy: docs/reference/ports.md lists the connections of each component"
 	if isFromSetup(policy) {
-		remedy = "if the policy was edited, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to restore it; " + diffFirst
+		remedy = "if the policy was edited, run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore it; " + diffFirst
 	}
 	f = failed(policyRef(policy), remedy, "the policy selects Pod %s and admits %s", pod.Name, missing[0])
 	f.Severity = severity
@@ -476,7 +476,7 @@ func (s *Site) proxyBackends(of backends) []connection {
 // checkBackendPolicies finds policies of backends' namespaces that do not admit the proxy.
 func checkBackendPolicies(s *Site) []Finding {
 	policies := s.policiesIn(AtControlPlane, AtBackends)
-	proxy := s.namespacePeer(s.Infra.Namespace, labels.Set{labelPartOf: partOf, v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: v1alpha1.ComponentProxy})
+	proxy := s.namespacePeer(s.Infra.Namespace, labels.Merge(labels.Set{labelPartOf: partOf}, s.ownLabels(v1alpha1.ComponentProxy)))
 	for _, p := range s.proxies() {
 		proxy.pod.Set[v1alpha1.LabelProxyServer] = p.Name
 	}
@@ -497,14 +497,14 @@ func checkBackendPolicies(s *Site) []Finding {
 				continue
 			}
 			policy := denying[0]
-			text := fmt.Sprintf("the proxy of Infra %s %s (port %d)", s.key(), c.purpose, t.port)
+			text := fmt.Sprintf("the proxy of %s %s (port %d)", s.ref(), c.purpose, t.port)
 			if at := slices.IndexFunc(findings, func(f Finding) bool { return f.Object == policyRef(policy) }); at >= 0 {
 				findings[at] = findings[at].because("nor " + text)
 				break
 			}
 			remedy := fmt.Sprintf("add a NetworkPolicy to namespace %s that admits the proxy's pods: labels %s in namespace %s", o.Namespace, proxy.pod, s.Infra.Namespace)
-			if slices.Contains(s.namespaces[AtControlPlane], o.Namespace) {
-				remedy = "run 'kubectl oooi setup' with the Infra's file to add a policy that admits the proxy; ports other than 6443, 8091, 8443 and 9443 need a policy of your own"
+			if slices.ContainsFunc(s.Snapshot.Clusters, func(c *model.Cluster) bool { return c.ControlPlaneNamespace == o.Namespace }) {
+				remedy = "run 'kubectl oooi setup -f FILE' with the Infra's file to add a policy that admits the proxy; ports other than 6443, 8091, 8443 and 9443 need a policy of your own"
 			}
 			findings = append(findings, failed(policyRef(policy), remedy, "the policy isolates its pods, and no policy admits %s", text).because(denying.others(policy)...))
 			break

@@ -28,11 +28,11 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-CTL-003", Title: "control's state page answers", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-007"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-003", Title: "control's state page answers", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-007", "OOOI-NODE-003"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{
-			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-006", "OOOI-ACC-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlState,
 		},
 	)
@@ -55,19 +55,23 @@ func checkControl(s *Site) []Finding {
 		}
 		return []Finding{f}
 	}
-	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup' again to apply it", "the Deployment does not exist")}
+	return []Finding{failed(model.Ref{Kind: deployments.Kind, Namespace: render.SystemNamespace, Name: render.ControlName}, "run 'kubectl oooi setup -f FILE' again to apply it", "the Deployment does not exist")}
+}
+
+// controlReport is the part of a state page of control that checks read.
+type controlReport struct {
+	Leads bool `json:"leads"`
+	// Election is the time and the error of the last request for the Lease, empty if it succeeded.
+	Election string      `json:"election"`
+	Store    storeReport `json:"store"`
 }
 
 // checkControlState finds replicas of control that do not follow the API server, and a control without a
 // leader.
 func checkControlState(s *Site) []Finding {
-	type state struct {
-		Leads bool        `json:"leads"`
-		Store storeReport `json:"store"`
-	}
 	var findings []Finding
 	var leaders []string
-	replicas := states[state](s, controlState, AtSystem)
+	replicas := states[controlReport](s, controlState, AtSystem)
 	for _, r := range replicas {
 		findings = append(findings, r.value.Store.staleFindings(r.pod, "control", "control")...)
 		if r.value.Leads {
@@ -75,8 +79,14 @@ func checkControlState(s *Site) []Finding {
 		}
 	}
 	if len(leaders) == 0 && len(replicas) > 0 && len(s.unanswered) == 0 {
-		findings = append(findings, failed(podRef(replicas[0].pod), "see the logs of control's pods, and Lease oooi-system/oooi-control; no replica can lead without the API server",
-			"none of %d replicas of control leads: no status is written, and the apps address is not reconciled", len(replicas)))
+		f := failed(podRef(replicas[0].pod), "see the logs of control's pods, and Lease oooi-system/oooi-control; no replica can lead without the API server",
+			"none of %d replicas of control leads: no status is written, and the apps address is not reconciled", len(replicas))
+		for _, r := range replicas {
+			if r.value.Election != "" {
+				f = f.because("Pod " + r.pod.Name + ": Lease oooi-system/oooi-control: " + r.value.Election)
+			}
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }

@@ -112,7 +112,7 @@ func noServingPods(pages ...page) func(*Site) string {
 func (s *Site) servingPods(p page, where Where) []*corev1.Pod {
 	var list []*corev1.Pod
 	for _, namespace := range s.namespaces[where] {
-		list = append(list, s.facts.servingPods(p, namespace, s.Infra.Name)...)
+		list = append(list, s.facts.servingPods(p, namespace, s.owns)...)
 	}
 	return list
 }

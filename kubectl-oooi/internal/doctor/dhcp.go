@@ -87,7 +87,7 @@ func init() {
 			Run: checkPages(AtInfra, dhcpState),
 		},
 		Check{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
 			Run: checkDHCPWatches,
 		},
 		Check{
@@ -133,7 +133,7 @@ func init() {
 			Run: checkKnownVMs,
 		},
 		Check{
-			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, Reads: pagesIn(AtInfra, dhcpMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, Reads: pagesIn(AtInfra, dhcpMetrics, dhcpState), NotApplicable: noDaemon,
 			Run: checkDHCPErrors,
 		},
 		Check{
@@ -337,6 +337,9 @@ type dhcpReport struct {
 		Addresses struct {
 			Synced bool `json:"synced"`
 		} `json:"addresses"`
+		// Operations are the last results of operations of the lease store, by type, at the time Read.
+		Operations map[string]storeOperation `json:"operations"`
+		Read       time.Time                 `json:"read"`
 	} `json:"leasedb"`
 }
 
@@ -425,31 +428,63 @@ func checkKnownVMs(s *Site) []Finding {
 	return findings
 }
 
-// dropReasons are the reasons of dropped packets that indicate a fault. Drops and store errors are reported
-// above a share of maxErrorShare of all packets or operations.
+// storeOperation has the last results of one operation of coredhcp's lease store, with the error of the last failure.
+type storeOperation struct {
+	Succeeded time.Time `json:"succeeded"`
+	Failed    time.Time `json:"failed"`
+	Error     string    `json:"error"`
+}
+
+// dropReasons are the reasons of dropped packets that indicate a fault. Drops are reported above a share of maxDropShare
+// of all packets.
 var dropReasons = []string{"queue_full", "client_queue_full", "send_failed", "panic"}
 
-const maxErrorShare = 0.01
+const maxDropShare = 0.01
 
-// checkDHCPErrors finds packets that were dropped and lease operations that failed since coredhcp started.
+const (
+	// recentFailure is how long a failed operation is reported after another one has succeeded.
+	recentFailure = 2 * time.Minute
+	// maxRetryInterval is the time within which a client without an address repeats its request. After this time without
+	// an operation, it is not known whether another one would fail.
+	maxRetryInterval = 10 * time.Minute
+)
+
+// checkDHCPErrors finds packets that were dropped since coredhcp started, and failed operations of its lease store.
 func checkDHCPErrors(s *Site) []Finding {
 	var findings []Finding
 	for _, d := range s.metrics(dhcpMetrics) {
 		received := d.value.sum("coredhcp_dhcp4_received_total")
 		d.value.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
-			if slices.Contains(dropReasons, labels["reason"]) && value > maxErrorShare*received {
+			if slices.Contains(dropReasons, labels["reason"]) && value > maxDropShare*received {
 				findings = append(findings, warned(podRef(d.pod), "see OooiDHCPDropsPackets in docs/reference/alerts.md for the remedy of each reason",
 					"coredhcp has dropped %.0f of %.0f packets for reason %s since it started", value, received, labels["reason"]))
 			}
 		})
-		done := map[string]float64{}
-		d.value.each("coredhcp_leasedb_store_seconds_count", func(labels map[string]string, value float64) { done[labels["operation"]] = value })
-		d.value.each("coredhcp_leasedb_store_errors_total", func(labels map[string]string, value float64) {
-			if operation := labels["operation"]; operation != "conflict" && value > maxErrorShare*done[operation] {
-				findings = append(findings, failed(podRef(d.pod), fmt.Sprintf("see the errors of the API server: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name),
-					"%.0f of %.0f lease store operations of type %s have failed since coredhcp started", value, done[operation], operation))
+	}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		remedy := fmt.Sprintf("correct the cause of the error; clients without an address repeat their requests: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name)
+		for _, l := range d.value.Leasedb {
+			for _, operation := range slices.Sorted(maps.Keys(l.Operations)) {
+				o := l.Operations[operation]
+				age := l.Read.Sub(o.Failed)
+				var f Finding
+				switch failing := o.Failed.After(o.Succeeded); {
+				case failing && age <= maxRetryInterval:
+					f = failed(podRef(d.pod), remedy, "lease store operations of type %s fail: clients without an address may get none", operation)
+				case failing:
+					f = warned(podRef(d.pod), remedy, "the last lease store operation of type %s has failed, and none has succeeded since", operation)
+				case age <= recentFailure:
+					f = warned(podRef(d.pod), remedy, "a lease store operation of type %s has failed within the last %.0f minutes, and another one has succeeded since", operation, recentFailure.Minutes())
+				default:
+					continue
+				}
+				f = f.because(formatTime(o.Failed) + ": " + o.Error)
+				if !o.Succeeded.IsZero() {
+					f = f.because("the last success was at " + formatTime(o.Succeeded))
+				}
+				findings = append(findings, f)
 			}
-		})
+		}
 	}
 	return findings
 }

@@ -71,14 +71,12 @@ func init() {
 			Run: checkPages(AtInfra, dnsMetrics),
 		},
 		Check{
-			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, d := range s.metrics(dnsMetrics) {
-					synced, age := true, 0.0
-					d.value.each("coredns_oooi_synced", func(_ map[string]string, value float64) { synced = synced && value == 1 })
-					d.value.each("coredns_oooi_snapshot_age_seconds", func(_ map[string]string, value float64) { age = max(age, value) })
-					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, time.Duration(age*float64(time.Second)), nil)...)
+					synced, age := followed(d.value)
+					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, age, nil)...)
 				}
 				return findings
 			},
@@ -88,6 +86,14 @@ func init() {
 			Run: checkForwarding,
 		},
 	)
+}
+
+// followed returns whether DNS has read its objects since it started, and how old its data is.
+func followed(page series) (synced bool, age time.Duration) {
+	synced, seconds := true, 0.0
+	page.each("coredns_oooi_synced", func(_ map[string]string, value float64) { synced = synced && value == 1 })
+	page.each("coredns_oooi_snapshot_age_seconds", func(_ map[string]string, value float64) { seconds = max(seconds, value) })
+	return synced, time.Duration(seconds * float64(time.Second))
 }
 
 // statusFindings returns a finding unless works is true. Its message is that of the Infra's condition Ready if
@@ -114,7 +120,7 @@ func checkClusterDNS(s *Site) []Finding {
 	corefiles := corefilesOf(s)
 	var zones []string
 	var ref model.Ref
-	remedy := "run 'kubectl oooi setup' with --cluster-dns=patch, or add the forwarder manually"
+	remedy := "run 'kubectl oooi setup -f FILE' with --cluster-dns=patch, or add the forwarder manually"
 	if hasDNSOperator(s) {
 		ref = model.Ref{Kind: dnsOperators.Kind, Name: "default"}
 		for _, u := range s.list(dnsOperators, Everywhere) {
@@ -244,6 +250,8 @@ func checkForwarding(s *Site) []Finding {
 				findings = append(findings, failed(s.ref(), remedy, "DNS server %s does not answer queries for names outside of the hosted cluster: its upstream resolvers do not answer", server).because(evidence...))
 			case "SERVFAIL":
 				findings = append(findings, failed(s.ref(), remedy, "DNS server %s returns SERVFAIL for names outside of the hosted cluster: its upstream resolvers do not answer or fail", server).because(evidence...))
+			case "REFUSED", "NOTIMP":
+				findings = append(findings, warned(s.ref(), remedy, "DNS server %s returns %s for names outside of the hosted cluster: its upstream resolvers do not resolve names for it", server, rcode))
 			case "NOERROR":
 				findings = append(findings, warned(s.ref(), "use upstream resolvers that do not invent answers", "DNS server %s resolves a name in the domain invalid: its upstream resolvers invent answers for names that do not exist", server))
 			}

@@ -8,11 +8,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 // diffFirst names the command that shows what setup would change.
-const diffFirst = "'kubectl oooi diff' with the same file shows what changes, and which pods restart"
+const diffFirst = "'kubectl oooi diff -f FILE' with the same file shows what changes, and which pods restart"
 
 // maxDifferences is how many differences of an object a finding lists.
 const maxDifferences = 10
@@ -52,13 +54,13 @@ func (d *drift) summary() (Severity, string) {
 func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 	switch {
 	case d.Missing:
-		f := failed(d.Object, "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "the %s does not exist", d.Object.Kind)
+		f := failed(d.Object, "run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, "the %s does not exist", d.Object.Kind)
 		if d.Object.Kind == serviceAccounts.Kind { // OOOI-POD-005 explains it as soon as a pod is created
 			f = f.of(d.Component)
 		}
 		return []Finding{f}
 	case d.Error != "":
-		return []Finding{warned(d.Object, "compare it with 'kubectl oooi diff'", "the object cannot be compared with the rendered one: %s", d.Error)}
+		return []Finding{warned(d.Object, "compare it with 'kubectl oooi diff -f FILE'", "the object cannot be compared with the rendered one: %s", d.Error)}
 	}
 	var findings []Finding
 	if at := d.scaled(); at >= 0 {
@@ -152,7 +154,7 @@ func (d *drift) unrenderedFinding(f setup.ManagerFields) Finding {
 	message, remedy := "the object has", fmt.Sprintf("if the fields are unwanted, remove them: kubectl -n %s edit %s %s", d.Object.Namespace, strings.ToLower(d.Object.Kind), d.Object.Name)
 	if !slices.ContainsFunc(f.Fields, func(path string) bool { return !strings.HasPrefix(path, templatePath) }) {
 		message = "the pod template has"
-		remedy = fmt.Sprintf("if the fields are unwanted, run 'kubectl oooi setup' with the Infra's file and --force-conflicts to remove them; this restarts pod %s/%s-0: %s", d.Object.Namespace, d.Object.Name, diffFirst)
+		remedy = fmt.Sprintf("if the fields are unwanted, run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to remove them; this restarts pod %s/%s-0: %s", d.Object.Namespace, d.Object.Name, diffFirst)
 	}
 	if f.Applied {
 		remedy = "if the fields are unwanted, remove them from the configuration that " + f.Manager + " applies"
@@ -171,19 +173,26 @@ func (d *drift) applier() string {
 // cause returns why an object differs from what setup would render, and the remedy. Either the object was edited, or a
 // source that it is rendered from changed.
 func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) {
-	remedy = "run 'kubectl oooi setup' with the Infra's file"
-	restore := remedy + " and --force-conflicts to restore it"
+	remedy = "run 'kubectl oooi setup -f FILE' with the Infra's file"
+	restore := remedy + " and --force-conflicts to restore it" // without the flag, fields of other managers conflict
 	if applier := d.applier(); applier != "setup" {
-		remedy = "print the objects with 'kubectl oooi setup --dry-run=client', and let " + applier + " apply them"
+		remedy = "print the objects with 'kubectl oooi setup -f FILE --dry-run=client', and let " + applier + " apply them"
 		restore = "let " + applier + " apply the object again"
 	}
 	if at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Editor != "" }); at >= 0 {
 		one := d.Differences[at]
 		return []string{fmt.Sprintf("the object was changed by %q at %s, after %s applied it", one.Editor, formatTime(one.At), d.applier())}, restore + restartNote(restarts)
 	}
+	otherwise := ""
 	for _, source := range s.sources() {
 		if changed := changedSince(source, d); changed != "" {
 			why = append(why, changed)
+			if source.GetKind() == attachments.Kind {
+				otherwise = fmt.Sprintf("; if the change of NetworkAttachmentDefinition %s/%s was not intended, restore it instead: VMs that run are attached as before", source.GetNamespace(), source.GetName())
+			}
+		}
+		if d.applier() == "setup" && editedSince(source, d) {
+			remedy = restore
 		}
 	}
 	if !slices.ContainsFunc(d.Differences, func(one difference) bool { return !one.Absent }) {
@@ -192,7 +201,7 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 	if len(why) == 0 {
 		why = []string{"a source of the object has changed, or another version of setup created the object"}
 	}
-	return why, remedy + restartNote(restarts)
+	return why, remedy + restartNote(restarts) + otherwise
 }
 
 // restartNote returns the end of a remedy that runs setup: the pods that setup restarts.
@@ -222,7 +231,7 @@ func (s *Site) sources() []*unstructured.Unstructured {
 		}
 	}
 	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
-		if name, _, _ := unstructured.NestedString(u.Object, "spec", "infraRef", "name"); name == s.Infra.Name {
+		if p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); ok && s.hasProxyServer(p) {
 			list = append(list, u)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -58,6 +59,7 @@ var keptFields = map[Kind]fields{
 	podEvents:         withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
 	podMetrics:        withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
 	pods: withMetadata(fields{
+		"metadata": {"finalizers": nil},
 		"spec": {
 			"nodeName":   nil,
 			"containers": {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil}},
@@ -189,6 +191,10 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 		if k.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
 			unstructured.RemoveNestedField(all, "data", setup.RememberedKey)
 		}
+		text, _, _ := unstructured.NestedString(u.Object, "data", inventory.Key)
+		if _, err := inventory.Parse(text); err != nil {
+			_ = unstructured.SetNestedField(all, invalidInventory, "data", inventory.Key) // data is a map
+		}
 	case pods:
 		containers, _, _ := unstructured.NestedFieldNoCopy(all, "spec", "containers")
 		list, _ := containers.([]any)
@@ -200,6 +206,9 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 	}
 	return k
 }
+
+// invalidInventory replaces an inventory that cannot be decoded. Others are not kept.
+const invalidInventory = "cannot be decoded"
 
 // knownArguments returns the arguments of a command that checks look for.
 func knownArguments(command any) []any {

@@ -2,12 +2,15 @@ package doctor
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 func init() {
@@ -20,7 +23,7 @@ func init() {
 					if p.Object != s.ref() {
 						continue
 					}
-					const remedy = "correct the Infra's file, and run 'kubectl oooi setup' with it; " + diffFirst
+					const remedy = "correct the Infra's file, and run 'kubectl oooi setup -f FILE' with it; " + diffFirst
 					switch {
 					case slices.Contains(failReasons, p.Reason):
 						findings = append(findings, failed(p.Object, remedy, "%s: %s", p.Reason, p.Message))
@@ -55,18 +58,30 @@ var warnReasons = []model.Reason{
 func checkDrift(s *Site) []Finding {
 	list, err := s.rendered()
 	if err != nil {
-		return []Finding{failed(s.ref(), "correct the Infra's file, and run 'kubectl oooi setup' with it; "+diffFirst, "setup would refuse the Infra: %v", errors.Unwrap(err))}
+		return []Finding{failed(s.ref(), "correct the Infra's file, and run 'kubectl oooi setup -f FILE' with it; "+diffFirst, "setup would refuse the Infra: %v", errors.Unwrap(err))}
 	}
+	findings := invalidInventories(s)
 	drifts, compared := s.facts.drifts[s.key()]
 	if !compared { // from a bundle about other Infras, or of an earlier version
 		s.unanswered = append(s.unanswered, "the bundle does not say how objects of the Infra differ; save it again")
 	}
 	restarts := restartedPods(drifts)
-	var findings []Finding
 	for _, d := range drifts {
 		findings = append(findings, s.driftFindings(d, restarts[d.Component])...)
 	}
 	return append(findings, extraWorkloads(s, list)...)
+}
+
+// invalidInventories finds an inventory that cannot be decoded: setup and teardown refuse it.
+func invalidInventories(s *Site) []Finding {
+	name := inventory.Name(types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name})
+	for _, u := range s.list(configMaps, AtInfra) {
+		if _, invalid, _ := unstructured.NestedString(u.Object, "data", inventory.Key); invalid && u.GetName() == name.Name {
+			return []Finding{failed(refTo(u), fmt.Sprintf("remove the key: kubectl -n %s patch configmap %s --type=json -p '[{\"op\": \"remove\", \"path\": \"/data/%s\"}]'; then run 'kubectl oooi setup -f FILE' with the Infra's file, which finds the objects by their labels",
+				name.Namespace, name.Name, inventory.Key), "key %s cannot be decoded, so setup and teardown refuse the Infra", inventory.Key)}
+		}
+	}
+	return nil
 }
 
 // extraWorkloads finds StatefulSets of the Infra that setup does not render: their pods have the address of another one.
@@ -78,7 +93,7 @@ func extraWorkloads(s *Site, list []*unstructured.Unstructured) []Finding {
 		}
 		ref := refTo(has)
 		if !slices.ContainsFunc(list, func(u *unstructured.Unstructured) bool { return u.GetKind() == ref.Kind && u.GetName() == ref.Name }) {
-			findings = append(findings, failed(ref, "run 'kubectl oooi setup' with the Infra's file to delete it; "+diffFirst, "setup does not render this StatefulSet; its pods may have the address of another one"))
+			findings = append(findings, failed(ref, "run 'kubectl oooi setup -f FILE' with the Infra's file to delete it; "+diffFirst, "setup does not render this StatefulSet; its pods may have the address of another one"))
 		}
 	}
 	return findings

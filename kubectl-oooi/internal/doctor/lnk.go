@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func init() {
 			Run: checkInterfaceMTUs,
 		},
 		Check{
-			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkNeighbors,
 		},
 		Check{
@@ -44,6 +45,10 @@ func init() {
 		Check{
 			Code: "OOOI-LNK-006", Component: v1alpha1.ComponentDNS, Title: "no filter drops DNS queries on the VLAN", After: append(after, "OOOI-LNK-004", "OOOI-LNK-005"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkNeighborDNS,
+		},
+		Check{
+			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Run: checkUplink,
 		},
 	)
 }
@@ -160,7 +165,14 @@ const (
 	xdsdNeighbor      = "xdsd_vlan_neighbor"
 	dhcpNeighbor      = "coredhcp_vlan_neighbor"
 	alternatingSuffix = "_alternating"
+	lastAnswerSuffix  = "_last_answer_timestamp_seconds"
 )
+
+// neighborMetrics are the pages and metrics of all daemons that probe their neighbors.
+var neighborMetrics = []struct {
+	page   page
+	metric string
+}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}}
 
 // neighbor is an address on the VLAN, and the MAC address that answers for it; empty if no host does.
 type neighbor struct {
@@ -274,10 +286,7 @@ func checkNeighborMACs(s *Site) []Finding {
 			findings = append(findings, f)
 		}
 	}
-	for _, observer := range []struct {
-		page   page
-		metric string
-	}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}} {
+	for _, observer := range neighborMetrics {
 		for _, x := range s.neighbors(observer.page, observer.metric) {
 			requested := "requested by Pod " + x.pod.Name
 			for _, n := range x.value {
@@ -354,10 +363,81 @@ func checkNeighborDNS(s *Site) []Finding {
 			if slices.ContainsFunc(findings, func(f Finding) bool { return f.Object == ref }) {
 				return
 			}
-			findings = append(findings, failed(ref, "find the filter of UDP port 53: NetworkPolicies and MultiNetworkPolicies of the pod, nftables rules of its node, ACLs of the switch",
+			findings = append(findings, failed(ref, "find what drops the packets: a filter of UDP port 53 (MultiNetworkPolicies of the pod, nftables rules of its node, ACLs of the switch), port isolation, or another host with the MAC address of the pod",
 				"DNS server %s does not answer queries on the VLAN, although it answers ARP requests and is ready in the pod network: packets to %s:53 are dropped", a, a).
-				because("queried by Pod "+x.pod.Name))
+				because("queried by Pod "+x.pod.Name).of(v1alpha1.ComponentDNS))
 		})
 	}
 	return findings
+}
+
+// lastAnswer is the last answer of a host on the VLAN for an address.
+type lastAnswer struct {
+	mac string
+	at  time.Time
+}
+
+// lastAnswers returns the last answer for each address for which a host has answered a pod.
+func lastAnswers(metrics series, metric string) map[netip.Addr]lastAnswer {
+	answers := map[netip.Addr]lastAnswer{}
+	metrics.each(metric+lastAnswerSuffix, func(labels map[string]string, value float64) {
+		if a, err := netip.ParseAddr(labels["address"]); err == nil {
+			answers[a] = lastAnswer{labels["mac"], time.Unix(int64(value), 0)}
+		}
+	})
+	return answers
+}
+
+// minSilentHosts is how many addresses of other hosts must have become silent, so that one that was switched off is no
+// fault.
+const minSilentHosts = 2
+
+// checkUplink finds a VLAN on which our pods answer each other and other hosts no longer do: neither the gateway, nor an
+// apps address, nor a VM with a lease. An address for which no host ever answered proves nothing.
+func checkUplink(s *Site) []Finding {
+	var own []netip.Addr
+	for _, c := range s.components() {
+		own = append(own, c.addresses...)
+	}
+	reached := map[string]bool{} // nodes of pods that answer each other
+	silent := map[netip.Addr]lastAnswer{}
+	for _, observer := range neighborMetrics {
+		answers := map[string]map[netip.Addr]lastAnswer{}
+		for _, x := range s.metrics(observer.page) {
+			answers[x.pod.Name] = lastAnswers(x.value, observer.metric)
+		}
+		for _, x := range s.neighbors(observer.page, observer.metric) {
+			for _, n := range x.value {
+				last, answered := answers[x.pod.Name][n.address]
+				_, pod, _ := s.owner(n.address)
+				switch {
+				case pod != nil && n.mac != "":
+					reached[x.pod.Spec.NodeName], reached[pod.Spec.NodeName] = true, true
+				case pod != nil || slices.Contains(own, n.address): // OOOI-LNK-004 finds silent pods
+				case n.mac != "":
+					return nil
+				case answered:
+					silent[n.address] = last
+				}
+			}
+		}
+	}
+	if len(reached) == 0 || len(silent) < minSilentHosts {
+		return nil
+	}
+	ref, of := s.ref(), "their nodes"
+	if len(reached) == 1 {
+		ref, of = model.Ref{Kind: nodes.Kind, Name: slices.Collect(maps.Keys(reached))[0]}, "their node"
+	}
+	macs := map[string]bool{}
+	var evidence []string
+	for _, a := range slices.SortedFunc(maps.Keys(silent), netip.Addr.Compare) {
+		macs[silent[a].mac] = true
+		evidence = append(evidence, fmt.Sprintf("%s no longer answers: last answer at %s, of MAC address %s", a, formatTime(silent[a].at), silent[a].mac))
+	}
+	message := fmt.Sprintf("only our own pods answer on the VLAN: the uplink of %s to the VLAN is down, or is in another VLAN", of)
+	if len(macs) == 1 {
+		message += ", or the only other host is down"
+	}
+	return []Finding{failed(ref, "check the interface that connects the VLAN's bridge to the switch, and the VLANs of the switch's port", "%s", message).because(evidence...)}
 }

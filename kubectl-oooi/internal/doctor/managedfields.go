@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,6 +113,14 @@ func changedSince(source *unstructured.Unstructured, d *drift) string {
 	}
 	return fmt.Sprintf("%s %s/%s was changed by %q at %s, after %s applied this object at %s",
 		source.GetKind(), source.GetNamespace(), source.GetName(), last.Manager, formatTime(timeOf(last)), d.applier(), formatTime(d.AppliedAt))
+}
+
+// editedSince reports whether a client other than setup changed the Infra or its ProxyServer after an object was applied.
+func editedSince(source *unstructured.Unstructured, d *drift) bool {
+	kind := source.GroupVersionKind()
+	return (kind == infras || kind == proxyServers) && !d.AppliedAt.IsZero() && slices.ContainsFunc(source.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager != setup.Manager && f.Subresource == "" && timeOf(f).After(d.AppliedAt)
+	})
 }
 
 // formatTime returns a time in the format of the API.

@@ -23,7 +23,7 @@ func init() {
 				var findings []Finding
 				for _, kind := range []Kind{deployments, services} {
 					for _, u := range s.list(kind, AtInfra) {
-						if !strings.HasPrefix(u.GetName(), s.Infra.Name+"-") || !setup.OwnedByOperator(u) {
+						if !strings.HasPrefix(u.GetName(), s.Infra.Name+"-") && (s.Standalone == nil || !strings.HasSuffix(u.GetName(), s.Infra.Name)) || !setup.OwnedByOperator(u) {
 							continue
 						}
 						findings = append(findings, failed(refTo(u), "stop the earlier operator, and delete its DHCPServer, DNSServer and ProxyServer: docs/how-to/migrate.md", "the object belongs to the earlier operator, which may still use an address of the VLAN"))
@@ -51,7 +51,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", After: []string{"OOOI-CTL-001", "OOOI-APP-002"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-OLD-004", Title: "control has cleaned up hosted clusters", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NODE-003", "OOOI-APP-002"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkHostedCleanup,
 		},
 	)

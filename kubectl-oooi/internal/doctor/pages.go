@@ -60,13 +60,13 @@ func (p page) metrics() bool {
 // metricPrefixes are prefixes of the names of metrics that checks read. Other metrics are not kept.
 var metricPrefixes = []string{
 	"oooi_interface_", "xdsd_vlan_", "coredhcp_vlan_", "coredns_proxy_healthcheck_failures_total", openFilesMetric, maxFilesMetric,
-	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total", "coredhcp_leasedb_store_errors_total", "coredhcp_leasedb_store_seconds_count",
-	"envoy_server_state", "envoy_server_total_connections", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", residentMetric, physicalMetric,
+	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total",
+	"envoy_server_state", "envoy_server_total_connections", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", rateLimitedMetric, heapActionMetric, residentMetric, physicalMetric,
 }
 
 // stateFields are the top-level fields of JSON pages that checks read. Others, such as control's view of every
 // cluster, are not kept.
-var stateFields = []string{"leads", "remains", "store", "proxyServers", "served", "backends", "problems", "kubevirt", "leasedb", "selections"}
+var stateFields = []string{"leads", "election", "remains", "store", "proxyServers", "served", "backends", "problems", "kubevirt", "leasedb", "selections"}
 
 // prune returns the body of a page without what no check reads.
 func (p page) prune(body string) string {
@@ -95,16 +95,16 @@ func (p page) prune(body string) string {
 	return b.String()
 }
 
-// servingPods returns the pods of a namespace that serve a page: those of an Infra, or control's, that have the
-// container and an address and are not being deleted.
-func (f *Facts) servingPods(p page, namespace, infra string) []*corev1.Pod {
+// servingPods returns the pods of a namespace that serve a page: those that owns selects by
+// their labels, or control's, that have the container and an address and are not being deleted.
+func (f *Facts) servingPods(p page, namespace string, owns func(labels map[string]string) bool) []*corev1.Pod {
 	var list []*corev1.Pod
 	for _, u := range f.list(pods, namespace) {
 		labels := u.GetLabels()
 		if labels[v1alpha1.LabelComponent] != p.component || labels[labelPartOf] != partOf {
 			continue
 		}
-		if p.component != componentControl && labels[v1alpha1.LabelInfra] != infra {
+		if p.component != componentControl && !owns(labels) {
 			continue
 		}
 		pod, err := decodeOnce[corev1.Pod](f, u)

@@ -26,10 +26,10 @@ func init() {
 				var findings []Finding
 				for _, c := range s.components() {
 					mine := func(set *appsv1.StatefulSet) bool {
-						return set.Labels[v1alpha1.LabelInfra] == s.Infra.Name && set.Labels[v1alpha1.LabelComponent] == c.name
+						return s.owns(set.Labels) && set.Labels[v1alpha1.LabelComponent] == c.name
 					}
 					if !slices.ContainsFunc(sets, mine) {
-						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
+						findings = append(findings, failed(s.ref(), "run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, "%s is enabled, but its StatefulSet does not exist", c.name))
 					}
 				}
 				return findings
@@ -44,7 +44,7 @@ func init() {
 					if scaled := s.scaledFindings(c.name); len(list) == 0 && len(scaled) > 0 {
 						findings = append(findings, scaled...)
 					} else if len(list) == 0 {
-						findings = append(findings, failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s=%s", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name), "%s has no pod", c.name).of(c.name))
+						findings = append(findings, s.noPodFinding(c.name))
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
@@ -134,7 +134,7 @@ func (s *Site) components() []component {
 // pods returns the Infra's pods of a component.
 func (s *Site) pods(component string) []*corev1.Pod {
 	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtInfra), func(p *corev1.Pod) bool {
-		return p.Labels[v1alpha1.LabelInfra] != s.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component
+		return !s.owns(p.Labels) || p.Labels[v1alpha1.LabelComponent] != component
 	})
 }
 
@@ -188,7 +188,7 @@ func checkImages(s *Site) []Finding {
 			continue
 		}
 		for _, p := range runs[image] {
-			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup' with the file of each Infra, from the same release of kubectl-oooi, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
+			findings = append(findings, warned(podRef(p), "run 'kubectl oooi setup -f FILE' with the file of each Infra, from the same release of kubectl-oooi, and with --force-conflicts if another client changed the image; images that the Infra sets take precedence; this restarts the pods whose image changes: "+diffFirst, "the pod runs image %s", image).
 				because("control runs image "+strings.Join(control, ", ")))
 		}
 	}
@@ -224,7 +224,7 @@ func restartFindings(p *corev1.Pod, now time.Time) []Finding {
 func checkAdmission(s *Site) []Finding {
 	var findings []Finding
 	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
-		if set.Labels[v1alpha1.LabelInfra] != s.Infra.Name || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
+		if !s.owns(set.Labels) || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
 			continue
 		}
 		lastSeen := map[string]time.Time{}
@@ -247,9 +247,9 @@ func checkAdmission(s *Site) []Finding {
 func remedyFor(message string) string {
 	switch {
 	case strings.Contains(message, "security context constraint"):
-		return "run 'kubectl oooi diff' to see how the pod differs from the rendered one, and check that its ServiceAccount may use the SecurityContextConstraints that the pod requires: docs/reference/openshift.md"
+		return "run 'kubectl oooi diff -f FILE' to see how the pod differs from the rendered one, and check that its ServiceAccount may use the SecurityContextConstraints that the pod requires: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
-		return "run 'kubectl oooi diff' to see how the pod differs from the rendered one: rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
+		return "run 'kubectl oooi diff -f FILE' to see how the pod differs from the rendered one: rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
 	case strings.Contains(message, "quota"):
 		return "raise the ResourceQuota of the namespace"
 	default:
@@ -353,6 +353,18 @@ func checkCPU(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// noPodFinding returns the finding about a component without a pod. The status of a StatefulSet follows its pods within a
+// second, so that one which still counts them has no controller.
+func (s *Site) noPodFinding(component string) Finding {
+	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
+		if s.owns(set.Labels) && set.Labels[v1alpha1.LabelComponent] == component && set.Status.Replicas > 0 {
+			return failed(s.ref(), "check kube-controller-manager: kubectl get pods -A -l component=kube-controller-manager; on OpenShift: kubectl get clusteroperator kube-controller-manager",
+				"%s has no pod, and kube-controller-manager does not create it: the status of StatefulSet %s still counts %d", component, set.Name, set.Status.Replicas).of(component)
+		}
+	}
+	return failed(s.ref(), fmt.Sprintf("find the cause: kubectl -n %s describe statefulset -l %s", s.Infra.Namespace, s.ownLabels(component)), "%s has no pod", component).of(component)
 }
 
 // checkProbes finds containers that run but do not answer the kubelet's probes, by the latest Unhealthy Event of an

@@ -18,6 +18,14 @@ func init() {
 	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006"}
 	checks := []Check{
 		{
+			Code: "OOOI-PRB-010", Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: reads,
+			Run: checkProbePod,
+		},
+		{
+			Code: "OOOI-PRB-011", Title: "our components answer another pod on the VLAN", After: append([]string{"OOOI-POD-002"}, linkChecks...), Reads: reads,
+			Run: probed((*probeData).checkReached),
+		},
+		{
 			Code: "OOOI-PRB-001", Component: v1alpha1.ComponentDNS, Title: "DNS answers on the VLAN", Needs: []string{"OOOI-DNS-001", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
 			Run: probed((*probeData).checkDNSServers),
 		},
@@ -52,6 +60,12 @@ func init() {
 	}
 	for i := range checks {
 		checks[i].NotRequested = notProbed
+		if i > 0 {
+			checks[i].Needs = append(checks[i].Needs, checks[0].Code)
+		}
+		if i > 1 {
+			checks[i].After = append(slices.Clone(checks[i].After), checks[1].Code)
+		}
 	}
 	register(checks...)
 }
@@ -94,6 +108,31 @@ func probed(check func(*probeData) []Finding) func(*Site) []Finding {
 		}
 		return check(&probeData{s, p.Report, s.plan()})
 	}
+}
+
+// checkProbePod finds out whether the pod of the probe started. If not, ours cannot be created again either.
+func checkProbePod(s *Site) []Finding {
+	p := s.facts.probes[s.key()]
+	switch {
+	case p.NotStarted:
+		return []Finding{failed(s.ref(), "correct the cause, and run doctor again with --probe", "new pods do not start on the VLAN, so that ours could not be replaced").because(p.Failed)}
+	case p.Report == nil:
+		s.unanswered = append(s.unanswered, p.Failed)
+	}
+	return nil
+}
+
+// checkReached finds a VLAN on which no component answers the probe, although the components run.
+func (v *probeData) checkReached() []Finding {
+	asked := len(v.DNS) + len(v.TLS)
+	answered := slices.ContainsFunc(v.DNS, func(a probe.Answer) bool { return a.Error == "" }) ||
+		slices.ContainsFunc(v.TLS, func(h probe.Handshake) bool { return h.Connected }) ||
+		slices.ContainsFunc(v.DHCP, func(d probe.Discovery) bool { return len(d.Offers) > 0 })
+	if asked < 2 || len(v.plan.dnsServers) == 0 || len(v.TLS) == 0 || answered {
+		return nil
+	}
+	return []Finding{failed(v.ref(), "check the ports of the pods and of the nodes: port isolation, storm control, VLAN IDs, and the VLANs that the uplinks carry",
+		"no component answers another pod on the VLAN: ARP requests, or all packets, between it and our pods are dropped").because(v.DNS[0].Error, v.TLS[0].Error)}
 }
 
 // vlanRemedy returns the remedy for a component that is ready but does not answer on the VLAN.
@@ -226,7 +265,7 @@ func (v *probeData) checkOfferOptions() []Finding {
 		if !slices.Contains(own, o.Server) {
 			continue
 		}
-		const remedy = "run 'kubectl oooi setup' with the Infra's file to update the configuration of DHCP and restart its pod; " + diffFirst
+		const remedy = "run 'kubectl oooi setup -f FILE' with the Infra's file to update the configuration of DHCP and restart its pod; " + diffFirst
 		foreign := slices.ContainsFunc(o.DNS, func(a netip.Addr) bool { return !slices.Contains(resolvers, a) })
 		if len(resolvers) > 0 && (foreign || len(o.DNS) == 0) {
 			findings = append(findings, failed(v.ref(), remedy, "DHCP server %s offers other DNS servers than ours: VMs cannot resolve control-plane names", o.Server).

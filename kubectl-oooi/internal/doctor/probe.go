@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -21,6 +22,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
@@ -28,16 +30,20 @@ import (
 // Probe is the result of probing an Infra's VLAN.
 type Probe struct {
 	// Failed is why the probe failed, empty if Report is set.
-	Failed string        `json:"failed,omitempty"`
-	Report *probe.Report `json:"report,omitempty"`
+	Failed string `json:"failed,omitempty"`
+	// NotStarted is set if it failed because its pod did not start.
+	NotStarted bool          `json:"notStarted,omitempty"`
+	Report     *probe.Report `json:"report,omitempty"`
 }
 
-// probeDeadline limits the run time of a probe's pod. probeLeftover is how long a finished Job is kept if
+// probeDeadline limits the run time of a probe's pod, and probeStart the time until it starts: its image is that of another
+// pod of the Infra. probeLeftover is how long a finished Job is kept if
 // doctor does not delete it. probeCleanup limits the deletion of one object. probeRequests limits all requests of a probe:
 // those to servers that do not answer take five seconds, and nine if they accept connections.
 const (
 	probeRequests = 9 * time.Second
 	probeDeadline = 90 * time.Second
+	probeStart    = 30 * time.Second
 	probeLeftover = 60 * time.Second
 	probeCleanup  = 30 * time.Second
 )
@@ -67,7 +73,7 @@ func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
 	}
 	result := &Probe{Report: report}
 	if err != nil {
-		result.Failed = "probing the VLAN failed: " + err.Error()
+		result.Failed, result.NotStarted = "probing the VLAN failed: "+err.Error(), errors.Is(err, errNotStarted)
 	}
 	facts.addProbe(infra, result)
 	return nil
@@ -188,25 +194,47 @@ func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinatio
 	return netip.Addr{}, nil, errors.New("reserving an address for the probe pod: other clients leased every chosen address first; specify an address with --probe-address")
 }
 
-// wait waits for the pod of a Job to finish and returns its report.
+// errNotStarted means that the pod of a probe did not start.
+var errNotStarted = errors.New("the pod does not start")
+
+// wait waits for the pod of a Job to finish and returns its report. It returns early if the pod cannot start.
 func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
-	why := "the Job has not created a pod"
+	reader, since := &read.Reader{Client: p.Client}, time.Now()
 	for {
+		// As long as kube-controller-manager has not created the pod.
+		why, limit, about := fmt.Sprintf("kube-controller-manager has not created the pod of Job %s", job.Name), probeStart, job.UID
 		list := &corev1.PodList{}
 		if err := p.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
 			return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 		}
 		for i := range list.Items {
 			pod := &list.Items[i]
-			why = status.UnreadyReason(pod)
+			why, about = status.UnreadyReason(pod), pod.UID
 			switch pod.Status.Phase {
 			case corev1.PodSucceeded:
 				return p.readReport(ctx, pod)
 			case corev1.PodFailed:
 				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
+			case corev1.PodRunning:
+				limit = probeDeadline
+			default:
+				if stuck := status.StuckAfter(pod, reader.Warning(ctx, pod.Namespace, pod.UID)); stuck >= 0 {
+					limit = stuck
+				}
 			}
+		}
+		if len(list.Items) == 0 {
+			if event := reader.Warning(ctx, job.Namespace, job.UID); event != nil && event.Reason == "FailedCreate" {
+				limit = 0
+			}
+		}
+		if time.Since(since) >= limit {
+			if event := reader.Warning(ctx, job.Namespace, about); event != nil && !strings.Contains(why, strings.TrimSpace(event.Message)) {
+				why = strings.TrimSpace(event.Message)
+			}
+			return nil, fmt.Errorf("%w: %s", errNotStarted, why)
 		}
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 func init() {
@@ -33,7 +35,7 @@ func init() {
 						return []Finding{failed(proxyRef(p), remedy, "the ProxyServer has the Infra's name, but its spec.infraRef does not refer to the Infra: the Infra has no ProxyServer")}
 					}
 				}
-				return []Finding{failed(s.ref(), "run 'kubectl oooi setup' with the Infra's file; "+diffFirst, "no ProxyServer refers to the Infra in spec.infraRef")}
+				return []Finding{failed(s.ref(), "run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, "no ProxyServer refers to the Infra in spec.infraRef")}
 			},
 		},
 		Check{
@@ -85,7 +87,7 @@ func init() {
 			Run: checkPages(AtInfra, xdsdState, envoyMetrics),
 		},
 		Check{
-			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
@@ -108,12 +110,12 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007"}, Reads: append(pagesIn(AtInfra, xdsdMetrics), both...), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
-			Code: "OOOI-PRX-013", Title: "the proxy is below its connection limits", After: []string{"OOOI-POD-002"}, Reads: append(in(AtInfra, proxyServers), both...), NotApplicable: noDaemon,
-			Run: checkConnectionLimits,
+			Code: "OOOI-PRX-013", Title: "the proxy is below its limits", After: []string{"OOOI-POD-002"}, Reads: append(in(AtInfra, proxyServers), both...), NotApplicable: noDaemon,
+			Run: checkLimits,
 		},
 		Check{
 			Code: "OOOI-PRX-014", Title: "the proxy's timeouts are long enough for watches and konnectivity", Needs: []string{"OOOI-PRX-001"}, Reads: slices.Concat(in(AtInfra, infras, proxyServers), in(AtControlPlane, services, routes)),
@@ -143,10 +145,10 @@ func init() {
 	)
 }
 
-// proxies returns the ProxyServers that refer to the Infra.
+// proxies returns the ProxyServers that refer to the Infra, or the standalone one.
 func (s *Site) proxies() []*v1alpha1.ProxyServer {
 	return slices.DeleteFunc(all[v1alpha1.ProxyServer](s, proxyServers, AtInfra), func(p *v1alpha1.ProxyServer) bool {
-		return p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != s.Infra.Name
+		return !s.hasProxyServer(p)
 	})
 }
 
@@ -294,7 +296,7 @@ func checkRoutes(s *Site) []Finding {
 			if x.pod.Labels[v1alpha1.LabelProxyServer] != want.Name {
 				continue
 			}
-			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
+			remedy := fmt.Sprintf("see xdsd's log: kubectl -n %s logs %s -c xdsd; setup sets its arguments: run 'kubectl oooi setup -f FILE' with the Infra's file; "+diffFirst, x.pod.Namespace, x.pod.Name)
 			at := slices.IndexFunc(x.value.ProxyServers, func(p *model.ProxyServer) bool { return p != nil && p.Ref == want.Ref })
 			if at < 0 {
 				findings = append(findings, failed(podRef(x.pod), remedy, "xdsd has no configuration for ProxyServer %s", want.Name))
@@ -393,7 +395,8 @@ const (
 // checkUpstreams finds upstreams without an endpoint that Envoy considers healthy, and those to which most
 // connections fail.
 func checkUpstreams(s *Site) []Finding {
-	endpoints := s.backendEndpoints()
+	endpoints, apps := s.backendEndpoints(), s.vlanUpstreams()
+	misrouted := s.misrouted(endpoints)
 	var findings []Finding
 	for _, e := range s.metrics(envoyMetrics) {
 		byCluster := func(name string) map[string]float64 {
@@ -407,9 +410,17 @@ func checkUpstreams(s *Site) []Finding {
 		}
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
+		var unreached []netip.AddrPort // on the VLAN
 		for _, name := range slices.Sorted(maps.Keys(total)) {
 			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
+			u := apps[e.pod.Name][name]
+			if u != nil {
+				remedy = appsBackendRemedy
+			}
 			switch {
+			case total[name] > 0 && healthy[name] == 0 && u != nil:
+				unreached = append(unreached, u.Addresses...)
+			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
 			case total[name] > 0 && healthy[name] == 0:
 				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(unreachable(endpoints, name, e.pod)...))
 			case healthy[name] < total[name]:
@@ -418,6 +429,100 @@ func checkUpstreams(s *Site) []Finding {
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
 			}
 		}
+		findings = append(findings, s.unreachedApps(e.pod, unreached)...)
+		if m := misrouted[e.pod.Name]; len(m) > 0 {
+			findings = append(findings, s.misroutedFinding(e.pod, m))
+		}
+	}
+	return findings
+}
+
+// misroutedBackends are the endpoints, outside of the VLAN's subnets, to which a pod sends packets through its VLAN
+// interface and cannot connect.
+type misroutedBackends []*probe.Backend
+
+// has reports whether the endpoints of an upstream are among them.
+func (m misroutedBackends) has(upstream string) bool {
+	return slices.ContainsFunc(m, func(b *probe.Backend) bool { return b.Upstream == upstream })
+}
+
+// misrouted returns the misrouted backends of each pod, sorted by upstream and address.
+func (s *Site) misrouted(endpoints []*backendEndpoint) map[string]misroutedBackends {
+	list := map[string]misroutedBackends{}
+	if s.Model == nil {
+		return list
+	}
+	for _, e := range endpoints {
+		if slices.ContainsFunc(s.Model.CIDRs, func(p netip.Prefix) bool { return p.Contains(e.address.Addr()) }) {
+			continue
+		}
+		for i := range e.answers {
+			if a := &e.answers[i]; !a.value.Connected && a.value.Interface == render.ProbeDevice {
+				list[a.pod.Name] = append(list[a.pod.Name], &a.value)
+			}
+		}
+	}
+	return list
+}
+
+// misroutedFinding returns one finding for all misrouted backends of a pod.
+func (s *Site) misroutedFinding(pod *corev1.Pod, backends misroutedBackends) Finding {
+	var addresses, evidence []string
+	for _, b := range backends {
+		if text := b.Address.Addr().String(); !slices.Contains(addresses, text) {
+			addresses = append(addresses, text)
+			evidence = append(evidence, fmt.Sprintf("backend %s: %s", b.Upstream, b.Error))
+		}
+	}
+	remedy := fmt.Sprintf("check the routes in the NetworkAttachmentDefinitions of the pod: kubectl -n %s get network-attachment-definitions -o yaml", pod.Namespace)
+	return failed(podRef(pod), remedy, "packets to %s leave through %s: a route of the pod leads to the VLAN, although these backends are not in its subnets", strings.Join(addresses, ", "), render.ProbeDevice).because(evidence...)
+}
+
+// vlanUpstreams returns the upstreams whose addresses are on the VLAN, by pod and name: those of apps addresses.
+func (s *Site) vlanUpstreams() map[string]map[string]*model.Upstream {
+	list := map[string]map[string]*model.Upstream{}
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		list[x.pod.Name] = map[string]*model.Upstream{}
+		for _, p := range x.value.ProxyServers {
+			if p == nil {
+				continue
+			}
+			for _, u := range p.Upstreams {
+				if u != nil && u.FromVLAN {
+					list[x.pod.Name][u.Name] = u
+				}
+			}
+		}
+	}
+	return list
+}
+
+const appsBackendRemedy = "check that the ingress router of the hosted cluster runs, and that no filter on its nodes or on the VLAN drops connections from the proxy"
+
+// unreachedApps returns a finding for each address on the VLAN that accepts no connections of a pod, by what xdsd has
+// found out about its host.
+func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Finding {
+	ports := map[netip.Addr][]string{}
+	slices.SortFunc(addresses, netip.AddrPort.Compare)
+	for _, a := range slices.Compact(addresses) {
+		ports[a.Addr()] = append(ports[a.Addr()], strconv.Itoa(int(a.Port())))
+	}
+	var findings []Finding
+	for _, a := range slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare) {
+		list := strings.Join(ports[a], ", ")
+		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
+		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
+			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
+			switch {
+			case x.pod != pod || at < 0:
+			case x.value[at].mac == "":
+				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
+					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
+			default:
+				f = failed(podRef(pod), appsBackendRemedy, "apps address %s answers ARP requests on the VLAN, but accepts no connections at port %s", a, list).because("MAC address " + x.value[at].mac)
+			}
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }
@@ -446,9 +551,37 @@ func (s *Site) closed(pod *corev1.Pod) bool {
 	})
 }
 
-// checkConnectionLimits finds upstreams whose connections are near their limit or were refused at it, and ports at which
-// Envoy refused connections of clients.
-func checkConnectionLimits(s *Site) []Finding {
+// Metrics of Envoy that checkLimits reads: connections that were refused at the limit of their rate, by port, and whether
+// Envoy accepts no connections because of its heap.
+const (
+	rateLimitedMetric = "envoy_listener_local_ratelimit_rate_limited"
+	heapActionMetric  = "envoy_overload_envoy_overload_actions_stop_accepting_connections_active"
+)
+
+// sourceLimitFindings finds limits of single clients that xdsd reports as reached, or that do not apply.
+func sourceLimitFindings(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range s.proxies() {
+		for _, r := range p.Status.Replicas {
+			if r.LimitFailure != "" {
+				findings = append(findings, warned(proxyRef(p), "load the kernel modules that the message names on the node, and delete the pod", "the limits of each client do not apply in Pod %s: %s", r.Pod, r.LimitFailure))
+			}
+			for _, l := range r.Limits {
+				if len(l.Sources) == 0 {
+					continue
+				}
+				findings = append(findings, warned(proxyRef(p), "find out what these clients do, or raise "+l.Field+" of the proxy",
+					"clients on the VLAN have reached their limit %s in Pod %s, last at %s; %d connections were refused since the pod started", l.Name, r.Pod, l.LastTime.UTC().Format(time.RFC3339), l.Refused).
+					because(strings.Join(l.Sources, ", ")))
+			}
+		}
+	}
+	return findings
+}
+
+// checkLimits finds upstreams whose connections are near their limit or were refused at it, ports at which Envoy refused
+// connections of clients, Envoys that accept none because of their heap, and single clients that reached their limits.
+func checkLimits(s *Site) []Finding {
 	limits := map[string]float64{}
 	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
 		for _, p := range x.value.ProxyServers {
@@ -461,7 +594,7 @@ func checkConnectionLimits(s *Site) []Finding {
 		}
 	}
 	const remedy = "raise infraComponents.proxy.maxConnections of the Infra, or maxConnections of the backend, and find the clients with many connections"
-	var findings []Finding
+	findings := sourceLimitFindings(s)
 	for _, e := range s.metrics(envoyMetrics) {
 		refused := map[string]float64{}
 		for _, name := range []string{"envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow"} {
@@ -469,13 +602,23 @@ func checkConnectionLimits(s *Site) []Finding {
 		}
 		for _, listener := range slices.Sorted(maps.Keys(refused)) {
 			if n := refused[listener]; n > 0 {
-				f := warned(podRef(e.pod), "find the clients with many connections; Envoy's limit follows from its file descriptors: raise their limit in the configuration of the container runtime, and delete the pod",
+				f := warned(podRef(e.pod), "find the clients with many connections, or raise limits.maxConnections of the proxy, or that of the port in limits.ports; each connection needs two file descriptors, whose limit is in the configuration of the container runtime",
 					"%.0f connections of clients at %s were refused since Envoy started: it has reached its connection limit", n, listener)
 				if s.closed(e.pod) {
 					f.Severity = Fail // also those of xdsd's probe
 				}
 				findings = append(findings, f.because(fmt.Sprintf("%.0f connections are open", e.value.sum("envoy_server_total_connections"))))
 			}
+		}
+		e.value.each(rateLimitedMetric, func(labels map[string]string, value float64) {
+			if value > 0 {
+				findings = append(findings, warned(podRef(e.pod), "find the clients that connect again and again, or raise limits.connectionsPerSecond of the proxy, or that of the port in limits.ports",
+					"%.0f connections of clients at port %s were refused since Envoy started: they were more than its limit per second", value, strings.TrimPrefix(labels["envoy_local_listener_ratelimit_prefix"], "port-")))
+			}
+		})
+		if e.value.sum(heapActionMetric) > 0 {
+			findings = append(findings, failed(podRef(e.pod), "raise the memory limit of Envoy's container in resources of the proxy, or limits.maxHeap if it is set; find the clients with many connections",
+				"Envoy accepts no connections, because its heap has reached its limit").because(fmt.Sprintf("%.0f connections are open", e.value.sum("envoy_server_total_connections"))))
 		}
 		e.value.each("envoy_cluster_upstream_cx_overflow", func(labels map[string]string, value float64) {
 			if name := labels[clusterLabel]; value > 0 && limits[name] > 0 {

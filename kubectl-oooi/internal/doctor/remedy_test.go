@@ -13,7 +13,7 @@ import (
 // setupRemedy matches a remedy that runs setup with the same input and captures its arguments, in which
 // flagPattern matches flags.
 var (
-	setupRemedy = regexp.MustCompile(`(?:^|, )run 'kubectl oooi setup' ((?:with|again)[^;:]*)`)
+	setupRemedy = regexp.MustCompile(`(?:^|, )run 'kubectl oooi setup -f FILE' ((?:with|again)[^;:]*)`)
 	flagPattern = regexp.MustCompile(`--[a-z-]+(=[a-z]+)?`)
 	// otherRemedy matches a command line of a remedy without placeholders.
 	otherRemedy = regexp.MustCompile(`'kubectl oooi ((?:status|routes|leases|resolve|doctor|teardown)[^'A-Z]*)'`)

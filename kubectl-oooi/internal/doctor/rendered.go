@@ -57,6 +57,9 @@ func (s *Site) render() ([]*unstructured.Unstructured, error) {
 
 // input returns the input from which setup renders, computed by setup from the facts.
 func (s *Site) input() (*render.Input, error) {
+	if s.invalid != nil {
+		return nil, s.invalid
+	}
 	k := &setup.Known{Infra: s.Infra.DeepCopy(), Attachments: map[string]string{}}
 	for _, u := range s.facts.list(infras, "") {
 		if u.GetNamespace() == s.Infra.Namespace && u.GetName() == s.Infra.Name {
@@ -68,8 +71,14 @@ func (s *Site) input() (*render.Input, error) {
 	var servers []*unstructured.Unstructured
 	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
 		servers = append(servers, u.DeepCopy()) // setup corrects the address in it
+		if s.Standalone != nil && u.GetName() == s.Standalone.Name {
+			k.ProxyServer, k.WrittenProxyServer = s.Standalone, documents.Manifest(u.DeepCopy())
+		}
 	}
-	err := k.UseProxyServer(servers)
+	var err error
+	if s.Standalone == nil {
+		err = k.UseProxyServer(servers)
+	}
 	for _, u := range s.facts.list(hostedClusters, "") {
 		k.Objects.Add(objects.Decode[objects.HostedCluster](u))
 	}

@@ -42,9 +42,11 @@ type Result struct {
 	// causes has the failed checks, this one or earlier ones, that explain failures of each component in checks that
 	// depend on this one.
 	causes map[string]string
+	// unrelated is set if the check does not apply to a proxy without an Infra. Checks that need it run.
+	unrelated bool
 }
 
-// Diagnosis is the result of all checks of one Infra.
+// Diagnosis is the result of all checks of one Infra or standalone ProxyServer.
 type Diagnosis struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -65,6 +67,9 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 		Metadata: output.Metadata{Name: s.Infra.Name, Namespace: s.Infra.Namespace},
 		Results:  []Result{}, Summary: map[Status]int{},
 	}
+	if s.Standalone != nil {
+		d.Metadata.Kind = s.ref().Kind
+	}
 	if hosted := s.hosted(); hosted != nil {
 		d.HostedCluster = hosted.Key()
 	}
@@ -73,11 +78,31 @@ func Diagnose(s *Site, checks []Check, selected func(code string) bool) *Diagnos
 		r := run(s, &c, ended)
 		ended[c.Code] = r
 		if selected(c.Code) {
+			if s.Standalone != nil {
+				r.renameInfra()
+			}
 			d.Results = append(d.Results, r)
 			d.Summary[r.Status]++
 		}
 	}
 	return d
+}
+
+// renameInfra changes the texts, which are written for an Infra, for a standalone ProxyServer.
+func (r *Result) renameInfra() {
+	rename := strings.NewReplacer(
+		"networkAttachmentDefinition of the Infra", "networkAttachmentName of the ProxyServer",
+		"add replicas in the Infra", "use an Infra with infraComponents.proxy.instances for several replicas",
+		"the Infra", "the ProxyServer",
+	).Replace
+	if r.unrelated {
+		return
+	}
+	r.Title, r.Reason = rename(r.Title), rename(r.Reason)
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Message, f.Remedy = rename(f.Message), rename(f.Remedy)
+	}
 }
 
 // allComponents is the key of causes for failures that concern every component.
@@ -120,6 +145,10 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 			r.Status, r.Reason, r.Findings = Broken, fmt.Sprintf("the check panicked: %v; this is a bug in doctor, please report it", p), nil
 		}
 	}()
+	if s.Standalone != nil && !c.ofProxy() {
+		r.Status, r.Reason, r.unrelated = Skipped, "the proxy has no Infra", true
+		return r
+	}
 	if c.NotRequested != nil {
 		if r.Reason = c.NotRequested(s); r.Reason != "" {
 			r.Status = Skipped
@@ -132,7 +161,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	component := c.component()
 	for _, code := range c.Needs {
 		switch need := ended[code]; {
-		case need.Status == Passed || need.Status == Warned:
+		case need.unrelated || need.Status == Passed || need.Status == Warned:
 		case need.Status == Failed && component != allComponents && r.cause(component) == "": // fails for other components
 		case need.Status == Skipped && need.BlockedBy == "": // not applicable, or its data could not be read
 			r.Status, r.Reason, r.Inconclusive = Skipped, need.Reason, need.Inconclusive

@@ -6,18 +6,22 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// Site is one Infra with the facts about it. It is not safe for concurrent use.
+// Site is one Infra, or one ProxyServer without an Infra, with the facts about it. It is not safe for concurrent use.
 type Site struct {
-	// Infra has defaults set.
+	// Infra has defaults set. For a standalone ProxyServer, setup derives it.
 	Infra *v1alpha1.Infra
+	// Standalone is the ProxyServer without an Infra, nil for an Infra. Model and Cluster are then nil.
+	Standalone *v1alpha1.ProxyServer
 	// Snapshot is built from all objects, Model is the Infra in it, and Cluster the hosted cluster that the
 	// Infra serves. Model is nil if the model cannot decode the Infra. Cluster is nil if the Infra serves none.
 	Snapshot *model.Snapshot
@@ -26,6 +30,7 @@ type Site struct {
 
 	facts      *Facts
 	namespaces map[Where][]string
+	invalid    error      // why setup would refuse a standalone ProxyServer; nil if it would not
 	rendering  *rendering // set by rendered
 	grants     *grants    // set by rights
 
@@ -36,12 +41,37 @@ type Site struct {
 	explained   map[string]string // components that earlier checks found to fail, with the check
 }
 
-// key returns "namespace/name" of the Infra.
+// key returns "namespace/name" of the Infra or the standalone ProxyServer.
 func (s *Site) key() string { return s.Infra.Namespace + "/" + s.Infra.Name }
 
-// ref returns a reference to the Infra.
+// ref returns a reference to the Infra or the standalone ProxyServer.
 func (s *Site) ref() model.Ref {
+	if s.Standalone != nil {
+		return proxyRef(s.Standalone)
+	}
 	return model.Ref{Kind: "Infra", Namespace: s.Infra.Namespace, Name: s.Infra.Name}
+}
+
+// ownLabels returns the labels that objects of a component have, other than those of all our objects.
+func (s *Site) ownLabels(component string) labels.Set {
+	if s.Standalone != nil {
+		return labels.Set{v1alpha1.LabelProxyServer: s.Infra.Name, v1alpha1.LabelComponent: component}
+	}
+	return labels.Set{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: component}
+}
+
+// owns reports whether an object with these labels belongs to the Infra or the standalone ProxyServer.
+func (s *Site) owns(has map[string]string) bool {
+	_, ofInfra := has[v1alpha1.LabelInfra]
+	return ofInfra == (s.Standalone == nil) && s.ownLabels(has[v1alpha1.LabelComponent]).AsSelector().Matches(labels.Set(has))
+}
+
+// hasProxyServer reports whether the site is about a ProxyServer: it refers to the Infra, or is the standalone one.
+func (s *Site) hasProxyServer(p *v1alpha1.ProxyServer) bool {
+	if s.Standalone != nil {
+		return p.Spec.InfraRef == nil && p.Name == s.Infra.Name
+	}
+	return p.Spec.InfraRef != nil && p.Spec.InfraRef.Name == s.Infra.Name
 }
 
 // refTo returns a reference to an object.
@@ -68,19 +98,19 @@ func (s *Site) hostedObject() *unstructured.Unstructured {
 	return nil
 }
 
-// proxyModels returns the Infra's ProxyServers in the model.
+// proxyModels returns the Infra's ProxyServers, or the standalone one, in the model.
 func (s *Site) proxyModels() []*model.ProxyServer {
 	var list []*model.ProxyServer
 	for _, p := range s.Snapshot.ProxyServers {
-		if p.Infra != nil && *p.Infra == s.ref() {
+		if p.Infra != nil && *p.Infra == s.ref() || p.Infra == nil && p.Ref == s.ref() {
 			list = append(list, p)
 		}
 	}
 	return list
 }
 
-// NewSite returns the Site of the Infra "namespace/name"; nil if the facts do not contain it, or if it cannot be
-// decoded.
+// NewSite returns the Site of the Infra or standalone ProxyServer "namespace/name"; nil if the facts do not contain it,
+// or if it cannot be decoded.
 func NewSite(facts *Facts, infra string) *Site {
 	s := &Site{facts: facts, Snapshot: facts.model()}
 	for _, u := range facts.list(infras, "") {
@@ -92,7 +122,7 @@ func NewSite(facts *Facts, infra string) *Site {
 			s.Infra.Default()
 		}
 	}
-	if s.Infra == nil {
+	if s.Infra == nil && !s.useStandalone(infra) {
 		return nil
 	}
 	if s.Model = s.Snapshot.Infra(infra); s.Model != nil {
@@ -103,13 +133,41 @@ func NewSite(facts *Facts, infra string) *Site {
 	return s
 }
 
+// useStandalone sets the ProxyServer without an Infra "namespace/name", and reports whether the facts contain it.
+func (s *Site) useStandalone(key string) bool {
+	var others []*v1alpha1.ProxyServer
+	for _, u := range s.facts.list(proxyServers, "") {
+		switch p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); {
+		case !ok || p.Spec.InfraRef != nil:
+		case p.Namespace+"/"+p.Name == key:
+			p.Generation = u.GetGeneration() // Decode drops it
+			s.Standalone = p
+		default:
+			others = append(others, p)
+		}
+	}
+	if s.Standalone == nil {
+		return false
+	}
+	var known []*v1alpha1.Infra
+	for _, u := range s.facts.list(infras, "") {
+		if i, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			known = append(known, i)
+		}
+	}
+	s.Standalone.Default()
+	s.Infra, _, s.invalid = setup.StandaloneInfra(s.Standalone, known, others)
+	s.Infra.Generation, s.Infra.Status.ObservedGeneration = s.Standalone.Generation, s.Standalone.Status.ObservedGeneration
+	return true
+}
+
 // backendNamespaces returns the namespaces, other than the control plane's, of the backends of the Infra's
 // ProxyServers.
 func (s *Site) backendNamespaces() []string {
 	var list []string
 	for _, u := range s.facts.list(proxyServers, s.Infra.Namespace) {
 		p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
-		if !ok || p.Spec.InfraRef == nil || p.Spec.InfraRef.Name != s.Infra.Name {
+		if !ok || !s.hasProxyServer(p) {
 			continue
 		}
 		for i := range p.Spec.Backends {

@@ -12,7 +12,7 @@ import (
 
 func init() {
 	register(Check{
-		Code: "OOOI-SVC-001", Title: "endpoints of our Services are our pods", After: []string{"OOOI-POD-001"}, Reads: in(AtInfra, services, endpointSlices, pods),
+		Code: "OOOI-SVC-001", Title: "endpoints of our Services are our pods", After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, services, endpointSlices, pods),
 		Run: checkEndpoints,
 	})
 }
@@ -22,7 +22,7 @@ func init() {
 func checkEndpoints(s *Site) []Finding {
 	component := map[string]string{} // of our Services, by "namespace/name"
 	for _, service := range all[corev1.Service](s, services, AtInfra) {
-		if service.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && service.Labels[v1alpha1.LabelInfra] == s.Infra.Name {
+		if service.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && s.owns(service.Labels) {
 			component[service.Namespace+"/"+service.Name] = service.Labels[v1alpha1.LabelComponent]
 		}
 	}

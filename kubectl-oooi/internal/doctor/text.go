@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,7 +12,7 @@ import (
 // inconclusive ones, and shows the most severe results first.
 func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
-	about := "Infra " + d.Metadata.Namespace + "/" + d.Metadata.Name
+	about := cmp.Or(d.Metadata.Kind, "Infra") + " " + d.Metadata.Namespace + "/" + d.Metadata.Name
 	results := slices.Clone(d.Results)
 	if !whole { // most important first
 		results = slices.DeleteFunc(results, func(r Result) bool { return r.Status == Passed || r.Status == Skipped && !r.Inconclusive })

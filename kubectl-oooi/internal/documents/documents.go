@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -51,8 +53,21 @@ func (o *Object) Strict(into any) error {
 			err = fmt.Errorf("%s: expected a string, found a %s; quote the value", mismatch.Field, mismatch.Value)
 		}
 	}
+	for i, u := range unknown {
+		for field, use := range formerFields[o.GetKind()] {
+			if strings.Contains(u.Error(), strconv.Quote(field)) {
+				unknown[i] = fmt.Errorf("%w: %s", u, use)
+			}
+		}
+	}
 	return errors.Join(append(unknown, err)...)
 }
+
+// formerFields are fields that guides of the earlier operator mention and no API has, by kind, each with what to use
+// instead.
+var formerFields = map[string]map[string]string{"ProxyServer": {
+	"spec.replicas": "a standalone proxy has one replica; for several, set spec.infraRef to an Infra with spec.infraComponents.proxy.instances, which lists the address of each replica: docs/how-to/add-replicas.md",
+}}
 
 // Manifest returns the fields of an object that its author writes: namespace, name, labels, annotations and spec.
 func Manifest(u *unstructured.Unstructured) *unstructured.Unstructured {

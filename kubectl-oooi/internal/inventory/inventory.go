@@ -59,8 +59,8 @@ func (e Entry) Object() *unstructured.Unstructured {
 	return u
 }
 
-// inventoryKey is the key of the inventory in its ConfigMap.
-const inventoryKey = "inventory.yaml"
+// Key is the key of the inventory in its ConfigMap.
+const Key = "inventory.yaml"
 
 // Name returns the namespace and name of the ConfigMap with an Infra's inventory.
 func Name(infra types.NamespacedName) client.ObjectKey {
@@ -69,13 +69,22 @@ func Name(infra types.NamespacedName) client.ObjectKey {
 
 // Load returns the inventory of an Infra; nil without an error if its ConfigMap does not exist.
 func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
-	text, err := ReadKey(ctx, c, infra, inventoryKey)
+	text, err := ReadKey(ctx, c, infra, Key)
 	if err != nil {
 		return nil, err
 	}
+	list, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; remove the key, and run 'kubectl oooi setup -f FILE' again", Key, Name(infra), err)
+	}
+	return list, nil
+}
+
+// Parse decodes the value of Key. Without a value, the inventory is empty.
+func Parse(text string) ([]Entry, error) {
 	var list []Entry
 	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("decoding the inventory in ConfigMap %s: %w; correct or delete the ConfigMap, and run 'kubectl oooi setup' again", Name(infra), err)
+		return nil, fmt.Errorf("decoding the inventory: %w", err)
 	}
 	return list, nil
 }
@@ -96,7 +105,7 @@ func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list
 	if err != nil {
 		return fmt.Errorf("encoding the inventory of Infra %s: %w", infra, err)
 	}
-	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{inventoryKey: string(text)}}}
+	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{Key: string(text)}}}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 	m.SetNamespace(infra.Namespace)
 	m.SetName(Name(infra).Name)

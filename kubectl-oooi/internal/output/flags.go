@@ -118,7 +118,13 @@ func (f *Flags) Print(w io.Writer, report any) error {
 		return fmt.Errorf("decoding the encoded report: %w", err)
 	}
 	printName := func(o runtime.Object) error { // a report has the metadata of its object
-		o.GetObjectKind().SetGroupVersionKind(f.Kind)
+		kind := f.Kind
+		if report, ok := o.(*unstructured.Unstructured); ok {
+			if other, _, _ := unstructured.NestedString(report.Object, "metadata", "kind"); other != "" {
+				kind.Kind = other
+			}
+		}
+		o.GetObjectKind().SetGroupVersionKind(kind)
 		return printer.PrintObj(o, w)
 	}
 	switch {

@@ -1,6 +1,8 @@
 package output
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -8,6 +10,16 @@ import (
 type Metadata struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
+	// Kind is the kind of the object if the command reports on several kinds, and the object is not of the first one.
+	Kind string `json:"kind,omitempty"`
+}
+
+// String returns "name", or "kind/name" for an object with a Kind.
+func (m Metadata) String() string {
+	if m.Kind == "" {
+		return m.Name
+	}
+	return strings.ToLower(m.Kind) + "/" + m.Name
 }
 
 // A ReportList is a list of reports of one kind, in the form of a list of API objects.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -103,7 +104,23 @@ func convert(u *unstructured.Unstructured, into any) error {
 // suggestSetup adds a hint to ErrNotServed: the cluster may not be the management cluster, or setup has not run.
 func suggestSetup(err error) error {
 	if errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("%w; is this the management cluster? if so, run 'kubectl oooi setup' to create the CustomResourceDefinitions", err)
+		return fmt.Errorf("%w; is this the management cluster? if so, run 'kubectl oooi setup -f FILE' to create the CustomResourceDefinitions", err)
 	}
 	return err
+}
+
+// Warning returns the last warning event about an object: for a pod that does not start, the image or network that it
+// waits for. It returns nil if there is none, or if listing events fails.
+func (r *Reader) Warning(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
+	var list corev1.EventList
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {
+		return nil
+	}
+	var last *corev1.Event
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && (last == nil || !e.LastTimestamp.Before(&last.LastTimestamp)) {
+			last = e
+		}
+	}
+	return last
 }

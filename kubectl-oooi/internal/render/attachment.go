@@ -15,15 +15,21 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets"; empty if it assigns
-// none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them from a DHCP
-// server of its own. IPAM returns an error if the configuration is invalid.
+// StaticIPAM is the result of IPAM for a configuration that assigns the addresses that a pod requests, and no others.
+const StaticIPAM = "ipam of type static"
+
+// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets", or StaticIPAM; empty if
+// it assigns none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them
+// from a DHCP server of its own. IPAM returns an error if the configuration is invalid.
 func IPAM(config string) (string, error) {
 	plugins, err := pluginsOf(config)
 	if err != nil {
 		return "", err
 	}
 	if ipam, ok := plugins[0]["ipam"].(map[string]any); ok && len(ipam) > 0 {
+		if ipam["type"] == "static" && ipam["addresses"] == nil {
+			return StaticIPAM, nil
+		}
 		return "ipam", nil
 	}
 	if subnets, ok := plugins[0]["subnets"].(string); ok && subnets != "" && plugins[0]["type"] == ovnOverlay {

@@ -95,7 +95,7 @@ func (in *Input) corefile() string {
 		if len(in.Management) > 0 {
 			fmt.Fprintf(&b, "        management %s\n", strings.Join(in.Management, " "))
 		}
-		fmt.Fprintf(&b, "        view %s\n        snapshot /var/lib/coredns/%[1]s.json\n    }\n    hcpapps%s\n    cache 30\n    forward . %s\n}\n", view, zones, upstream)
+		fmt.Fprintf(&b, "        view %s\n        snapshot /var/lib/coredns/snapshot.json\n    }\n    hcpapps%s\n    cache 30\n    forward . %s\n}\n", view, zones, upstream)
 	}
 	block(vlanDevice, "vlan")
 	b.WriteString("\n")

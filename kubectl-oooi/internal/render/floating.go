@@ -56,7 +56,7 @@ func (in *Input) floatingRules() []rule {
 // holder returns the container with xdsd hold. It checks whether Envoy is ready, not xdsd serve, because Envoy and
 // its connections continue while xdsd serve restarts. It is the only container with capabilities, and runs as root,
 // because Linux gives added capabilities only to root. All other capabilities are dropped.
-func (in *Input) holder(oooi string, i instance, others []instance) corev1.Container {
+func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits []string, i instance, others []instance) corev1.Container {
 	command := []string{
 		"/xdsd", "hold", "--lease", in.Infra.Namespace + "/" + FloatingLease(in.Infra), "--identity", "$(POD_NAME)", "--device", vlanDevice,
 		"--address", strings.Join(in.floatingAddresses(), ","), "--ready", "http://127.0.0.1:9901/ready",
@@ -71,11 +71,12 @@ func (in *Input) holder(oooi string, i instance, others []instance) corev1.Conta
 			command = append(command, "--gateway", gateway.String())
 		}
 	}
+	command = append(command, limits...)
 	c := restrictedContainer(corev1.Container{
 		Name: "holder", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: command,
 		Ports:          []corev1.ContainerPort{{Name: holderPortName, ContainerPort: holderPort, Protocol: corev1.ProtocolTCP}},
 		ReadinessProbe: httpProbe("/readyz", holderPortName, 2), LivenessProbe: httpProbe("/healthz", holderPortName, 10),
-		Resources: resources(nil, "10m", "32Mi"), Lifecycle: preStop("/prestop/holder"),
+		Resources: resources(given, "10m", "32Mi"), Lifecycle: preStop("/prestop/holder"),
 		VolumeMounts: []corev1.VolumeMount{{Name: "holder", MountPath: "/var/lib/xdsd"}, tokenMount},
 	})
 	c.SecurityContext.RunAsUser, c.SecurityContext.RunAsNonRoot = new(int64(0)), new(false)

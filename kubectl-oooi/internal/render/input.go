@@ -26,6 +26,8 @@ type Input struct {
 	// ControlPlane is the namespace of the control plane; empty if it does not exist or is unknown. If it is empty,
 	// rights are granted in all namespaces.
 	ControlPlane string
+	// BackendControlPlanes are further namespaces of control planes in which the ProxyServer has backends, sorted.
+	BackendControlPlanes []string
 	// MachineNamespace is the namespace of the VMs; empty if it is the control plane's.
 	MachineNamespace string
 	// Snapshot is the model of names and ports.

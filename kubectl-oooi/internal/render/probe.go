@@ -27,8 +27,8 @@ type Probe struct {
 	Address netip.Addr
 	// Arguments are the arguments of xdsd probe.
 	Arguments []string
-	// Like is the spec of a pod of the Infra, whose pull secrets, node selector and tolerations the probe uses. Image is
-	// an image with xdsd.
+	// Like is the spec of a pod of the Infra, whose pull secrets, node selector, tolerations and limits the probe uses.
+	// Image is an image with xdsd.
 	Like  *corev1.PodSpec
 	Image string
 	// Deadline is the maximum run time of the Job, and Leftover how long a finished Job exists if it is not deleted. Both
@@ -72,10 +72,23 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: corev1.DNSDefault,
 					ImagePullSecrets: p.Like.ImagePullSecrets, NodeSelector: p.Like.NodeSelector, Tolerations: p.Like.Tolerations,
 					Containers: []corev1.Container{restrictedContainer(corev1.Container{
-						Name: ComponentProbe, Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: resources(nil, "10m", "32Mi"),
+						Name: ComponentProbe, Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: probeResources(p.Like),
 					})},
 				},
 			},
 		},
 	}, nad, nil
+}
+
+// probeResources returns the resources of a probe. Its limits are those of the first container of a pod, so that a
+// ResourceQuota that admits the pod also admits the probe.
+func probeResources(like *corev1.PodSpec) corev1.ResourceRequirements {
+	r := resources(nil, "10m", "32Mi")
+	r.Limits = like.Containers[0].Resources.Limits.DeepCopy()
+	for name, limit := range r.Limits {
+		if request, requested := r.Requests[name]; requested && request.Cmp(limit) > 0 {
+			r.Requests[name] = limit
+		}
+	}
+	return r
 }

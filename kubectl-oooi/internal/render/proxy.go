@@ -38,7 +38,10 @@ func proxy(in *Input) ([]runtime.Object, error) {
 	list = append(list, in.rights(component, rules...)...)
 	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), in.proxyPorts(server)...))
 	if in.ControlPlane != "" {
-		list = append(list, in.controlPlanePolicy())
+		list = append(list, in.controlPlanePolicy(in.ControlPlane))
+	}
+	for _, namespace := range in.BackendControlPlanes {
+		list = append(list, in.controlPlanePolicy(namespace))
 	}
 	for _, i := range instances {
 		nad, network, err := in.attachment(component, i)
@@ -146,6 +149,8 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	spec := in.Infra.Spec.InfraComponents.Proxy
 	key := server.GetNamespace() + "/" + server.GetName()
 	oooi := cmp.Or(spec.Image, in.ProxySpec.Image, in.Images.Oooi)
+	envoyResources := resources(cmp.Or(spec.Resources, in.ProxySpec.Resources), "100m", "128Mi")
+	xdsdResources := cmp.Or(spec.XDSDResources, in.ProxySpec.XDSDResources)
 	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
 	var addresses []string
 	for _, a := range i.addresses {
@@ -171,38 +176,53 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	if others := in.backendNamespaces(); len(others) > 0 && (hosted || in.standalone()) {
 		serve = append(serve, "--namespace", strings.Join(others, ","))
 	}
+	limits := in.proxyLimits()
+	serve = append(serve, limits.serve...)
+	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
 	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
 		DNSPolicy: policy, DNSConfig: resolvers, TerminationGracePeriodSeconds: new(grace),
 		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
-			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName},
-			Command:      []string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--file", "/run/envoy/envoy.yaml"},
-			VolumeMounts: sockets, Resources: resources(nil, "10m", "32Mi"),
+			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, envoyMemory}, Command: bootstrap,
+			VolumeMounts: sockets, Resources: resources(xdsdResources, "10m", "32Mi"),
 		})},
 		Containers: []corev1.Container{
 			restrictedContainer(corev1.Container{
 				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
 				// The image's entrypoint would fail: it changes the owner of /dev/stdout.
-				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30"},
+				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
 				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
 				ReadinessProbe: httpProbe("/ready", "envoy", 2), LivenessProbe: tcpProbe("envoy"), StartupProbe: startupProbe("envoy"),
-				Resources: resources(spec.Resources, "100m", "128Mi"), VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
+				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
 				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: serve,
 				Ports:          []corev1.ContainerPort{{Name: v1alpha1.PortHealth, ContainerPort: servePort, Protocol: corev1.ProtocolTCP}},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
-				Resources: resources(nil, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
+				Resources: resources(xdsdResources, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
 			}),
 		},
 		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
 	}
 	if in.hasFloatingAddress() {
-		pod.Containers = append(pod.Containers, in.holder(oooi, i, all))
+		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, limits.hold, i, all))
 		pod.Volumes = append(pod.Volumes, emptyDir("holder", false))
 	}
 	return pod
+}
+
+// defaultWorkerThreads is the number of Envoy's worker threads without a CPU limit. With Envoy's default, one for each
+// CPU of the node, its memory would depend on the node.
+const defaultWorkerThreads = 4
+
+// workerThreads returns the number of Envoy's worker threads, for the resources of its container.
+func (in *Input) workerThreads(r *corev1.ResourceRequirements) int64 {
+	threads := cmp.Or(in.Infra.Spec.InfraComponents.Proxy.WorkerThreads, in.ProxySpec.WorkerThreads)
+	if threads != nil {
+		return int64(*threads)
+	}
+	return cmp.Or(r.Limits.Cpu().Value(), defaultWorkerThreads) // Value rounds up
 }
 
 // servePort is the port of xdsd serve's pages.
@@ -222,16 +242,17 @@ func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
 	return corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
 }
 
-// controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane, where HyperShift's
-// policies admit only its own router. NetworkPolicies are additive, so it restricts nothing.
-func (in *Input) controlPlanePolicy() runtime.Object {
+// controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane in a namespace, where
+// HyperShift's policies admit only its own router. NetworkPolicies are additive, so it restricts nothing there; in
+// another namespace it would isolate pods that no policy selects.
+func (in *Input) controlPlanePolicy(namespace string) runtime.Object {
 	var ports []networkingv1.NetworkPolicyPort
 	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy
 		ports = append(ports, policyPort(corev1.ProtocolTCP, n))
 	}
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: in.ControlPlane, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
+			Namespace: namespace, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
 		},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},

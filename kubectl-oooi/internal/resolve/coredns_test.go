@@ -46,7 +46,7 @@ func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			snapshot := model.Build(objects, resolve.Options())
-			compare(t, objects, snapshot.Pod, serve(t, dir, "view pod"), resolve.Query{View: resolve.Pod})
+			compare(t, objects, snapshot.Pod(), serve(t, dir, "view pod"), resolve.Query{View: resolve.Pod})
 			if len(snapshot.VLANs) == 1 { // the VLAN is 127.0.0.0/8, so this client is on it
 				compare(t, objects, snapshot.VLANs[0].View, serve(t, dir, "view vlan 127.0.0.0/8"), resolve.Query{View: resolve.VLAN})
 			}

@@ -35,7 +35,7 @@ func Answer(objects *model.Objects, q Query) (*Report, error) {
 	}
 	out := &Report{TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Resolution"}, Name: q.Name}
 	if pod {
-		out.Views = append(out.Views, r.answerView(r.Pod, View{View: Pod}))
+		out.Views = append(out.Views, r.answerView(r.Pod(), View{View: Pod}))
 	}
 	for _, v := range vlans {
 		out.Views = append(out.Views, r.answerView(v.View, View{View: VLAN, VLAN: v.Name, CIDRs: v.CIDRs}))

@@ -64,7 +64,7 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 		case o.GetKind() == "Namespace":
 			a.unmanaged = append(a.unmanaged, inventory.Of(o))
 		case other != "": // taking it over would break the other Infra
-			errs = append(errs, fmt.Errorf("%s exists and belongs to %s: rename the %s (its name and namespace give the same object name as those of %[2]s)", inventory.Of(o), other, p.kind()))
+			errs = append(errs, p.nameTaken(o, other))
 		case !a.Adopt:
 			errs = append(errs, fmt.Errorf("%s exists and %s: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o), why))
 		}
@@ -73,6 +73,11 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 		return errors.Join(append(errs, errors.New("nothing was applied"))...)
 	}
 	return nil
+}
+
+// nameTaken returns the error for an object that belongs to another Infra or standalone ProxyServer.
+func (p *Plan) nameTaken(o *unstructured.Unstructured, by string) error {
+	return fmt.Errorf("%s exists and belongs to %s: rename the %s (its name and namespace give the same object name as those of %[2]s)", inventory.Of(o), by, p.kind())
 }
 
 // otherOwner returns the Infra or standalone ProxyServer, as "KIND NAMESPACE/NAME", that the annotation of an existing

@@ -34,8 +34,8 @@ type Applier struct {
 	// Out receives one line for each object that changes, one line whenever Apply waits for something else, and
 	// warnings.
 	Out io.Writer
-	// Force takes over conflicting fields of other field managers, and removes the fields that they added to pod specs,
-	// except those that they set by server-side apply.
+	// Force takes over conflicting fields of other field managers. It removes the fields that they added to the spec of an
+	// Infra or ProxyServer, and those that they added to pod specs other than by server-side apply.
 	Force bool
 	// Adopt takes over objects that setup did not create, for which Apply and Preview otherwise return an error. It
 	// does not affect namespaces, and shared objects of a Helm release: these are always left unchanged.
@@ -125,9 +125,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	}
 	infra := client.ObjectKeyFromObject(p.Infra)
 	// The inventory is saved before the first object is applied, so that teardown finds the objects of an interrupted
-	// setup. Entries of objects that exist keep their UIDs.
+	// setup. Entries of objects that exist keep their UIDs, unless setup creates them again.
 	for i, e := range wanted {
-		if at := slices.IndexFunc(before, e.Same); at >= 0 {
+		if at := slices.IndexFunc(before, e.Same); at >= 0 && !a.recreates(e) {
 			wanted[i] = before[at]
 		}
 	}
@@ -392,6 +392,13 @@ func (a *Applier) predict(o, as *unstructured.Unstructured) {
 	a.predicted[entryWithoutUID(o)] = as
 }
 
+// recreates reports whether apply deletes the object of an entry and creates it again, by the result of its dry run.
+func (a *Applier) recreates(e inventory.Entry) bool {
+	e.UID = ""
+	predicted := a.predicted[e]
+	return predicted != nil && predicted.GetUID() == ""
+}
+
 // atOnce is the number of concurrent requests while setup changes nothing.
 const atOnce = 10
 
@@ -415,8 +422,8 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 		for i, o := range objects {
 			group.Go(func() error {
 				p.setOwner(o)
-				predicted[i] = o.DeepCopy()
-				if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(predicted[i]), append(a.owner(), client.DryRunAll)...); err != nil {
+				var err error
+				if predicted[i], err = a.dryRun(ctx, o); err != nil {
 					refused[i] = a.explain(o, err)
 				}
 				return nil
@@ -432,7 +439,7 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 			if predicted[i].GetResourceVersion() != "" { // the object exists
 				p.recordOwnerUID(o, predicted[i])
 			}
-			errs = append(errs, a.reportForeign(predicted[i]))
+			errs = append(errs, a.reportForeign(o, predicted[i]))
 		}
 		if ctx.Err() != nil {
 			break
@@ -444,34 +451,48 @@ func (a *Applier) preflight(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// apply applies one object, unless it matches already or is kept, and sets its UID.
-func (a *Applier) apply(ctx context.Context, o *unstructured.Unstructured, kept bool) error {
+// apply applies one object, unless it matches already or is kept, and sets its UID. It returns an error if another Infra
+// has created the object since the preflight.
+func (a *Applier) apply(ctx context.Context, p *Plan, o *unstructured.Unstructured) error {
 	before, err := current(ctx, a.Client, o)
 	if err != nil {
 		return err
 	}
+	if before != nil {
+		other, err := a.otherOwner(ctx, o, before)
+		if err != nil {
+			return err
+		}
+		if other != "" {
+			return p.nameTaken(o, other)
+		}
+	}
 	predicted, checked := a.predicted[entryWithoutUID(o)]
 	asIs := before != nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object) &&
 		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // the dry run had no owner references if the owner did not exist
-	if asIs || before != nil && kept {
+	if asIs || before != nil && a.keepsExisting(p, o) {
 		o.SetUID(before.GetUID())
 		return nil
 	}
-	if a.Force && isWorkload(o) {
-		if err := a.claimForeign(ctx, o); err != nil {
-			return err
-		}
+	verb := Configured
+	switch {
+	case before == nil:
+		verb = Created
+	case recreated(o, before):
+		verb = Recreated
+		err = a.deleteRecreated(ctx, before)
+	case a.Force && (isWorkload(o) || isFromFile(o)):
+		err = a.claimForeign(ctx, o)
+	}
+	if err != nil {
+		return err
 	}
 	made := o.DeepCopy()
 	if err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), a.owner()...); err != nil {
 		return a.explain(o, err)
 	}
 	o.SetUID(made.GetUID())
-	verb := Configured
-	switch {
-	case before == nil:
-		verb = Created
-	case before.GetResourceVersion() == made.GetResourceVersion():
+	if before != nil && before.GetResourceVersion() == made.GetResourceVersion() {
 		return nil
 	}
 	_, err = fmt.Fprintf(a.Out, "%s %s\n", inventory.Of(o), verb)

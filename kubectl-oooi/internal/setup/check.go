@@ -13,6 +13,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -323,11 +324,17 @@ func copyAs(o *unstructured.Unstructured, name string) *unstructured.Unstructure
 	return c
 }
 
-// stripContainer removes probes, ports and resources: the container serves nothing, and the present pods use the
-// resources.
+// stripContainer removes probes and ports, and requests no resources: the container serves nothing, and the present pods
+// use the resources. It keeps the limits, which a ResourceQuota may require.
 func stripContainer(c *corev1.Container) {
 	c.ReadinessProbe, c.LivenessProbe, c.StartupProbe, c.Ports = nil, nil, nil, nil
-	c.Resources = corev1.ResourceRequirements{}
+	requests := corev1.ResourceList{}
+	for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+		for name := range list {
+			requests[name] = resource.Quantity{} // absent ones default to the limits
+		}
+	}
+	c.Resources = corev1.ResourceRequirements{Requests: requests, Limits: c.Resources.Limits}
 }
 
 // preferNode sets a preferred affinity to the node of the pod that will be replaced.
@@ -437,7 +444,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	why, event := waiter.describe(ctx, pod, infrastatus.UnreadyReason(pod))
-	grace := graceOf(pod, event)
+	grace := infrastatus.StuckAfter(pod, event)
 	for _, condition := range pod.Status.Conditions {
 		// The replaced pod of the workload frees a place on its node.
 		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable && strings.Contains(condition.Message, "Too many pods") {

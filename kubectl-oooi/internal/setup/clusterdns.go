@@ -204,7 +204,7 @@ func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	}
 	addresses := slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), func(a string) bool { return net.ParseIP(a) == nil })
 	if len(addresses) == 0 {
-		return nil, fmt.Errorf("Service %s has no cluster IP; delete it and run setup again: kubectl -n %s delete service %s", key, key.Namespace, key.Name) //nolint:staticcheck // a kind begins with a capital
+		return nil, fmt.Errorf("Service %s has no cluster IP; run setup again", key) //nolint:staticcheck // a kind begins with a capital
 	}
 	return addresses, nil
 }

@@ -2,13 +2,18 @@ package setup_test
 
 import (
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -115,4 +120,41 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); !strings.Contains(config, `"192.0.2.2/24"`) {
 		t.Errorf("DNS has the network %s", config)
 	}
+}
+
+// TestInfraThatIsSetUpAtTheSameTime lets another Infra create an object of the same name after the preflight.
+func TestInfraThatIsSetUpAtTheSameTime(t *testing.T) {
+	s := newSite(t)
+	role := "oooi-" + s.Namespace + "-demo-proxy"
+	other := fmt.Sprintf(`---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: %s, namespace: %[2]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[2]s/other}}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
+`, role, s.Namespace)
+	file := filepath.Join(t.TempDir(), "infra.yaml")
+	if err := os.WriteFile(file, []byte(s.Infra), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var printed strings.Builder
+	stderr := writerFunc(func(text []byte) {
+		before := printed.Len() > 0
+		if printed.Write(text); !before {
+			s.Apply(strings.Replace(s.Infra, "name: demo, namespace: "+s.Namespace+"}\nspec", "name: other, namespace: "+s.Namespace+"}\nspec", 1) + other)
+		}
+	})
+	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: stderr}
+	code := cmd.Main(t.Context(), []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "setup", "-f", file, "--wait=false"}, streams)
+	want := fmt.Sprintf("Role %s/%s exists and belongs to Infra %[1]s/other: rename the Infra", s.Namespace, role)
+	if code != 1 || !strings.Contains(printed.String(), want) {
+		t.Errorf("setup exited with %d, stderr %s; want %s", code, printed.String(), want)
+	}
+}
+
+// A writerFunc is called with everything that is written.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(text []byte) (int, error) {
+	f(text)
+	return len(text), nil
 }

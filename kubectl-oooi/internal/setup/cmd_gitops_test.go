@@ -142,7 +142,7 @@ func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns deleted") {
 		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
 	}
-	if _, stderr, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "no Infra found in namespace") || strings.Contains(stderr, "demo") {
+	if _, stderr, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "no Infra or standalone ProxyServer found in namespace") || strings.Contains(stderr, "demo") {
 		t.Errorf("after teardown doctor exited with %d, stderr %s", code, stderr)
 	}
 }

@@ -5,6 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 const edge = `
@@ -75,7 +81,7 @@ func TestStandaloneProxyIsRefused(t *testing.T) {
 	s.Setup()
 	good := strings.ReplaceAll(edge, "NS", s.Namespace)
 	for _, tc := range []struct{ name, old, new, message string }{
-		{"no prefix length", "192.0.2.7/24", "192.0.2.7", `spec.networkConfig.serverIP "192.0.2.7": a prefix length is required without an Infra`},
+		{"no address", "192.0.2.7/24", "edge.example.com", `spec.networkConfig.serverIP: "edge.example.com" is not an IPv4 or IPv6 address`},
 		{"no network", "networkAttachmentName: vlan100, ", "", "spec.networkConfig.networkAttachmentName"},
 		{"a gateway outside of the subnet", "gateway: 192.0.2.1", "gateway: 198.51.100.1", "198.51.100.1 is not an address in 192.0.2.0/24"},
 		{"an Infra of the same name", "name: edge", "name: demo", "Infra " + s.Namespace + "/demo exists and its proxy has the name of this ProxyServer"},
@@ -116,6 +122,36 @@ func TestProxyServerOfAnInfraIsKept(t *testing.T) {
 	}
 }
 
+// TestBackendsWithProblemsAreReported sets up proxies with a backend whose Service does not exist and one on a port of the
+// proxy's pod, and lets control report another problem.
+func TestBackendsWithProblemsAreReported(t *testing.T) {
+	s := newSite(t)
+	standalone := strings.ReplaceAll(edge, "NS", s.Namespace) + "  - {name: metrics, hostname: m.example.com, port: 9901, targetService: registry, targetNamespace: " + s.Namespace + "-demo, targetPort: 5000}\n"
+	beside := strings.NewReplacer("name: edge", "name: demo", "192.0.2.7", "192.0.2.4", "  image:", "  infraRef: {name: demo}\n  image:").Replace(standalone)
+	for _, tc := range []struct{ name, file, object string }{{"demo", s.Infra + "---" + beside, "ProxyServer " + s.Namespace + "/demo: "}, {"edge", standalone, ""}} {
+		s.Infra = tc.file
+		stderr := s.Setup()
+		for _, want := range []string{"ServiceNotFound: spec.backends[0] registry: ", "NameConflict: spec.backends[1] metrics: port 9901 "} {
+			if !strings.Contains(stderr, "Warning: "+tc.object+want) {
+				t.Errorf("%s: setup did not print %q: %s", tc.name, want, stderr)
+			}
+		}
+		server := &unstructured.Unstructured{}
+		server.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: tc.name}, server); err != nil {
+			t.Fatal(err)
+		}
+		status := fmt.Sprintf(`{"status": {"conditions": [{"type": "ConfigurationValid", "status": "False", "reason": "MultipleMatches", "message": "spec.backends[0] registry: two",
+			"observedGeneration": %d, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, server.GetGeneration())
+		if err := s.Client.Status().Patch(t.Context(), server, client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
+			t.Fatal(err)
+		}
+		if stderr, want := s.Setup(), "Warning: ProxyServer "+s.Namespace+"/"+tc.name+": MultipleMatches: spec.backends[0] registry: two\n"; !strings.HasSuffix(stderr, want) {
+			t.Errorf("%s: setup did not end with %q: %s", tc.name, want, stderr)
+		}
+	}
+}
+
 // TestIgnoredFieldsAreReported sets fields of the earlier operator, which existing objects may have.
 func TestIgnoredFieldsAreReported(t *testing.T) {
 	s := newSite(t)
@@ -150,4 +186,31 @@ func TestIgnoredFieldsAreReported(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSeveralProxyServers gives an Infra a second ProxyServer, in a file and in the cluster: setup must not drop its
+// routes.
+func TestSeveralProxyServers(t *testing.T) {
+	s := newSite(t)
+	infra := s.Infra
+	server := func(name string) string {
+		text := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: "+name), "NS", s.Namespace)
+		return strings.Replace(strings.ReplaceAll(text, "192.0.2.7", "192.0.2.4"), "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	}
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	t.Log("two in the files")
+	s.Infra = infra + "---" + server("demo") + "---" + server("extra")
+	s.Refused("found a second ProxyServer extra; specify one ProxyServer at a time")
+	t.Log("one without a reference in the files")
+	s.Infra = infra + "---" + strings.ReplaceAll(edge, "NS", s.Namespace)
+	s.Refused("spec.infraRef of ProxyServer edge does not refer to Infra demo of the same files")
+	t.Log("one in the files and one in the cluster")
+	s.Infra = infra + "---" + server("demo")
+	s.Setup()
+	s.Apply(server("extra"))
+	const several = "refer to Infra NS/demo in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the others"
+	s.Refused("ProxyServers demo, extra " + strings.ReplaceAll(several, "NS", s.Namespace))
+	t.Log("two in the cluster")
+	s.Infra = infra
+	s.Refused("ProxyServers demo, extra " + strings.ReplaceAll(several, "NS", s.Namespace))
 }

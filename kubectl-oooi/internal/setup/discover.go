@@ -32,7 +32,7 @@ var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.standaloneProxies, d.subnet, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -122,24 +122,31 @@ func (d *discovery) otherInfras() error {
 	return nil
 }
 
-// proxyServer reads the ProxyServer of the Infra, unless a file contains it.
+// proxyServer reads the ProxyServers of the Infra.
 func (d *discovery) proxyServer() error {
-	if d.known.ProxyServer != nil {
+	if d.known.standalone() {
 		return nil
 	}
 	servers, err := d.list(read.ProxyServerKind, d.known.Infra.Namespace)
-	if err != nil {
+	if err != nil && (d.known.ProxyServer == nil || !apierrors.IsForbidden(err)) {
 		return err
 	}
 	return d.known.UseProxyServer(servers)
 }
 
-// UseProxyServer sets the Infra's ProxyServer to the one among those of its namespace. One that setup would render
-// likewise is not set. It returns an error if another ProxyServer has the name of the Infra.
+// UseProxyServer sets the Infra's ProxyServer to the one among those of its namespace, unless a file contains it. One
+// that setup would render likewise is not set. It returns an error if another ProxyServer has the name of the Infra, or
+// if several refer to it: setup deploys one, and would drop the routes of the others. With one in a file, those that
+// setup applied before are no others, because setup deletes them.
 func (k *Known) UseProxyServer(servers []*unstructured.Unstructured) error {
+	var names []string
+	inFile := k.ProxyServer != nil
+	if inFile {
+		names = append(names, k.ProxyServer.Name)
+	}
 	for _, u := range servers {
 		server, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
-		if !ok {
+		if !ok || inFile && server.Name == k.ProxyServer.Name {
 			continue
 		}
 		server.Default()
@@ -147,11 +154,29 @@ func (k *Known) UseProxyServer(servers []*unstructured.Unstructured) error {
 		switch {
 		case server.Name == k.Infra.Name && !named:
 			return fmt.Errorf("ProxyServer %s/%s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", server.Namespace, server.Name)
-		case named && (server.Name != k.Infra.Name || k.hasCustomSpec(server)):
-			k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u)
+		case !named, server.Name == k.Infra.Name && !k.hasCustomSpec(server), inFile && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+		default:
+			if names = append(names, server.Name); !inFile {
+				k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u)
+			}
 		}
 	}
-	return k.updateServerIP()
+	switch {
+	case len(names) > 1:
+		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the others", strings.Join(names, ", "), keyOf(k.Infra))
+	case inFile:
+		return nil
+	default:
+		return k.updateServerIP()
+	}
+}
+
+// subnet derives the Infra of a standalone ProxyServer again, because other objects may define the subnet of its address.
+func (d *discovery) subnet() error {
+	if !d.known.standalone() {
+		return nil
+	}
+	return d.known.deriveInfra()
 }
 
 // attachment reads the NetworkAttachmentDefinition of the VMs.
@@ -304,8 +329,12 @@ func (d *discovery) earlierOperator() error {
 	var found []string
 	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
 		name := infra.Name + "-" + component
+		deployments := []string{name, name + "-" + component}
+		if d.known.standalone() {
+			deployments = append(deployments, infra.Name, "proxy-server-"+infra.Name)
+		}
 		for kind, names := range map[schema.GroupVersionKind][]string{
-			appsv1.SchemeGroupVersion.WithKind("Deployment"): {name, name + "-" + component}, // of its newer and older releases
+			appsv1.SchemeGroupVersion.WithKind("Deployment"): deployments, // of its newer and older releases
 			read.ServiceKind: {name},
 		} {
 			for _, name := range names {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +29,9 @@ type Known struct {
 	// differs from the one that setup renders. WrittenProxyServer is the same without defaults.
 	ProxyServer        *v1alpha1.ProxyServer
 	WrittenProxyServer *unstructured.Unstructured
+	// assumedSubnet is the subnet of a standalone ProxyServer whose address has no prefix length, if no other object
+	// defines it; the zero Prefix otherwise.
+	assumedSubnet netip.Prefix
 	// Kept has "Infra" or "ProxyServer" if the object of that kind was read from the cluster and is not applied, so
 	// that its field managers keep their fields.
 	Kept []string
@@ -88,6 +92,8 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 		return k, err
 	case k.Infra == nil && k.ProxyServer == nil:
 		return nil, errors.New("no Infra or ProxyServer found in the files; specify a file that contains one with -f")
+	case k.Infra != nil && k.ProxyServer != nil && (k.ProxyServer.Spec.InfraRef == nil || k.ProxyServer.Spec.InfraRef.Name != k.Infra.Name):
+		return nil, fmt.Errorf("spec.infraRef of ProxyServer %s does not refer to Infra %s of the same files; set it to the Infra, or run setup for each of them", k.ProxyServer.Name, k.Infra.Name)
 	case k.Infra == nil && k.ProxyServer.Spec.InfraRef == nil:
 		err := k.deriveInfra()
 		return k, err
@@ -118,7 +124,7 @@ func (k *Known) add(u *documents.Object) error {
 			return fmt.Errorf("in %s: %w", strings.TrimSpace("ProxyServer "+u.GetName()), err)
 		}
 		if k.ProxyServer != nil {
-			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time", u.GetName())
+			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time: an Infra has one, with all backends, and setup deploys one standalone proxy", u.GetName())
 		}
 		if err := checkName("ProxyServer", server.Name); err != nil {
 			return err

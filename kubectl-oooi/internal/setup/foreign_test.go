@@ -8,8 +8,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // TestFieldsOfOtherManagersAreReported edits a pod template as kubectl edit does: it adds fields that setup does
@@ -96,6 +100,107 @@ func TestAppliedFieldsOfOtherManagersAreKept(t *testing.T) {
 	}
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil || set.Spec.Template.Spec.PriorityClassName == "" {
 		t.Errorf("the field was removed: %v", err)
+	}
+}
+
+// TestFieldsThatOthersAddedToTheInfra lets other clients set fields of the Infra that the file of setup does not have: with
+// server-side apply before setup and after it, and with an edit.
+func TestFieldsThatOthersAddedToTheInfra(t *testing.T) {
+	s := newSite(t)
+	without := s.Infra
+	with := strings.Replace(without, "serverIP: 192.0.2.4", "serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}], logLevel: info", 1) // info is the default
+	infra := &unstructured.Unstructured{}
+	infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	infra.SetNamespace(s.Namespace)
+	infra.SetName("demo")
+	apply := func(manager string) {
+		t.Helper()
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(with), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(manager)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const instances = `.spec.infraComponents.proxy.instances`
+	const each = instances + `[ip="192.0.2.5"], ` + instances + `[ip="192.0.2.6"]`
+	const again = "; also remove them from the configuration that argocd applies, which would set them again"
+	commands := [][]string{{"setup", "-f", "FILE", "--wait=false"}, {"setup", "-f", "FILE", "--dry-run=server"}, {"diff", "-f", "FILE"}}
+	removes := func(manager, fields string, more ...string) {
+		t.Helper()
+		named := append(more, fmt.Sprintf(`Infra %s/demo: %s set by %q at `, s.Namespace, fields, manager))
+		before := s.Everything()
+		for _, args := range commands {
+			_, stderr, code := s.Run(args...)
+			for _, want := range append(named, ", and missing in the file; add the fields to the file, or use --force-conflicts to remove them") {
+				if code == 0 || !strings.Contains(stderr, want) || strings.Contains(stderr, "logLevel") {
+					t.Errorf("%s exited with %d, stderr %s; want %s", args, code, stderr, want)
+				}
+			}
+		}
+		if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, "-      - ip: 192.0.2.5") || !strings.Contains(stderr, " is removed") {
+			t.Errorf("diff exited with %d, stderr %s, stdout %s", code, stderr, out)
+		}
+		if out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server", "--force-conflicts"); code != 0 || !strings.Contains(out, "Infra "+s.Namespace+"/demo configured") || !strings.Contains(stderr, " is removed") {
+			t.Errorf("the dry run exited with %d, stderr %s, stdout %s", code, stderr, out)
+		}
+		s.Unchanged(before)
+		stderr := s.Setup("--force-conflicts")
+		for _, want := range append(named, " is removed", "Infra "+s.Namespace+"/demo configured") {
+			if !strings.Contains(stderr, want) {
+				t.Errorf("want %s in %s", want, stderr)
+			}
+		}
+		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(infra), infra); err != nil {
+			t.Fatal(err)
+		}
+		if list, _, err := unstructured.NestedSlice(infra.Object, "spec", "infraComponents", "proxy", "instances"); err != nil || len(list) > 0 {
+			t.Errorf("the Infra has instances %v, error %v", list, err)
+		}
+		if stderr := s.Setup(); strings.Contains(stderr, "Infra ") {
+			t.Errorf("a second setup printed %s", stderr)
+		}
+	}
+	apply("argocd")
+	removes("argocd", each, again)
+	commands = commands[:1]
+
+	s.Infra = with
+	s.Setup()
+	apply("argocd")
+	generation := infra.GetGeneration()
+	s.Infra = strings.Replace(without, "dhcp: {", "dhcp: {leaseTime: 2h, ", 1)
+	removes("argocd", each, again)
+	if now := infra.GetGeneration(); now != generation+2 {
+		t.Errorf("two setups changed the generation of the Infra from %d to %d", generation, now)
+	}
+
+	edit := `{"spec": {"infraComponents": {"proxy": {"instances": [{"ip": "192.0.2.5"}, {"ip": "192.0.2.6"}]}}}}`
+	if err := s.Client.Patch(t.Context(), infra, client.RawPatch(types.MergePatchType, []byte(edit)), client.FieldOwner("kubectl-edit")); err != nil {
+		t.Fatal(err)
+	}
+	removes("kubectl-edit", instances)
+}
+
+func TestFieldsThatOthersAddedToAProxyServer(t *testing.T) {
+	s := newSite(t)
+	s.Infra = strings.ReplaceAll(edge, "NS", s.Namespace)
+	s.Setup()
+	server := &unstructured.Unstructured{}
+	server.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+	server.SetNamespace(s.Namespace)
+	server.SetName("edge")
+	edit := `{"spec": {"logLevel": "debug", "port": 443}}` // 443 is the default
+	if err := s.Client.Patch(t.Context(), server, client.RawPatch(types.MergePatchType, []byte(edit)), client.FieldOwner("kubectl-edit")); err != nil {
+		t.Fatal(err)
+	}
+	s.Refused("ProxyServer " + s.Namespace + `/edge: .spec.logLevel set by "kubectl-edit" at `)
+	if stderr := s.Setup("--force-conflicts"); !strings.Contains(stderr, "ProxyServer "+s.Namespace+"/edge configured\n") {
+		t.Errorf("setup printed %s", stderr)
+	}
+	if stderr := s.Setup(); strings.Contains(stderr, "/edge configured") {
+		t.Errorf("a second setup printed %s", stderr)
 	}
 }
 

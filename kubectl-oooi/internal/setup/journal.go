@@ -290,6 +290,9 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) (done bool
 			}
 			continue // applying it would take over fields of other managers
 		}
+		if live != nil && o.GetKind() != "ConfigMap" && recreated(live, o) {
+			continue // setup created it again: a field that cannot be changed differs
+		}
 		made := o.DeepCopy()
 		if err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), client.FieldOwner(Manager), client.ForceOwnership); err != nil {
 			return false, r.explain(o, err)

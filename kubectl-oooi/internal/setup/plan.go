@@ -95,12 +95,14 @@ var fatalReasons = []model.Reason{
 var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
 // checkProblems returns an error for each problem of the model with the Infra for which setup refuses it. It adds a
-// warning to p for each other problem that setup does not resolve.
+// warning to p for each other problem that setup does not resolve, and for each one with the Infra's ProxyServer.
 func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	kind := p.kind()
 	var errs []error
 	for _, problem := range snapshot.Problems {
 		switch {
+		case !k.standalone() && k.ProxyServer != nil && problem.Object == (model.Ref{Kind: "ProxyServer", Namespace: k.ProxyServer.Namespace, Name: k.ProxyServer.Name}):
+			p.Warnings = append(p.Warnings, problem.String())
 		case problem.Object.Kind != kind || problem.Object.Key() != keyOf(k.Infra):
 		case slices.Contains(fatalReasons, problem.Reason):
 			errs = append(errs, fmt.Errorf("%s: %s", problem.Reason, problem.Message))
@@ -132,10 +134,27 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 	if in.HostedCluster.Name != "" && k.ControlPlane {
 		in.ControlPlane = k.controlPlane(snapshot)
 	}
+	in.BackendControlPlanes = k.backendControlPlanes(in.ControlPlane)
 	if hc := k.findHostedCluster(in.HostedCluster); hc != nil && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
 		in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
 	}
 	return in
+}
+
+// backendControlPlanes returns the namespaces, except one, of control planes in which the ProxyServer has backends.
+func (k *Known) backendControlPlanes(except string) []string {
+	if k.ProxyServer == nil {
+		return nil
+	}
+	var list []string
+	for _, hc := range k.Objects.HostedClusters {
+		namespace := model.ControlPlaneNamespace(hc.Namespace, hc.Name)
+		if namespace != except && slices.ContainsFunc(k.ProxyServer.Spec.Backends, func(b v1alpha1.ProxyBackend) bool { return b.TargetNamespace == namespace }) {
+			list = append(list, namespace)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // findHostedCluster returns a HostedCluster; nil if it is not known.
@@ -185,7 +204,7 @@ func (k *Known) attach(in *render.Input) error {
 	if err != nil {
 		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
-	if ipam != "" {
+	if ipam != "" && (!k.standalone() || ipam != render.StaticIPAM) {
 		return fmt.Errorf("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
 	}
 	return nil
@@ -294,6 +313,9 @@ func (k *Known) warnings(in *render.Input) []string {
 	}
 	if k.MakeNetwork != nil && !k.MakeNetwork.ForMachines() {
 		list = append(list, "VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge or OVN-Kubernetes; pods can use macvlan")
+	}
+	if k.assumedSubnet.IsValid() {
+		list = append(list, fmt.Sprintf("spec.networkConfig.serverIP: %s has no prefix length; /%d is assumed. If the VLAN has another subnet, add its prefix length", k.ProxyServer.Spec.NetworkConfig.ServerIP, k.assumedSubnet.Bits()))
 	}
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)

@@ -23,6 +23,7 @@ const (
 	Configured Verb = "configured"
 	Unchanged  Verb = "unchanged"
 	Deleted    Verb = "deleted"
+	Recreated  Verb = "deleted and created again"
 )
 
 // An ObjectChange is what applying a plan does to one object.
@@ -75,7 +76,8 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before 
 		}
 		change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Live: live}
 		p.setOwner(o)
-		if change.Merged, err = a.merged(ctx, o, live, a.keepsExisting(p, o)); err != nil {
+		kept := a.keepsExisting(p, o)
+		if change.Merged, err = a.merged(ctx, o, live, kept); err != nil {
 			return nil, err
 		}
 		p.recordOwnerUID(o, live)
@@ -83,6 +85,8 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before 
 		case live == nil:
 		case sameContent(live, change.Merged):
 			change.Verb = Unchanged
+		case !kept && recreated(o, live):
+			change.Verb = Recreated
 		default:
 			change.Verb = Configured
 			change.Pods = restarts(live, change.Merged)
@@ -101,15 +105,14 @@ func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured
 	if predicted, ok := a.predicted[entryWithoutUID(o)]; ok {
 		return predicted, nil
 	}
-	made := o.DeepCopy()
-	err := a.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(made), append(a.owner(), client.DryRunAll)...)
+	made, err := a.dryRun(ctx, o)
 	if live == nil && (apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) {
 		return o, nil // its kind or its namespace does not exist yet
 	}
 	if err != nil {
 		return nil, a.explain(o, err)
 	}
-	return made, a.reportForeign(made)
+	return made, a.reportForeign(o, made)
 }
 
 // sameContent reports whether two states of an object are equal, apart from managed fields and resourceVersion.

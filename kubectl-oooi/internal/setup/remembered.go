@@ -38,6 +38,8 @@ type Remembered struct {
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns; empty if they are the defaults.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
+	// FromControl is set if Image is that of control, because the Infra is new.
+	FromControl bool `json:"-"`
 }
 
 // VersionOf returns the version of the plugin that set up an Infra or a standalone ProxyServer; empty if it is unknown.
@@ -181,13 +183,14 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 		return r, err
 	}
 	images, err := runningImages(ctx, c, infra)
-	if err == nil && images == (render.Images{}) {
+	isNew := images == (render.Images{})
+	if err == nil && isNew {
 		images.Oooi, err = controlImage(ctx, c)
 	}
 	if err != nil || images == (render.Images{}) {
 		return nil, err
 	}
-	r = &Remembered{Image: cmp.Or(images.Oooi, defaults.Oooi), EnvoyImage: cmp.Or(images.Envoy, defaults.Envoy)}
+	r = &Remembered{Image: cmp.Or(images.Oooi, defaults.Oooi), EnvoyImage: cmp.Or(images.Envoy, defaults.Envoy), FromControl: isNew}
 	for _, i := range []struct{ flag, image, release string }{{FlagImage, r.Image, defaults.Oooi}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
 		if repository(i.image) != repository(i.release) { // otherwise it is the default of another release
 			r.Given = append(r.Given, i.flag)
@@ -223,7 +226,7 @@ func repository(image string) string {
 // ResolveFlags returns the flags to use and to remember, from the given flags by name, those of the previous setup (nil
 // for none), and the default images of this version of the plugin. The value "" resets any flag, "auto" resets
 // --openshift, and "print" resets --cluster-dns. It also returns a line to print for each flag that is not given and
-// whose value is kept or changes. It does not set Version.
+// whose value is an earlier one instead of the default, or changes. It does not set Version.
 func ResolveFlags(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
 	now := &Remembered{}
 	var lines []string
@@ -247,7 +250,13 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 		case ok || before == nil:
 		case slices.Contains(before.Given, f.flag):
 			*value, now.Given = *f.of(before), append(now.Given, f.flag)
-			lines = append(lines, fmt.Sprintf("--%s %s is kept from the previous setup; --%s=%s resets it", f.flag, *value, f.flag, f.forget))
+			source := "kept from the previous setup"
+			if before.FromControl {
+				source = "the image of control, which all Infras share"
+			}
+			if *value != f.fallback {
+				lines = append(lines, fmt.Sprintf("--%s %s is %s; --%s=%s resets it", f.flag, *value, source, f.flag, f.forget))
+			}
 		case *f.of(before) != *value:
 			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", f.flag, *f.of(before), *value))
 		}

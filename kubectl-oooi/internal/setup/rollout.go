@@ -294,8 +294,13 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 		}
 		retired[component] = append(retired[component], e)
 	}
+	led, err := r.controlLeads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Without control, nothing tells whether a change works that replaces no pod.
 	keptPods := func(component string) bool {
-		return r.workedBefore[component] && !slices.ContainsFunc(groups[component], r.replaces)
+		return led && r.workedBefore[component] && !slices.ContainsFunc(groups[component], r.replaces)
 	}
 	var list []step
 	now := step{retired: retired[""]}
@@ -404,7 +409,7 @@ func (r *rollout) change(ctx context.Context, s step) error {
 	}
 	for _, o := range s.objects {
 		r.plan.setOwner(o)
-		if err := r.apply(ctx, o, r.keepsExisting(r.plan, o)); err != nil {
+		if err := r.apply(ctx, r.plan, o); err != nil {
 			return err
 		}
 		if slices.Contains(s.replaced, o) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 func TestResolveFlags(t *testing.T) {
@@ -33,6 +34,15 @@ func TestResolveFlags(t *testing.T) {
 				"--envoy-image changes from example.com/envoy:v1 to example.com/envoy:v2, the default of this version of kubectl-oooi",
 				"--cluster-dns patch is kept from the previous setup; --cluster-dns=print resets it",
 			},
+		},
+		{
+			name: "kept, and equal to the default", before: &Remembered{Image: release.Oooi, EnvoyImage: release.Envoy, Given: []string{FlagImage}},
+			want: Remembered{Image: release.Oooi, EnvoyImage: release.Envoy, Given: []string{FlagImage}},
+		},
+		{
+			name: "new Infra, with the image of control", before: &Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, Given: []string{FlagImage}, FromControl: true},
+			want:  Remembered{Image: "mirror/oooi:1", EnvoyImage: release.Envoy, Given: []string{FlagImage}},
+			lines: []string{"--image mirror/oooi:1 is the image of control, which all Infras share; --image= resets it"},
 		},
 		{
 			name: "reset", before: given, given: map[string]string{FlagImage: "", FlagClusterDNS: "print", FlagEnvoyImage: "mirror/envoy:1"},
@@ -93,7 +103,7 @@ func TestGraceOfPods(t *testing.T) {
 		}}}, &corev1.Event{Reason: "FailedCreatePodSandBox"}, -1},
 		{"no network", waiting("ContainerCreating", 0), &corev1.Event{Reason: "FailedCreatePodSandBox"}, 20 * time.Second},
 	} {
-		if got := graceOf(tc.pod, tc.event); got != tc.want {
+		if got := infrastatus.StuckAfter(tc.pod, tc.event); got != tc.want {
 			t.Errorf("%s: the grace period is %s, want %s", tc.name, got, tc.want)
 		}
 	}

@@ -146,7 +146,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		one, event := w.describe(ctx, pod, why)
 		notReady = append(notReady, one)
 		text = inventory.Of(w.workload).String() + ": " + strings.Join(notReady, "; ")
-		grace := graceOf(pod, event)
+		grace := infrastatus.StuckAfter(pod, event)
 		if grace < 0 {
 			continue
 		}
@@ -297,40 +297,6 @@ func (w *watch) checkStuck(uid types.UID, text string, grace time.Duration) erro
 	return fmt.Errorf("%w: %s", errStuck, text)
 }
 
-// graceOf returns how long a pod may stay in its present state before it counts as stuck; negative if waiting may
-// help. The kubelet retries to pull an image, and to start a container, after ten seconds.
-func graceOf(pod *corev1.Pod, event *corev1.Event) time.Duration {
-	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if c.RestartCount > 1 && !c.Ready {
-			return 5 * time.Second // also while it runs, because it may end again; a Deployment may replace the pod within this time
-		}
-		if c.State.Waiting == nil {
-			continue
-		}
-		switch c.State.Waiting.Reason {
-		case "InvalidImageName", "ErrImageNeverPull":
-			return 0
-		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
-			return 15 * time.Second
-		case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-			return 15 * time.Second
-		}
-	}
-	started := slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
-		return c.State.Waiting == nil
-	})
-	// The kubelet retries, so the event may be older than a container that has started since.
-	if event != nil && !started && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
-		return 20 * time.Second
-	}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
-			return 20 * time.Second
-		}
-	}
-	return -1
-}
-
 // componentProblem returns why control does not report that a component works; empty if it does.
 func (r *rollout) componentProblem(ctx context.Context, component string) (string, error) {
 	if component == componentControl {
@@ -370,13 +336,13 @@ func (r *rollout) readiness(ctx context.Context, component string) (string, erro
 }
 
 // proxyServer returns the ProxyServer of the plan, whose status has the backends; nil if the plan or the cluster has none.
-func (r *rollout) proxyServer(ctx context.Context) (*v1alpha1.ProxyServer, error) {
-	at := slices.IndexFunc(r.plan.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ProxyServer" })
+func (p *Plan) proxyServer(ctx context.Context, c client.Client) (*v1alpha1.ProxyServer, error) {
+	at := slices.IndexFunc(p.Objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == "ProxyServer" })
 	if at < 0 {
 		return nil, nil
 	}
-	o := r.plan.Objects[at]
-	server, err := (&read.Reader{Client: r.Client}).ProxyServer(ctx, o.GetNamespace(), o.GetName())
+	o := p.Objects[at]
+	server, err := (&read.Reader{Client: c}).ProxyServer(ctx, o.GetNamespace(), o.GetName())
 	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
 		return nil, nil
 	}
@@ -385,7 +351,7 @@ func (r *rollout) proxyServer(ctx context.Context) (*v1alpha1.ProxyServer, error
 
 // healthyBackends returns the backends of the ProxyServer that have a healthy endpoint.
 func (r *rollout) healthyBackends(ctx context.Context) ([]string, error) {
-	server, err := r.proxyServer(ctx)
+	server, err := r.plan.proxyServer(ctx, r.Client)
 	if err != nil || server == nil {
 		return nil, err
 	}
@@ -408,7 +374,7 @@ func (r *rollout) lostBackend(ctx context.Context) (string, error) {
 	if len(r.backends) == 0 {
 		return "", nil
 	}
-	server, err := r.proxyServer(ctx)
+	server, err := r.plan.proxyServer(ctx, r.Client)
 	if err != nil || server == nil {
 		return "", err
 	}
@@ -432,6 +398,19 @@ func (r *rollout) lostBackend(ctx context.Context) (string, error) {
 	}
 	return text, nil
 }
+
+// controlLeads reports whether a replica of control leads, or whether that is unknown because reading its Lease is
+// forbidden. Without a leader, the status of the Infra may be of any time before.
+func (r *rollout) controlLeads(ctx context.Context) (bool, error) {
+	lease, err := (&read.Reader{Client: r.Client}).Lease(ctx, render.SystemNamespace, render.ControlName)
+	if apierrors.IsForbidden(err) {
+		return true, nil
+	}
+	return lease != nil && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < leaseExpiry, err
+}
+
+// leaseExpiry is twice the time after which another replica of control takes over its Lease, because clocks may differ.
+const leaseExpiry = 30 * time.Second
 
 // renewals waits until the leader of control has reconciled after a change. The leader renews its Lease every two
 // seconds, and a new leader reconciles all Infras before it renews for the second time.

@@ -109,20 +109,9 @@ func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (str
 	return text, event
 }
 
-// event returns the last warning event of an object: for a pod that does not start, the image or network that it
-// waits for. It returns nil if the object has none, or if listing events fails.
+// event returns the last warning about an object, see read.Reader.Warning.
 func (w *Waiter) event(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
-	var list corev1.EventList
-	if err := w.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {
-		return nil
-	}
-	var last *corev1.Event
-	for i := range list.Items {
-		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && (last == nil || !e.LastTimestamp.Before(&last.LastTimestamp)) {
-			last = e
-		}
-	}
-	return last
+	return (&read.Reader{Client: w.Client}).Warning(ctx, namespace, uid)
 }
 
 // infra returns what control reports not to work in the Infra; nil if all components work.
@@ -161,6 +150,22 @@ func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
 	default:
 		return nil, nil
 	}
+}
+
+// InvalidProxy returns the object, reason and message of the condition ConfigurationValid of the plan's ProxyServer if
+// control reports that its spec has problems, such as a backend without a Service, and the warnings of the plan do not
+// include them. It is empty otherwise, and if the ProxyServer cannot be read or control has not reconciled it yet.
+func InvalidProxy(ctx context.Context, c client.Client, p *Plan) string {
+	server, err := p.proxyServer(ctx, c)
+	if err != nil || server == nil {
+		return ""
+	}
+	valid := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionConfigurationValid)
+	if valid == nil || valid.Status != metav1.ConditionFalse || valid.ObservedGeneration != server.Generation ||
+		slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasSuffix(w, valid.Reason+": "+valid.Message) }) {
+		return ""
+	}
+	return fmt.Sprintf("ProxyServer %s/%s: %s: %s", server.Namespace, server.Name, valid.Reason, valid.Message)
 }
 
 // works reports whether every enabled component of an Infra works, and if it has a hosted cluster, whether its names

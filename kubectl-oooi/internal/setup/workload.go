@@ -142,7 +142,7 @@ func restarting(ctx context.Context, c client.Client, live *unstructured.Unstruc
 			if infrastatus.PodReady(pod) || w.replaces(pod) || since.Sub(live.GetCreationTimestamp().Time) < firstPodDelay {
 				return false, nil
 			}
-			if grace := graceOf(pod, waiter.event(ctx, pod.Namespace, pod.UID)); grace >= 0 {
+			if grace := infrastatus.StuckAfter(pod, waiter.event(ctx, pod.Namespace, pod.UID)); grace >= 0 {
 				limit = grace
 			}
 		}

@@ -4,17 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// pods returns the pods of one component, sorted by name.
-func pods(in Objects, component string) []Pod {
+// describePods returns the selected pods, sorted by name.
+func describePods(all []*corev1.Pod, selected func(*corev1.Pod) bool) []Pod {
 	var list []Pod
-	for _, p := range in.Pods {
-		if p.Namespace != in.Infra.Namespace || p.Labels[v1alpha1.LabelInfra] != in.Infra.Name || p.Labels[v1alpha1.LabelComponent] != component {
+	for _, p := range all {
+		if !selected(p) {
 			continue
 		}
 		pod := Pod{Name: p.Name, Node: p.Spec.NodeName, Ready: PodReady(p), Reason: UnreadyReason(p)}
@@ -72,4 +71,39 @@ func exited(container string, t *corev1.ContainerStateTerminated) string {
 		text += " (" + t.Reason + ")"
 	}
 	return strings.TrimSuffix(text+": "+strings.TrimSpace(t.Message), ": ")
+}
+
+// StuckAfter returns how long a pod may stay in its present state before it counts as stuck; negative if waiting may
+// help. event is the last warning about the pod, nil if there is none. The kubelet retries to pull an image, and to start
+// a container, after ten seconds.
+func StuckAfter(pod *corev1.Pod, event *corev1.Event) time.Duration {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if c.RestartCount > 1 && !c.Ready {
+			return 5 * time.Second // also while it runs, because it may end again; a Deployment may replace the pod within this time
+		}
+		if c.State.Waiting == nil {
+			continue
+		}
+		switch c.State.Waiting.Reason {
+		case "InvalidImageName", "ErrImageNeverPull":
+			return 0
+		case "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable":
+			return 15 * time.Second
+		case "CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+			return 15 * time.Second
+		}
+	}
+	started := slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting == nil
+	})
+	// The kubelet retries, so the event may be older than a container that has started since.
+	if event != nil && !started && slices.Contains([]string{"FailedCreatePodSandBox", "FailedMount"}, event.Reason) {
+		return 20 * time.Second
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable {
+			return 20 * time.Second
+		}
+	}
+	return -1
 }

@@ -1,4 +1,4 @@
-// Package status builds and prints reports of the status of Infras.
+// Package status builds and prints reports of the status of Infras and standalone ProxyServers.
 package status
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// A Report is the status of one Infra.
+// A Report is the status of one Infra, or of one ProxyServer without an Infra, which has only a proxy.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -24,13 +24,14 @@ type Report struct {
 	// HostedCluster is "namespace/name"; empty if none is bound.
 	HostedCluster string `json:"hostedCluster,omitempty"`
 	// Network is the NetworkAttachmentDefinition of the VMs, as "namespace/name".
-	Network string   `json:"network"`
-	CIDRs   []string `json:"cidrs"`
+	Network string `json:"network"`
+	// CIDRs are the subnets; none for a ProxyServer.
+	CIDRs []string `json:"cidrs"`
 	// Ready is the condition Ready. Its status is Unknown while control has not observed the current generation.
 	Ready Summary `json:"ready"`
 	// Components has DHCP, DNS and the proxy, in this order.
 	Components []Component `json:"components"`
-	// ProxyServers has the ProxyServers whose infraRef names the Infra.
+	// ProxyServers has the ProxyServers whose infraRef names the Infra, or the standalone ProxyServer.
 	ProxyServers []ProxyServer `json:"proxyServers,omitempty"`
 	// FloatingAddress is the address of the proxy that moves between its replicas; nil if the proxy is
 	// disabled or has no instances.
@@ -123,7 +124,7 @@ func NewReport(in Objects) *Report {
 		Metadata:   output.Metadata{Name: infra.Name, Namespace: infra.Namespace},
 		Network:    spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(),
 		CIDRs:      []string{spec.NetworkConfig.CIDR},
-		Ready:      ready(infra),
+		Ready:      summaryOf("Infra", status.Conditions, status.ObservedGeneration == infra.Generation),
 		Conditions: append([]metav1.Condition{}, status.Conditions...),
 		created:    infra.CreationTimestamp.Time,
 	}
@@ -133,15 +134,7 @@ func NewReport(in Objects) *Report {
 	if in.Serves != nil && in.Serves.Kind == "HostedCluster" {
 		r.HostedCluster = in.Serves.Key()
 	}
-	slices.SortFunc(r.Conditions, func(a, b metav1.Condition) int {
-		switch v1alpha1.ConditionReady {
-		case a.Type:
-			return -1
-		case b.Type:
-			return 1
-		}
-		return strings.Compare(a.Type, b.Type)
-	})
+	sortConditions(r.Conditions)
 	r.Components = components(in)
 	for _, server := range in.ProxyServers {
 		if ref := server.Spec.InfraRef; ref != nil && ref.Name == infra.Name && server.Namespace == infra.Namespace {
@@ -156,6 +149,45 @@ func NewReport(in Objects) *Report {
 		r.Applications = applications(status.AppsIngress)
 	}
 	return r
+}
+
+// NewProxyReport returns the report of a ProxyServer without an Infra. pods may include those of other proxies. It does
+// not modify the objects.
+func NewProxyReport(server *v1alpha1.ProxyServer, pods []*corev1.Pod) *Report {
+	summary := summaryOf("ProxyServer", server.Status.Conditions, server.Status.ObservedGeneration == server.Generation)
+	r := &Report{
+		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "ProxyServerStatus"},
+		Metadata: output.Metadata{Name: server.Name, Namespace: server.Namespace, Kind: "ProxyServer"},
+		Network:  server.Spec.NetworkConfig.NetworkAttachment(server.Namespace).String(),
+		CIDRs:    []string{}, Ready: summary, ProxyServers: []ProxyServer{proxyServer(server)}, created: server.CreationTimestamp.Time,
+	}
+	r.Conditions = slices.Clone(r.ProxyServers[0].Conditions)
+	sortConditions(r.Conditions)
+	address := server.Spec.NetworkConfig.ServerIP
+	if parsed, err := v1alpha1.ParseAddress(address); err == nil {
+		address = parsed.String()
+	}
+	r.Components = []Component{
+		{Name: v1alpha1.ComponentDHCP}, {Name: v1alpha1.ComponentDNS},
+		{Name: v1alpha1.ComponentProxy, Enabled: true, Ready: summary.Status, Addresses: []string{address}, Pods: describePods(pods, func(p *corev1.Pod) bool {
+			_, ofInfra := p.Labels[v1alpha1.LabelInfra]
+			return p.Namespace == server.Namespace && !ofInfra && p.Labels[v1alpha1.LabelProxyServer] == server.Name && p.Labels[v1alpha1.LabelComponent] == v1alpha1.ComponentProxy
+		})},
+	}
+	return r
+}
+
+// sortConditions sorts Ready first, and the others by type.
+func sortConditions(list []metav1.Condition) {
+	slices.SortFunc(list, func(a, b metav1.Condition) int {
+		switch v1alpha1.ConditionReady {
+		case a.Type:
+			return -1
+		case b.Type:
+			return 1
+		}
+		return strings.Compare(a.Type, b.Type)
+	})
 }
 
 // floating returns the floating address with the holder of its Lease, if there is one.
@@ -176,15 +208,15 @@ func floating(addresses []string, lease *coordinationv1.Lease) *FloatingAddress 
 	return f
 }
 
-// ready returns the condition Ready. Its status is Unknown if the status is not of the current generation.
-func ready(infra *v1alpha1.Infra) Summary {
-	found := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady)
-	if found != nil && infra.Status.ObservedGeneration == infra.Generation {
+// summaryOf returns the condition Ready of an object of a kind. Its status is Unknown if the status is not of the current
+// generation.
+func summaryOf(kind string, conditions []metav1.Condition, current bool) Summary {
+	if found := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); found != nil && current {
 		return Summary{found.Status, found.Reason, found.Message}
 	}
 	return Summary{
 		Status: metav1.ConditionUnknown, Reason: "NotObserved",
-		Message: "xdsd control has not observed the current generation of the Infra; check that Deployment oooi-system/oooi-control is running",
+		Message: "xdsd control has not observed the current generation of the " + kind + "; check that Deployment oooi-system/oooi-control is running",
 	}
 }
 
@@ -205,7 +237,9 @@ func components(in Objects) []Component {
 		if !list[i].Enabled {
 			list[i].Ready, list[i].Addresses = "", nil
 		}
-		list[i].Pods = pods(in, list[i].Name)
+		list[i].Pods = describePods(in.Pods, func(p *corev1.Pod) bool {
+			return p.Namespace == in.Infra.Namespace && p.Labels[v1alpha1.LabelInfra] == in.Infra.Name && p.Labels[v1alpha1.LabelComponent] == list[i].Name
+		})
 	}
 	return list
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// Columns returns the columns of a table of Infras, with their namespaces if namespace is set, and with their ages at the
+// Columns returns the columns of a table of Infras and standalone ProxyServers, with their namespaces if namespace is set, and with their ages at the
 // time now unless that is zero.
 func Columns(namespace bool, now time.Time) []output.Column[*Report] {
 	state := func(i int) func(*Report) string { return func(r *Report) string { return r.Components[i].state() } }
@@ -23,7 +23,7 @@ func Columns(namespace bool, now time.Time) []output.Column[*Report] {
 	}
 	return []output.Column[*Report]{
 		{Title: "NAMESPACE", Value: func(r *Report) string { return r.Metadata.Namespace }, Hide: !namespace},
-		{Title: "NAME", Value: func(r *Report) string { return r.Metadata.Name }},
+		{Title: "NAME", Value: func(r *Report) string { return r.Metadata.String() }},
 		{Title: "HOSTEDCLUSTER", Value: func(r *Report) string { return r.HostedCluster }},
 		{Title: "DHCP", Value: state(0)},
 		{Title: "DNS", Value: state(1)},
@@ -65,10 +65,12 @@ func (a *Applications) String() string {
 // Describe writes a report with all its details, in the form of kubectl describe.
 func Describe(w io.Writer, r *Report) error {
 	head := &output.Table{}
-	head.Add("Name:", r.Metadata.Name)
+	head.Add("Name:", r.Metadata.String())
 	head.Add("Namespace:", r.Metadata.Namespace)
-	head.Add("HostedCluster:", r.HostedCluster)
-	head.Add("Network:", r.Network+", "+strings.Join(r.CIDRs, ", "))
+	if r.Metadata.Kind == "" {
+		head.Add("HostedCluster:", r.HostedCluster)
+	}
+	head.Add("Network:", strings.Join(append([]string{r.Network}, r.CIDRs...), ", "))
 	head.Add("Ready:", fmt.Sprintf("%s, %s: %s", r.Ready.Status, r.Ready.Reason, r.Ready.Message))
 	if r.FloatingAddress != nil {
 		head.Add("ProxyAddress:", r.FloatingAddress.String())
@@ -117,6 +119,9 @@ func (r *Report) componentTable() *output.Table {
 	t := &output.Table{Titles: []string{"NAME", "READY", "ADDRESS", "POD", "NODE", "POD-READY", "REASON"}}
 	for i := range r.Components {
 		c := &r.Components[i]
+		if !c.Enabled && r.Metadata.Kind != "" {
+			continue // a proxy alone has no other components
+		}
 		cells := []string{c.Name, c.state(), strings.Join(c.Addresses, ",")}
 		for _, p := range c.Pods {
 			t.Add(append(cells[:3:3], p.Name, p.Node, title(p.Ready), p.Reason)...)
@@ -196,6 +201,9 @@ func (r *Report) conditionTable() *output.Table {
 		t.Add(c.Type, string(c.Status), c.Reason, c.Message)
 	}
 	for _, p := range r.ProxyServers {
+		if r.Metadata.Kind != "" {
+			break // the conditions are those of the ProxyServer
+		}
 		for _, c := range p.Conditions {
 			t.Add("proxyserver/"+p.Name+" "+c.Type, string(c.Status), c.Reason, c.Message)
 		}

@@ -63,11 +63,11 @@ func (n *Node) authority(qtype uint16) *Zone {
 func (n *Node) recordsA(qname string) []dns.RR {
 	switch {
 	case n.hasSingleA:
-		return oneA(qname, n.Zone.ttls[n.Part], n.a)
+		return oneA(qname, n.ttl, n.a)
 	case n.addresses == nil:
 		return nil
 	default:
-		return addressesA(qname, n.Zone.ttls[n.Part], *n.addresses)
+		return addressesA(qname, n.ttl, *n.addresses)
 	}
 }
 
@@ -76,7 +76,7 @@ func (n *Node) recordsAAAA(qname string) []dns.RR {
 	if n.addresses == nil {
 		return nil
 	}
-	return addressesAAAA(qname, n.Zone.ttls[n.Part], *n.addresses)
+	return addressesAAAA(qname, n.ttl, *n.addresses)
 }
 
 // Deny fills in the reply m to a query for a name that does not exist and whose closest encloser is this node, and

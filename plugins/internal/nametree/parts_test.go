@@ -98,7 +98,7 @@ func TestPartsShareATree(t *testing.T) {
 
 func TestOnlyOnePartAnswersAName(t *testing.T) {
 	tree := New(viewOf(t, bothParts), TTLs{ControlPlane: 30, Apps: 30}, 1)
-	for name := range tree.nodes {
+	for name := range tree.all() {
 		name += "."
 		for _, qname := range []string{name, "x." + name, "y.x." + name} {
 			control, apps := answerFor(tree, ControlPlane, qname), answerFor(tree, Apps, qname)

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/plugins/internal/reuse"
 )
 
 // A Part is a set of names that one plugin answers. The parts share one tree, so that each plugin knows which names
@@ -28,15 +29,16 @@ const (
 	Apps
 )
 
-// A Tree contains all names of one view.
+// A Tree contains all names of one view: those of several parts of the model's view, which have no names in common.
 type Tree struct {
-	nodes map[string]*Node // by name, in lower case and without a trailing dot
-	zones map[string]*Zone // by origin, spelled as in nodes
-	slab  []Node           // capacity for new nodes
+	index index
+	views []*model.View
+	parts [][]*Node // of each of the views
 }
 
 // A Node is a name that exists.
 type Node struct {
+	name string // in lower case and without a trailing dot
 	// Zone is the zone that contains the name.
 	Zone *Zone
 	// Wildcard answers for all names below the node that do not exist themselves; nil if there is no wildcard.
@@ -52,6 +54,7 @@ type Node struct {
 	named      bool          // a name of the view, possibly without an address yet
 	hasSingleA bool          // exactly one address is IPv4: a
 	a          [4]byte       // stored here to save a cache line
+	ttl        uint32        // of the address records
 	addresses  *[]netip.Addr // nil for none
 }
 
@@ -72,9 +75,37 @@ type TTLs map[Part]uint32
 // New builds the tree of a view. It answers for the parts in ttls. All zones get the given serial. own are the
 // addresses of this server: name servers that have no address in the view get them.
 func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
+	return (*Tree)(nil).Next([]*model.View{view}, ttls, serial, own...)
+}
+
+// Next builds the tree of a view that consists of several parts, none of which has a name that is equal to, above or
+// below a name of another part. It shares the nodes of the parts that t, which may be nil, has as well; their zones keep
+// their serial.
+func (t *Tree) Next(views []*model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
+	if t == nil {
+		t = &Tree{}
+	}
+	var added, removed []*Node
+	parts := reuse.Values(t.views, t.parts, views, func(view *model.View) []*Node {
+		nodes := buildNodes(view, ttls, serial, own)
+		added = append(added, nodes...)
+		return nodes
+	}, func(nodes []*Node) { removed = append(removed, nodes...) })
+	return &Tree{index: t.index.with(removed, added), views: views, parts: parts}
+}
+
+// A builder builds the nodes of one part of a view.
+type builder struct {
+	nodes map[string]*Node // by name, in lower case and without a trailing dot
+	zones map[string]*Zone // by origin, spelled as in nodes
+	slab  []Node           // capacity for new nodes
+}
+
+// buildNodes returns the nodes of a part.
+func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) []*Node {
 	// Each zone adds about two empty non-terminals.
 	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
-	t := &Tree{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), slab: make([]Node, 0, size)}
+	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), slab: make([]Node, 0, size)}
 	_, control := ttls[ControlPlane]
 	_, served := ttls[Apps]
 	if control {
@@ -110,12 +141,16 @@ func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
 		t.add(z.Origin) // names between a zone and its enclosing zone exist
 		t.addGlue(z.Origin, z.NameServer(), own)
 	}
-	t.slab = nil
-	return t
+	nodes := make([]*Node, 0, len(t.nodes))
+	for name, n := range t.nodes {
+		n.name, n.ttl = name, n.Zone.ttls[n.Part]
+		nodes = append(nodes, n)
+	}
+	return nodes
 }
 
 // addGlue sets the glue of a zone to the addresses of its name server, or to own if the name server has none.
-func (t *Tree) addGlue(origin, name string, own []netip.Addr) {
+func (t *builder) addGlue(origin, name string, own []netip.Addr) {
 	apex, server := t.nodes[origin], t.nodes[name]
 	if apex == nil || server == nil || server.addresses == nil {
 		return
@@ -132,7 +167,7 @@ func outermostFirst(apps []model.App) []model.App {
 }
 
 // newNode allocates a node of the tree.
-func (t *Tree) newNode(n Node) *Node {
+func (t *builder) newNode(n Node) *Node {
 	if len(t.slab) == cap(t.slab) {
 		t.slab = make([]Node, 0, 8)
 	}
@@ -140,7 +175,7 @@ func (t *Tree) newNode(n Node) *Node {
 	return &t.slab[len(t.slab)-1]
 }
 
-func (t *Tree) addZone(origin, domain, server string, part Part, ttls TTLs, serial uint32) {
+func (t *builder) addZone(origin, domain, server string, part Part, ttls TTLs, serial uint32) {
 	zone := &Zone{
 		Origin: dns.Fqdn(origin), server: dns.Fqdn(server), mbox: "hostmaster." + dns.Fqdn(domain),
 		part: part, serial: serial,
@@ -154,7 +189,7 @@ func (t *Tree) addZone(origin, domain, server string, part Part, ttls TTLs, seri
 
 // addName adds a control-plane name. If the tree does not serve control planes, the node still prevents a wildcard
 // from answering the name.
-func (t *Tree) addName(n model.Name, served bool) {
+func (t *builder) addName(n model.Name, served bool) {
 	node := t.add(n.Name)
 	if node == nil {
 		return
@@ -169,7 +204,7 @@ func (t *Tree) addName(n model.Name, served bool) {
 }
 
 // addApp adds an application name or an apps domain.
-func (t *Tree) addApp(a *model.App, served bool) {
+func (t *builder) addApp(a *model.App, served bool) {
 	node := t.add(a.Name)
 	switch {
 	case node == nil:
@@ -191,7 +226,7 @@ func (t *Tree) addApp(a *model.App, served bool) {
 
 // add returns the node of name. It creates the node and the empty non-terminals between it and its zone. It returns
 // nil for a name that is in no zone of the tree.
-func (t *Tree) add(name string) *Node {
+func (t *builder) add(name string) *Node {
 	node := t.nodes[name]
 	zone := t.enclosing(name)
 	if zone == nil {
@@ -212,7 +247,7 @@ func (t *Tree) add(name string) *Node {
 
 // enclosing returns the zone that contains the parent of name: for an apex the enclosing zone, for another name its
 // own zone.
-func (t *Tree) enclosing(name string) *Zone {
+func (t *builder) enclosing(name string) *Zone {
 	for parent := parentOf(name); parent != ""; parent = parentOf(parent) {
 		if z := t.zones[parent]; z != nil {
 			return z
@@ -229,20 +264,59 @@ func parentOf(name string) string {
 
 // Lookup returns the node of qname and true. If qname does not exist, it returns its closest encloser (RFC 4592,
 // section 3.3.1), the longest existing parent, and false. The node is nil if qname is in no zone of the tree or not
-// fully qualified. Case does not matter. Only names longer than 256 bytes cause an allocation.
+// fully qualified. Case does not matter. Only names longer than 256 bytes cause an allocation, unless the tree has names
+// with more than 16 labels.
 func (t *Tree) Lookup(qname string) (node *Node, exact bool) {
 	relative, qualified := strings.CutSuffix(qname, ".")
 	if !qualified {
 		return nil, false
 	}
 	var buf [256]byte
-	lower := appendLower(buf[:0], relative)
-	for off, end := 0, false; !end && off < len(lower); off, end = dns.NextLabel(qname, off) {
-		if n, ok := t.nodes[string(lower[off:])]; ok {
-			return n, off == 0
+	lower := buf[:]
+	if len(relative) > len(buf) {
+		lower = make([]byte, len(relative))
+	}
+	lower = lower[:len(relative)]
+	// The hash of a name is that of its bytes from the last to the first, so that one pass yields those of all parents.
+	parents := make([]suffix, 0, 16)
+	hash := hashSeed
+	for i := len(relative) - 1; i >= 0; i-- {
+		c := toLower(relative[i])
+		if c == '.' && len(parents) < t.index.labels && !escaped(relative, i) {
+			parents = append(parents, suffix{i + 1, hash})
+		}
+		lower[i] = c
+		hash = hashByte(hash, c)
+	}
+	if len(lower) == 0 {
+		return nil, false
+	}
+	if n := t.index.find(hash, lower); n != nil {
+		return n, true
+	}
+	for len(parents) > 0 {
+		parent := parents[len(parents)-1]
+		parents = parents[:len(parents)-1]
+		if n := t.index.find(parent.hash, lower[parent.at:]); n != nil {
+			return n, false
 		}
 	}
 	return nil, false
+}
+
+// suffix is a parent of a name: its position in the name, and its hash.
+type suffix struct {
+	at   int
+	hash uint32
+}
+
+// escaped reports whether the byte at i is escaped by a backslash.
+func escaped(s string, i int) bool {
+	n := 0
+	for i > n && s[i-1-n] == '\\' {
+		n++
+	}
+	return n%2 == 1
 }
 
 // Answers returns the node from which the plugin of part answers a query, for n and exact, the results of Lookup: n
@@ -262,11 +336,4 @@ func (n *Node) Answers(part Part, exact bool) (node *Node, deny bool) {
 		return nil, false
 	}
 	return n, !exact
-}
-
-func appendLower(dst []byte, s string) []byte {
-	for i := range len(s) {
-		dst = append(dst, toLower(s[i]))
-	}
-	return dst
 }

@@ -73,7 +73,7 @@ func lookup(t *Tree, qname string) string {
 	if node == nil {
 		return "nothing"
 	}
-	for name, n := range t.nodes {
+	for name, n := range t.all() {
 		if n == node && exact {
 			return name + "."
 		} else if n == node {
@@ -148,12 +148,12 @@ func TestLookup(t *testing.T) {
 
 func TestApexes(t *testing.T) {
 	tree := treeOf(t, nested)
-	for name, node := range tree.nodes {
+	for name, node := range tree.all() {
 		if want := name+"." == node.Zone.Origin; node.Apex != want {
 			t.Errorf("%s in zone %s: apex is %t, want %t", name, node.Zone.Origin, node.Apex, want)
 		}
 	}
-	if n := len(tree.zones); n != 3 {
+	if n := len(tree.origins()); n != 3 {
 		t.Errorf("%d zones, want 3", n)
 	}
 }
@@ -258,8 +258,8 @@ func TestOrderOfZonesDoesNotMatter(t *testing.T) {
 
 func TestEmptyView(t *testing.T) {
 	tree := New(&model.View{}, TTLs{ControlPlane: 30}, 1)
-	if got := lookup(tree, "a.example.com."); got != "nothing" || len(tree.zones) != 0 {
-		t.Errorf("an empty view has %d zones and %s", len(tree.zones), got)
+	if got := lookup(tree, "a.example.com."); got != "nothing" || len(tree.origins()) != 0 {
+		t.Errorf("an empty view has %d zones and %s", len(tree.origins()), got)
 	}
 }
 

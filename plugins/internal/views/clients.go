@@ -10,9 +10,9 @@ import (
 
 // clients maps a client to its view by the longest prefix that contains its address.
 type clients struct {
-	byPrefix map[netip.Prefix]*ClientView
-	bits     [2][]int    // prefix lengths in use, longest first, of IPv4 and IPv6
-	others   *ClientView // the view of all other clients; nil for none
+	networks
+	views  []*ClientView // of the networks
+	others *ClientView   // the view of all other clients; nil for none
 	// routed is set if other clients are distinguished from those on a VLAN by their address only. In that
 	// case, clients with a link-local address get no view, because link-local addresses exist on every
 	// network.
@@ -26,14 +26,23 @@ type ClientView struct {
 	// Tree contains the names of the view.
 	Tree *nametree.Tree
 
-	counters [nametree.Apps]counters // by part
+	counters *viewCounters
 }
 
-func (c *clients) add(prefix netip.Prefix, v *ClientView) {
+// networks maps networks to the numbers of their views.
+type networks struct {
+	byPrefix map[netip.Prefix]int
+	bits     [2][]int // prefix lengths in use, longest first, of IPv4 and IPv6
+}
+
+// noView is the number of a network whose clients get no view.
+const noView = -1
+
+func (c *networks) add(prefix netip.Prefix, view int) {
 	if c.byPrefix == nil {
-		c.byPrefix = map[netip.Prefix]*ClientView{}
+		c.byPrefix = map[netip.Prefix]int{}
 	}
-	c.byPrefix[prefix] = v
+	c.byPrefix[prefix] = view
 	lengths := &c.bits[familyOf(prefix.Addr())]
 	if !slices.Contains(*lengths, prefix.Bits()) {
 		*lengths = append(*lengths, prefix.Bits())
@@ -53,8 +62,12 @@ func (c *clients) find(client netip.Addr) *ClientView {
 			if err != nil {
 				continue
 			}
-			if v, ok := c.byPrefix[prefix]; ok {
-				return v
+			switch view, ok := c.byPrefix[prefix]; {
+			case !ok:
+			case view == noView:
+				return nil
+			default:
+				return c.views[view]
 			}
 		}
 		if c.routed && client.IsLinkLocalUnicast() {

@@ -30,7 +30,7 @@ func TestClientsAreFoundByTheLongestPrefix(t *testing.T) {
 		rand.Shuffle(len(networks), func(i, j int) { networks[i], networks[j] = networks[j], networks[i] })
 		var c clients
 		for _, network := range networks {
-			c.add(netip.MustParsePrefix(network), &ClientView{Name: network})
+			addView(&c, network, &ClientView{Name: network})
 		}
 		for _, tc := range tests {
 			if got := c.find(netip.MustParseAddr(tc.client)); got == nil || got.Name != tc.want {
@@ -40,9 +40,14 @@ func TestClientsAreFoundByTheLongestPrefix(t *testing.T) {
 	}
 }
 
+func addView(c *clients, network string, v *ClientView) {
+	c.add(netip.MustParsePrefix(network), len(c.views))
+	c.views = append(c.views, v)
+}
+
 func TestClientsOutsideOfTheNetworks(t *testing.T) {
 	lab, others := &ClientView{Name: "lab"}, &ClientView{Name: "others"}
-	lan := netip.MustParsePrefix("192.0.2.0/24")
+	const lan = "192.0.2.0/24"
 	for _, tc := range []struct {
 		name   string
 		lan    bool // clients of a network have a view
@@ -62,7 +67,7 @@ func TestClientsOutsideOfTheNetworks(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := clients{others: tc.others, routed: true}
 			if tc.lan {
-				c.add(lan, lab)
+				addView(&c, lan, lab)
 			}
 			if got := c.find(tc.client); got != tc.want {
 				t.Errorf("got %+v, want %+v", got, tc.want)
@@ -73,7 +78,7 @@ func TestClientsOutsideOfTheNetworks(t *testing.T) {
 
 func TestRefusedNetworkGetsNoView(t *testing.T) {
 	c := clients{others: &ClientView{Name: "others"}}
-	c.add(netip.MustParsePrefix("192.0.2.0/24"), nil)
+	c.add(netip.MustParsePrefix("192.0.2.0/24"), noView)
 	if got := c.find(netip.MustParseAddr("192.0.2.1")); got != nil {
 		t.Errorf("a client of a refused network gets view %+v", got)
 	}
@@ -122,7 +127,7 @@ func TestClientAddr(t *testing.T) {
 func TestFindingAClientDoesNotAllocate(t *testing.T) {
 	c := clients{others: &ClientView{}, routed: true}
 	for _, network := range []string{"192.0.2.0/24", "192.0.2.0/25", "10.0.0.0/8", "2001:db8::/32", "fe80::/10"} {
-		c.add(netip.MustParsePrefix(network), &ClientView{})
+		addView(&c, network, &ClientView{})
 	}
 	for name, remote := range map[string]net.Addr{
 		"UDP":         &net.UDPAddr{IP: net.IP{192, 0, 2, 1}},

@@ -36,6 +36,15 @@ type Handler struct {
 	Config Config
 	// TTL is the TTL of answers, in seconds.
 	TTL uint32
+
+	traced bool // the server block has the trace plugin, which shows each plugin
+}
+
+// A lookup is the result of looking up the name of a query.
+type lookup struct {
+	view  *ClientView
+	found *nametree.Node
+	exact bool
 }
 
 // ServeDNS implements plugin.Handler.
@@ -55,9 +64,18 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
 	}
 	found, exact := view.Tree.Lookup(q.Name)
-	node, deny := found.Answers(h.Part, exact)
+	return h.serve(ctx, w, r, lookup{view, found, exact})
+}
+
+// serve answers a query whose name was looked up, or passes it to the next plugin.
+func (h *Handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg, l lookup) (int, error) {
+	q, view := r.Question[0], l.view
+	node, deny := l.found.Answers(h.Part, l.exact)
 	if node == nil || deny && h.Fall.Through(q.Name) {
 		h.Requests.countPassed(metrics.WithServer(ctx), view, h.Part)
+		if next := h.nextOfSource(); next != nil && next.serves(q.Name) {
+			return next.serve(ctx, w, r, l)
+		}
 		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
 	}
 	m := new(dns.Msg)
@@ -71,6 +89,21 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	h.Requests.countAnswer(metrics.WithServer(ctx), view, h.Part, kind)
 	return reply(w, m)
 }
+
+// nextOfSource returns the next plugin if it has the same source, so that it need not look up a name again; otherwise nil.
+func (h *Handler) nextOfSource() *Handler {
+	of, ok := h.Next.(interface{ handler() *Handler })
+	if !ok || h.traced {
+		return nil
+	}
+	next := of.handler()
+	if next.Source != h.Source {
+		return nil
+	}
+	return next
+}
+
+func (h *Handler) handler() *Handler { return h }
 
 // serves reports whether a name is in the zones of the block.
 func (h *Handler) serves(qname string) bool {

@@ -41,6 +41,9 @@ const (
 // The cache saves a look-up by labels for each query.
 type counters [nametree.Kinds + 1]atomic.Pointer[counter]
 
+// viewCounters are the counters of one view of a server block, by part. Successive tables share them.
+type viewCounters [nametree.Apps]counters
+
 // A counter is the counter of one series of a server.
 type counter struct {
 	prometheus.Counter

@@ -128,6 +128,7 @@ func (h *Handler) Hook(c *caddy.Controller) {
 		if err := checkCache(config, h.Plugin, &source.config); err != nil {
 			return plugin.Error(h.Plugin, err)
 		}
+		h.traced = config.Handler("trace") != nil
 		return nil
 	})
 	if !shared {

@@ -30,6 +30,16 @@ type sharedStore struct {
 	stop  func()
 }
 
+// storeKey returns what a store reads: its configuration without the snapshot file, as text.
+func storeKey(config watch.Config) (string, error) {
+	config.File = ""
+	key, err := json.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("encoding the store's configuration: %w", err)
+	}
+	return string(key), nil
+}
+
 // A lease is a server block's reference to a store.
 type lease struct {
 	key    string

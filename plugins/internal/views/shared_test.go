@@ -1,6 +1,7 @@
 package views
 
 import (
+	"bytes"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -246,7 +247,16 @@ func TestChangesNotifyEveryLeaseUntilItsRelease(t *testing.T) {
 		notifiedAfter := func(file string) []string {
 			synctest.Wait()
 			notified = nil
-			copyManifest(t, filepath.Join(dir, file))
+			path := filepath.Join(dir, file)
+			copyManifest(t, path)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = bytes.ReplaceAll(text, []byte("blue"), []byte(strings.TrimSuffix(file, ".yaml"))) // another cluster
+			if err := os.WriteFile(path, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
 			time.Sleep(time.Second)
 			synctest.Wait()
 			slices.Sort(notified)

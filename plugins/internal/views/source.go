@@ -1,6 +1,8 @@
 package views
 
 import (
+	"cmp"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -97,6 +99,9 @@ func (u *startup) start(s *Source) error {
 			timeout = firstStartWait
 		}
 		u.deadline = time.Now().Add(timeout)
+		if err := u.shareFiles(); err != nil {
+			return err
+		}
 		for _, s := range u.sources {
 			if err := s.begin(); err != nil {
 				return err
@@ -104,6 +109,28 @@ func (u *startup) start(s *Source) error {
 		}
 	}
 	s.wait(u.deadline)
+	return nil
+}
+
+// shareFiles sets the snapshot file of every source to that of its store, which may be configured in another server
+// block. It returns an error if two blocks configure different files for one store.
+func (u *startup) shareFiles() error {
+	files, keys := map[string]string{}, make([]string, len(u.sources))
+	for i, s := range u.sources {
+		key, err := storeKey(s.config.Source)
+		if err != nil {
+			return err
+		}
+		keys[i] = key
+		file := s.config.Source.File
+		if known := files[key]; file != "" && known != "" && file != known {
+			return fmt.Errorf("snapshot %s: another server block reads the same objects and has snapshot %s: set the same file in both, because they share one store", file, known)
+		}
+		files[key] = cmp.Or(files[key], file)
+	}
+	for i, s := range u.sources {
+		s.config.Source.File = files[keys[i]]
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +78,51 @@ func TestSourcesWithEqualConfigsShareAStore(t *testing.T) {
 		stopSource(t, vlan)
 		stopSource(t, pod)
 	})
+}
+
+func TestBlocksShareASnapshotFile(t *testing.T) {
+	for _, tc := range []struct {
+		name, vlan, pod string
+		refused         bool
+	}{
+		{"the same file in both", "a.json", "a.json", false},
+		{"a file in the first", "a.json", "", false},
+		{"a file in the second", "", "a.json", false},
+		{"different files", "a.json", "b.json", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				block := func(view, file string) *Source {
+					if file != "" {
+						file = "\nsnapshot " + filepath.Join(dir, file)
+					}
+					return newTestSource(t, "manifests testdata/manifests\nview "+view+file)
+				}
+				load := &startup{sources: []*Source{block(VLAN, tc.vlan), block(Pod, tc.pod)}}
+				for _, s := range load.sources {
+					defer stopSource(t, s)
+				}
+				if err := load.start(load.sources[0]); tc.refused {
+					if err == nil || !strings.Contains(err.Error(), "a.json") || !strings.Contains(err.Error(), "b.json") {
+						t.Errorf("error %v, want one that names both files", err)
+					}
+					return
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				if n := len(shared.running()); n != 1 {
+					t.Errorf("%d stores run, want one for both blocks", n)
+				}
+				for _, s := range load.sources {
+					stopSource(t, s)
+				}
+				if _, err := os.Stat(filepath.Join(dir, "a.json")); err != nil {
+					t.Errorf("the snapshot file was not written: %v", err)
+				}
+			})
+		})
+	}
 }
 
 func TestSourceWaitsForItsFirstSnapshot(t *testing.T) {

@@ -2,49 +2,77 @@ package views
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/plugins/internal/nametree"
+	"github.com/densityops/oooi/plugins/internal/reuse"
 )
 
 // A Table maps the clients of a server block to their views. It is immutable and built from one snapshot.
 type Table struct {
 	clients clients
-	views   map[*model.View]*ClientView
+	vlans   []*model.VLAN
+	views   []*model.View          // of the vlans
+	common  map[string]*commonView // by name
+	// counters are those of each view, by name.
+	counters map[string]*viewCounters
+}
+
+// A commonView is a view that does not depend on the client's VLAN.
+type commonView struct {
+	*ClientView
+
+	addresses []netip.Addr  // with which the Corefile replaces those of Infras
+	parts     []*model.Part // of the snapshot
+	views     []*model.View // of the parts
 }
 
 // ClientView returns the view of a client, or nil if the client has none and must be refused.
 func (t *Table) ClientView(client netip.Addr) *ClientView { return t.clients.find(client) }
 
-// newTable applies the views of a block to a snapshot. It reuses the unchanged views of the previous table,
-// which may be nil.
+// newTable applies the views of a block to a snapshot. It reuses what did not change since the previous table, which may
+// be nil.
 func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32, previous *Table) *Table {
+	if previous == nil {
+		previous = &Table{}
+	}
 	b := tableBuilder{
 		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, previous: previous,
-		table: &Table{views: map[*model.View]*ClientView{}},
+		table: &Table{vlans: snapshot.VLANs, common: map[string]*commonView{}, counters: previous.counters},
 	}
-	if previous == nil {
-		b.previous = &Table{}
+	if b.table.counters == nil {
+		b.table.counters = map[string]*viewCounters{}
+		for _, name := range append(cfg.viewNames(), VLAN) {
+			b.table.counters[name] = &viewCounters{}
+		}
+	}
+	b.addViews()
+	clients := &b.table.clients
+	if previous.clients.byPrefix != nil && slices.EqualFunc(previous.vlans, snapshot.VLANs, sameNetworks) {
+		clients.networks = previous.clients.networks
+	} else {
+		b.addNetworks()
 	}
 	switch {
 	case cfg.Block != "":
-		if cv := b.commonView(cfg.Block); cv != nil {
-			b.table.clients.others = cv
-		} else {
-			b.addVLANs(everywhere)
-		}
-	case len(cfg.Views) > 0:
-		if cfg.definesOnlyPods() {
-			b.addVLANs(everywhere)
-		}
-		for _, v := range cfg.Views {
-			b.addView(v)
-		}
-	default:
-		b.addVLANs(everywhere)
-		b.table.clients.others, b.table.clients.routed = b.commonView(Pod), true
+		clients.others = b.table.common[cfg.Block].clientView()
+	case len(cfg.Views) == 0:
+		clients.others, clients.routed = b.table.common[Pod].clientView(), true
 	}
 	return b.table
+}
+
+// clientView returns the ClientView, or nil if v is nil.
+func (v *commonView) clientView() *ClientView {
+	if v == nil {
+		return nil
+	}
+	return v.ClientView
+}
+
+func sameNetworks(a, b *model.VLAN) bool {
+	return a == b || a.Name == b.Name && slices.Equal(a.CIDRs, b.CIDRs)
 }
 
 // everywhere contains all addresses.
@@ -57,115 +85,152 @@ type tableBuilder struct {
 	ttls     nametree.TTLs
 	serial   uint32
 	previous *Table
-	vlans    []vlanView
+	numbers  map[string]int // in clients.views, by the name of a common view
 }
 
-// clientView returns the ClientView of a view of the model, under the given name.
-func (b *tableBuilder) clientView(name string, v *model.View) *ClientView {
-	cv := b.previous.views[v]
-	if cv == nil || cv.Name != name {
-		cv = &ClientView{Name: name, Tree: nametree.New(v, b.ttls, b.serial, b.cfg.Bound...)}
+// addViews builds the views of clients: those of the VLANs, unless no client gets one, and those that all clients share.
+func (b *tableBuilder) addViews() {
+	t := b.table
+	if b.usesVLANs() {
+		t.views = make([]*model.View, len(t.vlans))
+		for i, v := range t.vlans {
+			t.views[i] = v.View
+		}
 	}
-	b.table.views[v] = cv
-	return cv
+	before := b.previous.clients.views[:len(b.previous.views)]
+	t.clients.views = slices.Clip(reuse.Values(b.previous.views, before, t.views, func(v *model.View) *ClientView {
+		return &ClientView{Name: VLAN, Tree: nametree.New(v, b.ttls, b.serial, b.cfg.Bound...), counters: t.counters[VLAN]}
+	}, func(*ClientView) {}))
+	b.numbers = map[string]int{}
+	for _, name := range b.cfg.viewNames() {
+		if v := b.commonView(name); v != nil {
+			b.numbers[name] = len(t.clients.views)
+			t.common[name] = v
+			t.clients.views = append(t.clients.views, v.ClientView)
+		}
+	}
 }
 
-type vlanView struct {
-	*model.VLAN
-	clientView *ClientView
+// usesVLANs reports whether clients may get the view of a VLAN.
+func (b *tableBuilder) usesVLANs() bool {
+	if len(b.cfg.Views) == 0 && b.cfg.Block == "" {
+		return true
+	}
+	return b.cfg.definesOnlyPods() || slices.ContainsFunc(b.cfg.viewNames(), func(name string) bool { return !b.isCommon(name) })
+}
+
+// isCommon reports whether what clients of the named view see does not depend on their VLAN.
+func (b *tableBuilder) isCommon(view string) bool {
+	_, answered := b.cfg.Answers[view]
+	return answered || view == Pod
 }
 
 // commonView returns what all clients of the named view see, or nil if that depends on the client's VLAN.
-func (b *tableBuilder) commonView(view string) *ClientView {
-	answer, answered := b.cfg.Answers[view]
-	switch {
-	case answered:
-		addresses := answer.Addresses
-		if answer.Service != "" {
-			addresses = b.snapshot.ServiceIPs(answer.Service)
-		}
-		publications := make([]model.Publication, len(b.snapshot.Clusters))
-		for i, c := range b.snapshot.Clusters {
-			own := model.Answer{Served: true, Addresses: addresses}
-			publications[i] = model.Publication{Cluster: c, ControlPlane: own, Apps: c.AppsAnswer()}
-			if view == Pod && c.Apps != nil {
-				publications[i].Apps = own // as in the pod view that the answer replaces
-			}
-		}
-		return b.clientView(view, model.NewView(publications, b.previous.viewNamed(view)))
-	case view == Pod:
-		return b.clientView(view, b.snapshot.Pod)
-	default:
+func (b *tableBuilder) commonView(name string) *commonView {
+	if !b.isCommon(name) {
 		return nil
+	}
+	previous := b.previous.common[name]
+	if previous == nil {
+		previous = &commonView{ClientView: &ClientView{}}
+	}
+	next := &commonView{parts: b.snapshot.Parts}
+	answer, answered := b.cfg.Answers[name]
+	if next.addresses = answer.Addresses; answer.Service != "" {
+		next.addresses = b.snapshot.ServiceIPs(answer.Service)
+	}
+	before := previous.parts
+	if !slices.Equal(previous.addresses, next.addresses) {
+		before = nil
+	}
+	next.views = reuse.Values(before, previous.views[:len(before)], next.parts, func(part *model.Part) *model.View {
+		if answered {
+			return answeredView(part, name, next.addresses)
+		}
+		return part.Pod
+	}, func(*model.View) {})
+	if previous.Tree != nil && slices.Equal(previous.views, next.views) {
+		next.ClientView = previous.ClientView
+		return next
+	}
+	next.ClientView = &ClientView{Name: name, Tree: previous.Tree.Next(next.views, b.ttls, b.serial, b.cfg.Bound...), counters: b.table.counters[name]}
+	return next
+}
+
+// answeredView returns the named view of a part, with addresses from the Corefile.
+func answeredView(part *model.Part, name string, addresses []netip.Addr) *model.View {
+	publications := make([]model.Publication, len(part.Clusters))
+	for i, c := range part.Clusters {
+		own := model.Answer{Served: true, Addresses: addresses}
+		publications[i] = model.Publication{Cluster: c, ControlPlane: own, Apps: c.AppsAnswer()}
+		if name == Pod && c.Apps != nil {
+			publications[i].Apps = own // as in the pod view that the answer replaces
+		}
+	}
+	return model.NewView(publications, nil)
+}
+
+// addNetworks assigns views to the networks of clients.
+func (b *tableBuilder) addNetworks() {
+	switch {
+	case b.cfg.Block != "":
+		if b.table.common[b.cfg.Block] == nil {
+			b.addVLANs(everywhere)
+		}
+	case len(b.cfg.Views) > 0:
+		if b.cfg.definesOnlyPods() {
+			b.addVLANs(everywhere)
+		}
+		for _, v := range b.cfg.Views {
+			b.addView(v)
+		}
+	default:
+		b.addVLANs(everywhere)
 	}
 }
 
 // addView assigns the named view to the clients in its CIDRs.
 func (b *tableBuilder) addView(v View) {
-	cv := b.commonView(v.Name)
-	if cv == nil {
+	number, common := b.numbers[v.Name]
+	if !common {
 		b.addVLANs(v.CIDRs)
 		return
 	}
 	for _, cidr := range v.CIDRs {
-		b.table.clients.add(cidr, cv)
+		b.table.clients.add(cidr, number)
 	}
 }
 
 // addVLANs assigns the view of each VLAN to its clients within the given CIDRs. A CIDR that overlaps no VLAN
 // belongs to the only VLAN if there is exactly one; otherwise its clients get no view.
 func (b *tableBuilder) addVLANs(cidrs []netip.Prefix) {
-	vlans := b.vlanViews()
 	owner := map[netip.Prefix]*model.VLAN{}
-	add := func(cidr netip.Prefix, v vlanView) {
-		if first := owner[cidr]; first != nil && first != v.VLAN {
-			b.table.clients.add(cidr, nil) // two VLANs share the CIDR, so the address identifies neither
+	add := func(cidr netip.Prefix, number int) {
+		v := b.table.vlans[number]
+		if first := owner[cidr]; first != nil && first != v {
+			b.table.clients.add(cidr, noView) // two VLANs share the CIDR, so the address identifies neither
 			return
 		}
-		owner[cidr] = v.VLAN
-		b.table.clients.add(cidr, v.clientView)
+		owner[cidr] = v
+		b.table.clients.add(cidr, number)
 	}
-	for _, v := range vlans {
+	for number, v := range b.table.vlans {
 		for _, own := range v.CIDRs {
 			for _, cidr := range cidrs {
 				if cidr.Overlaps(own) {
-					add(longerPrefix(cidr, own), v)
+					add(longerPrefix(cidr, own), number)
 				}
 			}
 		}
 	}
-	if len(vlans) != 1 {
+	if len(b.table.vlans) != 1 {
 		return
 	}
 	for _, cidr := range cidrs {
 		if owner[cidr] == nil && cidr.Bits() > 0 {
-			add(cidr, vlans[0])
+			add(cidr, 0)
 		}
 	}
-}
-
-// vlanViews returns the views of all VLANs, which it builds once.
-func (b *tableBuilder) vlanViews() []vlanView {
-	if b.vlans == nil {
-		for _, v := range b.snapshot.VLANs {
-			b.vlans = append(b.vlans, vlanView{v, b.clientView(VLAN, v.View)})
-		}
-	}
-	return b.vlans
-}
-
-// viewNamed returns the view of the model that the table has under a name, or nil if it has none or several.
-func (t *Table) viewNamed(name string) *model.View {
-	var found *model.View
-	for v, cv := range t.views {
-		if cv.Name == name && found != nil {
-			return nil
-		}
-		if cv.Name == name {
-			found = v
-		}
-	}
-	return found
 }
 
 // longerPrefix returns the smaller of two networks of which one contains the other.

@@ -3,8 +3,10 @@ package views
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -288,13 +290,13 @@ func TestTableCarriesTTLAndSerial(t *testing.T) {
 func TestTablesReuseUnchangedViews(t *testing.T) {
 	in := twoVLANs()
 	cfg := config(t, "")
-	builder := model.NewBuilder(model.Options{})
-	before := cfg.newTable(builder.Build(in), controlPlane, 1, nil)
+	builder := model.NewIncrementalBuilder(model.Options{}, nil)
+	before := cfg.newTable(builder.Update(in.Additions()), controlPlane, 1, nil)
 
 	moved := *in.Infras[0]
 	moved.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: "192.0.2.99"}
-	in.Infras = append([]*v1alpha1.Infra{&moved}, in.Infras[1:]...)
-	after := cfg.newTable(builder.Build(in), controlPlane, 2, before)
+	change := model.Change{Kind: "Infra", Namespace: moved.Namespace, Name: moved.Name, Now: &moved}
+	after := cfg.newTable(builder.Update([]model.Change{change}), controlPlane, 2, before)
 
 	for client, same := range map[string]bool{"192.0.2.7": false, "198.51.100.7": true, "10.0.0.1": true} {
 		address := netip.MustParseAddr(client)
@@ -307,29 +309,61 @@ func TestTablesReuseUnchangedViews(t *testing.T) {
 	}
 }
 
-// BenchmarkChange measures the time from a change of one of a thousand hosted clusters to the new table.
+// BenchmarkChange measures the time from a change of one of many hosted clusters to the new table. "Full" builds
+// everything.
 func BenchmarkChange(b *testing.B) {
-	in := &model.Objects{}
-	const n = 1000
-	for i := range n {
-		name, network := fmt.Sprintf("c%04d", i), fmt.Sprintf("10.%d.%d.", i/250, i%250)
-		addHostedCluster(in, name, fmt.Sprintf("172.30.%d.%d", i/250, i%250))
-		addInfra(in, name, "vlan-"+name, network+"3", network+"0/24")
-	}
-	cfg := &Config{}
-	for name, keep := range map[string]bool{"Incremental": true, "Full": false} {
-		b.Run(name, func(b *testing.B) {
-			builder := model.NewBuilder(model.Options{})
-			var table *Table
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				own := *in.Infras[i%n]
-				own.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: fmt.Sprintf("10.%d.%d.%d", i%n/250, i%n%250, 3+i/n%2)}
-				in.Infras[i%n] = &own
-				if !keep {
-					builder, table = model.NewBuilder(model.Options{}), nil
+	for _, n := range []int{1000, 10000} {
+		in := &model.Objects{}
+		for i := range n {
+			name, network := fmt.Sprintf("c%05d", i), fmt.Sprintf("10.%d.%d.", i/250, i%250)
+			addHostedCluster(in, name, fmt.Sprintf("172.30.%d.%d", i/250, i%250))
+			addInfra(in, name, "vlan-"+name, network+"3", network+"0/24")
+		}
+		addresses := func(round int) (proxy, clusterIP string) {
+			i := round % n
+			return fmt.Sprintf("10.%d.%d.%d", i/250, i%250, 3+round/n%2), fmt.Sprintf("172.%d.%d.%d", 30+round/n%2, i/250, i%250)
+		}
+		infra := func(round int) model.Change {
+			now := *in.Infras[round%n]
+			proxy, _ := addresses(round)
+			now.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: proxy}
+			return model.Change{Kind: "Infra", Namespace: now.Namespace, Name: now.Name, Now: &now}
+		}
+		service := func(round int) model.Change {
+			now := *in.Services[round%n]
+			_, clusterIP := addresses(round)
+			now.Spec.ClusterIPs = []string{clusterIP}
+			return model.Change{Kind: "Service", Namespace: now.Namespace, Name: now.Name, Now: &now}
+		}
+		deleted := func(round int) model.Change {
+			now := *in.HostedClusters[round/2%n]
+			c := model.Change{Kind: "HostedCluster", Namespace: now.Namespace, Name: now.Name}
+			if round%2 == 1 {
+				c.Now = &now
+			}
+			return c
+		}
+		for name, change := range map[string]func(round int) model.Change{"Infra": infra, "Service": service, "HostedCluster": deleted} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				builder, cfg := model.NewIncrementalBuilder(model.Options{Apps: &model.AppsOptions{}}, nil), &Config{}
+				table := cfg.newTable(builder.Update(in.Additions()), controlPlane, 0, nil)
+				round, times := 0, []float64{}
+				b.ReportAllocs()
+				for b.Loop() {
+					round++
+					c, started := change(round+n), time.Now()
+					table = cfg.newTable(builder.Update([]model.Change{c}), controlPlane, uint32(round), table)
+					times = append(times, float64(time.Since(started).Nanoseconds()))
 				}
-				table = cfg.newTable(builder.Build(in), controlPlane, uint32(i), table)
+				slices.Sort(times)
+				b.ReportMetric(times[len(times)/2], "p50-ns")
+				b.ReportMetric(times[len(times)*99/100], "p99-ns")
+			})
+		}
+		b.Run(fmt.Sprintf("Full/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				(&Config{}).newTable(model.Build(in, model.Options{Apps: &model.AppsOptions{}}), controlPlane, 1, nil)
 			}
 		})
 	}

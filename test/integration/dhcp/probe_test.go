@@ -40,8 +40,8 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 	late.expectNoReply(t, srv, "silent", late.packet(t, dhcpv4.MessageTypeDiscover).ToBytes())
 }
 
-// TestNeighborsAreReported expects coredhcp to report which host answers for the addresses of servers, and the host that
-// takes one.
+// TestNeighborsAreReported expects coredhcp to report which host answers for the addresses of servers and of a VM, the
+// host that takes one, and the last answer of a VM that is cut off.
 func TestNeighborsAreReported(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	proxy, other := s.newMachine(t, mac1), s.newMachine(t, mac2)
@@ -58,4 +58,15 @@ func TestNeighborsAreReported(t *testing.T) {
 	proxy.Run(t, "ip", "link", "set", "eth0", "down")
 	other.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
 	lab.Poll(t, "the other host to answer", answers("192.0.2.4", mac2, 1))
+
+	c.startVM(t, srv, "worker", mac3, "")
+	vm := s.newMachine(t, mac3)
+	vm.startClient(t, vm.dhclient(t)...)
+	address := vm.awaitEvent(t, 0, "BOUND")["new_ip_address"]
+	lab.Poll(t, "the VM to answer", answers(address, mac3, 1))
+	vm.Run(t, "ip", "link", "set", "eth0", "down")
+	lab.Poll(t, "the VM not to answer", answers(address, "", 0))
+	if _, text, err := srv.get(t, "/metrics"); err != nil || !strings.Contains(text, fmt.Sprintf("coredhcp_vlan_neighbor_last_answer_timestamp_seconds{address=%q,mac=%q}", address, mac3)) {
+		t.Errorf("the last answer of the VM is missing (%v):\n%s", err, text)
+	}
 }

@@ -196,6 +196,9 @@ func ask(ctx context.Context, t target) probe.Backend {
 	b := probe.Backend{Upstream: t.upstream, Handshake: probe.Handshake{Name: t.name, Address: t.address}}
 	conn := tlsprobe.Handshake(ctx, &net.Dialer{Timeout: connectTimeout}, t.proxyProtocol, &b.Handshake)
 	if conn == nil {
+		if !b.Connected {
+			b.Interface = interfaceTo(t.address.Addr())
+		}
 		return b
 	}
 	_ = conn.Close() // no data was sent

@@ -129,7 +129,7 @@ func TestBackendsAreProbed(t *testing.T) {
 		p.round(t.Context())
 		var got []string
 		for _, b := range p.Results() {
-			got = append(got, fmt.Sprintf("%s %s connected=%t covered=%t timedOut=%t", b.Name, b.Address.Addr(), b.Connected, b.Covered, b.TimedOut))
+			got = append(got, fmt.Sprintf("%s %s connected=%t covered=%t timedOut=%t interface=%s", b.Name, b.Address.Addr(), b.Connected, b.Covered, b.TimedOut, b.Interface))
 		}
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -137,16 +137,16 @@ func TestBackendsAreProbed(t *testing.T) {
 	}
 	await(4)
 	check(
-		"web.example.com 127.0.0.1 connected=true covered=true timedOut=false",
-		"www.example.com 127.0.0.1 connected=true covered=false timedOut=false",
-		"web.example.com 127.0.0.2 connected=true covered=false timedOut=true",
-		"www.example.com 127.0.0.2 connected=true covered=false timedOut=true",
+		"web.example.com 127.0.0.1 connected=true covered=true timedOut=false interface=",
+		"www.example.com 127.0.0.1 connected=true covered=false timedOut=false interface=",
+		"web.example.com 127.0.0.2 connected=true covered=false timedOut=true interface=",
+		"www.example.com 127.0.0.2 connected=true covered=false timedOut=true interface=",
 	)
 	write("127.0.0.3")
 	await(2)
 	check(
-		"web.example.com 127.0.0.3 connected=false covered=false timedOut=false",
-		"www.example.com 127.0.0.3 connected=false covered=false timedOut=false",
+		"web.example.com 127.0.0.3 connected=false covered=false timedOut=false interface=lo",
+		"www.example.com 127.0.0.3 connected=false covered=false timedOut=false interface=lo",
 	)
 	var many []string
 	for i := range maxTargets {

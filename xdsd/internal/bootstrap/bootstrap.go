@@ -152,17 +152,29 @@ func (c Config) overloadManager(p *packer) *overloadv3.OverloadManager {
 func (c Config) reservedFor(ports ...message.Reservation) uint32 {
 	var sum uint32
 	for _, r := range ports {
-		sum += uint32(uint64(c.MaxConnections) * r.Percent / 100) //nolint:gosec // less than MaxConnections
+		sum += uint32(r.Of(int64(c.MaxConnections))) //nolint:gosec // less than MaxConnections
 	}
 	return sum
 }
 
-// runtime sets connection limits of the reserved ports, whose listeners ignore the global limit, and lets the admin
-// interface set other keys.
+// runtime sets connection limits of single ports and of the reserved ports, whose listeners ignore the global limit,
+// makes the other limits known to xdsd serve, and lets the admin interface set other keys.
 func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	fields := map[string]*structpb.Value{}
+	set := func(key string, limit uint64) { fields[key] = structpb.NewNumberValue(float64(limit)) }
+	set(message.MaxConnectionsKey, uint64(c.MaxConnections))
+	if c.MaxHeapBytes > 0 {
+		set(message.MaxHeapKey, c.MaxHeapBytes)
+	}
+	for port, limit := range c.PortConnections {
+		set(message.ConnectionLimitKey(int32(port)), uint64(limit))
+	}
 	for _, r := range message.Reserved {
-		fields["envoy.resource_limits.listener."+message.ListenerName(r.Port)+".connection_limit"] = structpb.NewNumberValue(float64(c.reservedFor(r)))
+		limit := c.reservedFor(r)
+		if own, limited := c.PortConnections[uint16(r.Port)]; limited { //nolint:gosec // a port
+			limit = min(limit, own)
+		}
+		set(message.ConnectionLimitKey(r.Port), uint64(limit))
 	}
 	return &bootstrapv3.LayeredRuntime{Layers: []*bootstrapv3.RuntimeLayer{
 		{Name: "connection limits", LayerSpecifier: &bootstrapv3.RuntimeLayer_StaticLayer{StaticLayer: &structpb.Struct{Fields: fields}}},

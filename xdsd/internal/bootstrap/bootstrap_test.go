@@ -44,11 +44,15 @@ func goldenConfigs() map[string]bootstrap.Config {
 	limited.ServerSocket = "/run/other/ads.sock"
 	limited.AdminSocket = "/run/other/admin.sock"
 	limited.MaxConnections = 1000
-	limited.MaxHeapBytes = 512 << 20
+	limited.MaxHeapBytes, limited.MemoryBytes = 512<<20, 1<<30
+	limited.PortConnections = map[uint16]uint32{443: 200, 6443: 100, 8091: 900} // more than the share of 8091
+	contained := baseConfig()
+	contained.MaxHeapBytes, contained.MemoryBytes = 4<<30, 1<<30
 	return map[string]bootstrap.Config{
 		"sidecar":    baseConfig(),
 		"dual-stack": dualStack,
 		"limited":    limited,
+		"contained":  contained,
 	}
 }
 

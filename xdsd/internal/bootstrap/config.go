@@ -49,9 +49,13 @@ type Config struct {
 	// Descriptors is the hard limit of file descriptors (RLIMIT_NOFILE) of Envoy's process, to which Envoy raises its
 	// soft limit; 0 if it is unknown.
 	Descriptors uint64
-	// MaxHeapBytes is Envoy's memory limit; 0 means none. At 90 % of it Envoy releases unused memory, at 95 % it accepts
-	// no more connections.
-	MaxHeapBytes uint64
+	// PortConnections limits the connections to single ports, by port. The limit of a reserved port is at most its share
+	// of MaxConnections.
+	PortConnections map[uint16]uint32
+	// MaxHeapBytes is the limit of Envoy's heap, and MemoryBytes the memory of its container; 0 means none. The limit is
+	// at most 90 % of MemoryBytes. At 90 % of the limit Envoy releases unused memory, at 95 % it accepts no more
+	// connections.
+	MaxHeapBytes, MemoryBytes uint64
 	// DrainTime is how long connections of a changed or removed filter chain stay open, in whole seconds; 0 means
 	// Envoy's default. It is part of Args, not of Bootstrap.
 	DrainTime time.Duration
@@ -65,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	c.MetricsPort = cmp.Or(c.MetricsPort, DefaultMetricsPort)
 	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.descriptorLimit()))
+	if c.MemoryBytes > 0 {
+		c.MaxHeapBytes = min(cmp.Or(c.MaxHeapBytes, math.MaxUint64), c.MemoryBytes/10*9)
+	}
 	return c
 }
 

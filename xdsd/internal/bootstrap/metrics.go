@@ -132,6 +132,7 @@ func stats() *metricsv3.StatsConfig {
 				prefix("cluster_manager."),
 				prefix("control_plane."),
 				prefix("listener."),
+				prefix("listener_local_ratelimit."),
 				prefix("listener_manager."),
 				prefix("overload."),
 				prefix("server."),

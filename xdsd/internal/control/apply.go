@@ -19,7 +19,7 @@ func recordEvents(recorder events.EventRecorder, object runtime.Object, before, 
 	for _, c := range after {
 		old := meta.FindStatusCondition(before, c.Type)
 		switch {
-		case old == nil && (c.Status == metav1.ConditionUnknown || isDesired(c) && c.Type == v1alpha1.ConditionAppsDomainMismatch):
+		case old == nil && (c.Status == metav1.ConditionUnknown || isDesired(c) && (c.Type == v1alpha1.ConditionAppsDomainMismatch || c.Type == v1alpha1.ConditionWithinLimits)):
 			continue // no Event for an initial value
 		case old != nil && old.Status == c.Status && old.Reason == c.Reason:
 			continue

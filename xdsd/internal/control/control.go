@@ -54,6 +54,8 @@ type Options struct {
 	// HeartbeatInterval is the interval at which heartbeats of proxy replicas are counted; 0 for
 	// serve.HeartbeatInterval. A ProxyServer with a replica that misses three in a row is not Ready.
 	HeartbeatInterval time.Duration
+	// Election receives the errors of requests for the Lease; see leader.Options.
+	Election *leader.Election
 	// Leftovers receives the errors of objects that could not be deleted in hosted clusters. It is required.
 	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
@@ -69,7 +71,7 @@ func New(o Options) (ctrl.Manager, error) {
 	}
 	m, err := leader.New(leader.Options{
 		Config: o.Config, QPS: clientQPS, Burst: clientBurst,
-		Name: name, Namespace: o.Namespace, Identity: o.Identity, LeaseDuration: o.LeaseDuration, Log: o.Log,
+		Name: name, Namespace: o.Namespace, Identity: o.Identity, Election: o.Election, LeaseDuration: o.LeaseDuration, Log: o.Log,
 		// Infras and ProxyServers are read from the Store, so that they are watched once.
 		Cache: cache.Options{ReaderFailOnMissingInformer: true, ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Label: labels.NewSelector().Add(*ours), Transform: trimPod},

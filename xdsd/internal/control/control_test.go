@@ -278,11 +278,24 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
 	s.waitForCondition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
+	s.applyReplicaStatus("demo-proxy-0", strings.Replace(healthyReplica, `"backends": [`, `"backends": [{"name": "new", "endpoints": 0, "healthy": 0, "reason": "the proxy does not read namespace tools: run 'kubectl oooi setup'"}, `, 1))
+	s.waitForCondition(proxy, valid, metav1.ConditionFalse, string(model.ReasonNamespaceOutOfScope), "backend new: the proxy does not read namespace tools: run 'kubectl oooi setup'")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:00Z"`)
 	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaSilent, "demo-proxy-0 last reported at 2026-01-01T00:00:00Z")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "heartbeatTime": "2026-01-01T00:00:09Z"`)
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	within := v1alpha1.ConditionWithinLimits
+	s.waitForCondition(proxy, within, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "PortConnections", "port": 6443, "value": 17500, "refused": 12, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.maxConnections"}]`)
+	s.waitForCondition(proxy, within, metav1.ConditionFalse, "PortConnections",
+		"pod demo-proxy-0: port 6443 had its limit of 17500 connections, last at 2026-01-01T00:00:00Z; 12 connections were refused since the start; to raise it, set infraComponents.proxy.limits.maxConnections of Infra demo")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limitFailure": "no module"`)
+	s.waitForCondition(proxy, within, metav1.ConditionUnknown, v1alpha1.ReasonLimitsNotApplied, "the limits of sources do not apply: no module")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "SourceConnections", "sources": ["192.0.2.10"], "value": 9, "refused": 0, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.perSource.maxConnections"}]`)
+	s.waitForCondition(proxy, within, metav1.ConditionFalse, "SourceConnections",
+		"clients 192.0.2.10 had their limit of 9 connections each, last at 2026-01-01T00:00:00Z; to raise it, set infraComponents.proxy.limits.perSource.maxConnections of Infra demo")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
+	s.waitForCondition(proxy, within, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "")
 
 	service := &corev1.Service{}
 	if err := s.client.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "demo-proxy"}, service); err != nil {

@@ -168,7 +168,7 @@ func (r *infraReconciler) proxyFault(f *infraFacts) string {
 		}
 	}
 	if !found {
-		return "no ProxyServer has infraRef " + f.object.Name + ": run 'kubectl oooi setup'"
+		return "no ProxyServer has infraRef " + f.object.Name + ": run 'kubectl oooi setup -f FILE'"
 	}
 	slices.Sort(faults)
 	return strings.Join(faults, "; ")

@@ -42,7 +42,7 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	status.ServiceIP = f.serviceIP
 	status.Backends = f.backends()
 	status.BackendCount = f.resolvedBackends()
-	for _, c := range []metav1.Condition{f.ready(), f.configurationValid()} {
+	for _, c := range []metav1.Condition{f.ready(), f.configurationValid(), f.withinLimits()} {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	return status
@@ -69,7 +69,7 @@ func (f *proxyFacts) ready() metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 	}
 	if len(f.pods) == 0 {
-		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: run 'kubectl oooi setup'",
+		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: run 'kubectl oooi setup -f FILE'",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	reported := map[string]*v1alpha1.ReplicaStatus{}
@@ -158,7 +158,7 @@ func unreadyReason(pod *corev1.Pod) string {
 }
 
 // configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
-// configuration or the object has problems.
+// configuration, the object has problems, or a replica has no rights in the namespace of a backend, which only it knows.
 func (f *proxyFacts) configurationValid() metav1.Condition {
 	kind := v1alpha1.ConditionConfigurationValid
 	for _, r := range f.object.Status.Replicas {
@@ -170,6 +170,13 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 		return condition(kind, metav1.ConditionFalse, string(f.problems[0].Reason), "%s", messages(f.problems))
 	}
 	for _, r := range f.object.Status.Replicas {
+		for _, b := range r.Backends {
+			if model.NamespaceOutOfScope(b.Reason) {
+				return condition(kind, metav1.ConditionFalse, string(model.ReasonNamespaceOutOfScope), "backend %s: %s", b.Name, b.Reason)
+			}
+		}
+	}
+	for _, r := range f.object.Status.Replicas {
 		if reason, message := checkAcknowledged(&r); reason != "" {
 			return condition(kind, metav1.ConditionUnknown, reason, "pod %s: %s", r.Pod, message)
 		}
@@ -178,6 +185,61 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonNoReplica, "no Envoy has received the configuration yet")
 	}
 	return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "every Envoy has accepted the configuration")
+}
+
+// withinLimits returns the condition WithinLimits, which is false if a replica reports limits that clients have reached.
+func (f *proxyFacts) withinLimits() metav1.Condition {
+	reason := ""
+	var list, failures []string
+	for _, r := range f.object.Status.Replicas {
+		if f.silent[r.Pod] {
+			continue // the limits were reached before its last report
+		}
+		if r.LimitFailure != "" {
+			failures = append(failures, fmt.Sprintf("pod %s: the limits of sources do not apply: %s", r.Pod, r.LimitFailure))
+		}
+		for i := range r.Limits {
+			reason = cmp.Or(reason, string(r.Limits[i].Name))
+			list = append(list, fmt.Sprintf("pod %s: %s", r.Pod, f.describeLimit(&r.Limits[i])))
+		}
+	}
+	if len(list) == 0 && len(failures) > 0 {
+		return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionUnknown, v1alpha1.ReasonLimitsNotApplied, "%s", strings.Join(failures, "; "))
+	}
+	if len(list) == 0 {
+		return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "no replica has reported a reached limit within the last ten minutes")
+	}
+	return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionFalse, reason, "%s", strings.Join(append(list, failures...), "; "))
+}
+
+// describeLimit returns which limit was reached, with its numbers, and the field that raises it.
+func (f *proxyFacts) describeLimit(l *v1alpha1.LimitStatus) string {
+	clients, number := strings.Join(l.Sources, ", "), "their limit of"
+	if l.Value == 0 {
+		number = "their limits of"
+	} else {
+		number += fmt.Sprintf(" %d", l.Value)
+	}
+	text := map[v1alpha1.LimitName]string{
+		v1alpha1.LimitSourceConnections:    fmt.Sprintf("clients %s had %s connections each", clients, number),
+		v1alpha1.LimitSourceConnectionRate: fmt.Sprintf("clients %s had %s new connections per second each", clients, number),
+		v1alpha1.LimitConnections:          fmt.Sprintf("ports other than 6443 and 8091 had their limit of %d connections", l.Value),
+		v1alpha1.LimitPortConnections:      fmt.Sprintf("port %d had its limit of %d connections", l.Port, l.Value),
+		v1alpha1.LimitConnectionRate:       fmt.Sprintf("port %d had its limit of %d new connections per second", l.Port, l.Value),
+		v1alpha1.LimitBackendConnections:   fmt.Sprintf("backend %s had its limit of %d connections", l.Backend, l.Value),
+		v1alpha1.LimitHeap:                 fmt.Sprintf("Envoy's heap had its limit of %d MiB, and Envoy accepted no connections", l.Value>>20),
+	}[l.Name]
+	text = cmp.Or(text, "limit "+string(l.Name)+" was reached") + ", last at " + l.LastTime.UTC().Format(time.RFC3339)
+	if l.Refused > 0 {
+		text += fmt.Sprintf("; %d connections were refused since the start", l.Refused)
+	}
+	if l.Field == "" {
+		return text
+	}
+	if f.object.Spec.InfraRef == nil || strings.HasPrefix(l.Field, "backends[") {
+		return text + "; to raise it, set " + l.Field + " of the ProxyServer"
+	}
+	return text + "; to raise it, set infraComponents.proxy." + l.Field + " of Infra " + f.object.Spec.InfraRef.Name
 }
 
 func messages(problems []model.Problem) string {

@@ -3,12 +3,15 @@ package control
 import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/leader"
 )
 
 // State is the content of /state. It contains no secrets.
 type State struct {
 	// Leads reports whether this replica is the leader.
 	Leads bool `json:"leads"`
+	// Election is the time and the error of the last request for the Lease, empty if it succeeded.
+	Election string `json:"election,omitempty"`
 	// Store is the state of the watches.
 	Store watch.Status `json:"store"`
 	// Remains are the leftovers in hosted clusters; empty on replicas that do not lead.
@@ -18,8 +21,8 @@ type State struct {
 }
 
 // StateOf returns the current state. The caller closes elected when this replica becomes the leader.
-func StateOf(store *watch.Store, elected <-chan struct{}, leftovers *Leftovers) State {
-	s := State{Store: store.Status(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
+func StateOf(store *watch.Store, elected <-chan struct{}, election *leader.Election, leftovers *Leftovers) State {
+	s := State{Election: election.Failure(), Store: store.Status(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
 	select {
 	case <-elected:
 		s.Leads = true

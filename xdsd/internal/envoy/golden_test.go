@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 		for _, p := range proxies {
 			name := strings.TrimPrefix(filepath.Base(dir), "proxy-") + "-" + p.Name
 			t.Run(name, func(t *testing.T) {
-				resources := mustTranslate(t, p, Options{})
+				resources := mustTranslate(t, p, Options{ConnectionRate: 2000, PortConnectionRates: map[uint16]uint32{443: 500, 8091: 0}})
 				golden.Check(t, filepath.Join("testdata", name+".yaml"), render(t, p, resources, in))
 				validate(t, p, resources)
 			})

@@ -8,9 +8,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	streamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/local_ratelimit/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	directv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/direct_response/v3"
 	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -55,15 +57,16 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 			SocketOptions: &corev3.SocketOptionsOverride{SocketOptions: keepAlive()},
 		})
 	}
+	out.ListenerFilters = t.rateLimit(out.Name, t.options.ConnectionRateOf(port))
 	if l.HTTP {
 		out.FilterChains = []*listenerv3.FilterChain{t.httpChain(l)}
 		return out
 	}
 	out.AccessLog = t.accessLog("connection", connectionFields) // one for all filter chains
-	out.ListenerFilters = []*listenerv3.ListenerFilter{{
+	out.ListenerFilters = append(out.ListenerFilters, &listenerv3.ListenerFilter{
 		Name:       "envoy.filters.listener.tls_inspector",
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
-	}}
+	})
 	// These fields must not depend on the ProxyServer's backends: Envoy replaces a listener if anything but its filter
 	// chains changes, and closes all its connections after the drain time.
 	out.ListenerFiltersTimeout = durationpb.New(helloTimeout)
@@ -85,6 +88,27 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		out.DefaultFilterChain = t.chain("default", nil, l.Default)
 	}
 	return out
+}
+
+// burst is how many seconds' connections may arrive at once.
+const burst = 5
+
+// rateLimit returns a filter that closes new connections above a rate, before a filter chain is selected; nil if the
+// rate is 0.
+func (t *translator) rateLimit(listener string, rate uint32) []*listenerv3.ListenerFilter {
+	if rate == 0 {
+		return nil
+	}
+	limit := &ratelimitv3.LocalRateLimit{
+		StatPrefix: listener,
+		TokenBucket: &typev3.TokenBucket{
+			MaxTokens: burst * rate, TokensPerFill: wrapperspb.UInt32(rate), FillInterval: durationpb.New(time.Second),
+		},
+	}
+	return []*listenerv3.ListenerFilter{{
+		Name:       "envoy.filters.listener.local_ratelimit",
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("connection rate limit", limit)},
+	}}
 }
 
 // sentinelName is a name that cannot exist (RFC 6761 section 6.4).

@@ -26,6 +26,18 @@ type Options struct {
 	Source []netip.Addr
 	// Device is the network interface of connections to apps; empty means that the routing table decides.
 	Device string
+	// ConnectionRate limits the new connections per second to each port, and PortConnectionRates that to single ports;
+	// 0 means no limit.
+	ConnectionRate      uint32
+	PortConnectionRates map[uint16]uint32
+}
+
+// ConnectionRateOf returns the limit of new connections per second to a port; 0 for none.
+func (o *Options) ConnectionRateOf(port uint16) uint32 {
+	if rate, ok := o.PortConnectionRates[port]; ok {
+		return rate
+	}
+	return o.ConnectionRate
 }
 
 // Translate returns the listeners, routes and clusters of a proxy. It returns an error that names every resource that

@@ -36,6 +36,8 @@ type Options struct {
 	// takes over a Lease with its own identity immediately. If it is empty, controller-runtime generates a unique
 	// one.
 	Identity string
+	// Election receives the errors of requests for the Lease, if Identity is set; nil for none.
+	Election *Election
 	// LeaseDuration is the time without renewal after which another replica may lead.
 	LeaseDuration time.Duration
 	// Cache and Controller are passed to controller-runtime.
@@ -92,6 +94,9 @@ func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew t
 	})
 	if err != nil {
 		return nil, fmt.Errorf("creating the Lease lock: %w", err)
+	}
+	if o.Election != nil {
+		return &observedLock{lock, o.Election}, nil
 	}
 	return lock, nil
 }

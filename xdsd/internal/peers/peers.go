@@ -1,5 +1,5 @@
-// Package peers probes, from the pod of a proxy, the gateway and the other components on its VLAN, and exports the
-// results as metrics. Doctor reads them to tell a daemon that fails from a path that drops its packets.
+// Package peers probes, from the pod of a proxy, the gateway, the other components and the apps addresses on its VLAN, and
+// exports the results as metrics. Doctor reads them to tell a daemon that fails from a path that drops its packets.
 package peers
 
 import (
@@ -71,6 +71,13 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 		all = append(all, infra.Assigned()...)
 		for _, server := range infra.DNS {
 			questions[server] = nameOf(s, infra.VLAN)
+		}
+	}
+	for _, proxy := range s.ProxyServers {
+		for _, u := range proxy.Upstreams {
+			for _, a := range u.Addresses {
+				all = append(all, a.Addr())
+			}
 		}
 	}
 	neighbors, err := p.monitor.Probe(ctx, networks.OnOwnNetworks(all))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,11 @@ import (
 
 var network lab.Network
 
-func TestMain(m *testing.M) { os.Exit(network.Main(m)) }
+func TestMain(m *testing.M) {
+	if code := network.Main(m); code != 0 {
+		os.Exit(code)
+	}
+}
 
 const manifests = `
 apiVersion: hypershift.openshift.io/v1beta1
@@ -126,6 +131,15 @@ func TestPeersAreReported(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
 		}
 	}
+
+	snapshot.ProxyServers = []*model.ProxyServer{{Upstreams: []*model.Upstream{{FromVLAN: true, Addresses: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.9:443"), netip.MustParseAddrPort("203.0.113.9:443")}}}}}
+	hosts["gateway"].Run(t, "ip", "address", "add", "192.0.2.9/24", "dev", "net1")
+	if err := prober.probe(t.Context(), snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := series(t, prober), `xdsd_vlan_neighbor{192.0.2.9,02:00:00:00:00:01} 1`; !slices.Contains(got, want) {
+		t.Errorf("with an apps address: got %q, want %s", got, want)
+	}
 }
 
 // serveDNS answers queries in a namespace until the end of the test: NXDOMAIN for names in the domain invalid, and an
@@ -154,7 +168,7 @@ func serveDNS(t *testing.T, n *lab.Namespace) {
 	})
 }
 
-// series returns the metrics of a Prober as "name{label values} value", sorted.
+// series returns the metrics of a Prober, except times, as "name{label values} value", sorted.
 func series(t *testing.T, p *Prober) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -165,6 +179,9 @@ func series(t *testing.T, p *Prober) []string {
 	}
 	var list []string
 	for _, f := range families {
+		if strings.HasSuffix(f.GetName(), "_timestamp_seconds") {
+			continue
+		}
 		for _, m := range f.GetMetric() {
 			var values []string
 			for _, l := range m.GetLabel() {

@@ -50,6 +50,8 @@ type Reporter struct {
 	At netip.Addr
 	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy.
 	Admin *Admin
+	// Limits finds out which limits clients reach; nil for none.
+	Limits *Limits
 	// Client writes the status.
 	Client dynamic.Interface
 	// Store and ADS have the state that is reported.
@@ -101,7 +103,7 @@ func (r *Reporter) report(ctx context.Context) {
 	r.closed.Store(len(current.Listeners) > 0 && !slices.ContainsFunc(current.Listeners, func(l v1alpha1.ListenerStatus) bool {
 		return l.Ready || !strings.HasPrefix(l.Reason, notListening)
 	}))
-	if r.reported != nil && reflect.DeepEqual(*r.reported, current) && time.Since(r.written) < HeartbeatInterval {
+	if r.reported != nil && sameReport(*r.reported, current) && time.Since(r.written) < HeartbeatInterval {
 		return
 	}
 	entry := current
@@ -125,6 +127,18 @@ func (r *Reporter) report(ctx context.Context) {
 		log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err)
 	}
 	r.failure = err.Error()
+}
+
+// sameReport reports whether two entries differ at most in the numbers and times of limits, which may change at each
+// probe.
+func sameReport(a, b v1alpha1.ReplicaStatus) bool {
+	for _, r := range []*v1alpha1.ReplicaStatus{&a, &b} {
+		r.Limits = slices.Clone(r.Limits)
+		for i := range r.Limits {
+			r.Limits[i].Refused, r.Limits[i].LastTime = 0, metav1.Time{}
+		}
+	}
+	return reflect.DeepEqual(a, b)
 }
 
 // remedy returns what to do about an error of apply, or "" if there is nothing to do: the write is retried, and a
@@ -162,6 +176,12 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	}
 	entry.Listeners = Probe(ctx, p, r.At)
 	entry.Backends = r.backends(ctx, p)
+	if r.Limits != nil {
+		var err error
+		if entry.Limits, entry.LimitFailure, err = r.Limits.Read(ctx, p, time.Now()); err != nil && ctx.Err() == nil {
+			r.Log.Debug("reading the limits failed", "proxy", r.Proxy, "err", err) // as while it starts
+		}
+	}
 	return entry
 }
 

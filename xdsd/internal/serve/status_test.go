@@ -96,10 +96,13 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := reporter("envoy-0", management.Kubeconfig())
+	const rate = 50
+	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
+	first.Limits = serve.NewLimits(first.Admin, options, "")
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
-		serve.NewFeeder(store, server, envoy.Options{Bind: []netip.Addr{bind}}, logger).Run,
+		serve.NewFeeder(store, server, options, logger).Run,
 		first.Run,
 		reporter("envoy-1", management.Kubeconfig()).Run, // its Envoy never connects
 		reporter("envoy-2", unprivileged).Run,
@@ -145,6 +148,12 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	if !first.Open() {
 		t.Error("Open returns false after the backend failed")
 	}
+	connections(t, netip.AddrPortFrom(bind, 18443), 20*rate)
+	await(t, proxies, "the reached limit", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
+		l := replicas["envoy-0"].Limits
+		return len(l) == 1 && l[0].Name == v1alpha1.LimitConnectionRate && l[0].Port == 18443 && l[0].Value == rate && l[0].Refused > 0 &&
+			l[0].Field == "limits.connectionsPerSecond" && time.Since(l[0].LastTime.Time) < time.Minute
+	})
 	if n := strings.Count(log.String(), "writing the proxy's status failed"); n != 1 {
 		t.Errorf("the forbidden write was logged %d times, want once:\n%s", n, log)
 	}

@@ -15,6 +15,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/densityops/oooi/internal/atomicfile"
+	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
 // Timing has the timing parameters, which are flags of xdsd hold.
@@ -60,6 +61,8 @@ type Options struct {
 	// Lease is the name of the Lease, Leases the client for its namespace.
 	Lease  string
 	Leases coordinationclient.LeaseInterface
+	// Sources are the limits of the clients on Device.
+	Sources sourcelimit.Config
 	// File is the state file, which keeps the peers' MAC addresses across restarts; empty for none.
 	File string
 	// Log is the logger. It is required.
@@ -74,6 +77,8 @@ type Holder struct {
 	mu      sync.Mutex // guards machine and failure; Run, the only writer of machine, reads it without mu
 	machine *stateMachine
 	failure string // last error of a request to the API server; empty after a success
+
+	sourceFailure string // why the limits of clients do not apply; empty if they do
 
 	device     *device
 	lease      *leaseClient
@@ -101,6 +106,10 @@ func New(o Options) (*Holder, error) {
 	}
 	if err := errors.Join(d.configureOwn(), d.routeReplies(), h.restore()); err != nil {
 		return nil, errors.Join(err, d.close())
+	}
+	if err := h.Sources.Apply(); err != nil { // the address is more important
+		h.sourceFailure = err.Error()
+		h.Log.Error("limiting the connections of each source failed; continuing without these limits", "err", err)
 	}
 	return h, nil
 }

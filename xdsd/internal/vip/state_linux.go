@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
 // State is the response of /state.
@@ -38,19 +40,48 @@ type State struct {
 	// Conflicts counts the claims of other hosts that were received while this replica had the addresses. The keys are
 	// peer and stranger.
 	Conflicts map[string]int `json:"conflicts"`
+	// Sources are the limits of the clients on the VLAN, and what they did.
+	Sources Sources `json:"sources"`
 	// Failure is why the Lease could not be read or written last; empty if it could.
 	Failure string `json:"failure,omitempty"`
 }
 
+// Sources are the limits of the clients on the VLAN.
+type Sources struct {
+	sourcelimit.Limits
+	sourcelimit.State
+
+	// Exceptions is set if some networks have other limits.
+	Exceptions bool `json:"exceptions,omitempty"`
+	// Failure is why the limits do not apply, or why their state cannot be read; empty if there is none.
+	Failure string `json:"failure,omitempty"`
+}
+
+// sources returns the limits of clients with their state in the kernel.
+func (h *Holder) sources() Sources {
+	s := Sources{Limits: h.Sources.Limits, Exceptions: len(h.Sources.Networks) > 0, Failure: h.sourceFailure}
+	if s.Failure != "" {
+		return s
+	}
+	state, err := h.Sources.Read()
+	if err != nil {
+		s.Failure = err.Error()
+		return s
+	}
+	s.State = *state
+	return s
+}
+
 // State returns the current state. It is safe for concurrent use.
 func (h *Holder) State() State {
+	sources := h.sources()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.machine
 	s := State{
 		Identity: m.identity, MAC: m.self.String(), Own: h.Own, Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
 		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(time.Now()),
-		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: h.failure,
+		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: h.failure, Sources: sources,
 	}
 	for address, name := range m.peers() {
 		s.Peers[address.String()] = name
@@ -83,11 +114,13 @@ var (
 	reachableDesc   = desc("lease_reachable", "Whether the last request to the API server succeeded.")
 	readyDesc       = desc("proxy_ready", "Whether the proxy of this replica is ready.")
 	upDesc          = desc("interface_up", "Whether the interface on the VLAN has a carrier.")
+	appliedDesc     = desc("source_limits_applied", "Whether the limits of clients apply.")
+	refusedDesc     = desc("source_refused_total", "Connections refused at the limits of clients.", "limit")
 )
 
 // Describe implements prometheus.Collector.
 func (*Holder) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{holdingDesc, sinceDesc, transitionsDesc, conflictsDesc, leasedDesc, reachableDesc, readyDesc, upDesc} {
+	for _, d := range []*prometheus.Desc{holdingDesc, sinceDesc, transitionsDesc, conflictsDesc, leasedDesc, reachableDesc, readyDesc, upDesc, appliedDesc, refusedDesc} {
 		ch <- d
 	}
 }
@@ -107,6 +140,10 @@ func (h *Holder) Collect(ch chan<- prometheus.Metric) {
 	boolGauge(reachableDesc, s.Failure == "")
 	boolGauge(readyDesc, s.Ready)
 	boolGauge(upDesc, s.Up)
+	boolGauge(appliedDesc, s.Sources.Failure == "")
+	for kind, n := range s.Sources.Refused {
+		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), string(kind))
+	}
 	since := 0.0
 	if !s.Since.IsZero() {
 		since = float64(s.Since.UnixMilli()) / 1000

@@ -15,7 +15,7 @@ import (
 // withBackends returns the Infra and a ProxyServer of it with a backend for each Service.
 func (s *runningSite) withBackends(services ...string) string {
 	text := fmt.Sprintf("%s---\napiVersion: %s\nkind: ProxyServer\nmetadata: {name: demo, namespace: %s}\nspec:\n", strings.TrimSuffix(s.Infra, "---\n"), v1alpha1.SchemeGroupVersion, s.Namespace) +
-		"  networkConfig: {serverIP: 192.0.2.4, networkAttachmentName: vlan}\n  backends:\n"
+		"  infraRef: {name: demo}\n  networkConfig: {serverIP: 192.0.2.4, networkAttachmentName: vlan}\n  backends:\n"
 	for i, service := range services {
 		text += fmt.Sprintf("  - {name: b%d, hostname: b%d.example.com, port: 443, targetService: %s, targetPort: 443, targetNamespace: %s}\n", i, i, service, s.Namespace)
 	}

@@ -117,27 +117,6 @@ func TestImmutableFieldHasARemedy(t *testing.T) {
 	s.Refused("kubectl -n "+s.Namespace+" delete statefulset demo-dns --cascade=orphan", "--force-conflicts")
 }
 
-// TestHeadlessService replaces the Service of DNS by one without a cluster IP, which cannot get one.
-func TestHeadlessService(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	service := &corev1.Service{}
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, service); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client.Delete(t.Context(), service); err != nil {
-		t.Fatal(err)
-	}
-	service.ResourceVersion, service.UID, service.ManagedFields = "", "", nil
-	service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, nil
-	if err := s.Client.Create(t.Context(), service); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--force-conflicts"); code != 1 || !strings.Contains(stderr, "has no cluster IP; delete it and run setup again: kubectl -n "+s.Namespace+" delete service demo-dns") {
-		t.Errorf("setup exited with %d, stderr %s", code, stderr)
-	}
-}
-
 // TestObsoleteObjectWithAFinalizerIsRefused replaces a StatefulSet by one for each address, and disables a component,
 // while a finalizer keeps an object that setup would delete. Nothing may be deleted.
 func TestObsoleteObjectWithAFinalizerIsRefused(t *testing.T) {

@@ -1,0 +1,177 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// findingsOn returns the findings of a check without what it depends on, each as "severity message" and its evidence, if
+// the pods of fuzzObjects return pages. Pods have an address on the VLAN by component.
+func findingsOn(t *testing.T, code string, pages map[page]string, objects ...string) []string {
+	t.Helper()
+	facts := NewFacts(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	for _, text := range slices.Concat(fuzzObjects, objects) {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if address := map[string]string{"dhcp": "192.0.2.2", "dns": "192.0.2.3", "proxy": "192.0.2.5"}[u.GetName()]; u.GetKind() == "Pod" && address != "" {
+			u.SetAnnotations(map[string]string{"k8s.v1.cni.cncf.io/network-status": `[{"name": "x", "interface": "net1", "ips": ["` + address + `"]}]`})
+			if err := unstructured.SetNestedField(u.Object, "node1", "spec", "nodeName"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		facts.add(u)
+	}
+	for _, namespace := range []string{"clusters", "oooi-system"} {
+		for _, p := range []page{dnsMetrics, dhcpState, dhcpMetrics, xdsdState, xdsdMetrics, envoyMetrics, controlState} {
+			body := pages[p]
+			if body == "" && !p.metrics() {
+				body = "{}"
+			}
+			a := &Answer{Namespace: namespace, Pod: p.component, Component: p.component, Port: p.port, Path: p.path, Body: p.prune(body)}
+			facts.answers[a.key()] = a
+		}
+	}
+	checks := orderedChecks(t)
+	c := checks[slices.IndexFunc(checks, func(c Check) bool { return c.Code == code })]
+	c.Needs, c.After = nil, nil
+	r := run(NewSite(facts, "clusters/demo"), &c, nil)
+	if r.Status == Skipped || r.Status == Broken {
+		t.Fatalf("%s: %s %s", code, r.Status, r.Reason)
+	}
+	list := []string{}
+	for _, f := range r.Findings {
+		list = append(list, strings.Join(append([]string{string(f.Severity) + " " + f.Message}, f.Evidence...), "\n"))
+	}
+	return list
+}
+
+func TestFailedLeaseStoreOperations(t *testing.T) {
+	state := func(operations string) map[page]string {
+		return map[page]string{dhcpState: `{"leasedb": [{"pool": "clusters.demo", "read": "2026-01-02T03:04:05Z", "operations": {` + operations + `}}]}`}
+	}
+	const fails = `"error": "failed calling webhook", "failed": `
+	for _, tc := range []struct {
+		name, operations string
+		want             []string
+	}{
+		{"no operation", "", []string{}},
+		{"success", `"put": {"succeeded": "2026-01-02T03:00:00Z"}`, []string{}},
+		{"the last one failed", `"put": {"succeeded": "2026-01-02T03:00:00Z", ` + fails + `"2026-01-02T03:00:01Z"}`, []string{
+			"fail lease store operations of type put fail: clients without an address may get none\n2026-01-02T03:00:01Z: failed calling webhook\nthe last success was at 2026-01-02T03:00:00Z",
+		}},
+		{"none has succeeded", `"put": {` + fails + `"2026-01-02T03:04:00Z"}`, []string{
+			"fail lease store operations of type put fail: clients without an address may get none\n2026-01-02T03:04:00Z: failed calling webhook",
+		}},
+		{"one has succeeded after a failure", `"put": {"succeeded": "2026-01-02T03:04:00Z", ` + fails + `"2026-01-02T03:03:00Z"}`, []string{
+			"warn a lease store operation of type put has failed within the last 2 minutes, and another one has succeeded since\n2026-01-02T03:03:00Z: failed calling webhook\nthe last success was at 2026-01-02T03:04:00Z",
+		}},
+		{"one has succeeded after a failure long ago", `"put": {"succeeded": "2026-01-02T03:01:00Z", ` + fails + `"2026-01-02T03:00:00Z"}`, []string{}},
+		{"the last one failed long ago", `"delete": {` + fails + `"2026-01-02T02:00:00Z"}`, []string{
+			"warn the last lease store operation of type delete has failed, and none has succeeded since\n2026-01-02T02:00:00Z: failed calling webhook",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, findingsOn(t, "OOOI-DHCP-012", state(tc.operations))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestNoLeaderNamesTheErrorOfTheLease(t *testing.T) {
+	got := findingsOn(t, "OOOI-CTL-004", map[page]string{controlState: `{"election": "2026-01-02T03:04:00Z: failed calling webhook", "store": {"synced": true}}`})
+	want := []string{"fail none of 1 replicas of control leads: no status is written, and the apps address is not reconciled\nPod control: Lease oooi-system/oooi-control: 2026-01-02T03:04:00Z: failed calling webhook"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestOnlyOurPodsAnswerOnTheVLAN(t *testing.T) {
+	const (
+		pods    = "P_vlan_neighbor{address=\"192.0.2.3\",mac=\"02:00:00:00:00:03\"} 1\n"
+		gateway = "P_vlan_neighbor{address=\"192.0.2.1\",mac=\"\"} 0\n"
+		apps    = "P_vlan_neighbor{address=\"192.0.2.200\",mac=\"\"} 0\n"
+		vm      = "P_vlan_neighbor{address=\"192.0.2.10\",mac=\"\"} 0\n"
+		vmMAC   = "02:00:00:00:00:10"
+	)
+	answered := func(address, mac string) string {
+		return "P_vlan_neighbor_last_answer_timestamp_seconds{address=\"" + address + "\",mac=\"" + mac + "\"} 1767323000\n"
+	}
+	appsAnswered, vmAnswered := answered("192.0.2.200", "02:00:00:00:00:20"), answered("192.0.2.10", vmMAC)
+	lines := func(prefix string, texts ...string) string {
+		text := strings.ReplaceAll(strings.Join(texts, ""), "P_", prefix+"_")
+		var neighbors, times string
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "_timestamp_seconds") {
+				times += line
+			} else {
+				neighbors += line
+			}
+		}
+		return "# TYPE " + prefix + "_vlan_neighbor gauge\n" + neighbors + "# TYPE " + prefix + "_vlan_neighbor_last_answer_timestamp_seconds gauge\n" + times
+	}
+	const message = "fail only our own pods answer on the VLAN: the uplink of their node to the VLAN is down, or is in another VLAN"
+	evidence := func(address, mac string) string {
+		return "\n" + address + " no longer answers: last answer at 2026-01-02T03:03:20Z, of MAC address " + mac
+	}
+	for _, tc := range []struct {
+		name       string
+		xdsd, dhcp []string
+		want       []string
+	}{
+		{"apps address and VM are silent", []string{pods, gateway, apps, appsAnswered}, []string{pods, gateway, vm, vmAnswered}, []string{
+			message + evidence("192.0.2.10", vmMAC) + evidence("192.0.2.200", "02:00:00:00:00:20"),
+		}},
+		{"the VM had the apps address", []string{pods, gateway, apps, answered("192.0.2.200", vmMAC)}, []string{pods, vm, vmAnswered}, []string{
+			message + ", or the only other host is down" + evidence("192.0.2.10", vmMAC) + evidence("192.0.2.200", vmMAC),
+		}},
+		{"only the apps address is silent, and the gateway never answered", []string{pods, gateway, apps, appsAnswered}, []string{pods, gateway}, []string{}},
+		{"the VM answers", []string{pods, gateway, apps, appsAnswered, answered("192.0.2.1", "02:00:00:00:00:01")}, []string{pods, strings.Replace(strings.Replace(vm, "0\n", "1\n", 1), "mac=\"\"", "mac=\""+vmMAC+"\"", 1)}, []string{}},
+		{"none has ever answered", []string{pods, gateway, apps}, []string{pods, gateway, vm}, []string{}},
+		{"our pods do not answer either", []string{apps, appsAnswered}, []string{vm, vmAnswered}, []string{}},
+		{"a pod is silent", []string{pods, strings.Replace(apps, "192.0.2.200", "192.0.2.2", 1), answered("192.0.2.2", "02:00:00:00:00:02"), apps, appsAnswered}, nil, []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-LNK-007", map[page]string{xdsdMetrics: lines("xdsd", tc.xdsd...), dhcpMetrics: lines("coredhcp", tc.dhcp...)})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestUnreachedBackends(t *testing.T) {
+	const envoy = "# TYPE envoy_cluster_membership_total gauge\nenvoy_cluster_membership_total{envoy_cluster_name=\"%[1]s\"} 1\n" +
+		"# TYPE envoy_cluster_membership_healthy gauge\nenvoy_cluster_membership_healthy{envoy_cluster_name=\"%[1]s\"} 0\n"
+	const state = `{"proxyServers": [{"upstreams": [{"name": "infra/clusters/demo/apps-https", "fromVLAN": true, "addresses": ["192.0.2.200:443"]}, {"name": "clusters-demo/oauth/6443", "service": "clusters-demo/oauth"}, {"name": "clusters-demo/konnectivity/8091", "service": "clusters-demo/konnectivity"}]}],
+		"backends": [{"upstream": "clusters-demo/konnectivity/8091", "name": "k.example.com", "address": "198.18.0.8:8091", "interface": "INTERFACE", "error": "dial tcp 198.18.0.8:8091: connect: no route to host"}, {"upstream": "clusters-demo/oauth/6443", "name": "oauth.example.com", "address": "198.18.0.9:6443", "error": "dial tcp 198.18.0.9:6443: i/o timeout"}]}`
+	neighbor := func(mac, value string) string {
+		return "# TYPE xdsd_vlan_neighbor gauge\nxdsd_vlan_neighbor{address=\"192.0.2.200\",mac=\"" + mac + "\"} " + value + "\n"
+	}
+	const apps, service, routed = "infra/clusters/demo/apps-https", "clusters-demo/oauth/6443", "clusters-demo/konnectivity/8091"
+	const noRoute = "dial tcp 198.18.0.8:8091: connect: no route to host"
+	for _, tc := range []struct{ name, upstream, neighbor, device, want string }{
+		{"a route leads to the VLAN", routed, "", "net1", "fail packets to 198.18.0.8 leave through net1: a route of the pod leads to the VLAN, although these backends are not in its subnets\nbackend " + routed + ": " + noRoute},
+		{"no route leads to the VLAN", routed, "", "eth0", "fail none of the 1 endpoints of backend " + routed + " accepts connections\n" + noRoute},
+		{"no host has the apps address", apps, neighbor("", "0"), "", "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
+		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "", "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
+		{"the apps address was not probed", apps, "", "", "fail apps address 192.0.2.200 accepts no connections at port 443"},
+		{"a Service", service, "", "", "fail none of the 1 endpoints of backend clusters-demo/oauth/6443 accepts connections\ndial tcp 198.18.0.9:6443: i/o timeout"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-PRX-012", map[page]string{envoyMetrics: fmt.Sprintf(envoy, tc.upstream), xdsdState: strings.Replace(state, "INTERFACE", tc.device, 1), xdsdMetrics: tc.neighbor})
+			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,103 @@
+package setup_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+)
+
+// replace deletes an object and creates it again after a change, as kubectl replace --force does.
+func (s *site) replace(name string, o client.Object, change func()) {
+	s.Helper()
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.Client.Delete(s.Context(), o); err != nil {
+		s.Fatal(err)
+	}
+	o.SetUID("")
+	o.SetResourceVersion("")
+	o.SetManagedFields(nil)
+	change()
+	if err := s.Client.Create(s.Context(), o, client.FieldOwner("kubectl-replace")); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// TestObjectsAreCreatedAgain sets fields that cannot be changed, so that applying the rendered objects would fail.
+func TestObjectsAreCreatedAgain(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	inventoryOf := func(name string) types.UID {
+		t.Helper()
+		list, err := inventory.Load(t.Context(), s.Client, types.NamespacedName{Namespace: s.Namespace, Name: "demo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			if e.Kind+" "+e.Name == name {
+				return e.UID
+			}
+		}
+		return ""
+	}
+	service, account, settings := &corev1.Service{}, &rbacv1.RoleBinding{}, &corev1.ConfigMap{}
+	binding := "oooi-" + s.Namespace + "-demo-dns"
+	for _, tc := range []struct {
+		kind, name string
+		o          client.Object
+		change     func()
+		healed     func() bool
+		flags      []string // the other client manages the field
+	}{
+		{"Service", "demo-dns", service, func() {
+			service.Spec.ClusterIP, service.Spec.ClusterIPs, service.Spec.IPFamilies, service.Spec.IPFamilyPolicy = corev1.ClusterIPNone, nil, nil, nil
+		}, func() bool { return service.Spec.ClusterIP != corev1.ClusterIPNone }, nil},
+		{"RoleBinding", binding, account, func() { account.RoleRef.Name = "other" }, func() bool { return account.RoleRef.Name == binding }, []string{"--force-conflicts"}},
+		{"ConfigMap", "demo-dhcp", settings, func() {
+			settings.Immutable = new(true)
+			s.Infra = strings.Replace(s.Infra, "dhcp: {", "dhcp: {leaseTime: 2h, ", 1)
+		}, func() bool { return settings.Immutable == nil }, []string{"--force-conflicts"}},
+	} {
+		s.replace(tc.name, tc.o, tc.change)
+		uid := tc.o.GetUID()
+		object := tc.kind + " " + s.Namespace + "/" + tc.name
+		before := s.Everything()
+		if out, stderr, code := s.Run(append([]string{"diff", "-f", "FILE"}, tc.flags...)...); code != 1 || !strings.Contains(stderr, object+" is deleted and created again\n") || !strings.Contains(out, tc.name) {
+			t.Errorf("diff exited with %d, stderr %s, stdout %s", code, stderr, out)
+		}
+		if out, stderr, code := s.Run(append([]string{"setup", "-f", "FILE", "--dry-run=server"}, tc.flags...)...); code != 0 || !strings.Contains(out, object+" deleted and created again (server dry run)\n") {
+			t.Errorf("the dry run exited with %d, stderr %s, stdout %s", code, stderr, out)
+		}
+		s.Unchanged(before)
+		if stderr := s.Setup(tc.flags...); !strings.Contains(stderr, object+" deleted and created again\n") {
+			t.Errorf("setup printed %s", stderr)
+		}
+		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(tc.o), tc.o); err != nil {
+			t.Fatal(err)
+		}
+		if tc.o.GetUID() == uid || !tc.healed() || len(tc.o.GetOwnerReferences()) == 0 && tc.kind != "RoleBinding" || inventoryOf(tc.kind+" "+tc.name) != tc.o.GetUID() {
+			t.Errorf("setup created %v", tc.o)
+		}
+		if stderr := s.Setup(); stderr != "" {
+			t.Errorf("a second setup printed %s", stderr)
+		}
+	}
+}
+
+func TestAnObjectWithAFinalizerIsNotCreatedAgain(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	service := &corev1.Service{}
+	s.replace("demo-dns", service, func() {
+		service.Spec.ClusterIP, service.Spec.ClusterIPs, service.Spec.IPFamilies, service.Spec.IPFamilyPolicy = corev1.ClusterIPNone, nil, nil, nil
+		service.Finalizers = []string{"example.com/keep"}
+	})
+	s.Refused("applying Service " + s.Namespace + "/demo-dns: it must be deleted and created again, but has the finalizers example.com/keep; remove the finalizers and run setup again: kubectl -n " + s.Namespace + " patch service demo-dns")
+}

@@ -1,0 +1,158 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// guideFile returns an object of the earlier operator's guide, with Envoy's image of the test.
+func guideFile(t *testing.T, name string) string {
+	t.Helper()
+	return strings.ReplaceAll(readFile(t, "api/testdata/guide/"+name), "envoyproxy/envoy:v1.36.4", envoyImage)
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	root, err := lab.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// documentedProxy returns the ProxyServer in docs/how-to/standalone-proxy.md.
+func documentedProxy(t *testing.T) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(readFile(t, "docs/how-to/standalone-proxy.md"), "```yaml\n")
+	block, _, found := strings.Cut(rest, "```")
+	if !found || !strings.Contains(block, "kind: ProxyServer") {
+		t.Fatalf("the page does not begin with a ProxyServer: %s", block)
+	}
+	var text strings.Builder
+	for line := range strings.Lines(block) {
+		text.WriteString(strings.TrimPrefix(line, "   "))
+	}
+	return text.String()
+}
+
+// TestStandaloneProxy sets up proxies without an Infra: that of the earlier operator's guide, whose network is a bridge
+// here, and the example of the documentation at another address. A machine on the VLAN connects through them.
+func TestStandaloneProxy(t *testing.T) {
+	s := &site{cp: cluster(t), ca: lab.NewCA(t), dir: t.TempDir(), down: true}
+	if err := s.cp.InstallCRDs(t.Context(), lab.HyperShift, lab.OpenShiftRoute); err != nil {
+		t.Fatal(err)
+	}
+	const api, oauth, registry = "api.mycluster.example.com", "oauth-openshift.apps.mycluster.example.com", "registry.example.com"
+	hosted := lab.HostedCluster{Namespace: "clusters", Name: "mycluster", BaseDomain: "example.com"}
+	tools := lab.HostedCluster{Namespace: "test", Name: "tools"} // its control plane's namespace is renamed
+	bridge := strings.NewReplacer(`"type": "macvlan",`, `"type": "bridge",`, `"master": "eth1",`, `"bridge": "`+vlan+`",`, "\n      \"mode\": \"bridge\",", "").Replace(readFile(t, "kubectl-oooi/internal/setup/testdata/guide-network.yaml"))
+	apply(t, s.cp, "%s", `
+{apiVersion: v1, kind: Namespace, metadata: {name: hosted-clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: clusters}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: clusters-mycluster}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: tools}}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: clusters}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "`+vlan+`"}'}
+---
+`+bridge+"---\n"+hosted.YAML()+hosted.NetworkPolicies()+
+		hosted.Backend("kube-apiserver", 6443, s.ca.TLSBackend(t, "192.0.2.86:6443", api).Addr(), "")+
+		hosted.Backend("oauth-openshift", 6443, s.ca.TLSBackend(t, "192.0.2.87:6443", oauth).Addr(), "")+
+		strings.ReplaceAll(tools.Backend("registry", 5000, s.ca.TLSBackend(t, "192.0.2.88:5000", registry).Addr(), ""), "test-tools", "tools"))
+	t.Cleanup(func() { // other tests have a HostedCluster of their own
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := s.cp.DeleteYAML(ctx, []byte(hosted.YAML())); err != nil {
+			t.Error(err)
+		}
+	})
+	s.roots = filepath.Join(s.dir, "ca.crt")
+	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.binary = lab.Binary(t, "kubectl-oooi")
+	existing := listObjects(t, s.cp)
+	edge := false // whether the second proxy was set up
+	teardown := sync.OnceFunc(func() {
+		if edge {
+			s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
+		}
+		s.oooi(t, "-n", "hosted-clusters", "teardown", "proxyserver/mycluster-proxy", "--yes", "--crds")
+	})
+	t.Cleanup(teardown)
+	client := &vm{Machine: lab.NewMachine(t, vlan, "02:00:00:00:50:81")}
+	client.Run(t, "ip", "address", "add", "192.168.100.50/24", "dev", "eth0")
+	reach := func(name string, port int, address string) {
+		t.Helper()
+		await(t, fmt.Sprintf("%s:%d to lead to its server", name, port), func() string {
+			got, err := client.Command(t.Context(), "sh", "-c", "sleep 1 | "+clientOf(s.roots, name, address, port)).Output()
+			if first, _, _ := strings.Cut(string(got), "\n"); first != name {
+				return fmt.Sprintf("it leads to %q: %v", got, err)
+			}
+			return ""
+		})
+	}
+	status := func(want string) {
+		t.Helper()
+		await(t, "status to show "+want, func() string {
+			if out := s.oooi(t, "-n", "hosted-clusters", "status", "mycluster-proxy"); !strings.Contains(out, want) {
+				return out
+			}
+			return ""
+		})
+	}
+
+	t.Log("the guide's objects as they are")
+	guide := guideFile(t, "proxyserver.yaml")
+	s.setup(t, guide, "--wait=false")
+	status("HyperShift creates oauth-openshift:6443")
+	reach(api, 6443, "192.168.100.4")
+
+	t.Log("with the right port")
+	guide = strings.ReplaceAll(guide, "targetPort: 443", "targetPort: 6443")
+	s.setup(t, guide)
+	reach(oauth, 443, "192.168.100.4")
+	status("ConfigurationValid   True")
+	s.oooi(t, "-n", "hosted-clusters", "doctor", "proxyserver/mycluster-proxy", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m")
+
+	t.Log("a backend in a namespace without rights, added to the object")
+	more := strings.Replace(guide, "  proxyImage:", `  - name: registry
+    hostname: registry.example.com
+    port: 443
+    targetService: registry
+    targetPort: 5000
+    targetNamespace: tools
+  proxyImage:`, 1)
+	apply(t, s.cp, "%s", more)
+	status("the proxy does not read namespace tools: run 'kubectl oooi setup'")
+	s.setup(t, more)
+	reach(registry, 443, "192.168.100.4")
+	reach(api, 6443, "192.168.100.4")
+
+	t.Log("the example of the documentation")
+	edge = true
+	s.setup(t, strings.ReplaceAll(documentedProxy(t), "192.0.2.", "192.168.100."))
+	reach(registry, 5000, "192.168.100.7")
+
+	teardown()
+	s.checkNothingLeft(t, s.cp, existing)
+}

@@ -1,0 +1,65 @@
+package leader
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// An Election remembers why this process could not read or write the Lease. The zero value is ready for use, also
+// concurrently.
+type Election struct {
+	mu          sync.Mutex
+	read, write string // time and error of the last request; empty if it succeeded
+}
+
+// Failure returns the time and the error of the last request for the Lease that failed, empty if none did since the
+// last success. A conflict is no failure: another process wrote first.
+func (e *Election) Failure() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.read != "" {
+		return e.read
+	}
+	return e.write
+}
+
+func (e *Election) record(last *string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	*last = ""
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		*last = time.Now().UTC().Format(time.RFC3339) + ": " + err.Error()
+	}
+}
+
+// observedLock records the results of requests for the Lease.
+type observedLock struct {
+	resourcelock.Interface
+
+	election *Election
+}
+
+// Get implements resourcelock.Interface.
+func (l *observedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	l.election.record(&l.election.read, err)
+	return record, raw, err //nolint:wrapcheck // the caller compares errors
+}
+
+// Create implements resourcelock.Interface.
+func (l *observedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Create(ctx, record)
+	l.election.record(&l.election.write, err)
+	return err //nolint:wrapcheck // the caller compares errors
+}
+
+// Update implements resourcelock.Interface.
+func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Update(ctx, record)
+	l.election.record(&l.election.write, err)
+	return err //nolint:wrapcheck // the caller compares errors
+}
