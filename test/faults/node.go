@@ -160,7 +160,9 @@ func vlanFaults() []Fault {
 		{Name: "another host on the VLAN has the address of the proxy", Break: otherHost("demo-proxy-0", "$net.7"), Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
 		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
-		{Name: "no host has the apps address", Break: filter("demo-proxy-0", "netdev", "egress device net1", "arp daddr ip $net.200"), Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
+		{Name: "no host has the apps address", Break: func(s *Site) {
+			s.addFilter("demo-proxy-0", "netdev", "type filter hook egress device net1 priority 0;", s.expand("arp daddr ip $net.200 drop; add rule netdev fault c ip daddr $net.200 drop"))
+		}, Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
 		{Name: "route of the proxy's pod leads to the VLAN", Break: vlanInterface("demo-proxy-0", "ip route add 192.0.2.0/24 dev net1"), Want: []string{"PRX-012 fail"}, Says: "leave through net1"},
 		{Name: "filter drops the proxy's connections to the apps address", Break: filter("demo-proxy-0", "inet", "output", "ip daddr $net.200 tcp dport { 80, 443 }"), Want: []string{"PRX-012 fail"}, Says: "answers ARP requests on the VLAN, but accepts no connections"},
 		{Name: "node forwards no connections to Services", Break: func(s *Site) {
