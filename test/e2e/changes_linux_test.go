@@ -58,7 +58,7 @@ func editedInfra(oldnew ...string) string {
 }
 
 // infraWithoutMemory is the Infra with a memory limit with which DNS is killed.
-var infraWithoutMemory = editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {limits: {memory: 8Mi}}")
+var infraWithoutMemory = editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {limits: {memory: 6Mi}}")
 
 // infraWithBackend returns the Infra and its ProxyServer with a backend.
 func infraWithBackend(service string) string {
