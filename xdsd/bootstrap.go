@@ -86,6 +86,9 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	if c.MaxHeapBytes, err = bytesOf(f.maxHeap); err != nil {
 		return c, fmt.Errorf("--max-heap %q: %w", f.maxHeap, err)
 	}
+	if c.MaxHeapBytes > 0 && c.MaxHeapBytes < minHeap {
+		return c, fmt.Errorf("--max-heap %q: at least 64Mi; with less, Envoy would accept no connection", f.maxHeap)
+	}
 	if c.MemoryBytes, err = bytesOf(f.memory); err != nil {
 		return c, fmt.Errorf("--memory %q: %w", f.memory, err)
 	}
@@ -114,6 +117,9 @@ func portLimit(text string) (port uint16, limit uint32, err error) {
 	}
 	return uint16(p), uint32(n), nil
 }
+
+// minHeap is the least limit of Envoy's heap: one that Envoy exceeds when it starts would close all ports.
+const minHeap = 64 << 20
 
 // bytesOf parses a quantity of bytes.
 func bytesOf(text string) (uint64, error) {

@@ -66,6 +66,7 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"probe of an invalid TLS target", []string{"probe", "--tls", "192.0.2.1:443"}, `--tls "192.0.2.1:443": want NAME@ADDRESS:PORT`},
 		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
 		{"bootstrap in an invalid format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},
+		{"bootstrap with a heap that Envoy exceeds", []string{"bootstrap", "--proxy-server", "a/b", "--max-heap", "1"}, `--max-heap "1": at least 64Mi`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := run(t.Context(), tc.args...)

@@ -473,6 +473,11 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 				return why, err
 			}
 		}
+		if slices.Contains(s.live, v1alpha1.ComponentProxy) { // says more than a port without a route
+			if why, err := r.lostBackend(ctx); err != nil || why != "" {
+				return why, err
+			}
+		}
 		for _, component := range affected {
 			if why, err := r.componentProblem(ctx, component); err != nil || why != "" {
 				return why, err

@@ -382,6 +382,16 @@ func (r *rollout) lostBackend(ctx context.Context) (string, error) {
 		return "control to reconcile the ProxyServer", nil
 	}
 	text, empty := "", false
+	for _, b := range server.Spec.Backends {
+		reported := slices.ContainsFunc(server.Status.Backends, func(s v1alpha1.BackendStatus) bool { return s.Name == b.Name })
+		if !reported && slices.Contains(r.backends, b.Name) {
+			why := "it is ignored"
+			if valid := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionConfigurationValid); valid != nil && valid.Message != "" {
+				why = valid.Message
+			}
+			text, empty = fmt.Sprintf("backend %s to have a healthy endpoint, as before the change: %s", b.Name, why), true
+		}
+	}
 	for _, b := range server.Status.Backends {
 		if b.Healthy == 0 && slices.Contains(r.backends, b.Name) {
 			empty = empty || b.Endpoints == 0

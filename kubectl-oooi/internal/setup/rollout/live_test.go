@@ -76,6 +76,11 @@ func TestBackendThatStopsWorkingIsRolledBack(t *testing.T) {
 		t.Errorf("setup exited with %d: %s", code, stderr)
 	}
 
+	stderr, code = setup([]string{"two", "missing"}, "ignored", "missing")
+	if want := "waiting for backend b0 to have a healthy endpoint, as before the change: it is ignored"; code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("setup exited with %d, want %q in %s", code, want, stderr)
+	}
+
 	s.Infra = infra
 	s.Infra = s.withBackends("missing-too", "missing")
 	s.killSetup("backend b0 to have a healthy endpoint")

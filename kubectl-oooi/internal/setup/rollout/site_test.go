@@ -89,7 +89,7 @@ func (s *runningSite) setup(more ...string) (stderr string, code int) {
 }
 
 // reportBackends sets the status of the ProxyServer. A backend is healthy unless the name of its Service contains
-// "missing".
+// "missing". One with "ignored" in the name has no status.
 func (s *runningSite) reportBackends(ctx context.Context) error {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
@@ -102,6 +102,9 @@ func (s *runningSite) reportBackends(ctx context.Context) error {
 	}
 	server.Status.ObservedGeneration, server.Status.Backends = server.Generation, nil
 	for _, b := range server.Spec.Backends {
+		if strings.Contains(b.TargetService, "ignored") {
+			continue
+		}
 		is := v1alpha1.BackendStatus{Name: b.Name, Healthy: 1, Endpoints: 1}
 		if strings.Contains(b.TargetService, "missing") {
 			is = v1alpha1.BackendStatus{Name: b.Name, Reason: "Service " + b.TargetService + " does not exist"}
