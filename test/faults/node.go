@@ -169,7 +169,7 @@ func vlanFaults() []Fault {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr 10.96.0.0/16 drop")
 		}, Want: []string{"NODE-003 fail"}},
-		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"NODE-003 fail"}},
+		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "NetworkPolicy admits no egress to the upstream resolver", Break: func(s *Site) {
 			addPolicy("$ns", "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{protocol: TCP}]}]}")(s)

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -15,7 +14,7 @@ import (
 
 func init() {
 	register(Check{
-		Code: "OOOI-NODE-003", Title: "our pods reach the API server", After: []string{"OOOI-NODE-001", "OOOI-NET-006", "OOOI-POD-002"},
+		Code: "OOOI-NODE-003", Title: "our pods reach the API server from their nodes", After: []string{"OOOI-NODE-001", "OOOI-NET-006", "OOOI-POD-002"},
 		Reads: append(pagesIn(AtInfra, xdsdState, dhcpState, dnsMetrics), pagesIn(AtSystem, controlState)...), NotApplicable: noServingPods(xdsdState, dhcpState),
 		Run: checkReach,
 	})
@@ -46,8 +45,8 @@ func reachOf(pod *corev1.Pod, component string, watches []watchReport) reach {
 	return r
 }
 
-// checkReach finds pods that cannot connect to the API server, which doctor can: it has read the objects and pages. If
-// none of a node's pods can, the node is the cause.
+// checkReach finds nodes none of whose pods can connect to the API server, which doctor can: it has read the objects and
+// pages.
 func checkReach(s *Site) []Finding {
 	var all []reach
 	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
@@ -76,29 +75,20 @@ func checkReach(s *Site) []Finding {
 	return findings
 }
 
-// apiUnreachable returns a finding for each of a node's pods that does not reach the API server.
+// apiUnreachable returns a finding for each of a node's pods if none of them reaches the API server, and there are several.
+// Other checks find that a single pod does not.
 func apiUnreachable(node string, pods []reach) []Finding {
 	first := slices.IndexFunc(pods, func(r reach) bool { return r.address != "" })
-	if first < 0 {
+	if first < 0 || len(pods) < 2 || slices.ContainsFunc(pods, func(r reach) bool { return r.address == "" && !r.stale }) {
 		return nil
 	}
-	failing := slices.DeleteFunc(slices.Clone(pods), func(r reach) bool { return r.address == "" && !r.stale })
-	slices.SortFunc(failing, func(a, b reach) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
-	ofNode := len(failing) == len(pods) && len(failing) > 1
+	address, reason := pods[first].address, pods[first].reason
+	slices.SortFunc(pods, func(a, b reach) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
 	var findings []Finding
-	for _, r := range failing {
-		var f Finding
-		switch {
-		case ofNode:
-			remedy := "check kube-proxy or the network plugin on the node, and its connection to the API server: kubectl get pods -A -o wide --field-selector spec.nodeName=" + node
-			f = failed(model.Ref{Kind: nodes.Kind, Name: node}, remedy, "Pod %s, as all our pods on the node, does not reach the API server at %s, which answers doctor: %s", r.pod.Name, pods[first].address, pods[first].reason)
-		case r.address == "":
-			continue // another check finds it
-		default:
-			remedy := fmt.Sprintf("check the NetworkPolicies that select the pod, and filters in its network: kubectl -n %s get networkpolicies", r.pod.Namespace)
-			f = failed(podRef(r.pod), remedy, "the pod does not reach the API server at %s, which answers doctor: %s", r.address, r.reason)
-		}
-		findings = append(findings, f.of(r.component))
+	for _, r := range pods {
+		findings = append(findings, failed(model.Ref{Kind: nodes.Kind, Name: node},
+			"check kube-proxy or the network plugin on the node, and its connection to the API server: kubectl get pods -A -o wide --field-selector spec.nodeName="+node,
+			"Pod %s, as all our pods on the node, does not reach the API server at %s, which answers doctor: %s", r.pod.Name, address, reason).of(r.component))
 	}
 	return findings
 }
