@@ -12,17 +12,23 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
+// Checks that explain what the other checks of a probe find.
+const (
+	probeStarts  = "OOOI-PRB-010"
+	probeReaches = "OOOI-PRB-011"
+)
+
 func init() {
 	reads := probeReads()
 	// What these find without a probe explains what the probe finds.
 	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006"}
 	checks := []Check{
 		{
-			Code: "OOOI-PRB-010", Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: reads,
+			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: reads,
 			Run: checkProbePod,
 		},
 		{
-			Code: "OOOI-PRB-011", Title: "our components answer another pod on the VLAN", After: append([]string{"OOOI-POD-002"}, linkChecks...), Reads: reads,
+			Code: probeReaches, Title: "our components answer another pod on the VLAN", After: append([]string{"OOOI-POD-002"}, linkChecks...), Reads: reads,
 			Run: probed((*probeData).checkReached),
 		},
 		{
@@ -59,12 +65,13 @@ func init() {
 		},
 	}
 	for i := range checks {
-		checks[i].NotRequested = notProbed
-		if i > 0 {
-			checks[i].Needs = append(checks[i].Needs, checks[0].Code)
+		c := &checks[i]
+		c.NotRequested = notProbed
+		if c.Code != probeStarts {
+			c.Needs = append(c.Needs, probeStarts)
 		}
-		if i > 1 {
-			checks[i].After = append(slices.Clone(checks[i].After), checks[1].Code)
+		if c.Code != probeStarts && c.Code != probeReaches {
+			c.After = append(slices.Clone(c.After), probeReaches)
 		}
 	}
 	register(checks...)
@@ -98,15 +105,10 @@ type probeData struct {
 	plan *plan
 }
 
-// probed returns a Run function that checks the report of a probe. If the probe failed, the check is inconclusive.
+// probed returns a Run function that checks the report of a probe. Without a report, probeStarts does not pass.
 func probed(check func(*probeData) []Finding) func(*Site) []Finding {
 	return func(s *Site) []Finding {
-		p := s.facts.probes[s.key()]
-		if p.Report == nil {
-			s.unanswered = append(s.unanswered, p.Failed)
-			return nil
-		}
-		return check(&probeData{s, p.Report, s.plan()})
+		return check(&probeData{s, s.facts.probes[s.key()].Report, s.plan()})
 	}
 }
 

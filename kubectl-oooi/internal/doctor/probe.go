@@ -37,9 +37,9 @@ type Probe struct {
 }
 
 // probeDeadline limits the run time of a probe's pod, and probeStart the time until it starts: its image is that of another
-// pod of the Infra. probeLeftover is how long a finished Job is kept if
-// doctor does not delete it. probeCleanup limits the deletion of one object. probeRequests limits all requests of a probe:
-// those to servers that do not answer take five seconds, and nine if they accept connections.
+// pod of the Infra. probeLeftover is how long a finished Job is kept if doctor does not delete it. probeCleanup limits the
+// deletion of one object. probeRequests limits all requests of a probe: those to servers that do not answer take five
+// seconds, and nine if they accept connections.
 const (
 	probeRequests = 9 * time.Second
 	probeDeadline = 90 * time.Second
@@ -203,15 +203,20 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 	defer cancel()
 	reader, since := &read.Reader{Client: p.Client}, time.Now()
 	for {
-		// As long as kube-controller-manager has not created the pod.
-		why, limit, about := fmt.Sprintf("kube-controller-manager has not created the pod of Job %s", job.Name), probeStart, job.UID
 		list := &corev1.PodList{}
 		if err := p.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
 			return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 		}
+		why, limit := fmt.Sprintf("kube-controller-manager has not created the pod of Job %s", job.Name), probeStart
+		var event *corev1.Event
+		if len(list.Items) == 0 {
+			if event = reader.Warning(ctx, job.Namespace, job.UID); event != nil && event.Reason == "FailedCreate" {
+				limit = 0
+			}
+		}
 		for i := range list.Items {
 			pod := &list.Items[i]
-			why, about = status.UnreadyReason(pod), pod.UID
+			why = status.UnreadyReason(pod)
 			switch pod.Status.Phase {
 			case corev1.PodSucceeded:
 				return p.readReport(ctx, pod)
@@ -220,18 +225,14 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 			case corev1.PodRunning:
 				limit = probeDeadline
 			default:
-				if stuck := status.StuckAfter(pod, reader.Warning(ctx, pod.Namespace, pod.UID)); stuck >= 0 {
+				event = reader.Warning(ctx, pod.Namespace, pod.UID)
+				if stuck := status.StuckAfter(pod, event); stuck >= 0 {
 					limit = stuck
 				}
 			}
 		}
-		if len(list.Items) == 0 {
-			if event := reader.Warning(ctx, job.Namespace, job.UID); event != nil && event.Reason == "FailedCreate" {
-				limit = 0
-			}
-		}
 		if time.Since(since) >= limit {
-			if event := reader.Warning(ctx, job.Namespace, about); event != nil && !strings.Contains(why, strings.TrimSpace(event.Message)) {
+			if event != nil && !strings.Contains(why, strings.TrimSpace(event.Message)) {
 				why = strings.TrimSpace(event.Message)
 			}
 			return nil, fmt.Errorf("%w: %s", errNotStarted, why)

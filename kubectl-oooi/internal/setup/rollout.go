@@ -463,6 +463,16 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 	if len(affected) == 0 || r.isNew() {
 		return nil
 	}
+	var problems []func(context.Context) (string, error)
+	for _, component := range affected {
+		problems = append(problems, func(ctx context.Context) (string, error) { return r.componentProblem(ctx, component) })
+	}
+	switch {
+	case slices.Contains(s.live, v1alpha1.ComponentProxy): // says more than a port without a route
+		problems = slices.Insert(problems, 0, r.lostBackend)
+	case slices.Contains(affected, v1alpha1.ComponentProxy): // once the new pods have reported
+		problems = append(problems, r.lostBackend)
+	}
 	since := &renewals{client: r.Client, remaining: 1}
 	if s.component == componentControl {
 		since.remaining++ // the new pods may elect another leader, which first reconciles all Infras
@@ -473,13 +483,8 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 				return why, err
 			}
 		}
-		if slices.Contains(s.live, v1alpha1.ComponentProxy) { // says more than a port without a route
-			if why, err := r.lostBackend(ctx); err != nil || why != "" {
-				return why, err
-			}
-		}
-		for _, component := range affected {
-			if why, err := r.componentProblem(ctx, component); err != nil || why != "" {
+		for _, problem := range problems {
+			if why, err := problem(ctx); err != nil || why != "" {
 				return why, err
 			}
 		}

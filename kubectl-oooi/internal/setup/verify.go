@@ -297,19 +297,12 @@ func (w *watch) checkStuck(uid types.UID, text string, grace time.Duration) erro
 	return fmt.Errorf("%w: %s", errStuck, text)
 }
 
-// componentProblem returns why control does not report that a component works; empty if it does.
+// componentProblem returns why control does not report that a component works; empty if it does. The backends of the
+// proxy do not matter, see lostBackend.
 func (r *rollout) componentProblem(ctx context.Context, component string) (string, error) {
 	if component == componentControl {
 		return "", nil
 	}
-	if why, err := r.readiness(ctx, component); err != nil || why != "" || component != v1alpha1.ComponentProxy {
-		return why, err
-	}
-	return r.lostBackend(ctx)
-}
-
-// readiness is componentProblem without the backends of the proxy.
-func (r *rollout) readiness(ctx context.Context, component string) (string, error) {
 	if r.plan.Standalone {
 		if component != v1alpha1.ComponentProxy {
 			return "", nil

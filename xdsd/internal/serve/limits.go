@@ -65,14 +65,18 @@ func NewLimits(admin *Admin, options envoy.Options, holder string) *Limits {
 // not known. With an error, it returns what it could read.
 func (l *Limits) Read(ctx context.Context, p *model.ProxyServer, now time.Time) (reached []v1alpha1.LimitStatus, failure string, err error) {
 	refused, err := l.admin.refused(ctx)
-	values, valuesErr := l.admin.runtimeNumbers(ctx)
 	var held sources
 	var heldErr error
+	type reachedLimit struct {
+		limit   limit
+		refused int64
+		at      time.Time
+	}
+	var found []reachedLimit
 	if l.holder != "" {
 		held, heldErr = readSources(ctx, l.holder)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if err == nil {
 		l.observe(refused, l.readEnvoy, now)
 		l.readEnvoy = true
@@ -83,8 +87,17 @@ func (l *Limits) Read(ctx context.Context, p *model.ProxyServer, now time.Time) 
 	}
 	maps.DeleteFunc(l.reached, func(_ limit, at time.Time) bool { return now.Sub(at) > recentLimit })
 	for of, at := range l.reached {
-		status := l.status(of, p, values, held)
-		status.Refused, status.LastTime = l.refused[of], metav1.NewTime(at)
+		found = append(found, reachedLimit{of, l.refused[of], at})
+	}
+	l.mu.Unlock()
+	var values map[string]int64
+	var valuesErr error
+	if len(found) > 0 {
+		values, valuesErr = l.admin.runtimeNumbers(ctx)
+	}
+	for _, f := range found {
+		status := l.status(f.limit, p, values, held)
+		status.Refused, status.LastTime = f.refused, metav1.NewTime(f.at)
 		reached = append(reached, status)
 	}
 	slices.SortFunc(reached, func(a, b v1alpha1.LimitStatus) int {

@@ -2,14 +2,12 @@ package serve_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -25,9 +23,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
-	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 	"github.com/densityops/oooi/xdsd/internal/serve"
@@ -49,26 +45,8 @@ func connections(t *testing.T, at netip.AddrPort, n int) {
 // the port.
 func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Config)) (*model.ProxyServer, *serve.Admin, netip.AddrPort) {
 	t.Helper()
-	backend := lab.NewCA(t).TLSBackend(t, "127.0.0.1:0", "web.example.com")
-	dir := t.TempDir()
-	manifest := proxyServer + fmt.Sprintf(backendObjects, backend.Addr().Port(), backend.Addr().Addr())
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	log := slog.New(slog.DiscardHandler)
-	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Apps: &model.AppsOptions{}}, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := ads.New(ads.Options{Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sockets := lab.TempDir(t)
-	l, err := ads.ListenUnix(t.Context(), filepath.Join(sockets, "ads.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, server, l, sockets := startSource(t, lab.NewCA(t).TLSBackend(t, "127.0.0.1:0", "web.example.com").Addr(), log)
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context

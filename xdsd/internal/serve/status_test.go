@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -56,33 +57,40 @@ ports: [{name: https, port: %d, protocol: TCP}]
 endpoints: [{addresses: [%s]}]
 `
 
+// startSource writes the ProxyServer of a backend at the address to a folder. It returns the store of the folder, and an
+// ADS server with its listener, ads.sock in the returned folder of sockets, neither of which runs yet.
+func startSource(t *testing.T, backend netip.AddrPort, log *slog.Logger) (store *watch.Store, server *ads.Server, l net.Listener, sockets string) {
+	t.Helper()
+	dir := t.TempDir()
+	manifest := proxyServer + fmt.Sprintf(backendObjects, backend.Port(), backend.Addr())
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Apps: &model.AppsOptions{}}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err = ads.New(ads.Options{Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets = lab.TempDir(t)
+	l, err = ads.ListenUnix(t.Context(), filepath.Join(sockets, "ads.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, server, l, sockets
+}
+
 func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	management := lab.New(t, lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.Oooi}})
 	if err := management.ApplyYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: proxies}\n---\n"+proxyServer)); err != nil {
 		t.Fatal(err)
 	}
 	backend := lab.NewCA(t).TLSBackend(t, "127.0.21.2:0", "web.example.com")
-	dir := t.TempDir()
-	manifest := proxyServer + fmt.Sprintf(backendObjects, backend.Addr().Port(), backend.Addr().Addr())
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
 	log := &lab.Output{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Apps: &model.AppsOptions{}}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := ads.New(ads.Options{Log: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sockets := lab.TempDir(t)
-	l, err := ads.ListenUnix(t.Context(), filepath.Join(sockets, "ads.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, server, l, sockets := startSource(t, backend.Addr(), logger)
 	bind := netip.MustParseAddr("127.0.21.1")
 	admin := filepath.Join(sockets, "admin.sock")
 	reporter := func(pod string, kubeconfig string) *serve.Reporter {
