@@ -101,6 +101,8 @@ func TestRejectedValues(t *testing.T) {
 		{"DNS with serverIP and instances", infra, `infraComponents: {dns: {serverIP: 192.0.2.2, instances: [{ip: 192.0.2.3}]}}`, "spec.infraComponents.dns.instances: Forbidden: set serverIP or instances, not both"},
 		{"proxy limits of sources without instances", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {perSource: {maxConnections: 100}}}}`, "spec.infraComponents.proxy.limits.perSource: Forbidden: perSource needs instances; one suffices"},
 		{"proxy limit of no connections", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {maxConnections: 0}}}`, "spec.infraComponents.proxy.limits.maxConnections: Invalid value: 0"},
+		{"proxy limit of an empty heap", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {maxHeap: 1}}}`, "spec.infraComponents.proxy.limits.maxHeap: Invalid value: 1: must be at least 64Mi"},
+		{"proxy limit of a small heap", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {maxHeap: 63Mi}}}`, "must be at least 64Mi"},
 		{"proxy limits of a network by name", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}], limits: {perSource: {networks: [{cidr: router}]}}}}`, "must be an IPv4 or IPv6 network in CIDR notation"},
 		{"proxy instances without a serverIP", infra, `infraComponents: {proxy: {instances: [{ip: 192.0.2.5}]}}`, "spec.infraComponents.proxy.serverIP: Required value: instances need a serverIP, the address that moves between them"},
 		{"proxy with a further address that is not an address", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, additionalServerIPs: [six]}}`, notAnAddress},

@@ -35,6 +35,7 @@ type ProxyLimits struct {
 	// MaxHeap is the heap of Envoy at 95 % of which it accepts no more connections. Absent: 90 % of the memory limit of
 	// its container, or 4Gi without one. It is never more than 90 % of the memory limit.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('64Mi')) >= 0",message="must be at least 64Mi; with less, Envoy would accept no connection"
 	MaxHeap *resource.Quantity `json:"maxHeap,omitempty"`
 
 	// PerSource are the limits of each client on the VLAN. They need instances, whose container holder has the capability

@@ -56,6 +56,55 @@ func TestSetupRefusesCollisions(t *testing.T) {
 	}
 }
 
+// TestSetupRefusesNewNameConflicts changes backends of a ProxyServer that exists. A conflict from before is only a
+// warning, because nothing that works depends on it.
+func TestSetupRefusesNewNameConflicts(t *testing.T) {
+	s := newSite(t)
+	infra := s.Infra
+	setup := func(first, second string, port int) string {
+		t.Helper()
+		s.Infra = fmt.Sprintf(`%s---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: %s}
+spec:
+  infraRef: {name: demo}
+  networkConfig: {serverIP: 192.0.2.4, networkAttachmentName: vlan100}
+  backends:
+  - {name: one, hostname: %s, port: %d, targetService: one, targetPort: 443, targetNamespace: %[2]s}
+  - {name: two, hostname: %[5]s, port: 443, targetService: two, targetPort: 443, targetNamespace: %[2]s}
+`, strings.TrimSuffix(infra, "---\n"), s.Namespace, first, port, second)
+		_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
+		return fmt.Sprintf("exit code %d: %s", code, stderr)
+	}
+	for _, tc := range []struct {
+		name, first, second string
+		port                int
+		want                string
+	}{
+		{"first setup", "one.example.com", "two.example.com", 443, "exit code 0"},
+		{"a name of another backend", "one.example.com, alternateHostnames: [two.example.com]", "two.example.com", 443, "is already routed to"},
+		{"a port of the pod", "one.example.com", "two.example.com", 9901, "port 9901 is used in the proxy's own pod"},
+		{"another name", "three.example.com", "two.example.com", 443, "exit code 0"},
+	} {
+		if out := setup(tc.first, tc.second, tc.port); !strings.Contains(out, tc.want) || strings.HasPrefix(out, "exit code 0") != (tc.want == "exit code 0") {
+			t.Errorf("%s: want %q, got %s", tc.name, tc.want, out)
+		}
+	}
+	server := &unstructured.Unstructured{}
+	server.SetGroupVersionKind(read.ProxyServerKind)
+	server.SetNamespace(s.Namespace)
+	server.SetName("demo")
+	if err := s.Client.Delete(s.Context(), server); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if out := setup("one.example.com", "two.example.com", 9901); !strings.HasPrefix(out, "exit code 0") || !strings.Contains(out, "Warning: ProxyServer "+s.Namespace+"/demo: NameConflict: ") {
+			t.Errorf("with a conflict from before, want a warning, got %s", out)
+		}
+	}
+}
+
 func TestSetupRefusesAddressesOfProxyServers(t *testing.T) {
 	s := newSite(t)
 	s.Setup()

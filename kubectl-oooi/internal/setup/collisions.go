@@ -174,9 +174,9 @@ func (k *Known) movedAddresses() []error {
 	return errs
 }
 
-// standaloneProxies reads the other ProxyServers without an Infra, which may be on the same VLAN. Without the right
-// to list them in all namespaces it reads those in the Infra's namespace.
-func (d *discovery) standaloneProxies() error {
+// proxyServers reads the ProxyServer before the change, and the others without an Infra, which may be on the same VLAN.
+// Without the right to list them in all namespaces it reads those in the Infra's namespace.
+func (d *discovery) proxyServers() error {
 	servers, err := d.list(read.ProxyServerKind, "")
 	if apierrors.IsForbidden(err) {
 		servers, err = d.list(read.ProxyServerKind, d.known.Infra.Namespace)
@@ -186,11 +186,46 @@ func (d *discovery) standaloneProxies() error {
 	}
 	for _, u := range servers {
 		server, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
-		if own := d.known.ProxyServer; ok && server.Spec.InfraRef == nil && (own == nil || server.Namespace != own.Namespace || server.Name != own.Name) {
+		own := d.known.ProxyServer
+		switch {
+		case !ok:
+		case own != nil && server.Namespace == own.Namespace && server.Name == own.Name:
+			server.Default()
+			d.known.proxyBefore = server
+		case server.Spec.InfraRef == nil:
 			d.known.Objects.ProxyServers = append(d.known.Objects.ProxyServers, server)
 		}
 	}
 	return nil
+}
+
+// newConflicts returns the name conflicts that a change of the Infra or of its ProxyServer adds. The names and ports may
+// be served now, and the change would end that. It returns none if the change removes as many as it adds: that may be
+// one backend, whose index changes.
+func (k *Known) newConflicts(after *model.Snapshot) []model.Problem {
+	all := k.Objects
+	if k.before != nil {
+		all.Infras = append(slices.Clone(all.Infras), k.before)
+	}
+	if k.proxyBefore != nil {
+		all.ProxyServers = append(slices.Clone(all.ProxyServers), k.proxyBefore)
+	}
+	changed := map[model.Ref]bool{
+		{Kind: "Infra", Namespace: k.Infra.Namespace, Name: k.Infra.Name}: k.before != nil,
+	}
+	if k.ProxyServer != nil {
+		changed[model.Ref{Kind: "ProxyServer", Namespace: k.ProxyServer.Namespace, Name: k.ProxyServer.Name}] = k.proxyBefore != nil
+	}
+	conflicts := func(s *model.Snapshot) []model.Problem {
+		return slices.DeleteFunc(slices.Clone(s.Problems), func(p model.Problem) bool {
+			return !changed[p.Object] || p.Reason != model.ReasonNameConflict
+		})
+	}
+	was, is := conflicts(k.build(&all)), conflicts(after)
+	if len(is) <= len(was) {
+		return nil
+	}
+	return slices.DeleteFunc(is, func(p model.Problem) bool { return slices.Contains(was, p) })
 }
 
 // InNamespace returns an error if the Infra and the ProxyServer of the files are in different namespaces, or in a

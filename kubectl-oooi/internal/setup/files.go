@@ -60,6 +60,8 @@ type Known struct {
 	holders []heldAddress
 	// before is the Infra in the cluster; nil if it does not exist or cannot be read.
 	before *v1alpha1.Infra
+	// proxyBefore is ProxyServer as it is in the cluster; nil if it does not exist or cannot be read.
+	proxyBefore *v1alpha1.ProxyServer
 	// leased are the bound DHCP leases of the Infra.
 	leased []*leases.Lease
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.

@@ -81,7 +81,11 @@ func (k *Known) snapshot() *model.Snapshot {
 	if server != nil {
 		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
 	}
-	return model.Build(&all, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
+	return k.build(&all)
+}
+
+func (k *Known) build(all *model.Objects) *model.Snapshot {
+	return model.Build(all, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
 }
 
 // fatalReasons are the reasons of problems for which setup refuses an Infra: the Infra would not work, or would
@@ -94,13 +98,16 @@ var fatalReasons = []model.Reason{
 // expectedReasons are the reasons of problems that setup, or control after it, resolves.
 var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
-// checkProblems returns an error for each problem of the model with the Infra for which setup refuses it. It adds a
-// warning to p for each other problem that setup does not resolve, and for each one with the Infra's ProxyServer.
+// checkProblems returns an error for each problem of the model with the Infra for which setup refuses it, and for each
+// name conflict that the change adds. It adds a warning to p for each other problem that setup does not resolve, and for each one with the Infra's ProxyServer.
 func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	kind := p.kind()
 	var errs []error
+	conflicts := k.newConflicts(snapshot)
 	for _, problem := range snapshot.Problems {
 		switch {
+		case slices.Contains(conflicts, problem):
+			errs = append(errs, errors.New(problem.String()))
 		case !k.standalone() && k.ProxyServer != nil && problem.Object == (model.Ref{Kind: "ProxyServer", Namespace: k.ProxyServer.Namespace, Name: k.ProxyServer.Name}):
 			p.Warnings = append(p.Warnings, problem.String())
 		case problem.Object.Kind != kind || problem.Object.Key() != keyOf(k.Infra):
