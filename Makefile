@@ -83,6 +83,13 @@ lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
 	cd test/programs && $(GO) vet ./scc
 
+# VULNDB is the database of Go vulnerabilities: a URL, also file:///DIRECTORY.
+VULNDB ?= https://vuln.go.dev
+.PHONY: vulncheck
+vulncheck: ## Report known vulnerabilities in code that our programs call (VULNDB)
+	@$(GO_BUILD) build -C tools -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	bin/govulncheck -db $(VULNDB) ./corednsbuild ./coredhcpbuild ./xdsd ./kubectl-oooi
+
 .PHONY: build
 build: bin/coredns bin/xdsd bin/coredhcp bin/kubectl-oooi ## Build the binaries into bin/
 
