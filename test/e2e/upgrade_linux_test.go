@@ -70,8 +70,18 @@ func newRelease(t *testing.T, root, revision string) release {
 	return r
 }
 
+// edge is a proxy without an Infra, whose setup upgrades control and no component of infra.
+const edge = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: clusters}
+spec:
+  networkConfig: {serverIP: 198.18.50.8/24, networkAttachmentName: vlan50}
+  backends: [{name: api, hostname: edge.example.com, port: 6443, targetService: kube-apiserver, targetPort: 6443, targetNamespace: clusters-demo}]
+`
+
 // TestUpgrade sets up with an earlier version and probes the services during an upgrade to this one, a
-// downgrade, and another upgrade.
+// downgrade, an upgrade of control alone, and another upgrade.
 func TestUpgrade(t *testing.T) {
 	revision := os.Getenv(upgradeFrom)
 	if revision == "" {
@@ -89,6 +99,9 @@ func TestUpgrade(t *testing.T) {
 	s.binary = before.plugin
 	s.setup(t, infra, "--image", before.image)
 	v := s.monitor(t)
+	s.binary = now // newer than control
+	s.oooi(t, "-n", "clusters", "status", "demo")
+	s.oooi(t, "-n", "clusters", "doctor", "demo", "--wait", "2m")
 	upgrade := func(name string) {
 		t.Run(name, func(t *testing.T) {
 			v.measure(t, fault{name: name, closesConnections: true, inject: func(t *testing.T) {
@@ -118,7 +131,19 @@ func TestUpgrade(t *testing.T) {
 			s.setup(t, infra, "--image", before.image, "--allow-downgrade")
 		}})
 	})
+	s.binary = now
+	t.Run("control newer than daemons", func(t *testing.T) {
+		daemons := s.containers(t)
+		v.measure(t, fault{name: "upgrade of control alone", inject: func(t *testing.T) { s.setup(t, edge) }})
+		if diff := cmp.Diff(daemons, s.containers(t)); diff != "" {
+			t.Errorf("setup of another proxy replaced containers of Infra demo:\n%s", diff)
+		}
+		if out := s.oooi(t, "-n", "clusters", "doctor", "demo", "--wait", "2m"); known && !strings.Contains(out, "OOOI-POD-004") {
+			t.Errorf("doctor does not name the pods of the earlier version:\n%s", out)
+		}
+	})
 	upgrade("upgrade again")
+	s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
 	for _, p := range v.probes {
 		for _, err := range p.wrongAnswers() {
 			t.Error(err)
