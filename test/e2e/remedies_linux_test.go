@@ -57,18 +57,6 @@ func TestRemediesThatRestartPods(t *testing.T) {
 		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, code: "INF-002", restarts: []string{"dns", "dhcp", "proxy"}},
 		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`), code: "POD-004", restarts: []string{"dns"}},
 		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), code: "INF-002", restarts: []string{"dhcp"}},
-		{name: "proxy with no replica", extra: true, edit: func(t *testing.T) {
-			t.Helper()
-			sets := kube(t, s.cp).AppsV1().StatefulSets("clusters")
-			scale, err := sets.GetScale(t.Context(), "demo-proxy", metav1.GetOptions{})
-			if err == nil {
-				scale.Spec.Replicas = 0
-				_, err = sets.UpdateScale(t.Context(), "demo-proxy", scale, metav1.UpdateOptions{})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}, code: "POD-002", restarts: []string{"proxy"}},
 	} {
 		if tc.extra && !lab.Long() {
 			continue
