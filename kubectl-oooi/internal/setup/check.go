@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -145,7 +146,7 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 		if err != nil {
 			return err
 		}
-		if live != nil && live.GetGeneration() != after.GetGeneration() {
+		if live != nil && !reflect.DeepEqual(networkWithoutAddresses(live), networkWithoutAddresses(after)) {
 			names = append(names, o.GetName())
 		}
 	}
@@ -159,6 +160,27 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the NetworkAttachmentDefinitions of the pods (%s) change with it; check that the VMs are attached to the same network\n",
 		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
 	return err
+}
+
+// networkWithoutAddresses returns the CNI plugins in a NetworkAttachmentDefinition without their IPAM; nil if they cannot
+// be decoded.
+func networkWithoutAddresses(nad *unstructured.Unstructured) []map[string]any {
+	text, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+	config := map[string]any{}
+	if json.Unmarshal([]byte(text), &config) != nil {
+		return nil
+	}
+	plugins := []map[string]any{config}
+	list, _ := config["plugins"].([]any)
+	for _, p := range list {
+		if plugin, ok := p.(map[string]any); ok {
+			plugins = append(plugins, plugin)
+		}
+	}
+	for _, plugin := range plugins {
+		delete(plugin, "ipam")
+	}
+	return plugins
 }
 
 // checkMachineNetwork returns an error if VMs of the hosted cluster are attached to the Infra's present network, and

@@ -116,6 +116,33 @@ func (k *Known) lostLeases() []string {
 	return list
 }
 
+// movedDNS returns a warning if DNS keeps none of its addresses, and clients have leases that name them.
+func (k *Known) movedDNS() []string {
+	dns := k.Infra.Spec.InfraComponents.DNS
+	if k.before == nil || len(k.leased) == 0 || !k.before.Spec.InfraComponents.DNS.IsEnabled() || !dns.IsEnabled() {
+		return nil
+	}
+	addresses := func(d *v1alpha1.InfraDNS) (all []string) {
+		for _, i := range d.EffectiveInstances() {
+			for _, ip := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
+				if a, err := v1alpha1.ParseAddress(string(ip)); err == nil {
+					all = append(all, a.String())
+				}
+			}
+		}
+		return all
+	}
+	was, is := addresses(k.before.Spec.InfraComponents.DNS), addresses(dns)
+	if slices.ContainsFunc(was, func(a string) bool { return slices.Contains(is, a) }) {
+		return nil
+	}
+	text := fmt.Sprintf("DNS moves from %s to %s: VMs query the previous address until they renew their leases", strings.Join(was, ", "), strings.Join(is, ", "))
+	if d, err := k.Infra.Spec.InfraComponents.DHCP.LeaseDuration(); err == nil {
+		text += fmt.Sprintf(", which they do after at most %s", d)
+	}
+	return []string{text + "; to serve both addresses meanwhile, list both in spec.infraComponents.dns.instances first"}
+}
+
 // clientOf returns the client of a lease, for messages.
 func clientOf(l *leases.Lease) string {
 	if l.VM != "" {

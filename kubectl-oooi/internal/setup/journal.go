@@ -25,6 +25,8 @@ import (
 // the next setup can restore them if this one is killed.
 type journal struct {
 	Component string `json:"component"`
+	// Joined is the component before it, whose previous objects are also in the journal; empty for none.
+	Joined string `json:"joined,omitempty"`
 	// NotWorking is set if the component did not work before.
 	NotWorking bool `json:"notWorking,omitempty"`
 	// Backends are those of the ProxyServer that had a healthy endpoint before.
@@ -33,6 +35,19 @@ type journal struct {
 	Before []map[string]any `json:"before,omitempty"`
 	// Absent are the objects that did not exist.
 	Absent []inventory.Entry `json:"absent,omitempty"`
+}
+
+// components returns Joined and Component.
+func (j *journal) components() []string {
+	if j.Joined != "" {
+		return []string{j.Joined, j.Component}
+	}
+	return []string{j.Component}
+}
+
+// covers reports whether the journal, which may be nil, has the previous objects of a component.
+func (j *journal) covers(component string) bool {
+	return j != nil && slices.Contains(j.components(), component)
 }
 
 // journalKey is the key of the journal in its ConfigMap.
@@ -106,10 +121,14 @@ func (j *journal) find(e inventory.Entry) *unstructured.Unstructured {
 	return nil
 }
 
-// record stores the journal of a step before its objects change. Objects in the journal of an unfinished rollout are
-// taken from there, because it is unknown whether their present state works.
-func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
+// record stores the journal of a step before its objects change. joined is the journal of the step before, if both are
+// rolled back together. Objects in the journal of an unfinished rollout are taken from there, because it is unknown
+// whether their present state works.
+func (r *rollout) record(ctx context.Context, s step, joined *journal) (*journal, error) {
 	j := &journal{Component: s.component, NotWorking: r.notWorking(s), Backends: r.backends}
+	if joined != nil {
+		j.Joined, j.Before, j.Absent = joined.Component, joined.Before, joined.Absent
+	}
 	add := func(o *unstructured.Unstructured) error {
 		if recorded := r.unfinished.find(entryWithoutUID(o)); recorded != nil {
 			j.Before = append(j.Before, recorded.Object)
@@ -137,6 +156,19 @@ func (r *rollout) record(ctx context.Context, s step) (*journal, error) {
 	for _, e := range s.retired {
 		if err := add(e.Object()); err != nil {
 			return nil, err
+		}
+	}
+	if u := r.unfinished; u != nil && u.Joined != "" && u.Component == s.component && j.Joined == "" {
+		j.Joined = u.Joined
+		for _, fields := range u.Before {
+			if e := entryWithoutUID(&unstructured.Unstructured{Object: fields}); j.find(e) == nil {
+				j.Before = append(j.Before, fields)
+			}
+		}
+		for _, e := range u.Absent {
+			if !slices.ContainsFunc(j.Absent, e.Same) {
+				j.Absent = append(j.Absent, e)
+			}
 		}
 	}
 	err := j.save(ctx, r.Applier, r.infra)

@@ -327,6 +327,7 @@ func (k *Known) warnings(in *render.Input) []string {
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)
 	list = append(list, k.lostLeases()...)
+	list = append(list, k.movedDNS()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")
 	}

@@ -48,6 +48,9 @@ type step struct {
 	live []string
 	// retired are obsolete StatefulSets, which are deleted before the objects are applied.
 	retired []inventory.Entry
+	// joined is set if the step is rolled back together with the next one. DHCP directs clients to the address to which
+	// DNS moves; with the previous configuration it directs them to the previous address.
+	joined bool
 }
 
 // A rollout changes one component after the other.
@@ -334,11 +337,65 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 			if now.component = component; len(now.replaced) == 0 {
 				now.component = now.live[0]
 			}
+			if component == v1alpha1.ComponentDNS && slices.ContainsFunc(groups[v1alpha1.ComponentDHCP], r.replaces) {
+				if now.joined, err = r.moves(ctx, component, objects, obsolete); err != nil {
+					return nil, err
+				}
+			}
 			list = append(list, now)
 			now = step{}
 		}
 	}
 	return append(list, now), nil
+}
+
+// moves reports whether the pods of a component get other networks or addresses, which are in their
+// NetworkAttachmentDefinitions or, for OVN-Kubernetes, in an annotation.
+func (r *rollout) moves(ctx context.Context, component string, objects []*unstructured.Unstructured, obsolete []inventory.Entry) (bool, error) {
+	var before, after []string
+	for _, o := range objects {
+		after = append(after, networkOf(o)...)
+	}
+	if r.unfinished.covers(component) {
+		for _, fields := range r.unfinished.Before {
+			if o := (&unstructured.Unstructured{Object: fields}); o.GetLabels()[v1alpha1.LabelComponent] == component {
+				before = append(before, networkOf(o)...)
+			}
+		}
+	} else {
+		for _, e := range obsolete {
+			objects = append(slices.Clone(objects), e.Object())
+		}
+		for _, o := range objects {
+			if !hasNetwork(o) {
+				continue
+			}
+			live, err := current(ctx, r.Client, o)
+			if err != nil {
+				return false, err
+			}
+			if live != nil && live.GetLabels()[v1alpha1.LabelComponent] == component {
+				before = append(before, networkOf(live)...)
+			}
+		}
+	}
+	slices.Sort(before)
+	slices.Sort(after)
+	return !slices.Equal(before, after), nil
+}
+
+func hasNetwork(o *unstructured.Unstructured) bool {
+	return o.GetKind() == "StatefulSet" || o.GetKind() == "NetworkAttachmentDefinition"
+}
+
+// networkOf returns what an object says about the network of pods; nothing if it says nothing.
+func networkOf(o *unstructured.Unstructured) []string {
+	if !hasNetwork(o) {
+		return nil
+	}
+	config, _, _ := unstructured.NestedString(o.Object, "spec", "config")
+	networks, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "k8s.v1.cni.cncf.io/networks")
+	return []string{config + networks}
 }
 
 // changes reports whether an object that exists differs from what it will be after the change.
@@ -358,6 +415,7 @@ func (r *rollout) changes(ctx context.Context, objects []*unstructured.Unstructu
 // roll changes one component after the other, each after the previous one works. It rolls back a component that does
 // not work. If all work, no journal is left: what an earlier setup recorded is no state to return to.
 func (r *rollout) roll(ctx context.Context, steps []step) error {
+	var joined *journal
 	for i, s := range steps {
 		if s.component == "" {
 			if err := r.change(ctx, s); err != nil {
@@ -365,7 +423,7 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 			}
 			continue
 		}
-		j, err := r.record(ctx, s)
+		j, err := r.record(ctx, s, joined)
 		if err != nil {
 			return err
 		}
@@ -378,11 +436,15 @@ func (r *rollout) roll(ctx context.Context, steps []step) error {
 		if err != nil {
 			return r.rollBack(ctx, s, j, steps[i+1:], err)
 		}
+		if joined = nil; s.joined {
+			joined = j
+			continue
+		}
 		if err := removeJournal(ctx, r.Client, r.infra); err != nil {
 			return err
 		}
 		if len(s.replaced) > 0 {
-			r.changed = append(r.changed, s.component)
+			r.changed = append(r.changed, j.components()...)
 		}
 	}
 	return removeJournal(ctx, r.Client, r.infra)
@@ -499,7 +561,7 @@ func (r *rollout) verify(ctx context.Context, s step) error {
 // rollBack restores the previous objects of a step's component, unless its previous state did not work either. It
 // returns an error with the reason why, and with the components that were and were not changed.
 func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step, why error) error {
-	failed := s.component
+	failed, undone := s.component, strings.Join(j.components(), " and ")
 	if errors.Is(context.Cause(ctx), errLockLost) {
 		return fmt.Errorf("rolling out %s: %w", failed, errLockLost)
 	}
@@ -508,6 +570,9 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 		before := "did not work before this change either"
 		if len(r.serving[failed]) > 0 {
 			before = "has no earlier StatefulSet to go back to"
+		}
+		if j.Joined != "" {
+			r.changed = append(r.changed, j.Joined)
 		}
 		return errors.Join(err, r.outcome(failed+" "+before+", and is kept as applied", rest, "correct the cause and run setup again"))
 	}
@@ -530,9 +595,12 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	}
 	done, err := r.restore(back, j, !interrupted)
 	if err != nil {
-		return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", failed, err), r.outcome("", rest, then))
+		return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", undone, err), r.outcome("", rest, then))
 	}
-	state := failed + " is rolled back"
+	state := undone + " is rolled back"
+	if j.Joined != "" {
+		state = undone + " are rolled back, because DHCP names the address of DNS"
+	}
 	if !done {
 		state += ", but is not ready yet"
 	}

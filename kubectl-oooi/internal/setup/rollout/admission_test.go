@@ -186,8 +186,7 @@ func TestChangedNetworkIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	const warning = "NetworkAttachmentDefinition vlan100, the VMs' network, has changed since the last setup"
-	resolvers := strings.NewReplacer("203.0.113.53", "203.0.113.54")
-	s.Infra = resolvers.Replace(s.Infra)
+	s.Infra = strings.NewReplacer("203.0.113.53", "203.0.113.54", "serverIP: 192.0.2.3", "serverIP: 192.0.2.5").Replace(s.Infra)
 	if _, stderr, _ := s.Run("setup", "-f", "FILE", "--wait=false"); strings.Contains(stderr, warning) {
 		t.Errorf("with the same network setup printed %s", stderr)
 	}

@@ -46,9 +46,16 @@ func TestSetupWarnsOfLeasesThatEnd(t *testing.T) {
 			t.Errorf("%s: setup exited with %d, stderr %s, want %q", smaller, code, stderr, want)
 		}
 	}
-	s.Infra = good
-	if stderr := s.Setup(); strings.Contains(stderr, "no longer leases") {
-		t.Error(stderr)
+	const moved = "Warning: DNS moves from 192.0.2.3 to 192.0.2.5: VMs query the previous address until they renew their leases, which they do after at most 1h0m0s; "
+	s.Infra = strings.Replace(good, "dns: {serverIP: 192.0.2.3", "dns: {serverIP: 192.0.2.5", 1)
+	if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || !strings.Contains(stderr, moved) {
+		t.Errorf("setup exited with %d, stderr %s, want %q", code, stderr, moved)
+	}
+	for _, same := range []string{good, strings.Replace(good, "dns: {serverIP: 192.0.2.3", "dns: {instances: [{ip: 192.0.2.3}, {ip: 192.0.2.5}]", 1)} {
+		s.Infra = same
+		if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || strings.Contains(stderr, "no longer leases") || strings.Contains(stderr, "DNS moves") {
+			t.Errorf("setup exited with %d, stderr %s", code, stderr)
+		}
 	}
 }
 

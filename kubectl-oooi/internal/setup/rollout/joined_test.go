@@ -1,0 +1,64 @@
+package rollout_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+// networkOf returns the CNI configuration of a NetworkAttachmentDefinition.
+func (s *runningSite) networkOf(name string) string {
+	s.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(read.AttachmentKind)
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
+		s.Fatal(err)
+	}
+	config, _, _ := unstructured.NestedString(o.Object, "spec", "config")
+	return config
+}
+
+// TestDNSMovesTogetherWithDHCP moves DNS to another address, with DHCP that does not start. Clients have the address of
+// DNS from DHCP, so DNS must go back as well: after the same setup, after a second one, and after one that was killed
+// while DHCP changed.
+func TestDNSMovesTogetherWithDHCP(t *testing.T) {
+	s := newRunningSite(t)
+	no := func(*corev1.Pod) bool { return false }
+	good, dns, dhcp := s.Infra, s.networkOf("demo-dns"), s.statefulSet("demo-dhcp").Spec.Template.Spec.Containers[0].Image
+	s.behave(no, func(pod *corev1.Pod) bool {
+		return strings.HasPrefix(pod.Name, "demo-dhcp-") && strings.Contains(pod.Spec.Containers[0].Image, "fails")
+	})
+	s.Infra = strings.NewReplacer("dns: {serverIP: 192.0.2.3", "dns: {serverIP: 192.0.2.5", "dhcp: {serverIP: 192.0.2.2,", "dhcp: {serverIP: 192.0.2.2, image: example.com/fails:1,").Replace(good)
+	moved := s.Infra
+	failing := func(what string) {
+		t.Helper()
+		stderr, code := s.setup()
+		if want := "dns and dhcp are rolled back, because DHCP names the address of DNS; correct"; code != 1 || !strings.Contains(stderr, want) || strings.Contains(stderr, "changed: dns") {
+			t.Errorf("%s: setup exited with %d, want %q in %s", what, code, want, stderr)
+		}
+		if now := s.networkOf("demo-dns"); now != dns || s.statefulSet("demo-dhcp").Spec.Template.Spec.Containers[0].Image != dhcp || s.journal() != "" {
+			t.Errorf("%s: DNS had the network %s and has %s; journal: %s", what, dns, now, s.journal())
+		}
+	}
+	failing("the first setup")
+	failing("the second setup")
+	s.killSetup("/demo-dhcp configured")
+	if s.journal() == "" || s.networkOf("demo-dns") == dns {
+		t.Fatalf("the killed setup did not change DNS, or left no journal: %s", s.networkOf("demo-dns"))
+	}
+	failing("after a killed setup")
+
+	// A kill between the two components.
+	s.killSetup("dns works")
+	failing("after a setup that was killed between DNS and DHCP")
+
+	s.Infra = strings.ReplaceAll(moved, "example.com/fails:1", "example.com/works:1")
+	if stderr, code := s.setup(); code != 0 || s.networkOf("demo-dns") == dns || s.journal() != "" {
+		t.Errorf("setup exited with %d, journal %q: %s", code, s.journal(), stderr)
+	}
+}
