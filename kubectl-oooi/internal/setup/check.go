@@ -71,6 +71,9 @@ func (r *rollout) check(ctx context.Context) error {
 		}
 	}()
 	changed := r.changedWorkloads()
+	if err := r.fitsTimeout(ctx, changed); err != nil {
+		return err
+	}
 	if err := r.reportNetworks(ctx, changed); err != nil {
 		return err
 	}
@@ -127,6 +130,27 @@ func (r *rollout) check(ctx context.Context) error {
 		err = fmt.Errorf("checking the changed workloads: %w", err)
 	}
 	return errors.Join(append(slices.Clone(errs), err)...)
+}
+
+// longTermination is longer than the default termination grace periods, which pods rarely need.
+const longTermination = time.Minute
+
+// fitsTimeout returns an error if present pods of the changed StatefulSets, with a long termination grace period, may take
+// longer to end than setup may wait.
+func (r *rollout) fitsTimeout(ctx context.Context, changed []*unstructured.Unstructured) error {
+	var ending time.Duration
+	for _, o := range changed {
+		// A Deployment keeps its pods until new ones are ready.
+		if one := terminationTime(r.live[entryWithoutUID(o)]); o.GetKind() == "StatefulSet" && one > longTermination {
+			ending += one
+		}
+	}
+	deadline, limited := ctx.Deadline()
+	if left := time.Until(deadline); limited && ending > left {
+		return fmt.Errorf("the pods that the change replaces may take %s to end, and --timeout leaves %s; run setup again with --timeout=%s",
+			ending, left.Round(time.Second), (ending + 5*time.Minute).Round(time.Minute))
+	}
+	return nil
 }
 
 // reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a

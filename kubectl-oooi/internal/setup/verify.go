@@ -139,6 +139,11 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	var notReady []string
 	for i := range u.pods {
 		pod := &u.pods[i]
+		if pod.DeletionTimestamp != nil && len(pod.Finalizers) == 0 {
+			notReady = append(notReady, fmt.Sprintf("pod %s ends, by %s at the latest", pod.Name, pod.DeletionTimestamp.Local().Format(time.TimeOnly)))
+			text = inventory.Of(w.workload).String() + ": " + strings.Join(notReady, "; ")
+			continue
+		}
 		why := infrastatus.UnreadyReason(pod)
 		if why == "" || pod.DeletionTimestamp != nil || u.replaces(pod) {
 			continue

@@ -2,6 +2,7 @@ package rollout_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -252,4 +253,22 @@ spec:
 	warned("--as=limited") // who may not list VMs
 	vm("worker-2", "vlan200", "")
 	warned()
+}
+
+// TestTimeoutForPodsThatEndSlowly changes a proxy whose pods may take longer to end than setup waits.
+func TestTimeoutForPodsThatEndSlowly(t *testing.T) {
+	s := newRunningSite(t)
+	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4", "proxy: {terminationGracePeriodSeconds: 100, serverIP: 192.0.2.4", 1)
+	if stderr, code := s.setup(); code != 0 {
+		t.Fatalf("setup exited with %d: %s", code, stderr)
+	}
+	pods := s.podUIDs()
+	const want = "the pods that the change replaces may take 1m40s to end, and --timeout leaves 1m"
+	stderr, code := s.setup("--envoy-image", "example.com/envoy:2", "--timeout=90s")
+	if code != 1 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "run setup again with --timeout=7m0s\n") || !strings.Contains(stderr, "nothing was applied") || !slices.Equal(pods, s.podUIDs()) {
+		t.Errorf("setup exited with %d, want %q in %s", code, want, stderr)
+	}
+	if stderr, code := s.setup("--envoy-image", "example.com/envoy:2", "--timeout=7m"); code != 0 || slices.Equal(pods, s.podUIDs()) {
+		t.Errorf("setup exited with %d: %s", code, stderr)
+	}
 }
