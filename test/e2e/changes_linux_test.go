@@ -183,8 +183,8 @@ func clusterFaults(s *site) []change {
 			s.expectFailure(infra, []string{"unschedulable", nothingApplied}, "--image", s.otherImage(t))(t)
 			cordon(false)
 		}},
-		{name: "more memory than any node has", extra: true, rolledOut: []string{"dns"},
-			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"Insufficient memory", "dns is rolled back"})},
+		{name: "more memory than any node has", extra: true,
+			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"the pod of StatefulSet clusters/demo-dns requests 1Ti of memory, and no node has more than ", "nothing was applied"})},
 		{name: "a StatefulSet edited by hand", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			patch := []byte(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "` + missingImage + `"}]`)
 			if _, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), "demo-dns", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {

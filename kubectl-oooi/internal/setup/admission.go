@@ -94,6 +94,9 @@ func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstru
 			replicas = 1
 		}
 		more[namespace].add(&template.Spec, replicas)
+		if err := r.fitsNode(ctx, o, &template.Spec); err != nil {
+			return err
+		}
 	}
 	for component := range r.componentsOf(changed) {
 		for i := range r.serving[component] {
@@ -112,6 +115,31 @@ func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstru
 	for _, o := range changed {
 		if err := r.admit(ctx, o); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// fitsNode returns an error if a pod of a workload requests more CPU or memory than any node has. The pod of the check
+// cannot find out, because it requests nothing. Without the right to list nodes it returns nil.
+func (r *rollout) fitsNode(ctx context.Context, o *unstructured.Unstructured, spec *corev1.PodSpec) error {
+	var nodes corev1.NodeList
+	if err := r.Client.List(ctx, &nodes); apierrors.IsForbidden(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
+	}
+	requested := usage{}
+	requested.add(spec, 1)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		var most resource.Quantity
+		for i := range nodes.Items {
+			if has := nodes.Items[i].Status.Allocatable[name]; has.Cmp(most) > 0 {
+				most = has
+			}
+		}
+		if request := requested[name]; !most.IsZero() && request.Cmp(most) > 0 {
+			return fmt.Errorf("the pod of %s requests %s of %s, and no node has more than %s; lower the requests in the Infra's resources", inventory.Of(o), request.String(), name, most.String())
 		}
 	}
 	return nil

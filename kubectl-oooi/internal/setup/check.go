@@ -462,7 +462,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	}
 	waiter := &Waiter{Client: c.Client}
 	if len(pods.Items) == 0 {
-		if event := waiter.event(ctx, c.job.Namespace, c.job.UID); event != nil {
+		if event := waiter.event(ctx, c.job.Namespace, c.job.UID); event != nil && !unanswered(event) {
 			if message := strings.TrimSpace(event.Message); strings.Contains(message, exceededQuota) {
 				return "", &skippedError{message} // the present pod uses the quota
 			}

@@ -130,7 +130,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	}
 	if len(u.pods) == 0 && u.GetKind() == "StatefulSet" {
 		event := w.event(ctx, u.GetNamespace(), u.GetUID())
-		if event != nil && strings.HasPrefix(event.Reason, "FailedCreate") {
+		if event != nil && strings.HasPrefix(event.Reason, "FailedCreate") && !unanswered(event) {
 			text += " (" + strings.TrimSpace(event.Message) + ")"
 			return text, w.checkStuck(u.GetUID(), text, 15*time.Second)
 		}
@@ -170,6 +170,10 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 	}
 	return text, nil
 }
+
+// unanswered reports whether an Event says that the API server did not answer its controller: the controller tries
+// again. The message has the error of Go's HTTP client.
+func unanswered(event *corev1.Event) bool { return strings.Contains(event.Message, `Post "http`) }
 
 // foreign adds the fields that other field managers set in the workload's pod spec, and the remedy, to the reason why
 // its pods do not become ready. It returns nil if there are no such fields.
