@@ -189,6 +189,9 @@ func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFla
 	defer cancel()
 	p.set("reading")
 	facts, names, err := c.readFacts(readCtx, to, f, checks, namespace, name)
+	if facts != nil {
+		facts.Plugin = release()
+	}
 	if err == nil && f.probe {
 		p.set("probing")
 		err = to.probe(ctx, f, facts, names)

@@ -47,6 +47,7 @@ func init() {
 					pods = append(pods, restarts[component]...)
 				}
 				var findings []Finding
+				older := s.olderSetup()
 				for _, user := range users {
 					namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
 					f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup -f FILE' with the Infra's file to grant the missing rights"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
@@ -54,6 +55,10 @@ func init() {
 					if more := lacks[user][1:]; len(more) > 0 {
 						f.Message += fmt.Sprintf("; further missing rights: %d", len(more))
 						f = f.because(more...)
+					}
+					if older != "" { // whose components may not need the right
+						f.Severity = Warn
+						f.Message += ", which version " + s.facts.Plugin + " grants; version " + older + " deployed it"
 					}
 					findings = append(findings, f)
 				}

@@ -15,7 +15,9 @@ import (
 // Facts are the data that checks read, as of the time Taken. After Collect, Load and Probe have returned, they
 // do not change and are safe for concurrent use.
 type Facts struct {
-	Taken   time.Time
+	Taken time.Time
+	// Plugin is the version of the plugin that evaluates the facts; empty if it is unknown.
+	Plugin  string
 	objects map[Kind][]*unstructured.Unstructured
 	// deployed are the objects of comparedKinds with all fields, until compare.
 	deployed map[objectKey]*unstructured.Unstructured

@@ -100,18 +100,31 @@ func (s *Site) input() (*render.Input, error) {
 			err = errors.Join(err, k.UseAttachment(u))
 		}
 	}
+	remembered, invalid := s.remembered()
+	if err := errors.Join(err, invalid); err != nil {
+		return nil, err
+	}
+	k.OpenShift, k.Management = remembered.UsesOpenShift(s.served(constraints)), s.facts.management()
+	return k.Input(remembered.Images()), nil
+}
+
+// remembered returns the flags and the version of the last setup.
+func (s *Site) remembered() (*setup.Remembered, error) {
 	text := ""
 	for _, u := range s.facts.list(configMaps, s.Infra.Namespace) {
 		if u.GetName() == inventory.Name(types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name}).Name {
 			text, _, _ = unstructured.NestedString(u.Object, "data", setup.RememberedKey)
 		}
 	}
-	remembered, invalid := setup.ParseRemembered(text)
-	if err := errors.Join(err, invalid); err != nil {
-		return nil, err
+	return setup.ParseRemembered(text) //nolint:wrapcheck // setup wraps it
+}
+
+// olderSetup returns the version of the last setup, if it is older than the plugin's; empty otherwise.
+func (s *Site) olderSetup() string {
+	if r, err := s.remembered(); err == nil && setup.Older(r.Version, s.facts.Plugin) {
+		return r.Version
 	}
-	k.OpenShift, k.Management = remembered.UsesOpenShift(s.served(constraints)), s.facts.management()
-	return k.Input(remembered.Images()), nil
+	return ""
 }
 
 // management returns the domains of the management cluster, as setup reads them.

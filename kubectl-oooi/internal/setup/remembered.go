@@ -268,8 +268,8 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 // on the Deployments of control and of the VirtualIngress controller.
 const AnnotationVersion = v1alpha1.GroupName + "/setup-version"
 
-// older reports whether version a of the plugin is older than b. It is false if one of them is not a version.
-func older(a, b string) bool {
+// Older reports whether version a of the plugin is older than b. It is false if one of them is not a version.
+func Older(a, b string) bool {
 	one, err1 := version.ParseSemantic(a)
 	other, err2 := version.ParseSemantic(b)
 	return err1 == nil && err2 == nil && one.LessThan(other)
@@ -297,7 +297,7 @@ func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
 			return fmt.Errorf("reading %s: %w", inventory.Of(o), err)
 		}
 		appliedVersion := live.GetAnnotations()[AnnotationVersion]
-		if older(a.version(), appliedVersion) && live.GetAnnotations()[helmRelease] == "" && (newest == "" || older(newest, appliedVersion)) {
+		if Older(a.version(), appliedVersion) && live.GetAnnotations()[helmRelease] == "" && (newest == "" || Older(newest, appliedVersion)) {
 			newest = appliedVersion
 		}
 		newVersion := appliedVersion
@@ -317,7 +317,7 @@ func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	if remembered != nil && older(a.version(), remembered.Version) && (newest == "" || older(newest, remembered.Version)) {
+	if remembered != nil && Older(a.version(), remembered.Version) && (newest == "" || Older(newest, remembered.Version)) {
 		newest = remembered.Version
 	}
 	if newest == "" || a.AllowDowngrade {

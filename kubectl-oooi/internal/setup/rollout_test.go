@@ -68,8 +68,8 @@ func TestOlder(t *testing.T) {
 		{"(devel)", "v1.0.0", false}, {"v1.0.0", "", false},
 		{"v0.0.0-20260101000000-aaaaaaaaaaaa", "v0.0.0-20260201000000-bbbbbbbbbbbb+dirty", true},
 	} {
-		if got := older(tc.a, tc.b); got != tc.older {
-			t.Errorf("older(%q, %q) = %t", tc.a, tc.b, got)
+		if got := Older(tc.a, tc.b); got != tc.older {
+			t.Errorf("Older(%q, %q) = %t", tc.a, tc.b, got)
 		}
 	}
 }
