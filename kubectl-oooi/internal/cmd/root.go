@@ -107,7 +107,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	hideFlags(root)
 	completeFlag(root, "namespace", c.completeNamespaces)
 	completeFlag(root, "context", c.completeContexts)
-	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.teardown(), c.convert(), c.completion(), c.version())
+	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.teardown(), c.convert(), c.images(), c.completion(), c.version())
 	return root
 }
 

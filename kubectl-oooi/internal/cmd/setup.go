@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +24,7 @@ type setupFlags struct {
 	files          filenames
 	described      setup.Description
 	images         render.Images
+	registry       string
 	dryRun         string
 	output         string
 	openShift      string
@@ -92,6 +94,8 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
 	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
+	flags.StringVar(&f.registry, setup.FlagRegistry, "", "Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists them (default: that of the previous setup, or the registries of the images)")
+	flags.StringVar(&f.images.PullSecret, setup.FlagPullSecret, "", "Secret with credentials of registries, in the namespaces of the Infra and of control (default: that of the previous setup, or none)")
 	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)", "auto", "true", "false"))
 	flags.Lookup(setup.FlagOpenShift).DefValue = "" // the description has the default
 	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
@@ -113,9 +117,17 @@ func (c *command) readArgs(cmd *cobra.Command, f *setupFlags, args []string) err
 		return fmt.Errorf("--%[1]s describes an Infra without a file; specify the name of the Infra as argument, or omit --%[1]s", flag)
 	}
 	f.given = map[string]string{}
-	for _, name := range []string{setup.FlagImage, setup.FlagEnvoyImage, setup.FlagOpenShift, setup.FlagClusterDNS} {
+	for _, name := range setup.RememberedFlags {
 		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed {
 			f.given[name] = flag.Value.String()
+		}
+	}
+	if err := setup.CheckRegistry(f.registry); err != nil {
+		return fmt.Errorf("--%s %q: %w", setup.FlagRegistry, f.registry, err)
+	}
+	if secret := f.images.PullSecret; secret != "" {
+		if problems := validation.IsDNS1123Subdomain(secret); len(problems) > 0 {
+			return fmt.Errorf("--%s %q: %s", setup.FlagPullSecret, secret, problems[0])
 		}
 	}
 	return nil
@@ -270,6 +282,7 @@ func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags)
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	plan.Warnings = append(plan.Warnings, plan.MissingPullSecret(ctx, cl, remembered.PullSecret)...)
 	c.warn(plan)
 	return known, plan, remembered, nil
 }

@@ -44,12 +44,14 @@ type Input struct {
 	Images Images
 }
 
-// Images are the images of workloads, unless the Infra specifies others.
+// Images are the images of workloads, unless the Infra specifies others, and how pods pull them.
 type Images struct {
 	// Oooi is the image with coredns, coredhcp and xdsd.
 	Oooi string
 	// Envoy is an image with Envoy 1.31 or later.
 	Envoy string
+	// PullSecret is the Secret with credentials of registries, in each namespace with pods; empty for none.
+	PullSecret string
 }
 
 // cluster returns the hosted cluster of the Infra in the model; nil if the model has none.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/manifests"
@@ -24,7 +25,8 @@ const image = "ghcr.io/densityops/oooi"
 const overlay = "overlay"
 
 // Overlay returns the contents of the files of a kustomization by file name: a file for each object, and
-// kustomization.yaml, which adds the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi.
+// kustomization.yaml, which adds the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi and the
+// pull secret of their Deployments.
 func Overlay(objects []*unstructured.Unstructured, images Images, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
@@ -32,6 +34,12 @@ func Overlay(objects []*unstructured.Unstructured, images Images, folders ...str
 	}
 	repository, tag, digest := split(images.Oooi)
 	k.Images = []types.Image{{Name: image, NewName: repository, NewTag: tag, Digest: digest}}
+	if images.PullSecret != "" {
+		k.Patches = []types.Patch{{
+			Target: &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}},
+			Patch:  "- {op: add, path: /spec/template/spec/imagePullSecrets, value: [{name: " + images.PullSecret + "}]}",
+		}}
+	}
 	files := map[string][]byte{}
 	for _, o := range objects {
 		name := strings.ToLower(o.GetKind()) + "-" + strings.TrimPrefix(o.GetNamespace()+"-", "-") + o.GetName() + ".yaml"

@@ -103,6 +103,10 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	spec := w.spec
 	spec.ServiceAccountName = in.name(w.component)
 	spec.AutomountServiceAccountToken = new(false) // see tokenVolume
+	if in.Images.PullSecret != "" {
+		// Not in the ServiceAccount, whose list OpenShift changes.
+		spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: in.Images.PullSecret}}
+	}
 	if spec.TerminationGracePeriodSeconds == nil {
 		spec.TerminationGracePeriodSeconds = new(int64(30))
 	}

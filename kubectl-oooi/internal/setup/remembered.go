@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/distribution/reference"
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,13 +33,17 @@ type Remembered struct {
 	// Image and EnvoyImage are the images of workloads, unless the Infra specifies others.
 	Image      string `json:"image,omitempty"`
 	EnvoyImage string `json:"envoyImage,omitempty"`
+	// Registry is the registry from which the default images are pulled; empty for their own. PullSecret is the Secret
+	// with credentials of registries; empty for none.
+	Registry   string `json:"registry,omitempty"`
+	PullSecret string `json:"imagePullSecret,omitempty"`
 	// Given are the names of the remembered flags that were given. Their values are kept, even by a plugin with other
 	// defaults.
 	Given []string `json:"given,omitempty"`
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns; empty if they are the defaults.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
-	// FromControl is set if Image is that of control, because the Infra is new.
+	// FromControl is set if the images and PullSecret are those of control, because the Infra is new.
 	FromControl bool `json:"-"`
 }
 
@@ -52,8 +57,10 @@ func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName)
 	return r.Version, nil
 }
 
-// Images returns Image and EnvoyImage as the input of render.
-func (r *Remembered) Images() render.Images { return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage} }
+// Images returns the images and PullSecret as the input of render.
+func (r *Remembered) Images() render.Images {
+	return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage, PullSecret: r.PullSecret}
+}
 
 // RememberedKey is the key of Remembered in the inventory's ConfigMap.
 const RememberedKey = "setup.yaml"
@@ -169,14 +176,20 @@ func runningImages(ctx context.Context, c client.Client, infra *v1alpha1.Infra) 
 const (
 	FlagImage      = "image"
 	FlagEnvoyImage = "envoy-image"
+	FlagRegistry   = "registry"
+	FlagPullSecret = "image-pull-secret" //nolint:gosec // a name
 	FlagOpenShift  = "openshift"
 	FlagClusterDNS = "cluster-dns"
 )
 
+// RememberedFlags are the names of the flags that setup remembers.
+var RememberedFlags = []string{FlagRegistry, FlagImage, FlagEnvoyImage, FlagPullSecret, FlagOpenShift, FlagClusterDNS}
+
 // Recall returns the remembered flags of an Infra. For an Infra that a version without remembered flags set up, they
-// are the images of its workloads. For a new Infra, Image is that of control, which all Infras share. An image that is
-// found in none of these is taken from defaults. Recall returns nil for a new Infra if setup did not deploy control, or
-// if reading control is forbidden.
+// are the images of its workloads. For a new Infra, Image and PullSecret are those of control, which all Infras share; if
+// control runs the default image from a mirror, Registry is that mirror. An image that is found in none of these is
+// taken from defaults. Recall returns nil for a new Infra if setup did not deploy control, or if reading control is
+// forbidden.
 func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
 	r, err := recall(ctx, c, client.ObjectKeyFromObject(infra))
 	if err != nil || r != nil {
@@ -185,37 +198,51 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 	images, err := runningImages(ctx, c, infra)
 	isNew := images == (render.Images{})
 	if err == nil && isNew {
-		images.Oooi, err = controlImage(ctx, c)
+		images, err = controlImages(ctx, c)
 	}
 	if err != nil || images == (render.Images{}) {
 		return nil, err
 	}
-	r = &Remembered{Image: cmp.Or(images.Oooi, defaults.Oooi), EnvoyImage: cmp.Or(images.Envoy, defaults.Envoy), FromControl: isNew}
+	r = &Remembered{FromControl: isNew, PullSecret: images.PullSecret}
+	if r.PullSecret != "" {
+		r.Given = append(r.Given, FlagPullSecret)
+	}
+	if r.Registry = registryOf(images.Oooi, defaults.Oooi); r.Registry != "" {
+		r.Given = append(r.Given, FlagRegistry)
+		defaults = render.Images{Oooi: images.Oooi, Envoy: MirroredImage(defaults.Envoy, r.Registry)}
+	}
+	r.Image, r.EnvoyImage = cmp.Or(images.Oooi, defaults.Oooi), cmp.Or(images.Envoy, defaults.Envoy)
 	for _, i := range []struct{ flag, image, release string }{{FlagImage, r.Image, defaults.Oooi}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
-		if repository(i.image) != repository(i.release) { // otherwise it is the default of another release
+		if Repository(i.image) != Repository(i.release) { // otherwise it is the default of another release
 			r.Given = append(r.Given, i.flag)
 		}
 	}
 	return r, nil
 }
 
-// controlImage returns the image of control, if setup deployed it; empty otherwise, or without the right to read it.
-func controlImage(ctx context.Context, c client.Client) (string, error) {
+// controlImages returns the image and the pull secret of control, if setup deployed it; empty otherwise, or without the
+// right to read it.
+func controlImages(ctx context.Context, c client.Client) (render.Images, error) {
 	control := &appsv1.Deployment{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: render.SystemNamespace, Name: render.ControlName}, control)
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-		return "", nil
+		return render.Images{}, nil
 	case err != nil:
-		return "", fmt.Errorf("reading Deployment %s/%s: %w", render.SystemNamespace, render.ControlName, err)
+		return render.Images{}, fmt.Errorf("reading Deployment %s/%s: %w", render.SystemNamespace, render.ControlName, err)
 	case control.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || control.Annotations[helmRelease] != "":
-		return "", nil
+		return render.Images{}, nil
 	}
-	return control.Spec.Template.Spec.Containers[0].Image, nil
+	pod := control.Spec.Template.Spec
+	images := render.Images{Oooi: pod.Containers[0].Image}
+	if len(pod.ImagePullSecrets) > 0 {
+		images.PullSecret = pod.ImagePullSecrets[0].Name
+	}
+	return images, nil
 }
 
-// repository returns an image reference without tag and digest.
-func repository(image string) string {
+// Repository returns an image reference without tag and digest.
+func Repository(image string) string {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
 		return image
@@ -230,37 +257,33 @@ func repository(image string) string {
 func ResolveFlags(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
 	now := &Remembered{}
 	var lines []string
-	for _, f := range []struct {
-		flag     string
-		of       func(*Remembered) *string
-		fallback string
-		forget   string
-	}{
-		{FlagImage, func(r *Remembered) *string { return &r.Image }, defaults.Oooi, ""},
-		{FlagEnvoyImage, func(r *Remembered) *string { return &r.EnvoyImage }, defaults.Envoy, ""},
-		{FlagOpenShift, func(r *Remembered) *string { return &r.OpenShift }, "", "auto"},
-		{FlagClusterDNS, func(r *Remembered) *string { return &r.ClusterDNS }, "", "print"},
-	} {
-		value := f.of(now)
-		*value = f.fallback
-		flagValue, ok := given[f.flag]
+	resolve := func(flag string, of func(*Remembered) *string, fallback, forget string) {
+		value := of(now)
+		*value = fallback
+		flagValue, ok := given[flag]
 		switch {
-		case ok && flagValue != "" && flagValue != f.forget:
-			*value, now.Given = flagValue, append(now.Given, f.flag)
+		case ok && flagValue != "" && flagValue != forget:
+			*value, now.Given = flagValue, append(now.Given, flag)
 		case ok || before == nil:
-		case slices.Contains(before.Given, f.flag):
-			*value, now.Given = *f.of(before), append(now.Given, f.flag)
+		case slices.Contains(before.Given, flag):
+			*value, now.Given = *of(before), append(now.Given, flag)
 			source := "kept from the previous setup"
 			if before.FromControl {
-				source = "the image of control, which all Infras share"
+				source = "the " + strings.ReplaceAll(flag, "-", " ") + " of control, which all Infras share"
 			}
-			if *value != f.fallback {
-				lines = append(lines, fmt.Sprintf("--%s %s is %s; --%s=%s resets it", f.flag, *value, source, f.flag, f.forget))
+			if *value != fallback {
+				lines = append(lines, fmt.Sprintf("--%s %s is %s; --%s=%s resets it", flag, *value, source, flag, forget))
 			}
-		case *f.of(before) != *value:
-			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", f.flag, *f.of(before), *value))
+		case *of(before) != *value && before.Registry == now.Registry: // else --registry changes the image
+			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", flag, *of(before), *value))
 		}
 	}
+	resolve(FlagRegistry, func(r *Remembered) *string { return &r.Registry }, "", "")
+	resolve(FlagImage, func(r *Remembered) *string { return &r.Image }, MirroredImage(defaults.Oooi, now.Registry), "")
+	resolve(FlagEnvoyImage, func(r *Remembered) *string { return &r.EnvoyImage }, MirroredImage(defaults.Envoy, now.Registry), "")
+	resolve(FlagPullSecret, func(r *Remembered) *string { return &r.PullSecret }, "", "")
+	resolve(FlagOpenShift, func(r *Remembered) *string { return &r.OpenShift }, "", "auto")
+	resolve(FlagClusterDNS, func(r *Remembered) *string { return &r.ClusterDNS }, "", "print")
 	return now, lines
 }
 

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,23 @@ func TestResolveFlags(t *testing.T) {
 			lines: []string{"--image mirror/oooi:1 is the image of control, which all Infras share; --image= resets it"},
 		},
 		{
+			name: "mirror", given: map[string]string{FlagRegistry: "mirror/path", FlagPullSecret: "mirror"}, before: &Remembered{Image: release.Oooi, EnvoyImage: release.Envoy},
+			want: Remembered{Image: "mirror/path/oooi:v2", EnvoyImage: "mirror/path/envoy:v2", Registry: "mirror/path", PullSecret: "mirror", Given: []string{FlagRegistry, FlagPullSecret}},
+		},
+		{
+			name: "mirror that is kept, with a newer default", before: &Remembered{Image: "mirror/path/oooi:v1", EnvoyImage: "mirror/path/envoy:v2", Registry: "mirror/path", PullSecret: "mirror", Given: []string{FlagRegistry, FlagPullSecret}},
+			want: Remembered{Image: "mirror/path/oooi:v2", EnvoyImage: "mirror/path/envoy:v2", Registry: "mirror/path", PullSecret: "mirror", Given: []string{FlagRegistry, FlagPullSecret}},
+			lines: []string{
+				"--registry mirror/path is kept from the previous setup; --registry= resets it",
+				"--image changes from mirror/path/oooi:v1 to mirror/path/oooi:v2, the default of this version of kubectl-oooi",
+				"--image-pull-secret mirror is kept from the previous setup; --image-pull-secret= resets it",
+			},
+		},
+		{
+			name: "image that is not in the mirror", given: map[string]string{FlagRegistry: "mirror", FlagImage: "other/oooi:1"},
+			want: Remembered{Image: "other/oooi:1", EnvoyImage: "mirror/envoy:v2", Registry: "mirror", Given: []string{FlagRegistry, FlagImage}},
+		},
+		{
 			name: "reset", before: given, given: map[string]string{FlagImage: "", FlagClusterDNS: "print", FlagEnvoyImage: "mirror/envoy:1"},
 			want: Remembered{Image: release.Oooi, EnvoyImage: "mirror/envoy:1", Given: []string{FlagEnvoyImage}},
 		},
@@ -55,6 +73,28 @@ func TestResolveFlags(t *testing.T) {
 		}
 		if diff := cmp.Diff(tc.lines, lines); diff != "" {
 			t.Errorf("%s: lines (-want +got)\n%s", tc.name, diff)
+		}
+	}
+}
+
+func TestMirroredImage(t *testing.T) {
+	const digest = "@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for _, tc := range []struct{ image, registry, mirrored string }{
+		{"ghcr.io/densityops/oooi" + digest, "mirror.example.com:5000/oooi", "mirror.example.com:5000/oooi/oooi" + digest},
+		{"docker.io/envoyproxy/envoy:v1", "mirror.example.com", "mirror.example.com/envoy:v1"},
+		{"docker.io/envoyproxy/envoy:v1", "mirror.example.com/", "mirror.example.com/envoy:v1"},
+		{"docker.io/envoyproxy/envoy:v1", "", "docker.io/envoyproxy/envoy:v1"},
+	} {
+		if got := MirroredImage(tc.image, tc.registry); got != tc.mirrored {
+			t.Errorf("%s in %q: %s, want %s", tc.image, tc.registry, got, tc.mirrored)
+		}
+		if got := registryOf(tc.mirrored, tc.image); got != strings.TrimSuffix(tc.registry, "/") {
+			t.Errorf("registry of %s: %q, want %q", tc.mirrored, got, tc.registry)
+		}
+	}
+	for _, other := range []string{"mirror.example.com/oooi:v2", "mirror.example.com/other:v1", "oooi:v1", ""} {
+		if got := registryOf(other, "ghcr.io/densityops/oooi:v1"); got != "" {
+			t.Errorf("registry of %q: %q, want none", other, got)
 		}
 	}
 }
