@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,35 @@ func IPAM(config string) (string, error) {
 		return "subnets", nil
 	}
 	return "", nil
+}
+
+// Link returns the layer 2 network to which a CNI configuration attaches pods. It is equal for configurations of the same
+// network, and empty if the network is unknown.
+func Link(config string) string {
+	plugins, err := pluginsOf(config)
+	if err != nil || len(plugins) == 0 {
+		return ""
+	}
+	p := plugins[0]
+	text := func(keys ...string) string {
+		for _, key := range keys {
+			if p[key] != nil {
+				return fmt.Sprint(p[key])
+			}
+		}
+		return ""
+	}
+	switch text("type") {
+	case "bridge", "cnv-bridge":
+		return "bridge " + text("bridge") + " vlan " + cmp.Or(text("vlan"), "0")
+	case "macvlan", "ipvlan":
+		return "interface " + text("master")
+	case ovnOverlay:
+		if text("topology") == localnetNetwork {
+			return "localnet " + text("physicalNetworkName", "name") + " vlan " + cmp.Or(text("vlanID"), "0")
+		}
+	}
+	return ""
 }
 
 // pluginsOf returns the plugins of a CNI configuration or configuration list. The first one creates the interface.

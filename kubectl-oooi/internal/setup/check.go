@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -75,6 +76,9 @@ func (r *rollout) check(ctx context.Context) error {
 		return err
 	}
 	if err := r.reportNetworks(ctx, changed); err != nil {
+		return err
+	}
+	if err := r.checkSelector(ctx, changed); err != nil {
 		return err
 	}
 	if err := r.admissible(ctx, changed); err != nil {
@@ -252,6 +256,71 @@ func (r *rollout) checkMachineNetwork(ctx context.Context) error {
 		r.infra, present, wanted, len(left), left[0])
 }
 
+// checkSelector returns an error if DHCP of changed workloads selects none of the VMs on the network that it selects now.
+// It returns nil if listing VMs is forbidden or KubeVirt is not served.
+func (r *rollout) checkSelector(ctx context.Context, changed []*unstructured.Unstructured) error {
+	if r.plan.machineNamespace == "" || !slices.ContainsFunc(changed, func(o *unstructured.Unstructured) bool { return r.plan.componentOf(o) == v1alpha1.ComponentDHCP }) {
+		return nil
+	}
+	reader := &read.Reader{Client: r.Client}
+	live, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
+	if err != nil {
+		return client.IgnoreNotFound(err) //nolint:wrapcheck // read wraps it
+	}
+	infraID := ""
+	if cluster := r.plan.cluster(); cluster != nil {
+		infraID = cluster.InfraID
+	}
+	before, err1 := vmSelector(live, infraID)
+	after, err2 := vmSelector(r.plan.Infra, infraID)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if before.String() == after.String() {
+		return nil
+	}
+	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
+	var left []string
+	selected := false
+	err = reader.In(ctx, read.MachineKind, r.plan.machineNamespace, func(u *unstructured.Unstructured) {
+		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+		if phase == "Succeeded" || phase == "Failed" || len(read.MachineInterfaces(u, network)) == 0 { // the VM has ended, or is not on the VLAN
+			return
+		}
+		set := labels.Set(u.GetLabels())
+		if selected = selected || after.Matches(set); before.Matches(set) {
+			left = append(left, u.GetNamespace()+"/"+u.GetName())
+		}
+	})
+	switch {
+	case apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed):
+		return nil
+	case err != nil:
+		return err //nolint:wrapcheck // read wraps it
+	case selected || len(left) == 0:
+		return nil
+	}
+	return fmt.Errorf("spec.infraComponents.dhcp.vmSelector of Infra %s selects no VM on %s; DHCP would no longer answer %s (%d VMs now): correct the selector, or the labels of the VMs", r.infra, network, left[0], len(left))
+}
+
+// vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector.
+func vmSelector(infra *v1alpha1.Infra, infraID string) (labels.Selector, error) {
+	dhcp := infra.Spec.InfraComponents.DHCP
+	switch {
+	case !dhcp.IsEnabled():
+		return labels.Nothing(), nil
+	case dhcp.VMSelector != nil:
+		s, err := metav1.LabelSelectorAsSelector(dhcp.VMSelector)
+		if err != nil {
+			return nil, fmt.Errorf("spec.infraComponents.dhcp.vmSelector: %w", err)
+		}
+		return s, nil
+	case infraID != "":
+		return labels.SelectorFromSet(labels.Set{objects.LabelInfraID: infraID}), nil
+	}
+	return labels.Everything(), nil
+}
+
 // A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {
 	*Applier
@@ -279,8 +348,8 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	if err != nil {
 		return err
 	}
-	labels := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelComponent: componentCheck, "app.kubernetes.io/part-of": "oooi"}
-	template.Labels = labels
+	own := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelComponent: componentCheck, "app.kubernetes.io/part-of": "oooi"}
+	template.Labels = own
 	spec := &template.Spec
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	spec.TerminationGracePeriodSeconds = new(int64(1))
@@ -318,7 +387,7 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 		needs = append(needs, network)
 	}
 	c.job = &batchv1.Job{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: own},
 		Spec: batchv1.JobSpec{
 			BackoffLimit: new(int32(0)), ActiveDeadlineSeconds: new(int64(2 * checkDeadline / time.Second)),
 			TTLSecondsAfterFinished: new(int32(checkTTL / time.Second)), Template: *template,
@@ -329,7 +398,7 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 		return fmt.Errorf("creating Job %s: %w", name, err)
 	}
 	for _, o := range needs {
-		o.SetLabels(labels)
+		o.SetLabels(own)
 		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: name, UID: c.job.UID}})
 		if err := c.Client.Create(ctx, o, client.FieldOwner(Manager)); err != nil {
 			return fmt.Errorf("creating %s: %w", inventory.Of(o), err)

@@ -207,3 +207,48 @@ func (f writerFunc) Write(text []byte) (int, error) {
 	f(text)
 	return len(text), nil
 }
+
+// TestSetupRefusesAddressesOnTheSameBridge sets up Infras whose NetworkAttachmentDefinitions have different names.
+func TestSetupRefusesAddressesOnTheSameBridge(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	nad := func(name, config string) {
+		t.Helper()
+		s.Apply(fmt.Sprintf("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: %s, namespace: %s}, spec: {config: '%s'}}", name, s.Namespace, config))
+	}
+	nad("alias", `{"cniVersion": "0.3.1", "name": "alias", "type": "bridge", "bridge": "br-vlan100"}`)
+	nad("tagged", `{"cniVersion": "0.3.1", "name": "tagged", "type": "bridge", "bridge": "br-vlan100", "vlan": 7}`)
+	proxy := func(network string) {
+		t.Helper()
+		s.Infra = fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: edge, namespace: %[1]s}
+spec:
+  networkConfig: {serverIP: 192.0.2.3/24, networkAttachmentName: %[2]s, gateway: 192.0.2.1}
+  backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetPort: 5000, targetNamespace: %[1]s}]
+`, s.Namespace, network)
+	}
+	proxy("alias")
+	s.Refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.Namespace + "/demo on the same VLAN")
+	proxy("tagged")
+	s.Setup()
+}
+
+// TestSetupRefusesToLoseServices changes the Services to which the proxy leads to ones that do not exist.
+func TestSetupRefusesToLoseServices(t *testing.T) {
+	s := newSite(t)
+	s.Apply("{apiVersion: v1, kind: Service, metadata: {name: kube-apiserver, namespace: " + s.Namespace + "-demo}, spec: {ports: [{port: 6443}]}}")
+	s.Setup()
+	good := s.Infra
+	s.Infra = strings.Replace(good, "proxy: {", "proxy: {apiServerService: nope, ", 1)
+	s.Refused(" led to Service " + s.Namespace + "-demo/kube-apiserver before the change, and now Service " + s.Namespace + "-demo/nope does not exist; create the Service first, or correct its name")
+	s.Infra = strings.Replace(good, "proxy: {", "proxy: {controlPlaneNamespace: default, ", 1)
+	s.Refused(" before the change, and now Service default/kube-apiserver does not exist")
+	s.Infra = strings.Replace(good, "proxy: {", "proxy: {internalProxyService: nope, ", 1)
+	s.Refused("spec.infraComponents.proxy.internalProxyService: Service " + s.Namespace + "/nope does not exist")
+	for _, service := range []string{"192.0.2.77", "demo-proxy"} {
+		s.Infra = strings.Replace(good, "proxy: {", "proxy: {internalProxyService: "+service+", ", 1)
+		s.Setup()
+	}
+}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -226,17 +227,76 @@ func (d *discovery) proxyServers() error {
 	return nil
 }
 
-// newConflicts returns the name conflicts that a change of the Infra or of its ProxyServer adds. The names and ports may
-// be served now, and the change would end that. It returns none if the change removes as many as it adds: that may be
-// one backend, whose index changes.
-func (k *Known) newConflicts(after *model.Snapshot) []model.Problem {
+// sameLinks gives the other Infras and ProxyServers on the same layer 2 network the name of the Infra's network, so that
+// the model compares their addresses: several NetworkAttachmentDefinitions may be of one bridge and VLAN. It ignores
+// networks that do not exist or cannot be read.
+func (d *discovery) sameLinks() error {
+	own := d.known.network()
+	link := render.Link(d.known.Attachments[own.String()])
+	if link == "" {
+		return nil
+	}
+	known := map[types.NamespacedName]bool{own: false}
+	same := func(nad types.NamespacedName) (bool, error) {
+		if is, ok := known[nad]; ok || nad.Name == "" {
+			return is, nil
+		}
+		u, err := d.Object(d.ctx, read.AttachmentKind, nad)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !errors.Is(err, read.ErrNotServed) {
+			return false, err //nolint:wrapcheck // read wraps it
+		}
+		if err == nil {
+			config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+			known[nad] = render.Link(config) == link
+		}
+		return known[nad], nil
+	}
+	for i, other := range d.known.Objects.Infras {
+		is, err := same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace))
+		if err != nil {
+			return err
+		}
+		if is {
+			other = other.DeepCopy()
+			other.Spec.NetworkConfig.NetworkAttachmentDefinition, other.Spec.NetworkConfig.NetworkAttachmentNamespace = own.Name, own.Namespace
+			d.known.Objects.Infras[i] = other
+		}
+	}
+	for i, other := range d.known.Objects.ProxyServers {
+		is, err := same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace))
+		if err != nil {
+			return err
+		}
+		if is {
+			other = other.DeepCopy()
+			other.Spec.NetworkConfig.NetworkAttachmentName, other.Spec.NetworkConfig.NetworkAttachmentNamespace = own.Name, own.Namespace
+			d.known.Objects.ProxyServers[i] = other
+		}
+	}
+	return nil
+}
+
+// snapshotBefore returns the model of the objects before the change; nil if the Infra and the ProxyServer are new.
+func (k *Known) snapshotBefore() *model.Snapshot {
+	if k.before == nil && k.proxyBefore == nil {
+		return nil
+	}
 	all := k.Objects
 	if k.before != nil {
 		all.Infras = append(slices.Clone(all.Infras), k.before)
 	}
 	if k.proxyBefore != nil {
 		all.ProxyServers = append(slices.Clone(all.ProxyServers), k.proxyBefore)
+	} else if k.before.Spec.InfraComponents.Proxy.IsEnabled() {
+		all.ProxyServers = append(slices.Clone(all.ProxyServers), render.OwnProxyServer(k.before))
 	}
+	return k.build(&all)
+}
+
+// newConflicts returns the name conflicts that a change of the Infra or of its ProxyServer adds. The names and ports may
+// be served now, and the change would end that. It returns none if the change removes as many as it adds: that may be
+// one backend, whose index changes.
+func (k *Known) newConflicts(before, after *model.Snapshot) []model.Problem {
 	changed := map[model.Ref]bool{
 		{Kind: "Infra", Namespace: k.Infra.Namespace, Name: k.Infra.Name}: k.before != nil,
 	}
@@ -248,11 +308,59 @@ func (k *Known) newConflicts(after *model.Snapshot) []model.Problem {
 			return !changed[p.Object] || p.Reason != model.ReasonNameConflict
 		})
 	}
-	was, is := conflicts(k.build(&all)), conflicts(after)
+	was, is := conflicts(before), conflicts(after)
 	if len(is) <= len(was) {
 		return nil
 	}
 	return slices.DeleteFunc(is, func(p model.Problem) bool { return slices.Contains(was, p) })
+}
+
+// lostRoutes returns an error for each Service that the proxy routes names to, in place of which the change names one
+// that does not exist.
+func (k *Known) lostRoutes(before, after *model.Snapshot) []error {
+	key := keyOf(k.Infra)
+	if k.ProxyServer != nil {
+		key = k.ProxyServer.Namespace + "/" + k.ProxyServer.Name
+	}
+	is := routesOf(after.ProxyServer(key))
+	lost := map[string][]string{} // names by error
+	for route, u := range routesOf(before.ProxyServer(key)) {
+		if now := is[route]; now != nil && u.Missing == "" && now.Missing != "" {
+			text := fmt.Sprintf("led to Service %s before the change, and now %s; create the Service first, or correct its name", u.Service, now.Missing)
+			lost[text] = append(lost[text], route)
+		}
+	}
+	var errs []error
+	for _, text := range slices.Sorted(maps.Keys(lost)) {
+		names := lost[text]
+		slices.Sort(names)
+		more := ""
+		if len(names) > 1 {
+			more = fmt.Sprintf(" and %d more names", len(names)-1)
+		}
+		errs = append(errs, fmt.Errorf("ProxyServer %s: %s%s %s", key, names[0], more, text))
+	}
+	return errs
+}
+
+// routesOf returns the upstream of each route of a ProxyServer, which may be nil, by "name:port".
+func routesOf(p *model.ProxyServer) map[string]*model.Upstream {
+	all := map[string]*model.Upstream{}
+	if p == nil {
+		return all
+	}
+	upstreams := map[string]*model.Upstream{}
+	for _, u := range p.Upstreams {
+		upstreams[u.Name] = u
+	}
+	for _, l := range p.Listeners {
+		for _, r := range l.Routes {
+			if u := upstreams[r.Upstream]; u != nil {
+				all[fmt.Sprintf("%s:%d", r.Host, l.Port)] = u
+			}
+		}
+	}
+	return all
 }
 
 // InNamespace returns an error if the Infra and the ProxyServer of the files are in different namespaces, or in a

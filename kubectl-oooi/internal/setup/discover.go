@@ -32,7 +32,7 @@ var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.subnet, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.subnet, d.holders, d.leases, d.attachment, d.sameLinks, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.internalService, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -295,20 +295,54 @@ func (d *discovery) controlPlane() error {
 	)
 }
 
-// backends reads the Services in the namespaces of the ProxyServer's backends, other than the control plane's.
+// backends reads the Services in the namespaces to which the proxy connects, other than the control plane's.
 func (d *discovery) backends() error {
-	if d.known.ProxyServer == nil {
-		return nil
+	var all []string
+	if p := d.known.Infra.Spec.InfraComponents.Proxy; p != nil {
+		all = append(all, p.ControlPlaneNamespace)
+	}
+	if d.known.ProxyServer != nil {
+		for _, b := range d.known.ProxyServer.Spec.Backends {
+			all = append(all, b.TargetNamespace)
+		}
 	}
 	seen := []string{"", d.known.controlPlane(d.known.snapshot())}
-	for _, b := range d.known.ProxyServer.Spec.Backends {
-		if slices.Contains(seen, b.TargetNamespace) {
+	for _, namespace := range all {
+		if slices.Contains(seen, namespace) {
 			continue
 		}
-		seen = append(seen, b.TargetNamespace)
-		if err := d.addAll(read.ServiceKind, b.TargetNamespace, objects.Decode[objects.LabelledService]); err != nil {
+		seen = append(seen, namespace)
+		if err := d.addAll(read.ServiceKind, namespace, objects.Decode[objects.LabelledService]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// internalService returns an error if the Service with the addresses of control-plane names for pods, other than the
+// proxy's own, does not exist or has no address.
+func (d *discovery) internalService() error {
+	proxy := d.known.Infra.Spec.InfraComponents.Proxy
+	if !proxy.IsEnabled() || proxy.InternalProxyService == "" {
+		return nil
+	}
+	i := d.known.snapshot().Infra(keyOf(d.known.Infra))
+	if i == nil || i.Proxy == nil || i.Proxy.Service == "" || i.Proxy.Service == keyOf(d.known.Infra)+"-proxy" {
+		return nil
+	}
+	namespace, name, _ := strings.Cut(i.Proxy.Service, "/")
+	service := &corev1.Service{}
+	err := d.Client.Get(d.ctx, client.ObjectKey{Namespace: namespace, Name: name}, service)
+	const where = "spec.infraComponents.proxy.internalProxyService"
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s: Service %s does not exist, and control-plane names would have no address for pods; create it first, or remove the field to use the proxy's own Service", where, i.Proxy.Service)
+	case err != nil:
+		return fmt.Errorf("%s: reading Service %s: %w", where, i.Proxy.Service, err)
+	case service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone:
+		return fmt.Errorf("%s: Service %s has no cluster IP, and control-plane names would have no address for pods; use another Service, or an address", where, i.Proxy.Service)
 	}
 	return nil
 }

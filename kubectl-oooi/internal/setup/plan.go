@@ -99,11 +99,15 @@ var fatalReasons = []model.Reason{
 var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
 
 // checkProblems returns an error for each problem of the model with the Infra for which setup refuses it, and for each
-// name conflict that the change adds. It adds a warning to p for each other problem that setup does not resolve, and for each one with the Infra's ProxyServer.
+// name that the change takes from a Service. It adds a warning to p for each other problem that setup does not resolve, and for each one with the Infra's ProxyServer.
 func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	kind := p.kind()
 	var errs []error
-	conflicts := k.newConflicts(snapshot)
+	var conflicts []model.Problem
+	if before := k.snapshotBefore(); before != nil {
+		conflicts = k.newConflicts(before, snapshot)
+		errs = append(errs, k.lostRoutes(before, snapshot)...)
+	}
 	for _, problem := range snapshot.Problems {
 		switch {
 		case slices.Contains(conflicts, problem):

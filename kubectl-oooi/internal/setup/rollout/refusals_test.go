@@ -272,3 +272,28 @@ func TestTimeoutForPodsThatEndSlowly(t *testing.T) {
 		t.Errorf("setup exited with %d: %s", code, stderr)
 	}
 }
+
+// TestSelectorWithoutVMsIsRefused changes the VMs that DHCP serves.
+func TestSelectorWithoutVMsIsRefused(t *testing.T) {
+	s := newRunningSite(t)
+	s.Apply(fmt.Sprintf(`
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker, namespace: %[1]s-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p, pool: a}}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}
+  networks: [{name: vlan, multus: {networkName: %[1]s/vlan100}}]
+`, s.Namespace))
+	good, pods := s.Infra, s.podUIDs()
+	selector := func(pool string) (string, int) {
+		s.Infra = strings.Replace(good, "dhcp: {", "dhcp: {vmSelector: {matchLabels: {pool: "+pool+"}}, ", 1)
+		return s.setup()
+	}
+	want := fmt.Sprintf("spec.infraComponents.dhcp.vmSelector of Infra %[1]s/demo selects no VM on %[1]s/vlan100; DHCP would no longer answer %[1]s-demo/worker (1 VMs now)", s.Namespace)
+	if stderr, code := selector("b"); code != 1 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "nothing was applied") || !slices.Equal(pods, s.podUIDs()) {
+		t.Errorf("setup exited with %d, want %q in %s", code, want, stderr)
+	}
+	if stderr, code := selector("a"); code != 0 {
+		t.Errorf("setup exited with %d: %s", code, stderr)
+	}
+}
