@@ -255,16 +255,51 @@ func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error
 		return err
 	}
 	pod := rendered.DeepCopy()
-	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
-	switch {
-	case err == nil:
-		return errors.Join(r.enoughResources(o, rendered, pod), r.reportAdded(o, rendered, pod))
-	case ctx.Err() != nil:
-		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
-	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
+	switch refused, err := r.dryRunPod(ctx, o, pod); {
+	case err != nil:
+		return err
+	case refused != nil:
+		return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), refused)
+	case pod.UID == "": // not decided
 		return nil
 	}
-	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
+	return errors.Join(r.enoughResources(o, rendered, pod), r.reportAdded(o, rendered, pod), r.reportPrevious(ctx, o))
+}
+
+// dryRunPod submits a pod of a workload as a dry run, and sets the pod to the result. refused is why the API server
+// refuses it; nil as well, and pod unchanged, if that is not decided.
+func (r *rollout) dryRunPod(ctx context.Context, o *unstructured.Unstructured, pod *corev1.Pod) (refused, err error) {
+	refused = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
+	switch {
+	case refused == nil:
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
+	case slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(refused.Error(), text) }):
+		return nil, nil
+	}
+	return refused, nil
+}
+
+// reportPrevious prints a warning if the API server would refuse the present pods of a StatefulSet today, so that a
+// rollback would fail. It is no error, because the change may adapt the pods to a new policy.
+func (r *rollout) reportPrevious(ctx context.Context, o *unstructured.Unstructured) error {
+	live := r.live[entryWithoutUID(o)]
+	if o.GetKind() != "StatefulSet" || live == nil || !r.works(o) {
+		return nil
+	}
+	pod, err := podOf(live, live)
+	if err != nil {
+		return err
+	}
+	refused, err := r.dryRunPod(ctx, o, pod)
+	if err != nil || refused == nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(r.Out, "Warning: %s cannot be rolled back: the API server would refuse its present pods: %v\n", inventory.Of(o), refused); err != nil {
+		return fmt.Errorf("printing a warning: %w", err)
+	}
+	return nil
 }
 
 // smallestLimits are the limits below which no container of oooi works: its programs use more memory when they start,

@@ -230,7 +230,7 @@ spec:
 `, s.Namespace, network)
 	}
 	proxy("alias")
-	s.Refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.Namespace + "/demo on the same VLAN")
+	s.Refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.Namespace + "/demo on the same VLAN\nerror: NetworkAttachmentDefinition " + s.Namespace + "/vlan100 is of the same bridge and VLAN, interface or localnet as " + s.Namespace + "/alias")
 	proxy("tagged")
 	s.Setup()
 }

@@ -247,7 +247,9 @@ func (d *discovery) sameLinks() error {
 		}
 		if err == nil {
 			config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
-			known[nad] = render.Link(config) == link
+			if known[nad] = render.Link(config) == link; known[nad] {
+				d.known.aliases = append(d.known.aliases, nad.String())
+			}
 		}
 		return known[nad], nil
 	}

@@ -39,6 +39,8 @@ type Known struct {
 	Objects model.Objects
 	// Attachments are the CNI configurations (JSON) of NetworkAttachmentDefinitions, by "namespace/name".
 	Attachments map[string]string
+	// aliases are other NetworkAttachmentDefinitions ("namespace/name") of the same layer 2 network as the Infra's.
+	aliases []string
 	// MakeNetwork is the VMs' network to create; nil to use an existing one.
 	MakeNetwork *render.MachineNetwork
 	// ownNetwork is set if setup created the VMs' network for this Infra.

@@ -123,6 +123,9 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s", problem.Reason, problem.Message))
 		}
 	}
+	if conflict := func(p model.Problem) bool { return p.Reason == model.ReasonAddressConflict }; len(errs) > 0 && len(k.aliases) > 0 && slices.ContainsFunc(snapshot.Problems, conflict) {
+		errs = append(errs, fmt.Errorf("NetworkAttachmentDefinition %s is of the same bridge and VLAN, interface or localnet as %s", strings.Join(k.aliases, ", "), k.network()))
+	}
 	return slices.Concat(errs, k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
 }
 

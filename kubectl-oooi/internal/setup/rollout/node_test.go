@@ -40,3 +40,14 @@ func TestRequestsThatNoNodeHasAreRefused(t *testing.T) {
 		t.Errorf("setup exited with %d: %s", code, stderr)
 	}
 }
+
+// TestPodsThatCannotBeRolledBack changes DNS after a LimitRange was created that the present pod does not comply with.
+func TestPodsThatCannotBeRolledBack(t *testing.T) {
+	s := newRunningSite(t)
+	s.Apply("{apiVersion: v1, kind: LimitRange, metadata: {name: small, namespace: " + s.Namespace + "}, spec: {limits: [{type: Container, default: {memory: 50Mi}}]}}")
+	s.Infra = strings.Replace(s.Infra, "dns: {serverIP: 192.0.2.3", "dns: {serverIP: 192.0.2.3, resources: {requests: {memory: 32Mi}}", 1)
+	stderr, code := s.setup()
+	if want := "Warning: StatefulSet " + s.Namespace + "/demo-dns cannot be rolled back: the API server would refuse its present pods: "; code != 0 || !strings.Contains(stderr, want) {
+		t.Errorf("setup exited with %d, want %q in %s", code, want, stderr)
+	}
+}

@@ -31,7 +31,7 @@ func TestQuotaOnLimits(t *testing.T) {
 	} {
 		s.Infra = strings.Replace(s.Infra, component+": {", component+": {"+fields+", ", 1)
 	}
-	if stderr, code := s.setup(); code != 0 || strings.Contains(stderr, "Warning") {
+	if stderr, code := s.setup(); code != 0 || strings.Count(stderr, "Warning: ") != strings.Count(stderr, " cannot be rolled back: ") {
 		t.Fatalf("setup exited with %d: %s", code, stderr)
 	}
 	for _, set := range []string{"demo-dhcp", "demo-dns", "demo-proxy"} {
