@@ -565,7 +565,7 @@ func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step,
 	if errors.Is(context.Cause(ctx), errLockLost) {
 		return fmt.Errorf("rolling out %s: %w", failed, errLockLost)
 	}
-	if !slices.ContainsFunc(s.replaced, r.works) && len(s.live) == 0 && len(s.retired) == 0 && r.unfinished == nil {
+	if !slices.ContainsFunc(s.replaced, r.works) && len(s.live) == 0 && len(s.retired) == 0 && (r.unfinished == nil || r.unfinished.NotWorking) {
 		err := fmt.Errorf("rolling out %s: %w", failed, why)
 		before := "did not work before this change either"
 		if len(r.serving[failed]) > 0 {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -42,6 +43,15 @@ func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.
 	return list
 }
 
+// withoutSource removes the local address from an error of a connection: its port differs each time, and each new reason
+// would change the status.
+func withoutSource(err error) error {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		op.Source = nil
+	}
+	return err
+}
+
 func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -71,7 +81,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	// The handshake shows that the backend is reachable. Clients verify its certificate; here any certificate suffices.
 	client := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // see above
 	if err := client.HandshakeContext(ctx); err != nil {
-		return fmt.Errorf("TLS handshake for %s: %w", host, err)
+		return fmt.Errorf("TLS handshake for %s: %w", host, withoutSource(err))
 	}
 	return nil
 }
@@ -108,14 +118,14 @@ func probeHost(l *model.Listener, probeable map[string]bool) (host string, found
 func probeHTTP(ctx context.Context, conn net.Conn, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+host+"/", http.NoBody)
 	if err != nil {
-		return fmt.Errorf("HTTP request for %s: %w", host, err)
+		return fmt.Errorf("HTTP request for %s: %w", host, withoutSource(err))
 	}
 	if err := request.Write(conn); err != nil {
-		return fmt.Errorf("HTTP request for %s: %w", host, err)
+		return fmt.Errorf("HTTP request for %s: %w", host, withoutSource(err))
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), request)
 	if err != nil {
-		return fmt.Errorf("HTTP request for %s: %w", host, err)
+		return fmt.Errorf("HTTP request for %s: %w", host, withoutSource(err))
 	}
 	_ = response.Body.Close()
 	if response.StatusCode == http.StatusServiceUnavailable {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -65,6 +66,43 @@ func TestProbeDoesNotDependOnApps(t *testing.T) {
 	closed := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at)
 	if len(closed) != 1 || closed[0].Ready {
 		t.Errorf("closed port: %+v", closed)
+	}
+}
+
+// TestProbeFailsForTheSameReason probes a port that resets all connections. The reason is part of the status, which
+// would change with the port of each probe.
+func TestProbeFailsForTheSameReason(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		done.Wait()
+	})
+	done.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 1))
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0) // reset
+			}
+			_ = conn.Close()
+		}
+	})
+	route := model.Route{Host: "oauth.demo.example.com", Upstream: "clusters-demo/oauth-openshift/6443"}
+	server := &model.ProxyServer{
+		Upstreams: []*model.Upstream{{Name: route.Upstream}},
+		Listeners: []*model.Listener{{Port: int32(netip.MustParseAddrPort(l.Addr().String()).Port()), Routes: []model.Route{route}}},
+	}
+	first := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"))
+	second := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"))
+	if first[0].Ready || first[0].Reason != second[0].Reason || !strings.HasSuffix(first[0].Reason, "connection reset by peer") {
+		t.Errorf("the reasons are %q and %q", first[0].Reason, second[0].Reason)
 	}
 }
 
