@@ -111,6 +111,9 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	apply(t, s.cp, "%s", objects+hostedCluster.YAML()+hostedCluster.NetworkPolicies()+
 		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
 		hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
+	if err := s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM())); err != nil {
+		t.Fatal(err)
+	}
 	serveUpstream(t)
 	s.roots = filepath.Join(s.dir, "ca.crt")
 	if err := os.WriteFile(s.roots, s.ca.PEM(), 0o600); err != nil {

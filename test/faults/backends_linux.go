@@ -34,6 +34,9 @@ func backendFaults(r *Running) []Fault {
 		{Name: "API server has a certificate for another name", Want: []string{"PRX-019 fail"}, Break: func(*Site) {
 			r.replaceEndpoint("kube-apiserver", r.ca.TLSBackend(r.parent, "198.18.0.91:6443", "api.other.example.com"))
 		}},
+		{Name: "API server has a certificate of another CA", Want: []string{"HC-006 fail"}, Says: "expected: issued by", Break: func(*Site) {
+			r.replaceEndpoint("kube-apiserver", r.ca.TLSBackend(r.parent, "198.18.0.96:6443", "api."+RunningDomain))
+		}},
 		{Name: "certificate of konnectivity has expired", Want: []string{"PRX-019 fail"}, Break: func(*Site) {
 			r.replaceEndpoint("konnectivity-server", r.ca.ExpiredTLSBackend(r.parent, "198.18.0.92:8091", "konnectivity."+RunningDomain))
 		}},

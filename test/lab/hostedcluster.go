@@ -95,9 +95,15 @@ func (c HostedCluster) AdminKubeconfig(hosted *ControlPlane) ([]byte, error) {
 	return data, nil
 }
 
+// RootCA returns the ConfigMap with which HyperShift publishes the CA of the API server. Source: hypershift,
+// control-plane-operator/controllers/hostedcontrolplane/manifests/pki.go.
+func (c HostedCluster) RootCA(ca []byte) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ControlPlaneNamespace(), Name: "root-ca"}, Data: map[string]string{"ca.crt": string(ca)}}
+}
+
 // PublishKubeconfig publishes the hosted control plane in the management cluster as HyperShift does: it
 // creates a Secret with the AdminKubeconfig, and references it in the status of the HostedCluster, which must
-// exist.
+// exist, and creates the ConfigMap of RootCA.
 func (c HostedCluster) PublishKubeconfig(ctx context.Context, management, hosted *ControlPlane) error {
 	data, err := c.AdminKubeconfig(hosted)
 	if err != nil {
@@ -106,6 +112,9 @@ func (c HostedCluster) PublishKubeconfig(ctx context.Context, management, hosted
 	name := c.Name + "-admin-kubeconfig"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}, Data: map[string][]byte{"kubeconfig": data}}
 	if err := management.Apply(ctx, secret); err != nil {
+		return err
+	}
+	if err := management.Apply(ctx, c.RootCA(hosted.CA())); err != nil {
 		return err
 	}
 	return management.ApplyStatusYAML(ctx, fmt.Appendf(nil, `

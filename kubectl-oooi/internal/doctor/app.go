@@ -29,7 +29,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-HC-005", "OOOI-PRX-018", "OOOI-PRX-019"},
+			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-HC-005", "OOOI-HC-006", "OOOI-PRX-018", "OOOI-PRX-019"},
 			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), NotApplicable: noAppsIngress,
 			Run: func(s *Site) []Finding {
 				apps := s.Infra.Status.AppsIngress

@@ -2,12 +2,18 @@ package doctor
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
@@ -160,6 +166,100 @@ func checkReadiness(s *Site) []Finding {
 		}
 		f = f.because("requested by Pod " + a.pod.Name)
 		return &f
+	})
+}
+
+// rootCA is the ConfigMap of a hosted control plane with the CA that HyperShift writes into the kubeconfigs of the hosted
+// cluster's nodes and administrators, and rootCAKey its key.
+const (
+	rootCA    = "root-ca"
+	rootCAKey = "ca.crt"
+)
+
+// hostedCA returns the CA of the hosted cluster, nil if it is not known.
+func (s *Site) hostedCA() []*x509.Certificate {
+	var list []*x509.Certificate
+	for _, c := range all[corev1.ConfigMap](s, configMaps, AtControlPlane) {
+		if c.Name != rootCA {
+			continue
+		}
+		for block, rest := pem.Decode([]byte(c.Data[rootCAKey])); block != nil; block, rest = pem.Decode(rest) {
+			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+				list = append(list, certificate)
+			}
+		}
+	}
+	return list
+}
+
+// noRootCA returns why certificates cannot be compared with the hosted cluster's CA, empty if they can.
+func noRootCA(s *Site) string {
+	if why := noPods(xdsdState, AtInfra)(s); why != "" {
+		return why
+	}
+	if len(s.hostedCA()) == 0 {
+		return fmt.Sprintf("the control plane's namespace has no ConfigMap %s with the hosted cluster's CA", rootCA)
+	}
+	return ""
+}
+
+// checkIssuer finds hosted API servers whose certificate the CA of the hosted cluster has not issued. It omits names for
+// which the HostedCluster defines other certificates.
+func checkIssuer(s *Site) []Finding {
+	authority, ours := x509.NewCertPool(), s.hostedCA()
+	var expected []string
+	for _, certificate := range ours {
+		authority.AddCert(certificate)
+		expected = append(expected, fmt.Sprintf("expected: issued by %s, SHA-256 fingerprint %s, of ConfigMap %s/%s", certificate.Subject, fingerprint(certificate), s.Cluster.ControlPlaneNamespace, rootCA))
+	}
+	return s.checkEndpoints(func(e *backendEndpoint) *Finding {
+		for _, a := range e.answers {
+			var chain []*x509.Certificate
+			for _, data := range a.value.Chain {
+				if certificate, err := x509.ParseCertificate(data); err == nil {
+					chain = append(chain, certificate)
+				}
+			}
+			if len(chain) == 0 || s.hasNamedCertificate(a.value.Name) {
+				continue
+			}
+			intermediates := x509.NewCertPool()
+			for _, certificate := range chain[1:] {
+				intermediates.AddCert(certificate)
+			}
+			_, err := chain[0].Verify(x509.VerifyOptions{Roots: authority, Intermediates: intermediates, CurrentTime: s.facts.Taken, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+			if err == nil {
+				continue
+			}
+			f := failed(e.ref(), "find what answers at this address, such as another server or a device that intercepts TLS; if the CA was renewed, restart the API server: "+e.podsRemedy(),
+				"the hosted API server at %s presents a certificate that the CA of the hosted cluster did not issue: VMs and clients with the hosted cluster's kubeconfig reject it", e.address).
+				because(fmt.Sprintf("presented for %s: %s, issued by %s, SHA-256 fingerprint %s", a.value.Name, chain[0].Subject, chain[0].Issuer, fingerprint(chain[0]))).
+				because(expected...).
+				because("verification: "+err.Error(), "handshake of Pod "+a.pod.Name)
+			return &f
+		}
+		return nil
+	})
+}
+
+// fingerprint returns the SHA-256 fingerprint of a certificate as 'openssl x509 -fingerprint' prints it.
+func fingerprint(certificate *x509.Certificate) string {
+	sum := sha256.Sum256(certificate.Raw)
+	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
+}
+
+// hasNamedCertificate reports whether the HostedCluster defines a certificate of another CA for a name of the API server.
+// It assumes so if one has no names: it is for those that it contains, which are in a Secret.
+func (s *Site) hasNamedCertificate(name string) bool {
+	u := s.hostedObject()
+	if u == nil {
+		return false
+	}
+	named, _, _ := unstructured.NestedSlice(u.Object, "spec", "configuration", "apiServer", "servingCerts", "namedCertificates")
+	return slices.ContainsFunc(named, func(one any) bool {
+		certificate, _ := one.(map[string]any)
+		names, _, _ := unstructured.NestedStringSlice(certificate, "names")
+		return len(names) == 0 || slices.ContainsFunc(names, func(pattern string) bool { return covers(pattern, name) })
 	})
 }
 

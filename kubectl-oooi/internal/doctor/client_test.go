@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestPageResponses distinguishes answers of a pod from answers of the API server in its place. Responses of a
@@ -69,9 +70,16 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(i, "{}")
 		f.Add(i, `{"holding": true, "transitions": 9, "since": "2026-01-02T03:04:05Z", "conflicts": {"stranger": 1}, "addresses": ["192.0.2.4"], "remains": [{"infra": "clusters/demo", "hostedCluster": "x"}]}`)
 		f.Add(i, `{"kubevirt": {"duplicates": {"x": []}, "problems": {"": ""}}, "proxyServers": [null], "served": [{"envoys": [{"types": {"": {"nack": {}}}}]}], "store": {"resources": [{}]}, "leasedb": [{}]}`)
-		f.Add(i, `{"proxyServers": [{"upstreams": [{"name": "a/b/1"}], "listeners": [{"routes": [{"host": "x", "upstream": "a/b/1"}]}]}], "backends": [{"upstream": "a/b/1", "status": 500}, {"upstream": "a/b/1", "name": "x", "connected": true, "error": "x"}, {"upstream": "c"}], "problems": [{"reason": "KubeconfigRejected"}]}`)
+		f.Add(i, `{"proxyServers": [{"upstreams": [{"name": "a/b/1"}], "listeners": [{"routes": [{"host": "x", "upstream": "a/b/1"}]}]}], "backends": [{"upstream": "a/b/1", "status": 500}, {"upstream": "a/b/1", "name": "x", "connected": true, "error": "x"}, {"upstream": "a/b/1", "chain": ["AA=="]}, {"upstream": "c"}], "problems": [{"reason": "KubeconfigRejected"}]}`)
 		f.Add(i, "# TYPE coredns_oooi_synced gauge\ncoredns_oooi_synced{source=\"x\"} 0\nenvoy_cluster_membership_total{envoy_cluster_name=\"a/b\"} 1\nprocess_resident_memory_bytes NaN\n")
 	}
+	authority, err := yaml.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": rootCA, "namespace": "clusters-demo"}, "data": map[string]any{rootCAKey: string(lab.NewCA(f).PEM())},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	objects := append(slices.Clone(fuzzObjects), string(authority))
 	f.Fuzz(func(t *testing.T, which int, body string) {
 		if which < 0 || which >= len(all) {
 			t.Skip()
@@ -79,7 +87,7 @@ func FuzzAnswers(f *testing.F) {
 		asked := all[which]
 		facts := NewFacts(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 		facts.addProbe("clusters/demo", &Probe{Report: &probe.Report{TLS: []probe.Handshake{{Connected: true}}}})
-		for _, text := range fuzzObjects {
+		for _, text := range objects {
 			u := &unstructured.Unstructured{}
 			if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 				t.Fatal(err)

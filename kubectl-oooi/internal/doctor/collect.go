@@ -102,8 +102,12 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 // far.
 func (c *Collector) places(g *collection, names []string) []place {
 	var places []place
+	g.controlPlanes = map[string]bool{}
 	for _, infra := range names {
 		c.eachRead(NewSite(g.facts, infra), func(r Read, namespace string) {
+			if r.Where == AtControlPlane {
+				g.controlPlanes[namespace] = true
+			}
 			if r.object() {
 				places = append(places, place{r.Kind, namespace})
 			}
@@ -186,23 +190,29 @@ func operatorCRDs() []string {
 	return []string{"dhcpservers." + v1alpha1.GroupName, "dnsservers." + v1alpha1.GroupName}
 }
 
-// corefilesIn returns the names of the ConfigMaps in a namespace that have the Corefile of the cluster's DNS.
-func corefilesIn(namespace string) []string {
+// collection collects objects into facts, each place once.
+type collection struct {
+	client client.Client
+	facts  *Facts
+	done   map[place]bool
+	// controlPlanes are the namespaces of hosted control planes, as far as they are known.
+	controlPlanes map[string]bool
+	lock          sync.Mutex
+}
+
+// configMapsIn returns the names of the ConfigMaps in a namespace that checks read: those with the Corefile of the
+// cluster's DNS, and in the namespace of a control plane the one with its CA.
+func (g *collection) configMapsIn(namespace string) []string {
 	var names []string
+	if g.controlPlanes[namespace] {
+		names = append(names, rootCA)
+	}
 	for _, c := range []types.NamespacedName{coreConfig, operatorConfig} {
 		if c.Namespace == namespace {
 			names = append(names, c.Name)
 		}
 	}
 	return names
-}
-
-// collection collects objects into facts, each place once.
-type collection struct {
-	client client.Client
-	facts  *Facts
-	done   map[place]bool
-	lock   sync.Mutex
 }
 
 // hostedPlaces returns the places of the Infras' HostedClusters.
@@ -280,7 +290,7 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 			err = read.ErrNotServed
 		}
 	case configMaps: // other ConfigMaps may contain secrets
-		if err = g.named(ctx, p, take, corefilesIn(p.namespace)...); err == nil {
+		if err = g.named(ctx, p, take, g.configMapsIn(p.namespace)...); err == nil {
 			err = g.list(ctx, p, take, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 		}
 	case podEvents:

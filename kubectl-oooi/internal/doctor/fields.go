@@ -26,7 +26,10 @@ type fields map[string]fields
 var keptFields = map[Kind]fields{
 	infras:         withMetadata(fieldsOf[v1alpha1.Infra](), nil, nil),
 	proxyServers:   withMetadata(fieldsOf[v1alpha1.ProxyServer](), nil, nil),
-	hostedClusters: withMetadata(merge(fieldsOf[objects.HostedCluster](), fields{"status": {"conditions": conditionFields}}), nil, []string{objects.AnnotationInfras}),
+	hostedClusters: withMetadata(merge(fieldsOf[objects.HostedCluster](), fields{
+		"spec":   {"configuration": {"apiServer": {"servingCerts": {"namedCertificates": {"names": nil}}}}},
+		"status": {"conditions": conditionFields},
+	}), nil, []string{objects.AnnotationInfras}),
 	routes:         withMetadata(fieldsOf[objects.Route](), nil, nil),
 	endpointSlices: withMetadata(fieldsOf[objects.EndpointSlice](), []string{"kubernetes.io/service-name"}, nil),
 	services: merge(
@@ -48,7 +51,7 @@ var keptFields = map[Kind]fields{
 	clusterIngress: withMetadata(fields{"spec": {"domain": nil, "appsDomain": nil}}, nil, nil),
 	dnsOperators:   withMetadata(fields{"spec": {"servers": {"name": nil, "zones": nil, "forwardPlugin": {"upstreams": nil}}}}, nil, nil),
 	crds:           withMetadata(fields{"spec": {"versions": {"name": nil, "served": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
-	configMaps:     withMetadata(fields{"data": {"Corefile": nil, setup.RememberedKey: nil}}, ourLabels, nil),
+	configMaps:     withMetadata(fields{"data": {"Corefile": nil, rootCAKey: nil, setup.RememberedKey: nil}}, ourLabels, nil),
 	statefulSets:   withMetadata(fields{"spec": {"replicas": nil}, "status": {"replicas": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	// Of these, only differences from the rendered objects are checked.
 	serviceAccounts:   withMetadata(fields{}, ourLabels, nil),
@@ -187,6 +190,9 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 	case configMaps:
 		if text, ok, _ := unstructured.NestedString(all, "data", "Corefile"); ok {
 			_ = unstructured.SetNestedField(all, forwardLines(text), "data", "Corefile") // data is a map
+		}
+		if k.GetName() != rootCA {
+			unstructured.RemoveNestedField(all, "data", rootCAKey)
 		}
 		if k.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
 			unstructured.RemoveNestedField(all, "data", setup.RememberedKey)

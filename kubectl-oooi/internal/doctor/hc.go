@@ -65,6 +65,11 @@ func init() {
 			Code: "OOOI-HC-005", Title: "the hosted API server is ready", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-POD-002", "OOOI-PRX-012", "OOOI-PRX-018"}, Reads: pagesIn(AtInfra, xdsdState), NotApplicable: noPods(xdsdState, AtInfra),
 			Run: checkReadiness,
 		},
+		Check{
+			Code: "OOOI-HC-006", Title: "the hosted API server presents a certificate of the hosted cluster's CA", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-POD-002", "OOOI-PRX-012", "OOOI-PRX-018", "OOOI-PRX-019"},
+			Reads: slices.Concat(reads, in(AtControlPlane, configMaps), pagesIn(AtInfra, xdsdState)), NotApplicable: noRootCA,
+			Run: checkIssuer,
+		},
 	)
 }
 

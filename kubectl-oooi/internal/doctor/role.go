@@ -64,7 +64,7 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 	case crds:
 		return []rbacv1.PolicyRule{rule(resource, ourCRDs(), "get")}
 	case configMaps:
-		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, []string{coreConfig.Name, operatorConfig.Name}, "get")}
+		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, []string{coreConfig.Name, operatorConfig.Name, rootCA}, "get")}
 	case infras: // a named Infra is read with get
 		return []rbacv1.PolicyRule{rule(resource, nil, "get", "list")}
 	default:

@@ -38,6 +38,8 @@ const (
 	readyTimeout   = 4 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
 	maxNames = 4
+	// maxChain limits the certificates that are kept of one server.
+	maxChain = 4
 	// apiServer is the Service of a hosted API server.
 	apiServer = "kube-apiserver"
 )
@@ -203,6 +205,10 @@ func ask(ctx context.Context, t target) probe.Backend {
 	}
 	_ = conn.Close() // no data was sent
 	if t.api {
+		presented := conn.ConnectionState().PeerCertificates
+		for _, certificate := range presented[:min(len(presented), maxChain)] {
+			b.Chain = append(b.Chain, certificate.Raw)
+		}
 		if err := askReady(ctx, t, &b); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			b.ReadyError = fmt.Sprintf("no response to GET /readyz within %s", readyTimeout)
 		}
