@@ -333,6 +333,8 @@ type Status struct {
 	Since time.Time `json:"since,omitzero"`
 	// Builds is the number of snapshots built from the source.
 	Builds int `json:"builds"`
+	// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
+	SnapshotFailure string `json:"snapshotFailure,omitempty"`
 	// Resources are the states of the watches.
 	Resources []ResourceStatus `json:"resources"`
 }
@@ -349,7 +351,7 @@ func (s Status) Age() time.Duration {
 // Status returns the current state of the Store.
 func (s *Store) Status() Status {
 	s.mu.Lock()
-	status := Status{At: time.Now(), Synced: s.fromSource, Since: s.fileWritten, Builds: s.builds}
+	status := Status{At: time.Now(), Synced: s.fromSource, Since: s.fileWritten, Builds: s.builds, SnapshotFailure: s.file.Failure()}
 	s.mu.Unlock()
 	status.Resources = s.source.status()
 	if !status.Synced {

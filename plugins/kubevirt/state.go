@@ -23,6 +23,8 @@ type State struct {
 	Synced bool `json:"synced"`
 	// AsOf is when the snapshot file was written, if the known VMs come from it; otherwise zero.
 	AsOf time.Time `json:"asOf,omitzero"`
+	// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
+	SnapshotFailure string `json:"snapshotFailure,omitempty"`
 	// Watches contains the states of the watches.
 	Watches []watch.ResourceStatus `json:"watches"`
 	// Clients are the served interfaces, sorted by MAC address.
@@ -80,7 +82,7 @@ func processDirectory() *directory {
 }
 
 func (d *directory) state() *State {
-	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), Clients: []Client{}}
+	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), SnapshotFailure: d.file.Failure(), Clients: []Client{}}
 	if d.follower != nil {
 		s.Watches = d.follower.status()
 	}

@@ -101,7 +101,28 @@ func memoryFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "container is near its memory limit", Want: []string{"POD-007 warn"}, Break: func(*Site) { r.limitDNSMemory() }},
 		{Name: "process is near its limit of open files", Want: []string{"POD-010 warn"}, Break: func(*Site) { r.limitOpenFiles("dns", "coredns") }},
+		{Name: "DNS cannot write its snapshot file", Want: []string{"POD-011 warn"}, Says: "the last write of the objects of", Break: func(*Site) { r.denyWrites("dns", "coredns") }},
+		{Name: "DHCP cannot write its snapshot files", Want: []string{"POD-011 warn"}, Says: "read-only file system", Break: func(*Site) { r.denyWrites("dhcp", "coredhcp") }},
+		{Name: "xdsd cannot write its snapshot file", Want: []string{"POD-011 warn"}, Says: "read-only file system", Break: func(*Site) { r.denyWrites("proxy", "xdsd") }},
 	}
+}
+
+// denyWrites makes a container's volume with snapshot files read-only, and changes objects that its daemon reads, until
+// Mend.
+func (r *Running) denyWrites(pod, container string) {
+	r.Helper()
+	remount := func(option string) {
+		target := strconv.Itoa(r.Pods[pod].Containers[container].PID())
+		volume := filepath.Join(r.Pods[pod].Volume("root of "+container), "var", "lib", container)
+		out, err := exec.CommandContext(context.WithoutCancel(r.Context()), "nsenter", "--target", target, "--mount", "mount", "-o", "remount,bind,"+option, volume).CombinedOutput()
+		if err != nil {
+			r.Fatalf("remounting the volume: %v\n%s", err, out)
+		}
+	}
+	r.Undo(func() { remount("rw") })
+	remount("ro")
+	r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: another, namespace: $ns-demo}\nspec: {ports: [{port: 443}]}\n")
+	r.addVM("worker-x", "02:00:00:00:00:95", demoLabel, "", time.Now())
 }
 
 // limitOpenFiles sets the limit of open files of a process to five quarters of those that it has open, until Mend.

@@ -24,10 +24,12 @@ type (
 	// storeReport is the state of all watches of a daemon. Since is the time from which its data is outdated,
 	// zero if it is current.
 	storeReport struct {
-		At        time.Time     `json:"at"`
-		Synced    bool          `json:"synced"`
-		Since     time.Time     `json:"since"`
-		Resources []watchReport `json:"resources"`
+		At     time.Time `json:"at"`
+		Synced bool      `json:"synced"`
+		Since  time.Time `json:"since"`
+		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
+		SnapshotFailure string        `json:"snapshotFailure"`
+		Resources       []watchReport `json:"resources"`
 	}
 )
 

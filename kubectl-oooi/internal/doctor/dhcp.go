@@ -316,9 +316,11 @@ func checkNodePoolSizes(s *Site) []Finding {
 // dhcpReport has the fields of coredhcp's state page that checks read.
 type dhcpReport struct {
 	Kubevirt *struct {
-		Synced  bool          `json:"synced"`
-		Watches []watchReport `json:"watches"`
-		Clients []struct {
+		Synced bool `json:"synced"`
+		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
+		SnapshotFailure string        `json:"snapshotFailure"`
+		Watches         []watchReport `json:"watches"`
+		Clients         []struct {
 			MAC       string `json:"mac"`
 			Interface string `json:"interface"`
 		} `json:"clients"`
@@ -332,9 +334,11 @@ type dhcpReport struct {
 		MACs   []string   `json:"macs"`
 	} `json:"selections"`
 	Leasedb []struct {
-		Pool      string `json:"pool"`
-		Failure   string `json:"failure"`
-		Addresses struct {
+		Pool    string `json:"pool"`
+		Failure string `json:"failure"`
+		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
+		SnapshotFailure string `json:"snapshotFailure"`
+		Addresses       struct {
 			Synced bool `json:"synced"`
 		} `json:"addresses"`
 		// Operations are the last results of operations of the lease store, by type, at the time Read.

@@ -24,8 +24,8 @@ type fields map[string]fields
 // the same in a bundle as in the cluster, and a bundle contains nothing that no check reads. Free text is only
 // kept where a check reads it: messages of conditions and of status, and the configuration that setup renders.
 var keptFields = map[Kind]fields{
-	infras:         withMetadata(fieldsOf[v1alpha1.Infra](), nil, nil),
-	proxyServers:   withMetadata(fieldsOf[v1alpha1.ProxyServer](), nil, nil),
+	infras:       withMetadata(fieldsOf[v1alpha1.Infra](), nil, nil),
+	proxyServers: withMetadata(fieldsOf[v1alpha1.ProxyServer](), nil, nil),
 	hostedClusters: withMetadata(merge(fieldsOf[objects.HostedCluster](), fields{
 		"spec":   {"configuration": {"apiServer": {"servingCerts": {"namedCertificates": {"names": nil}}}}},
 		"status": {"conditions": conditionFields},

@@ -98,6 +98,10 @@ func init() {
 			Code: "OOOI-POD-010", Title: "our processes are below their limit of open files", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
 			Reads: pagesIn(AtInfra, daemonMetrics...), NotApplicable: noServingPods(daemonMetrics...), Run: checkOpenFiles,
 		},
+		Check{
+			Code: "OOOI-POD-011", Title: "our daemons can write their snapshot files", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-POD-002"},
+			Reads: pagesIn(AtInfra, dnsMetrics, dhcpState, xdsdState), NotApplicable: noServingPods(dnsMetrics, dhcpState, xdsdState), Run: checkSnapshotFiles,
+		},
 	)
 }
 
@@ -351,6 +355,42 @@ func checkCPU(s *Site) []Finding {
 				}
 			}
 		}
+	}
+	return findings
+}
+
+// checkSnapshotFiles finds daemons that cannot write their snapshot files: the file system of the volume is full or
+// read-only.
+func checkSnapshotFiles(s *Site) []Finding {
+	var findings []Finding
+	add := func(pod *corev1.Pod, p page, evidence ...string) {
+		if evidence = slices.DeleteFunc(evidence, func(text string) bool { return text == "" }); len(evidence) > 0 {
+			remedy := "free space on the node's file system with the volumes of pods (/var/lib/kubelet), or find out why volume 'state' of the pod is read-only; the log has the error: kubectl -n %s logs %s -c %s"
+			findings = append(findings, warned(podRef(pod), fmt.Sprintf(remedy, pod.Namespace, pod.Name, p.container()),
+				"%s cannot write its snapshot file: if it restarts during an outage of the API server, its data is missing or outdated", p.daemon()).because(evidence...))
+		}
+	}
+	for _, d := range s.metrics(dnsMetrics) {
+		var sources []string
+		d.value.each("coredns_oooi_snapshot_write_failed", func(labels map[string]string, value float64) {
+			if value > 0 {
+				sources = append(sources, "the last write of the objects of "+labels["source"]+" failed")
+			}
+		})
+		add(d.pod, dnsMetrics, sources...)
+	}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		var failures []string
+		if d.value.Kubevirt != nil {
+			failures = append(failures, d.value.Kubevirt.SnapshotFailure)
+		}
+		for _, l := range d.value.Leasedb {
+			failures = append(failures, l.SnapshotFailure)
+		}
+		add(d.pod, dhcpState, failures...)
+	}
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		add(x.pod, xdsdState, x.value.Store.SnapshotFailure)
 	}
 	return findings
 }

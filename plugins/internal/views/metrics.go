@@ -15,6 +15,8 @@ var (
 		[]string{"source"}, nil)
 	buildsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshots_total"),
 		"Number of snapshots computed from the objects.", []string{"source"}, nil)
+	failedDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshot_write_failed"),
+		"1 if the last write of the snapshot file failed.", []string{"source"}, nil)
 	clustersDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "hosted_clusters"),
 		"Number of hosted clusters in the snapshot.", []string{"source"}, nil)
 	problemsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "problems"),
@@ -28,7 +30,7 @@ type collector struct{}
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, clustersDesc, problemsDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, failedDesc, clustersDesc, problemsDesc} {
 		ch <- d
 	}
 }
@@ -43,6 +45,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(syncedDesc, boolValue(status.Synced))
 		gauge(ageDesc, status.Age().Seconds())
 		ch <- prometheus.MustNewConstMetric(buildsDesc, prometheus.CounterValue, float64(status.Builds), s.name)
+		gauge(failedDesc, boolValue(status.SnapshotFailure != ""))
 		snapshot := s.Snapshot()
 		if snapshot == nil {
 			continue

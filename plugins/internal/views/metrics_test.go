@@ -23,15 +23,17 @@ const exposition = `
 # TYPE coredns_oooi_problems gauge
 %s# HELP coredns_oooi_snapshot_age_seconds Time since the objects were last known to be current, 0 while every watch is connected.
 # TYPE coredns_oooi_snapshot_age_seconds gauge
+%s# HELP coredns_oooi_snapshot_write_failed 1 if the last write of the snapshot file failed.
+# TYPE coredns_oooi_snapshot_write_failed gauge
 %s# HELP coredns_oooi_snapshots_total Number of snapshots computed from the objects.
 # TYPE coredns_oooi_snapshots_total counter
 %s# HELP coredns_oooi_synced 1 if the objects were read from the source, 0 if answers come from the snapshot file or no objects are known.
 # TYPE coredns_oooi_synced gauge
 %s`
 
-func expectMetrics(t *testing.T, clusters, problems, age, snapshots, synced string) {
+func expectMetrics(t *testing.T, clusters, problems, age, failed, snapshots, synced string) {
 	t.Helper()
-	want := fmt.Sprintf(exposition, clusters, problems, age, snapshots, synced)
+	want := fmt.Sprintf(exposition, clusters, problems, age, failed, snapshots, synced)
 	if err := testutil.CollectAndCompare(collector{}, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
@@ -53,6 +55,7 @@ func TestMetrics(t *testing.T) {
 			"coredns_oooi_hosted_clusters{source=\"testdata/manifests\"} 2\n",
 			"coredns_oooi_problems{reason=\"NoBaseDomain\",source=\"testdata/manifests\"} 1\n",
 			"coredns_oooi_snapshot_age_seconds{source=\"testdata/manifests\"} 0\n",
+			"coredns_oooi_snapshot_write_failed{source=\"testdata/manifests\"} 0\n",
 			"coredns_oooi_snapshots_total{source=\"testdata/manifests\"} 1\n",
 			"coredns_oooi_synced{source=\"testdata/manifests\"} 1\n",
 		)
@@ -96,6 +99,7 @@ func TestMetricsOfAStoreWithoutASnapshot(t *testing.T) {
 		time.Sleep(time.Minute)
 		expectMetrics(t, "", "",
 			"coredns_oooi_snapshot_age_seconds{source=\"testdata/missing\"} 0\n",
+			"coredns_oooi_snapshot_write_failed{source=\"testdata/missing\"} 0\n",
 			"coredns_oooi_snapshots_total{source=\"testdata/missing\"} 0\n",
 			"coredns_oooi_synced{source=\"testdata/missing\"} 0\n",
 		)
@@ -126,6 +130,7 @@ func TestMetricsOfAStoreWithASnapshotFile(t *testing.T) {
 		expectMetrics(t,
 			"coredns_oooi_hosted_clusters{source=\"manifests kept in snapshot.json\"} 0\n", "",
 			"coredns_oooi_snapshot_age_seconds{source=\"manifests kept in snapshot.json\"} 90\n",
+			"coredns_oooi_snapshot_write_failed{source=\"manifests kept in snapshot.json\"} 0\n",
 			"coredns_oooi_snapshots_total{source=\"manifests kept in snapshot.json\"} 0\n",
 			"coredns_oooi_synced{source=\"manifests kept in snapshot.json\"} 0\n",
 		)
