@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/probe"
 )
 
@@ -270,8 +271,17 @@ func checkBackendCertificates(s *Site) []Finding {
 	for _, e := range s.backendEndpoints() {
 		remedy := "HyperShift renews certificates of the control plane: see " + fmt.Sprintf("'kubectl -n %s get pods'; restart the pod if its Secret has a newer one", e.ref().Namespace)
 		if a := e.first(func(b *probe.Backend) bool { return b.Error == "" && !b.Covered && e.defined[b.Name] }); a != nil {
-			findings = append(findings, failed(e.ref(), "check spec.configuration.apiServer.servingCerts of the HostedCluster and the Service's selector: clients that verify the certificate fail",
-				"the certificate of endpoint %s is not valid for %s", e.address, a.value.Name).because(certificateEvidence(&a.value.Handshake)...))
+			f := failed(e.ref(), "check spec.configuration.apiServer.servingCerts of the HostedCluster and the Service's selector: clients that verify the certificate fail",
+				"the certificate of endpoint %s is not valid for %s", e.address, a.value.Name).because(certificateEvidence(&a.value.Handshake)...)
+			own, others := s.slicesOf(e)
+			for _, slice := range own {
+				f = f.because(fmt.Sprintf("EndpointSlice %s/%s leads to the endpoint", slice.Namespace, slice.Name))
+			}
+			if len(others) > 0 && len(own) > 0 {
+				f.Remedy = fmt.Sprintf("find out why the EndpointSlice has an endpoint of another Service, and correct or delete it: kubectl -n %s get endpointslice %s -o yaml --show-managed-fields", own[0].Namespace, own[0].Name)
+				f = f.because("the endpoint belongs to Service " + strings.Join(others, ", "))
+			}
+			findings = append(findings, f)
 			continue
 		}
 		for i := range e.answers {
@@ -283,6 +293,26 @@ func checkBackendCertificates(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// slicesOf returns the EndpointSlices of the endpoint's Service that contain the endpoint, and the other Services,
+// "namespace/name", of which it is an endpoint as well.
+func (s *Site) slicesOf(e *backendEndpoint) (own []*objects.EndpointSlice, others []string) {
+	for _, u := range slices.Concat(s.list(endpointSlices, AtControlPlane), s.list(endpointSlices, AtBackends)) {
+		slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
+		if !ok || !slices.ContainsFunc(slice.Endpoints, func(one objects.Endpoint) bool { return slices.Contains(one.Addresses, e.address.Addr().String()) }) {
+			continue
+		}
+		if !slices.ContainsFunc(slice.Ports, func(p objects.EndpointPort) bool { return p.Port != nil && *p.Port == int32(e.address.Port()) }) {
+			continue
+		}
+		if service := slice.Service(); service == e.upstream.Service {
+			own = append(own, slice)
+		} else if service != "" && !slices.Contains(others, service) {
+			others = append(others, service)
+		}
+	}
+	return own, others
 }
 
 func certificateEvidence(h *probe.Handshake) []string {

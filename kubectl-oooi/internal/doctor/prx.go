@@ -139,7 +139,7 @@ func init() {
 			Run: checkHandshakes,
 		},
 		Check{
-			Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002"}, Reads: slices.Concat(state, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkBackendCertificates,
 		},
 	)
