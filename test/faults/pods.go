@@ -29,6 +29,13 @@ func podFaults() []Fault {
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus)
 			waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "exit code 1")(s)
 		}, Want: []string{"NODE-001 fail", "POD-002 fail"}},
+		{Name: "taints prevent a pod from being scheduled", Break: func(s *Site) {
+			for _, node := range []string{"node-a", "node-b"} {
+				s.Patch(nodeKind, "", node, `{"spec": {"taints": [{"key": "maintenance", "value": "true", "effect": "NoExecute"}]}}`)
+			}
+			s.PatchStatus(podKind, "$ns", "demo-dns-0", `{"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": "2026-01-02T03:04:05Z",
+				"message": "0/2 nodes are available: 2 node(s) had untolerated taint(s)."}, {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}]}}`) // as the scheduler does
+		}, Want: []string{"NODE-004 fail"}, Says: "taint maintenance=true:NoExecute: node node-a, node-b"},
 		{Name: "node is short of memory", Break: func(s *Site) {
 			s.PatchStatus(nodeKind, "", "node-a", `{"status": {"conditions": [`+condition("Ready", "True", "KubeletReady")+`, `+condition("MemoryPressure", "True", "KubeletHasInsufficientMemory")+`]}}`)
 		}, Want: []string{"NODE-002 warn"}},

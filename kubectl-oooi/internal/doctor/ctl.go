@@ -14,7 +14,7 @@ import (
 func init() {
 	register(
 		Check{
-			Code: "OOOI-CTL-001", Title: "control runs", After: []string{"OOOI-API-001"}, Reads: in(AtSystem, deployments, pods),
+			Code: "OOOI-CTL-001", Title: "control runs", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-NODE-004"}, Reads: in(AtSystem, deployments, pods),
 			Run: checkControl,
 		},
 		Check{

@@ -46,7 +46,7 @@ var keptFields = map[Kind]fields{
 	}, []string{objects.LabelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),
 	attachments:    withMetadata(fields{"spec": {"config": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	namespaces:     merge(withMetadata(fields{}, nil, nil), fields{"metadata": {"labels": nil}}), // NetworkPolicies select by them
-	nodes:          withMetadata(fields{"status": {"conditions": conditionFields}}, nil, nil),
+	nodes:          withMetadata(fields{"spec": {"taints": {"key": nil, "value": nil, "effect": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
 	clusterDNS:     withMetadata(fields{"spec": {"baseDomain": nil}}, nil, nil),
 	clusterIngress: withMetadata(fields{"spec": {"domain": nil, "appsDomain": nil}}, nil, nil),
 	dnsOperators:   withMetadata(fields{"spec": {"servers": {"name": nil, "zones": nil, "forwardPlugin": {"upstreams": nil}}}}, nil, nil),

@@ -2,9 +2,12 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/densityops/oooi/internal/model"
 )
@@ -19,8 +22,64 @@ func init() {
 			Code: "OOOI-NODE-002", Title: "the nodes of our pods have enough memory, disk space and process IDs", After: []string{"OOOI-NODE-001"}, Reads: slices.Concat(in(AtInfra, pods), in(Everywhere, nodes)),
 			Run: checkNodePressure,
 		},
+		Check{
+			Code: "OOOI-NODE-004", Title: "taints do not prevent our pods from being scheduled", After: []string{"OOOI-NODE-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods), in(Everywhere, nodes)),
+			Run: checkTaints,
+		},
 	)
 }
+
+// checkTaints finds pods that the scheduler cannot place because of taints, with the taints that they do not tolerate. A
+// taint that Kubernetes sets, such as for a node that is not ready, ends with its cause.
+func checkTaints(s *Site) []Finding {
+	control := slices.DeleteFunc(all[corev1.Pod](s, pods, AtSystem), func(p *corev1.Pod) bool { return componentOf(p) != componentControl })
+	var findings []Finding
+	for _, p := range slices.Concat(control, s.componentPods()) {
+		at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "untolerated taint")
+		})
+		if at < 0 {
+			continue
+		}
+		byTaint := map[string][]string{} // names of nodes
+		remedy := ""
+		for _, n := range all[corev1.Node](s, nodes, Everywhere) {
+			for i := range n.Spec.Taints {
+				taint := &n.Spec.Taints[i]
+				if taint.Effect == corev1.TaintEffectPreferNoSchedule || slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), taint, false) }) {
+					continue
+				}
+				byTaint[taint.ToString()] = append(byTaint[taint.ToString()], n.Name)
+				switch {
+				case remedy != "":
+				case taint.Key == corev1.TaintNodeUnschedulable:
+					remedy = "let the node take pods again: kubectl uncordon " + n.Name
+				case strings.HasPrefix(taint.Key, "node.kubernetes.io/"):
+					remedy = "correct the cause, for which Kubernetes sets the taint: kubectl describe node " + n.Name
+				default:
+					remedy = fmt.Sprintf("remove the taint from a node that is on the VLAN: kubectl taint node %s %s:%s-", n.Name, taint.Key, taint.Effect)
+				}
+			}
+		}
+		if len(byTaint) == 0 {
+			continue // removed since
+		}
+		f := failed(podRef(p), remedy, "no node takes the pod: it does not tolerate %s", strings.Join(slices.Sorted(maps.Keys(byTaint)), ", ")).of(componentOf(p))
+		for _, taint := range slices.Sorted(maps.Keys(byTaint)) {
+			names := byTaint[taint]
+			text := strings.Join(names[:min(len(names), maxNames)], ", ")
+			if more := len(names) - maxNames; more > 0 {
+				text += fmt.Sprintf(" and %d more", more)
+			}
+			f = f.because("taint " + taint + ": node " + text)
+		}
+		findings = append(findings, f.because("scheduler: "+p.Status.Conditions[at].Message))
+	}
+	return findings
+}
+
+// maxNames limits the nodes that evidence names for one taint.
+const maxNames = 5
 
 // podsByNode returns the Infra's pods of enabled components by the name of their node.
 func (s *Site) podsByNode() map[string][]*corev1.Pod {

@@ -36,7 +36,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods, statefulSets),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods, statefulSets),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
