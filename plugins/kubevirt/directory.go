@@ -47,9 +47,10 @@ type directory struct {
 	subscribers subscribers.Set[func(vm.Interface)]
 
 	file *snapshotfile.File
-	// unknown counts packets from unknown MAC addresses.
-	unknown  atomic.Uint64
-	follower *apiFollower // nil in tests of the index
+	// unknown counts packets from unknown MAC addresses, and unknownClients has the last ones.
+	unknown        atomic.Uint64
+	unknownClients unknownClients
+	follower       *apiFollower // nil in tests of the index
 }
 
 var _ vm.Directory = (*directory)(nil)

@@ -194,6 +194,15 @@ func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
 	if n := d.unknown.Load(); n != 1 {
 		t.Errorf("%d packets from unknown MAC addresses, want 1", n)
 	}
+	if list := d.state().Unknown; len(list) != 1 || list[0].MAC != macB || time.Since(list[0].Last) > time.Minute {
+		t.Errorf("unknown clients are %v, want %s", list, macB)
+	}
+	for i := range 2 * maxUnknown {
+		d.unknownClients.add(net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}, time.Now().Add(time.Duration(i)*time.Second))
+	}
+	if list := d.state().Unknown; len(list) != maxUnknown || list[0].MAC != net.HardwareAddr([]byte{2, 0, 0, 0, 1, 2*maxUnknown - 1}).String() {
+		t.Errorf("%d unknown clients, the last one %v", len(list), list[0])
+	}
 }
 
 func TestSnapshotFileRestoresTheDirectory(t *testing.T) {

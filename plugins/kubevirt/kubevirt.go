@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/coredhcp/coredhcp/handler"
 	"github.com/coredhcp/coredhcp/plugins"
@@ -117,6 +118,7 @@ func (d *directory) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	client, ok := d.Lookup(req.ClientHWAddr)
 	if !ok {
 		d.unknown.Add(1)
+		d.unknownClients.add(req.ClientHWAddr, time.Now())
 		return nil, true
 	}
 	if t := resp.MessageType(); t == dhcpv4.MessageTypeOffer || t == dhcpv4.MessageTypeAck {

@@ -32,6 +32,8 @@ type State struct {
 	// Duplicates maps each MAC address that several interfaces have to these interfaces, "namespace/vm/interface". The
 	// first one is served.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
+	// Unknown are MAC addresses that belong to no VM and have sent packets, the last one first.
+	Unknown []UnknownClient `json:"unknown,omitempty"`
 	// Problems contains errors in annotations and reasons of refused reservations, by VirtualMachineInstance,
 	// "namespace/name".
 	Problems map[string]string `json:"problems,omitempty"`
@@ -86,6 +88,10 @@ func (d *directory) state() *State {
 	if d.follower != nil {
 		s.Watches = d.follower.status()
 	}
+	s.Unknown = d.unknownClients.list(func(mac net.HardwareAddr) bool {
+		_, known := d.Lookup(mac)
+		return known
+	})
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	s.AsOf = d.asOf

@@ -277,6 +277,14 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},
+		{Name: "VM without a lease requests one with another MAC address", Want: []string{"DHCP-015 fail"}, Says: "02:00:00:00:00:92", Break: func(*Site) {
+			r.addVM("worker-x", "02:00:00:00:00:91", demoLabel, "", longAgo)
+			r.requestUnknown("02:00:00:00:00:92")
+		}},
+		{Name: "guest of a VM changes its MAC address", Want: []string{"DHCP-015 fail"}, Says: "but interface vlan of the VM has 02:00:00:00:00:0a", Break: func(s *Site) {
+			s.Patch(machineKind, "$ns-demo", "worker-a", `{"status": {"interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:0a", "infoSource": "domain"}, {"mac": "02:00:00:00:00:92", "interfaceName": "eth0", "infoSource": "guest-agent"}]}}`)
+			r.requestUnknown("02:00:00:00:00:92")
+		}},
 		{Name: "VM has the MAC address of a pod", Want: []string{"DHCP-009 fail"}, Break: func(s *Site) {
 			r.addVM("worker-x", "02:00:00:00:00:93", demoLabel, "", time.Now())
 			s.Patch(podKind, "$ns", r.Pods["dns"].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": "[{\"name\": \"x\", \"mac\": \"02:00:00:00:00:93\", \"ips\": [\"$net.3\"]}]"}}}`)
@@ -290,6 +298,16 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
 		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Says: "no more leases", Break: func(*Site) { r.rejectLeases() }},
 	}
+}
+
+// requestUnknown requests an address with a MAC address that DHCP does not know.
+func (r *Running) requestUnknown(mac string) {
+	r.Helper()
+	r.Undo(func() { // coredhcp remembers the MAC address
+		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
+		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
+	})
+	lab.NewMachine(r.T, "net1", mac).Run(r.T, "sh", "-c", "busybox udhcpc -i eth0 -f -n -q -t 3 -T 2 -s /bin/true || true")
 }
 
 // selectOtherDHCP requests an address with a MAC address from another DHCP server, until Mend.

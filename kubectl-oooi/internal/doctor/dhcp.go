@@ -65,7 +65,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014"},
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014", "OOOI-DHCP-015"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
 			Run: checkVMLeases,
 		},
@@ -143,6 +143,11 @@ func init() {
 		Check{
 			Code: "OOOI-DHCP-014", Title: "clients on the VLAN select no other DHCP server", Needs: []string{"OOOI-DHCP-007"}, Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon,
 			Run: checkSelectedServers,
+		},
+		Check{
+			Code: "OOOI-DHCP-015", Title: "VMs use the MAC addresses of their specifications", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-003", "OOOI-DHCP-008"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014"},
+			Reads: slices.Concat(state, in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: noDaemon,
+			Run: checkOtherMACs,
 		},
 	)
 }
@@ -325,7 +330,12 @@ type dhcpReport struct {
 			Interface string `json:"interface"`
 		} `json:"clients"`
 		Duplicates map[string][]string `json:"duplicates"`
-		Problems   map[string]string   `json:"problems"`
+		// Unknown are MAC addresses of no VM that have sent packets.
+		Unknown []struct {
+			MAC  string    `json:"mac"`
+			Last time.Time `json:"last"`
+		} `json:"unknown"`
+		Problems map[string]string `json:"problems"`
 	} `json:"kubevirt"`
 	// Selections are the DHCP servers that clients selected.
 	Selections []struct {
@@ -430,6 +440,88 @@ func checkKnownVMs(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// maxUnknownAge is how long an unknown MAC address is reported after its last request. A client without an address repeats
+// its request at least this often.
+const maxUnknownAge = maxRetryInterval
+
+// checkOtherMACs finds VMs that use another MAC address on the VLAN than their specification has, so that DHCP does not
+// reply. Their status proves it if a guest agent reports the interfaces. Otherwise the VM has no lease, and an unknown MAC
+// address requests one.
+func checkOtherMACs(s *Site) []Finding {
+	unknown := map[string]time.Time{}
+	known := map[string]string{} // MAC addresses that DHCP expects, by "namespace/vm" of the instance
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		if d.value.Kubevirt == nil {
+			continue
+		}
+		for _, c := range d.value.Kubevirt.Unknown {
+			if s.facts.Taken.Sub(c.Last) <= maxUnknownAge && c.Last.After(unknown[c.MAC]) {
+				unknown[c.MAC] = c.Last
+			}
+		}
+		for _, c := range d.value.Kubevirt.Clients {
+			known[c.Interface] = c.MAC
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	asked := func(mac string) string {
+		return fmt.Sprintf("MAC address %s, which DHCP does not know, sent its last request at %s", mac, formatTime(unknown[mac]))
+	}
+	list, _ := s.leases()
+	served := s.servedVMs()
+	var findings []Finding
+	for _, u := range s.list(machines, AtControlPlane) {
+		for _, name := range read.MachineInterfaces(u, s.network().Key()) {
+			ref := refTo(u)
+			mac := known[ref.Key()+"/"+name]
+			if mac == "" {
+				continue // OOOI-DHCP-011
+			}
+			remedy := fmt.Sprintf("set the interface's MAC address in the guest to %s, or set macAddress in the VM to that of the guest and restart it: kubectl -n %s get vmi %s -o yaml", mac, ref.Namespace, ref.Name)
+			if other := guestMAC(u, name, mac); other != "" && !unknown[other].IsZero() {
+				findings = append(findings, failed(ref, remedy, "the guest uses MAC address %s on the VLAN, but interface %s of the VM has %s: DHCP does not reply to it", other, name, mac).
+					because("status.interfaces: the guest agent reports "+other+", and not "+mac, asked(other)))
+				continue
+			}
+			leased := slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == ref.Key() })
+			if leased || !slices.Contains(served, u) {
+				continue
+			}
+			f := failed(ref, remedy, "the VM runs on network %s, but has no DHCP lease for MAC address %s of its interface %s; clients with unknown MAC addresses request one, which may be this VM", s.network().Key(), mac, name)
+			for _, other := range slices.Sorted(maps.Keys(unknown)) {
+				f = f.because(asked(other))
+			}
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+// guestMAC returns the MAC address that an interface of a VM has according to its status, if it is another one than mac:
+// that of the interface itself, or of one that only the guest agent reports if the agent does not report mac.
+func guestMAC(u *unstructured.Unstructured, name, mac string) string {
+	other := ""
+	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
+	for _, i := range interfaces {
+		i, _ := i.(map[string]any)
+		text, _ := i["mac"].(string)
+		reported := strings.ToLower(text)
+		source, _ := i["infoSource"].(string)
+		own, _ := i["name"].(string) // empty if only the guest agent reports the interface
+		agent := strings.Contains(source, "guest-agent")
+		switch {
+		case reported == "":
+		case reported == mac && agent:
+			return ""
+		case reported != mac && (own == name || agent && own == ""):
+			other = reported
+		}
+	}
+	return other
 }
 
 // storeOperation has the last results of one operation of coredhcp's lease store, with the error of the last failure.

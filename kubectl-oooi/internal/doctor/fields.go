@@ -41,8 +41,11 @@ var keptFields = map[Kind]fields{
 		"clusterName": nil, "replicas": nil, "autoScaling": {"max": nil}, "management": {"upgradeType": nil}, "platform": {"kubevirt": {"additionalNetworks": {"name": nil}}},
 	}}, nil, nil),
 	machines: withMetadata(fields{
-		"spec":   {"networks": {"name": nil, "multus": {"networkName": nil}}},
-		"status": {"phase": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil}, "interfaces": {"name": nil, "ipAddresses": nil}},
+		"spec": {"networks": {"name": nil, "multus": {"networkName": nil}}, "domain": {"devices": {"interfaces": {"name": nil, "macAddress": nil}}}},
+		"status": {
+			"phase": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil},
+			"interfaces": {"name": nil, "ipAddresses": nil, "mac": nil, "infoSource": nil},
+		},
 	}, []string{objects.LabelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),
 	attachments:    withMetadata(fields{"spec": {"config": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	namespaces:     merge(withMetadata(fields{}, nil, nil), fields{"metadata": {"labels": nil}}), // NetworkPolicies select by them
