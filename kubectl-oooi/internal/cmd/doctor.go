@@ -115,6 +115,9 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 		}
 	}
 	result, err := c.diagnose(ctx, to, f, checks, namespace, name, f.wait, func(list []*doctor.Diagnosis) bool { return f.exitStatus(list) == nil })
+	if err != nil && result != nil {
+		return errors.Join(err, c.printDiagnoses(f, result.list, namespace, name))
+	}
 	orphaned := false
 	if to != nil {
 		orphansErr := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
@@ -161,20 +164,24 @@ type diagnosed struct {
 }
 
 // diagnose reads the cluster and runs the checks. It repeats this until done returns true or wait is over. It shows
-// progress on a terminal.
+// progress on a terminal. If it is interrupted, it returns an error with the last diagnoses, nil if there are none.
 func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, wait time.Duration, done func([]*doctor.Diagnosis) bool) (*diagnosed, error) {
 	p := startProgress(c.ErrOut)
 	defer p.stop()
+	var last *diagnosed
 	for end := time.Now().Add(wait); ; {
 		l, err := c.diagnoseOnce(ctx, to, f, checks, namespace, name, p)
+		if l != nil {
+			last = l
+		}
 		left := time.Until(end)
 		if err != nil || done(l.list) || left <= 0 {
-			return l, err
+			return last, err
 		}
 		p.set("waiting: " + firstFinding(l.list))
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for the checks to pass: %w", context.Cause(ctx))
+			return last, fmt.Errorf("waiting for the checks to pass: %w", context.Cause(ctx))
 		case <-time.After(min(left, diagnoseInterval)):
 		}
 	}
@@ -183,7 +190,8 @@ func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, 
 // diagnoseInterval is the pause between two rounds of --wait.
 const diagnoseInterval = 2 * time.Second
 
-// diagnoseOnce reads the cluster or the bundle, and runs the selected checks on each Infra.
+// diagnoseOnce reads the cluster or the bundle, and runs the selected checks on each Infra. If it is
+// interrupted while it probes, it returns an error with the diagnoses of what was read.
 func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string, p *progress) (*diagnosed, error) {
 	readCtx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -192,12 +200,13 @@ func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFla
 	if facts != nil {
 		facts.Plugin = release()
 	}
-	if err == nil && f.probe {
-		p.set("probing")
-		err = to.probe(ctx, f, facts, names)
-	}
 	if err != nil {
 		return nil, err
+	}
+	var unprobed error
+	if f.probe {
+		p.set("probing")
+		unprobed = to.probe(ctx, f, facts, names)
 	}
 	l := &diagnosed{facts: facts}
 	for i, infra := range names {
@@ -206,7 +215,7 @@ func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFla
 			l.list = append(l.list, doctor.Diagnose(site, checks, f.selected))
 		}
 	}
-	return l, nil
+	return l, unprobed
 }
 
 // firstFinding returns the most severe finding of all diagnoses as one line; empty if there is none.

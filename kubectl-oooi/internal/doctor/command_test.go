@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -121,28 +122,33 @@ func TestDoctorWaits(t *testing.T) {
 }
 
 // TestInterruptedDoctorLeavesNothing interrupts doctor while it waits, and while it probes with a pod that
-// never runs.
+// never runs. It prints what it found before.
 func TestInterruptedDoctorLeavesNothing(t *testing.T) {
 	s := newTestSite(t)
 	folder := t.TempDir()
 	s.PatchStatus(infraKind, "$ns", "demo", `{"status": {"componentStatus": {"dnsReady": false}}}`)
-	interrupted := func(when func() bool, args ...string) {
+	const finding = "fail   OOOI-DNS-001 "
+	interrupted := func(when func() bool, printed func(stdout string) bool, args ...string) {
 		t.Helper()
-		ctx, interrupt := context.WithCancel(t.Context())
-		defer interrupt()
+		ctx, interrupt := context.WithCancelCause(t.Context())
+		defer interrupt(nil)
 		var stdout, stderr bytes.Buffer
 		code := make(chan int)
 		line := append([]string{"kubectl-oooi", "--kubeconfig", s.commands.Kubeconfig, "doctor", "demo", "-n", s.Namespace, "--save", filepath.Join(folder, "bundle.tar.gz")}, args...)
 		go func() { code <- cmd.Main(ctx, line, genericiooptions.IOStreams{Out: &stdout, ErrOut: &stderr}) }()
 		s.Await("doctor to run", when)
-		interrupt()
-		if got := <-code; got != 1 || stdout.Len() > 0 || !strings.Contains(stderr.String(), "context canceled") {
+		interrupt(cmd.InterruptedError{Signal: syscall.SIGINT})
+		if got := <-code; got != 130 || !printed(stdout.String()) || !strings.Contains(stderr.String(), "interrupted") && !strings.Contains(stderr.String(), "context canceled") {
 			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, got, &stdout, &stderr)
 		}
 	}
 	began := time.Now()
-	interrupted(func() bool { return time.Since(began) > time.Second }, "--wait", "1m")
-	interrupted(func() bool { return len(s.probeObjects(t)) >= 4 }, "--probe") // Job, Pod, network and Lease
+	interrupted(func() bool { return time.Since(began) > time.Second }, func(stdout string) bool {
+		return stdout == "" || strings.HasPrefix(stdout, finding) // it may not have checked yet
+	}, "--wait", "1m")
+	interrupted(func() bool { return len(s.probeObjects(t)) >= 4 }, func(stdout string) bool { // Job, Pod, network and Lease
+		return strings.HasPrefix(stdout, finding) && strings.Contains(stdout, "OOOI-PRB-004  no other DHCP server on the VLAN: the VLAN was not probed: interrupted")
+	}, "--probe")
 	if left := s.probeObjects(t); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}

@@ -58,7 +58,8 @@ type Prober struct {
 }
 
 // Probe probes the VLAN of an Infra, "namespace/name", and adds the result to the facts; it does nothing if the
-// facts do not contain the Infra. A failed probe is recorded in the facts; an error means that ctx has ended.
+// facts do not contain the Infra. A failed probe is recorded in the facts, as is one that ends with ctx, for which Probe
+// also returns an error.
 // Probe deletes everything that it creates. If the process is killed, the objects expire after at most
 // probeDeadline and probeLeftover. Probe may be called concurrently for several Infras.
 func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
@@ -68,14 +69,17 @@ func (p *Prober) Probe(ctx context.Context, facts *Facts, infra string) error {
 	}
 	site.reads = probeReads()
 	report, err := p.runPod(ctx, site)
-	if ctx.Err() != nil {
-		return fmt.Errorf("probing the VLAN of Infra %s: %w", infra, errors.Join(ctx.Err(), err))
-	}
 	result := &Probe{Report: report}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		result.Failed = "the VLAN was not probed: " + context.Cause(ctx).Error()
+	case err != nil:
 		result.Failed, result.NotStarted = "probing the VLAN failed: "+err.Error(), errors.Is(err, errNotStarted)
 	}
 	facts.addProbe(infra, result)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("probing the VLAN of Infra %s: %w", infra, errors.Join(context.Cause(ctx), err))
+	}
 	return nil
 }
 
