@@ -15,12 +15,19 @@ func (cp *ControlPlane) KillAPIServer() error { return cp.kill(&cp.apiServer) }
 
 // SignalAPIServer sends the API server a signal, such as SIGSTOP.
 func (cp *ControlPlane) SignalAPIServer(signal syscall.Signal) error {
+	return cp.signal(&cp.apiServer, signal)
+}
+
+// SignalEtcd sends etcd a signal, such as SIGSTOP.
+func (cp *ControlPlane) SignalEtcd(signal syscall.Signal) error { return cp.signal(&cp.etcd, signal) }
+
+func (cp *ControlPlane) signal(p **process, signal syscall.Signal) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	if !cp.apiServer.running() {
+	if !(*p).running() {
 		return errStopped
 	}
-	return cp.apiServer.cmd.Process.Signal(signal) //nolint:wrapcheck // names the process
+	return (*p).cmd.Process.Signal(signal) //nolint:wrapcheck // names the process
 }
 
 // KillEtcd sends SIGKILL to etcd and waits until it has ended. Its data stays.

@@ -119,7 +119,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 		return errors.Join(err, c.printDiagnoses(f, result.list, namespace, name))
 	}
 	orphaned := false
-	if to != nil {
+	if to != nil && !errors.As(err, new(timeoutError)) && ctx.Err() == nil {
 		orphansErr := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
 			orphaned, err = c.warnOrphans(ctx, to.client, namespace)
 			return err
@@ -196,7 +196,7 @@ func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFla
 	readCtx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	p.set("reading")
-	facts, names, err := c.readFacts(readCtx, to, f, checks, namespace, name)
+	facts, names, err := c.readInTime(readCtx, to, f, checks, namespace, name)
 	if facts != nil {
 		facts.Plugin = release()
 	}
@@ -217,6 +217,38 @@ func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFla
 	}
 	return l, unprobed
 }
+
+// timeoutError is the error of reading a cluster that does not answer within --timeout.
+type timeoutError string
+
+func (e timeoutError) Error() string { return string(e) }
+
+// readInTime is readFacts, and returns when ctx ends. Discovery of the API server's kinds does not end with ctx.
+func (c *command) readInTime(ctx context.Context, to *connection, f *doctorFlags, checks []doctor.Check, namespace, name string) (facts *doctor.Facts, names []string, err error) {
+	done := make(chan func(), 1)
+	go func() {
+		readFacts, readNames, readErr := c.readFacts(ctx, to, f, checks, namespace, name)
+		done <- func() { facts, names, err = readFacts, readNames, readErr }
+	}()
+	select {
+	case take := <-done:
+		take()
+	case <-ctx.Done():
+		select {
+		case take := <-done:
+			take()
+		case <-time.After(abandonAfter):
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil && to != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = timeoutError(fmt.Sprintf("the API server at %s did not answer within --timeout %s: %v; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers", to.config.Host, f.timeout, err))
+	}
+	return facts, names, err
+}
+
+// abandonAfter is how long a request may take to return after its context has ended.
+const abandonAfter = 500 * time.Millisecond
 
 // firstFinding returns the most severe finding of all diagnoses as one line; empty if there is none.
 func firstFinding(list []*doctor.Diagnosis) string {

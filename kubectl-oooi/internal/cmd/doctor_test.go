@@ -2,8 +2,15 @@ package cmd
 
 import (
 	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestDoctorRejectsInvalidFlags(t *testing.T) {
@@ -45,4 +52,48 @@ func TestChecksAreListed(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+}
+
+// TestDoctorEndsWithTheTimeout runs doctor against servers that accept connections and do not answer: one that completes no
+// TLS handshake, and one that completes it.
+func TestDoctorEndsWithTheTimeout(t *testing.T) {
+	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	hangs := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer hangs.Close()
+	defer hangs.CloseClientConnections()
+	for _, server := range []string{"https://" + silent.Addr().String(), hangs.URL} {
+		expectTimeout(t, "the API server at "+server+" did not answer within --timeout 3s", "--server", server, "--insecure-skip-tls-verify")
+	}
+}
+
+// expectTimeout runs doctor with flags for an API server that does not answer.
+func expectTimeout(t *testing.T, want string, flags ...string) {
+	t.Helper()
+	const timeout = 3 * time.Second
+	began := time.Now()
+	_, stderr, code := runMain(t, append([]string{"kubectl-oooi", "doctor", "demo", "-n", "clusters", "--timeout", timeout.String()}, flags...)...)
+	if code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, stderr %q, want %q", code, stderr, want)
+	}
+	if took := time.Since(began); took > 2*timeout {
+		t.Errorf("doctor took %s with --timeout %s", took, timeout)
+	}
+}
+
+// hungEtcd stops the etcd of an API server, which then accepts requests and does not answer them.
+func hungEtcd(t *testing.T, cp *lab.ControlPlane) {
+	t.Helper()
+	if err := cp.SignalEtcd(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cp.SignalEtcd(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}()
+	expectTimeout(t, "did not answer within --timeout 3s: reading objects from the cluster: listing proxyservers in namespace clusters", "--kubeconfig", cp.Kubeconfig())
 }

@@ -69,6 +69,7 @@ func TestReadCommands(t *testing.T) {
 	t.Run("verbosity", func(t *testing.T) { verbosity(t, cp.Kubeconfig()) })
 	t.Run("watch", func(t *testing.T) { watchedStatus(t, cp) })
 	t.Run("stale status", func(t *testing.T) { staleStatus(t, cp) })
+	t.Run("hung etcd", func(t *testing.T) { hungEtcd(t, cp) })
 }
 
 func applyFile(t *testing.T, file string, apply func(context.Context, []byte) error) {

@@ -262,7 +262,10 @@ func (g *collection) collect(ctx context.Context, places ...place) error {
 	for _, p := range pending {
 		group.Go(func() error {
 			g.collectPlace(groupCtx, p)
-			return ctx.Err()
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("listing %s: %w", p, err)
+			}
+			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {

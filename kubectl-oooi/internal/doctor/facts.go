@@ -58,6 +58,13 @@ type place struct {
 	namespace string
 }
 
+func (p place) String() string {
+	if p.namespace == "" {
+		return resourceOf(p.kind) + " in all namespaces"
+	}
+	return resourceOf(p.kind) + " in namespace " + p.namespace
+}
+
 // NewFacts returns facts without data, as of the given time.
 func NewFacts(taken time.Time) *Facts {
 	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, deployed: map[objectKey]*unstructured.Unstructured{}, drifts: map[string][]drift{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]decodedObject{}}
