@@ -45,11 +45,11 @@ const ignitionName = "ignition-4f2a.demo.lab.example.com"
 type site struct {
 	dir string // working directory, for configuration, certificates and programs
 	*clusters
-	node     *lab.Node
-	imports  errgroup.Group // of images that setup does not need
-	servers  *backends
-	resolver *dns.Server
-	vm       *virtualMachine
+	node      *lab.Node
+	imports   errgroup.Group // of images that setup does not need
+	servers   *backends
+	resolvers []*dns.Server // over UDP and TCP
+	vm        *virtualMachine
 }
 
 // startSite starts a management cluster with a node, the control plane of a hosted cluster, and the VLAN with a VM.
@@ -160,8 +160,12 @@ func (s *site) startResolver(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the upstream resolver: %w", err)
 	}
-	started := make(chan struct{})
-	s.resolver = &dns.Server{PacketConn: conn, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(resolverIP, "53"))
+	if err != nil {
+		_ = conn.Close() // the error is that of listening
+		return fmt.Errorf("starting the upstream resolver: %w", err)
+	}
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
 		reply := new(dns.Msg).SetReply(question)
 		switch q := question.Question[0]; {
 		case dns.IsSubDomain("invalid.", q.Name):
@@ -170,9 +174,14 @@ func (s *site) startResolver(ctx context.Context) error {
 			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstream)}}
 		}
 		_ = w.WriteMsg(reply) // the client may have closed its socket
-	})}
-	go func() { _ = s.resolver.ActivateAndServe() }() // until Shutdown
-	<-started
+	})
+	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
+		started := make(chan struct{})
+		server.NotifyStartedFunc = func() { close(started) }
+		s.resolvers = append(s.resolvers, server)
+		go func() { _ = server.ActivateAndServe() }() // until Shutdown
+		<-started
+	}
 	return nil
 }
 
@@ -207,8 +216,8 @@ func (s *site) stop() error {
 	s.vm.stop()
 	s.servers.stop()
 	var err error
-	if s.resolver != nil {
-		err = s.resolver.Shutdown()
+	for _, server := range s.resolvers {
+		err = errors.Join(err, server.Shutdown())
 	}
 	if s.node != nil {
 		err = errors.Join(err, s.node.Stop())

@@ -127,20 +127,30 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 // upstreamResolver is the upstream resolver of infra.
 const upstreamResolver = "192.0.2.99"
 
-// serveUpstream runs an upstream resolver that knows no name, until the end of the test.
+// serveUpstream runs an upstream resolver that knows no name but the root, until the end of the test.
 func serveUpstream(t *testing.T) {
 	t.Helper()
 	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", net.JoinHostPort(upstreamResolver, "53"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeNameError)) // the client may have closed its socket
-	})}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", net.JoinHostPort(upstreamResolver, "53"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		rcode := dns.RcodeNameError
+		if q.Question[0].Name == "." {
+			rcode = dns.RcodeSuccess
+		}
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, rcode)) // the client may have closed its socket
+	})
 	var ended sync.WaitGroup
-	ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
+		ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+	}
 	t.Cleanup(func() {
-		_ = conn.Close()
+		_, _ = conn.Close(), listener.Close()
 		ended.Wait()
 	})
 }

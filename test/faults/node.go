@@ -171,6 +171,7 @@ func vlanFaults() []Fault {
 		}, Want: []string{"NODE-003 fail"}},
 		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
+		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},
 		{Name: "NetworkPolicy admits no egress to the upstream resolver", Break: func(s *Site) {
 			addPolicy("$ns", "{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{protocol: TCP}]}]}")(s)
 			filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`)(s)

@@ -223,8 +223,9 @@ func serverBlock(line string) (zones []string, ok bool) {
 	return words[:len(words)-1], true
 }
 
-// checkForwarding finds DNS servers whose upstream resolvers do not answer, or answer for names that cannot exist, by the
-// last query that xdsd sent for a name in the domain invalid (RFC 6761, 6.4).
+// checkForwarding finds DNS servers whose upstream resolvers do not answer, or not over TCP, or answer for names that cannot
+// exist, by the last query that xdsd sent for a name in the domain invalid (RFC 6761, 6.4). Resolvers that deny the root of
+// the DNS deny every name.
 func checkForwarding(s *Site) []Finding {
 	const remedy = "check networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty, and whether pods reach these resolvers: docs/how-to/change-upstream-resolvers.md"
 	var evidence []string
@@ -237,7 +238,7 @@ func checkForwarding(s *Site) []Finding {
 	}
 	slices.Sort(evidence)
 	var findings []Finding
-	reported := map[string]bool{}
+	reported, denied, overUDP := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, x := range s.metrics(xdsdMetrics) {
 		x.value.each("xdsd_vlan_dns_forward", func(labels map[string]string, _ float64) {
 			server := labels["address"]
@@ -246,6 +247,8 @@ func checkForwarding(s *Site) []Finding {
 			}
 			reported[server] = true
 			switch rcode := labels["rcode"]; rcode {
+			case "NXDOMAIN":
+				overUDP[server] = true
 			case "":
 				findings = append(findings, failed(s.ref(), remedy, "DNS server %s does not answer queries for names outside of the hosted cluster: its upstream resolvers do not answer", server).because(evidence...))
 			case "SERVFAIL":
@@ -255,6 +258,25 @@ func checkForwarding(s *Site) []Finding {
 			case "NOERROR":
 				findings = append(findings, warned(s.ref(), "use upstream resolvers that do not invent answers", "DNS server %s resolves a name in the domain invalid: its upstream resolvers invent answers for names that do not exist", server))
 			}
+		})
+		x.value.each("xdsd_vlan_dns_root", func(labels map[string]string, _ float64) {
+			if server := labels["address"]; labels["rcode"] == "NXDOMAIN" && !denied[server] {
+				denied[server] = true
+				findings = append(findings, warned(s.ref(), remedy, "DNS server %s returns NXDOMAIN for the root of the DNS: its upstream resolvers return it for every name", server))
+			}
+		})
+		x.value.each("xdsd_vlan_dns_forward_tcp", func(labels map[string]string, _ float64) {
+			server, rcode := labels["address"], labels["rcode"]
+			if rcode != "" && rcode != "SERVFAIL" || !overUDP[server] {
+				return
+			}
+			delete(overUDP, server) // reported
+			answers := "returns SERVFAIL for"
+			if rcode == "" {
+				answers = "does not answer"
+			}
+			findings = append(findings, warned(s.ref(), "let DNS connect to TCP port 53 of the upstream resolvers (RFC 7766): see networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty",
+				"DNS server %s %s queries over TCP for names outside of the hosted cluster, and answers those over UDP: its upstream resolvers do not answer over TCP, and answers that are too large for UDP fail", server, answers))
 		})
 	}
 	return findings

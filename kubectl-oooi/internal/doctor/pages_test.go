@@ -175,3 +175,35 @@ func TestUnreachedBackends(t *testing.T) {
 		})
 	}
 }
+
+func TestForwardedQueries(t *testing.T) {
+	metrics := func(udp, root, tcp string) string {
+		var b strings.Builder
+		for _, m := range []struct{ name, rcode string }{{"forward", udp}, {"forward_tcp", tcp}, {"root", root}} {
+			if m.rcode != "absent" {
+				fmt.Fprintf(&b, "# TYPE xdsd_vlan_dns_%[1]s gauge\nxdsd_vlan_dns_%[1]s{address=\"192.0.2.3\",rcode=%[2]q} 1\n", m.name, m.rcode)
+			}
+		}
+		return b.String()
+	}
+	const overTCP = " over TCP for names outside of the hosted cluster, and answers those over UDP: its upstream resolvers do not answer over TCP, and answers that are too large for UDP fail"
+	for _, tc := range []struct {
+		name, udp, root, tcp string
+		want                 []string
+	}{
+		{"healthy", "NXDOMAIN", "NOERROR", "NXDOMAIN", []string{}},
+		{"the root is not resolved without the Internet", "NXDOMAIN", "SERVFAIL", "NXDOMAIN", []string{}},
+		{"DNS does not answer over TCP", "NXDOMAIN", "NOERROR", "absent", []string{}},
+		{"NXDOMAIN for every name", "NXDOMAIN", "NXDOMAIN", "NXDOMAIN", []string{"warn DNS server 192.0.2.3 returns NXDOMAIN for the root of the DNS: its upstream resolvers return it for every name"}},
+		{"refused over TCP", "NXDOMAIN", "NOERROR", "SERVFAIL", []string{"warn DNS server 192.0.2.3 returns SERVFAIL for queries" + overTCP}},
+		{"silent over TCP", "NXDOMAIN", "NOERROR", "", []string{"warn DNS server 192.0.2.3 does not answer queries" + overTCP}},
+		{"down", "SERVFAIL", "SERVFAIL", "SERVFAIL", []string{"fail DNS server 192.0.2.3 returns SERVFAIL for names outside of the hosted cluster: its upstream resolvers do not answer or fail"}},
+		{"silent", "", "absent", "absent", []string{"fail DNS server 192.0.2.3 does not answer queries for names outside of the hosted cluster: its upstream resolvers do not answer"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, findingsOn(t, "OOOI-DNS-007", map[page]string{xdsdMetrics: metrics(tc.udp, tc.root, tc.tcp), dnsMetrics: ""})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -46,8 +46,11 @@ type Prober struct {
 
 // replies are the response codes of a DNS server's replies, such as NOERROR, empty for no reply.
 type replies struct {
-	// own is that for a name that the server answers itself, forwarded that for a name that it forwards.
-	own, forwarded string
+	// own is that for a name that the server answers itself, forwarded that for a name that it forwards, and root that for
+	// the root of the DNS, which it forwards as well. Each is queried if the server replied to the one before.
+	own, forwarded, root string
+	// overTCP is forwarded for a query over TCP; nil if the server does not answer its own names over TCP.
+	overTCP *string
 }
 
 // Run probes until ctx is done.
@@ -109,22 +112,43 @@ func nameOf(s *model.Snapshot, vlan string) string {
 	return ""
 }
 
-// query queries a server for a name that it answers itself and, if it does, for one that it forwards. The latter is in
-// a domain that resolvers answer without asking others (RFC 6761, 6.4).
+// query queries a server for a name that it answers itself and, if it does, for one that it forwards, and for the root. The
+// second one is in a domain that resolvers answer without asking others (RFC 6761, 6.4).
 func (p *Prober) query(ctx context.Context, source, server netip.Addr, name string) replies {
-	r := replies{own: exchange(ctx, source, server, name)}
+	local := netip.AddrPortFrom(source, 0)
+	udp := &dns.Client{Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(local)}}
+	r := replies{own: exchange(ctx, udp, server, name, dns.TypeA)}
 	if r.own != "" {
-		p.serial++
-		r.forwarded = exchange(ctx, source, server, fmt.Sprintf("oooi-%d-%d.invalid", time.Now().Unix(), p.serial))
+		r.forwarded = exchange(ctx, udp, server, p.forwardedName(), dns.TypeA)
 	}
+	if r.forwarded == "" {
+		return r
+	}
+	r.root = exchange(ctx, udp, server, ".", dns.TypeNS)
+	tcp := &dns.Client{Net: "tcp", Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local)}}
+	if exchange(ctx, tcp, server, name, dns.TypeA) == "" {
+		return r
+	}
+	rcode := ""
+	for range 2 { // a single reply may be lost
+		if rcode = exchange(ctx, tcp, server, p.forwardedName(), dns.TypeA); rcode == r.forwarded {
+			break
+		}
+	}
+	r.overTCP = &rcode
 	return r
 }
 
-// exchange returns the response code of a server's reply, empty if there is none. The query is sent from our address on
+// forwardedName returns a name that no cache has.
+func (p *Prober) forwardedName() string {
+	p.serial++
+	return fmt.Sprintf("oooi-%d-%d.invalid", time.Now().Unix(), p.serial)
+}
+
+// exchange returns the response code of a server's reply, empty if there is none. Clients send queries from our address on
 // the VLAN, see neighbours.OwnNetworks.
-func exchange(ctx context.Context, source, server netip.Addr, name string) string {
-	client := &dns.Client{Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}}
-	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA), netip.AddrPortFrom(server, dnsPort).String())
+func exchange(ctx context.Context, client *dns.Client, server netip.Addr, name string, kind uint16) string {
+	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), kind), netip.AddrPortFrom(server, dnsPort).String())
 	if err != nil {
 		return ""
 	}
@@ -134,6 +158,8 @@ func exchange(ctx context.Context, source, server netip.Addr, name string) strin
 var (
 	dnsDesc     = prometheus.NewDesc("xdsd_vlan_dns", "1: our DNS server replies over the VLAN; 0: it does not, although its host answers ARP requests.", []string{"address"}, nil)
 	forwardDesc = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply within 2 s.", []string{"address", "rcode"}, nil)
+	rootDesc    = prometheus.NewDesc("xdsd_vlan_dns_root", "Always 1, with the response code of our DNS server for the root of the DNS, which it forwards.", []string{"address", "rcode"}, nil)
+	tcpDesc     = prometheus.NewDesc("xdsd_vlan_dns_forward_tcp", "Always 1, with the response code of our DNS server over TCP for a name that it forwards; empty if it did not reply within 2 s. Absent if it does not answer its own names over TCP.", []string{"address", "rcode"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -141,6 +167,8 @@ func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 	p.monitor.Describe(ch)
 	ch <- dnsDesc
 	ch <- forwardDesc
+	ch <- rootDesc
+	ch <- tcpDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -153,6 +181,12 @@ func (p *Prober) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(dnsDesc, prometheus.GaugeValue, number(r.own != ""), address.String())
 		if r.own != "" {
 			ch <- prometheus.MustNewConstMetric(forwardDesc, prometheus.GaugeValue, 1, address.String(), r.forwarded)
+		}
+		if r.root != "" {
+			ch <- prometheus.MustNewConstMetric(rootDesc, prometheus.GaugeValue, 1, address.String(), r.root)
+		}
+		if r.overTCP != nil {
+			ch <- prometheus.MustNewConstMetric(tcpDesc, prometheus.GaugeValue, 1, address.String(), *r.overTCP)
 		}
 	}
 }

@@ -83,15 +83,15 @@ func TestPeersAreReported(t *testing.T) {
 		want    []string
 	}{
 		{"all answer", "", "", []string{
-			`xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_dns_forward_tcp{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:02} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"DHCP's link is down", "dhcp", "ip link set net1 down", []string{
-			`xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_dns_forward_tcp{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,} 0`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"another host has DHCP's address", "gateway", "ip address add 192.0.2.2/24 dev net1", []string{
-			`xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_dns_forward_tcp{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"a filter drops queries", "dns", "nft add table inet f; add chain inet f c { type filter hook input priority 0; }; add rule inet f c udp dport 53 drop", []string{
@@ -147,23 +147,28 @@ func TestPeersAreReported(t *testing.T) {
 func serveDNS(t *testing.T, n *lab.Namespace) {
 	t.Helper()
 	var conn net.PacketConn
+	var listener net.Listener
 	if err := n.Do(func() (err error) {
-		conn, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "192.0.2.3:53")
+		if conn, err = new(net.ListenConfig).ListenPacket(t.Context(), "udp4", "192.0.2.3:53"); err == nil {
+			listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp4", "192.0.2.3:53")
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		reply := new(dns.Msg).SetReply(q)
 		if dns.IsSubDomain("invalid.", q.Question[0].Name) {
 			reply.Rcode = dns.RcodeNameError
 		}
 		_ = w.WriteMsg(reply) // the test fails if the reply is missing
-	})}
+	})
 	var ended sync.WaitGroup
-	ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
+		ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+	}
 	t.Cleanup(func() {
-		_ = conn.Close()
+		_, _ = conn.Close(), listener.Close()
 		ended.Wait()
 	})
 }
