@@ -41,7 +41,7 @@ import (
 // an Envoy, one after the other. Envoy must acknowledge each of them. A part of them is rejected by the CRDs and skipped.
 // Envoy must also accept the bootstrap configuration with the limits of some of them.
 func FuzzAcceptedProxyServers(f *testing.F) {
-	proxy := startFuzzedProxy(f)
+	proxy := startProxy(f, 1)
 	schemas := map[string]*schema{"Infra": readSchema(f, "infras"), "ProxyServer": readSchema(f, "proxyservers")}
 	base, err := watch.ReadManifests("../../../internal/model/testdata/proxy-infra", fuzzOptions)
 	if err != nil {
@@ -84,80 +84,82 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 
 var fuzzOptions = model.Options{Apps: &model.AppsOptions{}, Proxies: true}
 
-// fuzzedProxy is the name of the ProxyServer.
-var fuzzedProxy = types.NamespacedName{Namespace: "clusters", Name: "demo"}
+// proxyName is the name of the ProxyServer.
+var proxyName = types.NamespacedName{Namespace: "clusters", Name: "demo"}
 
 // A proxy is an ADS server with a connected Envoy, in a network where every port is free.
 type proxy struct {
 	server    *ads.Server
+	envoy     *lab.Envoy
 	changed   <-chan struct{}
 	endpoints map[string]bool // names of the assignments that were sent
 }
 
-func startFuzzedProxy(f *testing.F) *proxy {
-	f.Helper()
+// startProxy starts an Envoy with the given number of worker threads.
+func startProxy(tb testing.TB, workers int) *proxy {
+	tb.Helper()
 	network, err := lab.OpenNamespace()
 	if errors.Is(err, os.ErrPermission) && os.Getenv("CI") == "" {
-		f.Skip(err)
+		tb.Skip(err)
 	} else if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
-	f.Cleanup(func() { _ = network.Close() })
-	dir := lab.TempDir(f)
+	tb.Cleanup(func() { _ = network.Close() })
+	dir := lab.TempDir(tb)
 	config := bootstrap.Config{
-		NodeID: "fuzz", ProxyServer: fuzzedProxy, ServerSocket: filepath.Join(dir, "ads.sock"), AdminSocket: filepath.Join(dir, "admin.sock"),
+		NodeID: "test", ProxyServer: proxyName, ServerSocket: filepath.Join(dir, "ads.sock"), AdminSocket: filepath.Join(dir, "admin.sock"),
 		DrainTime: time.Second,
 	}
 	// Removed clusters are served for a second instead of 30, of which thousands would accumulate.
 	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler), Retain: time.Second})
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
-	listener, err := ads.ListenUnix(f.Context(), config.ServerSocket)
+	listener, err := ads.ListenUnix(tb.Context(), config.ServerSocket)
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
-	go func() { _ = server.Serve(f.Context(), listener) }() // until the context ends
+	go func() { _ = server.Serve(tb.Context(), listener) }() // until the context ends
 	changed, cancel := server.Subscribe()
-	f.Cleanup(cancel)
+	tb.Cleanup(cancel)
 
 	b, err := config.Bootstrap()
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	text, err := bootstrap.YAML(b)
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	args, err := config.Args()
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
-	binary, err := lab.FindEnvoy(f.Context(), f.Logf)
+	binary, err := lab.FindEnvoy(tb.Context(), tb.Logf)
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	inside := filepath.Join(dir, "envoy")
 	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\"\n", strings.Join(network.CommandLine(binary), " "))
 	if err := os.WriteFile(inside, []byte(script), 0o700); err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
-	envoy := lab.NewEnvoy(f, lab.EnvoyConfig{Bootstrap: text, Args: append(args, "--concurrency", "1"), Binary: inside, Unready: true})
-	f.Cleanup(func() {
+	envoy := lab.NewEnvoy(tb, lab.EnvoyConfig{Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true})
+	tb.Cleanup(func() {
 		// Listeners that Envoy accepted, but could not open.
 		if stats, err := envoy.Stats(context.Background()); err != nil {
-			f.Error(err)
+			tb.Error(err)
 		} else if n := stats["listener_manager.listener_create_failure"]; n != 0 {
-			f.Errorf("%d listeners could not be created", n)
+			tb.Errorf("%d listeners could not be created", n)
 		}
 	})
-	return &proxy{server, changed, map[string]bool{}}
+	return &proxy{server, envoy, changed, map[string]bool{}}
 }
 
 // send replaces the configuration and waits until Envoy has acknowledged or rejected it.
 func (p *proxy) send(t *testing.T, resources ads.Resources) {
 	t.Helper()
-	if err := p.server.Set(fuzzedProxy.String(), resources); err != nil {
+	if err := p.server.Set(proxyName.String(), resources); err != nil {
 		t.Fatal(err)
 	}
 	removed := p.endpoints
@@ -171,7 +173,7 @@ func (p *proxy) send(t *testing.T, resources ads.Resources) {
 	}
 	timeout := time.After(2 * time.Minute)
 	for {
-		state, _ := p.server.ProxyState(fuzzedProxy.String())
+		state, _ := p.server.ProxyState(proxyName.String())
 		for _, e := range state.Envoys {
 			for _, kind := range e.Types {
 				if kind.NACK != nil {
@@ -193,7 +195,7 @@ func (p *proxy) send(t *testing.T, resources ads.Resources) {
 // validateLimits runs Envoy's validation on a bootstrap configuration with the limits.
 func validateLimits(t *testing.T, limits *v1alpha1.ProxyLimits) {
 	t.Helper()
-	config := bootstrap.Config{NodeID: "fuzz", ProxyServer: fuzzedProxy, PortConnections: map[uint16]uint32{}}
+	config := bootstrap.Config{NodeID: "fuzz", ProxyServer: proxyName, PortConnections: map[uint16]uint32{}}
 	if limits.MaxConnections != nil {
 		config.MaxConnections = uint32(*limits.MaxConnections)
 	}
@@ -416,7 +418,7 @@ func (g generator) infra() fields {
 func object(kind string, spec fields) fields {
 	return fields{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind, "spec": spec,
-		"metadata": fields{"namespace": fuzzedProxy.Namespace, "name": fuzzedProxy.Name},
+		"metadata": fields{"namespace": proxyName.Namespace, "name": proxyName.Name},
 	}
 }
 
