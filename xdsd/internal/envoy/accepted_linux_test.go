@@ -89,6 +89,7 @@ var proxyName = types.NamespacedName{Namespace: "clusters", Name: "demo"}
 
 // A proxy is an ADS server with a connected Envoy, in a network where every port is free.
 type proxy struct {
+	network   *lab.Namespace
 	server    *ads.Server
 	envoy     *lab.Envoy
 	changed   <-chan struct{}
@@ -153,12 +154,13 @@ func startProxy(tb testing.TB, workers int) *proxy {
 			tb.Errorf("%d listeners could not be created", n)
 		}
 	})
-	return &proxy{server, envoy, changed, map[string]bool{}}
+	return &proxy{network, server, envoy, changed, map[string]bool{}}
 }
 
 // send replaces the configuration and waits until Envoy has acknowledged or rejected it.
 func (p *proxy) send(t *testing.T, resources ads.Resources) {
 	t.Helper()
+	started := time.Now()
 	if err := p.server.Set(proxyName.String(), resources); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +178,7 @@ func (p *proxy) send(t *testing.T, resources ads.Resources) {
 		state, _ := p.server.ProxyState(proxyName.String())
 		for _, e := range state.Envoys {
 			for _, kind := range e.Types {
-				if kind.NACK != nil {
+				if kind.NACK != nil && kind.NACK.Time.After(started) {
 					t.Fatalf("Envoy rejected a %s: %s", kind.NACK.Type, kind.NACK.Message)
 				}
 			}
@@ -306,7 +308,7 @@ func (g generator) host() string {
 }
 
 func (g generator) port() int32 {
-	return oneOf(g, 443, 443, 443, 6443, 8091, 80, 1, 53, 8443, 9901, 9902, 65535, 1+g.Int32N(65535))
+	return oneOf(g, 443, 443, 443, 6443, 8091, 80, 1, 53, 8443, 9901, 9902, 65535, 1+g.Int32N(65535), 32768+g.Int32N(28232))
 }
 
 func (g generator) number() int32 {
