@@ -13,9 +13,9 @@ func TestComponentsAreEnabledUnlessAbsentOrDisabled(t *testing.T) {
 		want       bool
 	}{
 		{"absent", InfraComponents{}, false},
-		{"present", InfraComponents{&InfraDHCP{}, &InfraDNS{}, &InfraProxy{}}, true},
-		{"enabled", InfraComponents{&InfraDHCP{Enabled: new(true)}, &InfraDNS{Enabled: new(true)}, &InfraProxy{Enabled: new(true)}}, true},
-		{"disabled", InfraComponents{&InfraDHCP{Enabled: new(false)}, &InfraDNS{Enabled: new(false)}, &InfraProxy{Enabled: new(false)}}, false},
+		{"present", InfraComponents{DHCP: &InfraDHCP{}, DNS: &InfraDNS{}, Proxy: &InfraProxy{}}, true},
+		{"enabled", InfraComponents{DHCP: &InfraDHCP{Enabled: new(true)}, DNS: &InfraDNS{Enabled: new(true)}, Proxy: &InfraProxy{Enabled: new(true)}}, true},
+		{"disabled", InfraComponents{DHCP: &InfraDHCP{Enabled: new(false)}, DNS: &InfraDNS{Enabled: new(false)}, Proxy: &InfraProxy{Enabled: new(false)}}, false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -292,3 +292,12 @@ type InfraProxy struct {
 	// +optional
 	AccessLog bool `json:"accessLog,omitempty"`
 }
+
+// InfraControl configures control, which setup deploys once per management cluster.
+type InfraControl struct {
+	// Resources are the compute resources of container control and, with setup's --virtual-ingress, of container ingress.
+	// Absent: those that another Infra sets, else requests of 20m CPU and 64Mi memory. Infras must not set different
+	// ones. Rolls control.
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+}

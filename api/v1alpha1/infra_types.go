@@ -83,6 +83,10 @@ type InfraComponents struct {
 	// Proxy forwards TLS connections from the VLAN to the control plane.
 	// +optional
 	Proxy *InfraProxy `json:"proxy,omitempty"`
+
+	// Control configures control, which all Infras of a management cluster share.
+	// +optional
+	Control *InfraControl `json:"control,omitempty"`
 }
 
 // +kubebuilder:object:root=true

@@ -70,7 +70,7 @@ var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 990
 // backendUpstream returns the upstream of a backend, and reports a Service or port that does not exist.
 func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
 	u := &Upstream{
-		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name,
+		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name, Namespace: in.TargetNamespace,
 		ConnectTimeout: time.Duration(positive(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
 		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
 		ProxyProtocol:  proxyProtocol(in.ProxyProtocol),

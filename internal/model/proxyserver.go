@@ -78,6 +78,8 @@ type Upstream struct {
 	Owner Ref `json:"owner"`
 	// Backend is the name of the ProxyServer's backend; empty for upstreams of an Infra.
 	Backend string `json:"backend,omitempty"`
+	// Namespace is the namespace of the backend's Service; empty for upstreams of an Infra.
+	Namespace string `json:"namespace,omitempty"`
 	// Service is the Service, "namespace/name", even if it does not exist; empty for an upstream of addresses, or
 	// if no Service was selected.
 	Service string `json:"service,omitempty"`
@@ -121,7 +123,7 @@ func (p *ProxyServer) equal(o *ProxyServer) bool {
 }
 
 func (u *Upstream) equal(o *Upstream) bool {
-	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName &&
+	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
 		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol

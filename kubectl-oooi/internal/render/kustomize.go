@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/types"
@@ -26,19 +27,26 @@ const overlay = "overlay"
 
 // Overlay returns the contents of the files of a kustomization by file name: a file for each object, and
 // kustomization.yaml, which adds the resources of folders, such as BaseDir, and sets oooi's image to images.Oooi and the
-// pull secret of their Deployments.
-func Overlay(objects []*unstructured.Unstructured, images Images, folders ...string) (map[string][]byte, error) {
+// pull secret of their Deployments. control are the resources of the containers in these; nil for those in the folders.
+func Overlay(objects []*unstructured.Unstructured, images Images, control *corev1.ResourceRequirements, folders ...string) (map[string][]byte, error) {
 	k := types.Kustomization{
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
 		Resources: slices.Clone(folders),
 	}
 	repository, tag, digest := split(images.Oooi)
 	k.Images = []types.Image{{Name: image, NewName: repository, NewTag: tag, Digest: digest}}
+	deployments := &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}}
 	if images.PullSecret != "" {
-		k.Patches = []types.Patch{{
-			Target: &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}},
-			Patch:  "- {op: add, path: /spec/template/spec/imagePullSecrets, value: [{name: " + images.PullSecret + "}]}",
-		}}
+		k.Patches = append(k.Patches, types.Patch{
+			Target: deployments, Patch: "- {op: add, path: /spec/template/spec/imagePullSecrets, value: [{name: " + images.PullSecret + "}]}",
+		})
+	}
+	if control != nil {
+		patch, err := yaml.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template/spec/containers/0/resources", "value": control}})
+		if err != nil {
+			return nil, fmt.Errorf("encoding the resources of control: %w", err)
+		}
+		k.Patches = append(k.Patches, types.Patch{Target: deployments, Patch: string(patch)})
 	}
 	files := map[string][]byte{}
 	for _, o := range objects {

@@ -46,6 +46,9 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	errs := k.checkProblems(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
 	errs = append(errs, k.invalidImages(images)...)
+	errs = append(errs, k.invalidResources()...)
+	control, err := k.controlResources()
+	errs = append(errs, err)
 	in := k.input(snapshot, images)
 	if err := k.checkInput(in); err != nil {
 		return nil, errors.Join(append(errs, err)...)
@@ -60,7 +63,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if k.VirtualIngress {
 		folders = append(folders, render.VirtualIngressDir)
 	}
-	if p.Overlay, err = render.Overlay(rendered, images, folders...); err != nil {
+	if p.Overlay, err = render.Overlay(rendered, images, control, folders...); err != nil {
 		return nil, err
 	}
 	p.Objects, p.YAML, err = render.Build(p.Overlay)

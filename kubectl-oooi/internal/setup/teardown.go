@@ -260,7 +260,7 @@ func (t *Teardown) base(ctx context.Context) error {
 
 // objectsIn returns the objects of a directory of manifests: render.BaseDir or render.VirtualIngressDir.
 func objectsIn(dir string) ([]*unstructured.Unstructured, error) {
-	files, err := render.Overlay(nil, render.Images{}, dir)
+	files, err := render.Overlay(nil, render.Images{}, nil, dir)
 	if err != nil {
 		return nil, err
 	}

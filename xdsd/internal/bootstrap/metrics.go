@@ -115,8 +115,8 @@ func get(path string) *routev3.Route {
 	}
 }
 
-// stats excludes most of the about 100 stats that Envoy has for each cluster by default. The remaining ones show
-// whether a cluster has traffic and healthy endpoints. With 5,000 clusters, Envoy then starts in 1.3 s instead of 4 s,
+// stats excludes most of the about 100 stats that Envoy has for each cluster by default, and of the about 15 for each
+// filter chain. The remaining ones show whether a cluster has traffic and healthy endpoints, and the traffic by name. With 5,000 clusters, Envoy then starts in 1.3 s instead of 4 s,
 // uses 210 MB instead of 320 MB, and serves Prometheus 3 MB in 0.2 s instead of 91 MB in a minute.
 func stats() *metricsv3.StatsConfig {
 	prefix := func(s string) *matcherv3.StringMatcher {
@@ -125,7 +125,17 @@ func stats() *metricsv3.StatsConfig {
 	suffix := func(s string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: s}}
 	}
-	return &metricsv3.StatsConfig{StatsMatcher: &metricsv3.StatsMatcher{
+	// Of the default tags only these apply. That of tcp stats would be the name of a route up to its first dot.
+	var tags []*metricsv3.TagSpecifier
+	for _, name := range []string{
+		"envoy.cluster_name", "envoy.http_conn_manager_prefix", "envoy.listener_address", "envoy.local_listener_ratelimit_prefix", "envoy.worker_id",
+	} {
+		tags = append(tags, &metricsv3.TagSpecifier{TagName: name})
+	}
+	for _, t := range message.RouteTags {
+		tags = append(tags, &metricsv3.TagSpecifier{TagName: t.Name, TagValue: &metricsv3.TagSpecifier_Regex{Regex: t.Regex}})
+	}
+	return &metricsv3.StatsConfig{UseAllDefaultTags: wrapperspb.Bool(false), StatsTags: tags, StatsMatcher: &metricsv3.StatsMatcher{
 		StatsMatcher: &metricsv3.StatsMatcher_InclusionList{InclusionList: &matcherv3.ListStringMatcher{
 			Patterns: []*matcherv3.StringMatcher{
 				// Stats of the process and of each listener.
@@ -142,8 +152,16 @@ func stats() *metricsv3.StatsConfig {
 				suffix(".membership_total"),
 				suffix(".upstream_cx_active"),
 				suffix(".upstream_cx_connect_fail"),
+				suffix(".upstream_cx_none_healthy"),
 				suffix(".upstream_cx_overflow"),
+				suffix(".upstream_cx_rx_bytes_total"),
 				suffix(".upstream_cx_total"),
+				suffix(".upstream_cx_tx_bytes_total"),
+				// Stats of the connections with each name, and of each HTTP port.
+				suffix(".downstream_cx_rx_bytes_total"),
+				suffix(".downstream_cx_total"),
+				suffix(".downstream_cx_tx_bytes_total"),
+				suffix(".no_route"),
 			},
 		}},
 	}}

@@ -77,8 +77,9 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		c.HealthChecks = []*corev3.HealthCheck{healthCheck(check)}
 		c.CloseConnectionsOnHostHealthFailure = true // otherwise sessions hang until TCP times out
 	}
+	c.UpstreamBindConfig = &corev3.BindConfig{SocketOptions: []*corev3.SocketOption{reuseAddress()}}
 	if u.FromVLAN {
-		c.UpstreamBindConfig = t.bindConfig()
+		t.bindToVLAN(c.UpstreamBindConfig)
 	}
 	if config := proxyProtocol(u); config != nil {
 		c.TransportSocket = &corev3.TransportSocket{
@@ -129,21 +130,31 @@ func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {
 	}
 }
 
-// bindConfig returns a BindConfig for connections to apps: their source is the VLAN address and interface. The apps
-// address is on the VLAN, and replies must not arrive on another interface.
-func (t *translator) bindConfig() *corev3.BindConfig {
+// bindToVLAN makes the source of connections to apps the VLAN address and interface. The apps address is on the VLAN, and
+// replies must not arrive on another interface.
+func (t *translator) bindToVLAN(c *corev3.BindConfig) {
 	sources := byFamily(t.options.Source)
 	if len(sources) == 0 {
-		return nil
+		return
 	}
-	c := &corev3.BindConfig{SourceAddress: message.SocketAddress(sources[0].String(), 0)}
+	c.SourceAddress = message.SocketAddress(sources[0].String(), 0)
 	for _, source := range sources[1:] {
 		c.ExtraSourceAddresses = append(c.ExtraSourceAddresses, &corev3.ExtraSourceAddress{Address: message.SocketAddress(source.String(), 0)})
 	}
 	if t.options.Device != "" {
-		c.SocketOptions = []*corev3.SocketOption{message.BindToDevice(t.options.Device)}
+		// Envoy applies no option after one that fails, such as this one without the interface.
+		c.SocketOptions = append(c.SocketOptions, message.BindToDevice(t.options.Device))
 	}
-	return c
+}
+
+// reuseAddress returns the socket option SO_REUSEADDR. Without it, Envoy cannot open a listener on a port that one of its
+// connections to backends has as its source port, and rejects the listener.
+func reuseAddress() *corev3.SocketOption {
+	const solSocket, soReuseAddr = 1, 2
+	return &corev3.SocketOption{
+		Description: "SO_REUSEADDR", Level: solSocket, Name: soReuseAddr, Value: &corev3.SocketOption_IntValue{IntValue: 1},
+		State: corev3.SocketOption_STATE_PREBIND,
+	}
 }
 
 // statName returns a name for stats, without dots and colons: Envoy separates the parts of a stat's name by dots.

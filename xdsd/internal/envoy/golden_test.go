@@ -153,10 +153,10 @@ func TestOptions(t *testing.T) {
 	}
 	for _, c := range resources.Clusters {
 		bind := c.GetUpstreamBindConfig()
-		if fromVLAN := strings.Contains(c.GetName(), "/apps-http"); fromVLAN != (bind != nil) {
+		if fromVLAN := strings.Contains(c.GetName(), "/apps-http"); fromVLAN != (bind.GetSourceAddress() != nil) {
 			t.Errorf("%s has bind config %v", c.GetName(), bind)
 		}
-		if bind == nil {
+		if bind.GetSourceAddress() == nil {
 			continue
 		}
 		if got := bind.GetSourceAddress().GetAddress(); got != "192.168.50.7" {
@@ -165,7 +165,7 @@ func TestOptions(t *testing.T) {
 		if extra := bind.GetExtraSourceAddresses(); len(extra) != 1 || extra[0].GetAddress().GetAddress() != "fd00:50::7" {
 			t.Errorf("%s has extra source addresses %v", c.GetName(), extra)
 		}
-		if o := bind.GetSocketOptions(); len(o) != 1 || string(o[0].GetBufValue()) != "net1\x00" || o[0].GetState() != corev3.SocketOption_STATE_PREBIND {
+		if o := bind.GetSocketOptions(); len(o) != 2 || string(o[1].GetBufValue()) != "net1\x00" || o[1].GetState() != corev3.SocketOption_STATE_PREBIND {
 			t.Errorf("%s has socket options %v", c.GetName(), o)
 		}
 	}

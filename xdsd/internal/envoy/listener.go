@@ -78,14 +78,14 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	for _, r := range l.Routes {
 		out.FilterChains = append(out.FilterChains, t.chain(
 			// Envoy's errors contain the chain's name, and so the object that caused them.
-			r.Owner.String()+" "+r.Host,
+			r.Owner.String()+" "+r.Host, t.stats(l, r.Host, r.Upstream),
 			&listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{r.Host}}, r.Upstream))
 	}
 	if l.Plain != "" {
-		out.FilterChains = append(out.FilterChains, t.chain("not TLS", &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}, l.Plain))
+		out.FilterChains = append(out.FilterChains, t.chain("not TLS", t.stats(l, "not TLS", l.Plain), &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}, l.Plain))
 	}
 	if l.Default != "" {
-		out.DefaultFilterChain = t.chain("default", nil, l.Default)
+		out.DefaultFilterChain = t.chain("default", t.stats(l, "*", l.Default), nil, l.Default)
 	}
 	return out
 }
@@ -127,11 +127,21 @@ func (t *translator) sentinel() *listenerv3.FilterChain {
 	}
 }
 
+// stats returns the prefix of the stats of a filter chain. Their number depends only on the routes: a wildcard has the
+// same stats for all names that match it.
+func (t *translator) stats(l *model.Listener, name, upstream string) string {
+	tenant := t.upstreams[upstream].Namespace
+	if t.proxy.Infra != nil {
+		tenant = t.proxy.Infra.Key()
+	}
+	return message.RouteStats(l.Port, tenant, name)
+}
+
 // chain returns a filter chain that forwards TCP connections to an upstream, without terminating TLS.
-func (t *translator) chain(name string, match *listenerv3.FilterChainMatch, upstream string) *listenerv3.FilterChain {
+func (t *translator) chain(name, stats string, match *listenerv3.FilterChainMatch, upstream string) *listenerv3.FilterChain {
 	u := t.upstreams[upstream]
 	tcp := &tcpproxyv3.TcpProxy{
-		StatPrefix:       statName(upstream),
+		StatPrefix:       stats,
 		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: upstream},
 		// Envoy's default of an hour would close watches of the API server and konnectivity tunnels.
 		IdleTimeout:        durationpb.New(u.IdleTimeout),

@@ -1,0 +1,104 @@
+package setup
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// limited returns resources with a memory request and limit.
+func limited(request, limit string) *corev1.ResourceRequirements {
+	return &corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(request)},
+		Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit), corev1.ResourceCPU: resource.MustParse("1")},
+	}
+}
+
+func withControl(name string, resources *corev1.ResourceRequirements) *v1alpha1.Infra {
+	infra := &v1alpha1.Infra{}
+	infra.Namespace, infra.Name = "clusters", name
+	infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: resources}
+	return infra
+}
+
+// TestControlHasTheResourcesOfAnInfra checks the containers of both Deployments that setup creates once per cluster.
+func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
+	for name, test := range map[string]struct {
+		own    *corev1.ResourceRequirements
+		others []*v1alpha1.Infra
+		want   string // limit of memory; empty for none
+	}{
+		"default":            {},
+		"own":                {own: limited("64Mi", "256Mi"), want: "256Mi"},
+		"of another Infra":   {others: []*v1alpha1.Infra{withControl("z", limited("1Mi", "1Gi")), withControl("a", limited("64Mi", "512Mi"))}, want: "512Mi"},
+		"the same in both":   {own: limited("64Mi", "1Gi"), others: []*v1alpha1.Infra{withControl("other", limited("64Mi", "1024Mi"))}, want: "1Gi"},
+		"another without it": {own: limited("64Mi", "1Gi"), others: []*v1alpha1.Infra{withControl("other", nil)}, want: "1Gi"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := exampleKnown(t)
+			known.ControlPlane, known.VirtualIngress = true, true
+			known.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: test.own}
+			known.Objects.Infras = append(known.Objects.Infras, test.others...)
+			plan, err := Make(known, exampleImages)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := 0
+			for _, o := range plan.Objects {
+				if o.GetKind() != "Deployment" {
+					continue
+				}
+				var d appsv1.Deployment
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &d); err != nil {
+					t.Fatal(err)
+				}
+				found++
+				for _, c := range d.Spec.Template.Spec.Containers {
+					limit, limited := c.Resources.Limits[corev1.ResourceMemory]
+					if limited != (test.want != "") || limited && limit.String() != test.want {
+						t.Errorf("container %s of %s has the limits %v, want %q", c.Name, d.Name, c.Resources.Limits, test.want)
+					}
+					if c.Resources.Requests.Memory().IsZero() {
+						t.Errorf("container %s of %s requests %v", c.Name, d.Name, c.Resources.Requests)
+					}
+				}
+			}
+			if found != 2 {
+				t.Errorf("%d Deployments, want those of control and ingress", found)
+			}
+		})
+	}
+}
+
+func TestInvalidResources(t *testing.T) {
+	tooMuch := limited("1Gi", "512Mi")
+	const why = ".requests.memory: 1Gi is more than the limit, 512Mi; lower the request, or raise limits.memory"
+	for want, change := range map[string]func(*Known){
+		"spec.infraComponents.dhcp.resources" + why:      func(k *Known) { k.Infra.Spec.InfraComponents.DHCP.Resources = tooMuch },
+		"spec.infraComponents.dns.resources" + why:       func(k *Known) { k.Infra.Spec.InfraComponents.DNS.Resources = tooMuch },
+		"spec.infraComponents.proxy.resources" + why:     func(k *Known) { k.Infra.Spec.InfraComponents.Proxy.Resources = tooMuch },
+		"spec.infraComponents.proxy.xdsdResources" + why: func(k *Known) { k.Infra.Spec.InfraComponents.Proxy.XDSDResources = tooMuch },
+		"spec.infraComponents.control.resources" + why:   func(k *Known) { k.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: tooMuch} },
+		"ProxyServer clusters/demo, spec.resources" + why: func(k *Known) {
+			k.ProxyServer = &v1alpha1.ProxyServer{}
+			k.ProxyServer.Namespace, k.ProxyServer.Name, k.ProxyServer.Spec.Resources = "clusters", "demo", tooMuch
+		},
+		"spec.infraComponents.control.resources: Infra clusters/other sets others for control, which all Infras share; set the same in both, or remove the field of one of them": func(k *Known) {
+			k.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: limited("1Mi", "1Gi")}
+			k.Objects.Infras = append(k.Objects.Infras, withControl("other", limited("1Mi", "2Gi")))
+		},
+	} {
+		known := exampleKnown(t)
+		known.ControlPlane = true
+		change(known)
+		if _, err := Make(known, exampleImages); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Make returns %v, want %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,443 @@
+package envoy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/ads"
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+)
+
+// FuzzAcceptedProxyServers sends random ProxyServers, Infras and Routes that an API server with our CRDs would accept to
+// an Envoy, one after the other. Envoy must acknowledge each of them. A part of them is rejected by the CRDs and skipped.
+// Envoy must also accept the bootstrap configuration with the limits of some of them.
+func FuzzAcceptedProxyServers(f *testing.F) {
+	proxy := startProxy(f, 1)
+	schemas := map[string]*schema{"Infra": readSchema(f, "infras"), "ProxyServer": readSchema(f, "proxyservers")}
+	base, err := watch.ReadManifests("../../../internal/model/testdata/proxy-infra", fuzzOptions)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for seed := range uint64(lab.Length(300, 12_500)) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		g := generator{rand.New(rand.NewPCG(seed, 0))}
+		in := *base
+		infra, server := new(v1alpha1.Infra), new(v1alpha1.ProxyServer)
+		schemas["Infra"].accept(t, g.infra(), infra)
+		schemas["ProxyServer"].accept(t, g.proxyServer(), server)
+		in.Infras, in.ProxyServers = []*v1alpha1.Infra{infra}, []*v1alpha1.ProxyServer{server}
+		in.Routes = slices.Clone(in.Routes)
+		for range g.IntN(4) {
+			r := *in.Routes[0]
+			r.Name, r.Spec.Host = fmt.Sprintf("random-%d", len(in.Routes)), g.host()
+			in.Routes = append(in.Routes, &r)
+		}
+		limits := server.Spec.Limits
+		if limits == nil {
+			limits = &v1alpha1.ProxyLimits{}
+		}
+		p := model.Build(&in, fuzzOptions).ProxyServers[0]
+		resources, err := Translate(p, g.options(limits))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range p.Upstreams {
+			resources.Endpoints = append(resources.Endpoints, Endpoints(u, slicesOf(&in, u.Service)))
+		}
+		proxy.send(t, resources)
+		if seed%64 == 0 {
+			validateLimits(t, limits)
+		}
+	})
+}
+
+var fuzzOptions = model.Options{Apps: &model.AppsOptions{}, Proxies: true}
+
+// proxyName is the name of the ProxyServer.
+var proxyName = types.NamespacedName{Namespace: "clusters", Name: "demo"}
+
+// A proxy is an ADS server with a connected Envoy, in a network where every port is free.
+type proxy struct {
+	network   *lab.Namespace
+	server    *ads.Server
+	envoy     *lab.Envoy
+	changed   <-chan struct{}
+	endpoints map[string]bool // names of the assignments that were sent
+}
+
+// startProxy starts an Envoy with the given number of worker threads.
+func startProxy(tb testing.TB, workers int) *proxy {
+	tb.Helper()
+	network, err := lab.OpenNamespace()
+	if errors.Is(err, os.ErrPermission) && os.Getenv("CI") == "" {
+		tb.Skip(err)
+	} else if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = network.Close() })
+	dir := lab.TempDir(tb)
+	config := bootstrap.Config{
+		NodeID: "test", ProxyServer: proxyName, ServerSocket: filepath.Join(dir, "ads.sock"), AdminSocket: filepath.Join(dir, "admin.sock"),
+		DrainTime: time.Second,
+	}
+	// Removed clusters are served for a second instead of 30, of which thousands would accumulate.
+	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler), Retain: time.Second})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	listener, err := ads.ListenUnix(tb.Context(), config.ServerSocket)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	go func() { _ = server.Serve(tb.Context(), listener) }() // until the context ends
+	changed, cancel := server.Subscribe()
+	tb.Cleanup(cancel)
+
+	b, err := config.Bootstrap()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	text, err := bootstrap.YAML(b)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	args, err := config.Args()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	binary, err := lab.FindEnvoy(tb.Context(), tb.Logf)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	inside := filepath.Join(dir, "envoy")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\"\n", strings.Join(network.CommandLine(binary), " "))
+	if err := os.WriteFile(inside, []byte(script), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	envoy := lab.NewEnvoy(tb, lab.EnvoyConfig{Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true})
+	tb.Cleanup(func() {
+		// Listeners that Envoy accepted, but could not open.
+		if stats, err := envoy.Stats(context.Background()); err != nil {
+			tb.Error(err)
+		} else if n := stats["listener_manager.listener_create_failure"]; n != 0 {
+			tb.Errorf("%d listeners could not be created", n)
+		}
+	})
+	return &proxy{network, server, envoy, changed, map[string]bool{}}
+}
+
+// send replaces the configuration and waits until Envoy has acknowledged or rejected it.
+func (p *proxy) send(t *testing.T, resources ads.Resources) {
+	t.Helper()
+	started := time.Now()
+	if err := p.server.Set(proxyName.String(), resources); err != nil {
+		t.Fatal(err)
+	}
+	removed := p.endpoints
+	p.endpoints = map[string]bool{}
+	for _, a := range resources.Endpoints {
+		p.endpoints[a.GetClusterName()] = true
+		delete(removed, a.GetClusterName())
+	}
+	if err := p.server.UpdateEndpoints(nil, slices.Collect(maps.Keys(removed))); err != nil {
+		t.Fatal(err)
+	}
+	timeout := time.After(2 * time.Minute)
+	for {
+		state, _ := p.server.ProxyState(proxyName.String())
+		for _, e := range state.Envoys {
+			for _, kind := range e.Types {
+				if kind.NACK != nil && kind.NACK.Time.After(started) {
+					t.Fatalf("Envoy rejected a %s: %s", kind.NACK.Type, kind.NACK.Message)
+				}
+			}
+			if e.Current {
+				return
+			}
+		}
+		select {
+		case <-p.changed:
+		case <-timeout:
+			t.Fatalf("Envoy has not answered: %+v", state.Envoys)
+		}
+	}
+}
+
+// validateLimits runs Envoy's validation on a bootstrap configuration with the limits.
+func validateLimits(t *testing.T, limits *v1alpha1.ProxyLimits) {
+	t.Helper()
+	config := bootstrap.Config{NodeID: "fuzz", ProxyServer: proxyName, PortConnections: map[uint16]uint32{}}
+	if limits.MaxConnections != nil {
+		config.MaxConnections = uint32(*limits.MaxConnections)
+	}
+	for _, p := range limits.Ports {
+		if p.MaxConnections != nil {
+			config.PortConnections[uint16(p.Port)] = uint32(*p.MaxConnections)
+		}
+	}
+	b, err := config.Bootstrap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := bootstrap.YAML(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.ValidateEnvoy(t.Context(), text); err != nil {
+		t.Error(err)
+	}
+}
+
+// A schema is that of a CRD, with what an API server validates objects with.
+type schema struct {
+	structural *structuralschema.Structural
+	openAPI    validation.SchemaValidator
+	rules      *cel.Validator
+}
+
+func readSchema(f *testing.F, resource string) *schema {
+	f.Helper()
+	crd := new(apiextensionsv1.CustomResourceDefinition)
+	if err := yaml.Unmarshal(lab.ReadFile(f, "manifests", "crds", "hostedcluster.densityops.com_"+resource+".yaml"), crd); err != nil {
+		f.Fatal(err)
+	}
+	props := new(apiextensions.JSONSchemaProps)
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, props, nil); err != nil {
+		f.Fatal(err)
+	}
+	structural, err := structuralschema.NewStructural(props)
+	if err != nil {
+		f.Fatal(err)
+	}
+	openAPI, _, err := validation.NewSchemaValidator(props)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return &schema{structural, openAPI, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
+}
+
+// accept decodes an object as an API server returns it. It skips the test if the API server would reject the object.
+func (s *schema) accept(t *testing.T, written, into any) {
+	t.Helper()
+	text, err := json.Marshal(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object map[string]any
+	if err := json.Unmarshal(text, &object); err != nil {
+		t.Fatal(err)
+	}
+	defaulting.Default(object, s.structural)
+	problems := validation.ValidateCustomResource(nil, object, s.openAPI)
+	problems = append(problems, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
+	invalid, _ := s.rules.Validate(t.Context(), nil, s.structural, object, nil, celconfig.RuntimeCELCostBudget)
+	if err := append(problems, invalid...).ToAggregate(); err != nil {
+		t.Skip(err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A generator generates objects, most of which are valid. Their names, ports and addresses are few, so that they conflict.
+type generator struct{ *rand.Rand }
+
+type fields = map[string]any
+
+func (g generator) chance(n int) bool { return g.IntN(n) == 0 }
+
+func oneOf[T any](g generator, list ...T) T { return list[g.IntN(len(list))] }
+
+// set sets a field in one of two cases.
+func (g generator) set(o fields, name string, value any) {
+	if g.chance(2) {
+		o[name] = value
+	}
+}
+
+func (g generator) label() string {
+	return oneOf(g, "a", "b", "api", "demo", "lab", "example", "com", "apps", "A-b", "_dns", "0", "10", "xn--bcher-kva", "default", "svc", "sentinel", strings.Repeat("x", 63))
+}
+
+// host returns a hostname that the pattern of the CRD allows.
+func (g generator) host() string {
+	switch g.IntN(20) {
+	case 0:
+		return oneOf(g, "*", "*.", "", ".", "a..b", "é.example.com", "a b", "a:443", "%s", `"`, "{}", "sentinel.invalid", "*.invalid", "\u212a.com", strings.Repeat("a", 300), "xn--", "-a.b")
+	case 1, 2:
+		return oneOf(g, "api.demo.lab.example.com", "API.demo.lab.example.com.", "oauth.demo.lab.example.com", "*.apps.demo.lab.example.com", "*.demo.lab.example.com",
+			"console-openshift-console.apps.demo.lab.example.com", "kubernetes", "kubernetes.default.svc", "10.96.0.1", "192.0.2.1", "fd00::1", "default", "not TLS", "*.com", "*.10",
+			strings.Repeat(strings.Repeat("y", 49)+".", 5)+"com")
+	}
+	labels := make([]string, 1+g.IntN(4))
+	for i := range labels {
+		labels[i] = g.label()
+	}
+	return oneOf(g, "", "", "", "*.") + strings.Join(labels, ".") + oneOf(g, "", "", "", ".")
+}
+
+func (g generator) port() int32 {
+	return oneOf(g, 443, 443, 443, 6443, 8091, 80, 1, 53, 8443, 9901, 9902, 65535, 1+g.Int32N(65535), 32768+g.Int32N(28232))
+}
+
+func (g generator) number() int32 {
+	return oneOf(g, 1, 2, 100, math.MaxInt32, 1+g.Int32N(math.MaxInt32-1))
+}
+
+func (g generator) duration() string {
+	var b strings.Builder
+	for range 1 + g.IntN(3) {
+		fmt.Fprintf(&b, "%d%s", oneOf(g, 0, 1, 5, 99999, g.IntN(100000)), oneOf(g, "ms", "s", "m", "h"))
+	}
+	return b.String()
+}
+
+// positive returns a duration that is not zero.
+func (g generator) positive() string {
+	return oneOf(g, "1ms", "50ms", "1s", "5s", "99999h", "1s"+g.duration())
+}
+
+func (g generator) address() string {
+	return oneOf(g, "192.168.50.3", "192.168.50.40", "fd00:50::3", "fd00:50::40", "127.0.0.1", "0.0.0.0", "::", "::1", "224.0.0.1", "ff02::1", "fe80::1", "255.255.255.255",
+		"::ffff:192.168.50.3", "64:ff9b::1", "999.1.1.1", netip.AddrFrom4([4]byte{192, 168, 50, byte(g.IntN(256))}).String())
+}
+
+func (g generator) healthCheck() fields {
+	check := fields{}
+	g.set(check, "interval", g.positive())
+	g.set(check, "timeout", g.positive())
+	g.set(check, "unhealthyAfter", g.number())
+	g.set(check, "healthyAfter", g.number())
+	return check
+}
+
+func (g generator) backend(n int) fields {
+	b := fields{
+		"name": oneOf(g, fmt.Sprint("b", n), fmt.Sprint("b", n), "a", strings.Repeat("n", 60)+fmt.Sprint(n)), "hostname": g.host(), "port": g.port(),
+		"targetNamespace": oneOf(g, "clusters-demo", "clusters-demo", "clusters", "A b.c/d"),
+		"targetPort":      oneOf[any](g, 443, 6443, 65535, "tls", "https", "other"),
+	}
+	if g.chance(4) {
+		b["targetSelector"] = fields{"matchLabels": fields{oneOf(g, "app", "oooi.test/app"): oneOf(g, "a", "")}, "onMultiple": oneOf(g, "Fail", "Newest", "Oldest")}
+	} else {
+		b["targetService"] = oneOf(g, "registry", "registry", "kube-apiserver", "oauth-openshift", "gone", "a.b:c d")
+	}
+	alternates := []string{}
+	for range oneOf(g, 0, 0, 1, 3) {
+		alternates = append(alternates, g.host())
+	}
+	g.set(b, "alternateHostnames", alternates)
+	g.set(b, "protocol", oneOf(g, "TCP", "TLS", "HTTPS", "UDP"))
+	g.set(b, "timeoutSeconds", g.number())
+	g.set(b, "idleTimeout", g.duration())
+	g.set(b, "maxConnections", g.number())
+	g.set(b, "proxyProtocol", oneOf(g, "None", "V1", "V2"))
+	g.set(b, "healthCheck", g.healthCheck())
+	return b
+}
+
+func (g generator) limits() fields {
+	limits := fields{}
+	g.set(limits, "maxConnections", oneOf(g, 16, 17, 10_000_000, 16+g.IntN(100_000)))
+	g.set(limits, "connectionsPerSecond", oneOf(g, 0, 1, 1_000_000))
+	ports := []fields{}
+	for _, port := range []int32{443, 6443, 8091, 1}[g.IntN(4):] {
+		p := fields{"port": port}
+		g.set(p, "maxConnections", oneOf(g, 1, 10_000_000))
+		g.set(p, "connectionsPerSecond", oneOf(g, 0, 1, 1_000_000))
+		ports = append(ports, p)
+	}
+	g.set(limits, "ports", ports)
+	return limits
+}
+
+func (g generator) proxyServer() fields {
+	spec := fields{"networkConfig": fields{"serverIP": g.address() + oneOf(g, "", "", "/24", "/32")}}
+	if !g.chance(3) {
+		spec["infraRef"] = fields{"name": oneOf(g, "demo", "demo", "demo", "other")}
+	}
+	var backends []fields
+	for n := range oneOf(g, 1, 2, 5, 20, 60) {
+		backends = append(backends, g.backend(n))
+	}
+	spec["backends"] = backends
+	g.set(spec, "limits", g.limits())
+	return object("ProxyServer", spec)
+}
+
+func (g generator) infra() fields {
+	proxy := fields{"serverIP": oneOf(g, "192.168.50.3", "192.168.50.3/24", g.address())}
+	g.set(proxy, "additionalServerIPs", []string{oneOf(g, "fd00:50::3", "fe80::3")})
+	g.set(proxy, "connectTimeout", g.positive())
+	g.set(proxy, "idleTimeout", g.duration())
+	g.set(proxy, "maxConnections", g.number())
+	apps := fields{
+		"enabled": !g.chance(4), "source": "Static", "addresses": []string{oneOf(g, "192.168.50.40", "192.168.50.41"), oneOf(g, "fd00:50::40", g.address())},
+		"ports": fields{"http": oneOf(g, 80, 80, g.port()), "https": oneOf(g, 443, 443, g.port())},
+	}
+	g.set(apps, "proxyProtocol", oneOf(g, "None", "V1", "V2"))
+	g.set(apps, "baseDomain", oneOf(g, "example.org", "apps.example.org", "Lab.example.com."))
+	return object("Infra", fields{
+		"hostedClusterRef": fields{"name": "demo", "namespace": "clusters"},
+		"networkConfig": fields{
+			"cidr": "192.168.50.0/24", "additionalCIDRs": []string{"fd00:50::/64"}, "gateway": "192.168.50.1", "networkAttachmentDefinition": "vlan50",
+		},
+		"infraComponents": fields{"proxy": proxy}, "appsIngress": apps,
+	})
+}
+
+func object(kind string, spec fields) fields {
+	return fields{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind, "spec": spec,
+		"metadata": fields{"namespace": proxyName.Namespace, "name": proxyName.Name},
+	}
+}
+
+// options returns the options of xdsd serve that setup derives from the limits, and random ones for its addresses.
+func (g generator) options(limits *v1alpha1.ProxyLimits) Options {
+	o := Options{PortConnectionRates: map[uint16]uint32{}, ConnectionRate: uint32(v1alpha1.DefaultConnectionsPerSecond)}
+	if rate := limits.ConnectionsPerSecond; rate != nil {
+		o.ConnectionRate = uint32(*rate)
+	}
+	for _, p := range limits.Ports {
+		if rate := p.ConnectionsPerSecond; rate != nil {
+			o.PortConnectionRates[uint16(p.Port)] = uint32(*rate)
+		}
+	}
+	if g.chance(8) {
+		o.Bind, o.Floating = []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []netip.Addr{netip.MustParseAddr("192.168.50.3"), netip.MustParseAddr("fd00:50::3")}
+		o.Source, o.Device = []netip.Addr{netip.MustParseAddr("192.168.50.4"), netip.MustParseAddr("fd00:50::4")}, "net1"
+	}
+	return o
+}
