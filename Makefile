@@ -30,7 +30,7 @@ VM_PACKAGES := mmdebstrap:mmdebstrap qemu-system-x86:qemu-system-x86_64 qemu-uti
 
 .PHONY: help
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # Where the demo runs: node, loopback, or auto, which is node if the requirements are met.
 MODE ?= auto
@@ -81,6 +81,7 @@ bench: deps lab ## Benchmark our daemons against comparable programs
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
+	cd tools/release && ../../bin/golangci-lint run ./...
 	cd test/programs && $(GO) vet ./scc
 
 # VULNDB is the database of Go vulnerabilities: a URL, also file:///DIRECTORY.
@@ -114,35 +115,35 @@ bin/kubectl-oooi:
 	@echo "building $@"
 	@$(GO_BUILD) build -ldflags '-s -w' -o $@ ./kubectl-oooi
 
-# IMAGE_TOOL builds the image: buildah, podman or docker. IMAGE_ARCHS="amd64 arm64" builds it for several architectures.
-IMAGE       ?= ghcr.io/densityops/oooi:latest
-IMAGE_ARCHS ?= $(shell $(GO) env GOARCH)
-IMAGE_TOOL  ?= $(firstword $(foreach tool,buildah podman docker,$(shell command -v $(tool))))
+# What 'make release' publishes, and where. KEY is the file with the private key; PUSH=yes pushes the image and the
+# charts to REGISTRY/oooi and REGISTRY/charts. ENVOY may have a digest, so that its registry is not asked for it.
+REGISTRY    ?= ghcr.io/densityops
+ENVOY       ?= docker.io/envoyproxy/envoy:distroless-v1.40.0
+KEY         ?=
+PUSH        ?=
+IMAGE_ARCHS ?= amd64 arm64
 comma := ,
-IMAGE_PLATFORMS = $(subst $() ,$(comma),$(addprefix linux/,$(IMAGE_ARCHS)))
-CERTIFICATES ?= /etc/ssl/certs/ca-certificates.crt
+RELEASE = $(GO_BUILD) run -C tools/release . -root '$(CURDIR)' -out '$(CURDIR)/dist' $(if $(filter yes,$(PUSH)),-push) \
+	-archs $(subst $() ,$(comma),$(strip $(IMAGE_ARCHS)))
 
-.PHONY: krew
-krew: ## Build the plugin's archives and krew manifest into dist/: make krew VERSION=v1.2.3
-	@$(GO) run ./manifests/krew -version $(VERSION) -out dist
+.PHONY: release
+release: ## Build everything that a release publishes into dist/: make release VERSION=v1.2.3 KEY=oooi.key PUSH=yes
+	@[[ "$(origin VERSION)" == "command line" ]] || { echo "specify the tag: make release VERSION=v1.2.3" >&2; exit 1; }
+	@$(RELEASE) -version '$(VERSION)' -registry '$(REGISTRY)' -envoy '$(ENVOY)' $(if $(KEY),-key '$(abspath $(KEY))')
+
+.PHONY: snapshot
+snapshot: ## Build the same from a commit without a tag; the signature is optional (KEY)
+	@$(RELEASE) -registry '$(REGISTRY)' -envoy '$(ENVOY)' $(if $(KEY),-key '$(abspath $(KEY))')
 
 .PHONY: image
-image: ## Build the container image (IMAGE, IMAGE_ARCHS, IMAGE_TOOL)
-	@[[ "$(IMAGE_TOOL)" ]] || { echo "install buildah, podman or docker" >&2; exit 1; }
-	rm -rf bin/image
-	mkdir -p bin/image
-	cp $(CERTIFICATES) bin/image/ca-certificates.crt
-	for arch in $(IMAGE_ARCHS); do \
-		GOARCH=$$arch $(GO_BUILD) build -ldflags '$(LDFLAGS)' -o bin/image/$$arch/coredns ./corednsbuild; \
-		GOARCH=$$arch $(GO_BUILD) build -ldflags '-s -w' -o bin/image/$$arch/coredhcp ./coredhcpbuild; \
-		GOARCH=$$arch $(GO_BUILD) build -ldflags '-s -w' -o bin/image/$$arch/xdsd ./xdsd; \
-	done
-ifeq ($(notdir $(IMAGE_TOOL)),docker)
-	docker buildx build --platform $(IMAGE_PLATFORMS) --tag $(IMAGE) --file manifests/Containerfile bin/image
-else
-	if $(IMAGE_TOOL) manifest exists $(IMAGE); then $(IMAGE_TOOL) manifest rm $(IMAGE); fi # otherwise this build would be added to the previous manifest
-	$(IMAGE_TOOL) build --platform $(IMAGE_PLATFORMS) --manifest $(IMAGE) --file manifests/Containerfile bin/image
-endif
+image: ## Build only the image of the working tree, into dist/image: make image IMAGE=registry.example.com/oooi:dev PUSH=yes
+	@[[ "$(IMAGE)" ]] || { echo "specify the name of the image: make image IMAGE=registry.example.com/oooi:dev" >&2; exit 1; }
+	@$(RELEASE) -image '$(IMAGE)'
+
+.PHONY: release-test
+release-test: ## Build a release, publish it on the loopback interface and install it (minutes)
+	cd tools/release && $(GO_TEST) ./...
+	$(GO_TEST) -timeout 60m -count=1 -tags release ./test/release
 
 E2E = $(GO_TEST) -timeout 60m -tags e2e ./test/e2e
 
@@ -229,4 +230,4 @@ vm-deps: ## Install those of make vm-test (as root), or name the missing ones
 
 .PHONY: clean
 clean: ## Delete everything that was built
-	rm -rf bin .lab
+	rm -rf bin dist .lab

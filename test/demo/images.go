@@ -25,10 +25,7 @@ func prepareNode(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	oooi, err := lab.OooiImage(oooiImage, map[string]string{"coredns": o.coredns, "coredhcp": o.coredhcp, "xdsd": o.xdsd})
-	if err != nil {
-		return err
-	}
+	oooi := lab.OooiImage(oooiImage, map[string]string{"coredns": o.coredns, "coredhcp": o.coredhcp, "xdsd": o.xdsd})
 	envoyProxy, err := lab.ProgramsImage(ctx, envoyImage, envoy)
 	if err != nil {
 		return err

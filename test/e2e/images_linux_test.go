@@ -10,7 +10,7 @@ import (
 
 // The images of the tests, none of which is in a registry.
 const (
-	oooiImage  = "localhost/oooi:e2e"  // built by manifests/Containerfile
+	oooiImage  = "localhost/oooi:e2e"
 	envoyImage = "localhost/envoy:e2e" // Envoy with the libraries of this host
 	toolsImage = "localhost/tools:e2e" // clients, and BusyBox as a web server
 )
@@ -27,10 +27,7 @@ func buildImages(ctx context.Context) error {
 			return err
 		}
 	}
-	oooi, err := lab.OooiImage(oooiImage, binaries)
-	if err != nil {
-		return err
-	}
+	oooi := lab.OooiImage(oooiImage, binaries)
 	envoy, err := programs(ctx, envoyImage, lab.InstallEnvoy)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -53,14 +52,11 @@ func newRelease(t *testing.T, root, revision string) release {
 	source := filepath.Join(t.TempDir(), "source")
 	run(t, "git", "clone", "--quiet", "--no-checkout", root, source)
 	run(t, "git", "-C", source, "checkout", "--quiet", "--detach", r.revision)
-	containerfile, err := os.ReadFile(filepath.Join(source, "manifests", "Containerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	image := lab.Image{Name: "localhost/oooi:" + r.revision, Containerfile: string(containerfile), Files: map[string]string{"ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt"}}
+	binaries := map[string]string{}
 	for program, pkg := range map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"} {
-		image.Files[runtime.GOARCH+"/"+program] = build(t, source, pkg)
+		binaries[program] = build(t, source, pkg)
 	}
+	image := lab.OooiImage("localhost/oooi:"+r.revision, binaries)
 	if err := image.Build(t.Context(), t.Logf); err != nil {
 		t.Fatal(err)
 	}

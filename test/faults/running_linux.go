@@ -244,7 +244,7 @@ func (r *Running) setup() {
 	if err := os.WriteFile(file, []byte(runningInfra), 0o600); err != nil {
 		r.Fatal(err)
 	}
-	if a := r.Oooi(r.T, r.ControlPlane.Kubeconfig(), "setup", "-f", file, "--wait=false", "--cluster-dns=patch"); a.Code != 0 {
+	if a := r.Oooi(r.T, r.ControlPlane.Kubeconfig(), "setup", "-f", file, "--image", "localhost/oooi:test", "--wait=false", "--cluster-dns=patch"); a.Code != 0 {
 		r.Fatalf("setup: exit code %d: %s%s", a.Code, a.Stdout, a.Stderr)
 	}
 }

@@ -4,27 +4,15 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
-	"runtime"
 )
 
-// OooiImage returns the image that 'make image' builds from manifests/Containerfile, for this host's
-// architecture. binaries maps the names of the binaries in the image to local paths.
-func OooiImage(name string, binaries map[string]string) (Image, error) {
-	root, err := Root()
-	if err != nil {
-		return Image{}, err
-	}
-	containerfile, err := os.ReadFile(filepath.Join(root, "manifests", "Containerfile"))
-	if err != nil {
-		return Image{}, fmt.Errorf("reading the Containerfile: %w", err)
-	}
-	files := map[string]string{"ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt"}
-	for program, path := range binaries {
-		files[runtime.GOARCH+"/"+program] = path
-	}
-	return Image{Name: name, Containerfile: string(containerfile), Files: files}, nil
+// OooiImage returns an image with the same files and user as that of a release, for this host's architecture. binaries
+// maps the names of the binaries in the image to local paths.
+func OooiImage(name string, binaries map[string]string) Image {
+	files := map[string]string{"etc/ssl/certs/ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt"}
+	maps.Copy(files, binaries)
+	return Image{Name: name, Containerfile: "FROM scratch\nCOPY . /\nUSER 65532:65532\n", Files: files}
 }
 
 // ProgramsImage returns an image with programs of this host and their libraries. The programs are in its

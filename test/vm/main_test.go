@@ -65,10 +65,7 @@ func prepareGuest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	oooi, err := lab.OooiImage(oooiImage, binaries)
-	if err != nil {
-		return err
-	}
+	oooi := lab.OooiImage(oooiImage, binaries)
 	proxy, err := lab.ProgramsImage(ctx, envoyImage, envoy)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 )
 
 // Exit codes of doctor, besides 0 for success and 1 for an error.
@@ -198,7 +199,7 @@ func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFla
 	p.set("reading")
 	facts, names, err := c.readInTime(readCtx, to, f, checks, namespace, name)
 	if facts != nil {
-		facts.Plugin = release()
+		facts.Plugin = release.Version()
 	}
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -129,12 +128,4 @@ func (c *command) namespace() string {
 		return namespace
 	}
 	return "default"
-}
-
-// release returns the version of the binary. It is a variable so that tests can run as other versions.
-var release = func() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

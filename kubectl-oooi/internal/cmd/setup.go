@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/apiserver"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -92,8 +93,8 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringVar(&d.Proxy, "proxy-ip", "", describesInfra+"VLAN address of the proxy (default: a free address)")
 	flags.StringVar(&d.Range, "range", "", describesInfra+"DHCP range (FIRST-LAST; default: the largest free range)")
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
-	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or "+defaultImages().Oooi+")")
-	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or "+defaultImages().Envoy+")")
+	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or that of the release)")
+	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or the one tested with the release)")
 	flags.StringVar(&f.registry, setup.FlagRegistry, "", "Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists them (default: that of the previous setup, or the registries of the images)")
 	flags.StringVar(&f.images.PullSecret, setup.FlagPullSecret, "", "Secret with credentials of registries, in the namespaces of the Infra and of control (default: that of the previous setup, or none)")
 	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)", "auto", "true", "false"))
@@ -152,7 +153,10 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 			return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and --dry-run=client does not read the cluster; specify its file with -f",
 				known.ProxyServer.Namespace, known.ProxyServer.Name, known.ProxyServer.Spec.InfraRef.Name)
 		}
-		remembered, _ := setup.ResolveFlags(f.given, nil, defaultImages())
+		remembered, _, err := withImages(f.given, nil)
+		if err != nil {
+			return err
+		}
 		return c.printPlan(known, remembered.Images())
 	}
 	cl, err := c.retryingClient()
@@ -230,14 +234,17 @@ func (c *command) recallFlags(ctx context.Context, cl client.Client, f *setupFla
 	if err != nil {
 		return nil, err
 	}
-	remembered, lines := setup.ResolveFlags(f.given, previous, defaultImages())
+	remembered, lines, err := withImages(f.given, previous)
+	if err != nil {
+		return nil, err
+	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
 			return nil, err
 		}
 	}
 	known.OpenShift = remembered.UsesOpenShift(known.OpenShift)
-	remembered.Version = release()
+	remembered.Version = release.Version()
 	return remembered, nil
 }
 
@@ -382,7 +389,7 @@ func (c *command) connect() (*connection, error) {
 	}
 	config.QPS, config.Burst = 50, 300 // kubectl's values
 	config.WarningHandler = rest.NewWarningWriter(c.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
-	config.UserAgent = "kubectl-oooi/" + release()
+	config.UserAgent = "kubectl-oooi/" + release.Version()
 	cl, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	semver "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -52,6 +55,9 @@ type workload struct {
 	Name      string `json:"name"`
 	// Version is the version of the plugin that deployed it; empty if unknown.
 	Version string `json:"version,omitempty"`
+	// Skew has how the workload differs from what this plugin deploys: older or newer if Version is, image if an image
+	// of oooi is not the default, and envoy if that of Envoy is not.
+	Skew []string `json:"skew,omitempty"`
 	// Images has the image of each container, by the name of the container.
 	Images map[string]string `json:"images"`
 }
@@ -81,7 +87,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	}
 	r := &versionReport{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Version"},
-		Client:   clientVersion{release(), defaultImages().Oooi, defaultImages().Envoy},
+		Client:   clientVersion{release.Version(), defaultImages().Oooi, defaultImages().Envoy},
 	}
 	if !clientOnly {
 		ctx, cancel := context.WithTimeout(ctx, serverTimeout)
@@ -91,30 +97,70 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 			c.warning(fmt.Sprintf("reading deployed versions: %v; use --client to skip this", err))
 		}
 		r.Server = server
+		r.addSkew()
 	}
 	if !f.Text() {
 		return f.Print(c.Out, r)
 	}
-	if _, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", r.Client.Version, r.Client.Image, r.Client.EnvoyImage); err != nil {
+	image := cmp.Or(r.Client.Image, "none, because this build is not a release; setup needs --image")
+	if _, err := fmt.Fprintf(c.Out, "kubectl-oooi %s\noooi image   %s\nEnvoy image  %s\n", r.Client.Version, image, r.Client.EnvoyImage); err != nil {
 		return err
 	}
 	if r.Server == nil {
 		return nil
 	}
-	t := &output.Table{Titles: []string{"NAMESPACE", "WORKLOAD", "VERSION", "IMAGES"}}
+	t := &output.Table{Titles: []string{"NAMESPACE", "WORKLOAD", "VERSION", "SKEW", "IMAGES"}}
 	for _, d := range r.Server.all() {
 		var images []string
 		for _, image := range d.Images {
 			images = append(images, image)
 		}
 		slices.Sort(images)
-		t.Add(d.Namespace, d.Name, d.Version, strings.Join(slices.Compact(images), ","))
+		t.Add(d.Namespace, d.Name, d.Version, strings.Join(d.Skew, ","), strings.Join(slices.Compact(images), ","))
 	}
 	if len(r.Server.all()) == 0 {
 		return nil
 	}
 	fmt.Fprintln(c.Out)
 	return t.Write(c.Out)
+}
+
+// addSkew sets the skew of each workload.
+func (r *versionReport) addSkew() {
+	if r.Server == nil {
+		return
+	}
+	if r.Server.Control != nil {
+		r.Server.Control.addSkew(&r.Client)
+	}
+	for i := range r.Server.Workloads {
+		r.Server.Workloads[i].addSkew(&r.Client)
+	}
+}
+
+func (w *workload) addSkew(c *clientVersion) {
+	deployed, err1 := semver.ParseSemantic(w.Version)
+	own, err2 := semver.ParseSemantic(c.Version)
+	switch {
+	case err1 != nil || err2 != nil: // not comparable
+	case deployed.LessThan(own):
+		w.Skew = append(w.Skew, "older")
+	case own.LessThan(deployed):
+		w.Skew = append(w.Skew, "newer")
+	}
+	skew := map[string]bool{}
+	for container, image := range w.Images {
+		if container == "envoy" {
+			skew["envoy"] = image != c.EnvoyImage
+		} else if c.Image != "" && image != c.Image {
+			skew["image"] = true
+		}
+	}
+	for _, s := range []string{"image", "envoy"} {
+		if skew[s] {
+			w.Skew = append(w.Skew, s)
+		}
+	}
 }
 
 // all returns control, if it is deployed, and the daemons.

@@ -3,6 +3,7 @@ package cmd
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 )
 
 func TestOlderVersionIsRefused(t *testing.T) {
@@ -22,9 +24,9 @@ func TestOlderVersionIsRefused(t *testing.T) {
 	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
 	control := &appsv1.Deployment{}
 	control.Namespace, control.Name = "oooi-system", "oooi-control"
-	original := release
-	release = func() string { return "v0.2.0" }
-	t.Cleanup(func() { release = original })
+	original := release.Version
+	release.Version = func() string { return "v0.2.0" }
+	t.Cleanup(func() { release.Version = original })
 	for _, tc := range []struct {
 		name   string
 		object client.Object
@@ -47,12 +49,12 @@ func TestOlderVersionIsRefused(t *testing.T) {
 	if stderr := s.Setup(); !strings.Contains(stderr, "Deployment oooi-system/oooi-control configured") {
 		t.Errorf("setup by a newer version did not update control: %s", stderr)
 	}
-	release = func() string { return "v0.1.0" }
+	release.Version = func() string { return "v0.1.0" }
 	s.Refused("kubectl-oooi v0.2.0 deployed the Infra or objects that all Infras share, and this is v0.1.0; use v0.2.0 or later")
 	s.Setup("--allow-downgrade")
-	release = func() string { return "(devel)" } // not comparable, so the stored version is kept
+	release.Version = func() string { return "(devel)" } // not comparable, so the stored version is kept
 	s.Setup()
-	release = func() string { return "v0.0.9" }
+	release.Version = func() string { return "v0.0.9" }
 	s.Refused("kubectl-oooi v0.1.0 deployed the Infra or objects that all Infras share")
 	s.Setup("--allow-downgrade")
 }
@@ -61,9 +63,9 @@ func TestOlderVersionIsRefused(t *testing.T) {
 // answer.
 func TestVersionReportsDeployedWorkloads(t *testing.T) {
 	s := cmdtest.New(t, management.Get(t), Main)
-	original := release
-	release = func() string { return "v0.0.1" }
-	t.Cleanup(func() { release = original })
+	original := release.Version
+	release.Version = func() string { return "v0.0.1" }
+	t.Cleanup(func() { release.Version = original })
 	s.Setup("--image", "registry.example.com/oooi:v7", "--allow-downgrade")
 	out, stderr, code := s.Run("version", "-o", "json")
 	r := &versionReport{}
@@ -79,19 +81,54 @@ func TestVersionReportsDeployedWorkloads(t *testing.T) {
 			}
 		}
 	}
-	if r.Client.Version != release() || images["demo-dns"]["coredns"] != "registry.example.com/oooi:v7" || images["demo-proxy"]["envoy"] != envoyImage || r.Server.Control.Images["control"] == "" {
+	if r.Client.Version != release.Version() || images["demo-dns"]["coredns"] != "registry.example.com/oooi:v7" || images["demo-proxy"]["envoy"] != release.EnvoyImage || r.Server.Control.Images["control"] == "" {
 		t.Errorf("version printed %s", out)
 	}
-	for line, want := range map[string]string{"version": "demo-dns", "version -o yaml": "kind: Version", "version --client": "kubectl-oooi " + release()} {
+	release.Version = func() string { return "v0.0.2" }
+	out, _, _ = s.Run("version", "-o", "json")
+	r = &versionReport{}
+	if err := json.Unmarshal([]byte(out), r); err != nil || r.Server == nil {
+		t.Fatalf("version printed %s: %v", out, err)
+	}
+	for _, w := range r.Server.Workloads {
+		if w.Namespace == s.Namespace && !slices.Equal(w.Skew, []string{"older", "image"}) {
+			t.Errorf("the skew of %s is %q", w.Name, w.Skew)
+		}
+	}
+	for line, want := range map[string]string{"version": "demo-dns", "version -o yaml": "kind: Version", "version --client": "kubectl-oooi " + release.Version()} {
 		if out, stderr, code := s.Run(strings.Fields(line)...); code != 0 || stderr != "" || !strings.Contains(out, want) {
 			t.Errorf("%s exited with %d, stderr %q, stdout\n%s", line, code, stderr, out)
 		}
 	}
 	out, stderr, code = runMain(t, "kubectl-oooi", "version", "--server", "https://127.0.0.1:1")
-	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release()) || !strings.Contains(stderr, "Warning: reading deployed versions") {
+	if code != 0 || !strings.Contains(out, "kubectl-oooi "+release.Version()) || !strings.Contains(stderr, "Warning: reading deployed versions") {
 		t.Errorf("without an answer version exited with %d, stderr %q, stdout %s", code, stderr, out)
 	}
 	if out, stderr, code := runMain(t, "kubectl-oooi", "version", "--client", "--server", "https://127.0.0.1:1"); code != 0 || stderr != "" || strings.Count(out, "\n") != 3 {
 		t.Errorf("with --client version exited with %d, stderr %q, stdout %s", code, stderr, out)
+	}
+}
+
+// TestImageOfABuildThatIsNotARelease checks that setup does not deploy an image that does not exist.
+func TestImageOfABuildThatIsNotARelease(t *testing.T) {
+	s := newSite(t)
+	original := release.Image
+	t.Cleanup(func() { release.Image = original })
+	release.Image = ""
+	s.Refused("is not a release, so it has no image to deploy; specify --image", "--dry-run=client")
+	if out, _, _ := s.Run("version", "--client"); !strings.Contains(out, "oooi image   none") {
+		t.Errorf("version printed %s", out)
+	}
+	s.Setup("--image", "registry.example.com/oooi:1")
+	s.Setup() // with the remembered image
+	s.Refused("is not a release, so it has no image to deploy; specify --image", "--image=")
+	release.Image = original
+	s.Setup("--image=")
+	release.Image = ""
+	if stderr := s.Setup(); !strings.Contains(stderr, "is kept from the previous setup, because this kubectl-oooi is not a release") {
+		t.Errorf("setup printed %s", stderr)
+	}
+	if image := s.Images()["coredns"]; image != original {
+		t.Errorf("setup deployed %s, want %s", image, original)
 	}
 }

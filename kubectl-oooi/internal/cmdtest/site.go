@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -39,6 +40,11 @@ type Site struct {
 	Infra        string // YAML, which Run writes to a file
 
 	main Main
+}
+
+// The tests run the plugin of a release, which has an image.
+func init() {
+	release.Image = release.Repository + "@sha256:" + strings.Repeat("0", 64)
 }
 
 // Main runs a command line and returns its exit code. It is cmd.Main, which this package cannot import because the

@@ -16,11 +16,9 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/manifests"
 )
-
-// image is the name of oooi's image in the manifests.
-const image = "ghcr.io/densityops/oooi"
 
 // overlay is the directory of the overlay in the in-memory file system.
 const overlay = "overlay"
@@ -34,7 +32,7 @@ func Overlay(objects []*unstructured.Unstructured, images Images, control *corev
 		Resources: slices.Clone(folders),
 	}
 	repository, tag, digest := split(images.Oooi)
-	k.Images = []types.Image{{Name: image, NewName: repository, NewTag: tag, Digest: digest}}
+	k.Images = []types.Image{{Name: release.Repository, NewName: repository, NewTag: tag, Digest: digest}}
 	deployments := &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}}
 	if images.PullSecret != "" {
 		k.Patches = append(k.Patches, types.Patch{

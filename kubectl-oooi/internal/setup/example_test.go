@@ -22,7 +22,7 @@ import (
 )
 
 // exampleImages are the images in the overlays of the examples.
-var exampleImages = render.Images{Oooi: "ghcr.io/densityops/oooi:latest", Envoy: "docker.io/envoyproxy/envoy:distroless-v1.40.0"}
+var exampleImages = render.Images{Oooi: "ghcr.io/densityops/oooi:unreleased", Envoy: "docker.io/envoyproxy/envoy:distroless-v1.40.0"}
 
 // example returns the plan of manifests/examples/demo, and that directory.
 func example(t *testing.T) (plan *Plan, folder string) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -207,13 +208,15 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 	if r.PullSecret != "" {
 		r.Given = append(r.Given, FlagPullSecret)
 	}
+	original := cmp.Or(defaults.Oooi, release.Repository)
 	if r.Registry = registryOf(images.Oooi, defaults.Oooi); r.Registry != "" {
 		r.Given = append(r.Given, FlagRegistry)
+		original = images.Oooi
 		defaults = render.Images{Oooi: images.Oooi, Envoy: MirroredImage(defaults.Envoy, r.Registry)}
 	}
 	r.Image, r.EnvoyImage = cmp.Or(images.Oooi, defaults.Oooi), cmp.Or(images.Envoy, defaults.Envoy)
-	for _, i := range []struct{ flag, image, release string }{{FlagImage, r.Image, defaults.Oooi}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
-		if Repository(i.image) != Repository(i.release) { // otherwise it is the default of another release
+	for _, i := range []struct{ flag, image, original string }{{FlagImage, r.Image, original}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
+		if Repository(i.image) != Repository(i.original) { // otherwise it is the default of another release
 			r.Given = append(r.Given, i.flag)
 		}
 	}
@@ -252,7 +255,8 @@ func Repository(image string) string {
 
 // ResolveFlags returns the flags to use and to remember, from the given flags by name, those of the previous setup (nil
 // for none), and the default images of this version of the plugin. The value "" resets any flag, "auto" resets
-// --openshift, and "print" resets --cluster-dns. It also returns a line to print for each flag that is not given and
+// --openshift, and "print" resets --cluster-dns. Without a default image, Image is that of the previous setup; it is empty
+// if there is none. ResolveFlags also returns a line to print for each flag that is not given and
 // whose value is an earlier one instead of the default, or changes. It does not set Version.
 func ResolveFlags(given map[string]string, before *Remembered, defaults render.Images) (*Remembered, []string) {
 	now := &Remembered{}
@@ -261,19 +265,22 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 		value := of(now)
 		*value = fallback
 		flagValue, ok := given[flag]
+		source := "kept from the previous setup"
+		if before != nil && before.FromControl {
+			source = "the " + strings.ReplaceAll(flag, "-", " ") + " of control, which all Infras share"
+		}
 		switch {
 		case ok && flagValue != "" && flagValue != forget:
 			*value, now.Given = flagValue, append(now.Given, flag)
 		case ok || before == nil:
 		case slices.Contains(before.Given, flag):
 			*value, now.Given = *of(before), append(now.Given, flag)
-			source := "kept from the previous setup"
-			if before.FromControl {
-				source = "the " + strings.ReplaceAll(flag, "-", " ") + " of control, which all Infras share"
-			}
 			if *value != fallback {
 				lines = append(lines, fmt.Sprintf("--%s %s is %s; --%s=%s resets it", flag, *value, source, flag, forget))
 			}
+		case fallback == "" && flag == FlagImage:
+			*value = *of(before)
+			lines = append(lines, fmt.Sprintf("--%s %s is %s, because this kubectl-oooi is not a release", flag, *value, source))
 		case *of(before) != *value && before.Registry == now.Registry: // else --registry changes the image
 			lines = append(lines, fmt.Sprintf("--%s changes from %s to %s, the default of this version of kubectl-oooi", flag, *of(before), *value))
 		}

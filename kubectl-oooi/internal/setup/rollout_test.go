@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,32 @@ func TestMirroredImage(t *testing.T) {
 	for _, other := range []string{"mirror.example.com/oooi:v2", "mirror.example.com/other:v1", "oooi:v1", ""} {
 		if got := registryOf(other, "ghcr.io/densityops/oooi:v1"); got != "" {
 			t.Errorf("registry of %q: %q, want none", other, got)
+		}
+	}
+}
+
+// TestImageOfABuildThatIsNotARelease checks that such a plugin keeps images, and has none of its own.
+func TestImageOfABuildThatIsNotARelease(t *testing.T) {
+	none := render.Images{Envoy: "example.com/envoy:v2"}
+	for _, tc := range []struct {
+		name   string
+		given  map[string]string
+		before *Remembered
+		image  string
+		lines  int
+	}{
+		{name: "first"},
+		{name: "given", given: map[string]string{FlagImage: "mirror/oooi:1"}, image: "mirror/oooi:1"},
+		{name: "of a release", before: &Remembered{Image: "example.com/oooi@sha256:00", EnvoyImage: none.Envoy}, image: "example.com/oooi@sha256:00", lines: 1},
+		{name: "given before", before: &Remembered{Image: "mirror/oooi:1", EnvoyImage: none.Envoy, Given: []string{FlagImage}}, image: "mirror/oooi:1", lines: 1},
+		{name: "reset", given: map[string]string{FlagImage: ""}, before: &Remembered{Image: "mirror/oooi:1", EnvoyImage: none.Envoy, Given: []string{FlagImage}}},
+	} {
+		now, lines := ResolveFlags(tc.given, tc.before, none)
+		if now.Image != tc.image || len(lines) != tc.lines {
+			t.Errorf("%s: image %q, lines %q", tc.name, now.Image, lines)
+		}
+		if given := tc.image == "mirror/oooi:1"; given != slices.Contains(now.Given, FlagImage) {
+			t.Errorf("%s: given %q", tc.name, now.Given)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func (s *site) render(cluster lab.HostedCluster) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		s.Fatal(err)
 	}
-	cmd := exec.CommandContext(s.Context(), network.Binary(s, "kubectl-oooi"), "setup", "-f", file, "--dry-run=client")
+	cmd := exec.CommandContext(s.Context(), network.Binary(s, "kubectl-oooi"), "setup", "-f", file, "--image", "localhost/oooi:test", "--dry-run=client")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

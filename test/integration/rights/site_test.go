@@ -174,7 +174,7 @@ func (s *site) setup(infra string) {
 		s.Fatal(err)
 	}
 	cmd := exec.CommandContext(s.Context(), network.Binary(s.T, "kubectl-oooi"),
-		"setup", "-f", file, "--wait=false", "--kubeconfig", s.management.Kubeconfig())
+		"setup", "-f", file, "--image", "localhost/oooi:test", "--wait=false", "--kubeconfig", s.management.Kubeconfig())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.Fatalf("%s: %v\n%s", cmd, err, out)
 	}

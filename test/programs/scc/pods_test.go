@@ -61,7 +61,7 @@ func printed(t *testing.T, constraints map[string]*securityv1.SecurityContextCon
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race") // the build cache already has the packages with -race
 	}
-	cmd := exec.CommandContext(t.Context(), "go", slices.Concat(args, []string{"./kubectl-oooi", "setup", "--dry-run=client"}, flags)...)
+	cmd := exec.CommandContext(t.Context(), "go", slices.Concat(args, []string{"./kubectl-oooi", "setup", "--dry-run=client", "--image", "localhost/oooi:test"}, flags)...)
 	cmd.Dir = filepath.Join("..", "..", "..")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
