@@ -116,8 +116,8 @@ func get(path string) *routev3.Route {
 }
 
 // stats excludes most of the about 100 stats that Envoy has for each cluster by default, and of the about 15 for each
-// filter chain. The remaining ones show whether a cluster has traffic and healthy endpoints, and the traffic by name. With 5,000 clusters, Envoy then starts in 1.3 s instead of 4 s,
-// uses 210 MB instead of 320 MB, and serves Prometheus 3 MB in 0.2 s instead of 91 MB in a minute.
+// filter chain. The remaining ones show whether a cluster has traffic and healthy endpoints, and the traffic by name.
+// Without the exclusion, Envoy starts slowly with thousands of clusters, and serves Prometheus 91 MB in a minute.
 func stats() *metricsv3.StatsConfig {
 	prefix := func(s string) *matcherv3.StringMatcher {
 		return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: s}}
