@@ -69,7 +69,7 @@ func TestImagesAreKeptWithoutRememberedFlags(t *testing.T) {
 
 // TestMirrorAndPullSecret sets up from a mirror, and another Infra without flags.
 func TestMirrorAndPullSecret(t *testing.T) {
-	first, second := newSite(t), otherSite(t)
+	first, second := newSite(t), newSite(t)
 	stderr := first.Setup("--registry", "registry.example.com/oooi", "--image-pull-secret", "mirror")
 	for _, namespace := range []string{first.Namespace, "oooi-system"} {
 		if want := "Warning: --image-pull-secret: Secret " + namespace + "/mirror does not exist; pods there cannot pull images that need it: create it\n"; !strings.Contains(stderr, want) {
@@ -137,22 +137,9 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// otherSite returns a site on another bridge, which may use the addresses of the first one.
-func otherSite(t *testing.T) *site {
-	t.Helper()
-	s := newSite(t)
-	s.Apply(`
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: ` + s.Namespace + `}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-other"}'}
-`)
-	return s
-}
-
 func TestANewInfraUsesTheImageOfControl(t *testing.T) {
 	const image = "registry.example.com/oooi:7"
-	first, second := newSite(t), otherSite(t)
+	first, second := newSite(t), newSite(t)
 	if stderr := first.Setup("--image", image); strings.Contains(stderr, "--image") {
 		t.Errorf("the first setup printed %s", stderr)
 	}

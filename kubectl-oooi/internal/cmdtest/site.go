@@ -38,6 +38,7 @@ type Site struct {
 	Namespace    string
 	Kubeconfig   string
 	Infra        string // YAML, which Run writes to a file
+	Bridge       string // of the VLAN; no other site has it, because sites use the same addresses
 
 	main Main
 }
@@ -103,6 +104,7 @@ func NewEmpty(t *testing.T, cp *lab.ControlPlane, namespace string, main Main) *
 func New(t *testing.T, cp *lab.ControlPlane, main Main) *Site {
 	t.Helper()
 	s := NewEmpty(t, cp, cp.Namespace(t), main)
+	s.Bridge = "br-" + s.Namespace[max(0, len(s.Namespace)-6):]
 	// Tests share a cluster and use the same addresses: the next test must not find these objects, nor control with
 	// its image.
 	t.Cleanup(func() {
@@ -127,8 +129,8 @@ metadata: {name: %[1]s-demo}
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: %[1]s}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
-`, s.Namespace))
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "%[2]s"}'}
+`, s.Namespace, s.Bridge))
 	s.Infra = fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra

@@ -216,8 +216,8 @@ func TestSetupRefusesAddressesOnTheSameBridge(t *testing.T) {
 		t.Helper()
 		s.Apply(fmt.Sprintf("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: %s, namespace: %s}, spec: {config: '%s'}}", name, s.Namespace, config))
 	}
-	nad("alias", `{"cniVersion": "0.3.1", "name": "alias", "type": "bridge", "bridge": "br-vlan100"}`)
-	nad("tagged", `{"cniVersion": "0.3.1", "name": "tagged", "type": "bridge", "bridge": "br-vlan100", "vlan": 7}`)
+	nad("alias", `{"cniVersion": "0.3.1", "name": "alias", "type": "bridge", "bridge": "`+s.Bridge+`"}`)
+	nad("tagged", `{"cniVersion": "0.3.1", "name": "tagged", "type": "bridge", "bridge": "`+s.Bridge+`", "vlan": 7}`)
 	proxy := func(network string) {
 		t.Helper()
 		s.Infra = fmt.Sprintf(`
