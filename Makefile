@@ -88,7 +88,7 @@ lint: bin/golangci-lint ## Run the linters
 VULNDB ?= https://vuln.go.dev
 .PHONY: vulncheck
 vulncheck: ## Report known vulnerabilities in code that our programs call (VULNDB)
-	@$(GO_BUILD) build -C tools -o ../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@$(GO_BUILD) build -C tools/vuln -o ../../bin/govulncheck golang.org/x/vuln/cmd/govulncheck
 	bin/govulncheck -db $(VULNDB) ./corednsbuild ./coredhcpbuild ./xdsd ./kubectl-oooi
 
 .PHONY: build
