@@ -176,7 +176,7 @@ func controlFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "state page of control is blocked", Inconclusive: true, Want: []string{"CTL-003 warn"}, Break: func(*Site) { r.blockPort(9904, resetConnections) }},
 		{Name: "Service in the hosted cluster cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.leaveUndeletableService() }},
-		{Name: "no replica of control leads", Want: []string{"CTL-004 fail"}, Break: func(*Site) { r.takeControlLease() }},
+		{Name: "no replica of control leads", Want: []string{"CTL-004 fail"}, Says: `"another process", which is no replica, holds Lease oooi-system/oooi-control`, Break: func(*Site) { r.takeControlLease() }},
 		{Name: "Lease of control cannot be written", Want: []string{"CTL-004 fail"}, Says: "no more leases", Break: func(*Site) {
 			r.restartControl(func() { r.denyLeases("oooi-system") })
 		}},

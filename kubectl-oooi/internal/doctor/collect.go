@@ -22,6 +22,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // Collector reads facts from a cluster.
@@ -304,8 +305,12 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 				}
 			}, client.MatchingFields{"reason": unhealthy, "involvedObject.kind": pods.Kind})
 		}
-	case leaseObjects: // other Leases are not DHCP's
-		err = g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
+	case leaseObjects: // other Leases are not DHCP's or control's
+		if p.namespace == render.SystemNamespace {
+			err = g.list(ctx, p, take, client.MatchingFields{"metadata.name": render.ControlName})
+		} else {
+			err = g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
+		}
 	case pods: // other pods may have free text in their status
 		err = g.list(ctx, p, take, client.MatchingLabels{labelPartOf: partOf})
 	case attachments: // other networks may have secrets in their configuration

@@ -2,8 +2,11 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/internal/model"
@@ -32,7 +35,7 @@ func init() {
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{
-			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"}, Reads: slices.Concat(in(AtSystem, leaseObjects), pagesIn(AtSystem, controlState)), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlState,
 		},
 	)
@@ -66,6 +69,20 @@ type controlReport struct {
 	Store    storeReport `json:"store"`
 }
 
+// foreignHolder returns the holder of control's Lease if it is not the name of a pod of control, which a replica uses;
+// empty otherwise. The Lease of a pod that no longer exists expires after seconds.
+func (s *Site) foreignHolder() string {
+	for _, l := range all[coordinationv1.Lease](s, leaseObjects, AtSystem) {
+		if l.Name != render.ControlName || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
+			continue
+		}
+		if holder := *l.Spec.HolderIdentity; !strings.HasPrefix(holder, render.ControlName+"-") {
+			return holder
+		}
+	}
+	return ""
+}
+
 // checkControlState finds replicas of control that do not follow the API server, and a control without a
 // leader.
 func checkControlState(s *Site) []Finding {
@@ -85,6 +102,10 @@ func checkControlState(s *Site) []Finding {
 			if r.value.Election != "" {
 				f = f.because("Pod " + r.pod.Name + ": Lease oooi-system/oooi-control: " + r.value.Election)
 			}
+		}
+		if other := s.foreignHolder(); other != "" {
+			f.Message += fmt.Sprintf("; %q, which is no replica, holds Lease %s/%s", other, render.SystemNamespace, render.ControlName)
+			f.Remedy = fmt.Sprintf("find out who wrote the Lease (kubectl -n %[1]s get lease %[2]s -o yaml --show-managed-fields), and delete it: kubectl -n %[1]s delete lease %[2]s", render.SystemNamespace, render.ControlName)
 		}
 		findings = append(findings, f)
 	}

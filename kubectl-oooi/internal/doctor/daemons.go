@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -75,7 +76,14 @@ func checkPages(where Where, pages ...page) func(*Site) []Finding {
 		var findings []Finding
 		for _, p := range pages {
 			for _, pod := range s.servingPods(p, where) {
-				if a := s.facts.answer(pod, p); a != nil && a.Silent != "" {
+				a := s.facts.answer(pod, p)
+				if a == nil || a.Silent == "" {
+					continue
+				}
+				if why := status.UnreadyReason(pod); why != "" { // its container restarts, for instance
+					findings = append(findings, warned(podRef(pod), fmt.Sprintf("see its log (kubectl -n %[1]s logs %[2]s --all-containers --previous) and events (kubectl -n %[1]s describe pod %[2]s)", pod.Namespace, pod.Name),
+						"page %s of %s cannot be read, because the pod is not ready: %s", p.path, p.daemon(), why).because(a.Silent))
+				} else {
 					findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s), check for a NetworkPolicy that does not admit the API server's nodes", pod.Namespace, pod.Name),
 						"page %s of %s cannot be read: %s", p.path, p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
 				}

@@ -422,9 +422,11 @@ func checkUpstreams(s *Site) []Finding {
 				unreached = append(unreached, u.Addresses...)
 			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
 			case total[name] > 0 && healthy[name] == 0:
-				findings = append(findings, failed(podRef(e.pod), remedy, "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(unreachable(endpoints, name, e.pod)...))
+				evidence := unreachable(endpoints, name, e.pod)
+				findings = append(findings, failed(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(evidence...))
 			case healthy[name] < total[name]:
-				findings = append(findings, warned(podRef(e.pod), remedy, "%.0f of %.0f endpoints of backend %s accept no connections: Envoy uses the others", total[name]-healthy[name], total[name], name).because(unreachable(endpoints, name, e.pod)...))
+				evidence := unreachable(endpoints, name, e.pod)
+				findings = append(findings, warned(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "%.0f of %.0f endpoints of backend %s accept no connections: Envoy uses the others", total[name]-healthy[name], total[name], name).because(evidence...))
 			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
 			}
@@ -435,6 +437,18 @@ func checkUpstreams(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// connectRemedy returns the remedy for errors of connections from a pod: other if they do not tell more.
+func connectRemedy(pod *corev1.Pod, reasons []string, other string) string {
+	with := func(text string) func(string) bool { return func(r string) bool { return strings.Contains(r, text) } }
+	switch {
+	case slices.ContainsFunc(reasons, with("cannot assign requested address")):
+		return fmt.Sprintf("Pod %s has no free source port: limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters -n %s' shows the connections", pod.Name, pod.Namespace)
+	case len(reasons) > 0 && !slices.ContainsFunc(reasons, func(r string) bool { return !strings.Contains(r, "timeout") }):
+		return "packets are dropped: find the NetworkPolicy, or the filter between the nodes, that does not admit the proxy to the endpoint; an endpoint that does not exist on any node does not answer either. " + other
+	}
+	return other
 }
 
 // misroutedBackends are the endpoints, outside of the VLAN's subnets, to which a pod sends packets through its VLAN
