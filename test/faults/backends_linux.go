@@ -52,7 +52,7 @@ func backendFaults(r *Running) []Fault {
 			r.nft("table inet large {\n chain output {\n type filter hook output priority 0\n ip saddr 198.18.0.84 tcp sport 8091 meta length > 1400 drop\n }\n}\n")
 			r.Undo(func() { r.nft("delete table inet large\n") })
 		}},
-		{Name: "one of two endpoints of konnectivity does not listen", Want: []string{"PRX-012 warn"}, Break: func(*Site) { r.addEndpoint("198.18.0.94") }},
+		{Name: "one of two endpoints of konnectivity does not listen", Want: []string{"PRX-012 warn"}, Says: "is an endpoint in EndpointSlice ", Break: func(*Site) { r.addEndpoint("198.18.0.94") }},
 		{Name: "one of two endpoints of konnectivity hangs", Want: []string{"PRX-018 warn"}, Break: func(*Site) {
 			silent, err := (&net.ListenConfig{}).Listen(r.Context(), "tcp", "198.18.0.95:8091") // the kernel accepts connections
 			if err != nil {

@@ -110,7 +110,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007"}, Reads: append(pagesIn(AtInfra, xdsdMetrics), both...), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -422,10 +422,10 @@ func checkUpstreams(s *Site) []Finding {
 				unreached = append(unreached, u.Addresses...)
 			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
 			case total[name] > 0 && healthy[name] == 0:
-				evidence := unreachable(endpoints, name, e.pod)
+				evidence := s.unreachable(endpoints, name, e.pod)
 				findings = append(findings, failed(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(evidence...))
 			case healthy[name] < total[name]:
-				evidence := unreachable(endpoints, name, e.pod)
+				evidence := s.unreachable(endpoints, name, e.pod)
 				findings = append(findings, warned(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "%.0f of %.0f endpoints of backend %s accept no connections: Envoy uses the others", total[name]-healthy[name], total[name], name).because(evidence...))
 			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
@@ -445,7 +445,7 @@ func connectRemedy(pod *corev1.Pod, reasons []string, other string) string {
 	switch {
 	case slices.ContainsFunc(reasons, with("cannot assign requested address")):
 		return fmt.Sprintf("Pod %s has no free source port: limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters -n %s' shows the connections", pod.Name, pod.Namespace)
-	case len(reasons) > 0 && !slices.ContainsFunc(reasons, func(r string) bool { return !strings.Contains(r, "timeout") }):
+	case slices.ContainsFunc(reasons, with("timeout")) && !slices.ContainsFunc(reasons, with("refused")):
 		return "packets are dropped: find the NetworkPolicy, or the filter between the nodes, that does not admit the proxy to the endpoint; an endpoint that does not exist on any node does not answer either. " + other
 	}
 	return other
@@ -541,16 +541,22 @@ func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Find
 	return findings
 }
 
-// unreachable returns the endpoints of an upstream to which a pod's xdsd could not connect.
-func unreachable(endpoints []*backendEndpoint, upstream string, from *corev1.Pod) []string {
-	var evidence []string
+// unreachable returns why connections of a pod to the endpoints of an upstream failed, and the EndpointSlices with these
+// endpoints.
+func (s *Site) unreachable(endpoints []*backendEndpoint, upstream string, from *corev1.Pod) []string {
+	var errs, evidence []string
 	for _, e := range endpoints {
 		a := e.first(func(b *probe.Backend) bool { return !b.Connected })
-		if a != nil && e.upstream.Name == upstream && a.pod == from {
-			evidence = append(evidence, a.value.Error)
+		if a == nil || e.upstream.Name != upstream || a.pod != from {
+			continue
+		}
+		errs = append(errs, a.value.Error)
+		own, _ := s.slicesOf(e)
+		for _, slice := range own {
+			evidence = append(evidence, fmt.Sprintf("%s is an endpoint in EndpointSlice %s/%s", e.address, slice.Namespace, slice.Name))
 		}
 	}
-	return evidence
+	return append(errs, evidence...)
 }
 
 // nearLimit is the share of a limit from which usage is reported.
