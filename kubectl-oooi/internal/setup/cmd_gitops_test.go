@@ -31,8 +31,8 @@ spec: {infraID: demo-x7k2p, dns: {baseDomain: %[1]s.example.com}, platform: {typ
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: %[1]s}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
-`, s.Namespace)
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "%[2]s"}'}
+`, s.Namespace, s.Bridge)
 	out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=client")
 	if code != 0 {
 		s.Fatal(stderr)
