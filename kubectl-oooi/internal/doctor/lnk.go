@@ -350,6 +350,10 @@ func (s *Site) vmInterfaces() map[string]string {
 	return vms
 }
 
+// queryGracePeriod is how long a pod of DNS must have run: xdsd queries it every 15 seconds, so the last query may have been
+// to the pod before it.
+const queryGracePeriod = 20 * time.Second
+
 // checkNeighborDNS finds DNS servers that answer ARP requests but no queries on the VLAN.
 func checkNeighborDNS(s *Site) []Finding {
 	var findings []Finding
@@ -357,6 +361,9 @@ func checkNeighborDNS(s *Site) []Finding {
 		x.value.each("xdsd_vlan_dns", func(labels map[string]string, value float64) {
 			a, err := netip.ParseAddr(labels["address"])
 			if err != nil || value == 1 {
+				return
+			}
+			if _, pod, _ := s.owner(a); pod != nil && s.facts.Taken.Sub(pod.CreationTimestamp.Time) < queryGracePeriod {
 				return
 			}
 			ref := s.ownerRef(a)
