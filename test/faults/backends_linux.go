@@ -37,7 +37,7 @@ func backendFaults(r *Running) []Fault {
 		{Name: "API server has a certificate of another CA", Want: []string{"HC-006 fail"}, Says: "expected: issued by", Break: func(*Site) {
 			r.replaceEndpoint("kube-apiserver", r.ca.TLSBackend(r.parent, "198.18.0.96:6443", "api."+RunningDomain))
 		}},
-		{Name: "another EndpointSlice leads to the ignition server in place of the OAuth server", Want: []string{"PRX-019 fail"}, Says: "EndpointSlice clusters-demo/oauth-openshift-old", Break: func(*Site) {
+		{Name: "another EndpointSlice leads to the ignition server instead of the OAuth server", Want: []string{"PRX-019 fail"}, Says: "EndpointSlice clusters-demo/oauth-openshift-old", Break: func(*Site) {
 			r.Add("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: oauth-openshift-old, namespace: $ns-demo, labels: {kubernetes.io/service-name: oauth-openshift}}\n" +
 				"addressType: IPv4\nports: [{port: 8443, protocol: TCP}]\nendpoints: [{addresses: [198.18.0.83], conditions: {ready: true}}]\n")
 		}},

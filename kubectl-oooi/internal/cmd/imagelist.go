@@ -45,13 +45,12 @@ func (c *command) runImages(registry, format string) error {
 	}
 	defaults := defaultImages()
 	var images []string
-	if defaults.Oooi != "" {
+	if defaults.Oooi == "" {
+		c.warning("this plugin is not part of a release, so it has no image of oooi: build one, and use 'setup --image'")
+	} else {
 		images = append(images, defaults.Oooi)
 	}
 	images = append(images, defaults.Envoy)
-	if defaults.Oooi == "" {
-		c.warning("this plugin is not part of a release, so it has no image of oooi: build one, and use 'setup --image'")
-	}
 	var text []byte
 	var err error
 	switch format {

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	semver "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -139,13 +138,10 @@ func (r *versionReport) addSkew() {
 }
 
 func (w *workload) addSkew(c *clientVersion) {
-	deployed, err1 := semver.ParseSemantic(w.Version)
-	own, err2 := semver.ParseSemantic(c.Version)
 	switch {
-	case err1 != nil || err2 != nil: // not comparable
-	case deployed.LessThan(own):
+	case setup.Older(w.Version, c.Version):
 		w.Skew = append(w.Skew, "older")
-	case own.LessThan(deployed):
+	case setup.Older(c.Version, w.Version):
 		w.Skew = append(w.Skew, "newer")
 	}
 	skew := map[string]bool{}

@@ -298,9 +298,8 @@ func checkBackendCertificates(s *Site) []Finding {
 // slicesOf returns the EndpointSlices of the endpoint's Service that contain the endpoint, and the other Services,
 // "namespace/name", of which it is an endpoint as well.
 func (s *Site) slicesOf(e *backendEndpoint) (own []*objects.EndpointSlice, others []string) {
-	for _, u := range slices.Concat(s.list(endpointSlices, AtControlPlane), s.list(endpointSlices, AtBackends)) {
-		slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
-		if !ok || !slices.ContainsFunc(slice.Endpoints, func(one objects.Endpoint) bool { return slices.Contains(one.Addresses, e.address.Addr().String()) }) {
+	for _, slice := range s.endpointSlicesIn(AtControlPlane, AtBackends) {
+		if !slices.ContainsFunc(slice.Endpoints, func(one objects.Endpoint) bool { return slices.Contains(one.Addresses, e.address.Addr().String()) }) {
 			continue
 		}
 		if !slices.ContainsFunc(slice.Ports, func(p objects.EndpointPort) bool { return p.Port != nil && *p.Port == int32(e.address.Port()) }) {

@@ -377,30 +377,37 @@ type readyEndpoints map[string][]netip.AddrPort
 // endpointsIn returns the ready endpoints in places, by the Service's "namespace/name".
 func (s *Site) endpointsIn(places ...Where) map[string]readyEndpoints {
 	index := map[string]readyEndpoints{}
-	for _, where := range places {
-		for _, u := range s.list(endpointSlices, where) {
-			slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
-			if !ok {
-				continue
-			}
-			ready := index[slice.Service()]
-			if ready == nil {
-				ready = readyEndpoints{}
-				index[slice.Service()] = ready
-			}
-			for _, e := range slice.Endpoints {
-				for _, text := range e.Addresses {
-					a, err := netip.ParseAddr(text)
-					for _, p := range slice.Ports {
-						if err == nil && e.Conditions.IsReady() && p.Port != nil {
-							ready[p.Name] = append(ready[p.Name], netip.AddrPortFrom(a, uint16(*p.Port))) //nolint:gosec // a port
-						}
+	for _, slice := range s.endpointSlicesIn(places...) {
+		ready := index[slice.Service()]
+		if ready == nil {
+			ready = readyEndpoints{}
+			index[slice.Service()] = ready
+		}
+		for _, e := range slice.Endpoints {
+			for _, text := range e.Addresses {
+				a, err := netip.ParseAddr(text)
+				for _, p := range slice.Ports {
+					if err == nil && e.Conditions.IsReady() && p.Port != nil {
+						ready[p.Name] = append(ready[p.Name], netip.AddrPortFrom(a, uint16(*p.Port))) //nolint:gosec // a port
 					}
 				}
 			}
 		}
 	}
 	return index
+}
+
+// endpointSlicesIn returns the EndpointSlices in places, without those that cannot be decoded.
+func (s *Site) endpointSlicesIn(places ...Where) []*objects.EndpointSlice {
+	var list []*objects.EndpointSlice
+	for _, where := range places {
+		for _, u := range s.list(endpointSlices, where) {
+			if slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice); ok {
+				list = append(list, slice)
+			}
+		}
+	}
+	return list
 }
 
 // at returns the endpoints of the port with a name, or of all ports if it is nil, sorted.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -160,13 +159,9 @@ func proxyRef(p *v1alpha1.ProxyServer) model.Ref {
 // Endpoints are only known in the namespaces of the control plane and of backends.
 func checkBackends(s *Site) []Finding {
 	ready := map[string]int{}
-	for _, u := range slices.Concat(s.list(endpointSlices, AtControlPlane), s.list(endpointSlices, AtBackends)) {
-		slice, ok := objects.Decode[objects.EndpointSlice](u).(*objects.EndpointSlice)
-		if !ok {
-			continue
-		}
+	for _, slice := range s.endpointSlicesIn(AtControlPlane, AtBackends) {
 		for _, e := range slice.Endpoints {
-			if e.Conditions.Ready == nil || *e.Conditions.Ready {
+			if e.Conditions.IsReady() {
 				ready[slice.Service()] += len(e.Addresses)
 			}
 		}

@@ -71,6 +71,7 @@ func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
 // Security level. The previous pods would meet the same obstacle, so a rollback would not help.
 func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstructured) error {
 	more := map[string]usage{} // by namespace
+	var largest usage          // of the nodes; nil until it is known
 	for _, o := range changed {
 		namespace := o.GetNamespace()
 		if more[namespace] == nil {
@@ -94,7 +95,12 @@ func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstru
 			replicas = 1
 		}
 		more[namespace].add(&template.Spec, replicas)
-		if err := r.fitsNode(ctx, o, &template.Spec); err != nil {
+		if largest == nil {
+			if largest, err = r.largestNode(ctx); err != nil {
+				return err
+			}
+		}
+		if err := largest.fits(o, &template.Spec); err != nil {
 			return err
 		}
 	}
@@ -120,25 +126,33 @@ func (r *rollout) admissible(ctx context.Context, changed []*unstructured.Unstru
 	return nil
 }
 
-// fitsNode returns an error if a pod of a workload requests more CPU or memory than any node has. The pod of the check
-// cannot find out, because it requests nothing. Without the right to list nodes it returns nil.
-func (r *rollout) fitsNode(ctx context.Context, o *unstructured.Unstructured, spec *corev1.PodSpec) error {
+// largestNode returns the most CPU and memory that any node has; nothing without the right to list nodes.
+func (r *rollout) largestNode(ctx context.Context) (usage, error) {
+	most := usage{}
 	var nodes corev1.NodeList
 	if err := r.Client.List(ctx, &nodes); apierrors.IsForbidden(err) {
-		return nil
+		return most, nil
 	} else if err != nil {
-		return fmt.Errorf("listing nodes: %w", err)
+		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
+	for i := range nodes.Items {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if has := nodes.Items[i].Status.Allocatable[name]; has.Cmp(most[name]) > 0 {
+				most[name] = has
+			}
+		}
+	}
+	return most, nil
+}
+
+// fits returns an error if a pod of a workload requests more than u, which is what the largest node has. The pod of the
+// check cannot find out, because it requests nothing.
+func (u usage) fits(o *unstructured.Unstructured, spec *corev1.PodSpec) error {
 	requested := usage{}
 	requested.add(spec, 1)
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		var most resource.Quantity
-		for i := range nodes.Items {
-			if has := nodes.Items[i].Status.Allocatable[name]; has.Cmp(most) > 0 {
-				most = has
-			}
-		}
-		if request := requested[name]; !most.IsZero() && request.Cmp(most) > 0 {
+		request, most := requested[name], u[name]
+		if !most.IsZero() && request.Cmp(most) > 0 {
 			return fmt.Errorf("the pod of %s requests %s of %s, and no node has more than %s; lower the requests in the Infra's resources", inventory.Of(o), request.String(), name, most.String())
 		}
 	}

@@ -234,23 +234,16 @@ func (r *rollout) checkMachineNetwork(ctx context.Context) error {
 	}
 	var left []string
 	moved := false
-	err = reader.In(ctx, read.MachineKind, r.plan.machineNamespace, func(u *unstructured.Unstructured) {
-		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	err = r.presentVMs(ctx, func(u *unstructured.Unstructured) {
 		switch {
-		case phase == "Succeeded" || phase == "Failed": // the VM has ended
 		case len(read.MachineInterfaces(u, wanted)) > 0:
 			moved = true
 		case len(read.MachineInterfaces(u, present)) > 0:
 			left = append(left, u.GetNamespace()+"/"+u.GetName())
 		}
 	}, options...)
-	switch {
-	case apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed):
-		return nil
-	case err != nil:
-		return err //nolint:wrapcheck // read wraps it
-	case moved || len(left) == 0:
-		return nil
+	if err != nil || moved || len(left) == 0 {
+		return err
 	}
 	return fmt.Errorf("networkConfig.networkAttachmentDefinition of Infra %s changes from %s to %s, but the VMs of the hosted cluster are attached to %[2]s (%[4]d, such as %[5]s) and none to %[3]s: they would lose DHCP, DNS and the proxy; change additionalNetworks of the NodePools first and run setup when a VM is attached to %[3]s, or use --change-network",
 		r.infra, present, wanted, len(left), left[0])
@@ -282,9 +275,8 @@ func (r *rollout) checkSelector(ctx context.Context, changed []*unstructured.Uns
 	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
 	var left []string
 	selected := false
-	err = reader.In(ctx, read.MachineKind, r.plan.machineNamespace, func(u *unstructured.Unstructured) {
-		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		if phase == "Succeeded" || phase == "Failed" || len(read.MachineInterfaces(u, network)) == 0 { // the VM has ended, or is not on the VLAN
+	err = r.presentVMs(ctx, func(u *unstructured.Unstructured) {
+		if len(read.MachineInterfaces(u, network)) == 0 {
 			return
 		}
 		set := labels.Set(u.GetLabels())
@@ -292,15 +284,24 @@ func (r *rollout) checkSelector(ctx context.Context, changed []*unstructured.Uns
 			left = append(left, u.GetNamespace()+"/"+u.GetName())
 		}
 	})
-	switch {
-	case apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed):
-		return nil
-	case err != nil:
-		return err //nolint:wrapcheck // read wraps it
-	case selected || len(left) == 0:
-		return nil
+	if err != nil || selected || len(left) == 0 {
+		return err
 	}
 	return fmt.Errorf("spec.infraComponents.dhcp.vmSelector of Infra %s selects no VM on %s; DHCP would no longer answer %s (%d VMs now): correct the selector, or the labels of the VMs", r.infra, network, left[0], len(left))
+}
+
+// presentVMs calls visit for each VM in the namespace of the hosted cluster's VMs that has not ended, and for none if
+// listing them is forbidden or KubeVirt is not served.
+func (r *rollout) presentVMs(ctx context.Context, visit func(*unstructured.Unstructured), options ...client.ListOption) error {
+	err := (&read.Reader{Client: r.Client}).In(ctx, read.MachineKind, r.plan.machineNamespace, func(u *unstructured.Unstructured) {
+		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Succeeded" && phase != "Failed" {
+			visit(u)
+		}
+	}, options...)
+	if apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed) {
+		return nil
+	}
+	return err //nolint:wrapcheck // read wraps it
 }
 
 // vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector.

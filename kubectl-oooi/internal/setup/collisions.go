@@ -317,7 +317,7 @@ func (k *Known) newConflicts(before, after *model.Snapshot) []model.Problem {
 	return slices.DeleteFunc(is, func(p model.Problem) bool { return slices.Contains(was, p) })
 }
 
-// lostRoutes returns an error for each Service that the proxy routes names to, in place of which the change names one
+// lostRoutes returns an error for each Service that the proxy routes names to, and that the change replaces by one
 // that does not exist.
 func (k *Known) lostRoutes(before, after *model.Snapshot) []error {
 	key := keyOf(k.Infra)

@@ -118,7 +118,7 @@ func probeHost(l *model.Listener, probeable map[string]bool) (host string, found
 func probeHTTP(ctx context.Context, conn net.Conn, host string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, "http://"+host+"/", http.NoBody)
 	if err != nil {
-		return fmt.Errorf("HTTP request for %s: %w", host, withoutSource(err))
+		return fmt.Errorf("HTTP request for %s: %w", host, err)
 	}
 	if err := request.Write(conn); err != nil {
 		return fmt.Errorf("HTTP request for %s: %w", host, withoutSource(err))
