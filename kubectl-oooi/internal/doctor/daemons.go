@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // Parts of the daemons' state pages that checks read.

@@ -145,20 +145,6 @@ func (r *rollout) largestNode(ctx context.Context) (usage, error) {
 	return most, nil
 }
 
-// fits returns an error if a pod of a workload requests more than u, which is what the largest node has. The pod of the
-// check cannot find out, because it requests nothing.
-func (u usage) fits(o *unstructured.Unstructured, spec *corev1.PodSpec) error {
-	requested := usage{}
-	requested.add(spec, 1)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		request, most := requested[name], u[name]
-		if !most.IsZero() && request.Cmp(most) > 0 {
-			return fmt.Errorf("the pod of %s requests %s of %s, and no node has more than %s; lower the requests in the Infra's resources", inventory.Of(o), request.String(), name, most.String())
-		}
-	}
-	return nil
-}
-
 // componentsOf returns the components of the StatefulSets among some workloads.
 func (r *rollout) componentsOf(workloads []*unstructured.Unstructured) map[string]bool {
 	components := map[string]bool{}
@@ -228,6 +214,20 @@ func (u usage) add(spec *corev1.PodSpec, pods int64) {
 		plus("requests."+name, requests)
 		plus("limits."+name, limits)
 	}
+}
+
+// fits returns an error if a pod of a workload requests more than u, which is what the largest node has. The pod of the
+// check cannot find out, because it requests nothing.
+func (u usage) fits(o *unstructured.Unstructured, spec *corev1.PodSpec) error {
+	requested := usage{}
+	requested.add(spec, 1)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		request, most := requested[name], u[name]
+		if !most.IsZero() && request.Cmp(most) > 0 {
+			return fmt.Errorf("the pod of %s requests %s of %s, and no node has more than %s; lower the requests in the Infra's resources", inventory.Of(o), request.String(), name, most.String())
+		}
+	}
+	return nil
 }
 
 // withinQuota returns an error if a ResourceQuota of the namespace does not allow an additional usage, or allows less
