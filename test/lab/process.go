@@ -72,6 +72,10 @@ func (l *launcher) start(cmd *exec.Cmd, logFile string) (*process, error) {
 	return p, nil
 }
 
+// killTimeout is how long kill waits: the init process of a node ends after all processes in its PID namespace, which
+// takes more than 10 seconds on a busy machine.
+const killTimeout = time.Minute
+
 // kill sends SIGKILL and waits until the process has ended. It does nothing if the process is nil or has
 // ended.
 func (p *process) kill() error {
@@ -84,8 +88,8 @@ func (p *process) kill() error {
 	select {
 	case <-p.ended:
 		return nil
-	case <-time.After(10 * time.Second):
-		return fmt.Errorf("killing %s: process %d still exists after 10s", p.name, p.cmd.Process.Pid)
+	case <-time.After(killTimeout):
+		return fmt.Errorf("killing %s: process %d still exists after %s", p.name, p.cmd.Process.Pid, killTimeout)
 	}
 }
 
