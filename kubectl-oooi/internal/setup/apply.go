@@ -586,9 +586,28 @@ func (a *Applier) explain(o *unstructured.Unstructured, err error) error {
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("applying %s: the cluster does not serve this API: %w", what, err)
+	case nullField(err) != "":
+		field := nullField(err)
+		return fmt.Errorf("applying %s: the file has no %s, but another client has changed items of it, which the API server does not remove; remove them and run setup again: kubectl -n %s patch %s %s --type=json --patch='[{\"op\":\"remove\",\"path\":\"/%s\"}]'",
+			what, field, o.GetNamespace(), strings.ToLower(o.GetKind()), o.GetName(), strings.ReplaceAll(field, ".", "/"))
 	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && (strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
 		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s --cascade=orphan", what, err, o.GetNamespace(), o.GetName())
 	default:
 		return fmt.Errorf("applying %s: %w", what, err)
 	}
+}
+
+// nullField returns the field that the API server refuses because it is null; empty if there is none. Server-side apply
+// makes a list null if it removes the last item, and another manager has set fields of the item.
+func nullField(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return ""
+	}
+	for _, c := range status.Status().Details.Causes {
+		if strings.HasPrefix(c.Message, `Invalid value: "null"`) {
+			return c.Field
+		}
+	}
+	return ""
 }

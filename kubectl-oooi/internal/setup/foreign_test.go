@@ -204,6 +204,41 @@ func TestFieldsThatOthersAddedToAProxyServer(t *testing.T) {
 	}
 }
 
+// TestLastBackendWithFieldsOfOthers removes the only backend of a file after another client has changed it. The API server
+// turns such a list into null, which the CRD does not permit.
+func TestLastBackendWithFieldsOfOthers(t *testing.T) {
+	s := newSite(t)
+	infra := s.Infra
+	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.Namespace)
+	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
+	server = strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	s.Infra = infra + "---" + server
+	s.Setup()
+	patch := func(text string) {
+		t.Helper()
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+		o.SetNamespace(s.Namespace)
+		o.SetName("demo")
+		if err := s.Client.Patch(t.Context(), o, client.RawPatch(types.JSONPatchType, []byte(text)), client.FieldOwner("kubectl-edit")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(`[{"op": "replace", "path": "/spec/backends/0/targetPort", "value": 5001}]`)
+	server, _, _ = strings.Cut(server, "  backends:")
+	s.Infra = infra + "---" + server
+	const remedy = `[{"op":"remove","path":"/spec/backends"}]`
+	for _, flags := range [][]string{nil, {"--force-conflicts"}} {
+		s.Refused("kubectl -n "+s.Namespace+" patch proxyserver demo --type=json --patch='"+remedy+"'", flags...)
+	}
+	patch(remedy)
+	s.Setup()
+	if stderr := s.Setup(); stderr != "" {
+		t.Errorf("a second setup printed %s", stderr)
+	}
+}
+
 // TestDefaultsManagedByOthersAreNotReported removes a probe and adds it again. The client then manages fields that the API
 // server set in it, whose removal would change nothing.
 func TestDefaultsManagedByOthersAreNotReported(t *testing.T) {
