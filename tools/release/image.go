@@ -80,7 +80,7 @@ func imageFor(arch string, binaries []binary, labels map[string]string, when tim
 func indexOf(images map[string]v1.Image, architectures []string, annotations map[string]string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: images[arch], Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: containerImage{images[arch]}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
 	annotated, ok := mutate.Annotations(index, annotations).(v1.ImageIndex)
 	if !ok {
@@ -88,6 +88,13 @@ func indexOf(images map[string]v1.Image, architectures []string, annotations map
 	}
 	return annotated, nil
 }
+
+// A containerImage has no artifact type in an index. skopeo 1.9 drops that field of OCI 1.1 from an index that it copies,
+// so that its digest changes.
+type containerImage struct{ v1.Image }
+
+// ArtifactType returns "".
+func (containerImage) ArtifactType() (string, error) { return "", nil }
 
 // annotationsOf returns the OCI annotations of what is built from the source; images have the same as labels.
 func (s *source) annotationsOf(title, description, version string) map[string]string {

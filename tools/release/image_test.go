@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -52,6 +53,21 @@ func TestReferrers(t *testing.T) {
 		if len(manifest.Manifests) != 1 || manifest.Manifests[0].ArtifactType != bundleType || manifest.Manifests[0].Annotations["a"] != "b" {
 			t.Errorf("with the referrers API %t: %+v", supported, manifest.Manifests)
 		}
+	}
+}
+
+// TestIndex checks that an index has no fields that tools for OCI 1.0 would drop from a copy.
+func TestIndex(t *testing.T) {
+	image, err := imageFor("amd64", nil, nil, time.Unix(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	index, err := indexOf(map[string]v1.Image{"amd64": image}, []string{"amd64"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := index.RawManifest(); err != nil || strings.Contains(string(text), "artifactType") {
+		t.Errorf("the index is %s (%v)", text, err)
 	}
 }
 
