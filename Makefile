@@ -21,7 +21,7 @@ GO_BUILD := GOGC=400 GOMEMLIMIT=4GiB $(GO)
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
-	systemd:/lib/systemd/systemd-networkd network-manager:/usr/sbin/NetworkManager
+	skopeo:skopeo systemd:/lib/systemd/systemd-networkd network-manager:/usr/sbin/NetworkManager
 # Packages for a node of a cluster, which the demo and some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
 	containernetworking-plugins:/usr/lib/cni/bridge nftables:/usr/sbin/nft openssl:openssl
@@ -141,9 +141,11 @@ image: ## Build only the image of the working tree, into dist/image: make image 
 	@$(RELEASE) -image '$(IMAGE)'
 
 .PHONY: release-test
-release-test: ## Build a release, publish it on the loopback interface and install it (minutes)
+release-test: deps lab ## Build a release, publish it on the loopback interface and install it, also on a node (as root; minutes)
 	cd tools/release && $(GO_TEST) ./...
 	$(GO_TEST) -timeout 60m -count=1 -tags release ./test/release
+	@(( $$(id -u) == 0 )) || echo "skipping the test on a node, which needs root"
+	$(E2E) -count=1 -run 'TestRelease$$'
 
 E2E = $(GO_TEST) -timeout 60m -tags e2e ./test/e2e
 
@@ -156,7 +158,7 @@ e2e: deps lab ## Test setup and the deployed services on real nodes (as root; no
 e2e-doctor:
 	$(E2E) -run 'OnTheNode$$'
 e2e-one-node:
-	$(E2E) -skip 'OnTheNode$$|TwoNodes$$'
+	$(E2E) -skip 'OnTheNode$$|TwoNodes$$|TestRelease$$'
 e2e-two-nodes:
 	$(E2E) -run 'TwoNodes$$'
 

@@ -185,8 +185,11 @@ func TestValues(t *testing.T) {
 		"image": {map[string]any{"image": "registry.example.com:5000/oooi@sha256:00"}, on(func(_, _, c map[string]any) {
 			c["image"] = "registry.example.com:5000/oooi@sha256:00"
 		})},
-		"replicas":     {map[string]any{"replicas": float64(3)}, on(func(s, _, _ map[string]any) { s["replicas"] = float64(3) })},
-		"resources":    {map[string]any{"resources": map[string]any{"limits": quoted}}, nil},
+		"replicas":  {map[string]any{"replicas": float64(3)}, on(func(s, _, _ map[string]any) { s["replicas"] = float64(3) })},
+		"resources": {map[string]any{"resources": map[string]any{"limits": quoted}}, nil},
+		"imagePullSecrets": {map[string]any{"imagePullSecrets": []any{map[string]any{"name": "mirror"}}}, on(func(_, p, _ map[string]any) {
+			p["imagePullSecrets"] = []any{map[string]any{"name": "mirror"}}
+		})},
 		"nodeSelector": {map[string]any{"nodeSelector": map[string]any{"a/b": "true"}}, on(func(_, p, _ map[string]any) { p["nodeSelector"] = map[string]any{"a/b": "true"} })},
 		"tolerations": {map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}}, on(func(_, p, _ map[string]any) {
 			p["tolerations"] = []any{map[string]any{"operator": "Exists"}}
@@ -250,7 +253,7 @@ func TestSchema(t *testing.T) {
 	}
 	for key, wrong := range map[string]any{
 		"image": "", "replicas": 1.5, "resources": map[string]any{"request": map[string]any{}}, "nodeSelector": map[string]any{"a": true},
-		"tolerations": map[string]any{}, "namespace": map[string]any{"name": "x"}, "podMonitor": map[string]any{"enabled": "yes"}, "replicaCount": float64(2),
+		"imagePullSecrets": []any{"mirror"}, "tolerations": map[string]any{}, "namespace": map[string]any{"name": "x"}, "podMonitor": map[string]any{"enabled": "yes"}, "replicaCount": float64(2),
 	} {
 		changed := defaults(t, folder)
 		changed[key] = wrong

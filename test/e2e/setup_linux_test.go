@@ -257,24 +257,10 @@ func TestSetup(t *testing.T) {
 	// Names resolve on the VLAN, and each leads to its own server.
 	vlanServer(t, s.ca, shop)
 	var script, want strings.Builder
-	for _, c := range []struct {
-		name string
-		port int
-		want string // address
-	}{
-		{apiHost, 6443, "198.18.50.7"}, {"oauth." + domain, 443, "198.18.50.7"},
-		{"ignition." + domain, 443, "198.18.50.7"}, {"konnectivity." + domain, 443, "198.18.50.7"},
-		{shop, 443, "198.18.50.200"},
-	} {
+	for _, c := range append(controlPlane, apps) {
 		fmt.Fprintln(&script, greet(c.name, c.port))
 		fmt.Fprintln(&want, c.name)
-		if got := strings.TrimSpace(vm.Run(t, "dig", "@198.18.50.6", "+short", "+time=5", c.name)); got != c.want {
-			t.Errorf("%s resolves to %s on the VLAN, want %s", c.name, got, c.want)
-			continue
-		}
-		if got := greeting(t, vm, s.roots, c.name, c.port, c.want); got != c.name {
-			t.Errorf("%s:%d leads to %q", c.name, c.port, got)
-		}
+		s.connects(t, vm, c)
 	}
 
 	// Pods resolve the names to the proxy's Service.
@@ -309,6 +295,34 @@ func TestSetup(t *testing.T) {
 		t.Errorf("teardown leaves the Corefile of the cluster's DNS as\n%s", after)
 	}
 	s.checkNothingLeft(t, s.cp, existing)
+}
+
+// A server has a name, and the address to which the name resolves on the VLAN.
+type server struct {
+	name    string
+	port    int
+	address string
+}
+
+// controlPlane has the servers of the hosted control plane, which the proxy serves.
+var controlPlane = []server{
+	{apiHost, 6443, "198.18.50.7"}, {"oauth." + domain, 443, "198.18.50.7"},
+	{"ignition." + domain, 443, "198.18.50.7"}, {"konnectivity." + domain, 443, "198.18.50.7"},
+}
+
+// apps is the server of the apps, on the VLAN.
+var apps = server{shop, 443, "198.18.50.200"}
+
+// connects checks that a VM resolves the name of a server, and that the address leads to it.
+func (s *site) connects(t *testing.T, vm *vm, to server) {
+	t.Helper()
+	if got := strings.TrimSpace(vm.Run(t, "dig", "@198.18.50.6", "+short", "+time=5", to.name)); got != to.address {
+		t.Errorf("%s resolves to %s on the VLAN, want %s", to.name, got, to.address)
+		return
+	}
+	if got := greeting(t, vm, s.roots, to.name, to.port, to.address); got != to.name {
+		t.Errorf("%s:%d leads to %q", to.name, to.port, got)
+	}
 }
 
 // vlanServer starts the load balancer of the apps at its VLAN address, on both ports.

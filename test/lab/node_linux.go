@@ -27,6 +27,9 @@ type NodeConfig struct {
 	VM *NodeVM
 	// Images are names of built images, which are imported while the node starts.
 	Images []string
+	// RegistryCAs are the certificates, as PEM, of the authorities that the node trusts for registries, by host and port.
+	// A node pulls no image that it has.
+	RegistryCAs map[string][]byte
 	// Logf reports progress. The default writes to standard error.
 	Logf Logf
 }

@@ -24,6 +24,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"] # it makes /opt/containerd
   disable_apparmor = true
   disable_hugetlb_controller = true
   restrict_oom_score_adj = true # we may lack the right to lower it
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "/var/lib/containerd/certs.d"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/var/lib/cni/bin"
     conf_dir = "/var/lib/cni/net.d"
@@ -54,6 +56,11 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	}
 	if err := n.writeFile("containerd/config.toml", []byte(containerdConfig)); err != nil {
 		return err
+	}
+	for registry, ca := range n.config.RegistryCAs {
+		if err := n.writeFile("containerd/certs.d/"+registry+"/ca.crt", ca); err != nil {
+			return err
+		}
 	}
 	if err := n.runContainerd(ctx); err != nil {
 		return err

@@ -58,6 +58,11 @@ func BuildHelm(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "helm", what: "Helm", pkg: "helm.sh/helm/v3/cmd/helm"}.build(ctx, logf)
 }
 
+// BuildKubectl returns the path of kubectl, which it builds like Build.
+func BuildKubectl(ctx context.Context, logf Logf) (string, error) {
+	return program{name: "kubectl", what: "kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"}.build(ctx, logf)
+}
+
 // BuildContour returns the path of the ingress controller Contour, which it builds like Build. The release
 // does not compile with the product's client-go, so its module has another version, which takes minutes to
 // compile.

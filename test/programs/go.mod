@@ -9,8 +9,10 @@ require (
 )
 
 require (
+	github.com/fatih/camelcase v1.0.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
+	sigs.k8s.io/kustomize/kustomize/v5 v5.8.1 // indirect
 )
 
 require (
@@ -285,4 +287,5 @@ replace (
 tool (
 	gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus
 	helm.sh/helm/v3/cmd/helm
+	k8s.io/kubernetes/cmd/kubectl
 )

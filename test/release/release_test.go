@@ -6,7 +6,6 @@ package release_test
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -21,9 +20,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,48 +30,39 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/test/release"
 )
 
 const version = "v0.9.0"
 
-// A site has a release in a folder, what it was published to, and the programs that read it.
+// A site has a release in a folder, and what it was published to.
 type site struct {
 	*testing.T
-	dist     string
-	registry string // host and port
-	files    string // URL of the file server
-	public   *ecdsa.PublicKey
-	tools    string // folder with crane and krew
+	*release.Publisher
+
+	dist   string
+	public *ecdsa.PublicKey
 }
 
 // TestRelease builds a release, with a throwaway key, twice, and installs it with krew and Helm.
 func TestRelease(t *testing.T) {
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &site{T: t, dist: filepath.Join(t.TempDir(), "dist"), tools: t.TempDir()}
-	s.run("", nil, "go", "build", "-C", filepath.Join(root, "tools", "release"), "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", s.tools+"/",
-		".", "github.com/google/go-containerregistry/cmd/crane", "sigs.k8s.io/krew/cmd/krew")
-	s.startRegistry()
-	server := httptest.NewServer(http.StripPrefix("/"+version+"/", http.FileServer(http.Dir(s.dist))))
-	t.Cleanup(server.Close)
-	s.files = server.URL
-	envoy := s.registry + "/envoyproxy/envoy"
+	s := &site{T: t, Publisher: release.NewPublisher(t)}
+	s.dist = filepath.Join(s.Folder, version)
 	empty := filepath.Join(t.TempDir(), "empty.tar")
 	if err := os.WriteFile(empty, make([]byte, 1024), 0o600); err != nil { // an empty tar archive
 		t.Fatal(err)
 	}
-	s.crane("append", "-f", empty, "-t", envoy+":distroless-v1.40.0")
-	envoy += "@" + strings.TrimSpace(s.crane("digest", envoy+":distroless-v1.40.0"))
+	s.crane("append", "-f", empty, "-t", s.EnvoyTag())
+	envoy := s.Registry + "/envoyproxy/envoy@" + strings.TrimSpace(s.crane("digest", s.EnvoyTag()))
 
 	key := s.newKey()
 	one, two := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "a", "longer", "path")
-	s.checkout(root, one)
+	release.Checkout(t, one)
+	s.run("", nil, "git", "-C", one, "tag", version)
 	s.run("", nil, "git", "clone", "--quiet", one, two)
 	again := filepath.Join(t.TempDir(), "again")
-	s.release(one, s.dist, "-key", key, "-push")
-	s.release(two, again, "-key", key)
+	s.Build(t, one, s.dist, "-version", version, "-key", key, "-push")
+	s.Build(t, two, again, "-version", version, "-key", key)
 
 	run := func(name string, test func(*site)) {
 		t.Run(name, func(t *testing.T) {
@@ -100,58 +87,17 @@ func TestRelease(t *testing.T) {
 // run runs a program in a folder, with additional environment variables, and returns its output.
 func (s *site) run(dir string, env []string, name string, args ...string) string {
 	s.Helper()
-	out, err := s.try(dir, env, name, args...)
-	if err != nil {
-		s.Fatal(err)
-	}
-	return out
+	return release.Run(s.T, dir, env, name, args...)
 }
 
 func (s *site) try(dir string, env []string, name string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w\n%s%s", cmd, err, out, &stderr)
-	}
-	return string(out), nil
+	s.Helper()
+	return release.Try(s.T, dir, env, name, args...)
 }
 
 func (s *site) crane(args ...string) string {
 	s.Helper()
-	return s.run("", nil, filepath.Join(s.tools, "crane"), args...)
-}
-
-// startRegistry starts an OCI registry in memory. It has no referrers API, as many registries do not.
-func (s *site) startRegistry() {
-	s.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.registry = listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		s.Fatal(err)
-	}
-	cmd := exec.CommandContext(s.Context(), filepath.Join(s.tools, "crane"), "registry", "serve", "--address", s.registry)
-	if err := cmd.Start(); err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { _ = cmd.Wait() }) // the context has ended it
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		response, err := http.Get("http://" + s.registry + "/v2/")
-		if err == nil {
-			_ = response.Body.Close()
-			return
-		}
-		if time.Now().After(end) {
-			s.Fatal(err)
-		}
-	}
+	return s.Crane(s.T, args...)
 }
 
 // newKey writes a private key and returns its path.
@@ -171,46 +117,6 @@ func (s *site) newKey() string {
 		s.Fatal(err)
 	}
 	return path
-}
-
-// checkout clones the repository to a folder, and commits and tags the files of the working tree there.
-func (s *site) checkout(root, folder string) {
-	s.Helper()
-	s.run("", nil, "git", "clone", "--quiet", root, folder)
-	for name := range strings.SplitSeq(strings.Trim(s.run(root, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00"), "\x00") {
-		from, to := filepath.Join(root, name), filepath.Join(folder, name)
-		info, err := os.Stat(from)
-		if errors.Is(err, fs.ErrNotExist) {
-			err = os.RemoveAll(to) // deleted in the working tree
-		} else if err == nil {
-			var content []byte
-			if content, err = os.ReadFile(from); err == nil {
-				err = errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, content, info.Mode()))
-			}
-		}
-		if err != nil {
-			s.Fatal(err)
-		}
-	}
-	s.run(folder, nil, "git", "add", "--all")
-	s.run(folder, nil, "git", "-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false", "commit", "--quiet", "--allow-empty", "-m", "Test")
-	s.run(folder, nil, "git", "tag", version)
-}
-
-// release runs the release command of a checkout. Unless tests run at full length, it builds for this platform only.
-func (s *site) release(checkout, dist string, flags ...string) {
-	s.Helper()
-	if out, err := s.tryRelease(checkout, dist, flags...); err != nil {
-		s.Fatal(out, err)
-	}
-}
-
-func (s *site) tryRelease(checkout, dist string, flags ...string) (string, error) {
-	args := []string{"-root", checkout, "-out", dist, "-version", version, "-registry", s.registry, "-url", s.files, "-envoy", s.registry + "/envoyproxy/envoy:distroless-v1.40.0"}
-	if !lab.Long() {
-		args = append(args, "-archs", runtime.GOARCH, "-platforms", runtime.GOOS+"/"+runtime.GOARCH)
-	}
-	return s.try("", nil, filepath.Join(s.tools, "release"), append(args, flags...)...)
 }
 
 // sameFiles compares all files of two folders.
@@ -336,26 +242,13 @@ func (s *site) checksums() {
 
 // plugin installs the plugin with krew from an index, and returns the image that it deploys.
 func (s *site) plugin(checkout, envoy string) string {
-	index := filepath.Join(s.TempDir(), "index")
-	manifest, err := os.ReadFile(filepath.Join(s.dist, "oooi.yaml"))
-	if err == nil {
-		err = errors.Join(os.MkdirAll(filepath.Join(index, "plugins"), 0o755), os.WriteFile(filepath.Join(index, "plugins", "oooi.yaml"), manifest, 0o600))
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.run(index, nil, "git", "init", "--quiet")
-	s.run(index, nil, "git", "add", "--all")
-	s.run(index, nil, "git", "-c", "user.name=test", "-c", "user.email=test@example.com", "-c", "commit.gpgsign=false", "commit", "--quiet", "-m", "Test")
-	krewRoot := s.TempDir()
-	env := []string{"KREW_ROOT=" + krewRoot, "KREW_NO_UPGRADE_CHECK=1"}
-	krew := filepath.Join(s.tools, "krew")
-	s.run("", env, krew, "index", "add", "test", "file://"+index)
-	s.run("", env, krew, "install", "test/oooi")
-	if licenses, _ := filepath.Glob(filepath.Join(krewRoot, "store", "oooi", version, "LICENSE")); len(licenses) != 1 {
+	krew := s.NewKrew(s.T)
+	krew.Publish(s.T, s.dist)
+	krew.Run(s.T, "install", "test/oooi")
+	if licenses, _ := filepath.Glob(filepath.Join(krew.Root(), "store", "oooi", version, "LICENSE")); len(licenses) != 1 {
 		s.Error("krew installed no LICENSE")
 	}
-	plugin := filepath.Join(krewRoot, "bin", "kubectl-oooi")
+	plugin := krew.Plugin()
 	var printed struct {
 		Client struct{ Version, Image, EnvoyImage string }
 	}
@@ -363,7 +256,7 @@ func (s *site) plugin(checkout, envoy string) string {
 		s.Fatal(err)
 	}
 	c := printed.Client
-	if c.Version != version || c.EnvoyImage != envoy || !strings.HasPrefix(c.Image, s.registry+"/oooi@sha256:") {
+	if c.Version != version || c.EnvoyImage != envoy || !strings.HasPrefix(c.Image, s.Registry+"/oooi@sha256:") {
 		s.Errorf("version %q, image %q, image of Envoy %q", c.Version, c.Image, c.EnvoyImage)
 	}
 	example := filepath.Join(checkout, "manifests", "examples", "demo")
@@ -382,7 +275,7 @@ func (s *site) plugin(checkout, envoy string) string {
 
 // image checks the image in the registry, and in the layout that is published with the release.
 func (s *site) image(image string) {
-	if digest := strings.TrimSpace(s.crane("digest", s.registry+"/oooi:"+version)); s.registry+"/oooi@"+digest != image {
+	if digest := strings.TrimSpace(s.crane("digest", s.Registry+"/oooi:"+version)); s.Registry+"/oooi@"+digest != image {
 		s.Errorf("the tag has digest %s, the plugin image %s", digest, image)
 	}
 	s.crane("validate", "--remote", image)
@@ -518,7 +411,7 @@ func (s *site) charts(image string) {
 	number := strings.TrimPrefix(version, "v")
 	for _, name := range []string{"oooi", "virtual-ingress"} {
 		dir := s.TempDir()
-		s.run(dir, env, helm, "pull", "oci://"+s.registry+"/charts/"+name, "--version", number, "--plain-http")
+		s.run(dir, env, helm, "pull", "oci://"+s.Registry+"/charts/"+name, "--version", number, "--plain-http")
 		archive := filepath.Join(dir, name+"-"+number+".tgz")
 		pulled, err1 := os.ReadFile(archive)
 		built, err2 := os.ReadFile(filepath.Join(s.dist, filepath.Base(archive)))
@@ -534,14 +427,17 @@ func (s *site) charts(image string) {
 	}
 }
 
-// manifests checks the image in the kustomizations.
+// manifests builds the kustomizations with kubectl, and checks their image.
 func (s *site) manifests(image string) {
+	kubectl, err := lab.BuildKubectl(s.Context(), s.Logf)
+	if err != nil {
+		s.Fatal(err)
+	}
 	folder := s.TempDir()
 	s.run(folder, nil, "tar", "-xzf", filepath.Join(s.dist, "oooi-manifests.tar.gz"))
-	for _, name := range []string{"base/control/deployment.yaml", "ingress/controller/deployment.yaml"} {
-		text, err := os.ReadFile(filepath.Join(folder, "oooi-manifests", name))
-		if err != nil || !strings.Contains(string(text), " image: "+image+"\n") {
-			s.Errorf("%s does not deploy %s (%v)", name, image, err)
+	for _, name := range []string{"base", "ingress"} {
+		if text := s.run(folder, nil, kubectl, "kustomize", filepath.Join("oooi-manifests", name)); !strings.Contains(text, " image: "+image+"\n") || strings.Contains(text, "unreleased") {
+			s.Errorf("%s does not deploy %s", name, image)
 		}
 	}
 	crds, err := os.ReadFile(filepath.Join(s.dist, "oooi-crds.yaml"))
@@ -564,24 +460,29 @@ func (s *site) changedArchive() {
 	if err != nil {
 		s.Fatal(err)
 	}
-	_, err = s.try("", []string{"KREW_ROOT=" + s.TempDir(), "KREW_NO_UPGRADE_CHECK=1"}, filepath.Join(s.tools, "krew"), "install", "--manifest", filepath.Join(s.dist, "oooi.yaml"))
+	_, err = s.try("", []string{"KREW_ROOT=" + s.TempDir(), "KREW_NO_UPGRADE_CHECK=1"}, s.Tool("krew"), "install", "--manifest", filepath.Join(s.dist, "oooi.yaml"))
 	if err == nil || !strings.Contains(err.Error(), "checksum") {
 		s.Errorf("krew installs an archive with another checksum: %v", err)
 	}
 }
 
-// refusals checks that no release is built without a key, for another tag, or with changes in the working tree.
+// refusals checks that no release is built without a key, for another tag, in a worktree, or with changes in the working tree.
 func (s *site) refusals(checkout, key string) {
 	refused := func(want string, flags ...string) {
 		s.Helper()
-		if _, err := s.tryRelease(checkout, s.TempDir(), flags...); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.TryBuild(s.T, checkout, s.TempDir(), flags...); err == nil || !strings.Contains(err.Error(), want) {
 			s.Errorf("release %q: %v, want %q", flags, err, want)
 		}
 	}
-	refused("a release is signed")
+	refused("a release is signed", "-version", version)
 	refused("does not have the tag v0.8.0", "-version", "v0.8.0", "-key", key)
+	worktree := filepath.Join(s.TempDir(), "worktree")
+	s.run(checkout, nil, "git", "worktree", "add", "--quiet", worktree)
+	if err := s.TryBuild(s.T, worktree, s.TempDir(), "-version", version, "-key", key); err == nil || !strings.Contains(err.Error(), "build in a clone") {
+		s.Errorf("release in a worktree: %v", err)
+	}
 	if err := os.WriteFile(filepath.Join(checkout, "new"), nil, 0o600); err != nil {
 		s.Fatal(err)
 	}
-	refused("the working tree has changes", "-key", key)
+	refused("the working tree has changes", "-version", version, "-key", key)
 }

@@ -80,7 +80,7 @@ func imageFor(arch string, binaries []binary, labels map[string]string, when tim
 func indexOf(images map[string]v1.Image, architectures []string, annotations map[string]string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: images[arch], Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: containerImage{images[arch]}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
 	annotated, ok := mutate.Annotations(index, annotations).(v1.ImageIndex)
 	if !ok {
@@ -88,6 +88,13 @@ func indexOf(images map[string]v1.Image, architectures []string, annotations map
 	}
 	return annotated, nil
 }
+
+// A containerImage has no artifact type in an index. skopeo 1.9 drops that field of OCI 1.1 from an index that it copies,
+// so that its digest changes.
+type containerImage struct{ v1.Image }
+
+// ArtifactType returns "".
+func (containerImage) ArtifactType() (string, error) { return "", nil }
 
 // annotationsOf returns the OCI annotations of what is built from the source; images have the same as labels.
 func (s *source) annotationsOf(title, description, version string) map[string]string {
@@ -145,33 +152,52 @@ func writeLayout(dir string, index v1.ImageIndex, referrers []v1.Image) error {
 	return nil
 }
 
-// pushAll pushes an image or a chart with a name, and what refers to it. Credentials are those of 'docker login' or
-// 'crane auth login'.
+// pushAll pushes an image or a chart with a tag, and what refers to it. The tag comes last, so that an interrupted push
+// leaves no tag without a signature. Credentials are those of 'docker login' or 'crane auth login'.
 func pushAll(ctx context.Context, reference string, what remote.Taggable, referrers []v1.Image) error {
-	ref, err := name.ParseReference(reference)
+	tag, err := name.NewTag(reference)
 	if err != nil {
 		return fmt.Errorf("pushing: %w", err)
 	}
 	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 	switch w := what.(type) {
 	case v1.ImageIndex:
-		err = remote.WriteIndex(ref, w, options...)
+		var digest v1.Hash
+		if digest, err = w.Digest(); err == nil {
+			err = remote.WriteIndex(tag.Digest(digest.String()), w, options...)
+		}
 	case v1.Image:
-		err = remote.Write(ref, w, options...)
+		var digest v1.Hash
+		if digest, err = w.Digest(); err == nil {
+			err = remote.Write(tag.Digest(digest.String()), w, options...)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("pushing %s: %w", reference, err)
 	}
 	for _, r := range referrers {
-		digest, err := r.Digest()
-		if err == nil {
-			err = remote.Write(ref.Context().Digest(digest.String()), r, options...)
-		}
-		if err != nil {
+		if err := pushReferrer(tag, r, options); err != nil {
 			return fmt.Errorf("pushing what refers to %s: %w", reference, err)
 		}
 	}
+	if err := remote.Tag(tag, what, options...); err != nil {
+		return fmt.Errorf("pushing the tag %s: %w", reference, err)
+	}
 	return nil
+}
+
+// pushReferrer pushes an artifact that refers to an image to the repository of a tag.
+func pushReferrer(tag name.Tag, r v1.Image, options []remote.Option) error {
+	digest, err := r.Digest()
+	if err != nil {
+		return err //nolint:wrapcheck // pushAll wraps it
+	}
+	ref := tag.Digest(digest.String())
+	if err := remote.Write(ref, r, options...); err != nil {
+		return err //nolint:wrapcheck // as above
+	}
+	// Write does nothing if an interrupted push has left the manifest. Put adds it to the list of referrers then, too.
+	return remote.Put(ref, r, options...) //nolint:wrapcheck // as above
 }
 
 // runImage builds the image of the working tree, without a release.

@@ -24,6 +24,8 @@ type source struct {
 	time  time.Time
 	dirty bool
 	tags  []string
+	// worktree is set if git worktree created the checkout.
+	worktree bool
 }
 
 func readSource(ctx context.Context, root string) (*source, error) {
@@ -46,6 +48,12 @@ func readSource(ctx context.Context, root string) (*source, error) {
 		return nil, err
 	}
 	s.dirty = changes != ""
+	folders, err := s.git(ctx, "rev-parse", "--path-format=absolute", "--git-dir", "--git-common-dir")
+	if err != nil {
+		return nil, err
+	}
+	own, common, _ := strings.Cut(strings.TrimSpace(folders), "\n")
+	s.worktree = own != common
 	tags, err := s.git(ctx, "tag", "--points-at", "HEAD")
 	s.tags = strings.Fields(tags)
 	return s, err
@@ -54,6 +62,8 @@ func readSource(ctx context.Context, root string) (*source, error) {
 // check returns an error if the checkout is not that of a release with the version. A snapshot has no version.
 func (s *source) check(version string) error {
 	switch {
+	case s.worktree:
+		return errors.New("the go command derives no version from the commit in a git worktree; build in a clone: git clone " + s.root + " FOLDER")
 	case s.dirty:
 		return errors.New("the working tree has changes, so the version would not identify what is built; commit or stash them")
 	case version != "" && !slices.Contains(s.tags, version):

@@ -26,7 +26,7 @@ func (c *command) images() *cobra.Command {
 		Example: "  kubectl oooi images\n\n" +
 			"  # Copy the images to a mirror\n" +
 			"  kubectl oooi images --registry registry.example.com/oooi | while read -r image mirror; do\n" +
-			"    skopeo copy --all docker://$image docker://$mirror\n  done\n\n" +
+			"    skopeo copy --all --preserve-digests docker://$image docker://$mirror\n  done\n\n" +
 			"  # Redirect the nodes of OpenShift to the mirror\n" +
 			"  kubectl oooi images --registry registry.example.com/oooi -o imagedigestmirrorset | oc apply -f -",
 		Args:              cobra.NoArgs,

@@ -147,8 +147,8 @@ func (w *workload) addSkew(c *clientVersion) {
 	skew := map[string]bool{}
 	for container, image := range w.Images {
 		if container == "envoy" {
-			skew["envoy"] = image != c.EnvoyImage
-		} else if c.Image != "" && image != c.Image {
+			skew["envoy"] = !sameImage(image, c.EnvoyImage)
+		} else if c.Image != "" && !sameImage(image, c.Image) {
 			skew["image"] = true
 		}
 	}
@@ -157,6 +157,13 @@ func (w *workload) addSkew(c *clientVersion) {
 			w.Skew = append(w.Skew, s)
 		}
 	}
+}
+
+// sameImage reports whether two references are equal, or have the same digest: then one is in a mirror.
+func sameImage(a, b string) bool {
+	_, digest, _ := strings.Cut(a, "@")
+	_, other, _ := strings.Cut(b, "@")
+	return a == b || digest != "" && digest == other
 }
 
 // all returns control, if it is deployed, and the daemons.

@@ -132,3 +132,21 @@ func TestImageOfABuildThatIsNotARelease(t *testing.T) {
 		t.Errorf("setup deployed %s, want %s", image, original)
 	}
 }
+
+// TestSkewOfMirror checks that an image in a mirror has no skew if its digest is that of the release.
+func TestSkewOfMirror(t *testing.T) {
+	client := &clientVersion{Image: "ghcr.io/densityops/oooi@sha256:00", EnvoyImage: "docker.io/envoyproxy/envoy@sha256:11"}
+	for _, c := range []struct {
+		oooi, envoy string
+		want        []string
+	}{
+		{"registry.example.com/oooi/oooi@sha256:00", "registry.example.com/oooi/envoy@sha256:11", nil},
+		{"registry.example.com/oooi/oooi@sha256:22", "registry.example.com/oooi/envoy@sha256:22", []string{"image", "envoy"}},
+		{"ghcr.io/densityops/oooi", "docker.io/envoyproxy/envoy:v1.40.0", []string{"image", "envoy"}},
+	} {
+		w := &workload{Images: map[string]string{"xdsd": c.oooi, "envoy": c.envoy}}
+		if w.addSkew(client); !slices.Equal(w.Skew, c.want) {
+			t.Errorf("the skew of %s and %s is %q, want %q", c.oooi, c.envoy, w.Skew, c.want)
+		}
+	}
+}

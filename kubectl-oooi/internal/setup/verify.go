@@ -145,7 +145,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 			continue
 		}
 		why := infrastatus.UnreadyReason(pod)
-		if why == "" || pod.DeletionTimestamp != nil || u.replaces(pod) {
+		if why == "" || pod.DeletionTimestamp != nil || u.replaces(pod) || u.superseded(pod) {
 			continue
 		}
 		one, event := w.describe(ctx, pod, why)

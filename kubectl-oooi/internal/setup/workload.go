@@ -84,6 +84,15 @@ func (w *workload) replaces(pod *corev1.Pod) bool {
 	return revision != "" && w.GetKind() == "StatefulSet" && metav1.IsControlledBy(pod, w) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
 }
 
+// superseded reports whether a Deployment has a newer pod of another template. Its controller deletes the earlier pods when
+// the newer ones are ready, so that it does not matter whether those work.
+func (w *workload) superseded(pod *corev1.Pod) bool {
+	const template = appsv1.DefaultDeploymentUniqueLabelKey
+	return w.GetKind() == "Deployment" && slices.ContainsFunc(w.pods, func(other corev1.Pod) bool {
+		return other.CreationTimestamp.After(pod.CreationTimestamp.Time) && other.Labels[template] != pod.Labels[template]
+	})
+}
+
 // blockedBy reports whether a pod blocks the rollout: the StatefulSet controller waits until it is ready before it
 // replaces it. With a partition, the new pod would be of the earlier revision, too.
 func (w *workload) blockedBy(pod corev1.Pod) bool {

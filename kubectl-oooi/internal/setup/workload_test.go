@@ -72,6 +72,52 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 	}
 }
 
+// TestPodsOfAnEarlierTemplateAreNotStuck checks a Deployment whose earlier pods cannot pull their image: they do not
+// matter once there is a pod of a newer template.
+func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
+	two, labels := int32(2), map[string]string{"app": "control"}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control", UID: "deployment", Generation: 2},
+		Spec:       appsv1.DeploymentSpec{Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: labels}},
+		Status:     appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 3, UpdatedReplicas: 1},
+	}
+	pod := func(name, template, waiting string, created int64) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "oooi-system", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Unix(created, 0),
+				Labels: map[string]string{"app": "control", appsv1.DefaultDeploymentUniqueLabelKey: template},
+			},
+			Status: corev1.PodStatus{
+				Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}},
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "control", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: waiting}}}},
+			},
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		pods  []client.Object
+		stuck bool
+	}{
+		{"earlier", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "two", "ContainerCreating", 2)}, false},
+		{"alone", []client.Object{pod("a", "one", "ImagePullBackOff", 1)}, true},
+		{"same template", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "one", "ContainerCreating", 2)}, true},
+		{"newer", []client.Object{pod("a", "one", "ContainerCreating", 1), pod("b", "two", "ImagePullBackOff", 2)}, true},
+	} {
+		scheme := runtime.NewScheme()
+		if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+			t.Fatal(err)
+		}
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+		o.SetNamespace(deployment.Namespace)
+		o.SetName(deployment.Name)
+		w := &watch{Waiter: &Waiter{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(c.pods, deployment.DeepCopy())...).Build(), Out: &strings.Builder{}}, workload: o}
+		if text, err := missingFor(t.Context(), w, time.Hour); (err != nil) != c.stuck || text == "" {
+			t.Errorf("%s: missing %q, error %v; want stuck: %t", c.name, text, err, c.stuck)
+		}
+	}
+}
+
 // watchReadyPod returns a watch of a StatefulSet that is rolled out, its client, and the pod, which is ready.
 func watchReadyPod(t *testing.T) (*watch, client.Client, *corev1.Pod) {
 	t.Helper()
