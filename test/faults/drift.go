@@ -66,7 +66,7 @@ func driftFaults() []Fault {
 		{Name: "pod network of DNS was edited", Want: []string{"INF-002 warn"}, Says: ".spec.template.metadata.annotations.k8s.v1.cni.cncf.io/networks: found ", Break: func(s *Site) {
 			s.Patch(setKind, "$ns", "demo-dns", `{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}, "template": {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "[{\"name\": \"mine\"}]"}}}}}`)
 		}},
-		{Name: "NetworkPolicy of DNS admits no clients", Want: []string{"INF-002 fail"}, Says: ".spec.ingress: found ", Break: func(s *Site) {
+		{Name: "NetworkPolicy of DNS admits no clients", Want: []string{"NET-007 fail", "INF-002 fail"}, Says: "admits no ingress from ", Break: func(s *Site) {
 			rules, _, _ := unstructured.NestedSlice(s.Get(policyKind, "$ns", "demo-dns").Object, "spec", "ingress")
 			s.Patch(policyKind, "$ns", "demo-dns", `{"spec": {"ingress": `+toJSON(rules[:1])+`}}`)
 		}},

@@ -34,8 +34,8 @@ var keptFields = map[Kind]fields{
 	endpointSlices: withMetadata(fieldsOf[objects.EndpointSlice](), []string{"kubernetes.io/service-name"}, nil),
 	services: merge(
 		withMetadata(fieldsOf[objects.LabelledService](), nil, []string{v1alpha1.AnnotationInfra}),
-		// ProxyServers select Services by any of their labels.
-		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}},
+		// ProxyServers select Services by any of their labels, and NetworkPolicies select the pods behind Services.
+		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}, "spec": {"selector": nil}},
 	),
 	nodePools: withMetadata(fields{"spec": {
 		"clusterName": nil, "replicas": nil, "autoScaling": {"max": nil}, "management": {"upgradeType": nil}, "platform": {"kubevirt": {"additionalNetworks": {"name": nil}}},
