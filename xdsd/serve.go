@@ -214,7 +214,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	probed := &backends.Prober{Store: store}
-	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server, probed.Results()) }, registry)
+	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server, probed.Results(), reporter.Failure()) }, registry)
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
 		registry.MustRegister(reporter.Limits)

@@ -35,6 +35,9 @@ type State struct {
 
 	Addresses pool.Stats   `json:"addresses"`
 	Leases    []pool.Lease `json:"leases"`
+	// Quarantined are the addresses in quarantine. Lost are bindings of VMs whose stored objects were deleted.
+	Quarantined []pool.Quarantine `json:"quarantined"`
+	Lost        []pool.Lost       `json:"lost"`
 }
 
 // Status returns the states of all pools in the order of the configuration. The result is empty, not nil, if there are
@@ -46,6 +49,7 @@ func Status() []State {
 		s := State{
 			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
 			DirectorySynced: i.directory != nil && i.directory.Synced(), Addresses: i.pool.Stats(), Leases: i.pool.Leases(),
+			Quarantined: i.pool.Quarantined(), Lost: i.pool.Lost(),
 			Operations: i.store.operations(), Read: time.Now().UTC(), SnapshotFailure: i.file.Failure(), Rebuilding: i.pool.Rebuilding(),
 		}
 		if c.store == storeBolt {

@@ -30,7 +30,7 @@ import (
 
 // OnRunning returns the faults of a site with running daemons. r may be nil if no fault is tried.
 func OnRunning(r *Running) []Fault {
-	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), dnsDaemonFaults(r), dhcpDaemonFaults(r), proxyDaemonFaults(r), backendFaults(r))
+	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), dnsDaemonFaults(r), dhcpDaemonFaults(r), proxyDaemonFaults(r), backendFaults(r), admissionFaults(r))
 }
 
 // restartDisconnected restarts a container without access to the API server, so that it uses its snapshot file,
@@ -296,6 +296,10 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		}},
 		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
 		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
+		{Name: "router with proxy ARP answers for addresses of the DHCP ranges", Want: []string{"DHCP-004 warn"}, Says: "it does proxy ARP", Break: func(*Site) { r.addProxyARP("02:00:00:00:00:e1") }},
+		{Name: "Lease of a running VM was deleted", Want: []string{"DHCP-005 warn"}, Says: "the Lease of its address 192.0.2.10 was deleted", Break: func(s *Site) {
+			s.Remove(leaseKind, "$ns", "$ns.demo.$net.10")
+		}},
 		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Says: "no more leases", Break: func(*Site) { r.rejectLeases() }},
 	}
 }
@@ -307,7 +311,30 @@ func (r *Running) requestUnknown(mac string) {
 		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
 		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
 	})
+	r.requestAddress(mac)
+}
+
+// requestAddress requests an address with a MAC address, three times.
+func (r *Running) requestAddress(mac string) {
+	r.Helper()
 	lab.NewMachine(r.T, "net1", mac).Run(r.T, "sh", "-c", "busybox udhcpc -i eth0 -f -n -q -t 3 -T 2 -s /bin/true || true")
+}
+
+// addProxyARP connects a router to the VLAN that answers ARP requests for free addresses of the DHCP ranges, until Mend, and
+// lets two VMs decline such addresses. A client can have three addresses in quarantine.
+func (r *Running) addProxyARP(mac string) {
+	r.Helper()
+	router := lab.NewMachine(r.T, "net1", mac)
+	r.Undo(func() { router.Run(r.T, "ip", "link", "set", "eth0", "down") })
+	first := r.Net + "."
+	// Linux does not answer the probes of clients, whose source address is 0.0.0.0, for other hosts, as routers do.
+	router.Run(r.T, "sh", "-ec", `ip link set lo up
+ip address add `+first+`251/24 dev eth0
+for range in `+first+`11/32 `+first+`12/30 `+first+`16/28 `+first+`32/27 `+first+`64/27 `+first+`96/30; do ip route add local $range dev lo; done`)
+	for name, mac := range map[string]string{"worker-p": "02:00:00:00:00:71", "worker-q": "02:00:00:00:00:72"} { // their leases outlive this fault
+		r.addVM(name, mac, demoLabel, "", time.Now())
+		lab.NewMachine(r.T, "net1", mac).Run(r.T, "sh", "-c", "timeout 15 busybox udhcpc -i eth0 -f -a -A 1 -t 3 -T 2 -s /bin/true || true")
+	}
 }
 
 // selectOtherDHCP requests an address with a MAC address from another DHCP server, until Mend.
@@ -348,29 +375,15 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: no-leases}
 spec: {policyName: no-leases, validationActions: [Deny]}
 `)
-	lease := "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: probe, namespace: " + namespace + "}\n"
-	r.Await("Leases to be rejected", func() bool {
-		if r.ControlPlane.ApplyYAML(r.Context(), []byte(lease)) != nil {
-			return true
-		}
-		if err := r.ControlPlane.DeleteYAML(r.Context(), []byte(lease)); err != nil {
-			r.Fatal(err)
-		}
-		return false
-	})
+	r.Await("Leases to be rejected", func() bool { return r.rejects(namespace) })
 }
 
 // rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.
 func (r *Running) rejectLeases() {
 	r.Helper()
-	r.Undo(func() { // coredhcp remembers the error until the next write
-		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
-		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
-	})
+	r.restartDHCPAfterMend()
 	r.denyLeases("clusters")
-	r.addVM("worker-x", "02:00:00:00:00:96", demoLabel, "", time.Now())
-	m := lab.NewMachine(r.T, "net1", "02:00:00:00:00:96")
-	m.Run(r.T, "sh", "-c", "busybox udhcpc -i eth0 -f -n -q -t 3 -T 2 -s /bin/true || true")
+	r.requestLease()
 }
 
 func proxyDaemonFaults(r *Running) []Fault {

@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -66,7 +68,7 @@ func driftFaults() []Fault {
 		{Name: "pod network of DNS was edited", Want: []string{"INF-002 warn"}, Says: ".spec.template.metadata.annotations.k8s.v1.cni.cncf.io/networks: found ", Break: func(s *Site) {
 			s.Patch(setKind, "$ns", "demo-dns", `{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}, "template": {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "[{\"name\": \"mine\"}]"}}}}}`)
 		}},
-		{Name: "NetworkPolicy of DNS admits no clients", Want: []string{"INF-002 fail"}, Says: ".spec.ingress: found ", Break: func(s *Site) {
+		{Name: "NetworkPolicy of DNS admits no clients", Want: []string{"NET-007 fail", "INF-002 fail"}, Says: "admits no ingress from ", Break: func(s *Site) {
 			rules, _, _ := unstructured.NestedSlice(s.Get(policyKind, "$ns", "demo-dns").Object, "spec", "ingress")
 			s.Patch(policyKind, "$ns", "demo-dns", `{"spec": {"ingress": `+toJSON(rules[:1])+`}}`)
 		}},
@@ -95,6 +97,19 @@ func driftFaults() []Fault {
 		}},
 		{Name: "network of DNS lost its label", Want: []string{"INF-002 warn"}, Says: `.metadata.labels.app.kubernetes.io/managed-by: found "mine"`, Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "mine"}}}`)
+		}},
+		{Name: "pod was created after an edit of its network", Want: []string{"INF-002 warn"}, Says: "Pod demo-dns-0 was created since then", Break: func(s *Site) {
+			pod := s.Get(podKind, "$ns", "demo-dns-0")
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dns").Object, "spec", "config")
+			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+toJSON(strings.Replace(config, "{", `{"mtu": 1400, `, 1))+`}}`)
+			if err := s.Client.Delete(s.Context(), pod); err != nil {
+				s.Fatal(err)
+			}
+			s.Await("the pod to be deleted", func() bool {
+				now := s.Get(podKind, "$ns", pod.GetName())
+				return now == nil || now.GetUID() != pod.GetUID()
+			})
+			s.recreatePod(pod)
 		}},
 		{Name: "Service of DNS has another target port", Want: []string{"INF-002 fail"}, Says: `.spec.ports[port=53,protocol="UDP"].targetPort: found 5353, setup would render "dns"`, Break: func(s *Site) {
 			ports, _, _ := unstructured.NestedSlice(s.Get(serviceKind, "$ns", "demo-dns").Object, "spec", "ports")

@@ -95,7 +95,7 @@ func processFaults() []Fault {
 		{Name: "CoreDNS rejects its Corefile", Break: func(s *Site) {
 			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": ".:53 {\n    view vlan {\n        demo.example.com {\n        }\n    }\n}\n"}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
-		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
+		}, Want: []string{"POD-002 fail", "INF-002 warn"}, Says: "Error during parsing: unknown property 'demo.example.com'"},
 		{Name: "CNI plugin is missing on the node", Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"demo-dns\", \"type\": \"nonesuch\"}"}}`)
 			s.restartNowAndAfterMend("demo-dns-0")

@@ -16,6 +16,11 @@ func podFaults() []Fault {
 		}, Want: []string{"POD-001 fail"}},
 		{Name: "image cannot be pulled", Break: waitingContainer("demo-dns-0", "coredns", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}},
 		{Name: "CoreDNS rejects its configuration", Break: waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "plugin/view: not a valid plugin"), Want: []string{"POD-002 fail"}},
+		{Name: "Envoy reaches its limit of open files", Break: func(s *Site) {
+			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+				"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": false, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+				"lastState": {"terminated": {"exitCode": 134, "reason": "Error", "message": `+toJSON("[warn] evutil_make_internal_pipe_: pipe: Too many open files\n[critical][assert] assert failure: event_base != nullptr\n[critical][backtrace] #0: [0x1]\n")+`}}}]}}`)
+		}, Want: []string{"POD-002 fail"}, Says: "container envoy exited with 134: [warn] evutil_make_internal_pipe_: pipe: Too many open files"},
 		{
 			Name:  "Envoy's entrypoint cannot change the owner of /dev/stdout",
 			Break: waitingContainer("demo-proxy-0", "envoy", "CrashLoopBackOff", "chown: changing ownership of '/dev/stdout': Operation not permitted"), Want: []string{"POD-002 fail"},

@@ -46,12 +46,12 @@ func policyFaults() []Fault {
 		{
 			Name:  "NetworkPolicy of DHCP was edited and admits only the monitoring",
 			Break: editPolicy("demo-dhcp", `[{"from": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}], "ports": [{"protocol": "TCP", "port": 9903}]}]`),
-			Want:  []string{"NET-007 fail"},
+			Want:  []string{"NET-007 fail", "INF-002 fail"},
 		},
 		{
 			Name:  "NetworkPolicy of the proxy was edited and admits no clients",
 			Break: editPolicy("demo-proxy", `[{"from": [{"namespaceSelector": {}}], "ports": [{"protocol": "TCP", "port": 9901}, {"protocol": "TCP", "port": 9902}]}]`),
-			Want:  []string{"NET-007 fail"},
+			Want:  []string{"NET-007 fail", "INF-002 fail"},
 		},
 		{
 			Name:  "NetworkPolicy of the proxy was edited and admits no scrapes",

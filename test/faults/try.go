@@ -128,6 +128,8 @@ func (s *Site) unavailableChecks() map[string]bool {
 	measured := s.Get(crdKind, "", "pods.metrics.k8s.io") != nil
 	lacks := func(read string) bool {
 		switch {
+		case strings.HasSuffix(read, ", if permitted"):
+			return false
 		case strings.HasPrefix(read, "PodMetrics."):
 			return !measured
 		case strings.HasPrefix(read, "PodProxyOptions :9906/"):

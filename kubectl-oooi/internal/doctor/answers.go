@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
@@ -64,16 +65,17 @@ type podPage[T any] struct {
 
 // pageBodies returns the body of a page for each of the Infra's pods, or of control's, that answered. Pods that
 // did not answer are added to s.unanswered, so that the check does not pass without them, unless an earlier check found
-// the cause.
+// the cause, or the check runs without the page.
 func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 	if !s.declared(Read{Kind: podPages, Where: where, Page: p}) {
 		return nil
 	}
+	whole := !slices.Contains(s.reads, Read{Kind: podPages, Where: where, Page: p, Optional: true})
 	var list []podPage[string]
 	for _, pod := range s.servingPods(p, where) {
 		switch a := s.facts.answer(pod, p); {
 		case a == nil:
-		case a.Silent != "" && s.explained[componentOf(pod)] != "":
+		case a.Silent != "" && (s.explained[componentOf(pod)] != "" || !whole):
 		case a.Silent != "":
 			s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))
 		default:

@@ -58,6 +58,9 @@ func (s *Site) unreadReasons() []string {
 			continue
 		}
 		for _, r := range c.Reads {
+			if r.Optional {
+				continue
+			}
 			for _, namespace := range s.namespaces[r.Where] {
 				switch r.Kind {
 				case podPages:

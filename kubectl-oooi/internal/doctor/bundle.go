@@ -25,13 +25,14 @@ import (
 )
 
 // Files of a bundle that are not objects, all in bundleFolder. indexFile has the summary, answersFile the pages
-// of pods, reviewsFile the reviewed rights, probesFile the reports of probes, and driftsFile how objects
+// of pods, reviewsFile the reviewed rights, logsFile logs of containers, probesFile the reports of probes, and driftsFile how objects
 // differ from the rendered ones.
 const (
 	bundleFolder = "oooi-doctor"
 	indexFile    = "facts.json"
 	answersFile  = "answers.json"
 	reviewsFile  = "reviews.json"
+	logsFile     = "logs.json"
 	probesFile   = "probes.json"
 	driftsFile   = "drifts.json"
 )
@@ -50,7 +51,7 @@ type unreadAt struct {
 }
 
 // Save writes a bundle for Load: a tar.gz with a file for each object, reduced to the fields that checks read, and
-// files with the pages of pods, the access reviews, the reports of probes, and how objects differ from the rendered ones.
+// files with the pages and logs of pods, the access reviews, the reports of probes, and how objects differ from the rendered ones.
 func (f *Facts) Save(w io.Writer) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
@@ -70,7 +71,7 @@ func (f *Facts) Save(w io.Writer) error {
 
 // files calls write with each file of a bundle.
 func (f *Facts) files(write func(name string, data []byte) error) error {
-	for name, part := range map[string]any{indexFile: f.summary(), answersFile: f.sortedAnswers(), reviewsFile: f.sortedReviews(), probesFile: f.probes, driftsFile: f.drifts} {
+	for name, part := range map[string]any{indexFile: f.summary(), answersFile: f.sortedAnswers(), reviewsFile: f.sortedReviews(), logsFile: f.sortedLogs(), probesFile: f.probes, driftsFile: f.drifts} {
 		data, err := json.MarshalIndent(part, "", "  ")
 		if err != nil {
 			return fmt.Errorf("encoding %s: %w", name, err)
@@ -247,6 +248,12 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 		list, err := decodeFile[[]Review](reviewsFile, r)
 		for i := range list {
 			f.reviews[list[i].Right] = &list[i]
+		}
+		return err
+	case logsFile:
+		list, err := decodeFile[[]Log](logsFile, r)
+		for i := range list {
+			f.logs[list[i].key()] = &list[i]
 		}
 		return err
 	case probesFile:

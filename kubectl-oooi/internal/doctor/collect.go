@@ -131,14 +131,14 @@ func (c *Collector) eachRead(s *Site, take func(r Read, namespace string)) {
 	}
 }
 
-// collectAnswers requests the pages of pods and the access reviews that the checks read. The objects must have
+// collectAnswers requests the pages and logs of pods and the access reviews that the checks read. The objects must have
 // been collected.
 func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []string) error {
 	clients, err := newClients(c.Config)
 	if err != nil {
 		return err
 	}
-	pages, reviews := map[pageKey]*corev1.Pod{}, map[Right]bool{}
+	pages, reviews, logs := map[pageKey]*corev1.Pod{}, map[Right]bool{}, map[logKey]func(context.Context) *Log{}
 	for _, infra := range names {
 		s := NewSite(g.facts, infra)
 		c.eachRead(s, func(r Read, namespace string) {
@@ -146,6 +146,15 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 			case podPages:
 				for _, pod := range g.facts.servingPods(r.Page, namespace, s.owns) {
 					pages[pageKey{namespace, pod.Name, r.Page}] = pod
+				}
+			case podLogs:
+				for _, pod := range s.ownPods(namespace) {
+					for _, crashed := range crashes(pod, g.facts.Taken) {
+						if !slices.Contains(loggedContainers, crashed.Name) {
+							continue
+						}
+						logs[logKey{namespace, pod.Name, crashed.Name}] = func(ctx context.Context) *Log { return getLog(ctx, clients, pod, &crashed) }
+					}
 				}
 			case accessReviews:
 				rights, _ := s.rights() // NotApplicable of OOOI-ACC-001 reports the error
@@ -163,6 +172,15 @@ func (c *Collector) collectAnswers(ctx context.Context, g *collection, names []s
 			g.lock.Lock()
 			defer g.lock.Unlock()
 			g.facts.answers[q] = a
+			return ctx.Err()
+		})
+	}
+	for key, get := range logs {
+		group.Go(func() error {
+			l := get(groupCtx)
+			g.lock.Lock()
+			defer g.lock.Unlock()
+			g.facts.logs[key] = l
 			return ctx.Err()
 		})
 	}

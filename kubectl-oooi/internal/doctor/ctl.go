@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,11 +18,11 @@ import (
 func init() {
 	register(
 		Check{
-			Code: "OOOI-CTL-001", Title: "control runs", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-NODE-004"}, Reads: in(AtSystem, deployments, pods),
+			Code: "OOOI-CTL-001", Title: "control runs", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-NODE-004"}, Reads: slices.Concat(in(AtSystem, deployments, pods), logReads(AtSystem)),
 			Run: checkControl,
 		},
 		Check{
-			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-CTL-001", "OOOI-NET-006"}, Reads: in(AtInfra, infras),
+			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-API-004", "OOOI-CTL-001", "OOOI-CTL-005", "OOOI-NET-006"}, Reads: in(AtInfra, infras),
 			Run: func(s *Site) []Finding {
 				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
 					return nil
@@ -35,8 +36,14 @@ func init() {
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{
-			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"}, Reads: slices.Concat(in(AtSystem, leaseObjects), pagesIn(AtSystem, controlState)), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"},
+			Reads: slices.Concat(in(AtSystem, leaseObjects), pagesIn(AtSystem, controlState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlState,
+		},
+		Check{
+			Code: "OOOI-CTL-005", Title: "the API server admits the statuses that control writes", Component: componentControl, After: []string{"OOOI-API-004", "OOOI-CTL-001"},
+			Reads: slices.Concat(pagesIn(AtSystem, controlState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noPods(controlState, AtSystem),
+			Run: checkControlStatuses,
 		},
 	)
 }
@@ -53,7 +60,8 @@ func checkControl(s *Site) []Finding {
 		f := failed(ref, fmt.Sprintf("see its pods: kubectl -n %s describe pods", d.Namespace), "no replica of control is available: the status of Infras is outdated, and the apps address is not reconciled")
 		for _, p := range all[corev1.Pod](s, pods, AtSystem) {
 			if why := status.UnreadyReason(p); why != "" {
-				f = f.because(p.Name + ": " + why)
+				crashed := s.unreadyFinding(p, why)
+				f = f.because(p.Name + ": " + crashed.Message).because(crashed.Evidence...)
 			}
 		}
 		return []Finding{f}
@@ -67,6 +75,14 @@ type controlReport struct {
 	// Election is the time and the error of the last request for the Lease, empty if it succeeded.
 	Election string      `json:"election"`
 	Store    storeReport `json:"store"`
+	// StatusFailures are the statuses that could not be written, with the error and the time of the last attempt.
+	StatusFailures []struct {
+		Kind      string    `json:"kind"`
+		Namespace string    `json:"namespace"`
+		Name      string    `json:"name"`
+		At        time.Time `json:"at"`
+		Error     string    `json:"error"`
+	} `json:"statusFailures"`
 }
 
 // foreignHolder returns the holder of control's Lease if it is not the name of a pod of control, which a replica uses;
@@ -101,6 +117,9 @@ func checkControlState(s *Site) []Finding {
 		for _, r := range replicas {
 			if r.value.Election != "" {
 				f = f.because("Pod " + r.pod.Name + ": Lease oooi-system/oooi-control: " + r.value.Election)
+				if by, remedy := s.rejection(render.SystemNamespace, r.value.Election); by != "" && f.Remedy != remedy {
+					f.Message, f.Remedy = f.Message+"; requests for Leases are rejected: "+by, remedy
+				}
 			}
 		}
 		if other := s.foreignHolder(); other != "" {
@@ -108,6 +127,27 @@ func checkControlState(s *Site) []Finding {
 			f.Remedy = fmt.Sprintf("find out who wrote the Lease (kubectl -n %[1]s get lease %[2]s -o yaml --show-managed-fields), and delete it: kubectl -n %[1]s delete lease %[2]s", render.SystemNamespace, render.ControlName)
 		}
 		findings = append(findings, f)
+	}
+	return findings
+}
+
+// checkControlStatuses finds statuses of the Infra and its ProxyServers that control could not write because of admission.
+// Other errors have checks of their own.
+func checkControlStatuses(s *Site) []Finding {
+	names := []string{s.Infra.Name}
+	for _, p := range s.proxyModels() {
+		names = append(names, p.Name)
+	}
+	var findings []Finding
+	for _, r := range states[controlReport](s, controlState, AtSystem) {
+		for _, f := range r.value.StatusFailures {
+			by, remedy := s.rejection(f.Namespace, f.Error)
+			if f.Namespace != s.Infra.Namespace || !slices.Contains(names, f.Name) || by == "" {
+				continue
+			}
+			ref := model.Ref{Kind: f.Kind, Namespace: f.Namespace, Name: f.Name}
+			findings = append(findings, failed(ref, remedy, "control cannot write the status, which is outdated: requests are rejected: %s", by).because(formatTime(f.At)+": "+f.Error))
+		}
 	}
 	return findings
 }

@@ -51,22 +51,13 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-004", Title: "no leased address is used by another client", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding {
-				var findings []Finding
-				list, _ := s.leases()
-				for _, l := range list {
-					if l.State == "declined" {
-						findings = append(findings, warned(leaseRef(l), "find the other client with arping on the VLAN, and remove the address from it, or exclude the address (infraComponents.dhcp.exclude)",
-							"a client declined address %s at %s because another client uses it", l.Address, l.Since.Format(time.RFC3339)))
-					}
-				}
-				return findings
-			},
+			Code: "OOOI-DHCP-004", Title: "no other host uses addresses that DHCP leases", Needs: []string{"OOOI-INF-001"},
+			Reads: slices.Concat(in(AtInfra, leaseObjects), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
+			Run: checkUsedAddresses,
 		},
 		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014", "OOOI-DHCP-015"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015"},
+			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
 			Run: checkVMLeases,
 		},
 		Check{
@@ -133,7 +124,8 @@ func init() {
 			Run: checkKnownVMs,
 		},
 		Check{
-			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, Reads: pagesIn(AtInfra, dhcpMetrics, dhcpState), NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, After: []string{"OOOI-API-003", "OOOI-API-004"},
+			Reads: slices.Concat(pagesIn(AtInfra, dhcpMetrics, dhcpState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noDaemon,
 			Run: checkDHCPErrors,
 		},
 		Check{
@@ -159,6 +151,109 @@ func leaseRef(l *leases.Lease) model.Ref {
 func holder(l *leases.Lease) string {
 	return strings.TrimSpace(fmt.Sprintf("held by %s%s %s", l.VM, l.Client, l.MAC))
 }
+
+// quarantine is an address that coredhcp does not lease, because another host uses it.
+type quarantine struct {
+	Address netip.Addr `json:"address"`
+	// MAC is the MAC address that answered last for the address, and Seen when; empty if none has.
+	MAC  string    `json:"mac"`
+	Seen time.Time `json:"seen"`
+	// Declined is set if a client declined the address.
+	Declined bool `json:"declined"`
+}
+
+// minProxied is the number of addresses for which one MAC address answers from which the host counts as one with proxy ARP.
+const minProxied = 4
+
+// checkUsedAddresses finds addresses that clients declined, or that coredhcp found in use, by the MAC address that answers
+// for them.
+func checkUsedAddresses(s *Site) []Finding {
+	declined := map[netip.Addr]*leases.Lease{}
+	list, _ := s.leases()
+	for _, l := range list {
+		if l.State == "declined" {
+			declined[l.Address] = l
+		}
+	}
+	used := map[string]map[netip.Addr]quarantine{} // by MAC address
+	vms := map[string]string{}                     // interfaces by MAC address
+	answered := map[netip.Addr]bool{}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		if d.value.Kubevirt != nil {
+			for _, c := range d.value.Kubevirt.Clients {
+				vms[c.MAC] = c.Interface
+			}
+		}
+		for i := range d.value.Leasedb {
+			for _, q := range d.value.Leasedb[i].Quarantined {
+				if q.MAC == "" {
+					continue // its Lease says the same
+				}
+				if used[q.MAC] == nil {
+					used[q.MAC] = map[netip.Addr]quarantine{}
+				}
+				used[q.MAC][q.Address], answered[q.Address] = q, true
+			}
+		}
+	}
+	var findings []Finding
+	for _, l := range list {
+		if l.State == "declined" && !answered[l.Address] {
+			findings = append(findings, warned(leaseRef(l), "find the other client with arping on the VLAN, and remove the address from it, or exclude the address (infraComponents.dhcp.exclude)",
+				"a client declined address %s at %s because another client uses it", l.Address, l.Since.Format(time.RFC3339)))
+		}
+	}
+	lost := s.lostLeases()
+	for _, mac := range slices.Sorted(maps.Keys(used)) {
+		addresses := slices.SortedFunc(maps.Keys(used[mac]), netip.Addr.Compare)
+		vm := vms[mac]
+		if l := lost[machineRef(vm).Key()]; vm != "" && len(addresses) == 1 && l.Address == addresses[0] {
+			continue // OOOI-DHCP-005
+		}
+		findings = append(findings, s.usedFinding(mac, vm, addresses, used[mac], declined))
+	}
+	return findings
+}
+
+// usedFinding returns the finding about a MAC address, of a VM's interface if vm is not empty, that answers for addresses.
+func (s *Site) usedFinding(mac, vm string, addresses []netip.Addr, used map[netip.Addr]quarantine, declined map[netip.Addr]*leases.Lease) Finding {
+	ref := s.ref()
+	host := "the host with MAC address " + mac
+	if vm != "" {
+		ref, host = machineRef(vm), fmt.Sprintf("interface %s with MAC address %s", vm, mac)
+	}
+	var f Finding
+	switch first := addresses[0]; {
+	case len(addresses) >= minProxied:
+		f = warned(ref, "disable proxy ARP on the host (net.ipv4.conf.INTERFACE.proxy_arp=0 on Linux, 'no ip proxy-arp' and 'no ip local-proxy-arp' on routers); DHCP leases the addresses again half a minute later",
+			"%s answers ARP requests for %d addresses of the DHCP ranges: it does proxy ARP, and DHCP leases none of them", host, len(addresses))
+	case len(addresses) == 1 && declined[first] != nil && vm == "":
+		ref = leaseRef(declined[first])
+		fallthrough
+	default:
+		texts := make([]string, len(addresses))
+		for i, a := range addresses {
+			texts[i] = a.String()
+		}
+		f = warned(ref, "remove the address from the host, or exclude it (infraComponents.dhcp.exclude); DHCP leases it again half a minute after the host is gone",
+			"%s uses %s of the DHCP ranges without a lease: DHCP leases it to no other client", host, strings.Join(texts, " and "))
+	}
+	for i, a := range addresses {
+		if i == maxQuoted {
+			f = f.because(fmt.Sprintf("and %d more addresses", len(addresses)-i))
+			break
+		}
+		text := a.String() + " was found in use"
+		if l := declined[a]; l != nil {
+			text = fmt.Sprintf("%s was declined by a client at %s", a, l.Since.Format(time.RFC3339))
+		}
+		f = f.because(text + "; last answer at " + formatTime(used[a].Seen))
+	}
+	return f
+}
+
+// maxQuoted limits the addresses in the evidence of one finding.
+const maxQuoted = 10
 
 // leases returns the Infra's leases, sorted, and a finding for each Lease that cannot be parsed.
 func (s *Site) leases() ([]*leases.Lease, []Finding) {
@@ -273,15 +368,48 @@ func (s *Site) servedVMs() []*unstructured.Unstructured {
 	})
 }
 
+// lostLease is the lease of a VM whose Lease object was deleted by another client than coredhcp.
+type lostLease struct {
+	Address netip.Addr `json:"address"`
+	Holder  string     `json:"holder"`
+	MAC     string     `json:"mac"`
+	At      time.Time  `json:"at"`
+	// Renewal is the time until which the VM renews the lease.
+	Renewal time.Time `json:"renewal"`
+}
+
+// lostLeases returns the lost leases by "namespace/name" of the VM.
+func (s *Site) lostLeases() map[string]lostLease {
+	lost := map[string]lostLease{}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		for i := range d.value.Leasedb {
+			for _, l := range d.value.Leasedb[i].Lost {
+				lost[machineRef(l.Holder).Key()] = l
+			}
+		}
+	}
+	return lost
+}
+
 // checkVMLeases finds VMs without a lease.
 func checkVMLeases(s *Site) []Finding {
 	list, _ := s.leases()
+	lost := s.lostLeases()
+	leased := func(vm string) bool {
+		return slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == vm })
+	}
 	var findings []Finding
 	for _, u := range s.servedVMs() {
 		key := u.GetNamespace() + "/" + u.GetName()
-		if !slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == key }) {
+		if _, deleted := lost[key]; !deleted && !leased(key) {
 			findings = append(findings, failed(refTo(u), fmt.Sprintf("check whether the VM's DHCP requests arrive: kubectl -n %s logs -l %s=%s,%s=dhcp",
 				s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent), "the VM runs on network %s, but has no DHCP lease", s.network().Key()))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(lost)) {
+		if l := lost[key]; !leased(key) {
+			findings = append(findings, warned(machineRef(l.Holder), "wait for the renewal, or renew the lease in the guest, such as with a restart of the VM; to find the client that deletes Leases, see the audit log of the API server",
+				"the Lease of its address %s was deleted at %s: the VM keeps the address, and coredhcp writes the Lease again when the VM renews it, at %s at the latest", l.Address, formatTime(l.At), formatTime(l.Renewal)))
 		}
 	}
 	return findings
@@ -351,6 +479,9 @@ type dhcpReport struct {
 		Addresses       struct {
 			Synced bool `json:"synced"`
 		} `json:"addresses"`
+		// Quarantined are the addresses in quarantine, and Lost the bindings of VMs whose Leases were deleted.
+		Quarantined []quarantine `json:"quarantined"`
+		Lost        []lostLease  `json:"lost"`
 		// Operations are the last results of operations of the lease store, by type, at the time Read.
 		Operations map[string]storeOperation `json:"operations"`
 		Read       time.Time                 `json:"read"`
@@ -558,19 +689,23 @@ func checkDHCPErrors(s *Site) []Finding {
 		})
 	}
 	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		remedy := fmt.Sprintf("correct the cause of the error; clients without an address repeat their requests: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name)
 		for _, l := range d.value.Leasedb {
 			for _, operation := range slices.Sorted(maps.Keys(l.Operations)) {
 				o := l.Operations[operation]
 				age := l.Read.Sub(o.Failed)
+				remedy := fmt.Sprintf("correct the cause of the error; clients without an address repeat their requests: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name)
+				by, correct := s.rejection(d.pod.Namespace, o.Error)
+				if by != "" {
+					by, remedy = ": "+by, correct
+				}
 				var f Finding
 				switch failing := o.Failed.After(o.Succeeded); {
 				case failing && age <= maxRetryInterval:
-					f = failed(podRef(d.pod), remedy, "lease store operations of type %s fail: clients without an address may get none", operation)
+					f = failed(podRef(d.pod), remedy, "lease store operations of type %s fail: clients without an address may get none%s", operation, by)
 				case failing:
-					f = warned(podRef(d.pod), remedy, "the last lease store operation of type %s has failed, and none has succeeded since", operation)
+					f = warned(podRef(d.pod), remedy, "the last lease store operation of type %s has failed, and none has succeeded since%s", operation, by)
 				case age <= recentFailure:
-					f = warned(podRef(d.pod), remedy, "a lease store operation of type %s has failed within the last %.0f minutes, and another one has succeeded since", operation, recentFailure.Minutes())
+					f = warned(podRef(d.pod), remedy, "a lease store operation of type %s has failed within the last %.0f minutes, and another one has succeeded since%s", operation, recentFailure.Minutes(), by)
 				default:
 					continue
 				}

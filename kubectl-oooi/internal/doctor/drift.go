@@ -74,6 +74,13 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 		if fix != nil {
 			remedy = "restore them, which restarts no pod: " + fix.Command
 		}
+		started := s.startedSince(&d)
+		if len(restarts) > 0 {
+			started = nil
+		}
+		if len(started) > 0 {
+			remedy += fmt.Sprintf("; then replace the pods that have the edited network, one after the other: kubectl -n %s delete pod %s", d.Object.Namespace, strings.Join(started, " "))
+		}
 		f := warned(d.Object, remedy, "%s: %s", message, why[0])
 		f.Severity, f.Fix = severity, fix
 		for i, one := range d.Differences {
@@ -83,12 +90,33 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 			}
 			f = f.because(one.String())
 		}
+		for _, name := range started {
+			f = f.because("Pod " + name + " was created since then: it has the edited network, also after the object is restored")
+		}
 		findings = append(findings, f.because(why[1:]...))
 	}
 	for _, f := range d.Unrendered {
 		findings = append(findings, d.unrenderedFinding(f))
 	}
 	return findings
+}
+
+// startedSince returns the names of the component's pods that were created since the configuration of their network was
+// edited, sorted. Restoring the NetworkAttachmentDefinition does not change their interfaces.
+func (s *Site) startedSince(d *drift) []string {
+	at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Editor != "" && strings.HasPrefix(one.Path, ".spec.config") })
+	if d.Object.Kind != attachments.Kind || at < 0 {
+		return nil
+	}
+	var names []string
+	for _, p := range s.pods(d.Component) {
+		set := p.Name[:max(0, strings.LastIndex(p.Name, "-"))] // has the name of its network
+		if set == d.Object.Name && !p.CreationTimestamp.Time.Before(d.Differences[at].At) {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // labelsPath is the beginning of the paths of labels.

@@ -33,6 +33,8 @@ type Facts struct {
 	answers map[pageKey]*Answer
 	// reviews are the access reviews of the rights of our ServiceAccounts.
 	reviews map[Right]*Review
+	// logs are the logs of our containers that have terminated with an error.
+	logs map[logKey]*Log
 	// probes are the probes of the Infras' VLANs, by "namespace/name" of the Infra.
 	probes map[string]*Probe
 
@@ -67,7 +69,7 @@ func (p place) String() string {
 
 // NewFacts returns facts without data, as of the given time.
 func NewFacts(taken time.Time) *Facts {
-	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, deployed: map[objectKey]*unstructured.Unstructured{}, drifts: map[string][]drift{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, probes: map[string]*Probe{}, decoded: map[typedObject]decodedObject{}}
+	return &Facts{Taken: taken, objects: map[Kind][]*unstructured.Unstructured{}, deployed: map[objectKey]*unstructured.Unstructured{}, drifts: map[string][]drift{}, unread: map[place]string{}, unserved: map[Kind]bool{}, answers: map[pageKey]*Answer{}, reviews: map[Right]*Review{}, logs: map[logKey]*Log{}, probes: map[string]*Probe{}, decoded: map[typedObject]decodedObject{}}
 }
 
 // add adds an object, reduced to the fields that checks read. It ignores kinds that no check reads, and objects

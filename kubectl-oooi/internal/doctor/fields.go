@@ -34,8 +34,8 @@ var keptFields = map[Kind]fields{
 	endpointSlices: withMetadata(fieldsOf[objects.EndpointSlice](), []string{"kubernetes.io/service-name"}, nil),
 	services: merge(
 		withMetadata(fieldsOf[objects.LabelledService](), nil, []string{v1alpha1.AnnotationInfra}),
-		// ProxyServers select Services by any of their labels.
-		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}},
+		// ProxyServers select Services by any of their labels, and NetworkPolicies select the pods behind Services.
+		fields{"metadata": {"labels": nil, "ownerReferences": ownerFields}, "spec": {"selector": nil}},
 	),
 	nodePools: withMetadata(fields{"spec": {
 		"clusterName": nil, "replicas": nil, "autoScaling": {"max": nil}, "management": {"upgradeType": nil}, "platform": {"kubevirt": {"additionalNetworks": {"name": nil}}},
@@ -57,13 +57,16 @@ var keptFields = map[Kind]fields{
 	configMaps:     withMetadata(fields{"data": {"Corefile": nil, rootCAKey: nil, setup.RememberedKey: nil}}, ourLabels, nil),
 	statefulSets:   withMetadata(fields{"spec": {"replicas": nil}, "status": {"replicas": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	// Of these, only differences from the rendered objects are checked.
-	serviceAccounts:   withMetadata(fields{}, ourLabels, nil),
-	disruptionBudgets: withMetadata(fields{}, ourLabels, nil),
-	deployments:       merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
-	networkPolicies:   withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
-	leaseObjects:      withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
-	podEvents:         withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
-	podMetrics:        withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
+	serviceAccounts:    withMetadata(fields{}, ourLabels, nil),
+	disruptionBudgets:  withMetadata(fields{}, ourLabels, nil),
+	deployments:        merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
+	networkPolicies:    withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
+	leaseObjects:       withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
+	podEvents:          withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
+	resourceQuotas:     withMetadata(fields{"status": {"hard": nil, "used": nil}}, nil, nil),
+	validatingWebhooks: webhookFields,
+	mutatingWebhooks:   webhookFields,
+	podMetrics:         withMetadata(fields{"containers": {"name": nil, "usage": nil}}, nil, nil),
 	pods: withMetadata(fields{
 		"metadata": {"finalizers": nil},
 		"spec": {
@@ -79,6 +82,10 @@ var keptFields = map[Kind]fields{
 var (
 	conditionFields = fields{"type": nil, "status": nil, "reason": nil, "message": nil}
 	ownerFields     = fields{"apiVersion": nil, "kind": nil}
+	webhookFields   = withMetadata(fields{"webhooks": {
+		"name": nil, "failurePolicy": nil, "rules": nil, "namespaceSelector": nil, "objectSelector": nil, "matchConditions": {"name": nil},
+		"clientConfig": {"service": {"namespace": nil, "name": nil}},
+	}}, nil, nil)
 	containerFields = fields{
 		"name": nil, "imageID": nil, "ready": nil, "restartCount": nil,
 		"state":     {"waiting": {"reason": nil, "message": nil}, "terminated": {"exitCode": nil, "reason": nil, "message": nil}},

@@ -43,11 +43,17 @@ var (
 	// podEvents are Events about pods that could not be created, and about failed probes of their containers.
 	podEvents    = Kind{Version: "v1", Kind: "Event"}
 	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	// resourceQuotas and webhook configurations can reject what our daemons write.
+	resourceQuotas     = Kind{Version: "v1", Kind: "ResourceQuota"}
+	validatingWebhooks = Kind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"}
+	mutatingWebhooks   = Kind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"}
 	// podMetrics are served by metrics-server or an equivalent.
 	podMetrics = Kind{Group: "metrics.k8s.io", Version: "v1beta1", Kind: "PodMetrics"}
 
 	// podPages are pages that our pods serve, requested through the API server.
 	podPages = Kind{Version: "v1", Kind: "PodProxyOptions"}
+	// podLogs are the logs of our containers that have terminated with an error.
+	podLogs = Kind{Version: "v1", Kind: "PodLogOptions"}
 	// accessReviews are SubjectAccessReviews of the rights of our ServiceAccounts.
 	accessReviews = Kind{Group: "authorization.k8s.io", Version: "v1", Kind: "SubjectAccessReview"}
 )
@@ -70,6 +76,8 @@ const (
 	AtControlPlane Where = "the control plane's namespace"
 	// AtBackends are the namespaces of the proxy's other backends.
 	AtBackends Where = "the backends' namespaces"
+	// AtWebhooks are the namespaces of the Services of admission webhooks for what our daemons write.
+	AtWebhooks Where = "the webhooks' namespaces"
 	// AtSystem is the namespace of control.
 	AtSystem Where = "oooi-system"
 	// AtDefault is the namespace of the management cluster's own Service.
@@ -78,17 +86,21 @@ const (
 	AtClusterDNS Where = "kube-system and openshift-dns"
 )
 
-// Read is one input of a check: objects of a kind, access reviews, or a page of oooi's pods, in the namespaces that
+// Read is one input of a check: objects of a kind, access reviews, logs, or a page of oooi's pods, in the namespaces that
 // Where selects.
 type Read struct {
 	Kind  Kind
 	Where Where
 	// Page is the page if Kind is podPages, else the zero value.
 	Page page
+	// Optional means that the check runs without the data, and then says less.
+	Optional bool
 }
 
-// object reports whether the kind is one of stored objects, rather than of pages or reviews.
-func (r Read) object() bool { return r.Kind != podPages && r.Kind != accessReviews }
+// object reports whether the kind is one of stored objects, rather than of pages, logs or reviews.
+func (r Read) object() bool {
+	return r.Kind != podPages && r.Kind != podLogs && r.Kind != accessReviews
+}
 
 // String returns the kind, page and namespaces, as doctor --list shows them.
 func (r Read) String() string {
@@ -96,7 +108,11 @@ func (r Read) String() string {
 	if r.Kind == podPages {
 		page = fmt.Sprintf(" :%d%s", r.Page.port, r.Page.path)
 	}
-	return fmt.Sprintf("%s%s in %s", r.Kind.GroupKind(), page, r.Where)
+	text := fmt.Sprintf("%s%s in %s", r.Kind.GroupKind(), page, r.Where)
+	if r.Optional {
+		text += ", if permitted"
+	}
+	return text
 }
 
 // in returns a Read for each kind.
@@ -106,6 +122,14 @@ func in(where Where, kinds ...Kind) []Read {
 		list = append(list, Read{Kind: kind, Where: where})
 	}
 	return list
+}
+
+// optional returns Reads without which the check runs as well.
+func optional(reads []Read) []Read {
+	for i := range reads {
+		reads[i].Optional = true
+	}
+	return reads
 }
 
 // pagesIn returns a Read for each page, and one for the pods that serve them.

@@ -36,7 +36,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"}, Reads: in(AtInfra, pods, statefulSets),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"}, Reads: slices.Concat(in(AtInfra, pods, statefulSets), logReads(AtInfra)),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
@@ -48,7 +48,7 @@ func init() {
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
-							findings = append(findings, failed(podRef(p), fmt.Sprintf("see the events and the state of the pod: kubectl -n %s describe pod %s", p.Namespace, p.Name), "%s", why).of(c.name))
+							findings = append(findings, s.unreadyFinding(p, why).of(c.name))
 						}
 					}
 				}
@@ -56,11 +56,11 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-003", Title: "our containers do not restart", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, pods),
+			Code: "OOOI-POD-003", Title: "our containers do not restart", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), logReads(AtInfra)),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, p := range s.componentPods() {
-					findings = append(findings, restartFindings(p, s.facts.Taken)...)
+					findings = append(findings, s.restartFindings(p)...)
 				}
 				return findings
 			},
@@ -70,7 +70,7 @@ func init() {
 			Run: checkImages,
 		},
 		Check{
-			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: in(AtInfra, statefulSets, podEvents),
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, statefulSets, podEvents), optional(in(Everywhere, webhookKinds...))),
 			Run: checkAdmission,
 		},
 		Check{
@@ -205,20 +205,28 @@ const (
 	manyRestarts  = 3
 )
 
-// restartFindings returns the containers of a pod that restart repeatedly.
-func restartFindings(p *corev1.Pod, now time.Time) []Finding {
+// restartFindings returns the containers of a pod that restart repeatedly, with the reason in the log of the previous run.
+func (s *Site) restartFindings(p *corev1.Pod) []Finding {
 	var findings []Finding
-	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		last := c.LastTerminationState.Terminated
-		if last == nil || c.RestartCount < manyRestarts || now.Sub(last.FinishedAt.Time) > recentRestart {
+	for _, c := range crashes(p, s.facts.Taken) {
+		if !repeatedly(c.ContainerStatus, s.facts.Taken) {
 			continue
 		}
+		last := c.LastTerminationState.Terminated
+		reason, evidence := s.crashReason(p, &c)
 		remedy := fmt.Sprintf("see the log of its previous run: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
-		if last.Reason == "OOMKilled" {
+		switch {
+		case last.Reason == "OOMKilled":
 			remedy = "raise the memory limit in the component's resources in the Infra"
+		case limitLine.MatchString(reason):
+			remedy = fileLimitRemedy(p)
 		}
-		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %d times, last at %s: %s, exit code %d",
-			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), last.Reason, last.ExitCode))
+		text := fmt.Sprintf("%s, exit code %d", last.Reason, last.ExitCode)
+		if reason != "" {
+			text += ": " + reason
+		}
+		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %d times, last at %s: %s",
+			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), text).because(evidence...))
 	}
 	return findings
 }
@@ -242,20 +250,23 @@ func checkAdmission(s *Site) []Finding {
 			continue
 		}
 		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		findings = append(findings, failed(ref, remedyFor(messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]).of(set.Labels[v1alpha1.LabelComponent]))
+		findings = append(findings, failed(ref, s.remedyFor(set.Namespace, messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]).of(set.Labels[v1alpha1.LabelComponent]))
 	}
 	return findings
 }
 
-// remedyFor returns the remedy for the message of a FailedCreate Event.
-func remedyFor(message string) string {
+// remedyFor returns the remedy for the message of a FailedCreate Event in a namespace.
+func (s *Site) remedyFor(namespace, message string) string {
+	_, remedy := s.rejection(namespace, message)
 	switch {
+	case remedy != "":
+		return remedy
 	case strings.Contains(message, "security context constraint"):
 		return "run 'kubectl oooi diff -f FILE' to see how the pod differs from the rendered one, and check that its ServiceAccount may use the SecurityContextConstraints that the pod requires: docs/reference/openshift.md"
 	case strings.Contains(message, "PodSecurity"):
 		return "run 'kubectl oooi diff -f FILE' to see how the pod differs from the rendered one: rendered pods comply with level restricted, except proxies with a floating address, which require privileged"
 	case strings.Contains(message, "quota"):
-		return "raise the ResourceQuota of the namespace"
+		return "correct the ResourceQuotas of the namespace: kubectl -n " + namespace + " describe resourcequotas"
 	default:
 		return "find the admission webhook or policy that rejects the pod, and correct it"
 	}

@@ -42,7 +42,7 @@ func init() {
 			Run: checkBackends,
 		},
 		Check{
-			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
+			Code: "OOOI-PRX-003", Title: "Envoy has accepted its configuration", Needs: []string{"OOOI-PRX-001"}, After: []string{"OOOI-POD-002", "OOOI-PRX-020"}, Reads: in(AtInfra, proxyServers), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, p := range s.proxies() {
@@ -141,6 +141,10 @@ func init() {
 			Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002"}, Reads: slices.Concat(state, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkBackendCertificates,
 		},
+		Check{
+			Code: "OOOI-PRX-020", Title: "the API server admits the statuses that xdsd writes", After: []string{"OOOI-API-004", "OOOI-POD-002"}, Reads: slices.Concat(state, optional(in(Everywhere, webhookKinds...))), NotApplicable: noDaemon,
+			Run: checkProxyStatuses,
+		},
 	)
 }
 
@@ -217,6 +221,8 @@ type xdsdReport struct {
 	Served       []servedProxy        `json:"served"`
 	Backends     []probe.Backend      `json:"backends"`
 	Problems     []model.Problem      `json:"problems"`
+	// StatusFailure is the time and the error of the last write of the status of the ProxyServer if it failed.
+	StatusFailure string `json:"statusFailure"`
 }
 
 // servedProxy is the configuration that xdsd serves for a ProxyServer, and what each Envoy has acknowledged of
@@ -278,6 +284,18 @@ func checkAcknowledged(s *Site) []Finding {
 				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas has version %[2]s sent to and %[3]q acknowledged by Envoy of Pod %[1]s, but xdsd reports %[4]s sent and %[5]q acknowledged: xdsd cannot write the status, or another client changed it",
 					x.pod.Name, status.Version, status.Acknowledged, has.Version, acknowledged))
 			}
+		}
+	}
+	return findings
+}
+
+// checkProxyStatuses finds replicas that cannot write the status of the ProxyServer because of admission. Other errors have
+// checks of their own.
+func checkProxyStatuses(s *Site) []Finding {
+	var findings []Finding
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		if by, remedy := s.rejection(x.pod.Namespace, x.value.StatusFailure); by != "" {
+			findings = append(findings, failed(podRef(x.pod), remedy, "xdsd cannot write the status of the ProxyServer, which is outdated: requests are rejected: %s", by).because(x.value.StatusFailure))
 		}
 	}
 	return findings

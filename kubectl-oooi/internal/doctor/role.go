@@ -53,6 +53,8 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 	switch kind {
 	case podPages:
 		return []rbacv1.PolicyRule{rule("pods/proxy", nil, "get")}
+	case podLogs:
+		return []rbacv1.PolicyRule{rule("pods/log", nil, "get")}
 	case accessReviews:
 		return []rbacv1.PolicyRule{rule(resource, nil, "create")}
 	case namespaces:

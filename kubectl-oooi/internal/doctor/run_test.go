@@ -183,7 +183,7 @@ func TestVMsWithoutALease(t *testing.T) {
 			"spec: {holderIdentity: clusters-demo/with/vlan, renewTime: \"2026-01-02T03:04:05.000000Z\"}\n",
 	)
 	site.namespaces[AtControlPlane] = []string{"clusters-demo"}
-	site.reads = append(in(AtInfra, leaseObjects), in(AtControlPlane, machines)...)
+	site.reads = slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), pagesIn(AtInfra, dhcpState))
 	var got []string
 	for _, f := range checkVMLeases(site) {
 		got = append(got, f.Object.Name)

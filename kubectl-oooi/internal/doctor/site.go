@@ -130,6 +130,7 @@ func NewSite(facts *Facts, infra string) *Site {
 	}
 	s.namespaces = namespacesOf(s.Infra, s.Cluster, s.hosted())
 	s.namespaces[AtBackends] = s.backendNamespaces()
+	s.namespaces[AtWebhooks] = s.webhookNamespaces()
 	return s
 }
 
@@ -180,7 +181,7 @@ func (s *Site) backendNamespaces() []string {
 	return slices.Compact(list)
 }
 
-// namespacesOf returns the namespaces that each Where selects, except AtBackends.
+// namespacesOf returns the namespaces that each Where selects, except AtBackends and AtWebhooks.
 func namespacesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.Ref) map[Where][]string {
 	nad := infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace)
 	at := map[Where][]string{
@@ -227,7 +228,10 @@ func snapshotOf(facts *Facts) *model.Snapshot {
 
 // declared reports whether the running check has declared a read. If not, it records an error of the check.
 func (s *Site) declared(r Read) bool {
-	if slices.Contains(s.reads, r) {
+	if slices.ContainsFunc(s.reads, func(declared Read) bool {
+		declared.Optional = false
+		return declared == r
+	}) {
 		return true
 	}
 	s.checkErrors = append(s.checkErrors, fmt.Sprintf("the check reads %s%s in %s without declaring it", r.Kind.Kind, r.Page.path, r.Where))
@@ -277,6 +281,9 @@ func (s *Site) served(kind Kind) bool { return !s.facts.unserved[kind] }
 func (s *Site) unreadReason(reads []Read) string {
 	s.unanswered = nil
 	for _, r := range reads {
+		if r.Optional {
+			continue
+		}
 		if r.Kind == podPages {
 			if why := s.unreadPage(r); why != "" {
 				return why

@@ -183,7 +183,7 @@ func (s *testSite) checkSeeded(t *testing.T, seed string) {
 	t.Helper()
 	for _, c := range orderedChecks(t) {
 		for _, r := range c.Reads {
-			if r.Kind.Kind == "PodProxyOptions" || r.Kind.Kind == "SubjectAccessReview" || slices.Contains(unservedGroups, r.Kind.Group) { // not stored objects
+			if slices.Contains([]string{"PodProxyOptions", "PodLogOptions", "SubjectAccessReview"}, r.Kind.Kind) || slices.Contains(unservedGroups, r.Kind.Group) { // not stored objects
 				continue
 			}
 			list := &unstructured.UnstructuredList{}
@@ -288,6 +288,25 @@ apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels: {note: SEED}}
 spec: {podSelector: {matchLabels: {a: b}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {c: d}}}]}]}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {hard: {count/widgets.example.com: "1"}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: $ns-theirs, annotations: {note: SEED}, labels: {note: SEED}}
+webhooks:
+- {name: theirs.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {url: "https://theirs.example.com/SEED"},
+  rules: [{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}], matchConditions: [{name: theirs, expression: "object.metadata.name == 'SEED'"}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: $ns-theirs, annotations: {note: SEED}, labels: {note: SEED}}
+webhooks:
+- {name: theirs.example.com, sideEffects: None, admissionReviewVersions: [v1], clientConfig: {service: {namespace: $ns, name: theirs, path: /SEED}},
+  rules: [{apiGroups: [example.com], apiVersions: [v1], resources: [widgets], operations: [CREATE]}]}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget

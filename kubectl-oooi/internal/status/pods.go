@@ -46,11 +46,11 @@ func UnreadyReason(p *corev1.Pod) string {
 		last := c.LastTerminationState.Terminated
 		switch {
 		case last != nil && last.ExitCode != 0 && c.State.Terminated == nil && !c.Ready:
-			return exited(c.Name, last) + ", restarting"
+			return Exited(c.Name, last) + ", restarting"
 		case c.State.Waiting != nil && c.State.Waiting.Reason != "PodInitializing":
 			return strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, c.State.Waiting.Reason, c.State.Waiting.Message), ": ")
 		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
-			return exited(c.Name, c.State.Terminated)
+			return Exited(c.Name, c.State.Terminated)
 		}
 	}
 	for _, c := range p.Status.Conditions {
@@ -64,8 +64,8 @@ func UnreadyReason(p *corev1.Pod) string {
 	return string(p.Status.Phase)
 }
 
-// exited returns the exit code, reason and termination message of a container.
-func exited(container string, t *corev1.ContainerStateTerminated) string {
+// Exited returns the exit code, reason and termination message of a container.
+func Exited(container string, t *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("container %s exited with %d", container, t.ExitCode)
 	if t.Reason != "" && t.Reason != "Error" {
 		text += " (" + t.Reason + ")"

@@ -12,7 +12,6 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 // appsFieldManager is the field manager of Infra.status.appsIngress.
@@ -21,7 +20,7 @@ const appsFieldManager = fieldManager + "-apps"
 // appsReconciler writes Infra.status.appsIngress. It uses only the API of the management cluster, so that an
 // unresponsive hosted cluster does not block it.
 type appsReconciler struct {
-	client   client.Client
+	statuses *Statuses
 	indexes  *indexCache
 	metrics  *statusMetrics
 	outcomes *outcomes
@@ -53,7 +52,7 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 		if object == nil || object.Status.AppsIngress == nil {
 			return ctrl.Result{}, nil
 		}
-		return ctrl.Result{}, report.Status(ctx, r.client, "Infra", request.NamespacedName, struct{}{}, appsFieldManager)
+		return ctrl.Result{}, r.statuses.write(ctx, "Infra", request.NamespacedName, struct{}{}, appsFieldManager)
 	}
 	x := r.indexes.current()
 	if x == nil {
@@ -77,7 +76,7 @@ func (r *appsReconciler) Reconcile(ctx context.Context, request ctrl.Request) (c
 	if before := object.Status.AppsIngress; before != nil && equalStatus(before, status) {
 		return result, nil
 	}
-	err := report.Status(ctx, r.client, "Infra", request.NamespacedName, struct {
+	err := r.statuses.write(ctx, "Infra", request.NamespacedName, struct {
 		AppsIngress *v1alpha1.AppsIngressStatus `json:"appsIngress"`
 	}{status}, appsFieldManager)
 	if err != nil {

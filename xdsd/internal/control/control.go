@@ -56,6 +56,8 @@ type Options struct {
 	HeartbeatInterval time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
+	// Statuses receives the errors of statuses that could not be written; nil to drop them.
+	Statuses *Statuses
 	// Leftovers receives the errors of objects that could not be deleted in hosted clusters. It is required.
 	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
@@ -82,21 +84,25 @@ func New(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Statuses == nil {
+		o.Statuses = &Statuses{}
+	}
+	o.Statuses.client = m.GetClient()
 	recorder := m.GetEventRecorder(name)
 	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
 	if err := o.Registerer.Register(metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	proxies := &proxyReconciler{client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval))}
+	proxies := &proxyReconciler{client: m.GetClient(), statuses: o.Statuses, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval))}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), indexes: indexes, metrics: metrics, recorder: recorder, probe: newProber(), probeInterval: o.ProbeInterval}
+	infras := &infraReconciler{client: m.GetClient(), statuses: o.Statuses, indexes: indexes, metrics: metrics, recorder: recorder, probe: newProber(), probeInterval: o.ProbeInterval}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
 	guestOutcomes := &outcomes{}
-	apps := &appsReconciler{client: m.GetClient(), indexes: indexes, metrics: metrics, outcomes: guestOutcomes}
+	apps := &appsReconciler{statuses: o.Statuses, indexes: indexes, metrics: metrics, outcomes: guestOutcomes}
 	if err := apps.register(m); err != nil {
 		return nil, err
 	}

@@ -20,12 +20,12 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 // infraReconciler writes the status of Infras.
 type infraReconciler struct {
 	client        client.Client
+	statuses      *Statuses
 	indexes       *indexCache
 	metrics       *statusMetrics
 	recorder      events.EventRecorder
@@ -182,7 +182,7 @@ func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
-	if err := report.Status(ctx, r.client, "Infra", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
+	if err := r.statuses.write(ctx, "Infra", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
 		return err
 	}
 	recordEvents(r.recorder, f.object, before.Conditions, now.Conditions)

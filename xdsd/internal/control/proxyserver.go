@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/xdsd/internal/report"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
 // proxyReconciler writes the status of ProxyServers.
 type proxyReconciler struct {
 	client     client.Client
+	statuses   *Statuses
 	live       client.Reader // reads from the API server instead of the cache
 	indexes    *indexCache
 	metrics    *statusMetrics
@@ -114,7 +114,7 @@ func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
 				return err
 			}
 			if deleted {
-				err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
+				err := r.statuses.write(ctx, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
 				if err != nil {
 					return fmt.Errorf("deleting the status entry of replica %s: %w", replica.Pod, err)
 				}
@@ -150,7 +150,7 @@ func (r *proxyReconciler) write(ctx context.Context, f *proxyFacts) error {
 	if reflect.DeepEqual(before, now) {
 		return nil
 	}
-	if err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
+	if err := r.statuses.write(ctx, "ProxyServer", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
 		return err
 	}
 	recordEvents(r.recorder, f.object, before.Conditions, now.Conditions)

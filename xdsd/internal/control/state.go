@@ -14,6 +14,8 @@ type State struct {
 	Election string `json:"election,omitempty"`
 	// Store is the state of the watches.
 	Store watch.Status `json:"store"`
+	// StatusFailures are the statuses that could not be written; empty on replicas that do not lead.
+	StatusFailures []StatusFailure `json:"statusFailures"`
 	// Remains are the leftovers in hosted clusters; empty on replicas that do not lead.
 	Remains []Leftover `json:"remains"`
 	// Snapshot is the current model; nil before the first one.
@@ -21,8 +23,8 @@ type State struct {
 }
 
 // StateOf returns the current state. The caller closes elected when this replica becomes the leader.
-func StateOf(store *watch.Store, elected <-chan struct{}, election *leader.Election, leftovers *Leftovers) State {
-	s := State{Election: election.Failure(), Store: store.Status(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
+func StateOf(store *watch.Store, elected <-chan struct{}, election *leader.Election, statuses *Statuses, leftovers *Leftovers) State {
+	s := State{Election: election.Failure(), Store: store.Status(), StatusFailures: statuses.List(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
 	select {
 	case <-elected:
 		s.Leads = true

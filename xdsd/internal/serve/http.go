@@ -22,13 +22,16 @@ type State struct {
 	Served []ads.Proxy `json:"served"`
 	// Backends are the results of probing the endpoints of backends; empty if no pod is set.
 	Backends []probereport.Backend `json:"backends,omitempty"`
+	// StatusFailure is the time and the error of the last write of ProxyServer.status if it failed.
+	StatusFailure string `json:"statusFailure,omitempty"`
 	// Problems are the faults found in the objects; nil before the first snapshot.
 	Problems []model.Problem `json:"problems"`
 }
 
-// StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes.
-func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Backend) State {
-	state := State{Store: store.Status(), Served: server.State(), Backends: backends}
+// StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes and of writing
+// the status.
+func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Backend, statusFailure string) State {
+	state := State{Store: store.Status(), Served: server.State(), Backends: backends, StatusFailure: statusFailure}
 	if s := store.Snapshot(); s != nil {
 		state.ProxyServers, state.Problems = s.ProxyServers, s.Problems
 	}

@@ -64,11 +64,24 @@ type Reporter struct {
 	written  time.Time               // when it was written
 	failure  string                  // last error; empty after a success
 	closed   atomic.Bool             // Envoy accepts connections on no port
+	failed   atomic.Pointer[string]  // time and error of the last write if it failed
 }
 
 // Open reports whether Envoy accepts connections on at least one port of the proxy. It is true before the first probe,
 // and for a nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
+
+// Failure returns the time and the error of the last write of the entry, empty if it succeeded, and for a nil Reporter. It
+// is safe for concurrent use.
+func (r *Reporter) Failure() string {
+	if r == nil {
+		return ""
+	}
+	if text := r.failed.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
 
 // Run writes the entry when it changes, at most once per second, and otherwise every HeartbeatInterval, until the
 // context ends. It logs errors and retries.
@@ -117,6 +130,7 @@ func (r *Reporter) report(ctx context.Context) {
 			r.Log.Info("writing the proxy's status recovered", "proxy", r.Proxy)
 		}
 		r.reported, r.written, r.failure = &current, entry.HeartbeatTime.Time, ""
+		r.failed.Store(nil)
 		return
 	}
 	if r.failure != err.Error() {
@@ -127,6 +141,7 @@ func (r *Reporter) report(ctx context.Context) {
 		log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err)
 	}
 	r.failure = err.Error()
+	r.failed.Store(new(time.Now().UTC().Format(time.RFC3339) + ": " + r.failure))
 }
 
 // sameReport reports whether two entries differ at most in the numbers and times of limits, which may change at each

@@ -122,7 +122,7 @@ func (p *Pool) offerProbed(c Client, addr netip.Addr) Answer {
 		default: // the kernel's entry is stale; it probes the host again
 			p.unhold(addr)
 			e := p.entry(addr)
-			e.avoidUntil, e.user = now.Add(holdFor), mac
+			e.avoidUntil, e.user, e.usage = now.Add(holdFor), mac, nil
 		}
 		if addr = p.choose(c, netip.Addr{}); !addr.IsValid() {
 			p.warnExhausted()
@@ -305,7 +305,7 @@ func (p *Pool) bind(ctx context.Context, c Client, addr netip.Addr) Answer {
 	if e.binding.Holder != c.Holder {
 		return refuse(ReasonTaken) // leased to another client in the meantime
 	}
-	e.avoidUntil, e.user = zero, "" // the host that used the address is the client
+	e.endAvoidance() // the host that used the address is the client
 	if h.held.IsValid() && h.held != addr {
 		p.unhold(h.held)
 	}
@@ -349,7 +349,7 @@ func (p *Pool) reread(ctx context.Context, c Client, addr netip.Addr) Answer {
 		p.drop(addr)
 		return Answer{}
 	case errors.Is(err, store.ErrUnusable):
-		e.avoidUntil, e.user = p.Clock.Now().Add(unusableFor), ""
+		e.avoidUntil, e.user, e.usage = p.Clock.Now().Add(unusableFor), "", nil
 		p.Log.Error("address cannot be leased, because its stored object is not a valid binding; correct or delete it", "address", addr, "err", err)
 		return refuse(ReasonTaken)
 	case err != nil:

@@ -34,7 +34,7 @@ func (p *Pool) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	group.Go(func() { p.Store.Run(ctx, p) })
-	if p.Probe != nil && p.Ahead > 0 {
+	if p.Probe != nil {
 		group.Go(func() { p.probeLoop(ctx) })
 	}
 	tick := p.Clock.NewTicker(collectInterval)
@@ -86,6 +86,7 @@ func (p *Pool) Collect(ctx context.Context) {
 	p.checkRebuilt(now)
 	p.checkReservations(now)
 	p.applyDeletions()
+	p.forgetLosses()
 	due := p.due(now, uninterrupted)
 	if !p.loaded || !p.Store.Synced() {
 		return

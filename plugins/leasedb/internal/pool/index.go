@@ -23,6 +23,7 @@ func (p *Pool) Replace(all []store.Binding, revision uint64) {
 	}
 	for addr, e := range p.entries {
 		if e.binding.Holder != "" && !listed[addr] && e.binding.Revision <= revision {
+			p.recordLoss(e)
 			p.drop(addr)
 		}
 	}
@@ -60,6 +61,7 @@ func (p *Pool) Remove(addr netip.Addr, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[addr]; e != nil && e.binding.Revision < revision {
+		p.recordLoss(e)
 		p.drop(addr)
 	}
 }
@@ -91,6 +93,12 @@ func (p *Pool) apply(b store.Binding) {
 		}
 		h := p.holder(b.Holder)
 		h.addrs = append(h.addrs, b.Addr)
+	}
+	if e.user != "" && e.user == b.MAC && b.Holder != store.Declined && !b.Released {
+		e.endAvoidance() // a probe found it in use before its binding was known
+	}
+	if !b.Released {
+		p.endLoss(b.Holder)
 	}
 	if e.heldBy != "" && !p.ended(e) {
 		p.unhold(b.Addr) // the offer has become a binding, of this or another client

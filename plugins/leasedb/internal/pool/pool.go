@@ -99,9 +99,10 @@ type Pool struct {
 	reclaimable        []netip.Addr
 	relisted           time.Time
 	declines           map[string][]time.Time
-	unused             []unused // probed free addresses, the oldest first
-	nextProbe          int      // number of the next address to probe
-	loaded             bool     // the first list of the store or the snapshot file was received
+	lost               map[string]Lost // by holder
+	unused             []unused        // probed free addresses, the oldest first
+	nextProbe          int             // number of the next address to probe
+	loaded             bool            // the first list of the store or the snapshot file was received
 	loadedAt           time.Time
 	mark               time.Time     // newest time in the store when it was loaded
 	marked             time.Time     // time of the last mark
@@ -132,6 +133,7 @@ type entry struct {
 	heldTill     time.Time
 	avoidUntil   time.Time // not leased until then: declined, found in use, or not usable
 	user         string    // MAC address that was found to use it and may lease it; empty for none
+	usage        *usage    // of an address that was declined or found in use; nil otherwise
 	writing      bool      // a write is in flight
 	deletedAt    time.Time // when the deletion of the holder was observed
 	missingSince time.Time // since when the directory lacks the holder
@@ -166,7 +168,7 @@ func New(c Config) *Pool {
 	return &Pool{
 		Config:  c,
 		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
-		declines: map[string][]time.Time{}, deleted: map[string]time.Time{},
+		declines: map[string][]time.Time{}, lost: map[string]Lost{}, deleted: map[string]time.Time{},
 		nextProbe: rand.IntN(c.Ranges.Size()), //nolint:gosec // not secret: replicas should probe different addresses
 	}
 }

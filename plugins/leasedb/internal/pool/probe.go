@@ -50,12 +50,13 @@ type unused struct {
 	until time.Time
 }
 
-// probeLoop probes free addresses in advance until ctx is done. No client waits for it.
+// probeLoop probes free addresses in advance, and those in quarantine, until ctx is done. No client waits for it.
 func (p *Pool) probeLoop(ctx context.Context) {
 	tick := p.Clock.NewTicker(probeInterval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		p.ProbeFree(ctx)
+		p.RecheckQuarantined(ctx)
 		select {
 		case <-ctx.Done():
 		case <-tick.C():
@@ -188,7 +189,8 @@ func (p *Pool) vacant(a netip.Addr, now time.Time) bool {
 func (p *Pool) quarantineInUse(a netip.Addr, mac string, now time.Time) {
 	p.inUse++
 	e := p.entry(a)
-	e.avoidUntil, e.user = now.Add(max(p.Quarantine, unusedFor)), mac
+	e.quarantine(now.Add(max(p.Quarantine, unusedFor)), mac, now)
+	e.user = mac
 	p.Log.Warn("a free address is in use by another host; quarantining it",
 		"address", a, "mac", mac, "for", max(p.Quarantine, unusedFor), "remedy", "find the host with this MAC address, or exclude the address")
 }

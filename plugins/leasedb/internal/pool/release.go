@@ -101,7 +101,7 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 	}
 	now = p.Clock.Now()
 	p.declines[c.Holder] = append(recent, now)
-	e.avoidUntil, e.user = now.Add(p.Quarantine), ""
+	e.quarantine(now.Add(p.Quarantine), user, now)
 	p.Log.Warn("a client declined its address as used by another host; quarantining it", "address", addr, "holder", c.Holder, "mac", c.MAC, "user", user, "quarantine", p.Quarantine)
 	if !ours || !p.ready() {
 		return ReasonDone
@@ -141,10 +141,18 @@ func (p *Pool) warnIgnoredDecline(c Client, addr netip.Addr, why string) {
 	}
 }
 
-// quarantined returns the number of addresses that were declined or found in use, or are not usable.
+// quarantined returns the number of addresses that were declined or found in use, or are not usable. Those that are kept
+// for VMs whose bindings were lost do not count.
 func (p *Pool) quarantined() int {
 	n, now := 0, p.Clock.Now()
-	for _, e := range p.entries {
+	kept := map[netip.Addr]bool{}
+	for _, l := range p.lost {
+		kept[l.Addr] = true
+	}
+	for a, e := range p.entries {
+		if e.usage == nil && kept[a] {
+			continue
+		}
 		if e.avoidUntil.After(now) || e.binding.Holder == store.Declined && e.binding.Expires.After(now) {
 			n++
 		}
