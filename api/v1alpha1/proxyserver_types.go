@@ -137,9 +137,15 @@ const (
 	// ProtocolHTTPS is an alias of ProtocolTLS.
 	ProtocolHTTPS Protocol = "HTTPS"
 
-	// ProtocolUDP is accepted for compatibility with the earlier operator, which did not proxy UDP either.
-	// Such a backend is ignored and reported.
+	// ProtocolUDP forwards all datagrams of the UDP port, whose number may also be that of a port of the other
+	// protocols. The hostname selects nothing: it names the port in metrics and in kubectl oooi routes.
 	ProtocolUDP Protocol = "UDP"
+)
+
+// Defaults of the sessions of a backend with the protocol UDP.
+const (
+	DefaultUDPIdleTimeout Duration = "30s"
+	DefaultUDPSessions    int32    = 4096
 )
 
 // DefaultConnectTimeoutSeconds is the default connect timeout of a backend.
@@ -208,22 +214,24 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Minimum=1
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Absent: 24h.
+	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Absent: 24h. For UDP, how
+	// long the client's address stays bound to an endpoint without a datagram; absent or 0s: 30s.
 	// +optional
 	IdleTimeout Duration `json:"idleTimeout,omitempty"`
 
-	// MaxConnections limits the open connections to the Service. Absent: 1048576, in practice no limit.
+	// MaxConnections limits the open connections to the Service. Absent: 1048576, in practice no limit. For UDP, it
+	// limits the sessions, of which each address and port of a client has one; absent: 4096.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
 
 	// HealthCheck makes Envoy probe the Service's endpoints with TCP connections. Absent: only the readiness
-	// in EndpointSlices is used.
+	// in EndpointSlices is used. Ignored for UDP.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 
 	// ProxyProtocol is the version of the PROXY protocol header that the proxy sends to the Service. Applied live,
-	// to new connections.
+	// to new connections. Ignored for UDP.
 	// +optional
 	// +kubebuilder:default=None
 	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty"`

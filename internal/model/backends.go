@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
 )
@@ -21,12 +23,12 @@ func (p *proxyBuilder) addBackends() {
 // addBackend adds the routes of one backend. source identifies the backend in problems.
 func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
-	if in.Protocol == v1alpha1.ProtocolUDP {
-		p.found.add(ref, ReasonUnsupported, "%s: protocol UDP is not proxied: ignored", source)
-		return
-	}
 	if !isPort(in.Port) {
 		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
+		return
+	}
+	if in.Protocol == v1alpha1.ProtocolUDP {
+		p.addUDPBackend(in, source)
 		return
 	}
 	if user := podPorts[in.Port]; user != "" {
@@ -63,6 +65,43 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	}
 }
 
+// addUDPBackend adds the listener of a backend with the protocol UDP, which gets all datagrams of its port.
+func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
+	ref := p.out.Ref
+	name, err := cleanHost(in.Hostname)
+	if err != nil {
+		p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+		return
+	}
+	if taken, ok := p.udp[in.Port]; ok {
+		p.found.add(ref, ReasonNameConflict, "%s: UDP port %d is already routed to %s (%s): ignored", source, in.Port, taken.Upstream, taken.Source)
+		return
+	}
+	if in.HealthCheck != nil {
+		p.found.add(ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
+	}
+	if proxyProtocol(in.ProxyProtocol) != "" {
+		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
+	}
+	u := p.backendUpstream(in, source)
+	if p.upstreams[u.Name] != nil {
+		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
+		return
+	}
+	p.upstreams[u.Name] = u
+	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: ref, Source: source}
+}
+
+// setUDP changes the settings of a backend's upstream to those of UDP.
+func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
+	u.UDP, u.HealthCheck, u.ProxyProtocol = true, nil, ""
+	u.MaxConnections = positive(u.MaxConnections, v1alpha1.DefaultUDPSessions)
+	// A session ends only by its timeout, so it must have one.
+	if u.IdleTimeout = in.IdleTimeout.Or(v1alpha1.DefaultUDPIdleTimeout); u.IdleTimeout < time.Millisecond {
+		u.IdleTimeout = v1alpha1.DefaultUDPIdleTimeout.Or("")
+	}
+}
+
 // podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
 // proxy on such a port would fail, because it binds to all addresses.
 var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold"}
@@ -86,6 +125,11 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 			HealthyAfter:   positive(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
 		}
 	}
+	protocol := corev1.ProtocolTCP
+	if in.Protocol == v1alpha1.ProtocolUDP {
+		protocol = corev1.ProtocolUDP
+		u.setUDP(in)
+	}
 	if !p.scope.includesBackends(in.TargetNamespace) {
 		u.Missing = namespaceOutOfScope + in.TargetNamespace + ": run 'kubectl oooi setup' with the file of the ProxyServer, which grants the rights to its Services"
 		p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
@@ -104,7 +148,7 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		}
 	}
 	var missing string
-	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String()); missing != "" {
+	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String(), protocol); missing != "" {
 		missing += p.index.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
 		u.Missing = missing
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)

@@ -546,12 +546,16 @@ func checkProxy(t *testing.T, p *model.ProxyServer) {
 		}
 		upstreams[u.Name] = true
 	}
-	ports := map[int32]bool{}
+	type port struct {
+		number int32
+		udp    bool
+	}
+	ports := map[port]bool{}
 	for _, l := range p.Listeners {
-		if ports[l.Port] || l.Port <= 0 || l.Port > 65535 {
+		if ports[port{l.Port, l.UDP}] || l.UDP && (len(l.Routes) != 1 || l.HTTP || l.Default+l.Plain != "") || l.Port <= 0 || l.Port > 65535 {
 			t.Errorf("%s listens on %d", p.Ref, l.Port)
 		}
-		ports[l.Port] = true
+		ports[port{l.Port, l.UDP}] = true
 		upstreamNames := []string{l.Default, l.Plain}
 		hosts := map[string]bool{}
 		for _, r := range l.Routes {

@@ -49,7 +49,11 @@ func render(s *model.Snapshot) string {
 func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 	line("proxy %s for %v of %v on the VLAN at %v", p.Key(), p.Infra, p.Cluster, p.VLAN)
 	for _, l := range p.Listeners {
-		line("  port %d http %t", l.Port, l.HTTP)
+		kind := ""
+		if l.UDP {
+			kind = " udp"
+		}
+		line("  port %d http %t%s", l.Port, l.HTTP, kind)
 		for _, r := range l.Routes {
 			line("    %s -> %s (%s of %s)", r.Host, r.Upstream, r.Source, r.Owner)
 		}

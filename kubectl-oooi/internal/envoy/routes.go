@@ -24,7 +24,7 @@ type Routes struct {
 // A Route forwards the connections or requests for a name on a port to a cluster.
 type Route struct {
 	Port uint16 `json:"port"`
-	// By is the name that selects the route: SNI (TLS) or Host (HTTP).
+	// By is the name that selects the route: SNI (TLS) or Host (HTTP). UDP means that the route gets all datagrams.
 	By string `json:"by"`
 	// Name is a name, or "*." and a domain for all names below the domain; empty for all other names.
 	Name string `json:"name,omitempty"`
@@ -64,7 +64,11 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 	for i := range listeners {
 		l := &listeners[i]
 		for j := range l.FilterChains {
-			r.Routes = append(r.Routes, l.FilterChains[j].routes(l.Port)...)
+			if c := &l.FilterChains[j]; l.Protocol == udp {
+				r.Routes = append(r.Routes, Route{Port: l.Port, By: routes.ByUDP, Name: c.Name, Cluster: c.Cluster})
+			} else {
+				r.Routes = append(r.Routes, c.routes(l.Port)...)
+			}
 		}
 	}
 	for i := range dump.Configs {

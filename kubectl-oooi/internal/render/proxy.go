@@ -130,15 +130,26 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 		}
 		numbers = append(numbers, http, https)
 	}
+	var datagrams []int32
 	if p := in.Snapshot.ProxyServer(server.GetNamespace() + "/" + server.GetName()); p != nil {
 		for _, l := range p.Listeners {
-			numbers = append(numbers, l.Port)
+			if l.UDP {
+				datagrams = append(datagrams, l.Port)
+			} else {
+				numbers = append(numbers, l.Port)
+			}
 		}
 	}
 	slices.Sort(numbers)
 	var ports []corev1.ServicePort
+	add := func(name string, n int32, protocol corev1.Protocol) {
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("%s-%d", name, n), Port: n, Protocol: protocol, TargetPort: intstr.FromInt32(n)})
+	}
 	for _, n := range slices.Compact(numbers) {
-		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("port-%d", n), Port: n, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(n)})
+		add("port", n, corev1.ProtocolTCP)
+	}
+	for _, n := range datagrams {
+		add("udp", n, corev1.ProtocolUDP)
 	}
 	return ports
 }

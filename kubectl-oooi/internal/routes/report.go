@@ -28,12 +28,14 @@ type Report struct {
 const (
 	BySNI  = "SNI"
 	ByHost = "Host"
+	ByUDP  = "UDP"
 )
 
 // A Listener is one port of the proxy.
 type Listener struct {
 	Port int32 `json:"port"`
-	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP).
+	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP). With ByUDP, the only route gets all datagrams of
+	// the port.
 	By     string  `json:"by"`
 	Routes []Route `json:"routes"`
 	// Default is the target of connections that no route matches; nil if they are closed.
@@ -107,6 +109,9 @@ func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 		if l.HTTP {
 			listener.By = ByHost
 		}
+		if l.UDP {
+			listener.By = ByUDP
+		}
 		for _, route := range l.Routes {
 			out := Route{Host: route.Host, Owner: route.Owner, Source: route.Source}
 			if t := targets[route.Upstream]; t != nil {
@@ -144,8 +149,11 @@ func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) s
 }
 
 // Find returns the target for a name: that of the route with this name, else that of the matching wildcard route with
-// the longest domain. It returns nil if no route matches.
+// the longest domain. It returns nil if no route matches, and for UDP, where names select nothing.
 func (l *Listener) Find(name string) *Target {
+	if l.By == ByUDP {
+		return nil
+	}
 	var found *Route
 	for i := range l.Routes {
 		r := &l.Routes[i]

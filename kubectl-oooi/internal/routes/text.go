@@ -25,7 +25,9 @@ func Rows(reports []*Report) []Row {
 				route := &l.Routes[j]
 				rows = append(rows, Row{r, l, route.Host, &route.Target, route.Source + " of " + route.Owner.String()})
 			}
-			rows = append(rows, Row{r, l, "(any other)", l.Default, "default"})
+			if l.By != ByUDP {
+				rows = append(rows, Row{r, l, "(any other)", l.Default, "default"})
+			}
 			if l.Plain != nil {
 				rows = append(rows, Row{r, l, "(not TLS)", l.Plain, "default"})
 			}

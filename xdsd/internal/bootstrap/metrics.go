@@ -147,9 +147,12 @@ func stats() *metricsv3.StatsConfig {
 				prefix("overload."),
 				prefix("server."),
 				prefix("tls_inspector."),
+				prefix("udp."), // of the sessions of each UDP port
 				// Stats of each cluster.
 				suffix(".membership_healthy"),
 				suffix(".membership_total"),
+				suffix(".sess_rx_errors"),
+				suffix(".sess_tx_errors"),
 				suffix(".upstream_cx_active"),
 				suffix(".upstream_cx_connect_fail"),
 				suffix(".upstream_cx_none_healthy"),

@@ -77,6 +77,10 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		c.HealthChecks = []*corev3.HealthCheck{healthCheck(check)}
 		c.CloseConnectionsOnHostHealthFailure = true // otherwise sessions hang until TCP times out
 	}
+	if u.UDP { // has no connections: neither their failures nor SO_REUSEADDR, with which UDP sockets share a port
+		c.OutlierDetection, c.UpstreamConnectionOptions = nil, nil
+		return c
+	}
 	c.UpstreamBindConfig = &corev3.BindConfig{SocketOptions: []*corev3.SocketOption{reuseAddress()}}
 	if u.FromVLAN {
 		t.bindToVLAN(c.UpstreamBindConfig)

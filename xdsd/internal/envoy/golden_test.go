@@ -180,16 +180,17 @@ func TestNewRouteChangesNothingElse(t *testing.T) {
 	before := mustTranslate(t, p, Options{})
 	changed := *p
 	changed.Listeners = slices.Clone(p.Listeners)
-	l := *p.Listeners[0]
+	at := slices.IndexFunc(p.Listeners, func(l *model.Listener) bool { return !l.UDP })
+	l := *p.Listeners[at]
 	l.Routes = append([]model.Route{{Host: "0.example.com", Upstream: p.Upstreams[0].Name, Owner: p.Ref}}, l.Routes...)
-	changed.Listeners[0] = &l
+	changed.Listeners[at] = &l
 	after := mustTranslate(t, &changed, Options{})
 
 	chains := map[string]*listenerv3.FilterChain{}
-	for _, c := range after.Listeners[0].GetFilterChains() {
+	for _, c := range after.Listeners[at].GetFilterChains() {
 		chains[c.GetName()] = c
 	}
-	for _, c := range before.Listeners[0].GetFilterChains() {
+	for _, c := range before.Listeners[at].GetFilterChains() {
 		if !proto.Equal(c, chains[c.GetName()]) {
 			t.Errorf("chain %s has changed", c.GetName())
 		}
@@ -198,8 +199,8 @@ func TestNewRouteChangesNothingElse(t *testing.T) {
 	if len(chains) != 1 {
 		t.Errorf("%d new filter chains, want 1", len(chains))
 	}
-	before.Listeners[0].FilterChains, after.Listeners[0].FilterChains = nil, nil
-	if !proto.Equal(before.Listeners[0], after.Listeners[0]) {
+	before.Listeners[at].FilterChains, after.Listeners[at].FilterChains = nil, nil
+	if !proto.Equal(before.Listeners[at], after.Listeners[at]) {
 		t.Error("other fields of the listener have changed")
 	}
 	if !slices.EqualFunc(before.Clusters, after.Clusters, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) }) {

@@ -59,6 +59,10 @@ func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
 		out.Clusters = append(out.Clusters, t.cluster(u))
 	}
 	for _, l := range p.Listeners {
+		if l.UDP {
+			out.Listeners = append(out.Listeners, t.udpListener(l))
+			continue
+		}
 		out.Listeners = append(out.Listeners, t.listener(l))
 		if l.HTTP {
 			out.Routes = append(out.Routes, t.routeConfiguration(l))
