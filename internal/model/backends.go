@@ -35,12 +35,16 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: ignored", source, in.Port, user)
 		return
 	}
+	if in.Protocol == v1alpha1.ProtocolHTTP {
+		p.addHTTPBackend(in, source)
+		return
+	}
 	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is the HTTP port of the Infra's apps: ignored", source, in.Port)
+		p.found.add(ref, ReasonNameConflict, "%s: port %d is used for HTTP: ignored", source, in.Port)
 		return
 	}
 	u := p.backendUpstream(in, source)
-	if p.upstreams[u.Name] != nil {
+	if p.hasBackend(in.Name) {
 		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
 		return
 	}
@@ -84,7 +88,7 @@ func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
 	}
 	u := p.backendUpstream(in, source)
-	if p.upstreams[u.Name] != nil {
+	if p.hasBackend(in.Name) {
 		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
 		return
 	}
@@ -106,13 +110,19 @@ func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
 // proxy on such a port would fail, because it binds to all addresses.
 var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold"}
 
-// backendUpstream returns the upstream of a backend, and reports a Service or port that does not exist.
-func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
+// hasBackend reports whether a backend with a name was added.
+func (p *proxyBuilder) hasBackend(name string) bool {
+	return p.backends[name] || p.upstreams["proxy/"+p.out.Key()+"/"+name] != nil
+}
+
+// upstreamSettings returns an upstream with the settings of a backend.
+func (p *proxyBuilder) upstreamSettings(in *v1alpha1.ProxyBackend) *Upstream {
 	u := &Upstream{
 		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name, Namespace: in.TargetNamespace,
 		ConnectTimeout: time.Duration(positive(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
 		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
 		ProxyProtocol:  proxyProtocol(in.ProxyProtocol),
+		HTTP:           in.Protocol == v1alpha1.ProtocolHTTP,
 	}
 	if in.MaxConnections != nil {
 		u.MaxConnections = positive(*in.MaxConnections, 0)
@@ -125,14 +135,29 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 			HealthyAfter:   positive(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
 		}
 	}
+	return u
+}
+
+// outOfScope reports whether the namespace of a backend is not in the scope, and sets that as the reason of an upstream
+// without a destination.
+func (p *proxyBuilder) outOfScope(u *Upstream, in *v1alpha1.ProxyBackend, source string) bool {
+	if p.scope.includesBackends(in.TargetNamespace) {
+		return false
+	}
+	u.Missing = namespaceOutOfScope + in.TargetNamespace + ": run 'kubectl oooi setup' with the file of the ProxyServer, which grants the rights to its Services"
+	p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
+	return true
+}
+
+// backendUpstream returns the upstream of a backend, and reports a Service or port that does not exist.
+func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
+	u := p.upstreamSettings(in)
 	protocol := corev1.ProtocolTCP
 	if in.Protocol == v1alpha1.ProtocolUDP {
 		protocol = corev1.ProtocolUDP
 		u.setUDP(in)
 	}
-	if !p.scope.includesBackends(in.TargetNamespace) {
-		u.Missing = namespaceOutOfScope + in.TargetNamespace + ": run 'kubectl oooi setup' with the file of the ProxyServer, which grants the rights to its Services"
-		p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
+	if p.outOfScope(u, in, source) {
 		return u
 	}
 	name := in.TargetService

@@ -40,7 +40,7 @@ type ProxyServer struct {
 // its TLS handshake, or on an HTTP port its Host header.
 type Listener struct {
 	Port int32 `json:"port"`
-	// HTTP reports whether the port has plain HTTP, routed by Host.
+	// HTTP reports whether the port has plain HTTP, routed by Host: by the longest name that matches, "*" for all others.
 	HTTP bool `json:"http,omitempty"`
 	// UDP reports whether the port is one of UDP. Its only route gets all datagrams.
 	UDP bool `json:"udp,omitempty"`
@@ -55,7 +55,7 @@ type Listener struct {
 
 // Route routes one name on one port to an upstream.
 type Route struct {
-	// Host is a name in lower case, or "*." and a domain for all names below it.
+	// Host is a name in lower case, "*." and a domain for all names below it, or, only for HTTP, "*" for all names.
 	Host string `json:"host"`
 	// Upstream is the name of the upstream.
 	Upstream string `json:"upstream"`
@@ -65,6 +65,9 @@ type Route struct {
 	Source string `json:"source"`
 	// Plain reports whether the backend's protocol is TCP, so that connections to it may be without TLS.
 	Plain bool `json:"plain,omitempty"`
+	// Rules are those of HTTP requests by precedence, for all of which Upstream is used if it is nil. With rules, Upstream
+	// may be empty, and requests that no rule matches are answered with 404.
+	Rules []HTTPRule `json:"rules,omitempty"`
 }
 
 // Conventional reports whether no object defines the name: clients use it by convention, and the server's certificate
@@ -93,6 +96,8 @@ type Upstream struct {
 	// UDP reports whether the destination is a UDP port. IdleTimeout and MaxConnections are those of sessions then, and
 	// neither is 0.
 	UDP bool `json:"udp,omitempty"`
+	// HTTP reports whether the destination gets requests of an HTTP backend.
+	HTTP bool `json:"http,omitempty"`
 	// Missing is why there is no destination; empty if there is one.
 	Missing string `json:"missing,omitempty"`
 	// Addresses are the destination, instead of a Service; empty if none is known.
@@ -124,12 +129,12 @@ func (p *ProxyServer) equal(o *ProxyServer) bool {
 	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
 		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
-			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Plain == b.Plain && slices.Equal(a.Routes, b.Routes)
+			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Plain == b.Plain && slices.EqualFunc(a.Routes, b.Routes, Route.equal)
 		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
 }
 
 func (u *Upstream) equal(o *Upstream) bool {
-	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP &&
+	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
 		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol
@@ -152,7 +157,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 				out: &ProxyServer{
 					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
-				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{},
+				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{}, backends: map[string]bool{},
 			}
 			out := p.build()
 			if same := b.previous.proxies[out.Ref]; same != nil && same.equal(out) {
@@ -174,6 +179,7 @@ type proxyBuilder struct {
 	listeners map[int32]*listenerBuilder
 	udp       map[int32]Route // by port
 	upstreams map[string]*Upstream
+	backends  map[string]bool // names of the backends with protocol HTTP
 }
 
 // listenerBuilder is a Listener that is being built.

@@ -194,7 +194,7 @@ var (
 	}
 	connectionFields = map[string]string{"sni": "%REQUESTED_SERVER_NAME%", "details": "%CONNECTION_TERMINATION_DETAILS%"}
 	requestFields    = map[string]string{
-		"authority": "%REQ(:AUTHORITY)%", "method": "%REQ(:METHOD)%", "path": "%REQ(:PATH)%",
+		"authority": "%REQ(:AUTHORITY)%", "rule": "%ROUTE_NAME%", "method": "%REQ(:METHOD)%", "path": "%REQ(:PATH)%",
 		"status": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%",
 	}
 )

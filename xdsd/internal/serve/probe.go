@@ -151,12 +151,17 @@ func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 }
 
 // probeHost returns the name with which to probe a listener: that of the first route with a probeable upstream that
-// uses TLS, so that it is the same each time. It is empty if no route has one; found is true if the listener has any
-// probeable upstream.
+// uses TLS or HTTP, so that it is the same each time. It is empty if no route has one; found is true if the listener has
+// any probeable upstream.
 func probeHost(l *model.Listener, probeable map[string]bool) (host string, found bool) {
 	for _, r := range l.Routes {
-		if !probeable[r.Upstream] {
+		if !probeable[r.Upstream] && !slices.ContainsFunc(r.Rules, func(rule model.HTTPRule) bool {
+			return rule.Redirect != nil || slices.ContainsFunc(rule.Backends, func(b model.HTTPBackend) bool { return probeable[b.Upstream] })
+		}) {
 			continue
+		}
+		if r.Host == "*" {
+			return "probe.invalid", true
 		}
 		if r.Plain {
 			found = true
