@@ -108,7 +108,7 @@ func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
 
 // podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
 // proxy on such a port would fail, because it binds to all addresses.
-var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold"}
+var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health"}
 
 // hasBackend reports whether a backend with a name was added.
 func (p *proxyBuilder) hasBackend(name string) bool {

@@ -202,9 +202,11 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 			restrictedContainer(corev1.Container{
 				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
 				// The image's entrypoint would fail: it changes the owner of /dev/stdout.
-				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
-				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
-				ReadinessProbe: httpProbe("/ready", "envoy", 2), LivenessProbe: tcpProbe("envoy"), StartupProbe: startupProbe("envoy"),
+				Command: []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
+				Ports: []corev1.ContainerPort{
+					{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}, {Name: portEnvoyHealth, ContainerPort: 9907, Protocol: corev1.ProtocolTCP},
+				},
+				ReadinessProbe: httpProbe("/ready", portEnvoyHealth, 2), LivenessProbe: httpProbe("/healthz", portEnvoyHealth, 10), StartupProbe: startupProbe(portEnvoyHealth),
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
@@ -235,6 +237,9 @@ func (in *Input) workerThreads(r *corev1.ResourceRequirements) int64 {
 	}
 	return cmp.Or(r.Limits.Cpu().Value(), defaultWorkerThreads) // Value rounds up
 }
+
+// portEnvoyHealth is the name of the port on which only the kubelet probes Envoy: no NetworkPolicy admits other clients.
+const portEnvoyHealth = "envoy-health"
 
 // servePort is the port of xdsd serve's pages.
 const servePort = 9902
