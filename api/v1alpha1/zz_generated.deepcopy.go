@@ -1192,6 +1192,11 @@ func (in *ProxyServerStatus) DeepCopy() *ProxyServerStatus {
 func (in *ReplicaStatus) DeepCopyInto(out *ReplicaStatus) {
 	*out = *in
 	in.HeartbeatTime.DeepCopyInto(&out.HeartbeatTime)
+	if in.Omitted != nil {
+		in, out := &in.Omitted, &out.Omitted
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Listeners != nil {
 		in, out := &in.Listeners, &out.Listeners
 		*out = make([]ListenerStatus, len(*in))

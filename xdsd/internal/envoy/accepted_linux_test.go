@@ -68,9 +68,9 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 			limits = &v1alpha1.ProxyLimits{}
 		}
 		p := model.Build(&in, fuzzOptions).ProxyServers[0]
-		resources, err := Translate(p, g.options(limits))
-		if err != nil {
-			t.Fatal(err)
+		resources, omitted := Translate(p, g.options(limits))
+		if omitted != nil {
+			t.Fatal(omitted)
 		}
 		for _, u := range p.Upstreams {
 			resources.Endpoints = append(resources.Endpoints, Endpoints(u, slicesOf(&in, u.Service)))
@@ -108,9 +108,9 @@ func TestDocumentedProxyServers(t *testing.T) {
 				t.Error(p)
 			}
 		}
-		resources, err := Translate(s.ProxyServers[0], Options{})
-		if err != nil {
-			t.Fatal(err)
+		resources, omitted := Translate(s.ProxyServers[0], Options{})
+		if omitted != nil {
+			t.Fatal(omitted)
 		}
 		for _, u := range s.ProxyServers[0].Upstreams {
 			resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -73,9 +74,14 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 			})
 		}
 		for i := range r.Rules {
-			routes = append(routes, t.route(l, &r.Rules[i]))
+			if route := t.route(l, &r.Rules[i]); t.valid(fmt.Sprintf("port %d, %s, rule %s", l.Port, r.Host, r.Rules[i].Name), r.Upstream, route) {
+				routes = append(routes, route)
+			}
 		}
-		out.VirtualHosts = append(out.VirtualHosts, &routev3.VirtualHost{Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host}, Routes: routes})
+		host := &routev3.VirtualHost{Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host}, Routes: routes}
+		if t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, host) {
+			out.VirtualHosts = append(out.VirtualHosts, host)
+		}
 	}
 	return out
 }
