@@ -60,7 +60,8 @@ func (l *limitedListener) remove(origin netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total--
-	if l.open[origin]--; l.open[origin] == 0 {
+	l.open[origin]--
+	if l.open[origin] == 0 {
 		delete(l.open, origin)
 	}
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -135,9 +136,7 @@ func (p *proxyBuilder) addHTTPBackend(in *v1alpha1.ProxyBackend, source string) 
 	}
 	switch {
 	case len(l.routes) > before:
-		for name, u := range upstreams {
-			p.upstreams[name] = u
-		}
+		maps.Copy(p.upstreams, upstreams)
 	case before == 0:
 		delete(p.listeners, in.Port)
 	}

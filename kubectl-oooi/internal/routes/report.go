@@ -104,7 +104,7 @@ func (r *Rule) String() string {
 	case len(r.Backends) == 0:
 		return "status 500"
 	case len(r.Backends) == 1:
-		return r.Backends[0].Target.String()
+		return r.Backends[0].String()
 	}
 	list := make([]string, len(r.Backends))
 	for i := range r.Backends {

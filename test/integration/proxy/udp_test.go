@@ -71,9 +71,18 @@ func ask(conn *dns.Conn, name string) (server, client string, err error) {
 		if reply.Id != query.Id { // of an earlier query
 			continue
 		}
-		txt := reply.Answer[0].(*dns.TXT).Txt
-		return txt[0], txt[1], nil
+		return answer(reply)
 	}
+}
+
+// answer returns the texts of a reply of dnsServer.
+func answer(reply *dns.Msg) (server, client string, err error) {
+	if len(reply.Answer) == 1 {
+		if txt, ok := reply.Answer[0].(*dns.TXT); ok && len(txt.Txt) > 1 {
+			return txt.Txt[0], txt.Txt[1], nil
+		}
+	}
+	return "", "", fmt.Errorf("reply %v", reply)
 }
 
 func udpConn(t *testing.T, address string) *dns.Conn {
@@ -218,8 +227,7 @@ func askSlowly(conn *dns.Conn) (server, client string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	txt := reply.Answer[0].(*dns.TXT).Txt
-	return txt[0], txt[1], nil
+	return answer(reply)
 }
 
 // ntpServer starts a server that replies to NTP requests (RFC 5905) with its stratum.

@@ -92,6 +92,15 @@ func Translate(p *model.ProxyServer, options Options) (ads.Resources, []Omission
 	return out, t.omitted
 }
 
+// A translator translates one proxy.
+type translator struct {
+	proxy     *model.ProxyServer
+	options   Options
+	upstreams map[string]*model.Upstream
+	errs      []error // of messages that were wrapped for the current part
+	omitted   []Omission
+}
+
 // valid reports whether Envoy would accept a message, and the messages that were wrapped for it since the last call.
 // Otherwise it adds an Omission.
 func (t *translator) valid(part, upstream string, m message.Validated) bool {
@@ -102,15 +111,6 @@ func (t *translator) valid(part, upstream string, m message.Validated) bool {
 	}
 	t.omitted = append(t.omitted, Omission{part, upstream, strings.ReplaceAll(err.Error(), "\n", "; ")})
 	return false
-}
-
-// A translator translates one proxy.
-type translator struct {
-	proxy     *model.ProxyServer
-	options   Options
-	upstreams map[string]*model.Upstream
-	errs      []error // of messages that were wrapped for the current part
-	omitted   []Omission
 }
 
 // wrap packs a message into an Any and records validation errors. name describes the message in errors.
