@@ -52,7 +52,7 @@ func newHoldCommand() *cobra.Command {
 			"It also limits the connections of each client on the VLAN. It requires the capabilities NET_ADMIN and NET_RAW, and no\n" +
 			"other privilege.",
 		Example: "  # in the pod of each replica, with Envoy\n" +
-			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9901/ready",
+			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9907/ready",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
@@ -151,7 +151,7 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	}
 	for _, text := range f.ready {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" || u.Host == "" {
-			return o, fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9901/ready", text)
+			return o, fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
 		}
 	}
 	t := f.timing

@@ -234,8 +234,10 @@ func (o *serveOptions) run(ctx context.Context) error {
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, o.log) })
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { prober.Run(ctx); return nil })
-	group.Go(func() error { serve.NewFeeder(store, server, o.envoy, o.log).Run(ctx); return nil })
+	feeder := serve.NewFeeder(store, server, o.envoy, o.log)
+	group.Go(func() error { feeder.Run(ctx); return nil })
 	if reporter != nil {
+		reporter.Omitted = feeder.Omitted
 		probed.Proxy = reporter.Proxy
 		group.Go(func() error { reporter.Run(ctx); return nil })
 		group.Go(func() error { probed.Run(ctx); return nil })

@@ -82,6 +82,11 @@ func (b *ProxyBackend) setDefaults() {
 	setDefault(&b.Protocol, ProtocolTCP)
 	setDefault(&b.TimeoutSeconds, DefaultConnectTimeoutSeconds)
 	setDefault(&b.ProxyProtocol, ProxyProtocolNone)
+	if b.HTTP != nil {
+		for i := range b.HTTP.Rules {
+			b.HTTP.Rules[i].setDefaults()
+		}
+	}
 	if b.TargetSelector != nil {
 		setDefault(&b.TargetSelector.OnMultiple, OnMultipleFail)
 	}
@@ -90,6 +95,28 @@ func (b *ProxyBackend) setDefaults() {
 		setDefault(&check.Timeout, DefaultHealthCheckTimeout)
 		setDefault(&check.UnhealthyAfter, DefaultUnhealthyAfter)
 		setDefault(&check.HealthyAfter, DefaultHealthyAfter)
+	}
+}
+
+func (r *HTTPRouteRule) setDefaults() {
+	for i := range r.Matches {
+		if path := r.Matches[i].Path; path != nil {
+			setDefault(&path.Type, PathMatchPathPrefix)
+			setDefault(&path.Value, "/")
+		}
+		for j := range r.Matches[i].Headers {
+			setDefault(&r.Matches[i].Headers[j].Type, HeaderMatchExact)
+		}
+	}
+	for i := range r.Filters {
+		setDefault(&r.Filters[i].RequestRedirect.StatusCode, 302)
+	}
+	for i := range r.BackendRefs {
+		setDefaultPointer(&r.BackendRefs[i].Weight, 1)
+	}
+	if r.Retry != nil {
+		setDefault(&r.Retry.Attempts, 1)
+		setDefault(&r.Retry.Backoff, DefaultRetryBackoff)
 	}
 }
 

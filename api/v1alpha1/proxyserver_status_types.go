@@ -199,6 +199,12 @@ type ReplicaStatus struct {
 	// +optional
 	NACK string `json:"nack,omitempty"`
 
+	// Omitted are the parts of the configuration that are left out because the replica's Envoy would reject them, with the
+	// reason, at most 32. All others are served.
+	// +optional
+	// +listType=atomic
+	Omitted []string `json:"omitted,omitempty"`
+
 	// Listeners is the state of each listener.
 	// +optional
 	// +listType=map

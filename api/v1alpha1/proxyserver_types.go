@@ -123,7 +123,7 @@ type ProxyNetworkConfig struct {
 
 // Protocol is how a backend's connections are selected on a port.
 //
-// +kubebuilder:validation:Enum=TCP;TLS;HTTPS;UDP
+// +kubebuilder:validation:Enum=TCP;TLS;HTTPS;HTTP;UDP
 type Protocol string
 
 const (
@@ -137,9 +137,18 @@ const (
 	// ProtocolHTTPS is an alias of ProtocolTLS.
 	ProtocolHTTPS Protocol = "HTTPS"
 
-	// ProtocolUDP is accepted for compatibility with the earlier operator, which did not proxy UDP either.
-	// Such a backend is ignored and reported.
+	// ProtocolHTTP routes requests without TLS by their Host header, and by the rules in http.
+	ProtocolHTTP Protocol = "HTTP"
+
+	// ProtocolUDP forwards all datagrams of the UDP port, whose number may also be that of a port of the other
+	// protocols. The hostname selects nothing: it names the port in metrics and in kubectl oooi routes.
 	ProtocolUDP Protocol = "UDP"
+)
+
+// Defaults of the sessions of a backend with the protocol UDP.
+const (
+	DefaultUDPIdleTimeout Duration = "30s"
+	DefaultUDPSessions    int32    = 4096
 )
 
 // DefaultConnectTimeoutSeconds is the default connect timeout of a backend.
@@ -147,7 +156,10 @@ const DefaultConnectTimeoutSeconds int32 = 30
 
 // ProxyBackend routes connections for some hostnames on one port to one Service.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.targetService) != has(self.targetSelector)",message="set exactly one of targetService and targetSelector"
+// +kubebuilder:validation:XValidation:rule="has(self.targetService) != has(self.targetSelector) || has(self.http) && !has(self.targetService)",message="set exactly one of targetService and targetSelector"
+// +kubebuilder:validation:XValidation:rule="has(self.targetPort) || !has(self.targetService) && !has(self.targetSelector)",message="is required with targetService and targetSelector",fieldPath=".targetPort",reason=FieldValueRequired
+// +kubebuilder:validation:XValidation:rule="!has(self.http) || has(self.protocol) && self.protocol == 'HTTP'",message="needs protocol HTTP",fieldPath=".http",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="!has(self.http) || has(self.targetService) || has(self.targetSelector) || self.http.rules.all(r, has(r.backendRefs) && size(r.backendRefs) > 0 || has(r.filters) && size(r.filters) > 0)",message="each rule needs backendRefs or a redirect, or the backend a targetService or targetSelector",fieldPath=".http.rules"
 type ProxyBackend struct {
 	// Name identifies the backend in status, logs and metrics.
 	// +required
@@ -156,8 +168,8 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Hostname is the TLS server name (SNI) that clients send. Its first label may be a wildcard
-	// ("*.apps.example.com"), which matches any number of labels.
+	// Hostname is the TLS server name (SNI) that clients send, or with protocol HTTP the Host header. Its first label may
+	// be a wildcard ("*.apps.example.com"), which matches any number of labels. With protocol HTTP, "*" matches all others.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^(\*(\.[^*]*)?|[^*]*)$`
@@ -184,15 +196,15 @@ type ProxyBackend struct {
 	// +optional
 	TargetSelector *ServiceSelector `json:"targetSelector,omitempty"`
 
-	// TargetPort is the port of the Service, by number or by name.
-	// +required
+	// TargetPort is the port of the Service, by number or by name. Required with targetService and targetSelector.
+	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$`
 	// +kubebuilder:validation:XValidation:rule="!(type(self) in [int]) || (self >= 1 && self <= 65535)",message="must be a port number from 1 to 65535, or the name of a port"
-	TargetPort intstr.IntOrString `json:"targetPort"`
+	TargetPort intstr.IntOrString `json:"targetPort,omitzero"`
 
-	// TargetNamespace is the namespace of the Service.
+	// TargetNamespace is the namespace of the Service, and of the Services in http.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	TargetNamespace string `json:"targetNamespace"`
@@ -202,28 +214,34 @@ type ProxyBackend struct {
 	// +kubebuilder:default=TCP
 	Protocol Protocol `json:"protocol,omitempty"`
 
+	// HTTP are the routes of requests, with protocol HTTP. Absent: all requests go to the Service.
+	// +optional
+	HTTP *HTTPRoutes `json:"http,omitempty"`
+
 	// TimeoutSeconds is the timeout for connecting to the Service, in seconds.
 	// +optional
 	// +kubebuilder:default=30
 	// +kubebuilder:validation:Minimum=1
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Absent: 24h.
+	// IdleTimeout is how long a connection may carry no data before it is closed; 0s: forever. Absent: 24h. For UDP, how
+	// long the client's address stays bound to an endpoint without a datagram; absent or 0s: 30s.
 	// +optional
 	IdleTimeout Duration `json:"idleTimeout,omitempty"`
 
-	// MaxConnections limits the open connections to the Service. Absent: 1048576, in practice no limit.
+	// MaxConnections limits the open connections to the Service. Absent: 1048576, in practice no limit. For UDP, it
+	// limits the sessions, of which each address and port of a client has one; absent: 4096.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
 
 	// HealthCheck makes Envoy probe the Service's endpoints with TCP connections. Absent: only the readiness
-	// in EndpointSlices is used.
+	// in EndpointSlices is used. Ignored for UDP.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 
 	// ProxyProtocol is the version of the PROXY protocol header that the proxy sends to the Service. Applied live,
-	// to new connections.
+	// to new connections. Ignored for UDP.
 	// +optional
 	// +kubebuilder:default=None
 	ProxyProtocol ProxyProtocol `json:"proxyProtocol,omitempty"`

@@ -44,10 +44,13 @@ func writeJSON(w http.ResponseWriter, status int, value any) {
 // shutdownWait is how long ServeHTTP waits for pending requests on shutdown.
 const shutdownWait = 5 * time.Second
 
+// idleTimeout is how long a client may keep a connection open between two requests.
+const idleTimeout = 30 * time.Second
+
 // ServeHTTP serves a handler on l until the context ends, waits at most 5 s for pending requests, and returns
 // nil. If serving fails before that, it returns an error.
 func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout}
 	log.Info("serving health, metrics and state", "address", l.Addr().String())
 	ended := make(chan struct{})
 	go func() {
@@ -57,7 +60,7 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler, log *slog.Lo
 		defer cancel()
 		_ = server.Shutdown(ctx) // on timeout, pending requests end with the process
 	}()
-	err := server.Serve(l)
+	err := server.Serve(limitConnections(l))
 	if errors.Is(err, http.ErrServerClosed) {
 		<-ended
 		return nil

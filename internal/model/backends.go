@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
 )
@@ -21,24 +23,28 @@ func (p *proxyBuilder) addBackends() {
 // addBackend adds the routes of one backend. source identifies the backend in problems.
 func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
-	if in.Protocol == v1alpha1.ProtocolUDP {
-		p.found.add(ref, ReasonUnsupported, "%s: protocol UDP is not proxied: ignored", source)
-		return
-	}
 	if !isPort(in.Port) {
 		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
+		return
+	}
+	if in.Protocol == v1alpha1.ProtocolUDP {
+		p.addUDPBackend(in, source)
 		return
 	}
 	if user := podPorts[in.Port]; user != "" {
 		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: ignored", source, in.Port, user)
 		return
 	}
+	if in.Protocol == v1alpha1.ProtocolHTTP {
+		p.addHTTPBackend(in, source)
+		return
+	}
 	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is the HTTP port of the Infra's apps: ignored", source, in.Port)
+		p.found.add(ref, ReasonNameConflict, "%s: port %d is used for HTTP: ignored", source, in.Port)
 		return
 	}
 	u := p.backendUpstream(in, source)
-	if p.upstreams[u.Name] != nil {
+	if p.hasBackend(in.Name) {
 		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
 		return
 	}
@@ -63,17 +69,60 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	}
 }
 
+// addUDPBackend adds the listener of a backend with the protocol UDP, which gets all datagrams of its port.
+func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
+	ref := p.out.Ref
+	name, err := cleanHost(in.Hostname)
+	if err != nil {
+		p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+		return
+	}
+	if taken, ok := p.udp[in.Port]; ok {
+		p.found.add(ref, ReasonNameConflict, "%s: UDP port %d is already routed to %s (%s): ignored", source, in.Port, taken.Upstream, taken.Source)
+		return
+	}
+	if in.HealthCheck != nil {
+		p.found.add(ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
+	}
+	if proxyProtocol(in.ProxyProtocol) != "" {
+		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
+	}
+	u := p.backendUpstream(in, source)
+	if p.hasBackend(in.Name) {
+		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
+		return
+	}
+	p.upstreams[u.Name] = u
+	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: ref, Source: source}
+}
+
+// setUDP changes the settings of a backend's upstream to those of UDP.
+func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
+	u.UDP, u.HealthCheck, u.ProxyProtocol = true, nil, ""
+	u.MaxConnections = positive(u.MaxConnections, v1alpha1.DefaultUDPSessions)
+	// A session ends only by its timeout, so it must have one.
+	if u.IdleTimeout = in.IdleTimeout.Or(v1alpha1.DefaultUDPIdleTimeout); u.IdleTimeout < time.Millisecond {
+		u.IdleTimeout = v1alpha1.DefaultUDPIdleTimeout.Or("")
+	}
+}
+
 // podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
 // proxy on such a port would fail, because it binds to all addresses.
-var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold"}
+var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health"}
 
-// backendUpstream returns the upstream of a backend, and reports a Service or port that does not exist.
-func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
+// hasBackend reports whether a backend with a name was added.
+func (p *proxyBuilder) hasBackend(name string) bool {
+	return p.backends[name] || p.upstreams["proxy/"+p.out.Key()+"/"+name] != nil
+}
+
+// upstreamSettings returns an upstream with the settings of a backend.
+func (p *proxyBuilder) upstreamSettings(in *v1alpha1.ProxyBackend) *Upstream {
 	u := &Upstream{
 		Name: "proxy/" + p.out.Key() + "/" + in.Name, Owner: p.out.Ref, Backend: in.Name, Namespace: in.TargetNamespace,
 		ConnectTimeout: time.Duration(positive(in.TimeoutSeconds, v1alpha1.DefaultConnectTimeoutSeconds)) * time.Second,
 		IdleTimeout:    in.IdleTimeout.Or(v1alpha1.DefaultProxyIdleTimeout),
 		ProxyProtocol:  proxyProtocol(in.ProxyProtocol),
+		HTTP:           in.Protocol == v1alpha1.ProtocolHTTP,
 	}
 	if in.MaxConnections != nil {
 		u.MaxConnections = positive(*in.MaxConnections, 0)
@@ -86,9 +135,29 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 			HealthyAfter:   positive(check.HealthyAfter, v1alpha1.DefaultHealthyAfter),
 		}
 	}
-	if !p.scope.includesBackends(in.TargetNamespace) {
-		u.Missing = namespaceOutOfScope + in.TargetNamespace + ": run 'kubectl oooi setup' with the file of the ProxyServer, which grants the rights to its Services"
-		p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
+	return u
+}
+
+// outOfScope reports whether the namespace of a backend is not in the scope, and sets that as the reason of an upstream
+// without a destination.
+func (p *proxyBuilder) outOfScope(u *Upstream, in *v1alpha1.ProxyBackend, source string) bool {
+	if p.scope.includesBackends(in.TargetNamespace) {
+		return false
+	}
+	u.Missing = namespaceOutOfScope + in.TargetNamespace + ": run 'kubectl oooi setup' with the file of the ProxyServer, which grants the rights to its Services"
+	p.found.add(p.out.Ref, ReasonNamespaceOutOfScope, "%s: %s", source, u.Missing)
+	return true
+}
+
+// backendUpstream returns the upstream of a backend, and reports a Service or port that does not exist.
+func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string) *Upstream {
+	u := p.upstreamSettings(in)
+	protocol := corev1.ProtocolTCP
+	if in.Protocol == v1alpha1.ProtocolUDP {
+		protocol = corev1.ProtocolUDP
+		u.setUDP(in)
+	}
+	if p.outOfScope(u, in, source) {
 		return u
 	}
 	name := in.TargetService
@@ -104,7 +173,7 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		}
 	}
 	var missing string
-	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String()); missing != "" {
+	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String(), protocol); missing != "" {
 		missing += p.index.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
 		u.Missing = missing
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -206,7 +208,7 @@ func (p *proxyBuilder) serviceUpstream(infra *Infra, namespace, service, port st
 	name := strings.Join([]string{namespace, service, port}, "/")
 	if p.upstreams[name] == nil {
 		u := newUpstream(infra, name)
-		u.Service, u.PortName, u.Missing = p.index.port(namespace, service, port)
+		u.Service, u.PortName, u.Missing = p.index.port(namespace, service, port, corev1.ProtocolTCP)
 		p.upstreams[name] = u
 	}
 	return name

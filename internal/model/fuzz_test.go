@@ -431,7 +431,7 @@ func generate(random *rand.Rand) *model.Objects {
 			backend := v1alpha1.ProxyBackend{
 				Name: pick("x", "y"), Hostname: pick("*.", "") + host(), AlternateHostnames: []string{host()}, Port: int32(random.IntN(3)*363 + 80),
 				TargetService: pick("p", "kube-apiserver", "missing"), TargetPort: intstr.FromInt32(443), TargetNamespace: pick("a", "a-a"),
-				Protocol: v1alpha1.Protocol(pick("", "TCP", "TLS", "UDP")), TimeoutSeconds: int32(random.IntN(2)),
+				HTTP: pickRules(random), Protocol: v1alpha1.Protocol(pick("", "TCP", "TLS", "UDP", "HTTP")), TimeoutSeconds: int32(random.IntN(2)),
 			}
 			if maybe() {
 				backend.TargetService = ""
@@ -536,6 +536,27 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	}
 }
 
+// pickRules returns HTTP rules, or nil.
+func pickRules(random *rand.Rand) *v1alpha1.HTTPRoutes {
+	routes := &v1alpha1.HTTPRoutes{}
+	for range random.IntN(4) {
+		rule := v1alpha1.HTTPRouteRule{}
+		for range random.IntN(3) {
+			rule.Matches = append(rule.Matches, v1alpha1.HTTPRouteMatch{Path: &v1alpha1.HTTPPathMatch{
+				Type: []v1alpha1.PathMatchType{"", "Exact", "PathPrefix"}[random.IntN(3)], Value: []string{"", "/", "/a", "/a/", "/a/b", "//", "/..", "a"}[random.IntN(8)],
+			}})
+		}
+		for range random.IntN(3) {
+			rule.BackendRefs = append(rule.BackendRefs, v1alpha1.HTTPBackendRef{Name: []string{"p", "missing"}[random.IntN(2)], Port: 443, Weight: new(int32(random.IntN(3)))})
+		}
+		routes.Rules = append(routes.Rules, rule)
+	}
+	if routes.Rules == nil {
+		return nil
+	}
+	return routes
+}
+
 // checkProxy checks the guarantees that readers of a proxy rely on.
 func checkProxy(t *testing.T, p *model.ProxyServer) {
 	t.Helper()
@@ -546,17 +567,27 @@ func checkProxy(t *testing.T, p *model.ProxyServer) {
 		}
 		upstreams[u.Name] = true
 	}
-	ports := map[int32]bool{}
+	type port struct {
+		number int32
+		udp    bool
+	}
+	ports := map[port]bool{}
 	for _, l := range p.Listeners {
-		if ports[l.Port] || l.Port <= 0 || l.Port > 65535 {
+		if ports[port{l.Port, l.UDP}] || l.UDP && (len(l.Routes) != 1 || l.HTTP || l.Default+l.Plain != "") || l.Port <= 0 || l.Port > 65535 {
 			t.Errorf("%s listens on %d", p.Ref, l.Port)
 		}
-		ports[l.Port] = true
+		ports[port{l.Port, l.UDP}] = true
 		upstreamNames := []string{l.Default, l.Plain}
 		hosts := map[string]bool{}
 		for _, r := range l.Routes {
 			upstreamNames = append(upstreamNames, r.Upstream)
-			if hosts[r.Host] || r.Host != strings.ToLower(r.Host) || strings.Contains(strings.TrimPrefix(r.Host, "*."), "*") || r.Upstream == "" {
+			for _, rule := range r.Rules {
+				for _, b := range rule.Backends {
+					upstreamNames = append(upstreamNames, b.Upstream)
+				}
+			}
+			anyHost := l.HTTP && r.Host == "*"
+			if hosts[r.Host] || r.Host != strings.ToLower(r.Host) || strings.Contains(strings.TrimPrefix(r.Host, "*."), "*") && !anyHost || r.Upstream == "" && r.Rules == nil || r.Rules != nil && !l.HTTP {
 				t.Errorf("route %+v of %s on %d", r, p.Ref, l.Port)
 			}
 			hosts[r.Host] = true

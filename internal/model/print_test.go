@@ -49,9 +49,17 @@ func render(s *model.Snapshot) string {
 func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 	line("proxy %s for %v of %v on the VLAN at %v", p.Key(), p.Infra, p.Cluster, p.VLAN)
 	for _, l := range p.Listeners {
-		line("  port %d http %t", l.Port, l.HTTP)
+		kind := ""
+		if l.UDP {
+			kind = " udp"
+		}
+		line("  port %d http %t%s", l.Port, l.HTTP, kind)
 		for _, r := range l.Routes {
 			line("    %s -> %s (%s of %s)", r.Host, r.Upstream, r.Source, r.Owner)
+			for i := range r.Rules {
+				rule := &r.Rules[i]
+				line("      %s (%s) -> %v redirect %+v timeout %s retry %+v", rule.Match(), rule.Name, rule.Backends, rule.Redirect, rule.Timeout, rule.Retry)
+			}
 		}
 		line("    default -> %q, not TLS -> %q", l.Default, l.Plain)
 	}

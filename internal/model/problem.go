@@ -71,6 +71,8 @@ const (
 	ReasonMultipleMatches Reason = "MultipleMatches"
 	// ReasonUnsupported: the object uses a feature that is not supported.
 	ReasonUnsupported Reason = "Unsupported"
+	// ReasonInvalidDuration: a timeout or backoff is too short or too long.
+	ReasonInvalidDuration Reason = "InvalidDuration"
 	// ReasonVLANMismatch: two Infras have the same VLAN, and subnets of one address family, but none in common.
 	ReasonVLANMismatch Reason = "VLANMismatch"
 	// ReasonVLANOverlap: two VLANs have the same CIDR, so a client's address does not identify its VLAN.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -25,7 +26,7 @@ type ProxyServer struct {
 	Cluster *Ref `json:"cluster,omitempty"`
 	// VLAN are the proxy's addresses on the VLAN, from which it connects to apps; empty if none is valid.
 	VLAN []netip.Addr `json:"vlan"`
-	// Listeners are sorted by port.
+	// Listeners are sorted by port; of two with the same port, the one of UDP is the last.
 	Listeners []*Listener `json:"listeners"`
 	// Upstreams are sorted by name.
 	Upstreams []*Upstream `json:"upstreams"`
@@ -39,8 +40,10 @@ type ProxyServer struct {
 // its TLS handshake, or on an HTTP port its Host header.
 type Listener struct {
 	Port int32 `json:"port"`
-	// HTTP reports whether the port has plain HTTP, routed by Host.
+	// HTTP reports whether the port has plain HTTP, routed by Host: by the longest name that matches, "*" for all others.
 	HTTP bool `json:"http,omitempty"`
+	// UDP reports whether the port is one of UDP. Its only route gets all datagrams.
+	UDP bool `json:"udp,omitempty"`
 	// Routes are sorted by host.
 	Routes []Route `json:"routes"`
 	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. If it is
@@ -52,7 +55,7 @@ type Listener struct {
 
 // Route routes one name on one port to an upstream.
 type Route struct {
-	// Host is a name in lower case, or "*." and a domain for all names below it.
+	// Host is a name in lower case, "*." and a domain for all names below it, or, only for HTTP, "*" for all names.
 	Host string `json:"host"`
 	// Upstream is the name of the upstream.
 	Upstream string `json:"upstream"`
@@ -62,6 +65,9 @@ type Route struct {
 	Source string `json:"source"`
 	// Plain reports whether the backend's protocol is TCP, so that connections to it may be without TLS.
 	Plain bool `json:"plain,omitempty"`
+	// Rules are those of HTTP requests by precedence, for all of which Upstream is used if it is nil. With rules, Upstream
+	// may be empty, and requests that no rule matches are answered with 404.
+	Rules []HTTPRule `json:"rules,omitempty"`
 }
 
 // Conventional reports whether no object defines the name: clients use it by convention, and the server's certificate
@@ -87,6 +93,11 @@ type Upstream struct {
 	Selected bool `json:"selected,omitempty"`
 	// PortName is the name of the Service port, as in EndpointSlices; often empty.
 	PortName string `json:"portName,omitempty"`
+	// UDP reports whether the destination is a UDP port. IdleTimeout and MaxConnections are those of sessions then, and
+	// neither is 0.
+	UDP bool `json:"udp,omitempty"`
+	// HTTP reports whether the destination gets requests of an HTTP backend.
+	HTTP bool `json:"http,omitempty"`
 	// Missing is why there is no destination; empty if there is one.
 	Missing string `json:"missing,omitempty"`
 	// Addresses are the destination, instead of a Service; empty if none is known.
@@ -118,12 +129,12 @@ func (p *ProxyServer) equal(o *ProxyServer) bool {
 	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
 		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
-			return a.Port == b.Port && a.HTTP == b.HTTP && a.Default == b.Default && a.Plain == b.Plain && slices.Equal(a.Routes, b.Routes)
+			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Plain == b.Plain && slices.EqualFunc(a.Routes, b.Routes, Route.equal)
 		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
 }
 
 func (u *Upstream) equal(o *Upstream) bool {
-	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName &&
+	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
 		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol
@@ -146,7 +157,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 				out: &ProxyServer{
 					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
-				listeners: map[int32]*listenerBuilder{}, upstreams: map[string]*Upstream{},
+				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{}, backends: map[string]bool{},
 			}
 			out := p.build()
 			if same := b.previous.proxies[out.Ref]; same != nil && same.equal(out) {
@@ -166,7 +177,9 @@ type proxyBuilder struct {
 	scope     Scope
 	out       *ProxyServer
 	listeners map[int32]*listenerBuilder
+	udp       map[int32]Route // by port
 	upstreams map[string]*Upstream
+	backends  map[string]bool // names of the backends with protocol HTTP
 }
 
 // listenerBuilder is a Listener that is being built.
@@ -199,6 +212,10 @@ func (p *proxyBuilder) build() *ProxyServer {
 	for _, port := range slices.Sorted(maps.Keys(p.listeners)) {
 		p.out.Listeners = append(p.out.Listeners, p.listeners[port].build(port))
 	}
+	for port, route := range p.udp {
+		p.out.Listeners = append(p.out.Listeners, &Listener{Port: port, UDP: true, Routes: []Route{route}})
+	}
+	slices.SortStableFunc(p.out.Listeners, func(a, b *Listener) int { return cmp.Compare(a.Port, b.Port) })
 	for _, name := range slices.Sorted(maps.Keys(p.upstreams)) {
 		p.out.Upstreams = append(p.out.Upstreams, p.upstreams[name])
 	}

@@ -1,9 +1,12 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/selector"
@@ -43,21 +46,27 @@ func (x serviceIndex) matching(namespace string, labels map[string]string) []*ob
 	return list
 }
 
-// port returns the Service as "namespace/name" and the name of one of its ports, which EndpointSlices use.
-// The port is given by number or name, or, as in Routes, by the target port. missing is why it does not
-// exist, or "".
-func (x serviceIndex) port(namespace, name, port string) (service, portName, missing string) {
+// port returns the Service as "namespace/name" and the name of one of its ports with a protocol, TCP or UDP, which
+// EndpointSlices use. The port is given by number or name, or, as in Routes, by the target port. missing is why it does
+// not exist, or "".
+func (x serviceIndex) port(namespace, name, port string, protocol corev1.Protocol) (service, portName, missing string) {
 	service = namespace + "/" + name
 	s := x.find(namespace, name)
 	if s == nil {
 		return service, "", fmt.Sprintf("Service %s does not exist", service)
 	}
+	var ports []objects.ServicePort
 	for _, p := range s.Spec.Ports {
+		if cmp.Or(p.Protocol, corev1.ProtocolTCP) == protocol {
+			ports = append(ports, p)
+		}
+	}
+	for _, p := range ports {
 		if p.Name == port || strconv.Itoa(int(p.Port)) == port {
 			return service, p.Name, ""
 		}
 	}
-	for _, p := range s.Spec.Ports {
+	for _, p := range ports {
 		if p.TargetPort.String() == port {
 			return service, p.Name, ""
 		}
@@ -65,8 +74,15 @@ func (x serviceIndex) port(namespace, name, port string) (service, portName, mis
 	have := make([]string, len(s.Spec.Ports))
 	for i, p := range s.Spec.Ports {
 		have[i] = fmt.Sprintf("%d %s", p.Port, p.Name)
+		if p.Protocol != "" && p.Protocol != corev1.ProtocolTCP {
+			have[i] += " " + string(p.Protocol)
+		}
 	}
-	return service, "", fmt.Sprintf("Service %s has no port %s: it has %q", service, port, have)
+	kind := "port"
+	if protocol != corev1.ProtocolTCP {
+		kind = string(protocol) + " port"
+	}
+	return service, "", fmt.Sprintf("Service %s has no %s %s: it has %q", service, kind, port, have)
 }
 
 // ControlPlaneTarget returns the Service and its port with which HyperShift publishes a service of hosted control

@@ -64,6 +64,7 @@ type ServiceSpec struct {
 // ServicePort is the part of core/v1 ServicePort that is in use.
 type ServicePort struct {
 	Name       string             `json:"name,omitempty"`
+	Protocol   corev1.Protocol    `json:"protocol,omitempty"`
 	Port       int32              `json:"port"`
 	TargetPort intstr.IntOrString `json:"targetPort,omitzero"`
 	NodePort   int32              `json:"nodePort,omitempty"`

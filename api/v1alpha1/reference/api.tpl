@@ -28,7 +28,8 @@ Fields of the kinds in API group `{{ .Group }}`, version `{{ .Version }}`:
 {{ $type.Doc }}
 {{ if $type.References }}
 Used by:
-{{- range $i, $r := $type.SortedReferences }}{{ if $i }},{{ end }} {{ markdownRenderTypeLink $r }}
+{{- range $i, $r := $type.SortedReferences }}{{ if $i }},{{ end }}
+{{ markdownRenderTypeLink $r }}
 {{- end }}.
 {{ end -}}
 {{ if $type.Members }}

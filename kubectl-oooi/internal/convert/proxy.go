@@ -142,20 +142,20 @@ func (c *converter) cleanProxyServer(o *object, u *unstructured.Unstructured) {
 	}
 	kept := []any{}
 	for i := range backends {
-		if b, ok := backends[i].(map[string]any); ok && c.cleanBackend(o, fmt.Sprintf("spec.backends[%d]", i), fields{b}) {
+		if b, ok := backends[i].(map[string]any); ok {
+			c.cleanBackend(o, fmt.Sprintf("spec.backends[%d]", i), fields{b})
 			kept = append(kept, b)
 		}
 	}
 	f.set(kept, "spec", "backends")
 }
 
-// cleanBackend corrects the target of a backend. It reports whether the backend is kept.
-func (c *converter) cleanBackend(o *object, field string, b fields) bool {
+// cleanBackend corrects the target of a backend.
+func (c *converter) cleanBackend(o *object, field string, b fields) {
 	name, _ := b.text("name")
 	field += " " + name
 	if protocol, _ := b.text("protocol"); protocol == string(v1alpha1.ProtocolUDP) {
-		c.warn(o, field, "dropped: UDP is not proxied, and the operator did not proxy it")
-		return false
+		c.warn(o, field, "is proxied now; the operator did not proxy UDP")
 	}
 	service, _ := b.text("targetService")
 	target := fmt.Sprintf("%s:%v", service, b.object["targetPort"])
@@ -165,7 +165,6 @@ func (c *converter) cleanBackend(o *object, field string, b fields) bool {
 		b.set(int64(port), "targetPort")
 		c.warn(o, field, "%s is changed to %s:%d, which HyperShift creates", target, name, port)
 	}
-	return true
 }
 
 // remainingBackends returns the backends of a ProxyServer that the routes of its Infra do not include, without the

@@ -155,7 +155,11 @@ func checkIngress(s *Site) []Finding {
 	accepted[v1alpha1.ComponentDHCP] = append(accepted[v1alpha1.ComponentDHCP], connection{"from control", Fail, [][]policyTarget{{control}}})
 	for _, p := range s.proxyModels() {
 		for _, l := range p.Listeners {
-			anywhere(v1alpha1.ComponentProxy, "from clients of the proxy's Service", Fail, corev1.ProtocolTCP, l.Port)
+			protocol := corev1.ProtocolTCP
+			if l.UDP {
+				protocol = corev1.ProtocolUDP
+			}
+			anywhere(v1alpha1.ComponentProxy, "from clients of the proxy's Service", Fail, protocol, l.Port)
 		}
 	}
 	observed := []page{dnsMetrics, dhcpState, xdsdState, envoyMetrics, controlState}

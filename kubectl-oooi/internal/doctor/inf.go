@@ -52,6 +52,7 @@ var failReasons = []model.Reason{
 
 var warnReasons = []model.Reason{
 	model.ReasonDomainMismatch, model.ReasonAppsDomainMismatch, model.ReasonVLANOverlap, model.ReasonVLANMismatch, model.ReasonProxyDisabled, model.ReasonUnsupported,
+	model.ReasonInvalidDuration,
 }
 
 // checkDrift finds objects that differ from what setup would render now.

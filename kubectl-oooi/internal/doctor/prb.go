@@ -335,7 +335,7 @@ func (v *probeData) checkCoalescing() []Finding {
 	for i := range v.TLS {
 		h := &v.TLS[i]
 		for _, proxy := range v.proxyModels() {
-			at := slices.IndexFunc(proxy.Listeners, func(l *model.Listener) bool { return l.Port == int32(h.Address.Port()) && !l.HTTP })
+			at := slices.IndexFunc(proxy.Listeners, func(l *model.Listener) bool { return l.Port == int32(h.Address.Port()) && !l.HTTP && !l.UDP })
 			if h.Protocol != "h2" || at < 0 || !slices.Contains(proxy.VLAN, h.Address.Addr()) {
 				continue
 			}

@@ -70,7 +70,7 @@ func (s *Site) plan() *plan {
 		for _, l := range proxy.Listeners {
 			for _, r := range l.Routes {
 				for _, address := range proxy.VLAN {
-					if domain, ok := strings.CutPrefix(r.Host, "*."); ok && !l.HTTP && address.Is4() {
+					if domain, ok := strings.CutPrefix(r.Host, "*."); ok && !l.HTTP && !l.UDP && address.Is4() {
 						p.targets = append(p.targets, target{consoleHost + "." + domain, netip.AddrPortFrom(address, uint16(l.Port)), false}) //nolint:gosec // a port
 					}
 				}

@@ -330,9 +330,13 @@ func routesOf(p *model.ProxyServer) []string {
 	var lines []string
 	apps := func(upstream string) bool { return strings.HasPrefix(upstream, "infra/") }
 	for _, l := range p.Listeners {
+		port := "port"
+		if l.UDP {
+			port = "UDP port"
+		}
 		for _, r := range l.Routes {
 			if !apps(r.Upstream) {
-				lines = append(lines, fmt.Sprintf("port %d, %s: %s", l.Port, r.Host, r.Upstream))
+				lines = append(lines, fmt.Sprintf("%s %d, %s: %s", port, l.Port, r.Host, r.Upstream))
 			}
 		}
 		for what, upstream := range map[string]string{"other names": l.Default, "no TLS": l.Plain} {
@@ -681,6 +685,9 @@ func checkTimeouts(s *Site) []Finding {
 	for _, p := range s.proxyModels() {
 		seen := map[string]bool{}
 		for _, u := range p.Upstreams {
+			if u.UDP {
+				continue
+			}
 			add := func(field string, value, minimum time.Duration, why string) {
 				if key := fmt.Sprint(u.Owner, u.Backend, field); value > 0 && value < minimum && !seen[key] {
 					seen[key] = true

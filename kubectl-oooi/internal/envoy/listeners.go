@@ -31,6 +31,8 @@ const (
 type Listener struct {
 	Name string `json:"name"`
 	Port uint16 `json:"port"`
+	// Protocol is TCP or UDP.
+	Protocol string `json:"protocol"`
 	// Addresses are the addresses with the port.
 	Addresses []string `json:"addresses"`
 	// State is active, warming or draining; empty if Envoy has rejected the listener.
@@ -38,11 +40,19 @@ type Listener struct {
 	// Error is why Envoy rejected an update of the listener; empty if it did not.
 	Error        string        `json:"error,omitempty"`
 	FilterChains []FilterChain `json:"filterChains"`
-	// Connections is the number of open connections.
+	// Connections is the number of open connections, or of sessions of UDP.
 	Connections int64 `json:"connections"`
+
+	udpStats string // prefix of the stats of UDP sessions
 }
 
-// A FilterChain handles the connections that match it.
+// Values of Listener.Protocol.
+const (
+	tcp = "TCP"
+	udp = "UDP"
+)
+
+// A FilterChain handles the connections that match it. A UDP listener has one for all datagrams.
 type FilterChain struct {
 	// Name is the owner and the name of a route, or another name that xdsd selects.
 	Name string `json:"name"`
@@ -75,7 +85,34 @@ type listenerState struct {
 		} `json:"additional_addresses"`
 		FilterChains []chainDump `json:"filter_chains"`
 		Default      *chainDump  `json:"default_filter_chain"`
+		Filters      []struct {
+			Config udpDump `json:"typed_config"`
+		} `json:"listener_filters"`
 	} `json:"listener"`
+}
+
+// udpDump has the fields of udp_proxy that are used here. Other listener filters have no matcher.
+type udpDump struct {
+	StatPrefix string `json:"stat_prefix"`
+	Matcher    struct {
+		OnNoMatch struct {
+			Action struct {
+				Config struct {
+					Cluster string `json:"cluster"`
+				} `json:"typed_config"`
+			} `json:"action"`
+		} `json:"on_no_match"`
+	} `json:"matcher"`
+}
+
+// setUDP sets the fields of a UDP listener. The name of its route is the last part of the prefix of its stats.
+func (l *Listener) setUDP(d *udpDump) {
+	cluster := d.Matcher.OnNoMatch.Action.Config.Cluster
+	if cluster == "" {
+		return
+	}
+	l.Protocol, l.udpStats = udp, "udp."+d.StatPrefix
+	l.FilterChains = []FilterChain{{Name: d.StatPrefix[strings.LastIndex(d.StatPrefix, ";")+1:], Cluster: cluster}}
 }
 
 type chainDump struct {
@@ -104,7 +141,7 @@ func (c *chainDump) chain() FilterChain {
 }
 
 func (d *listenerDump) listener() Listener {
-	l := Listener{Name: d.Name, State: active, Error: d.Error.Details, FilterChains: []FilterChain{}}
+	l := Listener{Name: d.Name, Protocol: tcp, State: active, Error: d.Error.Details, FilterChains: []FilterChain{}}
 	state := d.Active
 	if state == nil {
 		l.State, state = warming, d.Warming
@@ -125,6 +162,9 @@ func (d *listenerDump) listener() Listener {
 	}
 	if state.Listener.Default != nil {
 		l.FilterChains = append(l.FilterChains, state.Listener.Default.chain())
+	}
+	for i := range state.Listener.Filters {
+		l.setUDP(&state.Listener.Filters[i].Config)
 	}
 	return l
 }
@@ -168,13 +208,13 @@ func (l *Listeners) Read(ctx context.Context, get Pages) error {
 	if err != nil {
 		return err
 	}
-	stats, err := decode[statsPage](ctx, get, `/stats?format=json&filter=^listener%5C..*%5C.downstream_cx_active$`)
+	stats, err := decode[statsPage](ctx, get, `/stats?format=json&filter=^(listener%5C..*%5C.downstream_cx_active|udp%5C..*%5C.downstream_sess_active)$`)
 	if err != nil {
 		return err
 	}
 	for _, s := range bound.Statuses {
 		if !slices.ContainsFunc(list, func(l Listener) bool { return l.Name == s.Name }) {
-			more := Listener{Name: s.Name, State: active, FilterChains: []FilterChain{}}
+			more := Listener{Name: s.Name, Protocol: tcp, State: active, FilterChains: []FilterChain{}}
 			more.setAddresses(s.Local, s.Additional...)
 			list = append(list, more)
 		}
@@ -187,8 +227,8 @@ func (l *Listeners) Read(ctx context.Context, get Pages) error {
 	return nil
 }
 
-// connections returns the number of open connections of a listener. Its stats are named after its stat_prefix, which
-// only a static listener has, or its first address.
+// connections returns the number of open connections or sessions of a listener. Its stats are named after its
+// stat_prefix, which only a static listener has, or its first address.
 func (p *statsPage) connections(l *Listener) int64 {
 	prefixes := []string{l.Name}
 	if len(l.Addresses) > 0 {
@@ -196,7 +236,7 @@ func (p *statsPage) connections(l *Listener) int64 {
 	}
 	for _, s := range p.Stats {
 		for _, prefix := range prefixes {
-			if s.Name == "listener."+prefix+".downstream_cx_active" {
+			if l.udpStats == "" && s.Name == "listener."+prefix+".downstream_cx_active" || l.udpStats != "" && s.Name == l.udpStats+".downstream_sess_active" {
 				n, _ := s.Value.Int64() // a gauge is a number
 				return n
 			}

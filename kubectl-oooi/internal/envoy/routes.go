@@ -3,6 +3,7 @@ package envoy
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,12 +25,14 @@ type Routes struct {
 // A Route forwards the connections or requests for a name on a port to a cluster.
 type Route struct {
 	Port uint16 `json:"port"`
-	// By is the name that selects the route: SNI (TLS) or Host (HTTP).
+	// By is the name that selects the route: SNI (TLS) or Host (HTTP). UDP means that the route gets all datagrams.
 	By string `json:"by"`
-	// Name is a name, or "*." and a domain for all names below the domain; empty for all other names.
+	// Name is a name, or "*." and a domain for all names below the domain; empty for all other names. With HTTP rules, the
+	// path and the headers that they match follow.
 	Name string `json:"name,omitempty"`
 	// NotTLS means that the route is for connections that are not TLS.
-	NotTLS  bool   `json:"notTLS,omitempty"`
+	NotTLS bool `json:"notTLS,omitempty"`
+	// Cluster is a cluster, several with their weights, or a redirect.
 	Cluster string `json:"cluster"`
 	// Owner is the object that defines the route, as "kind namespace/name"; empty for the default.
 	Owner string `json:"owner,omitempty"`
@@ -46,13 +49,9 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 			Config struct {
 				Name  string `json:"name"`
 				Hosts []struct {
-					Name    string   `json:"name"`
-					Domains []string `json:"domains"`
-					Routes  []struct {
-						Route struct {
-							Cluster string `json:"cluster"`
-						} `json:"route"`
-					} `json:"routes"`
+					Name    string      `json:"name"`
+					Domains []string    `json:"domains"`
+					Routes  []httpRoute `json:"routes"`
 				} `json:"virtual_hosts"`
 			} `json:"route_config"`
 		} `json:"configs"`
@@ -64,7 +63,11 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 	for i := range listeners {
 		l := &listeners[i]
 		for j := range l.FilterChains {
-			r.Routes = append(r.Routes, l.FilterChains[j].routes(l.Port)...)
+			if c := &l.FilterChains[j]; l.Protocol == udp {
+				r.Routes = append(r.Routes, Route{Port: l.Port, By: routes.ByUDP, Name: c.Name, Cluster: c.Cluster})
+			} else {
+				r.Routes = append(r.Routes, c.routes(l.Port)...)
+			}
 		}
 	}
 	for i := range dump.Configs {
@@ -77,9 +80,9 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 		}
 		for _, host := range config.Hosts {
 			for _, domain := range host.Domains {
-				for _, route := range host.Routes { // those without a cluster reject requests
-					if route.Route.Cluster != "" {
-						r.Routes = append(r.Routes, Route{Port: port, By: routes.ByHost, Name: domain, Cluster: route.Route.Cluster, Owner: owner(host.Name, domain)})
+				for j := range host.Routes { // those without a target reject requests
+					if target := host.Routes[j].target(); target != "" {
+						r.Routes = append(r.Routes, Route{Port: port, By: routes.ByHost, Name: domain + host.Routes[j].match(), Cluster: target, Owner: owner(host.Name, domain)})
 					}
 				}
 			}
@@ -90,6 +93,71 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 	})
 	slices.SortStableFunc(r.Routes, func(a, b Route) int { return cmp.Compare(a.Port, b.Port) })
 	return nil
+}
+
+// httpRoute has the fields of envoy.config.route.v3.Route that are used here.
+type httpRoute struct {
+	Name  string `json:"name"` // empty without rules
+	Match struct {
+		Prefix    string `json:"prefix"`
+		Separated string `json:"path_separated_prefix"`
+		Path      string `json:"path"`
+		Headers   []struct {
+			Name   string `json:"name"`
+			String struct {
+				Exact string `json:"exact"`
+			} `json:"string_match"`
+		} `json:"headers"`
+	} `json:"match"`
+	Route struct {
+		Cluster  string `json:"cluster"`
+		Weighted struct {
+			Clusters []struct {
+				Name   string `json:"name"`
+				Weight int64  `json:"weight"`
+			} `json:"clusters"`
+		} `json:"weighted_clusters"`
+	} `json:"route"`
+	Redirect *struct {
+		Scheme string `json:"scheme_redirect"`
+		Host   string `json:"host_redirect"`
+		Port   int64  `json:"port_redirect"`
+	} `json:"redirect"`
+}
+
+// target returns the cluster, the clusters with their weights, or the redirect of a route; empty if it has none.
+func (r *httpRoute) target() string {
+	if to := r.Redirect; to != nil {
+		text := "redirect to " + cmp.Or(to.Scheme, "http") + "://" + cmp.Or(to.Host, "(same host)")
+		if to.Port != 0 {
+			text += ":" + strconv.FormatInt(to.Port, 10)
+		}
+		return text
+	}
+	var list []string
+	for _, c := range r.Route.Weighted.Clusters {
+		list = append(list, fmt.Sprintf("%s (weight %d)", c.Name, c.Weight))
+	}
+	return cmp.Or(r.Route.Cluster, strings.Join(list, ", "))
+}
+
+// match returns the conditions of a route with rules, as 'kubectl oooi routes' prints them.
+func (r *httpRoute) match() string {
+	if r.Name == "" {
+		return ""
+	}
+	text := r.Match.Path
+	if text == "" {
+		text = r.Match.Separated + "/*"
+	}
+	for _, h := range r.Match.Headers {
+		if h.Name == ":method" {
+			text += " " + h.String.Exact
+		} else {
+			text += " " + h.Name + "=" + h.String.Exact
+		}
+	}
+	return text
 }
 
 // routes returns the routes of a filter chain that forwards connections; nil for any other.

@@ -59,7 +59,7 @@ func (in *Input) floatingRules() []rule {
 func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits []string, i instance, others []instance) corev1.Container {
 	command := []string{
 		"/xdsd", "hold", "--lease", in.Infra.Namespace + "/" + FloatingLease(in.Infra), "--identity", "$(POD_NAME)", "--device", vlanDevice,
-		"--address", strings.Join(in.floatingAddresses(), ","), "--ready", "http://127.0.0.1:9901/ready",
+		"--address", strings.Join(in.floatingAddresses(), ","), "--ready", "http://127.0.0.1:9907/ready",
 		"--http", "$(POD_IP):9906", "--state", "/var/lib/xdsd/holder.json",
 	}
 	if witnesses := in.witnesses(i, others); len(witnesses) > 0 {

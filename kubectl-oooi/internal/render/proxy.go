@@ -130,15 +130,26 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 		}
 		numbers = append(numbers, http, https)
 	}
+	var datagrams []int32
 	if p := in.Snapshot.ProxyServer(server.GetNamespace() + "/" + server.GetName()); p != nil {
 		for _, l := range p.Listeners {
-			numbers = append(numbers, l.Port)
+			if l.UDP {
+				datagrams = append(datagrams, l.Port)
+			} else {
+				numbers = append(numbers, l.Port)
+			}
 		}
 	}
 	slices.Sort(numbers)
 	var ports []corev1.ServicePort
+	add := func(name string, n int32, protocol corev1.Protocol) {
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("%s-%d", name, n), Port: n, Protocol: protocol, TargetPort: intstr.FromInt32(n)})
+	}
 	for _, n := range slices.Compact(numbers) {
-		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("port-%d", n), Port: n, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(n)})
+		add("port", n, corev1.ProtocolTCP)
+	}
+	for _, n := range datagrams {
+		add("udp", n, corev1.ProtocolUDP)
 	}
 	return ports
 }
@@ -191,9 +202,11 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 			restrictedContainer(corev1.Container{
 				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
 				// The image's entrypoint would fail: it changes the owner of /dev/stdout.
-				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
-				Ports:          []corev1.ContainerPort{{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}},
-				ReadinessProbe: httpProbe("/ready", "envoy", 2), LivenessProbe: tcpProbe("envoy"), StartupProbe: startupProbe("envoy"),
+				Command: []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
+				Ports: []corev1.ContainerPort{
+					{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}, {Name: portEnvoyHealth, ContainerPort: 9907, Protocol: corev1.ProtocolTCP},
+				},
+				ReadinessProbe: httpProbe("/ready", portEnvoyHealth, 2), LivenessProbe: httpProbe("/healthz", portEnvoyHealth, 10), StartupProbe: startupProbe(portEnvoyHealth),
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
@@ -224,6 +237,9 @@ func (in *Input) workerThreads(r *corev1.ResourceRequirements) int64 {
 	}
 	return cmp.Or(r.Limits.Cpu().Value(), defaultWorkerThreads) // Value rounds up
 }
+
+// portEnvoyHealth is the name of the port on which only the kubelet probes Envoy: no NetworkPolicy admits other clients.
+const portEnvoyHealth = "envoy-health"
 
 // servePort is the port of xdsd serve's pages.
 const servePort = 9902

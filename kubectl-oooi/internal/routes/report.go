@@ -2,7 +2,11 @@
 package routes
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,12 +32,14 @@ type Report struct {
 const (
 	BySNI  = "SNI"
 	ByHost = "Host"
+	ByUDP  = "UDP"
 )
 
 // A Listener is one port of the proxy.
 type Listener struct {
 	Port int32 `json:"port"`
-	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP).
+	// By is the name that selects a route: BySNI (TLS) or ByHost (HTTP). With ByUDP, the only route gets all datagrams of
+	// the port.
 	By     string  `json:"by"`
 	Routes []Route `json:"routes"`
 	// Default is the target of connections that no route matches; nil if they are closed.
@@ -44,7 +50,7 @@ type Listener struct {
 
 // A Route sends the connections for one name to a target.
 type Route struct {
-	// Host is a name, or "*." and a domain for all names below the domain.
+	// Host is a name, "*." and a domain for all names below the domain, or "*" for all names.
 	Host   string `json:"host"`
 	Target Target `json:"target"`
 	// Source is the field of Owner that defines the route.
@@ -63,6 +69,73 @@ type Target struct {
 	FromVLAN bool `json:"fromVLAN,omitempty"`
 	// Missing is the reason why the target cannot be reached; empty if it can.
 	Missing string `json:"missing,omitempty"`
+	// Rules are those of HTTP requests by precedence, instead of a Service.
+	Rules []Rule `json:"rules,omitempty"`
+}
+
+// A Rule redirects HTTP requests or forwards them to backends.
+type Rule struct {
+	// Name is "backend/rule", with the number of the rule in the backend.
+	Name string `json:"name"`
+	// Match are the conditions, such as "/api GET x-version=v2"; an exact path is preceded by "=".
+	Match    string              `json:"match"`
+	Redirect *model.HTTPRedirect `json:"redirect,omitempty"`
+	// Backends get requests in proportion to their weights. If there are none and Redirect is nil, requests are answered with
+	// 500.
+	Backends []WeightedTarget `json:"backends,omitempty"`
+}
+
+// A WeightedTarget is a target with its share of requests.
+type WeightedTarget struct {
+	Target `json:",inline"`
+
+	Weight int32 `json:"weight"`
+}
+
+// String returns the redirect, or the targets with their weights if there are several.
+func (r *Rule) String() string {
+	switch {
+	case r.Redirect != nil:
+		to := cmp.Or(r.Redirect.Scheme, "http") + "://" + cmp.Or(r.Redirect.Hostname, "(same host)")
+		if r.Redirect.Port != 0 {
+			to += ":" + strconv.Itoa(int(r.Redirect.Port))
+		}
+		return fmt.Sprintf("redirect %d to %s", r.Redirect.StatusCode, to)
+	case len(r.Backends) == 0:
+		return "status 500"
+	case len(r.Backends) == 1:
+		return r.Backends[0].String()
+	}
+	list := make([]string, len(r.Backends))
+	for i := range r.Backends {
+		list[i] = fmt.Sprintf("%s (weight %d)", &r.Backends[i].Target, r.Backends[i].Weight)
+	}
+	return strings.Join(list, ", ")
+}
+
+// problem returns why a target of the rule cannot be reached; empty if all can.
+func (r *Rule) problem() string {
+	var list []string
+	for i := range r.Backends {
+		if missing := r.Backends[i].Missing; missing != "" && !slices.Contains(list, missing) {
+			list = append(list, missing)
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+func rulesOf(list []model.HTTPRule, targets map[string]*Target) []Rule {
+	var rules []Rule
+	for i := range list {
+		rule := Rule{Name: list[i].Name, Match: list[i].Match(), Redirect: list[i].Redirect}
+		for _, b := range list[i].Backends {
+			if t := targets[b.Upstream]; t != nil {
+				rule.Backends = append(rule.Backends, WeightedTarget{*t, b.Weight})
+			}
+		}
+		rules = append(rules, rule)
+	}
+	return rules
 }
 
 // String returns the addresses, or the Service and its port, with "(missing)" if it cannot be reached. It returns
@@ -71,6 +144,12 @@ func (t *Target) String() string {
 	switch {
 	case t == nil:
 		return "closed"
+	case len(t.Rules) > 0:
+		list := make([]string, len(t.Rules))
+		for i := range t.Rules {
+			list[i] = t.Rules[i].Match + ": " + t.Rules[i].String()
+		}
+		return strings.Join(list, "; ")
 	case len(t.Addresses) > 0:
 		list := make([]string, len(t.Addresses))
 		for i, a := range t.Addresses {
@@ -107,10 +186,16 @@ func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 		if l.HTTP {
 			listener.By = ByHost
 		}
+		if l.UDP {
+			listener.By = ByUDP
+		}
 		for _, route := range l.Routes {
 			out := Route{Host: route.Host, Owner: route.Owner, Source: route.Source}
 			if t := targets[route.Upstream]; t != nil {
 				out.Target = *t
+			}
+			if route.Rules != nil {
+				out.Target = Target{Rules: rulesOf(route.Rules, targets)}
 			}
 			listener.Routes = append(listener.Routes, out)
 		}
@@ -130,6 +215,9 @@ func target(u *model.Upstream, port string) *Target {
 
 // backendPort returns the targetPort of a backend of a ProxyServer; empty if there is no such backend.
 func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) string {
+	if parts := strings.Split(backend, "/"); len(parts) == 3 { // a Service of an HTTP rule
+		return parts[2]
+	}
 	for _, server := range objects.ProxyServers {
 		if backend == "" || server.Namespace != p.Namespace || server.Name != p.Name {
 			continue
@@ -144,8 +232,11 @@ func backendPort(p *model.ProxyServer, backend string, objects *model.Objects) s
 }
 
 // Find returns the target for a name: that of the route with this name, else that of the matching wildcard route with
-// the longest domain. It returns nil if no route matches.
+// the longest domain. It returns nil if no route matches, and for UDP, where names select nothing.
 func (l *Listener) Find(name string) *Target {
+	if l.By == ByUDP {
+		return nil
+	}
 	var found *Route
 	for i := range l.Routes {
 		r := &l.Routes[i]

@@ -1,7 +1,9 @@
 package routes
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
@@ -23,9 +25,18 @@ func Rows(reports []*Report) []Row {
 			l := &r.Listeners[i]
 			for j := range l.Routes {
 				route := &l.Routes[j]
-				rows = append(rows, Row{r, l, route.Host, &route.Target, route.Source + " of " + route.Owner.String()})
+				source := route.Source + " of " + route.Owner.String()
+				for k := range route.Target.Rules {
+					rule := &route.Target.Rules[k]
+					rows = append(rows, Row{r, l, route.Host + rule.suffix(), &Target{Rules: []Rule{*rule}}, source})
+				}
+				if route.Target.Rules == nil {
+					rows = append(rows, Row{r, l, route.Host, &route.Target, source})
+				}
 			}
-			rows = append(rows, Row{r, l, "(any other)", l.Default, "default"})
+			if l.By != ByUDP && !hasAnyHost(l) {
+				rows = append(rows, Row{r, l, "(any other)", l.Default, "default"})
+			}
 			if l.Plain != nil {
 				rows = append(rows, Row{r, l, "(not TLS)", l.Plain, "default"})
 			}
@@ -42,17 +53,42 @@ func Columns(namespace bool) []output.Column[Row] {
 		{Title: "PORT", Value: func(r Row) string { return strconv.Itoa(int(r.listener.Port)) }},
 		{Title: "BY", Value: func(r Row) string { return r.listener.By }},
 		{Title: "NAME", Value: func(r Row) string { return r.name }},
-		{Title: "TARGET", Value: func(r Row) string { return r.target.String() }},
+		{Title: "TARGET", Value: func(r Row) string { return r.text() }},
 		{Title: "SOURCE", Value: func(r Row) string { return r.source }},
 		{Title: "FROM-VLAN", Value: func(r Row) string { return strconv.FormatBool(r.target != nil && r.target.FromVLAN) }, Wide: true},
 		{Title: "PROBLEM", Value: func(r Row) string { return problem(r.target) }, Wide: true},
 	}
 }
 
+// text returns the target, without the conditions of an HTTP rule, which are part of the name.
+func (r *Row) text() string {
+	if r.target != nil && len(r.target.Rules) == 1 {
+		return r.target.Rules[0].String()
+	}
+	return r.target.String()
+}
+
+// suffix returns the conditions of a rule for the end of a URL.
+func (r *Rule) suffix() string {
+	if path, exact := strings.CutPrefix(r.Match, "="); exact {
+		return path
+	}
+	path, more, _ := strings.Cut(r.Match, " ")
+	return strings.TrimSpace(strings.TrimSuffix(path, "/") + "/* " + more)
+}
+
+// hasAnyHost reports whether a route of the listener matches all names.
+func hasAnyHost(l *Listener) bool {
+	return slices.ContainsFunc(l.Routes, func(r Route) bool { return r.Host == "*" })
+}
+
 // problem returns why a target cannot be reached; empty if it can.
 func problem(t *Target) string {
-	if t == nil {
+	switch {
+	case t == nil:
 		return ""
+	case len(t.Rules) == 1:
+		return t.Rules[0].problem()
 	}
 	return t.Missing
 }

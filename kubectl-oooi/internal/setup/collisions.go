@@ -345,7 +345,8 @@ func (k *Known) lostRoutes(before, after *model.Snapshot) []error {
 	return errs
 }
 
-// routesOf returns the upstream of each route of a ProxyServer, which may be nil, by "name:port".
+// routesOf returns the upstream of each route of a ProxyServer, which may be nil, by "name:port", with "/UDP" for
+// UDP.
 func routesOf(p *model.ProxyServer) map[string]*model.Upstream {
 	all := map[string]*model.Upstream{}
 	if p == nil {
@@ -356,9 +357,13 @@ func routesOf(p *model.ProxyServer) map[string]*model.Upstream {
 		upstreams[u.Name] = u
 	}
 	for _, l := range p.Listeners {
+		format := "%s:%d"
+		if l.UDP {
+			format += "/UDP"
+		}
 		for _, r := range l.Routes {
 			if u := upstreams[r.Upstream]; u != nil {
-				all[fmt.Sprintf("%s:%d", r.Host, l.Port)] = u
+				all[fmt.Sprintf(format, r.Host, l.Port)] = u
 			}
 		}
 	}

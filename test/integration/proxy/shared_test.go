@@ -61,7 +61,7 @@ func TestOneXdsdServesEachEnvoyItsOwnProxyServer(t *testing.T) {
 	}
 	for _, n := range tenants {
 		n.awaitBackend(t, "one")
-		if got, want := listeners(n), []string{"metrics", fmt.Sprint("port-", n.port)}; !slices.Equal(got, want) {
+		if got, want := listeners(n), []string{"health", "metrics", fmt.Sprint("port-", n.port)}; !slices.Equal(got, want) {
 			t.Errorf("the Envoy of %s has listeners %q, want %q", n.name, got, want)
 		}
 	}

@@ -172,7 +172,7 @@ func names(p *model.ProxyServer) map[string][]string {
 	for _, l := range p.Listeners {
 		for _, r := range l.Routes {
 			switch {
-			case l.HTTP || r.Plain || strings.HasPrefix(r.Host, "*."):
+			case l.HTTP || l.UDP || r.Plain || strings.HasPrefix(r.Host, "*."):
 			case r.Conventional():
 				conventional[r.Upstream] = append(conventional[r.Upstream], r.Host)
 			default:

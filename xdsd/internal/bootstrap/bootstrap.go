@@ -25,6 +25,7 @@ const (
 	serverCluster   = "xdsd"
 	adminCluster    = "admin"
 	MetricsListener = "metrics"
+	HealthListener  = "health"
 )
 
 // Bootstrap returns the bootstrap configuration of Envoy, or an error that names every invalid field of c.
@@ -39,7 +40,7 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 		Admin:            c.admin(),
 		DynamicResources: dynamicResources(),
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
-			Listeners: []*listenerv3.Listener{c.metrics(&p)},
+			Listeners: []*listenerv3.Listener{c.metrics(&p), c.health(&p)},
 			Clusters:  []*clusterv3.Cluster{xdsdCluster(c.ServerSocket, &p), socketCluster(adminCluster, c.AdminSocket)},
 		},
 		OverloadManager: c.overloadManager(&p),

@@ -20,6 +20,7 @@ const (
 	DefaultServerSocket   = "/run/xdsd/ads.sock"
 	DefaultAdminSocket    = "/run/envoy/admin.sock"
 	DefaultMetricsPort    = 9901
+	DefaultHealthPort     = 9907
 	DefaultMaxConnections = 50_000
 )
 
@@ -41,7 +42,8 @@ type Config struct {
 	// MetricsDevices maps an address of MetricsAddresses to the network interface on which it is served; without an
 	// entry, it is served on all interfaces.
 	MetricsDevices map[netip.Addr]string
-	// MetricsPort is the port of MetricsAddresses. The default is DefaultMetricsPort.
+	// MetricsPort is the port of MetricsAddresses for metrics. The default is DefaultMetricsPort. That for health is as much
+	// higher as DefaultHealthPort is.
 	MetricsPort uint16
 	// MaxConnections limits the connections of all clients together. The default is DefaultMaxConnections, or less if
 	// Descriptors do not suffice for it: each connection needs two.

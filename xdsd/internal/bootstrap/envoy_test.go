@@ -73,6 +73,11 @@ func metricsAddress(config bootstrap.Config) string {
 	return netip.AddrPortFrom(config.MetricsAddresses[0], bootstrap.DefaultMetricsPort).String()
 }
 
+// healthAddress returns the address of the listener for probes.
+func healthAddress(config bootstrap.Config) string {
+	return netip.AddrPortFrom(config.MetricsAddresses[0], bootstrap.DefaultHealthPort).String()
+}
+
 func TestEnvoyIsReadyAfterItsFirstConfiguration(t *testing.T) {
 	config := localConfig(t)
 	envoy := start(t, config)
@@ -267,7 +272,7 @@ func TestEnvoyListensOnlyOnItsAddresses(t *testing.T) {
 	envoy := start(t, config)
 	waitReady(t, envoy)
 
-	want := []string{"tcp " + metricsAddress(config), "unix " + config.AdminSocket}
+	want := []string{"tcp " + metricsAddress(config), "tcp " + healthAddress(config), "unix " + config.AdminSocket}
 	if got := listeningSockets(t, envoy.PID()); !slices.Equal(got, want) {
 		t.Errorf("Envoy listens on %q, want %q", got, want)
 	}
@@ -392,7 +397,7 @@ func TestMetricsAreServedAtTheConnectionLimit(t *testing.T) {
 		`envoy_cluster_upstream_cx_total{envoy_cluster_name="infra/backend"} 1`,
 		`envoy_cluster_membership_healthy{envoy_cluster_name="infra/backend"} 1`,
 		`envoy_control_plane_connected_state{} 1`,
-		`envoy_listener_manager_total_listeners_active{} 2`,
+		`envoy_listener_manager_total_listeners_active{} 3`,
 		`envoy_cluster_manager_active_clusters{} 3`,
 		`envoy_server_live{} 1`,
 	} {
@@ -418,6 +423,22 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 	serve(t, listen(t, "unix", config.ServerSocket), nil)
 	envoy := start(t, config)
 	waitReady(t, envoy)
+	health := func(path string) error {
+		request, err := http.NewRequestWithContext(timeoutContext(t), http.MethodGet, "http://"+healthAddress(config)+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Close = true
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	}
 	const limit = 128
 	closed := make(chan struct{}, limit+1)
 	var conns []net.Conn
@@ -437,6 +458,16 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 	case <-closed:
 	case <-timeoutContext(t).Done():
 		t.Errorf("all %d connections are open, want at most %d", limit+1, limit)
+	}
+	for _, path := range []string{"/ready", "/healthz"} {
+		if err := health(path); err != nil {
+			t.Errorf("%s fails on the port of probes while clients use all connections of the other: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/stats/prometheus", "/healthz?x", "/config_dump"} {
+		if err := health(path); err == nil || !strings.Contains(err.Error(), "404") {
+			t.Errorf("%s on the port of probes: %v", path, err)
+		}
 	}
 	for _, conn := range conns {
 		_ = conn.Close()

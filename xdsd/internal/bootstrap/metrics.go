@@ -19,24 +19,43 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// maxMetricsConnections limits connections to the metrics listener. It suffices for probes and a few Prometheus
+// maxOwnConnections limits connections to each of the listeners for metrics and health. It suffices for a few Prometheus
 // servers.
-const maxMetricsConnections = 128
+const maxOwnConnections = 128
+
+// ownIdleTimeout is how long a client may keep a connection to such a listener open between two requests.
+const ownIdleTimeout = 30 * time.Second
 
 // metrics returns the metrics listener, which is on the pod network.
 func (c Config) metrics(p *packer) *listenerv3.Listener {
+	return c.ownListener(p, MetricsListener, c.MetricsPort, get("/stats/prometheus"), get("/ready"))
+}
+
+// health returns the listener for probes of the kubelet and of xdsd hold. Clients that may connect to the metrics listener,
+// and can use up its connections, cannot connect to this one: no NetworkPolicy admits them.
+func (c Config) health(p *packer) *listenerv3.Listener {
+	live := get("/healthz")
+	live.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusOK}}
+	return c.ownListener(p, HealthListener, c.healthPort(), get("/ready"), live)
+}
+
+// healthPort returns the port of the health listener, DefaultHealthPort for the default MetricsPort.
+func (c Config) healthPort() uint16 { return c.MetricsPort + DefaultHealthPort - DefaultMetricsPort }
+
+// ownListener returns a listener at MetricsAddresses with some routes.
+func (c Config) ownListener(p *packer, name string, port uint16, routes ...*routev3.Route) *listenerv3.Listener {
 	l := &listenerv3.Listener{
-		Name:          MetricsListener,
-		StatPrefix:    MetricsListener,
-		Address:       message.Address(c.MetricsAddresses[0].String(), c.MetricsPort),
+		Name:          name,
+		StatPrefix:    name,
+		Address:       message.Address(c.MetricsAddresses[0].String(), port),
 		SocketOptions: c.metricsSocket(c.MetricsAddresses[0]),
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{
 			// The only limit of this listener: it ignores the global one, see below.
 			p.filter("envoy.filters.network.connection_limit", &limitv3.ConnectionLimit{
-				StatPrefix:     MetricsListener,
-				MaxConnections: wrapperspb.UInt64(maxMetricsConnections),
+				StatPrefix:     name,
+				MaxConnections: wrapperspb.UInt64(maxOwnConnections),
 			}),
-			p.filter("envoy.filters.network.http_connection_manager", manager(p)),
+			p.filter("envoy.filters.network.http_connection_manager", manager(p, name, routes)),
 		}}},
 		// The default is 1 MiB; requests here have a few lines.
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(32 << 10),
@@ -46,7 +65,7 @@ func (c Config) metrics(p *packer) *listenerv3.Listener {
 	}
 	for _, a := range c.MetricsAddresses[1:] {
 		l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{
-			Address:       message.Address(a.String(), c.MetricsPort),
+			Address:       message.Address(a.String(), port),
 			SocketOptions: &corev3.SocketOptionsOverride{SocketOptions: c.metricsSocket(a)},
 		})
 	}
@@ -62,9 +81,9 @@ func (c Config) metricsSocket(a netip.Addr) []*corev3.SocketOption {
 	return nil
 }
 
-func manager(p *packer) *hcmv3.HttpConnectionManager {
+func manager(p *packer, name string, routes []*routev3.Route) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
-		StatPrefix: MetricsListener,
+		StatPrefix: name,
 		// The default detects the protocol; HTTP/1 is all that probes and Prometheus need.
 		CodecType: hcmv3.HttpConnectionManager_HTTP1,
 		// Do not trust the client's X-Forwarded-For and X-Envoy headers.
@@ -76,14 +95,14 @@ func manager(p *packer) *hcmv3.HttpConnectionManager {
 		// By default, a client that never completes a request is never disconnected.
 		RequestHeadersTimeout: durationpb.New(10 * time.Second),
 		CommonHttpProtocolOptions: &corev3.HttpProtocolOptions{
-			IdleTimeout: durationpb.New(5 * time.Minute), // the default is 1 h
+			IdleTimeout: durationpb.New(ownIdleTimeout), // the default is 1 h
 		},
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
-			Name: MetricsListener,
+			Name: name,
 			VirtualHosts: []*routev3.VirtualHost{{
-				Name:    MetricsListener,
+				Name:    name,
 				Domains: []string{"*"},
-				Routes:  []*routev3.Route{get("/stats/prometheus"), get("/ready")}, // 404 for all others
+				Routes:  routes, // 404 for all others
 			}},
 		}},
 		HttpFilters: []*hcmv3.HttpFilter{{
@@ -147,9 +166,12 @@ func stats() *metricsv3.StatsConfig {
 				prefix("overload."),
 				prefix("server."),
 				prefix("tls_inspector."),
+				prefix("udp."), // of the sessions of each UDP port
 				// Stats of each cluster.
 				suffix(".membership_healthy"),
 				suffix(".membership_total"),
+				suffix(".sess_rx_errors"),
+				suffix(".sess_tx_errors"),
 				suffix(".upstream_cx_active"),
 				suffix(".upstream_cx_connect_fail"),
 				suffix(".upstream_cx_none_healthy"),

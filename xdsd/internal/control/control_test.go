@@ -294,6 +294,10 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "SourceConnections", "sources": ["192.0.2.10"], "value": 9, "refused": 0, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.perSource.maxConnections"}]`)
 	s.waitForCondition(proxy, within, metav1.ConditionFalse, "SourceConnections",
 		"clients 192.0.2.10 had their limit of 9 connections each, last at 2026-01-01T00:00:00Z; to raise it, set infraComponents.proxy.limits.perSource.maxConnections of Infra demo")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "omitted": ["port 443, a.example.com: invalid"]`)
+	s.waitForCondition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected,
+		"pod demo-proxy-0: left out, because Envoy would reject it: port 443, a.example.com: invalid")
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
 	s.waitForCondition(proxy, within, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "")
 

@@ -166,6 +166,11 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 			return condition(kind, metav1.ConditionFalse, reason, "pod %s: %s", r.Pod, message)
 		}
 	}
+	for _, r := range f.object.Status.Replicas {
+		if len(r.Omitted) > 0 {
+			return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "pod %s: left out, because Envoy would reject it: %s", r.Pod, strings.Join(r.Omitted, "; "))
+		}
+	}
 	if len(f.problems) > 0 {
 		return condition(kind, metav1.ConditionFalse, string(f.problems[0].Reason), "%s", messages(f.problems))
 	}

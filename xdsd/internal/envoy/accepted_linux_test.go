@@ -68,9 +68,9 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 			limits = &v1alpha1.ProxyLimits{}
 		}
 		p := model.Build(&in, fuzzOptions).ProxyServers[0]
-		resources, err := Translate(p, g.options(limits))
-		if err != nil {
-			t.Fatal(err)
+		resources, omitted := Translate(p, g.options(limits))
+		if omitted != nil {
+			t.Fatal(omitted)
 		}
 		for _, u := range p.Upstreams {
 			resources.Endpoints = append(resources.Endpoints, Endpoints(u, slicesOf(&in, u.Service)))
@@ -80,6 +80,46 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 			validateLimits(t, limits)
 		}
 	})
+}
+
+// TestDocumentedProxyServers sends the examples of the reference to an Envoy. The API server must accept them.
+func TestDocumentedProxyServers(t *testing.T) {
+	proxy := startProxy(t, 1)
+	crd := readSchema(t, "proxyservers")
+	blocks := strings.Split(string(lab.ReadFile(t, "docs", "reference", "proxy.md")), "```")
+	examples := 0
+	for _, block := range blocks {
+		text, ok := strings.CutPrefix(block, "yaml\n")
+		if !ok || !strings.Contains(text, "kind: ProxyServer\n") {
+			continue
+		}
+		examples++
+		written := fields{}
+		if err := yaml.Unmarshal([]byte(text), &written); err != nil {
+			t.Fatal(err)
+		}
+		server := new(v1alpha1.ProxyServer)
+		if err := crd.decode(t, written, server); err != nil {
+			t.Fatal(err)
+		}
+		s := model.Build(&model.Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}, fuzzOptions)
+		for _, p := range s.Problems {
+			if p.Reason != model.ReasonServiceNotFound {
+				t.Error(p)
+			}
+		}
+		resources, omitted := Translate(s.ProxyServers[0], Options{})
+		if omitted != nil {
+			t.Fatal(omitted)
+		}
+		for _, u := range s.ProxyServers[0].Upstreams {
+			resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))
+		}
+		proxy.send(t, resources)
+	}
+	if examples < 2 {
+		t.Errorf("found %d examples", examples)
+	}
 }
 
 var fuzzOptions = model.Options{Apps: &model.AppsOptions{}, Proxies: true}
@@ -226,7 +266,7 @@ type schema struct {
 	rules      *cel.Validator
 }
 
-func readSchema(f *testing.F, resource string) *schema {
+func readSchema(f testing.TB, resource string) *schema {
 	f.Helper()
 	crd := new(apiextensionsv1.CustomResourceDefinition)
 	if err := yaml.Unmarshal(lab.ReadFile(f, "manifests", "crds", "hostedcluster.densityops.com_"+resource+".yaml"), crd); err != nil {
@@ -247,8 +287,16 @@ func readSchema(f *testing.F, resource string) *schema {
 	return &schema{structural, openAPI, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 }
 
-// accept decodes an object as an API server returns it. It skips the test if the API server would reject the object.
+// accept is decode for an object that may be rejected: the test is skipped then.
 func (s *schema) accept(t *testing.T, written, into any) {
+	t.Helper()
+	if err := s.decode(t, written, into); err != nil {
+		t.Skip(err)
+	}
+}
+
+// decode decodes an object as an API server returns it. It returns an error if the API server would reject the object.
+func (s *schema) decode(t *testing.T, written, into any) error {
 	t.Helper()
 	text, err := json.Marshal(written)
 	if err != nil {
@@ -263,11 +311,12 @@ func (s *schema) accept(t *testing.T, written, into any) {
 	problems = append(problems, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
 	invalid, _ := s.rules.Validate(t.Context(), nil, s.structural, object, nil, celconfig.RuntimeCELCostBudget)
 	if err := append(problems, invalid...).ToAggregate(); err != nil {
-		t.Skip(err)
+		return err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, into); err != nil {
 		t.Fatal(err)
 	}
+	return nil
 }
 
 // A generator generates objects, most of which are valid. Their names, ports and addresses are few, so that they conflict.
@@ -359,12 +408,71 @@ func (g generator) backend(n int) fields {
 	}
 	g.set(b, "alternateHostnames", alternates)
 	g.set(b, "protocol", oneOf(g, "TCP", "TLS", "HTTPS", "UDP"))
+	if g.chance(3) {
+		b["protocol"] = "HTTP"
+		b["http"] = fields{"rules": g.rules()}
+		g.set(b, "hostname", "*")
+		if g.chance(2) {
+			delete(b, "targetService")
+			delete(b, "targetSelector")
+			delete(b, "targetPort")
+		}
+	}
 	g.set(b, "timeoutSeconds", g.number())
 	g.set(b, "idleTimeout", g.duration())
 	g.set(b, "maxConnections", g.number())
 	g.set(b, "proxyProtocol", oneOf(g, "None", "V1", "V2"))
 	g.set(b, "healthCheck", g.healthCheck())
 	return b
+}
+
+func (g generator) path() string {
+	return oneOf(g, "/", "/a", "/a/", "/a/b", "/%2F", "/a;b=c", "/a.b/..c", "//", "/a/..", "/./a", "a", "/a?b", "/"+strings.Repeat("p", 1+g.IntN(1023)))
+}
+
+func (g generator) rules() []fields {
+	var rules []fields
+	for range 1 + g.IntN(5) {
+		rule := fields{}
+		var matches, refs []fields
+		for range g.IntN(4) {
+			m := fields{}
+			path := fields{}
+			g.set(path, "type", oneOf(g, "Exact", "PathPrefix"))
+			g.set(path, "value", g.path())
+			g.set(m, "path", path)
+			g.set(m, "method", oneOf(g, "GET", "POST", "PATCH", "TRACE"))
+			g.set(m, "headers", []fields{{"name": oneOf(g, "X-Version", "host", "cookie", "!#$%&'*+-.^_|~"), "value": oneOf(g, "v2", " ", "é", strings.Repeat("h", 4096), "a\nb", "%s")}})
+			matches = append(matches, m)
+		}
+		if matches != nil {
+			rule["matches"] = matches
+		}
+		for range g.IntN(4) {
+			refs = append(refs, fields{"name": oneOf(g, "registry", "kube-apiserver", "gone"), "port": oneOf(g, 443, 6443, 1, 65535), "weight": oneOf(g, 0, 1, 50, 1_000_000)})
+		}
+		if refs != nil {
+			rule["backendRefs"] = refs
+		}
+		if g.chance(3) {
+			redirect := fields{}
+			g.set(redirect, "scheme", oneOf(g, "http", "https"))
+			g.set(redirect, "hostname", oneOf(g, "example.com", "a", strings.Repeat("a", 253)))
+			g.set(redirect, "port", 1+g.IntN(65535))
+			g.set(redirect, "statusCode", oneOf(g, 301, 302, 303, 307, 308))
+			rule["filters"] = []fields{{"type": "RequestRedirect", "requestRedirect": redirect}}
+		}
+		g.set(rule, "timeouts", fields{"request": g.duration()})
+		if g.chance(2) {
+			retry := fields{}
+			g.set(retry, "codes", []int{400 + g.IntN(200), 503, 503}[:1+g.IntN(3)])
+			g.set(retry, "attempts", 1+g.IntN(10))
+			g.set(retry, "backoff", g.duration())
+			rule["retry"] = retry
+		}
+		rules = append(rules, rule)
+	}
+	return rules
 }
 
 func (g generator) limits() fields {

@@ -38,6 +38,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
 			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit, // TCP is subject to all three, HTTP to MaxRequests
+			RetryBudget: retryBudget(u),
 		}}},
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveProbes:   wrapperspb.UInt32(keepAliveProbes),
@@ -77,6 +78,10 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		c.HealthChecks = []*corev3.HealthCheck{healthCheck(check)}
 		c.CloseConnectionsOnHostHealthFailure = true // otherwise sessions hang until TCP times out
 	}
+	if u.UDP { // has no connections: neither their failures nor SO_REUSEADDR, with which UDP sockets share a port
+		c.OutlierDetection, c.UpstreamConnectionOptions = nil, nil
+		return c
+	}
 	c.UpstreamBindConfig = &corev3.BindConfig{SocketOptions: []*corev3.SocketOption{reuseAddress()}}
 	if u.FromVLAN {
 		t.bindToVLAN(c.UpstreamBindConfig)
@@ -104,6 +109,15 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		}
 	}
 	return c
+}
+
+// retryBudget limits concurrent retries of HTTP requests to a share of the active ones; nil for upstreams of TCP. Without a
+// budget their number is limited to 3.
+func retryBudget(u *model.Upstream) *clusterv3.CircuitBreakers_Thresholds_RetryBudget {
+	if !u.HTTP {
+		return nil
+	}
+	return &clusterv3.CircuitBreakers_Thresholds_RetryBudget{} // 20 %, and at least 3
 }
 
 // proxyProtocol returns the configuration of the PROXY protocol of an upstream, nil for none.

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -19,7 +20,7 @@ import (
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
 	targets := u.Addresses
 	if !u.FromVLAN {
-		targets = targetsOf(list, u.PortName)
+		targets = targetsOf(list, u)
 	}
 	targets = slices.Clone(targets)
 	slices.SortFunc(targets, netip.AddrPort.Compare)
@@ -40,12 +41,12 @@ func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.Clu
 	return out
 }
 
-// targetsOf returns the ready endpoints on the named port. If none is ready, it returns those that are terminating but
+// targetsOf returns the ready endpoints on the upstream's port. If none is ready, it returns those that are terminating but
 // still serving, as kube-proxy does.
-func targetsOf(list []*objects.EndpointSlice, portName string) []netip.AddrPort {
+func targetsOf(list []*objects.EndpointSlice, u *model.Upstream) []netip.AddrPort {
 	var ready, terminating []netip.AddrPort
 	for _, slice := range list {
-		port, ok := portOf(slice, portName)
+		port, ok := portOf(slice, u)
 		if !ok || slice.AddressType == discoveryv1.AddressTypeFQDN {
 			continue
 		}
@@ -71,10 +72,14 @@ func targetsOf(list []*objects.EndpointSlice, portName string) []netip.AddrPort 
 	return ready
 }
 
-// portOf returns the TCP port number of the named port in a slice, and whether it exists.
-func portOf(slice *objects.EndpointSlice, name string) (uint16, bool) {
+// portOf returns the number of the upstream's port in a slice, and whether it exists.
+func portOf(slice *objects.EndpointSlice, u *model.Upstream) (uint16, bool) {
+	protocol := corev1.ProtocolTCP
+	if u.UDP {
+		protocol = corev1.ProtocolUDP
+	}
 	for _, p := range slice.Ports {
-		if p.Name == name && p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 && (p.Protocol == "" || p.Protocol == corev1.ProtocolTCP) {
+		if p.Name == u.PortName && p.Port != nil && *p.Port > 0 && *p.Port < 1<<16 && cmp.Or(p.Protocol, corev1.ProtocolTCP) == protocol {
 			return uint16(*p.Port), true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -40,9 +41,9 @@ func readProxies(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects
 
 func mustTranslate(t *testing.T, p *model.ProxyServer, options Options) ads.Resources {
 	t.Helper()
-	resources, err := Translate(p, options)
-	if err != nil {
-		t.Fatal(err)
+	resources, omitted := Translate(p, options)
+	if omitted != nil {
+		t.Fatal(omitted)
 	}
 	return resources
 }
@@ -180,16 +181,17 @@ func TestNewRouteChangesNothingElse(t *testing.T) {
 	before := mustTranslate(t, p, Options{})
 	changed := *p
 	changed.Listeners = slices.Clone(p.Listeners)
-	l := *p.Listeners[0]
+	at := slices.IndexFunc(p.Listeners, func(l *model.Listener) bool { return !l.UDP })
+	l := *p.Listeners[at]
 	l.Routes = append([]model.Route{{Host: "0.example.com", Upstream: p.Upstreams[0].Name, Owner: p.Ref}}, l.Routes...)
-	changed.Listeners[0] = &l
+	changed.Listeners[at] = &l
 	after := mustTranslate(t, &changed, Options{})
 
 	chains := map[string]*listenerv3.FilterChain{}
-	for _, c := range after.Listeners[0].GetFilterChains() {
+	for _, c := range after.Listeners[at].GetFilterChains() {
 		chains[c.GetName()] = c
 	}
-	for _, c := range before.Listeners[0].GetFilterChains() {
+	for _, c := range before.Listeners[at].GetFilterChains() {
 		if !proto.Equal(c, chains[c.GetName()]) {
 			t.Errorf("chain %s has changed", c.GetName())
 		}
@@ -198,8 +200,8 @@ func TestNewRouteChangesNothingElse(t *testing.T) {
 	if len(chains) != 1 {
 		t.Errorf("%d new filter chains, want 1", len(chains))
 	}
-	before.Listeners[0].FilterChains, after.Listeners[0].FilterChains = nil, nil
-	if !proto.Equal(before.Listeners[0], after.Listeners[0]) {
+	before.Listeners[at].FilterChains, after.Listeners[at].FilterChains = nil, nil
+	if !proto.Equal(before.Listeners[at], after.Listeners[at]) {
 		t.Error("other fields of the listener have changed")
 	}
 	if !slices.EqualFunc(before.Clusters, after.Clusters, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) }) {
@@ -226,4 +228,59 @@ func TestFloatingAddressesUseFreebind(t *testing.T) {
 			t.Errorf("%s has freebind, although no address is floating", l.GetName())
 		}
 	}
+}
+
+// TestInvalidPartIsLeftOut translates a proxy with values that the model does not produce. Envoy must accept the rest.
+func TestInvalidPartIsLeftOut(t *testing.T) {
+	upstreams := func(connect time.Duration, udp string) []*model.Upstream {
+		return []*model.Upstream{
+			{Name: "ns/good/443", ConnectTimeout: time.Second},
+			{Name: "ns/bad/443", ConnectTimeout: connect},
+			{Name: udp, UDP: true, ConnectTimeout: time.Second, MaxConnections: 1, IdleTimeout: time.Second},
+		}
+	}
+	rule := func(path string) []model.HTTPRule {
+		return []model.HTTPRule{{Name: "rule", Path: path, Backends: []model.HTTPBackend{{Upstream: "ns/good/443", Weight: 1}}}}
+	}
+	proxy := func(path, host, udp string, connect time.Duration) *model.ProxyServer {
+		return &model.ProxyServer{
+			Ref: model.Ref{Kind: "ProxyServer", Namespace: "ns", Name: "proxy"}, Upstreams: upstreams(connect, udp),
+			Listeners: []*model.Listener{
+				{Port: 53, UDP: true, Routes: []model.Route{{Host: "dns", Upstream: udp}}},
+				{Port: 80, HTTP: true, Routes: []model.Route{
+					{Host: "good", Upstream: "ns/good/443"}, {Host: "rules", Rules: append(rule("/good"), rule(path)...)}, {Host: host, Upstream: "ns/bad/443"},
+				}},
+				{Port: 443, Routes: []model.Route{{Host: "good", Upstream: "ns/good/443"}, {Host: "bad", Upstream: "ns/bad/443"}}},
+			},
+		}
+	}
+	if _, omitted := Translate(proxy("/path", "host", "ns/udp/53", time.Second), Options{}); omitted != nil {
+		t.Fatalf("without invalid values: %v", omitted)
+	}
+	p := proxy("/path?query", "a\nb", "", -1)
+	resources, omitted := Translate(p, Options{})
+	var parts []string
+	for _, o := range omitted {
+		parts = append(parts, o.Part)
+		if o.Reason == "" {
+			t.Errorf("%s has no reason", o.Part)
+		}
+	}
+	if want := []string{"cluster ns/bad/443", "cluster ", "UDP port 53", "port 80, rules, rule rule", "port 80, a\nb"}; !slices.Equal(parts, want) {
+		t.Errorf("left out %q, want %q: %v", parts, want, omitted)
+	}
+	var names []string
+	for _, l := range resources.Listeners {
+		names = append(names, l.GetName())
+	}
+	for _, c := range resources.Clusters {
+		names = append(names, c.GetName())
+	}
+	for _, h := range resources.Routes[0].GetVirtualHosts() {
+		names = append(names, fmt.Sprint(h.GetDomains(), len(h.GetRoutes())))
+	}
+	if want := []string{"port-80", "port-443", "ns/good/443", "[good] 2", "[rules] 2"}; !slices.Equal(names, want) {
+		t.Errorf("served %q, want %q", names, want)
+	}
+	validate(t, p, resources)
 }

@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -60,9 +61,9 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 		ValidateClusters: wrapperspb.Bool(false),
 	}
 	for _, r := range l.Routes {
-		out.VirtualHosts = append(out.VirtualHosts, &routev3.VirtualHost{
-			Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host},
-			Routes: []*routev3.Route{rejectSeveralHosts(), {
+		routes := []*routev3.Route{rejectSeveralHosts()}
+		if r.Rules == nil {
+			routes = append(routes, &routev3.Route{
 				Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
 				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 					ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: r.Upstream},
@@ -70,8 +71,109 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 					Timeout:     durationpb.New(0),
 					IdleTimeout: durationpb.New(t.upstreams[r.Upstream].IdleTimeout),
 				}},
-			}},
-		})
+			})
+		}
+		for i := range r.Rules {
+			if route := t.route(l, &r.Rules[i]); t.valid(fmt.Sprintf("port %d, %s, rule %s", l.Port, r.Host, r.Rules[i].Name), r.Upstream, route) {
+				routes = append(routes, route)
+			}
+		}
+		host := &routev3.VirtualHost{Name: r.Owner.String() + " " + r.Host, Domains: []string{r.Host}, Routes: routes}
+		if t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, host) {
+			out.VirtualHosts = append(out.VirtualHosts, host)
+		}
+	}
+	return out
+}
+
+// route returns the route of a rule. Envoy uses the first route that matches.
+func (t *translator) route(l *model.Listener, rule *model.HTTPRule) *routev3.Route {
+	out := &routev3.Route{Name: rule.Name, Match: match(rule)}
+	switch {
+	case rule.Redirect != nil:
+		out.Action = &routev3.Route_Redirect{Redirect: redirect(l, rule.Redirect)}
+	case len(rule.Backends) == 0:
+		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusInternalServerError}}
+	default:
+		out.Action = &routev3.Route_Route{Route: t.forward(rule)}
+	}
+	return out
+}
+
+func match(rule *model.HTTPRule) *routev3.RouteMatch {
+	out := &routev3.RouteMatch{}
+	switch {
+	case rule.Exact:
+		out.PathSpecifier = &routev3.RouteMatch_Path{Path: rule.Path}
+	case rule.Path == "/":
+		out.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: "/"}
+	default:
+		out.PathSpecifier = &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: rule.Path}
+	}
+	header := func(name, value string) {
+		out.Headers = append(out.Headers, &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: value}},
+		}})
+	}
+	if rule.Method != "" {
+		header(":method", rule.Method)
+	}
+	for _, h := range rule.Headers {
+		header(h.Name, h.Value)
+	}
+	return out
+}
+
+func redirect(l *model.Listener, r *model.HTTPRedirect) *routev3.RedirectAction {
+	out := &routev3.RedirectAction{HostRedirect: r.Hostname, PortRedirect: uint32(r.Port)} //nolint:gosec // a port
+	if r.Scheme != "" {
+		out.SchemeRewriteSpecifier = &routev3.RedirectAction_SchemeRedirect{SchemeRedirect: r.Scheme}
+	}
+	// The port of the Host header is removed before a route is selected.
+	if out.GetPortRedirect() == 0 && r.Scheme == "" && l.Port != 80 {
+		out.PortRedirect = uint32(l.Port) //nolint:gosec // a port
+	}
+	out.ResponseCode = map[int32]routev3.RedirectAction_RedirectResponseCode{
+		http.StatusMovedPermanently:  routev3.RedirectAction_MOVED_PERMANENTLY,
+		http.StatusSeeOther:          routev3.RedirectAction_SEE_OTHER,
+		http.StatusTemporaryRedirect: routev3.RedirectAction_TEMPORARY_REDIRECT,
+		http.StatusPermanentRedirect: routev3.RedirectAction_PERMANENT_REDIRECT,
+	}[r.StatusCode]
+	if out.GetResponseCode() == routev3.RedirectAction_MOVED_PERMANENTLY && r.StatusCode != http.StatusMovedPermanently {
+		out.ResponseCode = routev3.RedirectAction_FOUND
+	}
+	return out
+}
+
+// forward returns the action of a rule that forwards requests to at least one backend.
+func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
+	out := &routev3.RouteAction{
+		Timeout:     durationpb.New(rule.Timeout), // 0 for none
+		IdleTimeout: durationpb.New(t.upstreams[rule.Backends[0].Upstream].IdleTimeout),
+	}
+	if len(rule.Backends) == 1 {
+		out.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: rule.Backends[0].Upstream}
+	} else {
+		weighted := &routev3.WeightedCluster{}
+		for _, b := range rule.Backends {
+			weighted.Clusters = append(weighted.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: b.Upstream, Weight: wrapperspb.UInt32(uint32(b.Weight))}) //nolint:gosec // positive
+		}
+		out.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
+	}
+	if retry := rule.Retry; retry != nil {
+		out.RetryPolicy = &routev3.RetryPolicy{
+			RetryOn:    "connect-failure,refused-stream,reset-before-request",
+			NumRetries: wrapperspb.UInt32(uint32(retry.Attempts)), //nolint:gosec // positive
+			RetryBackOff: &routev3.RetryPolicy_RetryBackOff{
+				BaseInterval: durationpb.New(retry.Backoff), MaxInterval: durationpb.New(10 * retry.Backoff),
+			},
+		}
+		if len(retry.Codes) > 0 {
+			out.RetryPolicy.RetryOn += ",retriable-status-codes"
+		}
+		for _, code := range retry.Codes {
+			out.RetryPolicy.RetriableStatusCodes = append(out.RetryPolicy.RetriableStatusCodes, uint32(code)) //nolint:gosec // positive
+		}
 	}
 	return out
 }

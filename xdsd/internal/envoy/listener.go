@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -74,13 +75,19 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		out.ListenerFiltersTimeout = durationpb.New(serverFirstTimeout)
 		out.ContinueOnListenerFiltersTimeout = true
 	}
+	outer := t.errs
+	t.errs = nil
 	out.FilterChains = append(out.FilterChains, t.sentinel())
 	for _, r := range l.Routes {
-		out.FilterChains = append(out.FilterChains, t.chain(
+		chain := t.chain(
 			// Envoy's errors contain the chain's name, and so the object that caused them.
 			r.Owner.String()+" "+r.Host, t.stats(l, r.Host, r.Upstream),
-			&listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{r.Host}}, r.Upstream))
+			&listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{r.Host}}, r.Upstream)
+		if t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, chain) {
+			out.FilterChains = append(out.FilterChains, chain)
+		}
 	}
+	t.errs = outer
 	if l.Plain != "" {
 		out.FilterChains = append(out.FilterChains, t.chain("not TLS", t.stats(l, "not TLS", l.Plain), &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}, l.Plain))
 	}
@@ -194,7 +201,7 @@ var (
 	}
 	connectionFields = map[string]string{"sni": "%REQUESTED_SERVER_NAME%", "details": "%CONNECTION_TERMINATION_DETAILS%"}
 	requestFields    = map[string]string{
-		"authority": "%REQ(:AUTHORITY)%", "method": "%REQ(:METHOD)%", "path": "%REQ(:PATH)%",
+		"authority": "%REQ(:AUTHORITY)%", "rule": "%ROUTE_NAME%", "method": "%REQ(:METHOD)%", "path": "%REQ(:PATH)%",
 		"status": "%RESPONSE_CODE%", "details": "%RESPONSE_CODE_DETAILS%",
 	}
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -40,9 +41,23 @@ func (o *Options) ConnectionRateOf(port uint16) uint32 {
 	return o.ConnectionRate
 }
 
-// Translate returns the listeners, routes and clusters of a proxy. It returns an error that names every resource that
-// Envoy would reject. Such an error is a bug of this package, because the model validates all of its input.
-func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
+// Omission is a part of a proxy's configuration that Envoy would reject, and that is left out. It is a bug of the model,
+// which validates all of its input, or of this package.
+type Omission struct {
+	// Part is the Envoy cluster, or the port and the name of the route, such as "port 443, example.com".
+	Part string
+	// Upstream is the name of the upstream that has no route or cluster.
+	Upstream string
+	// Reason is why Envoy would reject the part.
+	Reason string
+}
+
+// String returns the part and the reason.
+func (o Omission) String() string { return o.Part + ": " + o.Reason }
+
+// Translate returns the listeners, routes and clusters of a proxy. It leaves out what Envoy would reject, and returns why.
+// Routes to a cluster that is left out have no endpoints.
+func Translate(p *model.ProxyServer, options Options) (ads.Resources, []Omission) {
 	t := translator{proxy: p, options: options, upstreams: map[string]*model.Upstream{}}
 	if len(options.Bind) == 0 {
 		t.options.Bind = []netip.Addr{netip.IPv4Unspecified()}
@@ -56,15 +71,25 @@ func Translate(p *model.ProxyServer, options Options) (ads.Resources, error) {
 	var out ads.Resources
 	for _, u := range p.Upstreams {
 		t.upstreams[u.Name] = u
-		out.Clusters = append(out.Clusters, t.cluster(u))
+		if c := t.cluster(u); t.valid("cluster "+u.Name, u.Name, c) {
+			out.Clusters = append(out.Clusters, c)
+		}
 	}
 	for _, l := range p.Listeners {
-		out.Listeners = append(out.Listeners, t.listener(l))
+		listener, part := t.listener, fmt.Sprintf("port %d", l.Port)
+		if l.UDP {
+			listener, part = t.udpListener, fmt.Sprintf("UDP port %d", l.Port)
+		}
+		translated := listener(l)
+		if !t.valid(part, "", translated) {
+			continue
+		}
+		out.Listeners = append(out.Listeners, translated)
 		if l.HTTP {
 			out.Routes = append(out.Routes, t.routeConfiguration(l))
 		}
 	}
-	return out, errors.Join(t.errs...)
+	return out, t.omitted
 }
 
 // A translator translates one proxy.
@@ -72,7 +97,20 @@ type translator struct {
 	proxy     *model.ProxyServer
 	options   Options
 	upstreams map[string]*model.Upstream
-	errs      []error
+	errs      []error // of messages that were wrapped for the current part
+	omitted   []Omission
+}
+
+// valid reports whether Envoy would accept a message, and the messages that were wrapped for it since the last call.
+// Otherwise it adds an Omission.
+func (t *translator) valid(part, upstream string, m message.Validated) bool {
+	err := errors.Join(append(t.errs, m.ValidateAll())...)
+	t.errs = nil
+	if err == nil {
+		return true
+	}
+	t.omitted = append(t.omitted, Omission{part, upstream, strings.ReplaceAll(err.Error(), "\n", "; ")})
+	return false
 }
 
 // wrap packs a message into an Any and records validation errors. name describes the message in errors.

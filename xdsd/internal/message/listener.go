@@ -5,6 +5,9 @@ import "fmt"
 // ListenerName returns the name of the listener on a port, which is also that of its route configuration.
 func ListenerName(port int32) string { return fmt.Sprintf("port-%d", port) }
 
+// UDPListenerName returns the name of the listener on a UDP port.
+func UDPListenerName(port int32) string { return fmt.Sprintf("udp-%d", port) }
+
 // AccessLogKey is the runtime key of the percentage of connections and requests that the access log has. Without a
 // value it is 0. Envoy's admin interface sets it.
 const AccessLogKey = "oooi.access_log"

@@ -25,7 +25,8 @@ type Feeder struct {
 
 	mu              sync.Mutex
 	snapshotChanged bool
-	services        map[string]bool // Services whose endpoints have changed; "" means all
+	services        map[string]bool             // Services whose endpoints have changed; "" means all
+	omitted         map[string][]envoy.Omission // by proxy; the slices are not changed
 
 	// The fields below are used only by Run.
 	synced    bool                         // the last snapshot came from the API server, not from the snapshot file
@@ -45,7 +46,7 @@ type proxy struct {
 func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, log *slog.Logger) *Feeder {
 	return &Feeder{
 		store: store, server: server, options: options, log: log, changed: make(chan struct{}, 1),
-		services: map[string]bool{}, proxies: map[string]*proxy{}, endpoints: map[string]bool{},
+		services: map[string]bool{}, omitted: map[string][]envoy.Omission{}, proxies: map[string]*proxy{}, endpoints: map[string]bool{},
 	}
 }
 
@@ -74,6 +75,27 @@ func (f *Feeder) Run(ctx context.Context) {
 	}
 }
 
+// Omitted returns the parts of a proxy's configuration that are left out because Envoy would reject them. The caller must
+// not change the result.
+func (f *Feeder) Omitted(proxy string) []envoy.Omission {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.omitted[proxy]
+}
+
+// setOmitted sets the result of Omitted and logs it, if it has changed.
+func (f *Feeder) setOmitted(proxy string, list []envoy.Omission) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if slices.Equal(f.omitted[proxy], list) {
+		return
+	}
+	for _, o := range list {
+		f.log.Error("a part of the configuration is left out: Envoy would reject it", "proxy", proxy, "part", o.Part, "reason", o.Reason)
+	}
+	f.omitted[proxy] = list
+}
+
 // onSnapshot notifies Run of a new snapshot.
 func (f *Feeder) onSnapshot() {
 	f.mu.Lock()
@@ -98,7 +120,7 @@ func (f *Feeder) notify() {
 }
 
 // feed passes the changes of a snapshot to the server. If all is true, it also reads the endpoints of unchanged proxies.
-// An invalid proxy keeps its previous configuration and endpoints, and does not affect the others.
+// Invalid parts of a proxy are left out, and do not affect the others.
 func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	if s == nil {
 		return
@@ -127,6 +149,7 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	for name := range deleted {
 		f.server.Delete(name)
 		delete(f.proxies, name)
+		f.setOmitted(name, nil)
 		f.log.Info("proxy deleted", "proxy", name)
 	}
 	var removed []string
@@ -151,13 +174,18 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) (accepted bool) {
 		return false
 	}
 	state.latest = p
-	resources, err := envoy.Translate(p, f.options)
-	if err == nil {
-		for _, u := range p.Upstreams {
+	resources, omitted := envoy.Translate(p, f.options)
+	f.setOmitted(p.Key(), omitted)
+	clusters := map[string]bool{}
+	for _, c := range resources.Clusters {
+		clusters[c.GetName()] = true
+	}
+	for _, u := range p.Upstreams {
+		if clusters[u.Name] {
 			resources.Endpoints = append(resources.Endpoints, f.endpointsOf(u))
 		}
-		err = f.server.Set(p.Key(), resources)
 	}
+	err := f.server.Set(p.Key(), resources)
 	if err == nil {
 		state.served, state.failure = p, ""
 	} else if failure := err.Error(); failure != state.failure {

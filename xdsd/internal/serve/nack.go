@@ -9,8 +9,8 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// listenerNames matches names of listeners in Envoy's messages; see message.ListenerName.
-var listenerNames = regexp.MustCompile(`\bport-(\d+)\b`)
+// listenerNames matches names of listeners in Envoy's messages; see message.ListenerName and message.UDPListenerName.
+var listenerNames = regexp.MustCompile(`\b(port|udp)-(\d+)\b`)
 
 // maxOwners is the maximum number of owners that are named for one listener.
 const maxOwners = 3
@@ -20,7 +20,7 @@ const maxOwners = 3
 func nackMessage(p *model.ProxyServer, kind, message string) string {
 	for _, match := range listenerNames.FindAllStringSubmatch(message, -1) {
 		for _, l := range p.Listeners {
-			if kind == "listener" && strconv.Itoa(int(l.Port)) == match[1] {
+			if kind == "listener" && strconv.Itoa(int(l.Port)) == match[2] && l.UDP == (match[1] == "udp") {
 				return "listener " + match[0] + " of " + strings.Join(owners(l), ", ") + ": " + message
 			}
 		}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,17 +29,34 @@ const notListening = "does not listen"
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
 // suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
-// for one whose backends may be without TLS. The result has an entry for each listener, in the order of p.Listeners.
+// for one whose backends may be without TLS. A UDP listener only needs an open socket, because the protocol of its
+// backend is unknown. The result has an entry for each port, in the order of p.Listeners: one for both protocols of a
+// port.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
 		probeable[u.Name] = u.Missing == "" && !u.FromVLAN
 	}
-	list := make([]v1alpha1.ListenerStatus, len(p.Listeners))
-	for i, l := range p.Listeners {
-		list[i] = v1alpha1.ListenerStatus{Port: l.Port, Ready: true}
-		if err := probe(ctx, p, l, probeable, at); err != nil {
-			list[i].Ready, list[i].Reason = false, err.Error()
+	var list []v1alpha1.ListenerStatus
+	for _, l := range p.Listeners {
+		status := v1alpha1.ListenerStatus{Port: l.Port, Ready: true}
+		var err error
+		if l.UDP {
+			err = probeUDP(l, probeable, at)
+		} else {
+			err = probe(ctx, p, l, probeable, at)
+		}
+		if err != nil {
+			status.Ready, status.Reason = false, err.Error()
+		}
+		last := len(list) - 1
+		switch {
+		case last < 0 || list[last].Port != l.Port:
+			list = append(list, status)
+		case list[last].Ready:
+			list[last] = status
+		case !status.Ready:
+			list[last].Reason += "; " + status.Reason
 		}
 	}
 	return list
@@ -86,6 +105,44 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	return nil
 }
 
+// probeUDP finds the socket of a UDP listener in the tables of the kernel. Sending a datagram would start a session with
+// the backend.
+func probeUDP(l *model.Listener, probeable map[string]bool, at netip.Addr) error {
+	table := "/proc/self/net/udp"
+	if at.Is6() {
+		table += "6"
+	}
+	data, err := os.ReadFile(table)
+	if err != nil {
+		return fmt.Errorf("reading the UDP sockets: %w", err)
+	}
+	address := hexAddress(at)
+	port := fmt.Sprintf(":%04X", l.Port)
+	open := false
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 1 {
+			host, found := strings.CutSuffix(fields[1], port)
+			open = open || found && (host == address || strings.Trim(host, "0") == "")
+		}
+	}
+	if !open {
+		return fmt.Errorf("%s: no UDP socket", notListening)
+	}
+	if !probeable[l.Routes[0].Upstream] {
+		return errors.New("UDP: the route leads to no Service that exists")
+	}
+	return nil
+}
+
+// hexAddress returns an address as the kernel prints it: each 32 bits as a number in the byte order of the processor.
+func hexAddress(a netip.Addr) string {
+	var b strings.Builder
+	for word := range slices.Chunk(a.AsSlice(), 4) {
+		fmt.Fprintf(&b, "%08X", binary.NativeEndian.Uint32(word))
+	}
+	return b.String()
+}
+
 // hasAppsRoute reports whether a listener has a route to the apps address.
 func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 	return slices.ContainsFunc(l.Routes, func(r model.Route) bool {
@@ -94,12 +151,17 @@ func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 }
 
 // probeHost returns the name with which to probe a listener: that of the first route with a probeable upstream that
-// uses TLS, so that it is the same each time. It is empty if no route has one; found is true if the listener has any
-// probeable upstream.
+// uses TLS or HTTP, so that it is the same each time. It is empty if no route has one; found is true if the listener has
+// any probeable upstream.
 func probeHost(l *model.Listener, probeable map[string]bool) (host string, found bool) {
 	for _, r := range l.Routes {
-		if !probeable[r.Upstream] {
+		if !probeable[r.Upstream] && !slices.ContainsFunc(r.Rules, func(rule model.HTTPRule) bool {
+			return rule.Redirect != nil || slices.ContainsFunc(rule.Backends, func(b model.HTTPBackend) bool { return probeable[b.Upstream] })
+		}) {
 			continue
+		}
+		if r.Host == "*" {
+			return "probe.invalid", true
 		}
 		if r.Plain {
 			found = true

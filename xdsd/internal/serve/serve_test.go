@@ -202,7 +202,7 @@ func TestFeederFollowsTheStore(t *testing.T) {
 	}
 }
 
-func TestInvalidChangeKeepsTheProxyAndItsEndpoints(t *testing.T) {
+func TestInvalidPartIsLeftOut(t *testing.T) {
 	addressed := func(name, address string) *model.Upstream {
 		return &model.Upstream{Name: name, Addresses: []netip.AddrPort{netip.MustParseAddrPort(address)}, FromVLAN: true, ConnectTimeout: time.Second}
 	}
@@ -217,8 +217,8 @@ func TestInvalidChangeKeepsTheProxyAndItsEndpoints(t *testing.T) {
 		name    string
 		invalid *model.Upstream
 	}{
-		{"cannot be translated", addressed("", "192.0.2.3:443")},
-		{"is refused by the server", &model.Upstream{Name: "c"}}, // no timeout
+		{"without a name", addressed("", "192.0.2.3:443")},
+		{"without a timeout", &model.Upstream{Name: "c"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -233,8 +233,15 @@ func TestInvalidChangeKeepsTheProxyAndItsEndpoints(t *testing.T) {
 			}
 			awaitSlice("10.128.0.1")
 			f := NewFeeder(s.store, s.server, envoy.Options{}, slog.New(slog.DiscardHandler))
-			f.feed(snapshot(addressed("a", "192.0.2.1:443"), &model.Upstream{Name: "web", Service: "apps/web", PortName: "https", ConnectTimeout: time.Second}), true)
-			f.feed(snapshot(addressed("a", "192.0.2.2:443"), test.invalid), true)
+			web := &model.Upstream{Name: "web", Service: "apps/web", PortName: "https", ConnectTimeout: time.Second}
+			f.feed(snapshot(addressed("a", "192.0.2.1:443"), web), true)
+			if omitted := f.Omitted("proxies/own"); omitted != nil {
+				t.Errorf("left out %v", omitted)
+			}
+			f.feed(snapshot(addressed("a", "192.0.2.2:443"), web, test.invalid), true)
+			if omitted := f.Omitted("proxies/own"); len(omitted) == 0 || omitted[0].Upstream != test.invalid.Name || omitted[0].Reason == "" {
+				t.Errorf("left out %v", omitted)
+			}
 			write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
 			awaitSlice("10.128.0.2")
 			f.feedEndpoints(map[string]bool{"apps/web": true})
@@ -247,7 +254,7 @@ func TestInvalidChangeKeepsTheProxyAndItsEndpoints(t *testing.T) {
 			for _, name := range view.Names(resource.ClusterType) {
 				got[name] = endpointsOf(view, name)
 			}
-			want := map[string][]string{"a": {"192.0.2.1:443"}, "web": {"10.128.0.2:8443"}}
+			want := map[string][]string{"a": {"192.0.2.2:443"}, "web": {"10.128.0.2:8443"}}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("served (-want +got):\n%s", diff)
 			}

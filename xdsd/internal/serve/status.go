@@ -54,6 +54,8 @@ type Reporter struct {
 	Limits *Limits
 	// Client writes the status.
 	Client dynamic.Interface
+	// Omitted returns the parts of a proxy's configuration that are left out; nil for none.
+	Omitted func(proxy string) []envoy.Omission
 	// Store and ADS have the state that is reported.
 	Store *watch.Store
 	ADS   *ads.Server
@@ -191,6 +193,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	}
 	entry.Listeners = Probe(ctx, p, r.At)
 	entry.Backends = r.backends(ctx, p)
+	r.addOmitted(p, &entry)
 	if r.Limits != nil {
 		var err error
 		if entry.Limits, entry.LimitFailure, err = r.Limits.Read(ctx, p, time.Now()); err != nil && ctx.Err() == nil {
@@ -199,6 +202,29 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	}
 	return entry
 }
+
+// maxOmitted is the maximum number of omitted parts in a report.
+const maxOmitted = 32
+
+// addOmitted adds the omitted parts to an entry, and to the backends that they belong to.
+func (r *Reporter) addOmitted(p *model.ProxyServer, entry *v1alpha1.ReplicaStatus) {
+	if r.Omitted == nil {
+		return
+	}
+	for _, o := range r.Omitted(r.Proxy) {
+		if len(entry.Omitted) < maxOmitted {
+			entry.Omitted = append(entry.Omitted, o.String())
+		}
+		for i, u := range p.Upstreams { // in the same order as the backends
+			if u.Name == o.Upstream && !strings.HasPrefix(entry.Backends[i].Reason, omitted) {
+				entry.Backends[i].Reason = omitted + o.String()
+			}
+		}
+	}
+}
+
+// omitted begins the reason of a backend of which a part is left out.
+const omitted = "left out, because Envoy would reject it: "
 
 // proxyOf returns the ProxyServer of that name, or nil if it does not exist or there is no snapshot yet.
 func proxyOf(store *watch.Store, name string) *model.ProxyServer {

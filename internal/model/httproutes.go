@@ -1,0 +1,297 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// HTTPRule forwards or redirects the requests that match all of its conditions.
+type HTTPRule struct {
+	// Name is "backend/rule", with the number of the rule in its backend.
+	Name string `json:"name"`
+	// Path is a path without a trailing slash, except "/". Unless Exact is set, it also matches all paths below it.
+	Path  string `json:"path"`
+	Exact bool   `json:"exact,omitempty"`
+	// Headers are sorted by name, which is in lower case.
+	Headers []HTTPHeader `json:"headers,omitempty"`
+	// Method is a method; empty for any.
+	Method string `json:"method,omitempty"`
+	// Redirect is the response to a request; nil to forward it.
+	Redirect *HTTPRedirect `json:"redirect,omitempty"`
+	// Backends get requests in proportion to their weights, which are positive. If Redirect is nil and there are none,
+	// requests are answered with 500.
+	Backends []HTTPBackend `json:"backends,omitempty"`
+	// Timeout limits a request; 0 for no limit.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Retry repeats failed requests; nil for none.
+	Retry *HTTPRetry `json:"retry,omitempty"`
+}
+
+// HTTPHeader is a header of a request.
+type HTTPHeader struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// HTTPBackend is an upstream with its share of requests.
+type HTTPBackend struct {
+	Upstream string `json:"upstream"`
+	Weight   int32  `json:"weight"`
+}
+
+// HTTPRedirect is a redirect to the same path. Empty fields are those of the request.
+type HTTPRedirect struct {
+	Scheme     string `json:"scheme,omitempty"`
+	Hostname   string `json:"hostname,omitempty"`
+	Port       int32  `json:"port,omitempty"`
+	StatusCode int32  `json:"statusCode"`
+}
+
+// HTTPRetry repeats requests.
+type HTTPRetry struct {
+	Attempts int32         `json:"attempts"`
+	Backoff  time.Duration `json:"backoff"`
+	Codes    []int32       `json:"codes,omitempty"`
+}
+
+// Match returns the conditions of a rule as text, such as "/api GET x-version=v2"; an exact path is preceded by "=".
+func (r *HTTPRule) Match() string {
+	text := r.Path
+	if r.Exact {
+		text = "=" + text
+	}
+	if r.Method != "" {
+		text += " " + r.Method
+	}
+	for _, h := range r.Headers {
+		text += " " + h.Name + "=" + h.Value
+	}
+	return text
+}
+
+// compareRules sorts rules by precedence, as Gateway API defines it.
+func compareRules(a, b HTTPRule) int {
+	first := func(a, b bool) int {
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)), first(a.Method != "", b.Method != ""), cmp.Compare(len(b.Headers), len(a.Headers)))
+}
+
+func (r Route) equal(o Route) bool { return reflect.DeepEqual(r, o) }
+
+// addHTTPBackend adds the routes of a backend with the protocol HTTP.
+func (p *proxyBuilder) addHTTPBackend(in *v1alpha1.ProxyBackend, source string) {
+	ref := p.out.Ref
+	l := p.listeners[in.Port]
+	if l != nil && !l.http {
+		p.found.add(ref, ReasonNameConflict, "%s: port %d is already used for TLS: ignored", source, in.Port)
+		return
+	}
+	if p.hasBackend(in.Name) {
+		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
+		return
+	}
+	p.backends[in.Name] = true
+	upstreams := map[string]*Upstream{}
+	route := Route{Owner: ref, Source: source}
+	if in.TargetService != "" || in.TargetSelector != nil {
+		u := p.backendUpstream(in, source)
+		route.Upstream, upstreams[u.Name] = u.Name, u
+	}
+	if in.HTTP != nil {
+		route.Rules = p.httpRules(in, source, route.Upstream, upstreams)
+	}
+	if l == nil {
+		l = p.listener(in.Port)
+		l.http = true
+	}
+	before := len(l.routes)
+	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
+		name, err := cleanHTTPHost(host)
+		if err != nil {
+			p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+			continue
+		}
+		if taken, exists := l.routes[name]; exists && (taken.Owner != ref || taken.Source != source) {
+			p.found.add(ref, ReasonNameConflict, "%s: %s on port %d is already routed by %s of %s", source, name, in.Port, taken.Source, taken.Owner)
+			continue
+		}
+		route.Host = name
+		l.routes[name] = route
+	}
+	switch {
+	case len(l.routes) > before:
+		maps.Copy(p.upstreams, upstreams)
+	case before == 0:
+		delete(p.listeners, in.Port)
+	}
+}
+
+// cleanHTTPHost is cleanHost for HTTP, where "*" matches all names.
+func cleanHTTPHost(host string) (string, error) {
+	if host == "*" {
+		return host, nil
+	}
+	return cleanHost(host)
+}
+
+// httpRules returns the rules of a backend by precedence, and adds the upstreams of their Services. upstream is that of the
+// backend's own Service; empty for none.
+func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream string, upstreams map[string]*Upstream) []HTTPRule {
+	all := []HTTPRule{}
+	seen := map[string]string{} // fields by their conditions
+	for i := range in.HTTP.Rules {
+		rule := &in.HTTP.Rules[i]
+		at := fmt.Sprintf("%s: http.rules[%d]", source, i)
+		out := HTTPRule{Name: fmt.Sprintf("%s/%d", in.Name, i)}
+		switch {
+		case len(rule.Filters) > 0:
+			to := rule.Filters[0].RequestRedirect
+			out.Redirect = &HTTPRedirect{Scheme: to.Scheme, Hostname: to.Hostname, Port: to.Port, StatusCode: positive(to.StatusCode, 302)}
+		case len(rule.BackendRefs) > 0:
+			for j := range rule.BackendRefs {
+				if weight := rule.BackendRefs[j].Weight; weight == nil || *weight > 0 {
+					u := p.refUpstream(in, &rule.BackendRefs[j], at)
+					if upstreams[u.Name] == nil {
+						upstreams[u.Name] = u
+					}
+					out.addBackend(u.Name, weight)
+				}
+			}
+		case upstream != "":
+			out.addBackend(upstream, nil)
+		}
+		if rule.Timeouts != nil {
+			out.Timeout = p.boundedDuration(rule.Timeouts.Request, "", at+".timeouts.request")
+		}
+		if retry := rule.Retry; retry != nil {
+			codes := slices.Clone(retry.Codes)
+			slices.Sort(codes)
+			out.Retry = &HTTPRetry{
+				Attempts: positive(retry.Attempts, 1), Backoff: p.boundedDuration(retry.Backoff, v1alpha1.DefaultRetryBackoff, at+".retry.backoff"), Codes: slices.Compact(codes),
+			}
+		}
+		matches := rule.Matches
+		if len(matches) == 0 {
+			matches = []v1alpha1.HTTPRouteMatch{{}}
+		}
+		for j := range matches {
+			matched := out
+			if err := matched.setMatch(&matches[j]); err != nil {
+				p.found.add(p.out.Ref, ReasonInvalidName, "%s.matches[%d]: %v: ignored", at, j, err)
+				continue
+			}
+			if first, exists := seen[matched.Match()]; exists {
+				p.found.add(p.out.Ref, ReasonNameConflict, "%s.matches[%d]: %s is already matched by %s: ignored", at, j, matched.Match(), first)
+				continue
+			}
+			seen[matched.Match()] = fmt.Sprintf("http.rules[%d]", i)
+			all = append(all, matched)
+		}
+	}
+	slices.SortStableFunc(all, compareRules)
+	return all
+}
+
+// addBackend adds a backend, or its weight if the rule has the backend already. A weight of nil is 1.
+func (r *HTTPRule) addBackend(upstream string, weight *int32) {
+	n := int32(1)
+	if weight != nil {
+		n = min(*weight, maxWeight)
+	}
+	for i := range r.Backends {
+		if r.Backends[i].Upstream == upstream {
+			r.Backends[i].Weight += n
+			return
+		}
+	}
+	r.Backends = append(r.Backends, HTTPBackend{Upstream: upstream, Weight: n})
+}
+
+// maxWeight is the maximum weight of the API.
+const maxWeight = 1_000_000
+
+// maxHTTPDuration is the longest timeout of a request and backoff of a retry.
+const maxHTTPDuration = 8760 * time.Hour
+
+// boundedDuration returns a duration from 1 ms to maxHTTPDuration, and reports one that is not; fallback if it is empty.
+func (p *proxyBuilder) boundedDuration(d, fallback v1alpha1.Duration, field string) time.Duration {
+	if d == "" {
+		d = fallback
+	}
+	if d == "" {
+		return 0
+	}
+	parsed, err := d.Parse()
+	if err == nil && parsed >= time.Millisecond && parsed <= maxHTTPDuration {
+		return parsed
+	}
+	p.found.add(p.out.Ref, ReasonInvalidDuration, "%s: %s is not from 1ms to 8760h: ignored", field, d)
+	return fallback.Or("")
+}
+
+// setMatch sets the conditions of a rule.
+func (r *HTTPRule) setMatch(match *v1alpha1.HTTPRouteMatch) error {
+	r.Path, r.Method = "/", string(match.Method)
+	if path := match.Path; path != nil {
+		r.Path, r.Exact = cmp.Or(path.Value, "/"), path.Type == v1alpha1.PathMatchExact
+		if err := checkPath(r.Path); err != nil {
+			return err
+		}
+		if !r.Exact {
+			r.Path = cmp.Or(strings.TrimRight(r.Path, "/"), "/")
+		}
+	}
+	for _, h := range match.Headers {
+		name := strings.ToLower(h.Name)
+		if slices.ContainsFunc(r.Headers, func(o HTTPHeader) bool { return o.Name == name }) {
+			continue // as in Gateway API, the first one is used
+		}
+		r.Headers = append(slices.Clone(r.Headers), HTTPHeader{name, h.Value})
+	}
+	slices.SortFunc(r.Headers, func(a, b HTTPHeader) int { return cmp.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// checkPath returns an error if no request can have the path, because it would be normalized.
+func checkPath(path string) error {
+	if !strings.HasPrefix(path, "/") || strings.ContainsAny(path, "?#") {
+		return fmt.Errorf("path %q does not begin with a slash, or has a query", path)
+	}
+	for _, wrong := range []string{"//", "/./", "/../"} {
+		if strings.Contains(path, wrong) || wrong != "//" && strings.HasSuffix(path, strings.TrimSuffix(wrong, "/")) {
+			return fmt.Errorf("path %q contains %s", path, wrong)
+		}
+	}
+	return nil
+}
+
+// refUpstream returns the upstream of a Service in a backend's rules, with the settings of the backend.
+func (p *proxyBuilder) refUpstream(in *v1alpha1.ProxyBackend, to *v1alpha1.HTTPBackendRef, source string) *Upstream {
+	u := p.upstreamSettings(in)
+	port := fmt.Sprint(to.Port)
+	u.Backend = strings.Join([]string{in.Name, to.Name, port}, "/")
+	u.Name = "proxy/" + p.out.Key() + "/" + u.Backend
+	if p.outOfScope(u, in, source) {
+		return u
+	}
+	if u.Service, u.PortName, u.Missing = p.index.port(in.TargetNamespace, to.Name, port, corev1.ProtocolTCP); u.Missing != "" {
+		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, u.Missing)
+	}
+	return u
+}

@@ -1,0 +1,231 @@
+package proxy_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// httpServer starts an HTTP server on an address, and returns that. handler may be nil: the server then answers with its
+// name.
+func httpServer(t *testing.T, address, name string, handler http.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if handler == nil {
+		handler = func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }
+	}
+	server := httptest.NewUnstartedServer(handler)
+	_ = server.Listener.Close() // one on loopback
+	server.Listener = l
+	server.Start()
+	t.Cleanup(server.Close)
+	return netip.MustParseAddrPort(address)
+}
+
+// fetch requests a path of a host through the proxy, and returns the status and the body, or the location of a redirect.
+// headers are "name: value".
+func (s *site) fetch(t *testing.T, port int, method, host, path string, headers ...string) (status int, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), dialTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.at(3, port)+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host, request.Close = host, true
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text := make([]byte, 1<<10)
+	n, _ := response.Body.Read(text) // short bodies
+	if to := response.Header.Get("Location"); to != "" {
+		return response.StatusCode, to
+	}
+	return response.StatusCode, string(text[:n])
+}
+
+// TestHTTPRoutes sends requests to HTTP backends on port 80, which the Infra's apps also use, and on a port of their own.
+func TestHTTPRoutes(t *testing.T) {
+	s := newSite(t)
+	s.controlPlane(t)
+	s.report()
+	s.infra.proxy = ", accessLog: true"
+	var failures, calls atomic.Int32
+	one := httpServer(t, s.at(21, 8080), "one", nil)
+	two := httpServer(t, s.at(22, 8080), "two", nil)
+	flaky := httpServer(t, s.at(23, 8080), "flaky", func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		if failures.Add(-1) >= 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = fmt.Fprint(w, "flaky")
+	})
+	release := make(chan struct{})
+	slow := httpServer(t, s.at(24, 8080), "slow", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+		_, _ = fmt.Fprint(w, "slow")
+	})
+	t.Cleanup(func() { close(release) })
+	ns := "apps-" + s.name
+	rules := `
+    http:
+      rules:
+      - {}
+      - matches: [{path: {value: /api}}]
+        backendRefs: [{name: two, port: 8080}]
+      - matches: [{path: {value: /api}, headers: [{name: X-Version, value: v1}]}]
+        backendRefs: [{name: one, port: 8080}]
+      - matches: [{path: {type: Exact, value: /api/exact}}]
+        backendRefs: [{name: one, port: 8080}]
+      - matches: [{path: {value: /api/deep}}, {path: {value: /post}, method: POST}]
+        backendRefs: [{name: one, port: 8080}]
+      - matches: [{path: {value: /split}}]
+        backendRefs: [{name: one, port: 8080, weight: 3}, {name: two, port: 8080, weight: 1}, {name: slow, port: 8080, weight: 0}]
+      - matches: [{path: {value: /none}}]
+        backendRefs: [{name: one, port: 8080, weight: 0}]
+      - matches: [{path: {value: /gone}}]
+        backendRefs: [{name: missing, port: 8080}]
+      - matches: [{path: {value: /retry}}]
+        backendRefs: [{name: flaky, port: 8080}]
+        retry: {codes: [503], attempts: 3, backoff: 1ms}
+      - matches: [{path: {value: /fail}}]
+        backendRefs: [{name: flaky, port: 8080}]
+      - matches: [{path: {value: /slow}}]
+        backendRefs: [{name: slow, port: 8080}]
+        timeouts: {request: 200ms}
+      - matches: [{path: {value: /moved}}]
+        filters: [{type: RequestRedirect, requestRedirect: {hostname: new.example.com, port: 8443, scheme: https, statusCode: 308}}]`
+	backend := func(name, host, port, more string) string {
+		return fmt.Sprintf("name: %s\n    hostname: %q\n    port: %s\n    protocol: HTTP\n    targetNamespace: %s\n    %s", name, host, port, ns, more)
+	}
+	target := "targetService: one\n    targetPort: 8080"
+	secure := "http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {scheme: https, statusCode: 301}}]}]}"
+	s.update(t, s.infraYAML()+service(ns, "one", 8080, one)+service(ns, "two", 8080, two)+service(ns, "flaky", 8080, flaky)+service(ns, "slow", 8080, slow)+
+		s.proxyServer(
+			backend("web", "web."+s.domain, "80", target+rules),
+			backend("deep", "*.web."+s.domain, "80", target),
+			backend("other", "web."+s.domain, "8080", "http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: moved.example.com}}]}]}"),
+			backend("secure", "*", "80", secure)))
+	s.start(t)
+
+	host := "web." + s.domain
+	for _, test := range []struct {
+		name    string
+		port    int
+		method  string
+		host    string
+		path    string
+		headers []string
+		status  int
+		body    string
+	}{
+		{"the Service of the backend", 80, "GET", host, "/", nil, 200, "one"},
+		{"a prefix", 80, "GET", host, "/api/users?q=/x", nil, 200, "two"},
+		{"the prefix itself", 80, "GET", host, "/api", nil, 200, "two"},
+		{"a prefix of whole elements only", 80, "GET", host, "/apis", nil, 200, "one"},
+		{"a header", 80, "GET", host, "/api", []string{"x-version: v1"}, 200, "one"},
+		{"another value", 80, "GET", host, "/api", []string{"x-version: v10"}, 200, "two"},
+		{"an exact path", 80, "GET", host, "/api/exact", nil, 200, "one"},
+		{"below an exact path", 80, "GET", host, "/api/exact/more", nil, 200, "two"},
+		{"a longer prefix beats a header", 80, "GET", host, "/api/deep/x", []string{"x-version: v1"}, 200, "one"},
+		{"a method", 80, "POST", host, "/post", nil, 200, "one"},
+		{"a name below a wildcard", 80, "GET", "a.web." + s.domain, "/api", nil, 200, "one"},
+		{"no weight", 80, "GET", host, "/none", nil, 500, ""},
+		{"a Service that does not exist", 80, "GET", host, "/gone", nil, 503, "no healthy upstream"},
+		{"a timeout", 80, "GET", host, "/slow", nil, 504, "upstream request timeout"},
+		{"a redirect", 80, "GET", host, "/moved/x?y=z", nil, 308, "https://new.example.com:8443/moved/x?y=z"},
+		{"a redirect to https of all other names", 80, "GET", "any.example.com", "/x?y", nil, 301, "https://any.example.com/x?y"},
+		{"a redirect on another port", 8080, "GET", host, "/x", nil, 302, "http://moved.example.com:8080/x"},
+		{"no route on another port", 8080, "GET", "any.example.com", "/", nil, 404, ""},
+		{"apps on the same port", 80, "GET", "shop.apps." + s.domain, "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.domain + "\n/x\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			status, body := s.fetch(t, test.port, test.method, test.host, test.path, test.headers...)
+			if status != test.status || body != test.body {
+				t.Errorf("%d %q, want %d %q", status, body, test.status, test.body)
+			}
+		})
+	}
+	t.Run("weights", func(t *testing.T) {
+		got := map[string]int{}
+		for range 200 {
+			_, body := s.fetch(t, 80, "GET", host, "/split", nil...)
+			got[body]++
+		}
+		// With a share of 3/4, fewer than 110 or more than 190 of 200 are less likely than 1 in a billion.
+		if got["one"]+got["two"] != 200 || got["one"] < 110 || got["one"] > 190 {
+			t.Errorf("responses %v", got)
+		}
+	})
+	t.Run("retries", func(t *testing.T) {
+		for _, c := range []struct {
+			path     string
+			failures int32
+			status   int
+			calls    int32
+		}{{"/retry", 2, 200, 3}, {"/retry", 10, 503, 4}, {"/fail", 1, 503, 1}} {
+			failures.Store(c.failures)
+			calls.Store(0)
+			if status, _ := s.fetch(t, 80, "GET", host, c.path); status != c.status || calls.Load() != c.calls {
+				t.Errorf("%s with %d failures: %d after %d calls, want %d after %d", c.path, c.failures, status, calls.Load(), c.status, c.calls)
+			}
+		}
+		failures.Store(0)
+	})
+	lab.Poll(t, "the rule in the access log", func() bool { // which xdsd enables after the start
+		s.fetch(t, 80, "GET", host, "/api")
+		return strings.Contains(s.envoy.Logs(), `"rule":"web/1"`)
+	})
+	lab.Poll(t, "the listeners to be ready in status", func() bool {
+		all := s.replica(t).Listeners
+		return slices.Contains(all, v1alpha1.ListenerStatus{Port: 80, Ready: true}) && slices.Contains(all, v1alpha1.ListenerStatus{Port: 8080, Ready: true})
+	})
+
+	// A change of rules closes no connection.
+	conn, err := net.Dial("tcp", s.at(3, 80))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	request := func() string {
+		t.Helper()
+		_ = conn.SetDeadline(time.Now().Add(dialTimeout))
+		if _, err := fmt.Fprintf(conn, "GET /api HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
+			t.Fatal(err)
+		}
+		text := make([]byte, 1<<10)
+		n, err := conn.Read(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text[:n])
+	}
+	if text := request(); !strings.HasSuffix(text, "two") {
+		t.Errorf("response %q", text)
+	}
+	s.update(t, s.proxyServer(backend("web", host, "80", target)))
+	lab.Poll(t, "the connection to use the new routes", func() bool { return strings.HasSuffix(request(), "one") })
+}
