@@ -177,6 +177,10 @@ func vlanFaults() []Fault {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr 10.96.0.0/16 drop")
 		}, Want: []string{"NODE-003 fail"}},
+		{Name: "API server does not reach the pods of the node", Inconclusive: true, Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook forward priority 0; }; add rule ip fault c ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 tcp dport { 9153, 9901-9904 } drop")
+		}, Want: []string{"SVC-003 fail"}, Says: "Pod demo-dhcp-0"},
 		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},

@@ -68,7 +68,7 @@ func init() {
 			Run: checkClusterDNS,
 		},
 		Check{
-			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, dnsMetrics),
 		},
 		Check{

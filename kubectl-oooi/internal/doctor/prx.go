@@ -82,7 +82,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: both, NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, xdsdState, envoyMetrics),
 		},
 		Check{
@@ -122,7 +122,7 @@ func init() {
 			Run:           checkTimeouts,
 		},
 		Check{
-			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkPages(AtInfra, holderState),
 		},
 		Check{

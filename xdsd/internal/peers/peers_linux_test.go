@@ -84,17 +84,17 @@ func TestPeersAreReported(t *testing.T) {
 	}{
 		{"all answer", "", "", []string{
 			`xdsd_vlan_dns_forward_tcp{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_lost_queries{192.0.2.3} 0`,
-			`xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,A} 1`, `xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,AAAA} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,AAAA} 1`, `xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,A} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:02} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"DHCP's link is down", "dhcp", "ip link set net1 down", []string{
 			`xdsd_vlan_dns_forward_tcp{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_lost_queries{192.0.2.3} 0`,
-			`xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,A} 1`, `xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,AAAA} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,AAAA} 1`, `xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,A} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,} 0`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"another host has DHCP's address", "gateway", "ip address add 192.0.2.2/24 dev net1", []string{
 			`xdsd_vlan_dns_forward_tcp{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_forward{192.0.2.3,NXDOMAIN} 1`, `xdsd_vlan_dns_lost_queries{192.0.2.3} 0`,
-			`xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,A} 1`, `xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,AAAA} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
+			`xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,AAAA} 1`, `xdsd_vlan_dns_registry{192.0.2.3,registry.example.org,NOERROR,A} 1`, `xdsd_vlan_dns_root{192.0.2.3,NOERROR} 1`, `xdsd_vlan_dns{192.0.2.3} 1`,
 			`xdsd_vlan_neighbor{192.0.2.1,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.2,02:00:00:00:00:01} 1`, `xdsd_vlan_neighbor{192.0.2.3,02:00:00:00:00:03} 1`,
 		}},
 		{"half of the packets are lost", "dns", "nft add table inet f; add chain inet f c { type filter hook input priority 0; }; add rule inet f c udp dport 53 numgen random mod 2 == 0 drop", nil},
