@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // NodeSite gives access to the processes and networks of a site on a real node.
@@ -288,7 +289,7 @@ func (s *Site) restart(pod string) {
 	if before == nil {
 		return // not created yet
 	}
-	if err := s.Client.Delete(s.Context(), before); err != nil {
+	if err := s.Client.Delete(s.Context(), before); client.IgnoreNotFound(err) != nil { // its StatefulSet may have deleted it
 		s.Fatal(err)
 	}
 	s.Await("Pod "+pod+" to be deleted", func() bool {
