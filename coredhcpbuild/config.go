@@ -115,6 +115,22 @@ func (c *configuration) checkLeasedb() error {
 	return errors.Join(all...)
 }
 
+// dnsServers returns the DNS servers that clients get.
+func (c *configuration) dnsServers() []netip.Addr {
+	var list []netip.Addr
+	for _, p := range c.Server4.Plugins {
+		if p.Name != dns.Plugin.Name {
+			continue
+		}
+		for _, text := range p.Args {
+			if a, err := netip.ParseAddr(text); err == nil {
+				list = append(list, a)
+			}
+		}
+	}
+	return list
+}
+
 func (c *configuration) errorf(at *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d: %s", c.path, at.Line, fmt.Sprintf(format, args...))
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/coredhcp/coredhcp/config"
@@ -57,8 +59,8 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	monitor := neighbours.NewMonitor("coredhcp")
-	registry.MustRegister(monitor, daemon.InterfaceCollector{}, kubevirt.Collector(), leasedb.Collector())
+	monitor, paths := neighbours.NewMonitor("coredhcp"), neighbours.NewPaths("coredhcp")
+	registry.MustRegister(monitor, paths, daemon.InterfaceCollector{}, kubevirt.Collector(), leasedb.Collector())
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
@@ -75,8 +77,13 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
 			networks, err := neighbours.Networks()
+			if err != nil {
+				return err //nolint:wrapcheck // error of an internal package
+			}
+			servers := networks.OnOwnNetworks(c.dnsServers())
+			answers, err := monitor.Probe(ctx, networks.OnOwnNetworks(slices.Concat(leasedb.Protected(), leasedb.RecentClients(maxProbedClients), servers)))
 			if err == nil {
-				_, err = monitor.Probe(ctx, networks.OnOwnNetworks(append(leasedb.Protected(), leasedb.RecentClients(maxProbedClients)...)))
+				paths.Query(ctx, networks, slices.DeleteFunc(servers, func(a netip.Addr) bool { return answers[a] == nil }))
 			}
 			return err //nolint:wrapcheck // error of an internal package
 		})
@@ -98,7 +105,7 @@ func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger,
 		return nil, err
 	}
 	return dhcp4.Listen(ctx, dhcp4.Options{
-		Listen: c.Server4.Addresses, Handlers: handlers, Limit: f.limit, Drain: f.drain, Log: log, Registerer: registry,
+		Listen: c.Server4.Addresses, Handlers: handlers, Limit: f.limit, Drain: f.drain, Probers: leasedb.Protected, Log: log, Registerer: registry,
 	})
 }
 

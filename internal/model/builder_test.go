@@ -20,7 +20,7 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 	newValue := func() *Cluster {
 		return &Cluster{
 			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, UID: "u", Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
-			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
+			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"}, Registries: []string{"r"},
 			Hostnames: []Hostname{{Name: "h", Endpoints: []Endpoint{{Role: RoleAPI, Port: 1, Source: "s"}}}},
 			Apps: &Apps{
 				Addresses: []netip.Addr{netip.IPv6Unspecified()}, Source: AppsHosted, Infra: &Ref{"k", "n", "i"},
@@ -28,7 +28,7 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 			},
 		}
 	}
-	checkEqual(t, newValue, func(a, b *Cluster) bool { return a.equal(b) }, 28)
+	checkEqual(t, newValue, func(a, b *Cluster) bool { return a.equal(b) }, 29)
 }
 
 // TestProxiesThatDifferAreNotEqual changes every field of a proxy in turn.

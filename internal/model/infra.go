@@ -26,6 +26,8 @@ type Infra struct {
 	CIDRs []netip.Prefix `json:"cidrs"`
 	// DNS are the VLAN addresses of our DNS replicas; empty if DNS is disabled.
 	DNS []netip.Addr `json:"dns,omitempty"`
+	// DHCP are the VLAN addresses of our DHCP replicas; empty if DHCP is disabled.
+	DHCP []netip.Addr `json:"-"`
 	// Proxy is the proxy of the VLAN; nil if it is disabled.
 	Proxy *Proxy `json:"proxy,omitempty"`
 	// Cluster is the hosted cluster that the Infra serves; nil if no HostedCluster matches and the spec has no
@@ -102,6 +104,13 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	if dns := in.Spec.InfraComponents.DNS; dns.IsEnabled() {
 		for _, instance := range dns.EffectiveInstances() {
 			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
+		}
+	}
+	if dhcp := in.Spec.InfraComponents.DHCP; dhcp.IsEnabled() {
+		for _, instance := range dhcp.EffectiveInstances() {
+			if address, err := v1alpha1.ParseAddress(string(instance.IP)); err == nil { // setup refuses others
+				i.DHCP = append(i.DHCP, address)
+			}
 		}
 	}
 	if proxy := in.Spec.InfraComponents.Proxy; proxy != nil {

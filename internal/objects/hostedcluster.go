@@ -48,6 +48,19 @@ type HostedClusterSpec struct {
 	Services             []ServicePublishing         `json:"services,omitempty"`
 	Configuration        *HostedClusterConfiguration `json:"configuration,omitempty"`
 	Platform             HostedClusterPlatform       `json:"platform,omitzero"`
+	Release              Release                     `json:"release,omitzero"`
+	ImageContentSources  []ImageContentSource        `json:"imageContentSources,omitempty"`
+}
+
+// Release is HyperShift's Release: the image from which nodes are installed.
+type Release struct {
+	Image string `json:"image,omitempty"`
+}
+
+// ImageContentSource is HyperShift's ImageContentSource: the mirrors of a repository, which nodes use first.
+type ImageContentSource struct {
+	Source  string   `json:"source"`
+	Mirrors []string `json:"mirrors,omitempty"`
 }
 
 // HostedClusterDNS is the part of HyperShift's DNSSpec that is in use. A nil BaseDomainPrefix means the
@@ -75,11 +88,28 @@ type KubeVirtCredentials struct {
 	InfraNamespace string `json:"infraNamespace,omitempty"`
 }
 
-// HostedClusterConfiguration is the part of HyperShift's ClusterConfiguration that changes the apps domain or
-// disables the OAuth server.
+// HostedClusterConfiguration is the part of HyperShift's ClusterConfiguration that changes the apps domain, disables the
+// OAuth server, or lets nodes connect to registries through an HTTP proxy.
 type HostedClusterConfiguration struct {
 	Ingress        *IngressConfiguration        `json:"ingress,omitempty"`
 	Authentication *AuthenticationConfiguration `json:"authentication,omitempty"`
+	Proxy          *ProxyConfiguration          `json:"proxy,omitempty"`
+}
+
+// ProxyConfiguration is the part of config.openshift.io/v1 ProxySpec that is in use: whether nodes connect to registries
+// through an HTTP proxy. Its URL may contain credentials.
+type ProxyConfiguration struct {
+	HTTPSProxy Configured `json:"httpsProxy,omitempty"`
+}
+
+// Configured is whether a field has a value, which is not kept.
+type Configured bool
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *Configured) UnmarshalJSON(data []byte) error {
+	text := string(data)
+	*c = text != `""` && text != "null" && text != "false"
+	return nil
 }
 
 // IngressConfiguration is the part of config.openshift.io/v1 IngressSpec that is in use.

@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// DHCPClass is the vendor class identifier (option 60) of the requests with which xdsd probes whether DHCP servers receive
+// broadcasts. coredhcp replies to those of our own pods, leases nothing and does not count them as requests of clients.
+const DHCPClass = "oooi-probe"
+
 // Report is the result of probing a VLAN from one pod.
 type Report struct {
 	// DNS has one answer for each server and name over UDP, and one for each server and the first name over

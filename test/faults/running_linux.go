@@ -270,6 +270,7 @@ func (r *Running) start() {
 		r.Patch(podKind, "$ns", r.Pods[component].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
 			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
 	}
+	r.forwardDNS()
 	r.Await("the apps Service to take an address", func() bool {
 		o := &corev1.Service{}
 		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
@@ -279,6 +280,13 @@ func (r *Running) start() {
 		return r.HostedClient.Status().Update(r.Context(), o) == nil
 	})
 	r.Await("the Infra to be ready", r.ready)
+}
+
+// forwardDNS forwards queries to the cluster IP of DNS to its pod, as kube-proxy does.
+func (r *Running) forwardDNS() {
+	r.Helper()
+	address, _, _ := unstructured.NestedString(r.Get(serviceKind, "$ns", "demo-dns").Object, "spec", "clusterIP")
+	r.nft(fmt.Sprintf("table ip services {\n chain output {\n type nat hook output priority -100\n ip daddr %s udp dport 53 dnat to %s\n }\n}\n", address, r.Pods["dns"].IP))
 }
 
 // ready reports whether the Infra's condition Ready is True.

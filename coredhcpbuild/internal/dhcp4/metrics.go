@@ -26,6 +26,7 @@ type metrics struct {
 	received, sent, dropped, omitted *prometheus.CounterVec
 	seconds                          *prometheus.HistogramVec
 	inFlight                         prometheus.GaugeFunc
+	probes                           prometheus.Counter
 }
 
 func newMetrics(inFlight func() int) *metrics {
@@ -42,6 +43,9 @@ func newMetrics(inFlight func() int) *metrics {
 			Help:    "Time that the plugins took for a packet, by message type.",
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 11), // 10 us to 10 s
 		}, []string{"type"}),
+		probes: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "probes_total", Help: "Broadcast requests of xdsd that probe whether DHCP receives them.",
+		}),
 		inFlight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "in_flight", Help: "Packets that wait for or are processed by the plugins.",
 		}, func() float64 { return float64(inFlight()) }),
@@ -49,5 +53,5 @@ func newMetrics(inFlight func() int) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.received, m.sent, m.dropped, m.omitted, m.seconds, m.inFlight}
+	return []prometheus.Collector{m.received, m.sent, m.dropped, m.omitted, m.seconds, m.inFlight, m.probes}
 }

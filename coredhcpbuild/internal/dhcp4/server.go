@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -31,7 +32,9 @@ type Options struct {
 	Limit int
 	// Drain is the maximum time at shutdown to reply to packets that have been read.
 	Drain time.Duration
-	Log   *slog.Logger
+	// Probers returns the addresses of our pods, whose probes get a reply.
+	Probers func() []netip.Addr
+	Log     *slog.Logger
 	// Registerer registers the metrics.
 	Registerer prometheus.Registerer
 }
@@ -127,14 +130,14 @@ func (s *Server) read(ctx context.Context, socket *socket) error {
 		if !ok || control == nil {
 			continue
 		}
-		if reason := s.receive(socket, buffer[:n], udp.IP, control.IfIndex); reason != "" {
+		if reason := s.receive(socket, buffer[:n], udp, control.IfIndex); reason != "" {
 			s.metrics.dropped.WithLabelValues(reason).Inc()
 		}
 	}
 }
 
 // receive parses and queues a packet, or returns the reason why it is dropped.
-func (s *Server) receive(socket *socket, data []byte, from net.IP, device int) (dropped string) {
+func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, device int) (dropped string) {
 	defer s.recoverPanic(&dropped)
 	req, err := dhcpv4.FromBytes(data)
 	if err != nil {
@@ -147,6 +150,11 @@ func (s *Server) receive(socket *socket, data []byte, from net.IP, device int) (
 	if req.HWType != iana.HWTypeEthernet || len(req.ClientHWAddr) != ethernet {
 		return dropHardware
 	}
+	p := packet{req: req, socket: socket, from: from.IP, device: device}
+	if p.isProbe() {
+		s.answerProbe(p, from)
+		return ""
+	}
 	switch t := req.MessageType(); t {
 	case dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform,
 		dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeDecline:
@@ -155,7 +163,7 @@ func (s *Server) receive(socket *socket, data []byte, from net.IP, device int) (
 		return dropType
 	}
 	s.selections.observe(req, time.Now())
-	return s.queue.push(packet{req: req, socket: socket, from: from, device: device})
+	return s.queue.push(p)
 }
 
 // serve handles a packet, and counts it if it is dropped.

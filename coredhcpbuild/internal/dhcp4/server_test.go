@@ -385,7 +385,7 @@ func FuzzPackets(f *testing.F) {
 	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {}), selections: newSelections()}
 	s.metrics = newMetrics(s.queue.inFlight)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if s.receive(nil, data, net.IPv4zero, 1) == dropPanic {
+		if s.receive(nil, data, &net.UDPAddr{}, 1) == dropPanic {
 			t.Error("the parser panics")
 		}
 		<-s.idle()

@@ -32,7 +32,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-CTL-003", Title: "control's state page answers", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-007", "OOOI-NODE-003"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-CTL-003", Title: "control's state page answers", Component: componentControl, After: []string{"OOOI-CTL-001", "OOOI-NET-007", "OOOI-NODE-003", "OOOI-SVC-003"}, Reads: pagesIn(AtSystem, controlState), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{

@@ -74,7 +74,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, dhcpState),
 		},
 		Check{

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +68,7 @@ func init() {
 			Run: checkClusterDNS,
 		},
 		Check{
-			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-005", Title: "DNS's metrics page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, dnsMetrics),
 		},
 		Check{
@@ -82,8 +83,12 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-NET-006", "OOOI-DNS-003", "OOOI-LNK-006"}, Reads: pagesIn(AtInfra, xdsdMetrics, dnsMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-NET-006", "OOOI-DNS-003", "OOOI-LNK-006", "OOOI-LNK-008"}, Reads: pagesIn(AtInfra, xdsdMetrics, dnsMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkForwarding,
+		},
+		Check{
+			Code: "OOOI-DNS-008", Title: "the upstream resolvers answer for the registry of the release image", After: []string{"OOOI-NET-006", "OOOI-DNS-003", "OOOI-DNS-007", "OOOI-LNK-006", "OOOI-LNK-008"}, Reads: pagesIn(AtInfra, xdsdMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Run: checkRegistries,
 		},
 	)
 }
@@ -278,6 +283,48 @@ func checkForwarding(s *Site) []Finding {
 			findings = append(findings, warned(s.ref(), "let DNS connect to TCP port 53 of the upstream resolvers (RFC 7766): see networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty",
 				"DNS server %s %s queries over TCP for names outside of the hosted cluster, and answers those over UDP: its upstream resolvers do not answer over TCP, and answers that are too large for UDP fail", server, answers))
 		})
+	}
+	return findings
+}
+
+// checkRegistries finds registries of the release image for which the upstream resolvers do not answer, or not for one type
+// of address, although they answer for other names. That a name does not exist is an answer: a disconnected site may use
+// mirrors that are configured elsewhere.
+func checkRegistries(s *Site) []Finding {
+	const remedy = "check whether a resolver or a filter between denies the name: dig @RESOLVER %s; networkConfig.dnsServers of the Infra selects the resolvers, see docs/how-to/change-upstream-resolvers.md"
+	recordTypes := []string{"A", "AAAA"}
+	var findings []Finding
+	reported := map[string]bool{}
+	for _, x := range s.metrics(xdsdMetrics) {
+		failing := map[string]map[string]string{} // response codes by "server name" and type; empty for no reply
+		x.value.each("xdsd_vlan_dns_registry", func(labels map[string]string, _ float64) {
+			key := labels["address"] + " " + labels["name"]
+			if failing[key] == nil {
+				failing[key] = map[string]string{}
+			}
+			if rcode := labels["rcode"]; rcode == "" || rcode == "SERVFAIL" {
+				failing[key][labels["type"]] = rcode
+			}
+		})
+		for _, key := range slices.Sorted(maps.Keys(failing)) {
+			server, name, _ := strings.Cut(key, " ")
+			if reported[key] || len(failing[key]) == 0 {
+				continue
+			}
+			reported[key] = true
+			answers := "does not answer"
+			for _, t := range recordTypes {
+				if failing[key][t] != "" {
+					answers = "returns " + failing[key][t] + " for"
+				}
+			}
+			of := fmt.Sprintf(remedy, name)
+			if _, failed4 := failing[key]["A"]; !failed4 {
+				findings = append(findings, warned(s.ref(), of, "DNS server %s %s queries for AAAA records of %s, and answers those for A records: each connection of a VM to the registry waits for both", server, answers, name))
+				continue
+			}
+			findings = append(findings, failed(s.ref(), of, "DNS server %s %s queries for %s, the registry of the release image, and answers those for other names: nodes cannot pull their images", server, answers, name))
+		}
 	}
 	return findings
 }

@@ -26,7 +26,7 @@ type fields map[string]fields
 var keptFields = map[Kind]fields{
 	infras:       withMetadata(fieldsOf[v1alpha1.Infra](), nil, nil),
 	proxyServers: withMetadata(fieldsOf[v1alpha1.ProxyServer](), nil, nil),
-	hostedClusters: withMetadata(merge(fieldsOf[objects.HostedCluster](), fields{
+	hostedClusters: withMetadata(merge(hostedClusterFields(), fields{
 		"spec":   {"configuration": {"apiServer": {"servingCerts": {"namedCertificates": {"names": nil}}}}},
 		"status": {"conditions": conditionFields},
 	}), nil, []string{objects.AnnotationInfras}),
@@ -75,7 +75,7 @@ var keptFields = map[Kind]fields{
 			// The pod of a probe copies these.
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},
-		"status": {"phase": nil, "podIP": nil, "podIPs": {"ip": nil}, "conditions": conditionFields, "containerStatuses": containerFields, "initContainerStatuses": containerFields},
+		"status": {"phase": nil, "podIP": nil, "podIPs": {"ip": nil}, "conditions": merge(conditionFields, fields{"lastTransitionTime": nil}), "containerStatuses": containerFields, "initContainerStatuses": containerFields},
 	}, ourLabels, []string{"k8s.v1.cni.cncf.io/network-status"}),
 }
 
@@ -125,6 +125,14 @@ func merge(a, b fields) fields {
 		both[name] = nested
 	}
 	return both
+}
+
+// hostedClusterFields returns the fields of HostedClusters that the model reads, without the URL of an HTTP proxy, which may
+// contain credentials.
+func hostedClusterFields() fields {
+	all := fieldsOf[objects.HostedCluster]()
+	delete(all["spec"]["configuration"], "proxy")
+	return all
 }
 
 // fieldsOf returns the fields of a type that objects are decoded into, without metadata.

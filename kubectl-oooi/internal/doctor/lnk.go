@@ -35,7 +35,7 @@ func init() {
 			Run: checkInterfaceMTUs,
 		},
 		Check{
-			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005", "OOOI-LNK-008"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkNeighbors,
 		},
 		Check{
@@ -43,11 +43,7 @@ func init() {
 			Run: checkNeighborMACs,
 		},
 		Check{
-			Code: "OOOI-LNK-006", Component: v1alpha1.ComponentDNS, Title: "no filter drops DNS queries on the VLAN", After: append(after, "OOOI-LNK-004", "OOOI-LNK-005"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
-			Run: checkNeighborDNS,
-		},
-		Check{
-			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-008"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
 			Run: checkUplink,
 		},
 	)
@@ -236,7 +232,7 @@ func checkNeighbors(s *Site) []Finding {
 		var unanswered []netip.Addr
 		reached := false
 		for _, n := range x.value {
-			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil { // others are the gateway and floating addresses
+			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil && s.settled(pod, queryGracePeriod) { // others are the gateway and floating addresses
 				unanswered = append(unanswered, n.address)
 			}
 			reached = reached || n.mac != ""
@@ -348,34 +344,6 @@ func (s *Site) vmInterfaces() map[string]string {
 		}
 	}
 	return vms
-}
-
-// queryGracePeriod is how long a pod of DNS must have run: xdsd queries it every 15 seconds, so the last query may have been
-// to the pod before it.
-const queryGracePeriod = 20 * time.Second
-
-// checkNeighborDNS finds DNS servers that answer ARP requests but no queries on the VLAN.
-func checkNeighborDNS(s *Site) []Finding {
-	var findings []Finding
-	for _, x := range s.metrics(xdsdMetrics) {
-		x.value.each("xdsd_vlan_dns", func(labels map[string]string, value float64) {
-			a, err := netip.ParseAddr(labels["address"])
-			if err != nil || value == 1 {
-				return
-			}
-			if _, pod, _ := s.owner(a); pod != nil && s.facts.Taken.Sub(pod.CreationTimestamp.Time) < queryGracePeriod {
-				return
-			}
-			ref := s.ownerRef(a)
-			if slices.ContainsFunc(findings, func(f Finding) bool { return f.Object == ref }) {
-				return
-			}
-			findings = append(findings, failed(ref, "find what drops the packets: a filter of UDP port 53 (MultiNetworkPolicies of the pod, nftables rules of its node, ACLs of the switch), port isolation, or another host with the MAC address of the pod",
-				"DNS server %s does not answer queries on the VLAN, although it answers ARP requests and is ready in the pod network: packets to %s:53 are dropped", a, a).
-				because("queried by Pod "+x.pod.Name).of(v1alpha1.ComponentDNS))
-		})
-	}
-	return findings
 }
 
 // lastAnswer is the last answer of a host on the VLAN for an address.

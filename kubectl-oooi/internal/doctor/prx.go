@@ -82,7 +82,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: both, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-007", Title: "the pages of Envoy and xdsd answer", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: both, NotApplicable: noDaemon,
 			Run: checkPages(AtInfra, xdsdState, envoyMetrics),
 		},
 		Check{
@@ -109,7 +109,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -122,15 +122,15 @@ func init() {
 			Run:           checkTimeouts,
 		},
 		Check{
-			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-NET-007", "OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-015", Title: "each proxy replica reports whether it has the floating address", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkPages(AtInfra, holderState),
 		},
 		Check{
-			Code: "OOOI-PRX-016", Title: "one ready proxy replica has the floating address", After: []string{"OOOI-POD-002", "OOOI-LNK-004"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-016", Title: "one ready proxy replica has the floating address", After: []string{"OOOI-POD-002", "OOOI-LNK-004", "OOOI-LNK-008"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkHolder,
 		},
 		Check{
-			Code: "OOOI-PRX-017", Title: "the floating address is stable", After: []string{"OOOI-POD-002"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-017", Title: "the floating address is stable", After: []string{"OOOI-POD-002", "OOOI-LNK-008"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkAddressMoves,
 		},
 		Check{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -250,6 +251,33 @@ func TestInformReturnsOnlyOptions(t *testing.T) {
 				t.Errorf("reply %s", ack.Summary())
 			}
 		})
+	}
+}
+
+// TestProbesOfXDSD sends requests as xdsd does, from an address of our pods and from another one. They count as none of clients.
+func TestProbesOfXDSD(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	srv := c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2", "protected=192.0.2.4")...)
+	dial := func(mac, address string) (*rawClient, *dhcpv4.DHCPv4) {
+		m := s.newMachine(t, mac)
+		m.Run(t, "ip", "address", "add", address+"/24", "dev", "eth0")
+		w := m.dial(t, 1068)
+		return w, w.packet(t, dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.ParseIP(address)), dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)))
+	}
+	other, request := dial(mac2, "192.0.2.77")
+	other.send(t, request.ToBytes(), broadcast)
+	ours, probes := dial(mac1, "192.0.2.4")
+	ack := ours.exchange(t, probes, broadcast)
+	if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.IsUnspecified() || ack.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || ack.Options.Has(dhcpv4.OptionRouter) {
+		t.Errorf("reply %s", ack.Summary())
+	}
+	if reply, _, _ := other.receive(t, request, time.Millisecond); reply != nil { // would have been sent before
+		t.Errorf("reply to another host: %s", reply.Summary())
+	}
+	for series, want := range map[string]float64{"coredhcp_dhcp4_probes_total": 1, "coredhcp_kubevirt_unknown_total": 0} {
+		if n := srv.metric(t, series); n != want {
+			t.Errorf("%s is %v, want %v", series, n, want)
+		}
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,7 +28,7 @@ const (
 
 // New returns a Prober. snapshot returns the Infras, or nil if they are not known yet.
 func New(snapshot func() *model.Snapshot, log *slog.Logger) *Prober {
-	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd")}
+	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd"), paths: neighbours.NewPaths("xdsd")}
 }
 
 // A Prober probes all peers periodically. Only IPv4 addresses on networks of this host are probed.
@@ -36,21 +36,53 @@ type Prober struct {
 	snapshot func() *model.Snapshot
 	log      *slog.Logger
 	monitor  *neighbours.Monitor
+	paths    *neighbours.Paths
 
 	mu sync.Mutex // only probe writes what it protects
-	// servers are the replies of our DNS servers that have a MAC address.
-	servers map[netip.Addr]replies
+	// forwarders are the replies of our DNS servers that reply.
+	forwarders map[netip.Addr]replies
+	// dhcp are the DHCP servers that have a MAC address, and services the addresses of the DNS Services.
+	dhcp, services map[netip.Addr]answers
 	// serial makes the names of forwarded queries unique, so that no cache answers them.
 	serial int
 }
 
 // replies are the response codes of a DNS server's replies, such as NOERROR, empty for no reply.
 type replies struct {
-	// own is that for a name that the server answers itself, forwarded that for a name that it forwards, and root that for
-	// the root of the DNS, which it forwards as well. Each is queried if the server replied to the one before.
-	own, forwarded, root string
-	// overTCP is forwarded for a query over TCP; nil if the server does not answer its own names over TCP.
+	// forwarded is that for a name that the server forwards, and root that for the root of the DNS, which it forwards as
+	// well. Root is queried if the server replied to the other one.
+	forwarded, root string
+	// overTCP is forwarded for a query over TCP; nil if the server does not reply over TCP at all.
 	overTCP *string
+	// registries are those for the registries of release images.
+	registries map[question]string
+}
+
+// question is a name and type of DNS records.
+type question struct {
+	name string
+	kind uint16
+}
+
+// maxRegistries limits the registries that are looked up.
+const maxRegistries = 4
+
+// answers are the last results of a server.
+type answers struct {
+	// failures is the number of probes without a reply since the last one with a reply. silent reports whether the server
+	// does not reply, as far as that is certain.
+	failures int
+	silent   bool
+}
+
+// observe returns the answers after another probe. refuses reports whether the host is known to be there.
+func (a answers) observe(replied, refuses bool) answers {
+	if replied {
+		return answers{}
+	}
+	a.failures++
+	a.silent = a.silent || neighbours.Certain(a.failures, refuses)
+	return a
 }
 
 // Run probes until ctx is done.
@@ -68,13 +100,11 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	if err != nil {
 		return err //nolint:wrapcheck // error of an internal package
 	}
-	var all []netip.Addr
-	questions := map[netip.Addr]string{} // a name of the VLAN's view, by DNS server
+	var all, dnsServers, dhcpServers, services []netip.Addr
 	for _, infra := range s.Infras {
 		all = append(all, infra.Assigned()...)
-		for _, server := range infra.DNS {
-			questions[server] = nameOf(s, infra.VLAN)
-		}
+		dnsServers, dhcpServers = append(dnsServers, infra.DNS...), append(dhcpServers, infra.DHCP...)
+		services = append(services, s.ServiceIPs(infra.Key()+"-dns")...)
 	}
 	for _, proxy := range s.ProxyServers {
 		for _, u := range proxy.Upstreams {
@@ -87,56 +117,116 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	if err != nil {
 		return err //nolint:wrapcheck // error of an internal package
 	}
-	servers := map[netip.Addr]replies{}
-	for address, mac := range neighbors {
-		if name := questions[address]; name != "" && mac != nil {
-			servers[address] = p.query(ctx, networks.Source(address), address, name)
+	present := func(list []netip.Addr) []netip.Addr {
+		return slices.DeleteFunc(networks.OnOwnNetworks(list), func(a netip.Addr) bool { return neighbors[a] == nil })
+	}
+	var dhcp, reached map[netip.Addr]answers
+	var group sync.WaitGroup
+	group.Go(func() { dhcp = probeDHCP(ctx, networks, present(dhcpServers), p.dhcp) })
+	group.Go(func() { reached = queryServices(ctx, services, p.services) })
+	forwarders := map[netip.Addr]replies{}
+	registries := registriesOf(s)
+	for address, replied := range p.paths.Query(ctx, networks, present(dnsServers)) {
+		if replied {
+			forwarders[address] = p.query(ctx, networks.Source(address), address, registries)
 		}
 	}
+	group.Wait()
 	if err := ctx.Err(); err != nil {
 		return err //nolint:wrapcheck // not logged
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.servers = servers
+	p.forwarders, p.dhcp, p.services = forwarders, dhcp, reached
 	return nil
 }
 
-// nameOf returns a control-plane name that DNS answers itself on a VLAN, "" if there is none.
-func nameOf(s *model.Snapshot, vlan string) string {
-	for _, v := range s.VLANs {
-		if v.Name == vlan && v.View != nil && len(v.View.Names) > 0 {
-			return v.View.Names[0].Name
-		}
+// queryServices queries the DNS Services in the pod network, whose addresses kube-proxy or the network plugin translates.
+func queryServices(ctx context.Context, services []netip.Addr, before map[netip.Addr]answers) map[netip.Addr]answers {
+	results := map[netip.Addr]answers{}
+	for _, address := range services {
+		// A Service always exists on the node, so that a missing reply is certain.
+		results[address] = before[address].observe(neighbours.QueryDNS(ctx, netip.Addr{}, address).Replies > 0, true)
 	}
-	return ""
+	return results
 }
 
-// query queries a server for a name that it answers itself and, if it does, for one that it forwards, and for the root. The
-// second one is in a domain that resolvers answer without asking others (RFC 6761, 6.4).
-func (p *Prober) query(ctx context.Context, source, server netip.Addr, name string) replies {
+// forwardAttempts is the number of queries for a name that is forwarded, since a single one may be lost.
+const forwardAttempts = 2
+
+// query queries a server for a name that it forwards, and if it replies, for the root. The name is in a domain that
+// resolvers answer without asking others (RFC 6761, 6.4).
+func (p *Prober) query(ctx context.Context, source, server netip.Addr, registries []string) replies {
 	local := netip.AddrPortFrom(source, 0)
 	udp := &dns.Client{Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(local)}}
-	r := replies{own: exchange(ctx, udp, server, name, dns.TypeA)}
-	if r.own != "" {
-		r.forwarded = exchange(ctx, udp, server, p.forwardedName(), dns.TypeA)
+	r := replies{}
+	for range forwardAttempts {
+		if r.forwarded = exchange(ctx, udp, server, p.forwardedName(), dns.TypeA); r.forwarded != "" {
+			break
+		}
 	}
 	if r.forwarded == "" {
 		return r
 	}
-	r.root = exchange(ctx, udp, server, ".", dns.TypeNS)
+	r.registries = lookUp(ctx, udp, server, registries)
+	for range forwardAttempts {
+		if r.root = exchange(ctx, udp, server, ".", dns.TypeNS); r.root != "" {
+			break
+		}
+	}
 	tcp := &dns.Client{Net: "tcp", Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local)}}
-	if exchange(ctx, tcp, server, name, dns.TypeA) == "" {
+	own := new(dns.Msg).SetQuestion(".", dns.TypeTXT)
+	own.Question[0].Qclass = dns.ClassCHAOS // refused without asking others
+	if send(ctx, tcp, server, own) == "" {
 		return r
 	}
 	rcode := ""
-	for range 2 { // a single reply may be lost
+	for range forwardAttempts {
 		if rcode = exchange(ctx, tcp, server, p.forwardedName(), dns.TypeA); rcode == r.forwarded {
 			break
 		}
 	}
 	r.overTCP = &rcode
 	return r
+}
+
+// registriesOf returns the registries of the hosted clusters that the Infras serve, sorted, at most maxRegistries.
+func registriesOf(s *model.Snapshot) []string {
+	var list []string
+	for _, infra := range s.Infras {
+		if infra.Cluster != nil {
+			list = append(list, infra.Cluster.Registries...)
+		}
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	return list[:min(len(list), maxRegistries)]
+}
+
+// lookUp queries a server for the addresses of names, concurrently, and returns the response codes. A resolver may answer
+// for some types and names only: those that a filter of its network denies time out.
+func lookUp(ctx context.Context, client *dns.Client, server netip.Addr, names []string) map[question]string {
+	var questions []question
+	for _, name := range names {
+		questions = append(questions, question{name, dns.TypeA}, question{name, dns.TypeAAAA})
+	}
+	rcodes := make([]string, len(questions))
+	var group sync.WaitGroup
+	for i, q := range questions {
+		group.Go(func() {
+			for range forwardAttempts {
+				if rcodes[i] = exchange(ctx, client, server, q.name, q.kind); rcodes[i] != "" && rcodes[i] != "SERVFAIL" {
+					break
+				}
+			}
+		})
+	}
+	group.Wait()
+	results := map[question]string{}
+	for i, q := range questions {
+		results[q] = rcodes[i]
+	}
+	return results
 }
 
 // forwardedName returns a name that no cache has.
@@ -148,7 +238,12 @@ func (p *Prober) forwardedName() string {
 // exchange returns the response code of a server's reply, empty if there is none. Clients send queries from our address on
 // the VLAN, see neighbours.OwnNetworks.
 func exchange(ctx context.Context, client *dns.Client, server netip.Addr, name string, kind uint16) string {
-	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), kind), netip.AddrPortFrom(server, dnsPort).String())
+	return send(ctx, client, server, new(dns.Msg).SetQuestion(dns.Fqdn(name), kind))
+}
+
+// send is exchange for any query.
+func send(ctx context.Context, client *dns.Client, server netip.Addr, query *dns.Msg) string {
+	reply, _, err := client.ExchangeContext(ctx, query, netip.AddrPortFrom(server, dnsPort).String())
 	if err != nil {
 		return ""
 	}
@@ -156,31 +251,41 @@ func exchange(ctx context.Context, client *dns.Client, server netip.Addr, name s
 }
 
 var (
-	dnsDesc     = prometheus.NewDesc("xdsd_vlan_dns", "1: our DNS server replies over the VLAN; 0: it does not, although its host answers ARP requests.", []string{"address"}, nil)
-	forwardDesc = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply within 2 s.", []string{"address", "rcode"}, nil)
+	dhcpDesc    = prometheus.NewDesc("xdsd_vlan_dhcp", "1: our DHCP server replies to broadcast requests on the VLAN; 0: it does not, although its host is there.", []string{"address"}, nil)
+	serviceDesc = prometheus.NewDesc("xdsd_dns_service", "1: the cluster IP of our DNS Service replies to queries; 0: it does not.", []string{"address"}, nil)
+	forwardDesc = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply to two queries within 2 s.", []string{"address", "rcode"}, nil)
 	rootDesc    = prometheus.NewDesc("xdsd_vlan_dns_root", "Always 1, with the response code of our DNS server for the root of the DNS, which it forwards.", []string{"address", "rcode"}, nil)
-	tcpDesc     = prometheus.NewDesc("xdsd_vlan_dns_forward_tcp", "Always 1, with the response code of our DNS server over TCP for a name that it forwards; empty if it did not reply within 2 s. Absent if it does not answer its own names over TCP.", []string{"address", "rcode"}, nil)
+	nameDesc    = prometheus.NewDesc("xdsd_vlan_dns_registry", "Always 1, with the response code of our DNS server for a registry of a release image; empty if it did not reply.", []string{"address", "name", "type", "rcode"}, nil)
+	tcpDesc     = prometheus.NewDesc("xdsd_vlan_dns_forward_tcp", "Always 1, with the response code of our DNS server over TCP for a name that it forwards; empty if it did not reply within 2 s. Absent if it does not reply over TCP at all.", []string{"address", "rcode"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 	p.monitor.Describe(ch)
-	ch <- dnsDesc
-	ch <- forwardDesc
-	ch <- rootDesc
-	ch <- tcpDesc
+	p.paths.Describe(ch)
+	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, rootDesc, nameDesc, tcpDesc} {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (p *Prober) Collect(ch chan<- prometheus.Metric) {
 	p.monitor.Collect(ch)
+	p.paths.Collect(ch)
 	p.mu.Lock()
-	servers := maps.Clone(p.servers)
+	forwarders, dhcp, services := p.forwarders, p.dhcp, p.services // replaced, not changed
 	p.mu.Unlock()
-	for address, r := range servers {
-		ch <- prometheus.MustNewConstMetric(dnsDesc, prometheus.GaugeValue, number(r.own != ""), address.String())
-		if r.own != "" {
-			ch <- prometheus.MustNewConstMetric(forwardDesc, prometheus.GaugeValue, 1, address.String(), r.forwarded)
+	for desc, servers := range map[*prometheus.Desc]map[netip.Addr]answers{dhcpDesc: dhcp, serviceDesc: services} {
+		for address, a := range servers {
+			if a.failures == 0 || a.silent { // otherwise it is not known
+				ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, number(!a.silent), address.String())
+			}
+		}
+	}
+	for address, r := range forwarders {
+		ch <- prometheus.MustNewConstMetric(forwardDesc, prometheus.GaugeValue, 1, address.String(), r.forwarded)
+		for q, rcode := range r.registries {
+			ch <- prometheus.MustNewConstMetric(nameDesc, prometheus.GaugeValue, 1, address.String(), q.name, dns.TypeToString[q.kind], rcode)
 		}
 		if r.root != "" {
 			ch <- prometheus.MustNewConstMetric(rootDesc, prometheus.GaugeValue, 1, address.String(), r.root)

@@ -1,0 +1,34 @@
+package dhcp4
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/internal/probe"
+)
+
+// isProbe reports whether a packet is a probe of one of our pods, see probe.DHCPClass.
+func (p packet) isProbe() bool {
+	return p.req.MessageType() == dhcpv4.MessageTypeInform && p.req.ClassIdentifier() == probe.DHCPClass
+}
+
+// answerProbe replies to a probe with this server's identifier only, at the address and port from which one of our pods
+// sent it. Probes of other hosts get none: they may be those of another Infra on the VLAN. Failures are not counted, as
+// those are that concern clients.
+func (s *Server) answerProbe(p packet, from *net.UDPAddr) {
+	sender, _ := netip.AddrFromSlice(from.IP.To4())
+	if s.options.Probers == nil || !p.req.ClientIPAddr.Equal(from.IP) || !slices.Contains(s.options.Probers(), sender) {
+		return
+	}
+	s.metrics.probes.Inc()
+	resp, err := dhcpv4.NewReplyFromRequest(p.req, dhcpv4.WithMessageType(dhcpv4.MessageTypeAck))
+	if err != nil || complete(p.req, resp, p.self) != "" {
+		return
+	}
+	if err := p.socket.send(resp.ToBytes(), from, resp.ServerIdentifier(), p.device); err != nil {
+		s.options.Log.Debug("sending a reply to a probe failed", "to", from, "err", err)
+	}
+}
