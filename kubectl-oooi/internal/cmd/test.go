@@ -35,7 +35,7 @@ type testFlags struct {
 }
 
 func (c *command) test() *cobra.Command {
-	f := &testFlags{output: output.Single().With(wideFormat, junitFormat)}
+	f := &testFlags{output: output.Single().With(wideFormat, junitFormat, htmlFormat)}
 	cmd := &cobra.Command{
 		Use:   "test [INFRA]",
 		Short: "Test an Infra from a pod on the VLAN and one in the pod network",
@@ -44,7 +44,7 @@ func (c *command) test() *cobra.Command {
 			"objects define. The pods use the image of the Infra's pods, and everything is deleted at the end.\n\n" +
 			"Exit status: 0 no scenario failed, 1 an error occurred, 2 a scenario failed or could not run.",
 		Example: "  # Test the only Infra of a namespace\n  kubectl oooi test -n clusters\n\n  # Test only DHCP and the names on the VLAN\n  kubectl oooi test demo --only dhcp,dns-vlan\n\n" +
-			"  # Write a report for CI\n  kubectl oooi test demo -o junit > report.xml\n\n  # Show the rights that a user needs\n  kubectl oooi test --print-rbac",
+			"  # Write a report for CI, or one with a drawing of the site\n  kubectl oooi test demo -o junit > report.xml\n  kubectl oooi test demo -o html > report.html\n\n  # Show the rights that a user needs\n  kubectl oooi test --print-rbac",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTest(ctx, f, t.name) }, infraTarget),
@@ -79,6 +79,8 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		return err
 	}
 	switch {
+	case f.list && (f.output.Is(junitFormat) || f.output.Is(htmlFormat)):
+		return errors.New("--list prints no report; omit --output, or use one of kubectl's formats")
 	case f.list:
 		return c.listScenarios(f, selected)
 	case f.rights:
@@ -112,7 +114,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	if err != nil {
 		return err
 	}
-	if err := f.print(c, report); err != nil {
+	if err := c.printTest(ctx, f, report); err != nil {
 		return err
 	}
 	if report.Failed() {
@@ -180,10 +182,18 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	return all, nil
 }
 
-func (f *testFlags) print(c *command, report *verify.Report) error {
+// printTest prints a report. For a page, it also reads the state of the site.
+func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Report) error {
 	switch {
 	case f.output.Is(junitFormat):
 		return report.JUnit(c.Out) //nolint:wrapcheck // error of an internal package
+	case f.output.Is(htmlFormat):
+		sites, err := c.readSites(ctx, report.Metadata.Namespace, target{kind: infraTarget, name: report.Metadata.Name})
+		if err != nil {
+			return err
+		}
+		sites[0].Test = report
+		return c.printSites(f.output, sites)
 	case f.output.Text():
 		return report.Show(c.Out, f.output.Is(wideFormat)) //nolint:wrapcheck // error of an internal package
 	}

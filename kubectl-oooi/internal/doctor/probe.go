@@ -272,7 +272,7 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) ([]byte, error) {
 			case corev1.PodSucceeded:
 				return p.readLog(ctx, pod)
 			case corev1.PodFailed:
-				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
+				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why)
 			case corev1.PodRunning:
 				limit = probeDeadline
 			default:

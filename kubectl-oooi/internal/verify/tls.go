@@ -125,7 +125,7 @@ func appsScenarios() []Scenario {
 			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
 			notApplicable: func(s *site, c Client) string {
 				if len(s.apps(c)) == 0 {
-					return "apps have no address for " + whose[c] + "; see spec.appsIngress of the Infra"
+					return "apps have no address for " + whose[c]
 				}
 				return ""
 			},

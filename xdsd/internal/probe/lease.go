@@ -83,7 +83,7 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 	o.DHCP = binding
 	release, err := dhcpv4.NewReleaseFromACK(answer)
 	if err != nil {
-		return nil //nolint:nilerr // the server has leased the address; it expires
+		return nil // the server has leased the address, which expires
 	}
 	_, _ = conn.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
 	return nil
