@@ -3,6 +3,7 @@ package doctor
 import (
 	"slices"
 
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -11,12 +12,16 @@ func ClientReads() []Read {
 	return slices.Concat(probeReads(), renderReads(), in(AtInfra, services))
 }
 
-// ClientSite is NewSite for callers that run pods on the site instead of checks. The facts must have been collected for a
+// ClientSite is NewSite for callers that run pods on the site instead of checks, and has apps addresses. The facts must have been collected for a
 // check with ClientReads.
 func ClientSite(facts *Facts, infra string) *Site {
 	s := NewSite(facts, infra)
-	if s != nil {
-		s.reads = ClientReads()
+	if s == nil {
+		return nil
+	}
+	s.reads, s.Snapshot = ClientReads(), snapshotOf(facts, &model.AppsOptions{})
+	if s.Model = s.Snapshot.Infra(infra); s.Model != nil {
+		s.Cluster = s.Model.Cluster
 	}
 	return s
 }
