@@ -225,9 +225,19 @@ func (s *site) breaks() []siteBreak {
 		upstreamAddresses.Store(otherAPI+".", otherProxy)
 		t.Cleanup(func() { upstreamAddresses.Delete(otherAPI + ".") })
 	})
-	add("isolation-proxy", s.patches("ProxyServer",
-		`{"spec": {"backends": [{"name": "other", "hostname": "`+otherAPI+`", "port": 6443, "targetService": "kube-apiserver", "targetPort": 6443, "targetNamespace": "clusters-demo"}]}}`,
-		`{"spec": {"backends": null}}`))
+	route := s.patches("ProxyServer",
+		`{"spec": {"backends": [{"name": "other", "hostname": "`+otherAPI+`", "port": 6443, "targetService": "other", "targetPort": 6443, "targetNamespace": "clusters-demo"}]}}`,
+		`{"spec": {"backends": null}}`)
+	add("isolation-proxy", func(t *testing.T) {
+		backend := hostedCluster.Backend("other", 6443, s.ca.TLSBackend(t, "192.0.2.85:6443", otherAPI).Addr(), "")
+		apply(t, s.cp, "%s", backend)
+		t.Cleanup(func() {
+			if err := s.cp.DeleteYAML(context.WithoutCancel(t.Context()), []byte(backend)); err != nil {
+				t.Error(err)
+			}
+		})
+		route(t)
+	})
 	add("isolation-addresses", func(t *testing.T) {
 		for address, device := range map[string]string{"198.18.50.1/24": vlan, otherProxy + "/32": "lo"} {
 			onMachine(t, "ip", "address", "add", address, "dev", device)

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"crypto/x509"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -76,8 +77,12 @@ func (s *site) foreignRoutes() []step {
 					steps = append(steps, step{
 						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, t.Address),
 						check: func(o *probe.Outcome) string {
-							if o.Error == "" {
-								return "the proxy completes the TLS handshake"
+							// A port may have a default backend, which presents a certificate for its own names.
+							if o.TLS == nil || len(o.TLS.Chain) == 0 {
+								return ""
+							}
+							if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(h.Name) == nil {
+								return "the proxy leads to a server with a certificate for this name"
 							}
 							return ""
 						},
