@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	report "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/xdsd/internal/probe"
 )
 
@@ -23,6 +24,7 @@ type probeFlags struct {
 	dhcp           bool
 	macs           []string
 	targets        []string
+	steps          string
 	timeout        time.Duration
 }
 
@@ -32,7 +34,8 @@ func newProbeCommand() *cobra.Command {
 		Use:   "probe",
 		Short: "Probe a VLAN from the position of a VM",
 		Long: "probe queries DNS servers, requests DHCP offers without accepting them, and connects over TLS. It prints the results as\n" +
-			"JSON. 'kubectl oooi doctor --probe' runs it on the VLAN and evaluates the results.\n\n" +
+			"JSON. 'kubectl oooi doctor --probe' runs it on the VLAN and evaluates the results. With --steps it performs other requests,\n" +
+			"and prints one line for each; 'kubectl oooi test' uses this.\n\n" +
 			"It listens on the DHCP client port 68, which requires no capability if the sysctl\n" +
 			"net.ipv4.ip_unprivileged_port_start is 68 or less.",
 		Example: "  xdsd probe --dns 192.0.2.3 --name api.demo.example.com --device net1 --dhcp --tls api.demo.example.com@192.0.2.4:6443",
@@ -46,19 +49,37 @@ func newProbeCommand() *cobra.Command {
 	flags.BoolVar(&f.dhcp, "dhcp", false, "request offers of DHCP servers on --device for its MAC address")
 	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "additional MAC addresses to request offers for")
 	flags.StringSliceVar(&f.targets, "tls", nil, "TLS targets, as NAME@ADDRESS:PORT")
+	flags.StringVar(&f.steps, "steps", "", "requests to perform instead, as a JSON array; a DHCP request leases an address and releases it")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum duration of all probes together")
 	return cmd
 }
 
 func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	if f.steps != "" {
+		return f.perform(ctx, out)
+	}
 	plan, err := f.plan()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-	defer cancel()
 	if err := json.NewEncoder(out).Encode(plan.Ask(ctx)); err != nil {
 		return fmt.Errorf("printing the report: %w", err)
+	}
+	return nil
+}
+
+// perform performs the steps of --steps.
+func (f *probeFlags) perform(ctx context.Context, out io.Writer) error {
+	var steps []report.Step
+	if err := json.Unmarshal([]byte(f.steps), &steps); err != nil {
+		return fmt.Errorf("--steps: %w", err)
+	}
+	encoder, failed := json.NewEncoder(out), error(nil)
+	probe.Run(ctx, f.device, steps, func(o report.Outcome) { failed = errors.Join(failed, encoder.Encode(o)) })
+	if failed != nil {
+		return fmt.Errorf("printing the report: %w", failed)
 	}
 	return nil
 }

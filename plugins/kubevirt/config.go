@@ -22,9 +22,11 @@ type config struct {
 	kubeconfig, context string
 	// snapshot is the path of the snapshot file; empty for none.
 	snapshot string
+	// testClients is the Infra, "namespace/name", whose registered test clients are served; empty for none.
+	testClients string
 }
 
-const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot"
+const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot, test-clients"
 
 // parse parses the arguments. CoreDHCP splits them at white space, which a selector may contain: words after
 // selector= that are not known arguments belong to the selector.
@@ -56,10 +58,14 @@ func newConfig(values map[string]string) (config, error) {
 	c := config{
 		network: values["network"], namespaces: values["namespace"], selector: strings.TrimSpace(values["selector"]),
 		kubeconfig: values["kubeconfig"], context: values["context"], snapshot: values["snapshot"],
+		testClients: values["test-clients"],
 	}
 	namespace, name, _ := strings.Cut(c.network, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		return config{}, fmt.Errorf("kubevirt: network=%s: want the namespace/name of a NetworkAttachmentDefinition", c.network)
+	}
+	if of, infra, _ := strings.Cut(c.testClients, "/"); c.testClients != "" && (of == "" || infra == "" || strings.Contains(infra, "/")) {
+		return config{}, fmt.Errorf("kubevirt: test-clients=%s: want the namespace/name of an Infra", c.testClients)
 	}
 	if c.context != "" && c.kubeconfig == "" {
 		return config{}, errors.New("kubevirt: context requires kubeconfig")

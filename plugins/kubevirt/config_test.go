@@ -25,6 +25,8 @@ func TestArguments(t *testing.T) {
 			config{network: "clusters/vlan", selector: "tier in (a,b), !canary"}, "",
 		},
 		{"an empty selector", "network=clusters/vlan selector=", config{network: "clusters/vlan"}, ""},
+		{"test clients", "network=clusters/vlan test-clients=clusters/demo", config{network: "clusters/vlan", testClients: "clusters/demo"}, ""},
+		{"test clients without a namespace", "network=a/b test-clients=demo", config{}, "test-clients=demo: want the namespace/name"},
 		{"no network", "namespace=a", config{}, "network=: want the namespace/name"},
 		{"a network without a namespace", "network=vlan", config{}, "network=vlan: want the namespace/name"},
 		{"three parts", "network=a/b/c", config{}, "network=a/b/c: want"},

@@ -78,7 +78,9 @@ func (d *directory) fileContent() snapshotfile.Content {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, i := range d.instances {
-		f.Instances = append(f.Instances, i)
+		if !i.test {
+			f.Instances = append(f.Instances, i)
+		}
 	}
 	for at, m := range d.vms {
 		if m.declared {

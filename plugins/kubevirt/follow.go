@@ -27,6 +27,7 @@ const gap = 10 * time.Second
 type apiFollower struct {
 	instances []*watch.Follower
 	vms       []*vmFollower
+	clients   *testClients // nil for none
 	recorder  *recorder
 }
 
@@ -54,6 +55,9 @@ func newFollower(d *directory, client *rest.Config, log *slog.Logger) (*apiFollo
 		f.instances = append(f.instances, followInstances(d, full, namespace, log))
 		f.vms = append(f.vms, followVirtualMachines(d, partial, namespace, log))
 	}
+	if d.config.testClients != "" {
+		f.clients = followTestClients(d, full, log)
+	}
 	return f, nil
 }
 
@@ -66,6 +70,9 @@ func (f *apiFollower) run(ctx context.Context) {
 	}
 	for _, m := range f.vms {
 		group.Go(func() { m.follower.Run(ctx) })
+	}
+	if f.clients != nil {
+		group.Go(func() { f.clients.run(ctx) })
 	}
 	group.Wait()
 }
@@ -161,8 +168,8 @@ func (d *directory) replaceInstances(namespace string, list []objects.Object) {
 	}
 	d.mu.RLock()
 	var missing []key
-	for at := range d.instances {
-		if !listed[at] && (namespace == "" || at.namespace == namespace) {
+	for at, i := range d.instances {
+		if !listed[at] && !i.test && (namespace == "" || at.namespace == namespace) {
 			missing = append(missing, at)
 		}
 	}

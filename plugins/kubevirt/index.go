@@ -13,11 +13,14 @@ type claim struct {
 	instance *instance
 }
 
-// compareClaims orders claims by precedence: those of instances that have ended come last, then the older one
-// precedes.
+// compareClaims orders claims by precedence: those of test clients come last, before them those of instances that have
+// ended, then the older one precedes.
 func compareClaims(a, b claim) int {
 	final := func(c claim) int {
-		if c.instance.Final {
+		switch {
+		case c.instance.test:
+			return 2
+		case c.instance.Final:
 			return 1
 		}
 		return 0

@@ -39,6 +39,9 @@ type instance struct {
 	// Addresses and Options are the unparsed annotations.
 	Addresses string `json:"addresses,omitempty"`
 	Options   string `json:"options,omitempty"`
+
+	// test marks a test client. It is never in the snapshot file.
+	test bool
 }
 
 // A nic is an interface on the network.

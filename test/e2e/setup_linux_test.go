@@ -127,7 +127,10 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 // upstreamResolver is the upstream resolver of infra.
 const upstreamResolver = "192.0.2.99"
 
-// serveUpstream runs an upstream resolver that knows no name but the root, until the end of the test.
+// upstreamAddresses are the addresses of names, with a final dot, that the upstream resolver knows.
+var upstreamAddresses sync.Map
+
+// serveUpstream runs an upstream resolver that knows no name but the root and upstreamAddresses, until the end of the test.
 func serveUpstream(t *testing.T) {
 	t.Helper()
 	conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", net.JoinHostPort(upstreamResolver, "53"))
@@ -143,7 +146,13 @@ func serveUpstream(t *testing.T) {
 		if q.Question[0].Name == "." {
 			rcode = dns.RcodeSuccess
 		}
-		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, rcode)) // the client may have closed its socket
+		reply := new(dns.Msg).SetRcode(q, rcode)
+		if address, known := upstreamAddresses.Load(q.Question[0].Name); known {
+			ip, _ := address.(string)
+			reply.Rcode = dns.RcodeSuccess
+			reply.Answer = append(reply.Answer, &dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 1}, A: net.ParseIP(ip)})
+		}
+		_ = w.WriteMsg(reply) // the client may have closed its socket
 	})
 	var ended sync.WaitGroup
 	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {

@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/page"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 )
@@ -46,7 +47,7 @@ type doctorFlags struct {
 }
 
 func (c *command) doctor() *cobra.Command {
-	f := &doctorFlags{output: output.List(read.InfraKind)}
+	f := &doctorFlags{output: output.List(read.InfraKind).With(htmlFormat)}
 	cmd := &cobra.Command{
 		Use:   "doctor [INFRA | proxyserver/NAME]",
 		Short: "Diagnose problems between a VLAN and its hosted control plane",
@@ -117,7 +118,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 	}
 	result, err := c.diagnose(ctx, to, f, checks, namespace, name, f.wait, func(list []*doctor.Diagnosis) bool { return f.exitStatus(list) == nil })
 	if err != nil && result != nil {
-		return errors.Join(err, c.printDiagnoses(f, result.list, namespace, name))
+		return errors.Join(err, c.printDiagnoses(ctx, f, result.list, namespace, name))
 	}
 	orphaned := false
 	if to != nil && !errors.As(err, new(timeoutError)) && ctx.Err() == nil {
@@ -137,7 +138,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 			return err
 		}
 	}
-	if err := c.printDiagnoses(f, result.list, namespace, name); err != nil {
+	if err := c.printDiagnoses(ctx, f, result.list, namespace, name); err != nil {
 		return err
 	}
 	if f.fix {
@@ -287,7 +288,10 @@ func (f *doctorFlags) check(checks []doctor.Check) error {
 	if f.fix && f.from != "" {
 		return errors.New("--fix and --from are mutually exclusive: a bundle cannot be fixed")
 	}
-	if f.fix && !f.output.Text() {
+	if f.list && f.output.Is(htmlFormat) {
+		return errors.New("--list prints no page; omit --output, or use one of kubectl's formats")
+	}
+	if f.fix && (!f.output.Text() || f.output.Is(htmlFormat)) {
 		return errors.New("--fix prints text only; omit --output, or use -o wide")
 	}
 	if f.yes && !f.fix {
@@ -372,7 +376,10 @@ func saveFacts(facts *doctor.Facts, name string) error {
 	return nil
 }
 
-func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, namespace, name string) error {
+func (c *command) printDiagnoses(ctx context.Context, f *doctorFlags, list []*doctor.Diagnosis, namespace, name string) error {
+	if f.output.Is(htmlFormat) {
+		return c.printDiagnosesPage(ctx, f, list, namespace, name)
+	}
 	if f.output.Text() {
 		if len(list) == 0 && namespace == "" {
 			c.printNoResources(namespace)
@@ -392,6 +399,26 @@ func (c *command) printDiagnoses(f *doctorFlags, list []*doctor.Diagnosis, names
 		report = list[0]
 	}
 	return f.output.Print(c.Out, report)
+}
+
+// printDiagnosesPage prints a page about the diagnoses. It has drawings unless a bundle was checked.
+func (c *command) printDiagnosesPage(ctx context.Context, f *doctorFlags, list []*doctor.Diagnosis, namespace, name string) error {
+	var sites []*page.Site
+	if f.from == "" {
+		var err error
+		if sites, err = c.readSites(ctx, namespace, target{name: name}); err != nil {
+			c.warning("sites are not drawn: " + err.Error())
+		}
+	}
+	for _, d := range list {
+		at := slices.IndexFunc(sites, func(s *page.Site) bool { return s.Status.Metadata == d.Metadata })
+		if at < 0 {
+			at = len(sites)
+			sites = append(sites, &page.Site{})
+		}
+		sites[at].Diagnosis = d
+	}
+	return c.printSites(f.output, sites)
 }
 
 // exitStatus returns an exitError if the command fails because of --fail-on or --strict, else nil.

@@ -59,7 +59,7 @@ func (c *command) fixAndCheck(ctx context.Context, to *connection, f *doctorFlag
 		return nil, err
 	}
 	fmt.Fprintln(c.Out)
-	return after, c.printDiagnoses(f, after.list, namespace, name)
+	return after, c.printDiagnoses(ctx, f, after.list, namespace, name)
 }
 
 // eachFinding calls take with each finding, and with a key of its check and object.

@@ -106,7 +106,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	hideFlags(root)
 	completeFlag(root, "namespace", c.completeNamespaces)
 	completeFlag(root, "context", c.completeContexts)
-	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.teardown(), c.convert(), c.images(), c.completion(), c.version())
+	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.test(), c.teardown(), c.convert(), c.images(), c.completion(), c.version())
 	return root
 }
 

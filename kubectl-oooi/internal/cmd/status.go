@@ -33,13 +33,14 @@ type statusFlags struct {
 }
 
 func (c *command) status() *cobra.Command {
-	f := &statusFlags{output: output.List(read.InfraKind)}
+	f := &statusFlags{output: output.List(read.InfraKind).With(dotFormat, mermaidFormat, htmlFormat)}
 	cmd := &cobra.Command{
 		Use:   "status [INFRA | proxyserver/NAME]",
 		Short: "Show the status of Infras",
 		Long: "Show whether DHCP, DNS, the proxy and the apps address work, as reported by xdsd control, for Infras and standalone\n" +
 			"proxies. For a single one, also show its pods, proxy replicas and conditions with their messages.",
 		Example: "  # Show all Infras of the namespace\n  kubectl oooi status\n\n  # Show the details of one Infra\n  kubectl oooi status demo\n\n" +
+			"  # Draw the sites of all namespaces\n  kubectl oooi status -A -o html > sites.html\n\n" +
 			"  # Print one field, for scripts\n  kubectl oooi status demo -o jsonpath='{.ready.status}'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeProxies,
@@ -55,7 +56,8 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, t target) error
 	if err := f.output.Check(); err != nil {
 		return err
 	}
-	if f.watch && !f.output.Text() {
+	drawn := f.output.Is(dotFormat) || f.output.Is(mermaidFormat) || f.output.Is(htmlFormat)
+	if f.watch && (drawn || !f.output.Text()) {
 		return errors.New("--watch supports only the table: omit --output, or use -o wide")
 	}
 	namespace, err := c.listNamespace(f.all, t.name)
@@ -77,7 +79,14 @@ func (c *command) runStatus(ctx context.Context, f *statusFlags, t target) error
 		return c.watchStatus(ctx, f, r, of, namespace, t)
 	}
 	// If some objects cannot be read, print what the others show, and then the error.
-	reports, err := makeReports(ctx, r, of, namespace, t.name != "" || !f.output.Text())
+	reports, err := makeReports(ctx, r, of, namespace, drawn || t.name != "" || !f.output.Text())
+	if drawn {
+		sites, sitesErr := drawnSites(ctx, r, of, reports, namespace)
+		if sitesErr != nil {
+			return errors.Join(err, sitesErr)
+		}
+		return errors.Join(c.printSites(f.output, sites), err)
+	}
 	return errors.Join(c.printStatus(f, reports, namespace, t.name), err)
 }
 

@@ -221,7 +221,7 @@ func checkIssuer(s *Site) []Finding {
 					chain = append(chain, certificate)
 				}
 			}
-			if len(chain) == 0 || s.hasNamedCertificate(a.value.Name) {
+			if len(chain) == 0 || s.HasNamedCertificate(a.value.Name) {
 				continue
 			}
 			intermediates := x509.NewCertPool()
@@ -249,9 +249,9 @@ func fingerprint(certificate *x509.Certificate) string {
 	return strings.ReplaceAll(fmt.Sprintf("% X", sum), " ", ":")
 }
 
-// hasNamedCertificate reports whether the HostedCluster defines a certificate of another CA for a name of the API server.
+// HasNamedCertificate reports whether the HostedCluster defines a certificate of another CA for a name of the API server.
 // It assumes so if one has no names: it is for those that it contains, which are in a Secret.
-func (s *Site) hasNamedCertificate(name string) bool {
+func (s *Site) HasNamedCertificate(name string) bool {
 	u := s.hostedObject()
 	if u == nil {
 		return false

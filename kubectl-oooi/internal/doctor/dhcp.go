@@ -727,7 +727,7 @@ const maxSelectionAge = 24 * time.Hour
 // checkSelectedServers finds DHCP servers that clients on the VLAN selected in their broadcast requests, and that are
 // neither ours nor those of another Infra on the VLAN. It fails if a VM of DHCP's did.
 func checkSelectedServers(s *Site) []Finding {
-	own, others := s.dhcpServers()
+	own, others := s.DHCPServers()
 	found := map[string]Finding{}
 	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
 		vms := map[string]string{} // interfaces by MAC address
@@ -768,8 +768,8 @@ func checkSelectedServers(s *Site) []Finding {
 	return findings
 }
 
-// dhcpServers returns the addresses of the Infra's DHCP servers, and of those of other Infras on the VLAN.
-func (s *Site) dhcpServers() (own, others []netip.Addr) {
+// DHCPServers returns the addresses of the Infra's DHCP servers, and of those of other Infras on the VLAN.
+func (s *Site) DHCPServers() (own, others []netip.Addr) {
 	for _, u := range s.facts.list(infras, "") {
 		infra, err := decode[v1alpha1.Infra](u)
 		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace) != s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace) {

@@ -101,7 +101,7 @@ func (f *Facts) model() *model.Snapshot {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if f.snapshot == nil {
-		f.snapshot = snapshotOf(f)
+		f.snapshot = snapshotOf(f, nil)
 	}
 	return f.snapshot
 }

@@ -171,15 +171,15 @@ func (v *probeData) checkDNSAnswers() []Finding {
 	var findings []Finding
 	for _, want := range v.plan.names {
 		for _, a := range v.DNS {
-			if a.Name != want.name || a.Error == "" && a.Rcode == "NOERROR" && slices.Equal(a.Addresses, want.addresses) {
+			if a.Name != want.Name || a.Error == "" && a.Rcode == "NOERROR" && slices.Equal(a.Addresses, want.Addresses) {
 				continue
 			}
 			answer := a.Error
 			if answer == "" {
 				answer = strings.TrimSuffix(fmt.Sprintf("%s %s", a.Rcode, joinAddresses(a.Addresses)), " ")
 			}
-			findings = append(findings, failed(v.ref(), "run 'kubectl oooi resolve "+want.name+"' to see the expected answer, and check the log of DNS",
-				"DNS server %s has an unexpected answer for %s over %s: %s", a.Server, want.name, strings.ToUpper(a.Network), answer).because("expected "+joinAddresses(want.addresses)))
+			findings = append(findings, failed(v.ref(), "run 'kubectl oooi resolve "+want.Name+"' to see the expected answer, and check the log of DNS",
+				"DNS server %s has an unexpected answer for %s over %s: %s", a.Server, want.Name, strings.ToUpper(a.Network), answer).because("expected "+joinAddresses(want.Addresses)))
 		}
 	}
 	return findings
@@ -220,7 +220,7 @@ func (v *probeData) checkOffers() []Finding {
 	if !v.probedDHCP() {
 		return nil
 	}
-	own, _ := v.dhcpServers()
+	own, _ := v.DHCPServers()
 	var findings []Finding
 	offers := v.offers(machine.MAC)
 	for _, server := range own {
@@ -241,7 +241,7 @@ func (v *probeData) checkOtherServers() []Finding {
 	if !v.probedDHCP() {
 		return nil
 	}
-	own, others := v.dhcpServers()
+	own, others := v.DHCPServers()
 	var seen []netip.Addr
 	var findings []Finding
 	for _, d := range v.DHCP {
@@ -259,7 +259,7 @@ func (v *probeData) checkOtherServers() []Finding {
 
 // checkOfferOptions finds offers of the Infra's servers with other DNS servers or without the Infra's gateway.
 func (v *probeData) checkOfferOptions() []Finding {
-	own, _ := v.dhcpServers()
+	own, _ := v.DHCPServers()
 	resolvers := v.plan.dnsServers
 	gateway := v.Model.Gateway()
 	var findings []Finding

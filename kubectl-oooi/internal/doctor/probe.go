@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,7 +91,37 @@ func (f *Facts) addProbe(infra string, p *Probe) {
 }
 
 // runPod runs a probe's pod on the VLAN and returns its report.
-func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err error) {
+func (p *Prober) runPod(ctx context.Context, s *Site) (*probe.Report, error) {
+	data, err := p.Run(ctx, s, &Pod{Component: render.ComponentProbe, OnVLAN: true, Arguments: s.plan().arguments()})
+	if err != nil {
+		return nil, err
+	}
+	r := &probe.Report{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("decoding the report of the probe: %w: %.200s", err, data)
+	}
+	return r, nil
+}
+
+// A Pod is a short-lived pod of a site that runs 'xdsd probe'.
+type Pod struct {
+	// Component is the value of v1alpha1.LabelComponent on its objects.
+	Component string
+	// OnVLAN attaches the pod to the VLAN. Otherwise it is in the pod network only.
+	OnVLAN bool
+	// Arguments are those of 'xdsd probe'.
+	Arguments []string
+}
+
+// ProbeDeadline is the maximum time that a Pod runs, and Leftover how long its objects exist if they are not deleted.
+const (
+	ProbeDeadline = probeDeadline
+	Leftover      = probeDeadline + probeLeftover
+)
+
+// Run runs a pod and returns what it prints. It deletes everything that it creates, even if ctx ends. It may be called
+// concurrently with different Sites.
+func (p *Prober) Run(ctx context.Context, s *Site, pod *Pod) (output []byte, err error) {
 	input, err := s.input()
 	if err != nil {
 		return nil, fmt.Errorf("rendering the pod: %w", err)
@@ -99,37 +130,48 @@ func (p *Prober) runPod(ctx context.Context, s *Site) (report *probe.Report, err
 	if image == "" {
 		return nil, errors.New("the Infra has no pod with a container coredns, coredhcp or xdsd, whose image the probe requires")
 	}
-	if err := p.deleteEarlierProbes(ctx, s); err != nil {
+	if err := p.deleteEarlier(ctx, s, pod.Component); err != nil {
 		return nil, err
 	}
-	address, lease, err := p.reserve(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if lease != nil {
-		defer func() { err = errors.Join(err, p.remove(ctx, lease)) }() // after the pod is deleted
-	}
-	job, nad, err := (&render.Probe{
-		Name: s.Infra.Name + "-probe-" + rand.String(5), Address: address, Arguments: s.plan().arguments(), Like: like, Image: image,
+	r := &render.Probe{
+		Component: pod.Component, Name: s.Infra.Name + "-" + pod.Component + "-" + rand.String(5), Arguments: pod.Arguments, Like: like, Image: image,
 		Deadline: probeDeadline, Leftover: probeLeftover,
-	}).Objects(input)
+	}
+	if pod.OnVLAN {
+		var lease *coordinationv1.Lease
+		if r.Address, lease, err = p.reserve(ctx, s, pod.Component); err != nil {
+			return nil, err
+		}
+		if lease != nil {
+			defer func() { err = errors.Join(err, p.Remove(ctx, lease)) }() // after the pod is deleted
+		}
+	}
+	job, nad, err := r.Objects(input)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // error of an internal package
 	}
-	// If doctor is killed, the garbage collector deletes the Job with the Infra.
-	job.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}}
+	// If the command is killed, the garbage collector deletes the Job with the Infra.
+	job.OwnerReferences = []metav1.OwnerReference{s.OwnerReference()}
 	// The Job is created before its network, which it owns, and is deleted by its TTL. The pod does not start
 	// before its network exists.
 	if err := p.Client.Create(ctx, job); err != nil {
 		return nil, fmt.Errorf("creating Job %s: %w", job.Name, err)
 	}
 	// The garbage collector also deletes the network with the Job, but later.
-	defer func() { err = errors.Join(err, p.remove(ctx, job), p.remove(ctx, nad)) }()
-	nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
-	if err := p.Client.Create(ctx, nad); err != nil {
-		return nil, fmt.Errorf("creating NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
+	defer func() { err = errors.Join(err, p.Remove(ctx, job)) }()
+	if nad != nil {
+		defer func() { err = errors.Join(err, p.Remove(ctx, nad)) }()
+		nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
+		if err := p.Client.Create(ctx, nad); err != nil {
+			return nil, fmt.Errorf("creating NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
+		}
 	}
 	return p.wait(ctx, job)
+}
+
+// OwnerReference returns a reference with which the garbage collector deletes an object with the Infra.
+func (s *Site) OwnerReference() metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}
 }
 
 // templatePod returns the specification of one of the Infra's pods and our image in it; the image is empty if
@@ -148,16 +190,16 @@ func (s *Site) templatePod() (*corev1.PodSpec, string) {
 	return nil, ""
 }
 
-// deleteEarlierProbes deletes Jobs of interrupted probes that are older than a probe can run.
-func (p *Prober) deleteEarlierProbes(ctx context.Context, s *Site) error {
+// deleteEarlier deletes Jobs of interrupted commands that are older than a pod can run.
+func (p *Prober) deleteEarlier(ctx context.Context, s *Site, component string) error {
 	list := &batchv1.JobList{}
-	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: render.ComponentProbe})
+	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: component})
 	if err != nil {
-		return fmt.Errorf("listing the Jobs of earlier probes: %w", err)
+		return fmt.Errorf("listing earlier Jobs: %w", err)
 	}
 	for i := range list.Items {
 		if job := &list.Items[i]; s.facts.Taken.Sub(job.CreationTimestamp.Time) > probeDeadline+probeLeftover {
-			if err := p.remove(ctx, job); err != nil {
+			if err := p.Remove(ctx, job); err != nil {
 				return err
 			}
 		}
@@ -165,12 +207,17 @@ func (p *Prober) deleteEarlierProbes(ctx context.Context, s *Site) error {
 	return nil
 }
 
+// ReservationHolder returns the client, as in leases.Lease, of an address that a pod of a component has reserved.
+func ReservationHolder(component string) string {
+	return "id:" + hex.EncodeToString([]byte("oooi-"+component))
+}
+
 // reserveAttempts is how many addresses are tried if other clients lease the chosen ones at the same time.
 const reserveAttempts = 5
 
 // reserve returns an address for the pod and the Lease that reserves it, which DHCP takes for an ordinary lease
 // and which expires. The Lease is nil if the address is outside of the DHCP ranges.
-func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinationv1.Lease, error) {
+func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.Addr, *coordinationv1.Lease, error) {
 	given := p.Address.IsValid()
 	if given && !slices.ContainsFunc(s.ranges(), func(r v1alpha1.AddressRange) bool { return r.Contains(p.Address) }) {
 		return p.Address, nil, nil
@@ -183,7 +230,7 @@ func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinatio
 				return address, nil, errors.New("the DHCP ranges have no free IPv4 address for the probe pod; specify an address with --probe-address")
 			}
 		}
-		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+render.ComponentProbe, address, time.Now(), probeDeadline+probeLeftover)
+		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+component, address, time.Now(), probeDeadline+probeLeftover)
 		err := p.Client.Create(ctx, lease)
 		switch {
 		case err == nil:
@@ -201,8 +248,8 @@ func (p *Prober) reserve(ctx context.Context, s *Site) (netip.Addr, *coordinatio
 // errNotStarted means that the pod of a probe did not start.
 var errNotStarted = errors.New("the pod does not start")
 
-// wait waits for the pod of a Job to finish and returns its report. It returns early if the pod cannot start.
-func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, error) {
+// wait waits for the pod of a Job to finish and returns its log. It returns early if the pod cannot start.
+func (p *Prober) wait(ctx context.Context, job *batchv1.Job) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
 	reader, since := &read.Reader{Client: p.Client}, time.Now()
@@ -223,9 +270,9 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 			why = status.UnreadyReason(pod)
 			switch pod.Status.Phase {
 			case corev1.PodSucceeded:
-				return p.readReport(ctx, pod)
+				return p.readLog(ctx, pod)
 			case corev1.PodFailed:
-				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why) //nolint:staticcheck // a kind begins with a capital
+				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why)
 			case corev1.PodRunning:
 				limit = probeDeadline
 			default:
@@ -249,8 +296,8 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) (*probe.Report, err
 	}
 }
 
-// readReport reads a report from the log of the probe's pod.
-func (p *Prober) readReport(ctx context.Context, pod *corev1.Pod) (*probe.Report, error) {
+// readLog returns the log of a pod.
+func (p *Prober) readLog(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
 	clients, err := newClients(p.Config)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
@@ -259,16 +306,12 @@ func (p *Prober) readReport(ctx context.Context, pod *corev1.Pod) (*probe.Report
 	if err != nil {
 		return nil, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
 	}
-	r := &probe.Report{}
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("decoding the report in the log of Pod %s: %w: %.200s", pod.Name, err, data)
-	}
-	return r, nil
+	return data, nil
 }
 
-// remove deletes an object and waits until it no longer exists, even if ctx has ended. The pods of a Job are
+// Remove deletes an object and waits until it no longer exists, even if ctx has ended. The pods of a Job are
 // deleted before it.
-func (p *Prober) remove(ctx context.Context, o client.Object) error {
+func (p *Prober) Remove(ctx context.Context, o client.Object) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
 	defer cancel()
 	uid := o.GetUID()

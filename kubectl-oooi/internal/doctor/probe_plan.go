@@ -18,20 +18,20 @@ import (
 // plan is what a probe requests on the VLAN, with the expected results.
 type plan struct {
 	dnsServers []netip.Addr
-	names      []expectation
+	names      []Expectation
 	dhcp       bool
 	// machine is the lease of a VM that DHCP knows, nil if there is none.
 	machine *leases.Lease
 	targets []target
 }
 
-// expectation is a name with the addresses to which it should resolve.
-type expectation struct {
-	name      string
-	addresses []netip.Addr
-	// ports has the ports at which clients connect to the name. The value is whether an object defines the
+// Expectation is a name with the addresses to which it should resolve.
+type Expectation struct {
+	Name      string
+	Addresses []netip.Addr
+	// Ports has the ports at which clients connect to the name. The value is whether an object defines the
 	// name, so that the server's certificate must contain it; conventional names need not be in it.
-	ports map[uint16]bool
+	Ports map[uint16]bool
 }
 
 // target is a name, and the address and port of a server for it.
@@ -60,9 +60,9 @@ func (s *Site) plan() *plan {
 	}
 	p.machine = s.knownMachine()
 	for _, n := range p.names {
-		for _, address := range n.addresses {
-			for port, certified := range n.ports {
-				p.targets = append(p.targets, target{n.name, netip.AddrPortFrom(address, port), certified})
+		for _, address := range n.Addresses {
+			for port, certified := range n.Ports {
+				p.targets = append(p.targets, target{n.Name, netip.AddrPortFrom(address, port), certified})
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Site) plan() *plan {
 	}
 	slices.SortStableFunc(p.targets, func(a, b target) int {
 		if a.name != b.name {
-			return slices.IndexFunc(p.names, func(n expectation) bool { return n.name == a.name }) - slices.IndexFunc(p.names, func(n expectation) bool { return n.name == b.name })
+			return slices.IndexFunc(p.names, func(n Expectation) bool { return n.Name == a.name }) - slices.IndexFunc(p.names, func(n Expectation) bool { return n.Name == b.name })
 		}
 		return a.address.Compare(b.address)
 	})
@@ -95,7 +95,7 @@ func (p *plan) arguments() []string {
 		list = append(list, "--dns="+a.String())
 	}
 	for _, n := range p.names {
-		list = append(list, "--name="+n.name)
+		list = append(list, "--name="+n.Name)
 	}
 	if p.dhcp {
 		list = append(list, "--dhcp")
@@ -109,8 +109,8 @@ func (p *plan) arguments() []string {
 	return list
 }
 
-// view returns the DNS view of the VLAN, nil if there is none.
-func (s *Site) view() *model.View {
+// View returns the DNS view of the VLAN, nil if there is none.
+func (s *Site) View() *model.View {
 	for _, v := range s.Snapshot.VLANs {
 		if s.Model != nil && v.Name == s.Model.VLAN {
 			return v.View
@@ -119,18 +119,20 @@ func (s *Site) view() *model.View {
 	return nil
 }
 
-// vlanNames returns the names of the hosted cluster in the VLAN's view that have IPv4 addresses, and for each
-// apps domain the name of one application.
-func (s *Site) vlanNames() []expectation {
-	view := s.view()
+// vlanNames returns the Names of the VLAN's view.
+func (s *Site) vlanNames() []Expectation { return s.Names(s.View()) }
+
+// Names returns the names of the hosted cluster in a view that have IPv4 addresses, and for each apps domain the name of
+// one application. It returns nil if the view is nil.
+func (s *Site) Names(view *model.View) []Expectation {
 	if view == nil || s.Cluster == nil {
 		return nil
 	}
-	var list []expectation
+	var list []Expectation
 	add := func(name string, addresses []netip.Addr, ports map[uint16]bool) {
 		v4 := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !a.Is4() })
 		if len(v4) > 0 {
-			list = append(list, expectation{name, v4, ports})
+			list = append(list, Expectation{name, v4, ports})
 		}
 	}
 	for _, n := range view.Names {
@@ -152,7 +154,7 @@ const https = 443
 // consoleHost is the host of an application that every OpenShift cluster has.
 const consoleHost = "console-openshift-console"
 
-// ports returns the ports of a control-plane name, as in expectation. It is empty for names without endpoints.
+// ports returns the ports of a control-plane name, as in Expectation. It is empty for names without endpoints.
 func (s *Site) ports(name string) map[uint16]bool {
 	ports := map[uint16]bool{}
 	for _, h := range s.Cluster.Hostnames {

@@ -208,8 +208,8 @@ func hostedNamespace(infra *v1alpha1.Infra) string {
 	return ref.NamespacedName().Namespace
 }
 
-// snapshotOf builds the model from all objects of the facts.
-func snapshotOf(facts *Facts) *model.Snapshot {
+// snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
+func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
 	all := &model.Objects{}
 	for kind, decode := range map[Kind]func(*unstructured.Unstructured) objects.Object{
 		infras:         objects.Decode[v1alpha1.Infra],
@@ -223,7 +223,7 @@ func snapshotOf(facts *Facts) *model.Snapshot {
 			all.Add(decode(u))
 		}
 	}
-	return model.Build(all, model.Options{Proxies: true, Names: model.NameRules{Management: facts.management()}})
+	return model.Build(all, model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.management()}})
 }
 
 // declared reports whether the running check has declared a read. If not, it records an error of the check.

@@ -28,6 +28,19 @@ type Flags struct {
 	Kind schema.GroupVersionKind
 	// NoHeaders is the value of --no-headers: tables have no column headers.
 	NoHeaders bool
+	// own are output formats that the command writes itself.
+	own []string
+}
+
+// With adds output formats that the command writes itself.
+func (f *Flags) With(formats ...string) *Flags {
+	f.own = append(f.own, formats...)
+	return f
+}
+
+// Is reports whether the output format is one of With.
+func (f *Flags) Is(format string) bool {
+	return slices.Contains(f.own, format) && *f.print.OutputFormat == format
 }
 
 // List returns the flags of a command that prints reports about objects of a kind, by default as a table. They include
@@ -74,6 +87,7 @@ func (f *Flags) formats() []string {
 	if !f.Kind.Empty() {
 		formats = append(formats, "wide")
 	}
+	formats = append(formats, f.own...)
 	slices.Sort(formats)
 	return formats
 }
@@ -96,7 +110,7 @@ func (f *Flags) Check() error {
 // Text reports whether the command writes its output itself, as a table or another text. If not, it must call Print.
 func (f *Flags) Text() bool {
 	template := *f.print.TemplatePrinterFlags.TemplateArgument
-	return *f.print.OutputFormat == "" && template == "" || f.Wide()
+	return *f.print.OutputFormat == "" && template == "" || f.Wide() || f.Is(*f.print.OutputFormat)
 }
 
 // Wide reports whether the output format is wide, in which tables have all columns.

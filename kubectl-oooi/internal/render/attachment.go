@@ -68,6 +68,16 @@ func Link(config string) string {
 	return ""
 }
 
+// MTU returns the MTU in a CNI configuration; 0 if it has none.
+func MTU(config string) int {
+	plugins, err := pluginsOf(config)
+	if err != nil || len(plugins) == 0 {
+		return 0
+	}
+	mtu, _ := plugins[0]["mtu"].(float64)
+	return int(mtu)
+}
+
 // pluginsOf returns the plugins of a CNI configuration or configuration list. The first one creates the interface.
 func pluginsOf(config string) ([]map[string]any, error) {
 	var conf struct {

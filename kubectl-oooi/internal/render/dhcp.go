@@ -126,7 +126,7 @@ func (in *Input) clientArguments(vmNamespace string) (string, error) {
 	if vmNamespace != "" {
 		words = append(words, "namespace="+vmNamespace)
 	}
-	words = append(words, "snapshot=/var/lib/coredhcp/machines.json")
+	words = append(words, "snapshot=/var/lib/coredhcp/machines.json", "test-clients="+in.Infra.Namespace+"/"+in.Infra.Name)
 	switch selector := in.Infra.Spec.InfraComponents.DHCP.VMSelector; {
 	case selector != nil:
 		s, err := metav1.LabelSelectorAsSelector(selector)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/testclient"
 )
 
 // ComponentProbe is the value of v1alpha1.LabelComponent on the Job and the NetworkAttachmentDefinition of a probe.
@@ -20,9 +21,15 @@ const ComponentProbe = "probe"
 // ProbeDevice is the name of the interface on the VLAN in pods of probes and of components.
 const ProbeDevice = vlanDevice
 
-// A Probe is a Job that runs xdsd probe on the VLAN, with a VLAN address of its own.
+// ComponentTest is the value on the objects of 'kubectl oooi test'.
+const ComponentTest = testclient.Component
+
+// A Probe is a Job that runs xdsd probe, on the VLAN with an address of its own, or in the pod network.
 type Probe struct {
-	// Name is the name of the Job and of the NetworkAttachmentDefinition, Address the VLAN address of the pod.
+	// Component is ComponentProbe or ComponentTest.
+	Component string
+	// Name is the name of the Job and of the NetworkAttachmentDefinition, Address the VLAN address of the pod; the zero
+	// Addr for a pod that is only in the pod network.
 	Name    string
 	Address netip.Addr
 	// Arguments are the arguments of xdsd probe.
@@ -36,18 +43,28 @@ type Probe struct {
 	Deadline, Leftover time.Duration
 }
 
-// Objects returns the Job and the NetworkAttachmentDefinition of its pod. The caller must create the Job, and set it as
-// the owner of the NetworkAttachmentDefinition. Objects returns an error if in.Attachment is not a CNI configuration.
+// Objects returns the Job and the NetworkAttachmentDefinition of its pod, which is nil for one in the pod network only. The
+// caller must create the Job, and set it as the owner of the NetworkAttachmentDefinition. Objects returns an error if in.Attachment is not a CNI configuration.
 func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, error) {
-	nad, n, err := in.attachment(ComponentProbe, instance{name: p.Name, addresses: []netip.Addr{p.Address}})
-	if err != nil {
-		return nil, nil, err
+	annotations := map[string]string{}
+	meta := in.meta(p.Component, p.Name)
+	meta.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+	policy := corev1.DNSClusterFirst // as other pods
+	var nad *unstructured.Unstructured
+	if p.Address.IsValid() {
+		var n network
+		var err error
+		if nad, n, err = in.attachment(p.Component, instance{name: p.Name, addresses: []netip.Addr{p.Address}}); err != nil {
+			return nil, nil, err
+		}
+		networks, err := json.Marshal([]network{n})
+		if err != nil {
+			return nil, nil, fmt.Errorf("encoding the networks of %s: %w", p.Name, err)
+		}
+		annotations["k8s.v1.cni.cncf.io/networks"] = string(networks)
+		nad.SetLabels(meta.Labels)
+		policy = corev1.DNSDefault
 	}
-	networks, err := json.Marshal([]network{n})
-	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the networks of %s: %w", p.Name, err)
-	}
-	annotations := map[string]string{"k8s.v1.cni.cncf.io/networks": string(networks)}
 	security := &corev1.PodSecurityContext{
 		RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "68"}},
@@ -57,9 +74,6 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 	} else {
 		security.RunAsUser, security.RunAsGroup = new(int64(nonRootUser)), new(int64(nonRootUser))
 	}
-	meta := in.meta(ComponentProbe, p.Name)
-	meta.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
-	nad.SetLabels(meta.Labels)
 	return &batchv1.Job{
 		ObjectMeta: meta,
 		Spec: batchv1.JobSpec{
@@ -69,7 +83,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 				ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels, Annotations: annotations},
 				Spec: corev1.PodSpec{
 					RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1)),
-					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: corev1.DNSDefault,
+					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: policy,
 					ImagePullSecrets: p.Like.ImagePullSecrets, NodeSelector: p.Like.NodeSelector, Tolerations: p.Like.Tolerations,
 					Containers: []corev1.Container{restrictedContainer(corev1.Container{
 						Name: ComponentProbe, Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: probeResources(p.Like),

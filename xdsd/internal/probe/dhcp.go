@@ -52,13 +52,9 @@ func discover(ctx context.Context, device string, others []net.HardwareAddr) []p
 func collectOffers(ctx context.Context, device string, discovers []*dhcpv4.DHCPv4, list []probe.Discovery) error {
 	ctx, cancel := context.WithTimeout(ctx, offerTimeout)
 	defer cancel()
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), device) })
-		return errors.Join(control, err)
-	}}
-	conn, err := config.ListenPacket(ctx, "udp4", fmt.Sprintf(":%d", dhcpv4.ClientPort))
+	conn, err := listenDHCP(ctx, device)
 	if err != nil {
-		return fmt.Errorf("listening for offers on %s: %w", device, err)
+		return err
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
 	end, _ := ctx.Deadline()
@@ -79,6 +75,19 @@ func collectOffers(ctx context.Context, device string, discovers []*dhcpv4.DHCPv
 		}
 	}
 	return nil
+}
+
+// listenDHCP opens the port of DHCP clients on a device.
+func listenDHCP(ctx context.Context, device string) (net.PacketConn, error) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), device) })
+		return errors.Join(control, err)
+	}}
+	conn, err := config.ListenPacket(ctx, "udp4", fmt.Sprintf(":%d", dhcpv4.ClientPort))
+	if err != nil {
+		return nil, fmt.Errorf("listening for DHCP servers on %s: %w", device, err)
+	}
+	return conn, nil
 }
 
 // receive adds the offers that arrive before until to list.

@@ -1,0 +1,94 @@
+package probe
+
+import (
+	"net/netip"
+	"time"
+)
+
+// A Step is one request of a client of 'kubectl oooi test'. Exactly one of its fields is set.
+type Step struct {
+	DNS  *Query  `json:"dns,omitempty"`
+	TLS  *Target `json:"tls,omitempty"`
+	HTTP *Target `json:"http,omitempty"`
+	DHCP *Client `json:"dhcp,omitempty"`
+}
+
+// A Query is a query to a DNS server.
+type Query struct {
+	// Server is the address of the server; the zero Addr selects the resolvers of the client's pod.
+	Server netip.Addr `json:"server,omitzero"`
+	// Network is udp or tcp, Type is A or AAAA.
+	Network string `json:"network"`
+	Name    string `json:"name"`
+	Type    string `json:"type"`
+	// EDNS adds an OPT record (RFC 6891). Size, if it is not 0, pads the query so that the IP packet has this size, and
+	// sends it unfragmented.
+	EDNS bool `json:"edns,omitempty"`
+	Size int  `json:"size,omitempty"`
+}
+
+// A Target is the name of a server, and the address and port to connect to.
+type Target struct {
+	Name    string         `json:"name"`
+	Address netip.AddrPort `json:"address"`
+}
+
+// A Client is a DHCP client that leases an address and releases it.
+type Client struct {
+	MAC string `json:"mac"`
+	// Servers are the servers whose offer the client accepts; empty for any server.
+	Servers []netip.Addr `json:"servers,omitempty"`
+}
+
+// An Outcome is the result of a Step. The field of the step's kind is set unless Error is.
+type Outcome struct {
+	// Step is the index of the step.
+	Step int `json:"step"`
+	// Took is how long the last attempt took.
+	Took time.Duration `json:"took"`
+	// Error is why there is no response; empty if there is one.
+	Error string `json:"error,omitempty"`
+
+	DNS  *Reply        `json:"dns,omitempty"`
+	TLS  *Certificates `json:"tls,omitempty"`
+	HTTP *Response     `json:"http,omitempty"`
+	DHCP *Binding      `json:"dhcp,omitempty"`
+}
+
+// A Reply is the reply of a DNS server.
+type Reply struct {
+	// Rcode is the response code, such as NOERROR.
+	Rcode string `json:"rcode"`
+	// Addresses are those of the A or AAAA records, sorted.
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+	// EDNS reports whether the reply has an OPT record.
+	EDNS bool `json:"edns,omitempty"`
+}
+
+// Certificates is the result of a TLS handshake, which does not verify the certificates.
+type Certificates struct {
+	// Connected reports whether the server accepted the connection; it may be set with Outcome.Error. SmallPackets
+	// reports whether the handshake succeeded in small packets only, see Handshake.
+	Connected    bool `json:"connected,omitempty"`
+	SmallPackets bool `json:"smallPackets,omitempty"`
+	// Chain are the certificates in DER, the server's own one first.
+	Chain [][]byte `json:"chain,omitempty"`
+}
+
+// A Response is the response to an HTTP request for the path /.
+type Response struct {
+	Status int `json:"status"`
+}
+
+// A Binding is what a DHCP server sent with DHCPACK.
+type Binding struct {
+	// Servers are all servers that sent an offer, sorted; Server is the one that sent the binding.
+	Servers  []netip.Addr  `json:"servers,omitempty"`
+	Server   netip.Addr    `json:"server"`
+	Address  netip.Addr    `json:"address"`
+	Bits     int           `json:"bits"`
+	Routers  []netip.Addr  `json:"routers,omitempty"`
+	DNS      []netip.Addr  `json:"dns,omitempty"`
+	Hostname string        `json:"hostname,omitempty"`
+	Lease    time.Duration `json:"lease"`
+}

@@ -1,0 +1,61 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/testclient"
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+)
+
+// CleanUp deletes the objects of interrupted tests of an Infra and returns their number. Tests that run fail.
+func (r *Runner) CleanUp(ctx context.Context, namespace, infra string) (int, error) {
+	var list []client.Object
+	own := client.MatchingLabels{v1alpha1.LabelInfra: infra, v1alpha1.LabelComponent: testclient.Component}
+	jobs := &batchv1.JobList{}
+	if err := r.Prober.Client.List(ctx, jobs, client.InNamespace(namespace), own); err != nil {
+		return 0, fmt.Errorf("listing Jobs of tests: %w", err)
+	}
+	for i := range jobs.Items {
+		list = append(list, &jobs.Items[i])
+	}
+	reader := &read.Reader{Client: r.Prober.Client}
+	err := reader.In(ctx, read.AttachmentKind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) }, own)
+	if err != nil && !errors.Is(err, read.ErrNotServed) {
+		return 0, err //nolint:wrapcheck // error of an internal package
+	}
+	all := &coordinationv1.LeaseList{}
+	if err := r.Prober.Client.List(ctx, all, client.InNamespace(namespace)); err != nil {
+		return 0, fmt.Errorf("listing Leases of tests: %w", err)
+	}
+	var addresses []client.Object // deleted last: DHCP may still write those of registered clients
+	for i := range all.Items {
+		o := &all.Items[i]
+		l, err := leases.Read(o, time.Now())
+		switch {
+		case o.Labels[v1alpha1.LabelInfra] == infra && o.Labels[v1alpha1.LabelComponent] == testclient.Component:
+			list = append(list, o)
+		case err != nil || l == nil || l.Infra != infra:
+		case l.Client == doctor.ReservationHolder(testclient.Component) || strings.HasPrefix(l.VM, namespace+"/"+testclient.VM("")):
+			addresses = append(addresses, o)
+		}
+	}
+	list = append(list, addresses...)
+	for i, o := range list {
+		if err := r.Prober.Remove(ctx, o); err != nil {
+			return i, err //nolint:wrapcheck // names the object
+		}
+	}
+	return len(list), nil
+}

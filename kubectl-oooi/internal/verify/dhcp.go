@@ -1,0 +1,87 @@
+package verify
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/probe"
+)
+
+const dhcpRemedy = "run 'kubectl oooi doctor --probe'; if DHCP was set up by an earlier version, run 'kubectl oooi setup' again"
+
+func dhcpScenarios() []Scenario {
+	var list []Scenario
+	add := func(name, needs, title, remedy string, check func(*site, *probe.Binding) string) {
+		list = append(list, Scenario{
+			Name: name, Group: GroupDHCP, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
+			notApplicable: func(s *site, _ Client) string {
+				if !s.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
+					return "infraComponents.dhcp is not enabled"
+				}
+				return ""
+			},
+			steps: func(s *site, _ Client) []step {
+				own, _ := s.DHCPServers()
+				return []step{{
+					request: probe.Step{DHCP: &probe.Client{MAC: s.client, Servers: own}}, label: "DHCP for " + s.client,
+					check: without(func(o *probe.Outcome) string { return check(s, o.DHCP) }),
+				}}
+			},
+		})
+	}
+	add(dhcpLease, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy, func(s *site, b *probe.Binding) string {
+		if !slices.ContainsFunc(s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges(), func(r v1alpha1.DHCPRange) bool {
+			parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
+			return err == nil && parsed.Contains(b.Address)
+		}) {
+			return fmt.Sprintf("server %s leases %s, which is not in the ranges of the Infra", b.Server, b.Address)
+		}
+		return ""
+	})
+	add("dhcp-options", dhcpLease, "DHCP sends the host name, the gateway and our DNS servers", dhcpRemedy, func(s *site, b *probe.Binding) string {
+		subnet, _ := netip.ParsePrefix(s.Infra.Spec.NetworkConfig.CIDR)
+		switch gateway, servers := s.Model.Gateway(), s.resolvers(); {
+		case b.Hostname != s.hostname:
+			return fmt.Sprintf("want the host name %s, got %q", s.hostname, b.Hostname)
+		case gateway.IsValid() && !slices.Equal(b.Routers, []netip.Addr{gateway}):
+			return fmt.Sprintf("want the router %s, got %q", gateway, join(b.Routers))
+		case len(servers) > 0 && !slices.Equal(b.DNS, servers):
+			return fmt.Sprintf("want the DNS servers %s, got %q", join(servers), join(b.DNS))
+		case subnet.IsValid() && b.Bits != subnet.Bits():
+			return fmt.Sprintf("want a subnet mask of %d bits, got %d", subnet.Bits(), b.Bits)
+		}
+		return ""
+	})
+	add("dhcp-servers", dhcpLease, "no other DHCP server answers on the VLAN", "find the server by its address and stop it, or block its packets in the switch", func(s *site, b *probe.Binding) string {
+		own, others := s.DHCPServers()
+		foreign := slices.DeleteFunc(slices.Clone(b.Servers), func(a netip.Addr) bool { return slices.Contains(own, a) || slices.Contains(others, a) })
+		if len(foreign) > 0 {
+			return "another DHCP server sends offers: " + join(foreign)
+		}
+		return ""
+	})
+	return list
+}
+
+const dhcpLease = "dhcp-lease"
+
+// resolvers returns the DNS servers that DHCP sends, in their order; nil if they are not known.
+func (s *site) resolvers() []netip.Addr {
+	var list []netip.Addr
+	if dns := s.Infra.Spec.InfraComponents.DNS; dns.IsEnabled() {
+		for _, i := range dns.EffectiveInstances() {
+			if a, err := v1alpha1.ParseAddress(string(i.IP)); err == nil {
+				list = append(list, a)
+			}
+		}
+		return list
+	}
+	for _, text := range s.Infra.Spec.NetworkConfig.DNSServers {
+		if a, err := v1alpha1.ParseAddress(text); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}

@@ -1,0 +1,122 @@
+package verify
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/probe"
+)
+
+func isolationScenarios() []Scenario {
+	add := func(name, title, remedy string, steps func(*site) []step) Scenario {
+		return Scenario{
+			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, steps: func(s *site, _ Client) []step { return steps(s) },
+			notApplicable: func(s *site, _ Client) string {
+				if len(steps(s)) == 0 {
+					return "no other hosted cluster with an Infra on another VLAN"
+				}
+				return ""
+			},
+		}
+	}
+	return []Scenario{
+		add("isolation-names", "names of other hosted clusters do not lead to their addresses on this VLAN", "compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*site).foreignNames),
+		add("isolation-proxy", "the proxy does not route names of other hosted clusters", "run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*site).foreignRoutes),
+		add("isolation-addresses", "addresses of other hosted clusters cannot be reached from this VLAN", "check the router of the VLAN, and that the switches separate the VLANs", (*site).foreignAddresses),
+	}
+}
+
+// addressesOf returns the addresses at which clients reach another Infra's components.
+func addressesOf(i *model.Infra) []netip.Addr {
+	var list []netip.Addr
+	if i.Proxy != nil {
+		list = slices.Concat(i.Proxy.VLAN, i.Proxy.ClusterIPs)
+	}
+	return slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.Is4() })
+}
+
+// foreignNames queries our DNS servers for names of other hosted clusters.
+func (s *site) foreignNames() []step {
+	var steps []step
+	for _, i := range s.others() {
+		foreign := addressesOf(i)
+		for _, h := range i.Cluster.Hostnames {
+			for _, server := range s.servers(VLAN) {
+				steps = append(steps, step{
+					request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: h.Name, Type: "A"}}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, server),
+					check: without(func(o *probe.Outcome) string {
+						if slices.ContainsFunc(o.DNS.Addresses, func(a netip.Addr) bool { return slices.Contains(foreign, a) }) {
+							return "the name resolves to " + join(o.DNS.Addresses)
+						}
+						return ""
+					}),
+				})
+			}
+		}
+	}
+	return steps
+}
+
+// foreignRoutes connects to our proxy with names of other hosted clusters.
+func (s *site) foreignRoutes() []step {
+	var steps []step
+	if s.Model.Proxy == nil {
+		return nil
+	}
+	for _, i := range s.others() {
+		for _, h := range i.Cluster.Hostnames {
+			for _, e := range h.Endpoints {
+				for _, a := range s.Model.Proxy.VLAN {
+					if !a.Is4() || e.Port <= 0 || e.Source == "convention" {
+						continue
+					}
+					t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, uint16(e.Port))} //nolint:gosec // a port
+					steps = append(steps, step{
+						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, t.Address),
+						check: func(o *probe.Outcome) string {
+							// A port may have a default backend, which presents a certificate for its own names.
+							if o.TLS == nil || len(o.TLS.Chain) == 0 {
+								return ""
+							}
+							if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(h.Name) == nil {
+								return "the proxy leads to a server with a certificate for this name"
+							}
+							return ""
+						},
+					})
+				}
+			}
+		}
+	}
+	return steps
+}
+
+// foreignAddresses connects to addresses of other hosted clusters.
+func (s *site) foreignAddresses() []step {
+	var steps []step
+	for _, i := range s.others() {
+		for _, h := range i.Cluster.Hostnames {
+			for _, e := range h.Endpoints {
+				for _, a := range addressesOf(i) {
+					if e.Port <= 0 || e.Source == "convention" {
+						continue
+					}
+					t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, uint16(e.Port))} //nolint:gosec // a port
+					steps = append(steps, step{
+						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s", t.Address, i.Cluster.Ref),
+						check: func(o *probe.Outcome) string {
+							if o.TLS != nil && o.TLS.Connected {
+								return "the address accepts connections"
+							}
+							return ""
+						},
+					})
+				}
+			}
+		}
+	}
+	return steps
+}

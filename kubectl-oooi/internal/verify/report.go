@@ -1,0 +1,185 @@
+package verify
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+)
+
+// A Report has the results of all scenarios of one site. It contains no credentials.
+type Report struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Metadata output.Metadata `json:"metadata"`
+	// HostedCluster is "namespace/name", empty if there is none.
+	HostedCluster string          `json:"hostedCluster,omitempty"`
+	Started       metav1.Time     `json:"started"`
+	Duration      metav1.Duration `json:"duration"`
+	// Version is the version of the plugin, and Image the image of the clients.
+	Version string   `json:"version"`
+	Image   string   `json:"image"`
+	Results []Result `json:"results"`
+	// Summary is the number of results by status.
+	Summary map[doctor.Status]int `json:"summary"`
+}
+
+// A Result is the result of one scenario.
+type Result struct {
+	Name  string `json:"name"`
+	Group string `json:"group"`
+	Title string `json:"title"`
+	// Status is pass, fail, skip, or error if the scenario could not run.
+	Status doctor.Status `json:"status"`
+	// Reason is why the scenario was skipped or could not run.
+	Reason   string    `json:"reason,omitempty"`
+	Remedy   string    `json:"remedy,omitempty"`
+	Requests []Request `json:"requests,omitempty"`
+}
+
+// A Request is one request of a scenario.
+type Request struct {
+	Client Client `json:"client"`
+	Label  string `json:"request"`
+	// Took is how long the request took.
+	Took metav1.Duration `json:"took"`
+	// Problem is how the outcome differs from the expected one; empty if it does not.
+	Problem string `json:"problem,omitempty"`
+}
+
+func (r *Report) add(result Result) {
+	r.Results = append(r.Results, result)
+	r.Summary[result.Status]++
+}
+
+// Failed reports whether a scenario failed or could not run.
+func (r *Report) Failed() bool { return r.Summary[doctor.Failed]+r.Summary[doctor.Broken] > 0 }
+
+// latency returns the slowest request.
+func (r *Result) latency() time.Duration {
+	var slowest time.Duration
+	for _, one := range r.Requests {
+		slowest = max(slowest, one.Took.Duration)
+	}
+	return slowest
+}
+
+// Show writes a report as text, with the requests that failed; if whole is set, with all requests.
+func (r *Report) Show(w io.Writer, whole bool) error {
+	var b strings.Builder
+	for i := range r.Results {
+		one := &r.Results[i]
+		fmt.Fprintf(&b, "%-5s  %-22s  %s", one.Status, one.Name, one.Title)
+		switch {
+		case one.Reason != "":
+			fmt.Fprintf(&b, ": %s", one.Reason)
+		case len(one.Requests) == 1:
+			fmt.Fprintf(&b, " (%s)", one.latency())
+		default:
+			fmt.Fprintf(&b, " (%d requests, at most %s)", len(one.Requests), one.latency())
+		}
+		b.WriteString("\n")
+		for _, request := range one.Requests {
+			switch {
+			case request.Problem != "":
+				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Problem)
+			case whole:
+				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Took.Duration)
+			}
+		}
+		if one.Remedy != "" {
+			fmt.Fprintf(&b, "       -> %s\n", one.Remedy)
+		}
+	}
+	fmt.Fprintf(&b, "Infra %s/%s: %s, in %s\n", r.Metadata.Namespace, r.Metadata.Name, r.summarize(), r.Duration.Duration)
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	return nil
+}
+
+func (r *Report) summarize() string {
+	parts := []string{fmt.Sprintf("%d passed", r.Summary[doctor.Passed])}
+	for _, s := range []struct {
+		status doctor.Status
+		text   string
+	}{{doctor.Failed, "failed"}, {doctor.Broken, "not run"}, {doctor.Skipped, "skipped"}} {
+		if n := r.Summary[s.status]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s.text))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Elements of a JUnit report.
+type (
+	junitSuite struct {
+		XMLName   xml.Name    `xml:"testsuite"`
+		Name      string      `xml:"name,attr"`
+		Tests     int         `xml:"tests,attr"`
+		Failures  int         `xml:"failures,attr"`
+		Errors    int         `xml:"errors,attr"`
+		Skipped   int         `xml:"skipped,attr"`
+		Time      string      `xml:"time,attr"`
+		Timestamp string      `xml:"timestamp,attr"`
+		Cases     []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name    string      `xml:"name,attr"`
+		Class   string      `xml:"classname,attr"`
+		Time    string      `xml:"time,attr"`
+		Failure *junitText  `xml:"failure,omitempty"`
+		Error   *junitText  `xml:"error,omitempty"`
+		Skipped *junitEmpty `xml:"skipped,omitempty"`
+	}
+	junitText struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+	junitEmpty struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+// JUnit writes a report in the XML format of JUnit, with a test case for each scenario.
+func (r *Report) JUnit(w io.Writer) error {
+	seconds := func(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
+	suite := junitSuite{
+		Name: "oooi " + r.Metadata.Namespace + "/" + r.Metadata.Name, Tests: len(r.Results), Failures: r.Summary[doctor.Failed],
+		Errors: r.Summary[doctor.Broken], Skipped: r.Summary[doctor.Skipped], Time: seconds(r.Duration.Duration), Timestamp: r.Started.UTC().Format(time.RFC3339),
+	}
+	for i := range r.Results {
+		one := &r.Results[i]
+		c := junitCase{Name: one.Name, Class: "oooi." + one.Group, Time: seconds(one.latency())}
+		switch one.Status {
+		case doctor.Failed:
+			var problems strings.Builder
+			for _, request := range one.Requests {
+				if request.Problem != "" {
+					fmt.Fprintf(&problems, "from %s: %s: %s\n", request.Client, request.Label, request.Problem)
+				}
+			}
+			c.Failure = &junitText{Message: one.Title, Text: problems.String() + one.Remedy}
+		case doctor.Broken:
+			c.Error = &junitText{Message: one.Reason}
+		case doctor.Skipped:
+			c.Skipped = &junitEmpty{Message: one.Reason}
+		case doctor.Passed, doctor.Warned:
+		}
+		suite.Cases = append(suite.Cases, c)
+	}
+	data, err := xml.MarshalIndent(suite, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, data)
+	}
+	if err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package verify
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+)
+
+// TestEvaluate evaluates scenarios whose requests succeed, fail, have not been performed, or do not exist.
+func TestEvaluate(t *testing.T) {
+	query := func(name string) probe.Step {
+		return probe.Step{DNS: &probe.Query{Network: "udp", Name: name, Type: "A"}}
+	}
+	failing := func(o *probe.Outcome) string { return o.Error }
+	scenario := func(name, needs string, steps ...string) Scenario {
+		return Scenario{
+			Name: name, Needs: needs, Title: name, Remedy: "repair it", Clients: []Client{VLAN},
+			notApplicable: func(*site, Client) string {
+				if len(steps) == 1 && steps[0] == "never" {
+					return "it is disabled"
+				}
+				return ""
+			},
+			steps: func(*site, Client) []step {
+				var list []step
+				for _, name := range steps {
+					list = append(list, step{request: query(name), label: name, check: failing})
+				}
+				return list
+			},
+		}
+	}
+	scenarios := []Scenario{
+		scenario("good", "", "a"), scenario("bad", "", "a", "b"), scenario("needs bad", "bad", "a"), scenario("disabled", "", "never"),
+		scenario("lost", "", "c"), scenario("empty", ""),
+	}
+	w := &work{}
+	for i := range scenarios {
+		w.add(&scenarios[i])
+	}
+	p := w.plans[VLAN]
+	if len(p.steps) != 3 {
+		t.Errorf("%d requests, want 3: scenarios share equal ones", len(p.steps))
+	}
+	p.outcomes = []*probe.Outcome{{Step: 0, Took: time.Millisecond}, {Step: 1, Error: "timeout"}, nil}
+	r := &Report{Summary: map[doctor.Status]int{}}
+	for i := range scenarios {
+		r.add(w.evaluate(&scenarios[i], r))
+	}
+	var got []string
+	for _, one := range r.Results {
+		got = append(got, string(one.Status)+" "+one.Reason)
+	}
+	want := []string{
+		"pass ", "fail ", "skip blocked by bad", "skip it is disabled", "error the client has not performed all requests", "skip the site has nothing to test",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if !r.Failed() {
+		t.Error("the report has not failed")
+	}
+	p.err = errors.New("the pod does not start")
+	if one := w.evaluate(&scenarios[0], r); one.Status != doctor.Broken || one.Reason != "the pod does not start" {
+		t.Errorf("without a client the result is %+v", one)
+	}
+}
+
+// TestReportFormats prints a report as text and for JUnit.
+func TestReportFormats(t *testing.T) {
+	second := metav1.Duration{Duration: time.Second}
+	r := &Report{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Started: metav1.NewTime(time.Unix(0, 0)), Duration: second, Summary: map[doctor.Status]int{}}
+	r.add(Result{Name: "dns-vlan-names", Group: GroupDNS, Title: "names resolve", Status: doctor.Passed, Requests: []Request{{Client: VLAN, Label: "api", Took: second}}})
+	r.add(Result{
+		Name: "tls-api", Group: GroupTLS, Title: "VMs reach it", Status: doctor.Failed, Remedy: "repair it",
+		Requests: []Request{{Client: VLAN, Label: "api", Took: second}, {Client: Pod, Label: "api & others", Problem: "refused"}},
+	})
+	r.add(Result{Name: "apps-http", Group: GroupApps, Title: "VMs reach apps", Status: doctor.Skipped, Reason: "no apps"})
+	r.add(Result{Name: "mtu-vlan", Group: GroupNetwork, Title: "packets pass", Status: doctor.Broken, Reason: "no pod"})
+	var text, whole, junit bytes.Buffer
+	if err := errors.Join(r.Show(&text, false), r.Show(&whole, true), r.JUnit(&junit)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `pass   dns-vlan-names          names resolve (1s)
+fail   tls-api                 VMs reach it (2 requests, at most 1s)
+       from pod: api & others: refused
+       -> repair it
+skip   apps-http               VMs reach apps: no apps
+error  mtu-vlan                packets pass: no pod
+Infra clusters/demo: 1 passed, 1 failed, 1 not run, 1 skipped, in 1s
+`
+	if text.String() != want {
+		t.Errorf("got\n%swant\n%s", &text, want)
+	}
+	if !strings.Contains(whole.String(), "       from vlan: api: 1s\n") {
+		t.Errorf("the wide report has no successful request:\n%s", &whole)
+	}
+	var suite junitSuite
+	if err := xml.Unmarshal(junit.Bytes(), &suite); err != nil {
+		t.Fatal(err)
+	}
+	if suite.Tests != 4 || suite.Failures != 1 || suite.Errors != 1 || suite.Skipped != 1 || len(suite.Cases) != 4 ||
+		!strings.Contains(suite.Cases[1].Failure.Text, "from pod: api & others: refused\nrepair it") || suite.Cases[2].Skipped.Message != "no apps" || suite.Cases[3].Error.Message != "no pod" {
+		t.Errorf("JUnit has\n%s", &junit)
+	}
+}
+
+// TestScenariosAreNamedOnce checks the table: names are unique, and a scenario comes after the one that it needs.
+func TestScenariosAreNamedOnce(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Scenarios() {
+		if s.Title == "" || s.Remedy == "" || len(s.Clients) == 0 || s.notApplicable == nil || s.steps == nil {
+			t.Errorf("scenario %q is incomplete", s.Name)
+		}
+		if seen[s.Name] || s.Needs != "" && !seen[s.Needs] {
+			t.Errorf("scenario %q is not unique, or precedes the one that it needs", s.Name)
+		}
+		seen[s.Name] = true
+	}
+}
+
+// TestClientsAreRegisteredByValidNames uses an Infra whose name is too long for a label with a suffix.
+func TestClientsAreRegisteredByValidNames(t *testing.T) {
+	for _, infra := range []string{"demo", strings.Repeat("x", 63), "a.b"} {
+		if name := hostname(infra); len(name) > 63 || strings.Contains(name, ".") || !strings.HasPrefix(name, clientPrefix(infra)) {
+			t.Errorf("the host name of a client of Infra %s is %s", infra, name)
+		}
+	}
+	mac, err := randomMAC()
+	if err != nil || len(mac) != 17 || !strings.ContainsAny(mac[1:2], "26ae") {
+		t.Errorf("%s is not a locally administered unicast address: %v", mac, err)
+	}
+}
+
+// TestAddressesAreCompared compares a reply with the expected addresses.
+func TestAddressesAreCompared(t *testing.T) {
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	for want, r := range map[string]*probe.Reply{
+		"":                                      {Rcode: "NOERROR", Addresses: []netip.Addr{a}},
+		"want 192.0.2.1, got NOERROR 192.0.2.2": {Rcode: "NOERROR", Addresses: []netip.Addr{b}},
+		"want 192.0.2.1, got NXDOMAIN":          {Rcode: "NXDOMAIN"},
+	} {
+		if got := wantAddresses(r, []netip.Addr{a}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

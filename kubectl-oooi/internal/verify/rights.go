@@ -1,0 +1,29 @@
+package verify
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+)
+
+// RoleName is the name of the ClusterRole that Role returns.
+const RoleName = "oooi-test"
+
+// Check returns a check that reads what a Runner needs, for a doctor.Collector.
+func Check() doctor.Check { return doctor.Check{Reads: doctor.ClientReads()} }
+
+// Role returns a ClusterRole with exactly the rights that a Runner needs. It grants no right to Secrets.
+func Role() *rbacv1.ClusterRole {
+	role := doctor.Role([]doctor.Check{Check()})
+	role.Name = RoleName
+	rule := func(group, resource string, names []string, verbs ...string) {
+		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs})
+	}
+	rule("", "configmaps", []string{rootCA, konnectivityCA}, "get")
+	rule("", "events", nil, "list")
+	rule("", "pods/log", nil, "get")
+	rule("batch", "jobs", nil, "create", "delete", "get", "list")
+	rule("coordination.k8s.io", "leases", nil, "create", "delete", "get")
+	rule("k8s.cni.cncf.io", "network-attachment-definitions", nil, "create", "delete", "get")
+	return role
+}

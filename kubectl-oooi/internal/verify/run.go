@@ -1,0 +1,318 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/testclient"
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// requests limits all requests of a client.
+const requests = 45 * time.Second
+
+// A Runner tests one site.
+type Runner struct {
+	Prober *doctor.Prober
+	// Facts must have been collected for a check with doctor.ClientReads.
+	Facts *doctor.Facts
+	// Infra is "namespace/name".
+	Infra string
+	// Scenarios are those to run.
+	Scenarios []Scenario
+	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply of theirs.
+	Upstream string
+	// Version is the version of the plugin.
+	Version string
+	// Progress is called with what the Runner does, and not concurrently.
+	Progress func(string)
+}
+
+// Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
+// error. A client that does not run is no error, but the status of its scenarios is doctor.Broken.
+func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
+	s := newSite(r.Facts, r.Infra)
+	if s == nil || s.Standalone != nil || s.Model == nil {
+		return nil, fmt.Errorf("Infra %s does not exist or cannot be decoded", r.Infra) //nolint:staticcheck // a kind begins with a capital
+	}
+	if why := s.Unread(); why != "" {
+		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why)
+	}
+	if err := s.readAuthorities(ctx, r.Prober.Client); err != nil {
+		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
+	}
+	s.upstream = r.Upstream
+	if s.client, err = randomMAC(); err != nil {
+		return nil, err
+	}
+	s.hostname = hostname(s.Infra.Name)
+	report = newReport(s, r.Version)
+	w := &work{site: s}
+	for i := range r.Scenarios {
+		w.add(&r.Scenarios[i])
+	}
+	if w.leases {
+		registered, err := r.register(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, r.unregister(ctx, s, registered)) }()
+	}
+	var clients sync.WaitGroup
+	for _, c := range []Client{VLAN, Pod} {
+		if p := w.plans[c]; p != nil {
+			clients.Go(func() { r.perform(ctx, c, p) })
+		}
+	}
+	r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(r.Scenarios)))
+	clients.Wait()
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
+	}
+	for i := range r.Scenarios {
+		report.add(w.evaluate(&r.Scenarios[i], report))
+	}
+	report.Duration = metav1.Duration{Duration: time.Since(s.now).Round(100 * time.Millisecond)}
+	return report, nil
+}
+
+// work is what the clients have to do for scenarios.
+type work struct {
+	site   *site
+	plans  map[Client]*plan
+	todo   map[string][]task
+	why    map[string]string // why scenarios do not apply
+	leases bool
+}
+
+// A plan has the requests of a client. Scenarios share equal ones.
+type plan struct {
+	steps    []probe.Step
+	index    map[string]int
+	outcomes []*probe.Outcome
+	err      error
+}
+
+// A task is a step of a scenario, with its client and the index of its request.
+type task struct {
+	step
+	client Client
+	index  int
+}
+
+func (w *work) add(s *Scenario) {
+	if w.plans == nil {
+		w.plans, w.todo, w.why = map[Client]*plan{}, map[string][]task{}, map[string]string{}
+	}
+	var why []string
+	for _, c := range s.Clients {
+		if reason := s.notApplicable(w.site, c); reason != "" {
+			why = append(why, reason)
+			continue
+		}
+		p := w.plans[c]
+		if p == nil {
+			p = &plan{index: map[string]int{}}
+			w.plans[c] = p
+		}
+		for _, one := range s.steps(w.site, c) {
+			w.leases = w.leases || one.request.DHCP != nil
+			w.todo[s.Name] = append(w.todo[s.Name], task{one, c, p.add(one.request)})
+		}
+	}
+	if len(why) == len(s.Clients) {
+		w.why[s.Name] = strings.Join(slices.Compact(why), "; ")
+	}
+}
+
+// add adds a request, unless the plan has an equal one, and returns its index.
+func (p *plan) add(request probe.Step) int {
+	text, err := json.Marshal(request)
+	if err != nil {
+		panic(err) // the type has no field that cannot be encoded
+	}
+	at, known := p.index[string(text)]
+	if !known {
+		at = len(p.steps)
+		p.index[string(text)] = at
+		p.steps = append(p.steps, request)
+	}
+	return at
+}
+
+func (w *work) requests() int {
+	n := 0
+	for _, p := range w.plans {
+		n += len(p.steps)
+	}
+	return n
+}
+
+// perform runs the pod of a client.
+func (r *Runner) perform(ctx context.Context, c Client, p *plan) {
+	p.outcomes = make([]*probe.Outcome, len(p.steps))
+	steps, err := json.Marshal(p.steps)
+	if err != nil {
+		p.err = err
+		return
+	}
+	arguments := []string{"--timeout=" + requests.String(), "--steps=" + string(steps)}
+	if c == VLAN {
+		arguments = append(arguments, "--device="+render.ProbeDevice)
+	}
+	data, err := r.Prober.Run(ctx, doctor.ClientSite(r.Facts, r.Infra), &doctor.Pod{Component: testclient.Component, OnVLAN: c == VLAN, Arguments: arguments})
+	if err != nil {
+		p.err = err
+		return
+	}
+	for line := range bytes.Lines(data) {
+		o := &probe.Outcome{}
+		if err := json.Unmarshal(line, o); err != nil || o.Step < 0 || o.Step >= len(p.steps) {
+			p.err = fmt.Errorf("decoding the output of the client: %w: %.200s", err, line)
+			return
+		}
+		p.outcomes[o.Step] = o
+	}
+}
+
+// evaluate returns the result of a scenario. The report has those of the earlier ones.
+func (w *work) evaluate(s *Scenario, report *Report) Result {
+	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: doctor.Passed}
+	if why := w.why[s.Name]; why != "" {
+		r.Status, r.Reason = doctor.Skipped, why
+		return r
+	}
+	if at := slices.IndexFunc(report.Results, func(r Result) bool { return r.Name == s.Needs }); at >= 0 && report.Results[at].Status != doctor.Passed {
+		r.Status, r.Reason = doctor.Skipped, "blocked by "+s.Needs
+		return r
+	}
+	for _, t := range w.todo[s.Name] {
+		p := w.plans[t.client]
+		if p.err != nil {
+			r.Status, r.Reason = doctor.Broken, p.err.Error()
+			return r
+		}
+		o := p.outcomes[t.index]
+		if o == nil {
+			r.Status, r.Reason = doctor.Broken, "the client has not performed all requests"
+			return r
+		}
+		one := Request{Client: t.client, Label: t.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: t.check(o)}
+		if one.Problem != "" {
+			r.Status, r.Remedy = doctor.Failed, s.Remedy
+		}
+		r.Requests = append(r.Requests, one)
+	}
+	if len(r.Requests) == 0 {
+		r.Status, r.Reason = doctor.Skipped, "the site has nothing to test"
+	}
+	return r
+}
+
+// randomMAC returns a locally administered unicast address.
+func randomMAC() (string, error) {
+	mac := make(net.HardwareAddr, 6)
+	if _, err := rand.Read(mac); err != nil {
+		return "", fmt.Errorf("choosing a MAC address: %w", err)
+	}
+	mac[0] = mac[0]&^1 | 2
+	return mac.String(), nil
+}
+
+// hostname returns the name of the DHCP client: a valid label with the name of the Infra.
+func hostname(infra string) string { return clientPrefix(infra) + utilrand.String(5) }
+
+// clientPrefix returns what the names of an Infra's DHCP clients begin with.
+func clientPrefix(infra string) string {
+	const longest = 45
+	infra, _, _ = strings.Cut(infra, ".")
+	return infra[:min(len(infra), longest)] + "-" + testclient.Component + "-"
+}
+
+// register registers the DHCP client.
+func (r *Runner) register(ctx context.Context, s *site) (*coordinationv1.Lease, error) {
+	mac, err := net.ParseMAC(s.client)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // of randomMAC
+	}
+	o := testclient.Object(s.Infra.Namespace, s.Infra.Name, s.hostname, mac, doctor.Leftover)
+	o.OwnerReferences = []metav1.OwnerReference{s.OwnerReference()}
+	if err := r.Prober.Client.Create(ctx, o); err != nil {
+		return nil, fmt.Errorf("registering the DHCP client: %w", err)
+	}
+	return o, nil
+}
+
+// releaseTime is how long to wait for DHCP to end the lease of a client that is no longer registered.
+const releaseTime = 5 * time.Second
+
+// unregister deletes the registration of the DHCP client and its lease, even if ctx has ended.
+func (r *Runner) unregister(ctx context.Context, s *site, registered *coordinationv1.Lease) error {
+	if err := r.Prober.Remove(ctx, registered); err != nil {
+		return err //nolint:wrapcheck // names the object
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*releaseTime)
+	defer cancel()
+	for end := time.Now().Add(releaseTime); ; {
+		bound, pending, err := r.leasesOf(ctx, s.Infra.Namespace, s.hostname)
+		if err != nil {
+			return err
+		}
+		if !pending || time.Now().After(end) {
+			for _, o := range bound {
+				err = errors.Join(err, r.Prober.Remove(ctx, o))
+			}
+			return err //nolint:wrapcheck // names the objects
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// leasesOf returns the Leases of addresses that a VM or test client has or had, and whether one of them is still bound.
+func (r *Runner) leasesOf(ctx context.Context, namespace, name string) (list []*coordinationv1.Lease, pending bool, err error) {
+	all := &coordinationv1.LeaseList{}
+	if err := r.Prober.Client.List(ctx, all, client.InNamespace(namespace), client.HasLabels{leases.PoolLabel}); err != nil {
+		return nil, false, fmt.Errorf("listing the Leases of addresses: %w", err)
+	}
+	for i := range all.Items {
+		l, err := leases.Read(&all.Items[i], time.Now())
+		if err != nil || l == nil || l.VM != namespace+"/"+testclient.VM(name) {
+			continue
+		}
+		list = append(list, &all.Items[i])
+		pending = pending || l.State == "bound"
+	}
+	return list, pending, nil
+}
+
+// newReport returns a report without results.
+func newReport(s *site, version string) *Report {
+	r := &Report{
+		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "SiteTest"},
+		Metadata: output.Metadata{Name: s.Infra.Name, Namespace: s.Infra.Namespace},
+		Started:  metav1.NewTime(s.now), Version: version, Image: s.Image(), Results: []Result{}, Summary: map[doctor.Status]int{},
+	}
+	if s.Cluster != nil {
+		r.HostedCluster = s.Cluster.Key()
+	}
+	return r
+}

@@ -1,0 +1,87 @@
+package verify
+
+import (
+	"slices"
+
+	"github.com/densityops/oooi/internal/probe"
+)
+
+// A Client is one of the two pods that send requests.
+type Client string
+
+// The clients.
+const (
+	VLAN Client = "vlan"
+	Pod  Client = "pod"
+)
+
+// Groups of scenarios.
+const (
+	GroupDHCP      = "dhcp"
+	GroupDNS       = "dns"
+	GroupTLS       = "tls"
+	GroupApps      = "apps"
+	GroupNetwork   = "network"
+	GroupIsolation = "isolation"
+)
+
+// A Scenario is one promise to VMs or pods.
+type Scenario struct {
+	// Name identifies the scenario, such as dns-vlan-names. It is stable.
+	Name  string
+	Group string
+	// Title is the promise: a sentence that is true if the scenario passes.
+	Title string
+	// Clients send the requests.
+	Clients []Client
+	// Needs is the name of the scenario without which this one has no meaning: it is skipped if that one fails. It is
+	// empty for none.
+	Needs string
+	// Remedy is what to do if the scenario fails, as an imperative.
+	Remedy string
+
+	// notApplicable returns why the scenario does not apply to a client, empty if it does.
+	notApplicable func(*site, Client) string
+	// steps returns the requests of a client; the scenario passes if all pass.
+	steps func(*site, Client) []step
+}
+
+// both are the clients of scenarios about VMs and pods.
+var both = []Client{VLAN, Pod}
+
+// whose names the users that a client stands for.
+var whose = map[Client]string{VLAN: "VMs", Pod: "pods"}
+
+// A step is one request with the expected result.
+type step struct {
+	request probe.Step
+	// label describes the request for people.
+	label string
+	// check returns what is wrong with the outcome, empty if it is as expected.
+	check func(*probe.Outcome) string
+}
+
+// Scenarios returns all scenarios, by group. A scenario comes after the one that it needs.
+func Scenarios() []Scenario {
+	return slices.Concat(dhcpScenarios(), dnsScenarios(), tlsScenarios(), appsScenarios(), networkScenarios(), isolationScenarios())
+}
+
+// without returns a check that reports an error of the request, and else the result of another check.
+func without(check func(*probe.Outcome) string) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		if o.Error != "" {
+			return o.Error
+		}
+		return check(o)
+	}
+}
+
+// unlessError returns a check that passes if the request failed, because another scenario reports that.
+func unlessError(check func(*probe.Outcome) string) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		if o.Error != "" {
+			return ""
+		}
+		return check(o)
+	}
+}

@@ -1,0 +1,112 @@
+package verify
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+)
+
+// ConfigMaps of a hosted control plane with its CAs. Source: hypershift,
+// control-plane-operator/controllers/hostedcontrolplane/manifests/pki.go.
+const (
+	rootCA         = "root-ca"
+	konnectivityCA = "konnectivity-ca-bundle"
+	caKey          = "ca.crt"
+)
+
+// site is what the scenarios know about a site.
+type site struct {
+	*doctor.Site
+
+	facts *doctor.Facts
+	key   string
+	now   time.Time
+	// authorities are the CAs by the name of their ConfigMap; missing ones are not in it.
+	authorities map[string]*x509.CertPool
+	// client is the MAC address of the DHCP client, and hostname its expected host name.
+	client, hostname string
+	// upstream is the name that the upstream resolvers must resolve; empty if any reply will do.
+	upstream string
+}
+
+// newSite returns the site of the Infra "namespace/name"; nil if the facts do not contain it.
+func newSite(facts *doctor.Facts, key string) *site {
+	s := doctor.ClientSite(facts, key)
+	if s == nil {
+		return nil
+	}
+	return &site{Site: s, facts: facts, key: key, now: facts.Taken, authorities: map[string]*x509.CertPool{}}
+}
+
+// readAuthorities reads the CAs of the hosted cluster. A ConfigMap that does not exist is no error.
+func (s *site) readAuthorities(ctx context.Context, c client.Client) error {
+	if s.Cluster == nil || s.Cluster.ControlPlaneNamespace == "" {
+		return nil
+	}
+	for _, name := range []string{rootCA, konnectivityCA} {
+		m := &corev1.ConfigMap{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: s.Cluster.ControlPlaneNamespace, Name: name}, m)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			return err //nolint:wrapcheck // the caller adds what was read
+		}
+		pool, found := x509.NewCertPool(), false
+		for block, rest := pem.Decode([]byte(m.Data[caKey])); block != nil; block, rest = pem.Decode(rest) {
+			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+				pool.AddCert(certificate)
+				found = true
+			}
+		}
+		if found {
+			s.authorities[name] = pool
+		}
+	}
+	return nil
+}
+
+// names returns the names that a client sees.
+func (s *site) names(c Client) []doctor.Expectation {
+	if c == VLAN {
+		return s.Names(s.View())
+	}
+	return s.Names(s.Snapshot.Pod())
+}
+
+// servers returns the DNS servers of a client: ours on the VLAN, or the cluster IPs of our Service.
+func (s *site) servers(c Client) []netip.Addr {
+	list := s.Model.DNS
+	if c == Pod {
+		list = s.Snapshot.ServiceIPs(s.key + "-dns")
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !a.Is4() })
+}
+
+// apps returns the expectations that are about apps.
+func (s *site) apps(c Client) []doctor.Expectation {
+	return slices.DeleteFunc(s.names(c), func(n doctor.Expectation) bool { return !s.isApp(n.Name) })
+}
+
+func (s *site) isApp(name string) bool {
+	return s.Cluster != nil && !slices.ContainsFunc(s.Cluster.Hostnames, func(h model.Hostname) bool { return h.Name == name }) &&
+		slices.ContainsFunc(s.Cluster.AppsDomains, func(domain string) bool { return strings.HasSuffix(name, "."+domain) })
+}
+
+// others returns the Infras of other hosted clusters on other VLANs.
+func (s *site) others() []*model.Infra {
+	return slices.DeleteFunc(slices.Clone(s.Snapshot.Infras), func(i *model.Infra) bool {
+		return i.Cluster == nil || s.Cluster == nil || i.Cluster.Ref == s.Cluster.Ref || i.VLAN == s.Model.VLAN
+	})
+}

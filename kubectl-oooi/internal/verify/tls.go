@@ -1,0 +1,193 @@
+package verify
+
+import (
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/probe"
+)
+
+const tlsRemedy = "run 'kubectl oooi doctor --probe', and 'kubectl oooi routes -o wide' for the backend of the name"
+
+// services are the control-plane services, with the ConfigMap of the CA that has issued their certificates; it is empty
+// for ignition, whose CA is only in a Secret.
+var services = []struct {
+	name string
+	role model.Role
+	ca   string
+}{
+	{"api", model.RoleAPI, rootCA}, {"oauth", model.RoleOAuth, rootCA}, {"ignition", model.RoleIgnition, ""}, {"konnectivity", model.RoleKonnectivity, konnectivityCA},
+}
+
+func tlsScenarios() []Scenario {
+	var list []Scenario
+	for _, service := range services {
+		by := ", with a certificate of the hosted cluster's CA"
+		if service.ca == "" {
+			by = ", with a certificate for its name"
+		}
+		list = append(list, Scenario{
+			Name: "tls-" + service.name, Group: GroupTLS, Clients: both, Remedy: tlsRemedy,
+			Title: fmt.Sprintf("VMs and pods reach %s through the proxy%s", service.role, by),
+			notApplicable: func(s *site, c Client) string {
+				if !s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+					return "infraComponents.proxy is not enabled"
+				}
+				if len(s.endpoints(c, service.role)) == 0 {
+					return fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c])
+				}
+				return ""
+			},
+			steps: func(s *site, c Client) []step {
+				var steps []step
+				for _, t := range s.endpoints(c, service.role) {
+					steps = append(steps, step{
+						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s", t.Name, t.Address),
+						check: s.verified(t.Name, service.ca, service.role),
+					})
+				}
+				return steps
+			},
+		})
+	}
+	return list
+}
+
+// endpoints returns where a client connects to a service: at each name that an object defines.
+func (s *site) endpoints(c Client, role model.Role) []probe.Target {
+	var list []probe.Target
+	for _, n := range s.names(c) {
+		for _, h := range s.Cluster.Hostnames {
+			if h.Name != n.Name {
+				continue
+			}
+			for _, e := range h.Endpoints {
+				if e.Role != role || !n.Ports[uint16(e.Port)] { //nolint:gosec // a port
+					continue
+				}
+				for _, a := range n.Addresses {
+					list = append(list, probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, uint16(e.Port))}) //nolint:gosec // a port
+				}
+			}
+		}
+	}
+	return list
+}
+
+// verified returns a check of the certificates for a name. With the name of a CA's ConfigMap they must lead to that CA,
+// unless the HostedCluster defines a certificate of another CA for the name.
+func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		switch {
+		case o.TLS != nil && o.TLS.SmallPackets:
+			return "the handshake succeeds in small packets only: large packets are lost on the way"
+		case o.Error != "":
+			return o.Error
+		case len(o.TLS.Chain) == 0:
+			return "the server presents no certificate"
+		}
+		var chain []*x509.Certificate
+		for _, data := range o.TLS.Chain {
+			certificate, err := x509.ParseCertificate(data)
+			if err != nil {
+				return "the server presents an invalid certificate: " + err.Error()
+			}
+			chain = append(chain, certificate)
+		}
+		options := x509.VerifyOptions{DNSName: name, Intermediates: x509.NewCertPool(), CurrentTime: s.now}
+		for _, certificate := range chain[1:] {
+			options.Intermediates.AddCert(certificate)
+		}
+		named := role != model.RoleKonnectivity && s.HasNamedCertificate(name)
+		switch options.Roots = s.authorities[ca]; {
+		case ca == "" || named: // of an unknown CA
+			options.Roots = x509.NewCertPool()
+			options.Roots.AddCert(chain[0])
+		case options.Roots == nil:
+			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or has no certificate", s.Cluster.ControlPlaneNamespace, ca, role)
+		}
+		if _, err := chain[0].Verify(options); err != nil {
+			return fmt.Sprintf("the certificate of %s, issued by %s, is not valid: %v", chain[0].Subject, chain[0].Issuer, err)
+		}
+		return ""
+	}
+}
+
+func appsScenarios() []Scenario {
+	var list []Scenario
+	add := func(name, title string, port uint16, request func(probe.Target) probe.Step) {
+		list = append(list, Scenario{
+			Name: name, Group: GroupApps, Clients: both, Title: title,
+			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
+			notApplicable: func(s *site, c Client) string {
+				if len(s.apps(c)) == 0 {
+					return "apps have no address for " + whose[c]
+				}
+				return ""
+			},
+			steps: func(s *site, c Client) []step {
+				var steps []step
+				for _, n := range s.apps(c) {
+					for _, a := range n.Addresses {
+						t := probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port)}
+						steps = append(steps, step{
+							request: request(t), label: fmt.Sprintf("%s at %s", t.Name, t.Address),
+							check: without(func(*probe.Outcome) string { return "" }),
+						})
+					}
+				}
+				return steps
+			},
+		})
+	}
+	add("apps-https", "VMs and pods reach apps over HTTPS", 443, func(t probe.Target) probe.Step { return probe.Step{TLS: &t} })
+	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t probe.Target) probe.Step { return probe.Step{HTTP: &t} })
+	return list
+}
+
+func networkScenarios() []Scenario {
+	return []Scenario{{
+		Name: "mtu-vlan", Group: GroupNetwork, Clients: []Client{VLAN}, Title: "packets up to the MTU pass the VLAN unfragmented",
+		Remedy: "compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
+		notApplicable: func(s *site, _ Client) string {
+			if !s.Infra.Spec.InfraComponents.DNS.IsEnabled() || len(s.servers(VLAN)) == 0 {
+				return "infraComponents.dns is not enabled: no server answers large packets"
+			}
+			return ""
+		},
+		steps: func(s *site, _ Client) []step {
+			var steps []step
+			for _, server := range s.servers(VLAN) {
+				for _, size := range s.sizes() {
+					steps = append(steps, step{
+						request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: upstreamProbe, Type: "A", Size: size}},
+						label:   fmt.Sprintf("packet of %d bytes to %s", size, server), check: without(func(*probe.Outcome) string { return "" }),
+					})
+				}
+			}
+			return steps
+		},
+	}}
+}
+
+// defaultMTU is that of Ethernet.
+const defaultMTU = 1500
+
+// sizes returns the sizes of packets to send, up to the VLAN's MTU.
+func (s *site) sizes() []int {
+	mtu := s.MTU()
+	if mtu == 0 {
+		mtu = defaultMTU
+	}
+	sizes := map[int]bool{mtu: true}
+	for _, size := range []int{576, 1280, 1400, defaultMTU} {
+		if size < mtu {
+			sizes[size] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(sizes))
+}

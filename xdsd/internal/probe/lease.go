@@ -1,0 +1,131 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/densityops/oooi/internal/probe"
+)
+
+// lease leases an address as a client that has just booted (RFC 2131, section 3.1), and releases it. It waits offerTimeout
+// for the offers of all servers, and accepts the first one of client.Servers. The address is not configured.
+func lease(ctx context.Context, device string, client *probe.Client, o *probe.Outcome) error {
+	mac, err := net.ParseMAC(client.MAC)
+	if err != nil {
+		return err //nolint:wrapcheck // names the address
+	}
+	conn, err := listenDHCP(ctx, device)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // UDP has no data left to flush
+	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
+	if err != nil {
+		return err //nolint:wrapcheck // goes to the report
+	}
+	var offer *dhcpv4.DHCPv4
+	binding := &probe.Binding{}
+	since := time.Now()
+	err = exchange(ctx, conn, discover, offerTimeout, func(reply *dhcpv4.DHCPv4) bool {
+		if reply.MessageType() != dhcpv4.MessageTypeOffer {
+			return false
+		}
+		server := addr(reply.ServerIdentifier())
+		if !slices.Contains(binding.Servers, server) {
+			binding.Servers = append(binding.Servers, server)
+		}
+		if offer == nil && (len(client.Servers) == 0 || slices.Contains(client.Servers, server)) {
+			offer, o.Took = reply, time.Since(since)
+		}
+		return false // of all servers
+	})
+	switch {
+	case err != nil:
+		return err
+	case offer == nil && len(binding.Servers) > 0:
+		return fmt.Errorf("no DHCPOFFER of our servers for %s within %s, but one of %v", client.MAC, offerTimeout, binding.Servers)
+	case offer == nil:
+		return fmt.Errorf("no DHCPOFFER for %s within %s", client.MAC, offerTimeout)
+	}
+	slices.SortFunc(binding.Servers, netip.Addr.Compare)
+	request, err := dhcpv4.NewRequestFromOffer(offer, dhcpv4.WithBroadcast(true))
+	if err != nil {
+		return err //nolint:wrapcheck // goes to the report
+	}
+	var answer *dhcpv4.DHCPv4
+	since = time.Now()
+	err = exchange(ctx, conn, request, offerTimeout, func(reply *dhcpv4.DHCPv4) bool {
+		switch reply.MessageType() {
+		case dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak:
+			answer = reply
+		default: // late offers
+		}
+		return answer != nil
+	})
+	o.Took += time.Since(since)
+	server := addr(offer.ServerIdentifier())
+	switch {
+	case err != nil:
+		return err
+	case answer == nil:
+		return fmt.Errorf("server %s offers %s, but does not answer DHCPREQUEST within %s", server, offer.YourIPAddr, offerTimeout)
+	case answer.MessageType() == dhcpv4.MessageTypeNak:
+		return fmt.Errorf("server %s offers %s, but refuses it with DHCPNAK: %s", server, offer.YourIPAddr, answer.Message())
+	}
+	fill(binding, answer)
+	o.DHCP = binding
+	release, err := dhcpv4.NewReleaseFromACK(answer)
+	if err != nil {
+		return nil // the server has leased the address, which expires
+	}
+	_, _ = conn.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
+	return nil
+}
+
+// fill sets the fields of a binding from DHCPACK.
+func fill(b *probe.Binding, ack *dhcpv4.DHCPv4) {
+	b.Server, b.Address, b.Hostname, b.Lease = addr(ack.ServerIdentifier()), addr(ack.YourIPAddr), ack.HostName(), ack.IPAddressLeaseTime(0)
+	b.Bits, _ = ack.SubnetMask().Size()
+	for _, ip := range ack.DNS() {
+		b.DNS = append(b.DNS, addr(ip))
+	}
+	for _, ip := range ack.Router() {
+		b.Routers = append(b.Routers, addr(ip))
+	}
+}
+
+// exchange broadcasts a message at intervals and calls take with the replies, until take returns true or timeout is over.
+func exchange(ctx context.Context, conn net.PacketConn, message *dhcpv4.DHCPv4, timeout time.Duration, take func(*dhcpv4.DHCPv4) bool) error {
+	buffer := make([]byte, 1<<16)
+	end, next := time.Now().Add(timeout), time.Now()
+	for time.Now().Before(end) && ctx.Err() == nil {
+		if !time.Now().Before(next) {
+			if _, err := conn.WriteTo(message.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ServerPort}); err != nil {
+				return fmt.Errorf("sending %s: %w", message.MessageType(), err)
+			}
+			next = next.Add(discoverInterval)
+		}
+		if err := conn.SetReadDeadline(earlier(next, end)); err != nil {
+			return fmt.Errorf("receiving replies: %w", err)
+		}
+		n, _, err := conn.ReadFrom(buffer)
+		if wait := net.Error(nil); errors.As(err, &wait) && wait.Timeout() {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("receiving replies: %w", err)
+		}
+		reply, err := dhcpv4.FromBytes(buffer[:n])
+		if err == nil && reply.TransactionID == message.TransactionID && take(reply) {
+			return nil
+		}
+	}
+	return nil
+}

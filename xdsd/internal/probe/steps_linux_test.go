@@ -1,0 +1,100 @@
+package probe_test
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	report "github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/probe"
+)
+
+// TestSteps performs one request of each kind, and requests that fail.
+func TestSteps(t *testing.T) {
+	network.Need(t)
+	serveDNS(t, "192.0.2.54:53", "udp")
+	serveDNS(t, "192.0.2.54:53", "tcp")
+	ca := lab.NewCA(t)
+	server := ca.TLSBackend(t, "192.0.2.85:443", "good.example.com")
+	lab.HTTPBackend(t, "192.0.2.86:80", "web")
+	dns := func(network, name, kind string, edns bool, size int) report.Step {
+		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr("192.0.2.54"), Network: network, Name: name, Type: kind, EDNS: edns, Size: size}}
+	}
+	steps := []report.Step{
+		dns("udp", "yes.example.com", "A", false, 0), dns("tcp", "yes.example.com", "A", true, 0), dns("udp", "no.example.com", "A", false, 0),
+		dns("udp", "yes.example.com", "A", false, 1400),
+		{TLS: &report.Target{Name: "good.example.com", Address: server.Addr()}},
+		{TLS: &report.Target{Name: "closed", Address: netip.MustParseAddrPort("192.0.2.87:443")}},
+		{HTTP: &report.Target{Name: "web.example.com", Address: netip.MustParseAddrPort("192.0.2.86:80")}},
+		{},
+	}
+	got := make([]report.Outcome, len(steps))
+	probe.Run(t.Context(), "", steps, func(o report.Outcome) { got[o.Step] = o })
+	addresses := []netip.Addr{netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("198.51.100.7")}
+	want := []report.Outcome{
+		{Step: 0, DNS: &report.Reply{Rcode: "NOERROR", Addresses: addresses}}, {Step: 1, DNS: &report.Reply{Rcode: "NOERROR", Addresses: addresses}},
+		{Step: 2, DNS: &report.Reply{Rcode: "NXDOMAIN"}}, {Step: 3, DNS: got[3].DNS},
+		{Step: 4, TLS: got[4].TLS},
+		{Step: 5, TLS: &report.Certificates{}, Error: "dial tcp 192.0.2.87:443: connect: connection refused"},
+		{Step: 6, HTTP: &report.Response{Status: 200}},
+		{Step: 7, Error: got[7].Error},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(report.Outcome{}, "Took")); diff != "" {
+		t.Error(diff)
+	}
+	switch {
+	case got[3].DNS == nil:
+		t.Errorf("no reply to a padded query: %+v", got[3])
+	case got[4].TLS == nil || !got[4].TLS.Connected || len(got[4].TLS.Chain) == 0:
+		t.Errorf("the handshake has the outcome %+v", got[4])
+	case !strings.Contains(got[7].Error, "does not know this kind of request"):
+		t.Errorf("an unknown request has the error %q", got[7].Error)
+	}
+	for _, o := range got[:5] {
+		if o.Took <= 0 {
+			t.Errorf("step %d took no time", o.Step)
+		}
+	}
+}
+
+// TestLease leases an address of one of two DHCP servers.
+func TestLease(t *testing.T) {
+	network.Need(t)
+	vm := lab.NewMachine(t, "vlan", "02:00:00:00:00:11")
+	vm.Run(t, "ip", "address", "add", "198.18.9.19/24", "dev", "eth0")
+	for _, n := range []string{"4", "5"} {
+		serveDHCP(t, n)
+	}
+	lease := func(servers ...netip.Addr) report.Outcome {
+		t.Helper()
+		steps, err := json.Marshal([]report.Step{{DHCP: &report.Client{MAC: "02:00:00:00:00:17", Servers: servers}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--steps="+string(steps))
+		o := report.Outcome{}
+		if err := json.Unmarshal([]byte(out), &o); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return o
+	}
+	four, five := netip.MustParseAddr("198.18.9.4"), netip.MustParseAddr("198.18.9.5")
+	o := lease(five)
+	if o.Error != "" || o.DHCP == nil {
+		t.Fatalf("no lease: %+v", o)
+	}
+	b := o.DHCP
+	if b.Server != five || !slices.Equal(b.Servers, []netip.Addr{four, five}) || !strings.HasPrefix(b.Address.String(), "198.18.9.15") || b.Bits != 24 ||
+		!slices.Equal(b.Routers, []netip.Addr{netip.MustParseAddr("198.18.9.1")}) || !slices.Equal(b.DNS, []netip.Addr{netip.MustParseAddr("203.0.113.55")}) || o.Took <= 0 {
+		t.Errorf("the binding is %+v", b)
+	}
+	if o := lease(netip.MustParseAddr("198.18.9.9")); !strings.Contains(o.Error, "no DHCPOFFER of our servers") {
+		t.Errorf("without an offer of the preferred server the outcome is %+v", o)
+	}
+}
