@@ -289,7 +289,7 @@ func (s *Site) restart(pod string) {
 	if before == nil {
 		return // not created yet
 	}
-	if err := s.Client.Delete(s.Context(), before); client.IgnoreNotFound(err) != nil { // its StatefulSet may have deleted it
+	if err := client.IgnoreNotFound(s.Client.Delete(s.Context(), before)); err != nil { // its StatefulSet may have deleted it
 		s.Fatal(err)
 	}
 	s.Await("Pod "+pod+" to be deleted", func() bool {

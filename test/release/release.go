@@ -96,7 +96,7 @@ func (p *Publisher) Crane(tb testing.TB, args ...string) string {
 // NewRegistry starts a registry on the loopback interface, which ends with the test. It returns its host and port.
 func (p *Publisher) NewRegistry(tb testing.TB) (string, *lab.Daemon) {
 	tb.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -214,6 +214,8 @@ func (k *Krew) Publish(tb testing.TB, dist string) {
 	k.Run(tb, "update")
 }
 
-// Root returns the folder of krew, and Plugin the path of the plugin.
-func (k *Krew) Root() string   { return k.root }
+// Root returns the folder of krew.
+func (k *Krew) Root() string { return k.root }
+
+// Plugin returns the path of the plugin.
 func (k *Krew) Plugin() string { return filepath.Join(k.root, "bin", "kubectl-oooi") }
