@@ -126,7 +126,10 @@ func (in *Input) clientArguments(vmNamespace string) (string, error) {
 	if vmNamespace != "" {
 		words = append(words, "namespace="+vmNamespace)
 	}
-	words = append(words, "snapshot=/var/lib/coredhcp/machines.json", "test-clients="+in.Infra.Namespace+"/"+in.Infra.Name)
+	words = append(words, "snapshot=/var/lib/coredhcp/machines.json")
+	if in.Infra.Spec.InfraComponents.DHCP.Image == "" { // an earlier version refuses the argument
+		words = append(words, "test-clients="+in.Infra.Namespace+"/"+in.Infra.Name)
+	}
 	switch selector := in.Infra.Spec.InfraComponents.DHCP.VMSelector; {
 	case selector != nil:
 		s, err := metav1.LabelSelectorAsSelector(selector)

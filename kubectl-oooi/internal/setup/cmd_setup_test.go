@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func TestSetupAgainChangesNothing(t *testing.T) {
@@ -48,6 +51,28 @@ func TestOnlyChangedObjectsAreApplied(t *testing.T) {
 		if strings.Contains(o, "demo-dhcp") || strings.Contains(o, "-demo-dhcp") {
 			t.Errorf("not deleted after disabling DHCP: %s", o)
 		}
+	}
+}
+
+// TestImagesOfDHCPGetKnownArguments renders DHCP for the release's image, and then for one that may be of an earlier
+// version.
+func TestImagesOfDHCPGetKnownArguments(t *testing.T) {
+	s := newSite(t)
+	rendered := func() bool {
+		t.Helper()
+		s.Setup()
+		config := &corev1.ConfigMap{}
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dhcp"}, config); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(fmt.Sprint(config.Data), "test-clients="+s.Namespace+"/demo")
+	}
+	if !rendered() {
+		t.Error("setup rendered no test clients")
+	}
+	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {image: example.com/dhcp:1, ")
+	if rendered() {
+		t.Error("setup rendered test clients for another image")
 	}
 }
 

@@ -17,8 +17,11 @@ func dhcpScenarios() []Scenario {
 		list = append(list, Scenario{
 			Name: name, Group: GroupDHCP, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
 			notApplicable: func(s *site, _ Client) string {
-				if !s.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
+				switch dhcp := s.Infra.Spec.InfraComponents.DHCP; {
+				case !dhcp.IsEnabled():
 					return "infraComponents.dhcp is not enabled"
+				case dhcp.Image != "":
+					return "infraComponents.dhcp.image is set, so that setup renders no test clients, which an earlier version refuses"
 				}
 				return ""
 			},
