@@ -17,7 +17,7 @@ import (
 )
 
 // changing matches the parts of a transcript that differ from run to run.
-var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|after \d+(\.\d+)?s|port 67 interval \d+|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +(\d+m)?\d+s +| +ok$`)
+var changing = regexp.MustCompile(`127\.0\.0\.1:\d+|\.:\d+|/\S+\.(kubeconfig|sock)|v\d+\.\d+\.\d+|tick \d+|(127|10)\.(96|244)\.\d+\.\d+|fd00:96::\S+|\d+\.\d+ ms|(after|in) \d+(\.\d+)?s|port 67 interval \d+|renewal in \d+ seconds|unknown_total \d+|\d+-\d+-\d+T\S+Z| +(\d+m)?\d+s +| +ok$`)
 
 // transcriptFile is the environment variable with the path of a file with the output of make demo on a node. CI runs
 // the demo before the tests.

@@ -208,7 +208,19 @@ func (s *site) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cluster.PublishKubeconfig(ctx, s.management, s.hosted)
+	if err := cluster.PublishKubeconfig(ctx, s.management, s.hosted); err != nil {
+		return err
+	}
+	oauth, err := os.ReadFile(filepath.Join(s.dir, "oauth.crt"))
+	if err != nil {
+		return fmt.Errorf("reading a certificate: %w", err)
+	}
+	konnectivity, err := os.ReadFile(filepath.Join(s.dir, "konnectivity.crt"))
+	if err != nil {
+		return fmt.Errorf("reading a certificate: %w", err)
+	}
+	// The servers' certificates are self-signed, so each is its own CA.
+	return s.management.Apply(ctx, cluster.RootCA(append(s.hosted.CA(), oauth...)), cluster.KonnectivityCA(konnectivity))
 }
 
 // stop stops everything that has been started. It may be called after a failed start.

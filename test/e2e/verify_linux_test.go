@@ -105,9 +105,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 	s := newSite(t)
 	s.setup(t, infra)
 	vlanServer(t, s.ca, "*.apps."+domain)
-	ca := hostedCluster.RootCA(s.ca.PEM())
-	ca.Name = "konnectivity-ca-bundle"
-	if err := s.cp.Apply(t.Context(), ca); err != nil {
+	if err := s.cp.Apply(t.Context(), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, s.cp, "%s", otherInfra+otherCluster.YAML())

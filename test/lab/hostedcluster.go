@@ -97,8 +97,15 @@ func (c HostedCluster) AdminKubeconfig(hosted *ControlPlane) ([]byte, error) {
 
 // RootCA returns the ConfigMap with which HyperShift publishes the CA of the API server. Source: hypershift,
 // control-plane-operator/controllers/hostedcontrolplane/manifests/pki.go.
-func (c HostedCluster) RootCA(ca []byte) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ControlPlaneNamespace(), Name: "root-ca"}, Data: map[string]string{"ca.crt": string(ca)}}
+func (c HostedCluster) RootCA(ca []byte) *corev1.ConfigMap { return c.publishedCA("root-ca", ca) }
+
+// KonnectivityCA returns the ConfigMap with which HyperShift publishes the CA of konnectivity, from the same source.
+func (c HostedCluster) KonnectivityCA(ca []byte) *corev1.ConfigMap {
+	return c.publishedCA("konnectivity-ca-bundle", ca)
+}
+
+func (c HostedCluster) publishedCA(name string, ca []byte) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.ControlPlaneNamespace(), Name: name}, Data: map[string]string{"ca.crt": string(ca)}}
 }
 
 // PublishKubeconfig publishes the hosted control plane in the management cluster as HyperShift does: it
