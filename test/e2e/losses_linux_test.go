@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -270,8 +271,8 @@ func (o *lossTest) measure(t *testing.T, l loss) {
 }
 
 // connectOften connects 50 times a second through the floating address, like clients that wait for a retransmission. The
-// returned function ends that, and returns how many connections failed. One may fail, whose handshake was in progress when
-// the address moved.
+// returned function ends that, and returns how many connections failed. Those may fail that were in progress when the
+// address moved: one on an idle machine, more if each takes longer.
 func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) {
 	t.Helper()
 	if !planned {
@@ -279,7 +280,8 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 	}
 	at := &expectation{}
 	at.set("198.18.50.7")
-	often := &probe{name: "new connections", ask: o.machine.connect(o.ca, at), every: 20 * time.Millisecond, timeout: 5 * time.Second}
+	const every = 20 * time.Millisecond
+	often := &probe{name: "new connections", ask: o.machine.connect(o.ca, at), every: every, timeout: 5 * time.Second}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { often.run(ctx) })
@@ -288,14 +290,22 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 		cancel()
 		running.Wait()
 		all, failed := often.since(time.Time{}), 0
+		var took []time.Duration
 		for _, q := range all {
 			if q.err != nil {
 				failed++
 				t.Logf("new connection at %s: %v", q.at.Format(time.TimeOnly+".000"), q.err)
+				continue
 			}
+			took = append(took, q.took)
 		}
-		if failed > 1 {
-			t.Errorf("%d new connections failed, want at most one", failed)
+		if len(took) == 0 {
+			t.Fatal("no new connection succeeded")
+		}
+		slices.Sort(took)
+		usual := took[len(took)/2]
+		if inProgress := 1 + int(usual/every); failed > inProgress {
+			t.Errorf("%d new connections failed, want at most %d, which are in progress if each takes %s", failed, inProgress, usual)
 		}
 		return fmt.Sprintf("%d of %d", failed, len(all))
 	}

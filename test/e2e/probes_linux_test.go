@@ -53,6 +53,7 @@ type probe struct {
 type request struct {
 	at   time.Time
 	done bool // has a result
+	took time.Duration
 	err  error
 }
 
@@ -77,7 +78,7 @@ func (p *probe) run(ctx context.Context) {
 			defer cancel()
 			err := p.ask(ctx)
 			p.mu.Lock()
-			q.done, q.err = true, err
+			q.done, q.took, q.err = true, time.Since(q.at), err
 			p.mu.Unlock()
 		})
 	}
