@@ -36,7 +36,11 @@ func proxy(in *Input) ([]runtime.Object, error) {
 		}
 	}
 	list = append(list, in.rights(component, rules...)...)
-	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), in.proxyPorts(server)...))
+	ports, lowest := in.proxyPorts(server), int64(80) // Envoy opens ports of later backends from there without another pod
+	for _, p := range ports {
+		lowest = min(lowest, int64(p.Port))
+	}
+	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), ports...))
 	if in.ControlPlane != "" {
 		list = append(list, in.controlPlanePolicy(in.ControlPlane))
 	}
@@ -49,7 +53,7 @@ func proxy(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, port: 80, config: map[string]string{"network": configOf(nad)},
+			component: component, instance: i, network: network, port: lowest, config: map[string]string{"network": configOf(nad)},
 			spec: in.proxyPod(server, i, instances), privileged: in.hasFloatingAddress(),
 		})
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,6 +92,22 @@ func TestStandaloneProxyIsRefused(t *testing.T) {
 		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
 		t.Log(tc.name)
 		s.Refused(tc.message)
+	}
+}
+
+// TestPodsMayOpenPortsOfBackends sets up a proxy with a backend on a port below 80, which is the lowest one of others.
+func TestPodsMayOpenPortsOfBackends(t *testing.T) {
+	s := newSite(t)
+	for from, want := range map[string]string{"port: 5000, targetService": "80", "port: 53, protocol: UDP, targetService": "53"} {
+		s.Infra = strings.ReplaceAll(strings.ReplaceAll(edge, "NS", s.Namespace), "port: 5000, targetService", from)
+		s.Setup()
+		set := &appsv1.StatefulSet{}
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "edge-proxy"}, set); err != nil {
+			t.Fatal(err)
+		}
+		if sysctls := set.Spec.Template.Spec.SecurityContext.Sysctls; len(sysctls) != 1 || sysctls[0].Value != want {
+			t.Errorf("%s: sysctls %v, want %s", from, sysctls, want)
+		}
 	}
 }
 
