@@ -180,7 +180,7 @@ func (s *site) breaks() []siteBreak {
 	add("dhcp-servers", func(t *testing.T) { t.Cleanup(faults.OtherDHCP(t, vlan, "198.18.50")) })
 
 	// Packets are selected by raw bytes: their offsets from the UDP header are those of ARCOUNT, of the first four bytes of
-	// the name, and of the type in a query for api.demo.lab.example.com.
+	// the name, and of the type in a query for api.demo.lab.example.com; over TCP, from the TCP header with timestamps.
 	const (
 		query    = "udp dport 53 "
 		plain    = "@th,144,16 0 "
@@ -194,8 +194,14 @@ func (s *site) breaks() []siteBreak {
 			{"edns", query + "@th,144,16 != 0 ip length < 200"},
 			{"negative", query + plain + api + "@th,368,16 28"},
 			{"upstream", query + plain + upstream},
+			{"upstream-tcp", "tcp dport 53 @th,368,32 0x096f6f6f"},
 		} {
-			add("dns-"+client.name+"-"+fault.scenario, s.drops("demo-dns-0", client.device, fault.match))
+			prefix := "dns-" + client.name + "-"
+			want := []string{prefix + fault.scenario + " fail"}
+			if fault.scenario == "tcp" {
+				want = append(want, prefix+"upstream-tcp skip")
+			}
+			list = append(list, siteBreak{want, s.drops("demo-dns-0", client.device, fault.match)})
 		}
 	}
 	for _, service := range []struct {

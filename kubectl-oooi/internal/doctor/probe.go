@@ -219,6 +219,11 @@ const reserveAttempts = 5
 // and which expires. The Lease is nil if the address is outside of the DHCP ranges.
 func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.Addr, *coordinationv1.Lease, error) {
 	given := p.Address.IsValid()
+	if given {
+		if why := s.unusable(p.Address); why != "" {
+			return p.Address, nil, fmt.Errorf("address %s of the pod on the VLAN %s; specify a free address of the VLAN", p.Address, why)
+		}
+	}
 	if given && !slices.ContainsFunc(s.ranges(), func(r v1alpha1.AddressRange) bool { return r.Contains(p.Address) }) {
 		return p.Address, nil, nil
 	}
@@ -238,7 +243,7 @@ func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.
 		case !apierrors.IsAlreadyExists(err):
 			return address, nil, fmt.Errorf("reserving address %s for the probe pod: %w", address, err)
 		case given:
-			return address, nil, fmt.Errorf("--probe-address: %s is leased; specify an address that 'kubectl oooi leases' does not list", address)
+			return address, nil, fmt.Errorf("address %s of the pod on the VLAN is leased; specify an address that 'kubectl oooi leases' does not list", address)
 		}
 		taken[address] = true
 	}

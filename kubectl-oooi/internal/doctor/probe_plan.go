@@ -185,6 +185,25 @@ func (s *Site) knownMachine() *leases.Lease {
 	return nil
 }
 
+// unusable returns why a pod must not have an address on the VLAN, empty if no reason is known.
+func (s *Site) unusable(a netip.Addr) string {
+	if subnet, err := netip.ParsePrefix(s.Infra.Spec.NetworkConfig.CIDR); err == nil && a.Is4() && !subnet.Contains(a) {
+		return "is not in " + subnet.String()
+	}
+	if a == s.Model.Gateway() {
+		return "is the gateway's"
+	}
+	for _, c := range s.components() {
+		if slices.Contains(c.addresses, a) {
+			return "is that of " + c.name
+		}
+	}
+	if s.takenAddresses()[a] {
+		return "is leased, or a VM has it"
+	}
+	return ""
+}
+
 // takenAddresses returns the addresses that a probe must not use: leased ones and those that VMs report.
 func (s *Site) takenAddresses() map[netip.Addr]bool {
 	taken := map[netip.Addr]bool{}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -88,14 +89,9 @@ func dnsScenarios() []Scenario {
 			}
 			return steps
 		})
-		add("upstream", "DNS forwards other names to the upstream resolvers "+where, upstreamRemedy, func(s *site) []step {
-			name := s.upstream
-			if name == "" {
-				name = upstreamProbe
-			}
-			var steps []step
-			for _, network := range []string{"udp", "tcp"} { // DNS forwards over the protocol of the query
-				steps = append(steps, query(s, network, "A", false, name, func(r *probe.Reply) string {
+		upstream := func(network string) func(*site) []step { // DNS forwards over the protocol of the query
+			return func(s *site) []step {
+				return query(s, network, "A", false, cmp.Or(s.upstream, upstreamProbe), func(r *probe.Reply) string {
 					switch {
 					case r.Rcode == "SERVFAIL" || r.Rcode == "REFUSED":
 						return "no upstream resolver answers: " + r.Rcode
@@ -103,15 +99,12 @@ func dnsScenarios() []Scenario {
 						return "want an address, got " + describe(r)
 					}
 					return ""
-				})...)
+				})
 			}
-			for i := range steps {
-				if steps[i].request.DNS.Network == "tcp" {
-					steps[i].check = unlessError(steps[i].check) // the scenario about TCP reports that our server does not answer
-				}
-			}
-			return steps
-		})
+		}
+		add("upstream", "DNS forwards other names to the upstream resolvers "+where, upstreamRemedy, upstream("udp"))
+		add("upstream-tcp", "DNS forwards other names over TCP "+where, upstreamRemedy, upstream("tcp"))
+		list[len(list)-1].Needs = prefix + "tcp"
 	}
 	return list
 }

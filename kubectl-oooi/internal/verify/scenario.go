@@ -75,13 +75,3 @@ func without(check func(*probe.Outcome) string) func(*probe.Outcome) string {
 		return check(o)
 	}
 }
-
-// unlessError returns a check that passes if the request failed, because another scenario reports that.
-func unlessError(check func(*probe.Outcome) string) func(*probe.Outcome) string {
-	return func(o *probe.Outcome) string {
-		if o.Error != "" {
-			return ""
-		}
-		return check(o)
-	}
-}
