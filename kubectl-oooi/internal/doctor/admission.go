@@ -247,11 +247,17 @@ func (s *Site) rejection(namespace, err string) (by, remedy string) {
 		case calls:
 			return all[at].String() + " cannot be reached", unreachableRemedy(all[at], namespace)
 		default:
-			return all[at].String() + " denies them", fmt.Sprintf("correct what the webhook denies, or exclude namespace %s in its namespaceSelector: %s", namespace, all[at].edit())
+			return all[at].String() + " denies them", fmt.Sprintf("correct what the webhook denies, or exclude %s in its namespaceSelector: %s", s.ourNamespaces(), all[at].edit())
 		}
 	}
 	if m := policyError.FindStringSubmatch(err); m != nil {
-		return "ValidatingAdmissionPolicy " + m[1] + " denies them", fmt.Sprintf("correct the policy, or exclude namespace %s in its binding: kubectl edit validatingadmissionpolicy %s", namespace, m[1])
+		return "ValidatingAdmissionPolicy " + m[1] + " denies them", fmt.Sprintf("correct the policy, or exclude %s in its binding: kubectl edit validatingadmissionpolicy %s", s.ourNamespaces(), m[1])
 	}
 	return "", ""
+}
+
+// ourNamespaces names the namespaces in which our daemons write: what denies the requests of one daemon often denies those
+// of the others, which may not have sent one yet.
+func (s *Site) ourNamespaces() string {
+	return "namespaces " + s.Infra.Namespace + " and " + render.SystemNamespace
 }
