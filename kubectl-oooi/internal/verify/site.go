@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,14 +62,7 @@ func (s *site) readAuthorities(ctx context.Context, c client.Client) error {
 		case err != nil:
 			return err //nolint:wrapcheck // the caller adds what was read
 		}
-		pool, found := x509.NewCertPool(), false
-		for block, rest := pem.Decode([]byte(m.Data[caKey])); block != nil; block, rest = pem.Decode(rest) {
-			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
-				pool.AddCert(certificate)
-				found = true
-			}
-		}
-		if found {
+		if pool := x509.NewCertPool(); pool.AppendCertsFromPEM([]byte(m.Data[caKey])) {
 			s.authorities[name] = pool
 		}
 	}

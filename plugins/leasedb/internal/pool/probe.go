@@ -75,9 +75,7 @@ func (p *Pool) ProbeFree(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil && p.shouldWarn(&p.lastFailedProbe) {
-			p.Log.Error("cannot probe free addresses", "err", err)
-		}
+		p.logFailedProbe(ctx, "cannot probe free addresses", err)
 		return
 	}
 	if len(found) == 0 && p.shouldWarn(&p.lastFailedProbe) {
@@ -93,6 +91,13 @@ func (p *Pool) ProbeFree(ctx context.Context) {
 			limit--
 			p.quarantineInUse(a, f.MAC.String(), now)
 		}
+	}
+}
+
+// logFailedProbe logs the error of a probe, unless ctx has ended or another one was logged shortly before.
+func (p *Pool) logFailedProbe(ctx context.Context, message string, err error) {
+	if ctx.Err() == nil && p.shouldWarn(&p.lastFailedProbe) {
+		p.Log.Error(message, "err", err)
 	}
 }
 

@@ -56,9 +56,7 @@ func (p *Pool) RecheckQuarantined(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil && p.shouldWarn(&p.lastFailedProbe) {
-			p.Log.Error("cannot probe addresses in quarantine", "err", err)
-		}
+		p.logFailedProbe(ctx, "cannot probe addresses in quarantine", err)
 		return
 	}
 	now := p.Clock.Now()
