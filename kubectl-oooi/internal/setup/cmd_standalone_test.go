@@ -32,6 +32,15 @@ metadata: {name: registry, namespace: %s}
 spec: {ports: [{port: 5000}]}
 `
 
+// serverOfInfra returns the proxy with its backend as the ProxyServer of Infra demo, and creates the backend's Service.
+func serverOfInfra(s *site) string {
+	s.Helper()
+	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.Namespace)
+	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
+	return strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
+}
+
 func TestStandaloneProxy(t *testing.T) {
 	s := newSite(t)
 	s.Setup() // an Infra, which the standalone proxy must not change
@@ -116,10 +125,7 @@ func TestPodsMayOpenPortsOfBackends(t *testing.T) {
 func TestProxyServerOfAnInfraIsKept(t *testing.T) {
 	s := newSite(t)
 	infra := s.Infra
-	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.Namespace)
-	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
-	server = strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
-	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	server := serverOfInfra(s)
 	s.Infra = infra + "---" + server
 	s.Setup()
 	before := s.Everything()

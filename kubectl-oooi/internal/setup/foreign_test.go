@@ -209,10 +209,7 @@ func TestFieldsThatOthersAddedToAProxyServer(t *testing.T) {
 func TestLastBackendWithFieldsOfOthers(t *testing.T) {
 	s := newSite(t)
 	infra := s.Infra
-	server := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: demo"), "NS", s.Namespace)
-	server = strings.ReplaceAll(server, "192.0.2.7", "192.0.2.4")
-	server = strings.Replace(server, "  image:", "  infraRef: {name: demo}\n  image:", 1)
-	s.Apply(fmt.Sprintf(registry, s.Namespace+"-demo"))
+	server := serverOfInfra(s)
 	s.Infra = infra + "---" + server
 	s.Setup()
 	patch := func(text string) {
