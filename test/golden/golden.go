@@ -32,3 +32,6 @@ func Check(tb testing.TB, file, got string) {
 		tb.Errorf("differs from %s (-want +got); update it with: go test -update\n%s", file, diff)
 	}
 }
+
+// Updating reports whether the test runs with -update, for files that a test writes and does not compare.
+func Updating() bool { return *update }

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
@@ -56,8 +58,18 @@ type Node struct {
 	State State
 	// Lines are the text; the first one is the title.
 	Lines []string
+	// Objects are the Kubernetes objects behind the element.
+	Objects []Object
 
 	column int
+}
+
+// An Object is a Kubernetes object behind an element.
+type Object struct {
+	// Kind is one of the API, and Name is "namespace/name".
+	Kind, Name string
+	// Text is what the page says of it; empty for nothing.
+	Text string
 }
 
 // An Edge is a connection between two nodes.
@@ -103,28 +115,39 @@ func NewGraph(s *Site) *Graph {
 	if r == nil {
 		return g
 	}
-	g.addClients(s)
-	for _, c := range r.Components {
-		if c.Enabled {
-			g.add(columnServers, c.Name, stateOf(c.Ready), componentLines(&c)...)
+	site := Object{Kind: cmp.Or(r.Metadata.Kind, "Infra"), Name: r.Metadata.Namespace + "/" + r.Metadata.Name}
+	g.addClients(s, site)
+	for i := range r.Components {
+		if c := &r.Components[i]; c.Enabled {
+			g.add(columnServers, Node{ID: c.Name, State: stateOf(c.Ready), Lines: componentLines(c), Objects: componentObjects(r, c, site)})
 		}
 	}
 	if f := r.FloatingAddress; f != nil {
-		g.add(columnServers, floatNode, Unknown, "floating address "+strings.Join(f.Addresses, ", "), "held by "+cmp.Or(f.Holder, "no pod"))
+		holder := Object{Kind: "Pod", Name: r.Metadata.Namespace + "/" + f.Holder, Text: "holds the address"}
+		n := Node{ID: floatNode, State: Unknown, Lines: []string{"floating address " + strings.Join(f.Addresses, ", "), "held by " + cmp.Or(f.Holder, "no pod")}}
+		if f.Holder != "" {
+			n.Objects = append(n.Objects, holder)
+		}
+		g.add(columnServers, n)
 		g.connect(floatNode, v1alpha1.ComponentProxy, Unknown, "")
 	}
 	if a := r.Applications; a != nil {
-		state := Bad
+		n := Node{ID: appsNode, State: Bad, Lines: []string{"apps address", cmp.Or(strings.Join(a.Addresses, ", "), "none yet")}}
 		if a.Phase == v1alpha1.AppsIngressReady {
-			state = Good
+			n.State = Good
 		}
-		g.add(columnServers, appsNode, state, "apps address", cmp.Or(strings.Join(a.Addresses, ", "), "none yet"))
+		site.Text = strings.Trim(string(a.Reason)+": "+a.Message, ": ")
+		n.Objects = append(n.Objects, site)
+		if a.Service != "" {
+			n.Objects = append(n.Objects, Object{Kind: "Service", Name: a.Service, Text: "has the address"})
+		}
+		g.add(columnServers, n)
 	}
 	if s.Cluster != nil {
 		for _, role := range roles {
-			if names := namesOf(s.Cluster, role.role); len(names) > 0 {
+			if names, objects := namesOf(s.Cluster, role.role); len(names) > 0 {
 				state, _ := s.tested("", role.scenario)
-				g.add(columnServices, serviceNode+string(role.role), state, append([]string{string(role.role)}, names...)...)
+				g.add(columnServices, Node{ID: serviceNode + string(role.role), State: state, Lines: append([]string{string(role.role)}, names...), Objects: objects})
 			}
 		}
 	}
@@ -145,8 +168,10 @@ func (s *Site) Title() string {
 	return "Infra"
 }
 
-func (g *Graph) add(column int, id string, state State, lines ...string) {
-	g.Nodes = append(g.Nodes, Node{ID: id, State: state, Lines: slices.DeleteFunc(lines, func(line string) bool { return line == "" }), column: column})
+// add adds a node to a column, without its empty lines.
+func (g *Graph) add(column int, n Node) {
+	n.column, n.Lines = column, slices.DeleteFunc(n.Lines, func(line string) bool { return line == "" })
+	g.Nodes = append(g.Nodes, n)
 }
 
 func (g *Graph) has(id string) bool {
@@ -160,24 +185,34 @@ func (g *Graph) connect(from, to string, state State, label string) {
 	}
 }
 
-// addClients adds the gateway, the VMs on the VLAN, and the pods.
-func (g *Graph) addClients(s *Site) {
+// addClients adds the gateway, the VMs on the VLAN, and the pods. site is the object that the graph shows.
+func (g *Graph) addClients(s *Site, site Object) {
 	r := s.Status
 	if s.Gateway != "" {
-		g.add(columnClients, gatewayNode, Unknown, "gateway", s.Gateway)
+		g.add(columnClients, Node{ID: gatewayNode, State: Unknown, Lines: []string{"gateway", s.Gateway}, Objects: []Object{site}})
 	}
-	lines := []string{"VLAN " + r.Network, strings.Join(r.CIDRs, ", ")}
-	bound := slices.DeleteFunc(slices.Clone(s.Leases), func(l *leases.Lease) bool { return l.State != "bound" || l.VM == "" })
-	for i, l := range bound {
-		if i == maxVMs {
-			lines = append(lines, fmt.Sprintf("and %d more VMs", len(bound)-maxVMs))
-			break
+	vlan := Node{ID: vlanNode, State: Unknown, Lines: []string{"VLAN " + r.Network, strings.Join(r.CIDRs, ", ")}}
+	vlan.Objects = append(vlan.Objects, site, Object{Kind: "NetworkAttachmentDefinition", Name: r.Network})
+	vms := 0
+	for _, l := range s.Leases {
+		vlan.Objects = append(vlan.Objects, Object{
+			Kind: "Lease", Name: l.Metadata.Namespace + "/" + l.Metadata.Name,
+			Text: strings.Join(slices.DeleteFunc([]string{l.Address.String(), l.State, cmp.Or(l.VM, l.Client), l.Hostname, l.MAC}, func(part string) bool { return part == "" }), ", "),
+		})
+		if l.State != dhcplease.StateBound || l.VM == "" {
+			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s %s", cmp.Or(l.Hostname, l.VM), l.Address))
+		vms++
+		if vms <= maxVMs {
+			vlan.Lines = append(vlan.Lines, cmp.Or(l.Hostname, l.VM)+" "+l.Address.String())
+		}
 	}
-	g.add(columnClients, vlanNode, Unknown, lines...)
+	if vms > maxVMs {
+		vlan.Lines = append(vlan.Lines, fmt.Sprintf("and %d more VMs", vms-maxVMs))
+	}
+	g.add(columnClients, vlan)
 	if r.Metadata.Kind == "" {
-		g.add(columnClients, podsNode, Unknown, "pods", "of the management cluster")
+		g.add(columnClients, Node{ID: podsNode, State: Unknown, Lines: []string{"pods", "of the management cluster"}})
 	}
 }
 
@@ -271,13 +306,48 @@ func componentLines(c *status.Component) []string {
 	return lines
 }
 
-// namesOf returns the names of a control-plane service.
-func namesOf(c *model.Cluster, role model.Role) []string {
-	var names []string
-	for _, h := range c.Hostnames {
-		if slices.ContainsFunc(h.Endpoints, func(e model.Endpoint) bool { return e.Role == role && e.Source != "convention" }) {
-			names = append(names, h.Name)
+// componentObjects returns the objects of a component of a site: its pods, and the ProxyServers of a proxy.
+func componentObjects(r *status.Report, c *status.Component, site Object) []Object {
+	list := []Object{site}
+	if c.Name == v1alpha1.ComponentProxy {
+		for i := range r.ProxyServers {
+			server := &r.ProxyServers[i]
+			o := Object{Kind: "ProxyServer", Name: r.Metadata.Namespace + "/" + server.Name}
+			if ready := meta.FindStatusCondition(server.Conditions, v1alpha1.ConditionReady); ready != nil {
+				o.Text = ready.Message
+			}
+			if o.Name != site.Name || o.Kind != site.Kind {
+				list = append(list, o)
+			}
 		}
 	}
-	return names
+	for i := range c.Pods {
+		p := &c.Pods[i]
+		state := "ready"
+		if !p.Ready {
+			state = cmp.Or(p.Reason, "not ready")
+		}
+		text := append([]string{state}, p.Images...)
+		if p.Node != "" {
+			text = slices.Insert(text, 1, "on "+p.Node)
+		}
+		list = append(list, Object{Kind: "Pod", Name: r.Metadata.Namespace + "/" + p.Name, Text: strings.Join(text, ", ")})
+	}
+	return list
+}
+
+// namesOf returns the names of a control-plane service, and where they come from.
+func namesOf(c *model.Cluster, role model.Role) (names []string, objects []Object) {
+	for _, h := range c.Hostnames {
+		for _, e := range h.Endpoints {
+			if e.Role != role || e.Source == "convention" {
+				continue
+			}
+			if !slices.Contains(names, h.Name) {
+				names = append(names, h.Name)
+			}
+			objects = append(objects, Object{Kind: c.Kind, Name: c.Key(), Text: fmt.Sprintf("%s on port %d, from %s", h.Name, e.Port, e.Source)})
+		}
+	}
+	return names, objects
 }

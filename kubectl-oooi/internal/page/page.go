@@ -7,10 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
-	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
-	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
 
@@ -35,11 +32,9 @@ type section struct {
 	ID, Title, Summary string
 	State              State
 	Drawing            *Drawing
+	Elements           []Node
 	Failures           []finding
 	Test               *verify.Report
-	Components         []status.Component
-	Leases             []*leases.Lease
-	Names              []model.Hostname
 }
 
 // HTML writes a page about sites.
@@ -61,13 +56,11 @@ func HTML(w io.Writer, sites []*Site, version string, now time.Time) error {
 }
 
 func newSection(s *Site, index int) section {
-	out := section{ID: fmt.Sprintf("site-%d", index), Title: s.Title(), State: Unknown, Summary: "not tested", Test: s.Test, Leases: s.Leases}
+	out := section{ID: fmt.Sprintf("site-%d", index), Title: s.Title(), State: Unknown, Summary: "not tested", Test: s.Test}
 	if s.Status != nil {
-		out.Drawing, out.Components = NewGraph(s).Draw(), s.Status.Components
+		graph := NewGraph(s)
+		out.Drawing, out.Elements = graph.Draw(), graph.Nodes
 		out.State, out.Summary = stateOf(s.Status.Ready.Status), "Ready: "+string(s.Status.Ready.Status)
-	}
-	if s.Cluster != nil {
-		out.Names = s.Cluster.Hostnames
 	}
 	if s.Diagnosis != nil {
 		out.addDiagnosis(s.Diagnosis)
@@ -100,7 +93,10 @@ func (s *section) addDiagnosis(d *doctor.Diagnosis) {
 func (s *section) addTest(r *verify.Report) {
 	s.State, s.Summary = Good, fmt.Sprintf("%d scenarios passed", r.Summary[doctor.Passed])
 	if r.Failed() {
-		s.State, s.Summary = Bad, fmt.Sprintf("%d scenarios failed, %d did not run", r.Summary[doctor.Failed], r.Summary[doctor.Broken])
+		s.State, s.Summary = Bad, fmt.Sprintf("%d of %d scenarios failed", r.Summary[doctor.Failed], len(r.Results))
+		if n := r.Summary[doctor.Broken]; n > 0 {
+			s.Summary += fmt.Sprintf(", and %d did not run", n)
+		}
 	}
 	for i := range r.Results {
 		one := &r.Results[i]

@@ -14,8 +14,9 @@ const (
 	gapAcross  = 170
 	gapDown    = 26
 	margin     = 12
-	// maxCharacters fit into a box.
-	maxCharacters = 42
+	// maxCharacters fit into a box, and maxLabel into the gap between two boxes. A character is 7.8 wide.
+	maxCharacters = 35
+	maxLabel      = 20
 )
 
 // A Drawing is a graph with the positions of its elements.
@@ -28,6 +29,8 @@ type Drawing struct {
 
 // A Box is a node.
 type Box struct {
+	// ID is that of the node.
+	ID                  string
 	X, Y, Width, Height int
 	State               State
 	Text                []Text
@@ -40,7 +43,7 @@ type Text struct {
 	Value string
 }
 
-// A Line is an edge, a curve between two boxes.
+// A Line is an edge, a curve between two boxes. Its label ends at LabelX.
 type Line struct {
 	Path           string
 	State          State
@@ -57,10 +60,10 @@ func (g *Graph) Draw() *Drawing {
 	for _, n := range g.Nodes {
 		lines := n.Lines
 		b := Box{
-			X: margin + n.column*(boxWidth+gapAcross), Y: margin + bottom[n.column], Width: boxWidth, Height: 2*padding + len(lines)*lineHeight, State: n.State,
+			ID: n.ID, X: margin + n.column*(boxWidth+gapAcross), Y: margin + bottom[n.column], Width: boxWidth, Height: 2*padding + len(lines)*lineHeight, State: n.State,
 		}
 		for i, line := range lines {
-			b.Text = append(b.Text, Text{X: b.X + padding, Y: b.Y + padding + (i+1)*lineHeight - 4, Bold: i == 0, Value: shortened(line)})
+			b.Text = append(b.Text, Text{X: b.X + padding, Y: b.Y + padding + (i+1)*lineHeight - 4, Bold: i == 0, Value: shortened(line, maxCharacters)})
 		}
 		bottom[n.column] += b.Height + gapDown
 		d.Boxes = append(d.Boxes, b)
@@ -81,24 +84,24 @@ func line(e Edge, from, to *Box, ends map[string]int) Line {
 		ends[id+side]++
 		return b.Y + min(b.Height-4, 12+(ends[id+side]-1)*16)
 	}
-	l := Line{State: e.State, Label: shortened(e.Label)}
+	l := Line{State: e.State, Label: shortened(e.Label, maxLabel)}
 	if from.X == to.X { // above each other
 		x, y1, y2 := from.X+from.Width/2, from.Y+from.Height, to.Y
 		if y2 < y1 {
 			y1, y2 = from.Y, to.Y+to.Height
 		}
-		l.Path, l.LabelX, l.LabelY = path(x, y1, x, y1, x, y2, x, y2), x+6, (y1+y2)/2
+		l.Path, l.LabelX, l.LabelY = path(x, y1, x, y1, x, y2, x, y2), x-6, (y1+y2)/2+4
 		return l
 	}
 	x1, y1, x2, y2 := from.X+from.Width, port(e.From, from, " right"), to.X, port(e.To, to, " left")
 	middle := (x1 + x2) / 2
-	l.Path, l.LabelX, l.LabelY = path(x1, y1, middle, y1, middle, y2, x2, y2), x2-gapAcross+8, y2-4
+	l.Path, l.LabelX, l.LabelY = path(x1, y1, middle, y1, middle, y2, x2, y2), x2-6, y2-4
 	return l
 }
 
-func shortened(text string) string {
-	if runes := []rune(text); len(runes) > maxCharacters {
-		return strings.TrimSpace(string(runes[:maxCharacters-1])) + "…"
+func shortened(text string, length int) string {
+	if runes := []rune(text); len(runes) > length {
+		return strings.TrimSpace(string(runes[:length-1])) + "…"
 	}
 	return text
 }

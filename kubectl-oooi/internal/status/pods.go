@@ -20,6 +20,11 @@ func describePods(all []*corev1.Pod, selected func(*corev1.Pod) bool) []Pod {
 		if p.DeletionTimestamp != nil {
 			pod.Reason = "is being deleted"
 		}
+		for i := range p.Spec.Containers {
+			pod.Images = append(pod.Images, p.Spec.Containers[i].Image)
+		}
+		slices.Sort(pod.Images)
+		pod.Images = slices.Compact(pod.Images)
 		list = append(list, pod)
 	}
 	slices.SortFunc(list, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })

@@ -67,6 +67,8 @@ type Pod struct {
 	Name  string `json:"name"`
 	Ready bool   `json:"ready"`
 	Node  string `json:"node,omitempty"`
+	// Images are those of the containers, sorted and without duplicates.
+	Images []string `json:"images,omitempty"`
 	// Reason is why the pod is not ready, or that it is being deleted; empty for other pods.
 	Reason string `json:"reason,omitempty"`
 }
