@@ -24,7 +24,7 @@ type probeFlags struct {
 	dhcp           bool
 	macs           []string
 	targets        []string
-	steps          string
+	steps, watch   string
 	timeout        time.Duration
 }
 
@@ -35,7 +35,7 @@ func newProbeCommand() *cobra.Command {
 		Short: "Probe a VLAN from the position of a VM",
 		Long: "probe queries DNS servers, requests DHCP offers without accepting them, and connects over TLS. It prints the results as\n" +
 			"JSON. 'kubectl oooi doctor --probe' runs it on the VLAN and evaluates the results. With --steps it performs other requests,\n" +
-			"and prints one line for each; 'kubectl oooi test' uses this.\n\n" +
+			"and prints one line for each; with --watch it uses services until --timeout. 'kubectl oooi test' uses both.\n\n" +
 			"It listens on the DHCP client port 68, which requires no capability if the sysctl\n" +
 			"net.ipv4.ip_unprivileged_port_start is 68 or less.",
 		Example: "  xdsd probe --dns 192.0.2.3 --name api.demo.example.com --device net1 --dhcp --tls api.demo.example.com@192.0.2.4:6443",
@@ -50,6 +50,7 @@ func newProbeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.macs, "dhcp-mac", nil, "additional MAC addresses to request offers for")
 	flags.StringSliceVar(&f.targets, "tls", nil, "TLS targets, as NAME@ADDRESS:PORT")
 	flags.StringVar(&f.steps, "steps", "", "requests to perform instead, as a JSON array; a DHCP request leases an address and releases it")
+	flags.StringVar(&f.watch, "watch", "", "services to use until --timeout instead, as a JSON array; prints their state twice a second")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum duration of all probes together")
 	return cmd
 }
@@ -57,8 +58,11 @@ func newProbeCommand() *cobra.Command {
 func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	if f.steps != "" {
-		return f.perform(ctx, out)
+	switch {
+	case f.watch != "":
+		return printEach(f.watch, "--watch", out, func(watches []report.Watch, each func(report.Watched)) { probe.Watch(ctx, f.device, watches, each) })
+	case f.steps != "":
+		return printEach(f.steps, "--steps", out, func(steps []report.Step, each func(report.Outcome)) { probe.Run(ctx, f.device, steps, each) })
 	}
 	plan, err := f.plan()
 	if err != nil {
@@ -70,14 +74,14 @@ func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
 	return nil
 }
 
-// perform performs the steps of --steps.
-func (f *probeFlags) perform(ctx context.Context, out io.Writer) error {
-	var steps []report.Step
-	if err := json.Unmarshal([]byte(f.steps), &steps); err != nil {
-		return fmt.Errorf("--steps: %w", err)
+// printEach decodes the argument of a flag, and prints what run reports about it, one line each.
+func printEach[In, Out any](argument, flag string, out io.Writer, run func([]In, func(Out))) error {
+	var in []In
+	if err := json.Unmarshal([]byte(argument), &in); err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
 	}
 	encoder, failed := json.NewEncoder(out), error(nil)
-	probe.Run(ctx, f.device, steps, func(o report.Outcome) { failed = errors.Join(failed, encoder.Encode(o)) })
+	run(in, func(o Out) { failed = errors.Join(failed, encoder.Encode(o)) })
 	if failed != nil {
 		return fmt.Errorf("printing the report: %w", failed)
 	}

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -38,6 +39,11 @@ type Client struct {
 	MAC string `json:"mac"`
 	// Servers are the servers whose offer the client accepts; empty for any server.
 	Servers []netip.Addr `json:"servers,omitempty"`
+}
+
+// Accepts reports whether the client accepts an offer of a server.
+func (c *Client) Accepts(server netip.Addr) bool {
+	return len(c.Servers) == 0 || slices.Contains(c.Servers, server)
 }
 
 // An Outcome is the result of a Step. The field of the step's kind is set unless Error is.
@@ -91,4 +97,24 @@ type Binding struct {
 	DNS      []netip.Addr  `json:"dns,omitempty"`
 	Hostname string        `json:"hostname,omitempty"`
 	Lease    time.Duration `json:"lease"`
+}
+
+// A Watch is a service that a client uses again and again. An attempt succeeds if one of the steps has a response: clients
+// know several addresses of a service.
+type Watch struct {
+	Steps []Step `json:"steps"`
+}
+
+// A Watched is the state of a Watch since its client started.
+type Watched struct {
+	// Watch is the index of the watch.
+	Watch int `json:"watch"`
+	// Attempts is the number of attempts that have ended, and Failures that of those without a response.
+	Attempts int `json:"attempts"`
+	Failures int `json:"failures"`
+	// Gap is the longest time without a response, and Quiet the time since the last response.
+	Gap   time.Duration `json:"gap"`
+	Quiet time.Duration `json:"quiet"`
+	// Error is that of the last attempt that failed.
+	Error string `json:"error,omitempty"`
 }

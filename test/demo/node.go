@@ -129,7 +129,7 @@ func (s *site) showReports(ctx context.Context, t *transcript) error {
 		{"leases -n clusters", vmMAC + " clusters-demo/" + vmName},
 		{"resolve oauth.demo.lab.example.com", "Answer: " + nodeProxy},
 		{"doctor demo -n clusters --probe --fail-on=warn", "Infra clusters/demo: no problems found"},
-		{"test demo -n clusters", "Infra clusters/demo: 22 passed, 3 skipped"},
+		{"test demo -n clusters", "Infra clusters/demo: 24 passed, 3 skipped"},
 	} {
 		if err := s.oooi(ctx, t, strings.Fields(report.command), report.wanted); err != nil {
 			return err

@@ -55,6 +55,21 @@ spec:
 `
 )
 
+// noDNSPods prevents that the StatefulSet creates its pod again.
+const noDNSPods = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-dns-pods}
+spec:
+  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
+  validations: [{expression: "object.metadata.name != 'demo-dns-0'"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-dns-pods}
+spec: {policyName: no-dns-pods, validationActions: [Deny]}
+`
+
 // A siteTest is the report of 'kubectl oooi test'.
 type siteTest struct{ Results []scenario }
 
@@ -130,6 +145,30 @@ func TestVerifyOnTheNode(t *testing.T) {
 			})
 		})
 	}
+	t.Run("disruptive", func(t *testing.T) {
+		r := s.verify(t, "--disruptive", "--yes", "--only", "replace")
+		if got := r.notPassed(); len(r.Results) != 3 || len(got) > 0 {
+			t.Errorf("%d scenarios, not passed: %q", len(r.Results), got)
+		}
+	})
+	t.Run("a pod does not start again", func(t *testing.T) {
+		apply(t, s.cp, "%s", noDNSPods)
+		t.Cleanup(func() {
+			ctx := context.WithoutCancel(t.Context())
+			if err := s.cp.DeleteYAML(ctx, []byte(noDNSPods)); err != nil {
+				t.Error(err)
+			}
+			for _, value := range []string{`"now"`, "null"} { // any change ends the controller's back-off
+				patch := `{"metadata": {"annotations": {"example.com/retried": ` + value + `}}}`
+				if _, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(ctx, "demo-dns", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		if got := s.verify(t, "--disruptive", "--yes", "--only", "replace-dns").notPassed(); !slices.Equal(got, []string{"replace-dns fail"}) {
+			t.Errorf("not passed: %q", got)
+		}
+	})
 	t.Run("healthy after the faults", healthy)
 	if diff := cmp.Diff(before, s.everything(t)); diff != "" {
 		t.Errorf("the tests leave\n%s", diff)
@@ -189,6 +228,7 @@ func (s *site) breaks() []siteBreak {
 	)
 	for _, client := range []struct{ name, device string }{{"vlan", "net1"}, {"pod", "eth0"}} {
 		for _, fault := range []struct{ scenario, match string }{
+			{"udp", "udp dport 53"},
 			{"names", query + plain + api + "@th,368,16 1"},
 			{"tcp", "tcp dport 53"},
 			{"edns", query + "@th,144,16 != 0 ip length < 200"},
@@ -198,8 +238,14 @@ func (s *site) breaks() []siteBreak {
 		} {
 			prefix := "dns-" + client.name + "-"
 			want := []string{prefix + fault.scenario + " fail"}
-			if fault.scenario == "tcp" {
+			switch fault.scenario {
+			case "tcp":
 				want = append(want, prefix+"upstream-tcp skip")
+			case "udp":
+				want = append(want, prefix+"names skip", prefix+"edns skip", prefix+"negative skip", prefix+"upstream skip")
+				if client.name == "vlan" {
+					want = append(want, "mtu-vlan skip")
+				}
 			}
 			list = append(list, siteBreak{want, s.drops("demo-dns-0", client.device, fault.match)})
 		}

@@ -28,6 +28,7 @@ const (
 // testFlags are the flags of test.
 type testFlags struct {
 	list, cleanup, rights bool
+	disruptive, yes       bool
 	only, skip            []string
 	timeout               time.Duration
 	address, upstream     string
@@ -44,7 +45,7 @@ func (c *command) test() *cobra.Command {
 			"objects define. The pods use the image of the Infra's pods, and everything is deleted at the end.\n\n" +
 			"Exit status: 0 no scenario failed, 1 an error occurred, 2 a scenario failed or could not run.",
 		Example: "  # Test the only Infra of a namespace\n  kubectl oooi test -n clusters\n\n  # Test only DHCP and the names on the VLAN\n  kubectl oooi test demo --only dhcp,dns-vlan\n\n" +
-			"  # Write a report for CI, or one with a drawing of the site\n  kubectl oooi test demo -o junit > report.xml\n  kubectl oooi test demo -o html > report.html\n\n  # Show the rights that a user needs\n  kubectl oooi test --print-rbac",
+			"  # Write a report for CI, or one with a drawing of the site\n  kubectl oooi test demo -o junit > report.xml\n  kubectl oooi test demo -o html > report.html\n\n  # Also measure what VMs do without while pods are replaced\n  kubectl oooi test demo --disruptive\n\n  # Show the rights that a user needs\n  kubectl oooi test --print-rbac",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: c.completeInfras,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTest(ctx, f, t.name) }, infraTarget),
@@ -56,6 +57,8 @@ func (c *command) test() *cobra.Command {
 	for _, name := range []string{"only", "skip"} {
 		completeFlag(cmd, name, completeScenarios)
 	}
+	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, one after the other, and measure what VMs do without meanwhile")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive, do not ask for confirmation")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects")
 	flags.StringVar(&f.address, "address", "", "VLAN address of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
@@ -84,7 +87,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	case f.list:
 		return c.listScenarios(f, selected)
 	case f.rights:
-		text, err := yaml.Marshal(verify.Role())
+		text, err := yaml.Marshal(verify.Role(f.disruptive))
 		if err != nil {
 			return fmt.Errorf("encoding the ClusterRole: %w", err)
 		}
@@ -109,6 +112,18 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		n, err := runner.CleanUp(ctx, c.namespace(), name)
 		fmt.Fprintf(c.ErrOut, "deleted %d objects of interrupted tests of Infra %s/%s\n", n, c.namespace(), name)
 		return err //nolint:wrapcheck // error of an internal package
+	}
+	if f.disruptive && !f.yes {
+		q, err := c.newQuestioner()
+		if err != nil {
+			return err
+		}
+		question := fmt.Sprintf("Delete each pod of Infra %s/%s, one after the other? With one replica, VMs do without the service until its new pod runs.", c.namespace(), name)
+		if yes, err := q.ask(question); err != nil {
+			return err
+		} else if !yes {
+			return errors.New("not confirmed; nothing was tested")
+		}
 	}
 	report, err := c.testInfra(ctx, f, to, runner, name)
 	if err != nil {
@@ -166,18 +181,24 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	if f.timeout <= 0 {
 		return nil, errTimeout
 	}
+	if f.cleanup && (!f.output.Text() || f.output.Is(junitFormat) || f.output.Is(htmlFormat)) {
+		return nil, errors.New("--cleanup prints no report; omit --output")
+	}
 	all := verify.Scenarios()
 	for _, prefix := range slices.Concat(f.only, f.skip) {
-		if !slices.ContainsFunc(all, func(s verify.Scenario) bool { return strings.HasPrefix(s.Name, prefix) }) {
-			return nil, fmt.Errorf("unknown scenario %s; use 'kubectl oooi test --list' to list the scenarios", prefix)
+		if prefix == "" || !slices.ContainsFunc(all, func(s verify.Scenario) bool { return strings.HasPrefix(s.Name, prefix) }) {
+			return nil, fmt.Errorf("unknown scenario %q; use 'kubectl oooi test --list' to list the scenarios", prefix)
 		}
 	}
 	all = slices.DeleteFunc(all, func(s verify.Scenario) bool {
 		matches := func(prefix string) bool { return strings.HasPrefix(s.Name, prefix) }
+		if s.Group == verify.GroupDisruption && !f.disruptive && !f.list {
+			return true
+		}
 		return len(f.only) > 0 && !slices.ContainsFunc(f.only, matches) || slices.ContainsFunc(f.skip, matches)
 	})
 	if len(all) == 0 {
-		return nil, errors.New("--only and --skip leave no scenario to run")
+		return nil, errors.New("--only and --skip leave no scenario to run; those that delete pods also need --disruptive")
 	}
 	return all, nil
 }

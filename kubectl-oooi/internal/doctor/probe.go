@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bufio"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -111,6 +112,9 @@ type Pod struct {
 	OnVLAN bool
 	// Arguments are those of 'xdsd probe'.
 	Arguments []string
+	// Follow, if it is not nil, is called with each line that the pod prints while it runs, and returns true to end the pod.
+	// Run then returns no output.
+	Follow func(line []byte) (done bool, err error)
 }
 
 // ProbeDeadline is the maximum time that a Pod runs, and Leftover how long its objects exist if they are not deleted.
@@ -166,7 +170,7 @@ func (p *Prober) Run(ctx context.Context, s *Site, pod *Pod) (output []byte, err
 			return nil, fmt.Errorf("creating NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
 		}
 	}
-	return p.wait(ctx, job)
+	return p.wait(ctx, job, pod.Follow)
 }
 
 // OwnerReference returns a reference with which the garbage collector deletes an object with the Infra.
@@ -250,11 +254,14 @@ func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.
 	return netip.Addr{}, nil, errors.New("reserving an address for the probe pod: other clients leased every chosen address first; specify an address with --probe-address")
 }
 
+// ErrEnded means that a pod ended before Pod.Follow returned true.
+var ErrEnded = errors.New("the pod ended early")
+
 // errNotStarted means that the pod of a probe did not start.
 var errNotStarted = errors.New("the pod does not start")
 
-// wait waits for the pod of a Job to finish and returns its log. It returns early if the pod cannot start.
-func (p *Prober) wait(ctx context.Context, job *batchv1.Job) ([]byte, error) {
+// wait waits for the pod of a Job to finish and returns its log, or follows the log. It returns early if the pod cannot start.
+func (p *Prober) wait(ctx context.Context, job *batchv1.Job, follow func([]byte) (bool, error)) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
 	defer cancel()
 	reader, since := &read.Reader{Client: p.Client}, time.Now()
@@ -279,6 +286,9 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job) ([]byte, error) {
 			case corev1.PodFailed:
 				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why)
 			case corev1.PodRunning:
+				if follow != nil {
+					return nil, p.follow(ctx, pod, follow)
+				}
 				limit = probeDeadline
 			default:
 				event = reader.Warning(ctx, pod.Namespace, pod.UID)
@@ -312,6 +322,29 @@ func (p *Prober) readLog(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
 		return nil, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
 	}
 	return data, nil
+}
+
+// follow calls take with each line that a running pod prints, until take returns true.
+func (p *Prober) follow(ctx context.Context, pod *corev1.Pod, take func([]byte) (bool, error)) error {
+	clients, err := newClients(p.Config)
+	if err != nil {
+		return fmt.Errorf("following the log of Pod %s: %w", pod.Name, err)
+	}
+	stream, err := clients.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("following the log of Pod %s: %w", pod.Name, err)
+	}
+	defer func() { _ = stream.Close() }() // read only
+	lines := bufio.NewScanner(stream)
+	for lines.Scan() {
+		if done, err := take(lines.Bytes()); done || err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("following the log of Pod %s: %w", pod.Name, err)
+	}
+	return ErrEnded
 }
 
 // Remove deletes an object and waits until it no longer exists, even if ctx has ended. The pods of a Job are

@@ -29,6 +29,10 @@ func ClientSite(facts *Facts, infra string) *Site {
 // Unread returns why data that the callers of a ClientSite need was not read, empty if all was.
 func (s *Site) Unread() string { return s.unreadReason(ClientReads()) }
 
+// UnreadInfras returns why the Infras of all namespaces were not read, empty if they were. Those of the Site's own namespace
+// are in its Snapshot in any case.
+func (s *Site) UnreadInfras() string { return s.facts.unreadReason(infras, "") }
+
 // Image returns our image in one of the Infra's pods, empty if it has none.
 func (s *Site) Image() string {
 	_, image := s.templatePod()

@@ -9,6 +9,17 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
+// noDHCP returns why DHCP cannot be tested, empty if it can.
+func (s *site) noDHCP() string {
+	switch dhcp := s.Infra.Spec.InfraComponents.DHCP; {
+	case !dhcp.IsEnabled():
+		return "infraComponents.dhcp is not enabled"
+	case dhcp.Image != "":
+		return "infraComponents.dhcp.image is set, so that setup renders no test clients, which an earlier version refuses"
+	}
+	return ""
+}
+
 const dhcpRemedy = "run 'kubectl oooi doctor --probe'; if DHCP was set up by an earlier version, run 'kubectl oooi setup' again"
 
 func dhcpScenarios() []Scenario {
@@ -16,15 +27,7 @@ func dhcpScenarios() []Scenario {
 	add := func(name, needs, title, remedy string, check func(*site, *probe.Binding) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupDHCP, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
-			notApplicable: func(s *site, _ Client) string {
-				switch dhcp := s.Infra.Spec.InfraComponents.DHCP; {
-				case !dhcp.IsEnabled():
-					return "infraComponents.dhcp is not enabled"
-				case dhcp.Image != "":
-					return "infraComponents.dhcp.image is set, so that setup renders no test clients, which an earlier version refuses"
-				}
-				return ""
-			},
+			notApplicable: func(s *site, _ Client) string { return s.noDHCP() },
 			steps: func(s *site, _ Client) []step {
 				own, _ := s.DHCPServers()
 				return []step{{

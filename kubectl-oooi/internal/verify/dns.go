@@ -24,9 +24,12 @@ func dnsScenarios() []Scenario {
 	for _, c := range both {
 		where := map[Client]string{VLAN: "on the VLAN", Pod: "in pods"}[c]
 		prefix := "dns-" + string(c) + "-"
-		add := func(name, title, remedy string, steps func(*site) []step) {
+		add := func(name, needs, title, remedy string, steps func(*site) []step) {
+			if needs != "" {
+				needs = prefix + needs
+			}
 			list = append(list, Scenario{
-				Name: prefix + name, Group: GroupDNS, Clients: []Client{c}, Remedy: remedy, Title: title,
+				Name: prefix + name, Group: GroupDNS, Clients: []Client{c}, Remedy: remedy, Title: title, Needs: needs,
 				notApplicable: (*site).noDNS, steps: func(s *site, _ Client) []step { return steps(s) },
 			})
 		}
@@ -63,10 +66,13 @@ func dnsScenarios() []Scenario {
 				return steps
 			}
 		}
-		add("names", "all names of the hosted cluster resolve "+where, dnsRemedy, all("udp", false))
-		add("tcp", "DNS answers over TCP "+where, "check that no firewall filters TCP port 53: "+dnsRemedy, all("tcp", false))
-		add("edns", "DNS answers queries with EDNS "+where, "check that no device in between drops DNS packets with EDNS: "+dnsRemedy, all("udp", true))
-		add("negative", "DNS denies names that do not exist "+where, dnsRemedy, func(s *site) []step {
+		add("udp", "", "DNS answers over UDP "+where, "check that no firewall filters UDP port 53: "+dnsRemedy, func(s *site) []step {
+			return query(s, "udp", "A", false, unusedLabel+"."+s.Cluster.Domains[0], func(*probe.Reply) string { return "" })
+		})
+		add("names", "udp", "all names of the hosted cluster resolve "+where, dnsRemedy, all("udp", false))
+		add("tcp", "", "DNS answers over TCP "+where, "check that no firewall filters TCP port 53: "+dnsRemedy, all("tcp", false))
+		add("edns", "udp", "DNS answers queries with EDNS "+where, "check that no device in between drops DNS packets with EDNS: "+dnsRemedy, all("udp", true))
+		add("negative", "udp", "DNS denies names that do not exist "+where, dnsRemedy, func(s *site) []step {
 			var steps []step
 			for _, domain := range s.Cluster.Domains {
 				steps = append(steps, query(s, "udp", "A", false, unusedLabel+"."+domain, func(r *probe.Reply) string {
@@ -102,9 +108,8 @@ func dnsScenarios() []Scenario {
 				})
 			}
 		}
-		add("upstream", "DNS forwards other names to the upstream resolvers "+where, upstreamRemedy, upstream("udp"))
-		add("upstream-tcp", "DNS forwards other names over TCP "+where, upstreamRemedy, upstream("tcp"))
-		list[len(list)-1].Needs = prefix + "tcp"
+		add("upstream", "udp", "DNS forwards other names to the upstream resolvers "+where, upstreamRemedy, upstream("udp"))
+		add("upstream-tcp", "tcp", "DNS forwards other names over TCP "+where, upstreamRemedy, upstream("tcp"))
 	}
 	return list
 }

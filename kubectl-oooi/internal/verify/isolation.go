@@ -15,6 +15,9 @@ func isolationScenarios() []Scenario {
 		return Scenario{
 			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, steps: func(s *site, _ Client) []step { return steps(s) },
 			notApplicable: func(s *site, _ Client) string {
+				if why := s.UnreadInfras(); why != "" {
+					return "Infras of other namespaces are not known: " + why
+				}
 				if len(steps(s)) == 0 {
 					return "no other hosted cluster with an Infra on another VLAN"
 				}

@@ -89,7 +89,7 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 			switch {
 			case request.Problem != "":
 				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Problem)
-			case whole:
+			case whole || one.Group == GroupDisruption:
 				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Took.Duration)
 			}
 		}

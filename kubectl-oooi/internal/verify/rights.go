@@ -12,8 +12,9 @@ const RoleName = "oooi-test"
 // Check returns a check that reads what a Runner needs, for a doctor.Collector.
 func Check() doctor.Check { return doctor.Check{Reads: doctor.ClientReads()} }
 
-// Role returns a ClusterRole with exactly the rights that a Runner needs. It grants no right to Secrets.
-func Role() *rbacv1.ClusterRole {
+// Role returns a ClusterRole with exactly the rights that a Runner needs, also for disruptive scenarios if they are
+// included. It grants no right to Secrets.
+func Role(disruptive bool) *rbacv1.ClusterRole {
 	role := doctor.Role([]doctor.Check{Check()})
 	role.Name = RoleName
 	rule := func(group, resource string, names []string, verbs ...string) {
@@ -25,5 +26,8 @@ func Role() *rbacv1.ClusterRole {
 	rule("batch", "jobs", nil, "create", "delete", "get", "list")
 	rule("coordination.k8s.io", "leases", nil, "create", "delete", "get")
 	rule("k8s.cni.cncf.io", "network-attachment-definitions", nil, "create", "delete", "get")
+	if disruptive {
+		rule("", "pods", nil, "delete", "get")
+	}
 	return role
 }

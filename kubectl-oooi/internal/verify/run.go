@@ -70,29 +70,42 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	for i := range r.Scenarios {
 		w.add(&r.Scenarios[i])
 	}
-	if w.leases {
-		registered, err := r.register(ctx, s)
-		if err != nil {
+	if len(w.plans) > 0 {
+		r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(w.todo)))
+		if err := r.request(ctx, s, w); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, r.unregister(ctx, s, registered)) }()
 	}
-	var clients sync.WaitGroup
-	for _, c := range []Client{VLAN, Pod} {
-		if p := w.plans[c]; p != nil {
-			clients.Go(func() { r.perform(ctx, c, p) })
+	for i := range r.Scenarios {
+		one := &r.Scenarios[i]
+		if one.disrupts != "" {
+			report.add(r.disrupt(ctx, s, one))
+		} else {
+			report.add(w.evaluate(one, report))
 		}
 	}
-	r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(r.Scenarios)))
-	clients.Wait()
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
 	}
-	for i := range r.Scenarios {
-		report.add(w.evaluate(&r.Scenarios[i], report))
-	}
 	report.Duration = metav1.Duration{Duration: time.Since(s.now).Round(100 * time.Millisecond)}
 	return report, nil
+}
+
+// request runs the clients, which send the requests.
+func (r *Runner) request(ctx context.Context, s *site, w *work) (failed error) {
+	if w.leases {
+		registered, err := r.register(ctx, s)
+		if err != nil {
+			return err
+		}
+		defer func() { failed = errors.Join(failed, r.unregister(ctx, s, registered)) }()
+	}
+	var clients sync.WaitGroup
+	for c, p := range w.plans {
+		clients.Go(func() { r.perform(ctx, c, p) })
+	}
+	clients.Wait()
+	return nil
 }
 
 // work is what the clients have to do for scenarios.
@@ -119,7 +132,11 @@ type task struct {
 	index  int
 }
 
+// add adds the requests of a scenario; a disruptive one has none.
 func (w *work) add(s *Scenario) {
+	if s.disrupts != "" {
+		return
+	}
 	if w.plans == nil {
 		w.plans, w.todo, w.why = map[Client]*plan{}, map[string][]task{}, map[string]string{}
 	}

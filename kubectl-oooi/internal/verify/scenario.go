@@ -23,6 +23,8 @@ const (
 	GroupApps      = "apps"
 	GroupNetwork   = "network"
 	GroupIsolation = "isolation"
+	// GroupDisruption has the scenarios that delete pods.
+	GroupDisruption = "disruption"
 )
 
 // A Scenario is one promise to VMs or pods.
@@ -40,6 +42,8 @@ type Scenario struct {
 	// Remedy is what to do if the scenario fails, as an imperative.
 	Remedy string
 
+	// disrupts is the component whose pods the scenario deletes; empty for none. Such a scenario has neither of the functions.
+	disrupts string
 	// notApplicable returns why the scenario does not apply to a client, empty if it does.
 	notApplicable func(*site, Client) string
 	// steps returns the requests of a client; the scenario passes if all pass.
@@ -63,7 +67,7 @@ type step struct {
 
 // Scenarios returns all scenarios, by group. A scenario comes after the one that it needs.
 func Scenarios() []Scenario {
-	return slices.Concat(dhcpScenarios(), dnsScenarios(), tlsScenarios(), appsScenarios(), networkScenarios(), isolationScenarios())
+	return slices.Concat(dhcpScenarios(), dnsScenarios(), tlsScenarios(), appsScenarios(), networkScenarios(), isolationScenarios(), disruptionScenarios())
 }
 
 // without returns a check that reports an error of the request, and else the result of another check.
@@ -75,3 +79,6 @@ func without(check func(*probe.Outcome) string) func(*probe.Outcome) string {
 		return check(o)
 	}
 }
+
+// answered is a check that accepts any response.
+func answered(o *probe.Outcome) string { return o.Error }

@@ -119,7 +119,7 @@ func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) s
 
 func appsScenarios() []Scenario {
 	var list []Scenario
-	add := func(name, title string, port uint16, request func(probe.Target) probe.Step) {
+	add := func(name, title string, port uint16, request func(probe.Target) probe.Step, check func(s *site, name string) func(*probe.Outcome) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupApps, Clients: both, Title: title,
 			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
@@ -136,7 +136,7 @@ func appsScenarios() []Scenario {
 						t := probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port)}
 						steps = append(steps, step{
 							request: request(t), label: fmt.Sprintf("%s at %s", t.Name, t.Address),
-							check: without(func(*probe.Outcome) string { return "" }),
+							check: check(s, n.Name),
 						})
 					}
 				}
@@ -144,14 +144,16 @@ func appsScenarios() []Scenario {
 			},
 		})
 	}
-	add("apps-https", "VMs and pods reach apps over HTTPS", 443, func(t probe.Target) probe.Step { return probe.Step{TLS: &t} })
-	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t probe.Target) probe.Step { return probe.Step{HTTP: &t} })
+	add("apps-https", "VMs and pods reach apps over HTTPS, with a certificate for the name", 443, func(t probe.Target) probe.Step { return probe.Step{TLS: &t} },
+		func(s *site, name string) func(*probe.Outcome) string { return s.verified(name, "", "") })
+	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t probe.Target) probe.Step { return probe.Step{HTTP: &t} },
+		func(*site, string) func(*probe.Outcome) string { return answered })
 	return list
 }
 
 func networkScenarios() []Scenario {
 	return []Scenario{{
-		Name: "mtu-vlan", Group: GroupNetwork, Clients: []Client{VLAN}, Title: "packets up to the MTU pass the VLAN unfragmented",
+		Name: "mtu-vlan", Group: GroupNetwork, Needs: "dns-vlan-udp", Clients: []Client{VLAN}, Title: "packets up to the MTU pass the VLAN unfragmented",
 		Remedy: "compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
 		notApplicable: func(s *site, _ Client) string {
 			if !s.Infra.Spec.InfraComponents.DNS.IsEnabled() || len(s.servers(VLAN)) == 0 {
@@ -165,7 +167,7 @@ func networkScenarios() []Scenario {
 				for _, size := range s.sizes() {
 					steps = append(steps, step{
 						request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: upstreamProbe, Type: "A", Size: size}},
-						label:   fmt.Sprintf("packet of %d bytes to %s", size, server), check: without(func(*probe.Outcome) string { return "" }),
+						label:   fmt.Sprintf("packet of %d bytes to %s", size, server), check: answered,
 					})
 				}
 			}

@@ -41,7 +41,7 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 		if !slices.Contains(binding.Servers, server) {
 			binding.Servers = append(binding.Servers, server)
 		}
-		if offer == nil && (len(client.Servers) == 0 || slices.Contains(client.Servers, server)) {
+		if offer == nil && client.Accepts(server) {
 			offer, o.Took = reply, time.Since(since)
 		}
 		return false // of all servers

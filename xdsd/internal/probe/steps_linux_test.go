@@ -1,11 +1,13 @@
 package probe_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -96,5 +98,41 @@ func TestLease(t *testing.T) {
 	}
 	if o := lease(netip.MustParseAddr("198.18.9.9")); !strings.Contains(o.Error, "no DHCPOFFER of our servers") {
 		t.Errorf("without an offer of the preferred server the outcome is %+v", o)
+	}
+}
+
+// TestWatch uses services one of whose addresses does not answer, services of which none answers, and one that starts late.
+func TestWatch(t *testing.T) {
+	network.Need(t)
+	serveDNS(t, "192.0.2.54:53", "udp")
+	query := func(server string) report.Step {
+		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr(server), Network: "udp", Name: "yes.example.com", Type: "A"}}
+	}
+	late := netip.MustParseAddrPort("192.0.2.88:80")
+	watches := []report.Watch{
+		{Steps: []report.Step{query("192.0.2.55"), query("192.0.2.54")}},
+		{Steps: []report.Step{query("192.0.2.55")}},
+		{Steps: []report.Step{{HTTP: &report.Target{Name: "web.example.com", Address: late}}}},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	last, started := make([]report.Watched, len(watches)), false
+	probe.Watch(ctx, "", watches, func(w report.Watched) {
+		last[w.Watch] = w
+		if last[2].Failures > 2 && !started {
+			started = true
+			lab.HTTPBackend(t, late.String(), "web")
+		}
+		if last[0].Attempts > 2 && last[1].Failures > 2 && last[2].Attempts > last[2].Failures {
+			cancel()
+		}
+	})
+	switch {
+	case last[0].Failures > 0 || last[0].Quiet > last[0].Gap:
+		t.Errorf("with one of two servers: %+v", last[0])
+	case last[1].Attempts != last[1].Failures || last[1].Gap != last[1].Quiet || !strings.Contains(last[1].Error, "192.0.2.55"):
+		t.Errorf("without a server: %+v", last[1])
+	case last[2].Failures == 0 || last[2].Attempts == last[2].Failures || last[2].Quiet >= last[2].Gap:
+		t.Errorf("with a server that starts late: %+v", last[2])
 	}
 }
