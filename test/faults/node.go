@@ -184,6 +184,7 @@ func vlanFaults() []Fault {
 		}, Want: []string{"SVC-003 fail"}, Says: "Pod demo-dhcp-0"},
 		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
+		{Name: "more than half of the queries to the upstream resolver are lost", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 numgen random mod 100 < 60`), Want: []string{"DNS-007 fail"}, Says: "for names outside of the hosted cluster had no answer within a minute"},
 		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},
 		// The name in a query begins 20 bytes after that of the UDP header, and that of the registry has 22 bytes.
 		{Name: "upstream resolver does not answer for the registry", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 @th,160,72 0x087265676973747279`), Want: []string{"DNS-008 fail"}, Says: "registry.example.com"},
