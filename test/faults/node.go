@@ -55,6 +55,13 @@ func processFaults() []Fault {
 			s.awaitRestarts("demo-dns-0", 1)
 			s.Node.Kill(s.T, "demo-dns-0", "coredns") // the kubelet restarts it after a backoff of ten seconds
 		}, Want: []string{"POD-002 fail"}},
+		{Name: "container crashed twice and runs again", Break: func(s *Site) {
+			s.Undo(func() { s.restart("demo-proxy-0") })
+			for restarts := range int64(2) {
+				s.Node.Kill(s.T, "demo-proxy-0", "envoy")
+				s.awaitRestarts("demo-proxy-0", restarts+1)
+			}
+		}, Want: []string{"POD-003 warn"}, Says: "container envoy has terminated 2 times"},
 		{Name: "Envoy hangs", Break: frozenContainer("demo-proxy-0", "envoy"), Want: []string{"POD-009 fail"}},
 		{Name: "DHCP hangs", Break: frozenContainer("demo-dhcp-0", "coredhcp"), Want: []string{"POD-009 fail"}},
 		{Name: "DNS hangs and the VLAN interface of DHCP is down", Break: func(s *Site) {
