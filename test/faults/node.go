@@ -175,6 +175,11 @@ func vlanFaults() []Fault {
 			s.Node.OnNode(s.T, "pkill", "-STOP", "-f", "kube-proxy/config.yaml") // only those of the node's PID namespace
 			s.restart("demo-dns-0")
 		}, Want: []string{"SVC-002 fail"}, Says: "although Pod demo-dns-0 is ready"},
+		{Name: "node does not forward connections to the proxy's Service", Break: func(s *Site) {
+			address, _, _ := unstructured.NestedString(s.Get(serviceKind, "$ns", "demo-proxy").Object, "spec", "clusterIP")
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr "+address+" drop")
+		}, Want: []string{"SVC-004 fail"}, Says: "accepts no connections from node"},
 		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
 		{Name: "no host has the apps address", Break: func(s *Site) {
 			s.addFilter("demo-proxy-0", "netdev", "type filter hook egress device net1 priority 0;", s.expand("arp daddr ip $net.200 drop; add rule netdev fault c ip daddr $net.200 drop"))
