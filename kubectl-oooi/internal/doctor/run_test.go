@@ -242,6 +242,13 @@ func TestResultsAreSortedBySeverity(t *testing.T) {
 		{Code: "C", Title: "c", Needs: []string{"B"}, Run: func(*Site) []Finding { return nil }},
 		{Code: "D", Title: "d", Run: func(*Site) []Finding { return nil }},
 	}
+	for code, pod := range map[string]string{"E": "one", "F": "other", "G": "one"} {
+		checks = append(checks, Check{Code: code, Title: "title of " + code, Run: func(s *Site) []Finding {
+			s.unanswered = append(s.unanswered, "Pod "+pod+" did not answer")
+			return nil
+		}})
+	}
+	slices.SortFunc(checks, func(a, b Check) int { return strings.Compare(a.Code, b.Code) })
 	_, site := siteOf(t)
 	var b strings.Builder
 	if err := Diagnose(site, checks, func(string) bool { return true }).Show(&b, false); err != nil {
@@ -257,7 +264,10 @@ warn   A  a
        Infra clusters/demo: message of A
          -> remedy of A
        ` + docs + `a
-Infra clusters/demo: 1 failed, 1 warning
+skip   2 checks: Pod one did not answer
+       E, G
+skip   F  title of F: Pod other did not answer
+Infra clusters/demo: 1 failed, 1 warning; some data could not be read
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)
