@@ -211,6 +211,13 @@ func vlanFaults() []Fault {
 				"webhooks: [{name: pods.engine.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, clientConfig: {service: {namespace: engine, name: engine}}, " +
 				"rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}]\n")
 		}, Want: []string{"PRB-010 fail"}},
+		{Name: "quota permits no Jobs", Probe: true, Break: func(s *Site) {
+			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: no-jobs, namespace: $ns}\nspec: {hard: {count/jobs.batch: \"0\"}}\n")
+			s.Await("the quota to be observed", func() bool {
+				hard, _, _ := unstructured.NestedStringMap(s.Get(quotaKind, "$ns", "no-jobs").Object, "status", "hard")
+				return len(hard) > 0
+			})
+		}, Want: []string{"PRB-010 fail"}, Says: "permits no more count/jobs.batch"},
 		{Name: "switch drops broadcasts of other hosts", Probe: true, Break: func(s *Site) {
 			filter("demo-dhcp-0", "netdev", "ingress device net1", "ip saddr != $net.7 meta pkttype broadcast")(s)
 			for _, pod := range []string{"demo-dns-0", "demo-proxy-0"} {
