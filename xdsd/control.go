@@ -102,9 +102,9 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serve.Collector(store))
-	leftovers, election, statuses := &control.Leftovers{}, &leader.Election{}, &control.Statuses{}
+	leftovers, election, statuses, services := &control.Leftovers{}, &leader.Election{}, &control.Statuses{}, &control.Services{}
 	m, err := control.New(control.Options{
-		Config: client, Store: store, Namespace: f.namespace, Leftovers: leftovers, Election: election, Statuses: statuses,
+		Config: client, Store: store, Namespace: f.namespace, Leftovers: leftovers, Election: election, Statuses: statuses, Services: services,
 		Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
 	})
 	if err != nil {
@@ -114,7 +114,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := serve.Handler(store, func() bool { return true }, func() any { return control.StateOf(store, m.Elected(), election, statuses, leftovers) }, prometheus.Gatherers{registry, metrics.Registry})
+	handler := serve.Handler(store, func() bool { return true }, func() any { return control.StateOf(store, m.Elected(), election, statuses, services, leftovers) }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { store.Run(ctx); return nil })

@@ -22,10 +22,11 @@ const (
 	PoolLabel = "leasedb.densityops.com/pool"
 	// FamilyLabel has the value ipv4 or ipv6.
 	FamilyLabel = "leasedb.densityops.com/family"
+	// MACLabel is the client's MAC address, with dashes.
+	MACLabel = "leasedb.densityops.com/mac"
 
 	keyState    = "leasedb.densityops.com/state"
 	keyVM       = "leasedb.densityops.com/vm"
-	keyMAC      = "leasedb.densityops.com/mac"
 	keyHostname = "leasedb.densityops.com/hostname"
 	// keyExpires is only an annotation.
 	keyExpires = "leasedb.densityops.com/expires"
@@ -33,7 +34,7 @@ const (
 
 // Keys returns the keys of all labels and annotations of a Lease.
 func Keys() []string {
-	return []string{PoolLabel, FamilyLabel, keyState, keyVM, keyMAC, keyHostname, keyExpires}
+	return []string{PoolLabel, FamilyLabel, keyState, keyVM, MACLabel, keyHostname, keyExpires}
 }
 
 // maxLabel is the maximum length of a label's value.
@@ -102,9 +103,9 @@ func Object(pool string, duration time.Duration, b Binding) *coordinationv1.Leas
 		o.Labels[keyVM] = Label(i.VM)
 	}
 	if mac := Label(dashed(b.MAC)); b.MAC != "" {
-		o.Labels[keyMAC] = mac
+		o.Labels[MACLabel] = mac
 		if colons(mac) != b.MAC {
-			annotate(o, keyMAC, b.MAC)
+			annotate(o, MACLabel, b.MAC)
 		}
 	}
 	if hostname := Label(b.Hostname); b.Hostname != "" {
@@ -139,10 +140,10 @@ func Decode(pool string, o *coordinationv1.Lease) (Binding, error) {
 		return Binding{}, errors.New("spec.renewTime is empty")
 	}
 	b := Binding{
-		Addr: addr, Holder: *o.Spec.HolderIdentity, MAC: colons(o.Labels[keyMAC]), Hostname: o.Labels[keyHostname],
+		Addr: addr, Holder: *o.Spec.HolderIdentity, MAC: colons(o.Labels[MACLabel]), Hostname: o.Labels[keyHostname],
 		Used: o.Spec.RenewTime.UTC(), Released: o.Labels[keyState] == StateReleased,
 	}
-	if mac, ok := o.Annotations[keyMAC]; ok {
+	if mac, ok := o.Annotations[MACLabel]; ok {
 		b.MAC = mac
 	}
 	if hostname, ok := o.Annotations[keyHostname]; ok {

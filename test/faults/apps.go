@@ -18,6 +18,21 @@ func appsFaults() []Fault {
 			Name:  "kubeconfig for control does not exist",
 			Break: infraStatus(`{"appsIngress": {"phase": "Pending", "reason": "KubeconfigMissing", "message": "x", "externalIP": "", "externalIPs": []}}`), Want: []string{"APP-002 fail"},
 		},
+		{
+			Name: "hosted cluster rejects the kubeconfig that HyperShift published", Want: []string{"APP-002 warn"}, Says: "delete secret demo-admin-kubeconfig",
+			Break: func(s *Site) {
+				s.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"kubeconfig": {"name": "demo-admin-kubeconfig"}}}`)
+				infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "KubeconfigRejected", "message": "x"}}`)(s)
+			},
+		},
+		{
+			Name: "hosted cluster rejects the kubeconfig that the Infra names", Want: []string{"APP-002 warn"}, Says: "create secret generic mine --from-file=kubeconfig=FILE",
+			Break: func(s *Site) {
+				s.Patch(infraKind, "$ns", "demo", `{"spec": {"appsIngress": {"kubeconfigSecretRef": {"name": "mine"}}}}`)
+				s.markObserved()
+				infraStatus(`{"appsIngress": {"phase": "Degraded", "reason": "KubeconfigRejected", "message": "x"}}`)(s)
+			},
+		},
 		{Name: "apps address is not reported", Break: infraStatus(`{"appsIngress": null}`), Want: []string{"APP-001 fail"}},
 		{
 			Name: "apps address is outside of an OVN-Kubernetes VLAN", Want: []string{"APP-003 fail", "INF-002 warn"},

@@ -300,6 +300,16 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "Lease of a running VM was deleted", Want: []string{"DHCP-005 warn"}, Says: "the Lease of its address 192.0.2.10 was deleted", Break: func(s *Site) {
 			s.Remove(leaseKind, "$ns", "$ns.demo.$net.10")
 		}},
+		{Name: "Lease of a VM names a VM that does not exist", Want: []string{"DHCP-016 fail"}, Says: "is that of VM clusters-demo/worker-a, which has no lease", Break: editLease("clusters-demo/ghost/vlan", "02-00-00-00-00-0a")},
+		{Name: "Lease of a VM names another VM", Want: []string{"DHCP-016 fail"}, Says: "is that of VM clusters-demo/worker-a, which has no lease", Break: func(s *Site) {
+			r.addVM("worker-x", "02:00:00:00:00:9a", demoLabel, "", time.Now())
+			editLease("clusters-demo/worker-x/vlan", "02-00-00-00-00-0a")(s)
+		}},
+		{Name: "Lease of a VM has the MAC address of another VM", Want: []string{"DHCP-016 warn"}, Says: "is that of VM clusters-demo/worker-x", Break: func(s *Site) {
+			r.addVM("worker-x", "02:00:00:00:00:9a", demoLabel, "", time.Now())
+			s.addLeases(20, 20, "clusters-demo/worker-x/vlan")
+			editLease("clusters-demo/worker-a/vlan", "02-00-00-00-00-9a")(s)
+		}},
 		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Says: "no more leases", Break: func(*Site) { r.rejectLeases() }},
 	}
 }

@@ -17,7 +17,7 @@ type Fault struct {
 	// Want are the findings by code and severity, such as "PRX-002 fail", in the order in which doctor shows
 	// them: the first is the root cause.
 	Want []string
-	// Says is text that a message or the evidence of the root cause contains; empty for any.
+	// Says is text that a message, the evidence or a remedy of the root cause contains; empty for any.
 	Says string
 	// Probe runs doctor with --probe.
 	Probe bool

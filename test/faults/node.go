@@ -55,6 +55,13 @@ func processFaults() []Fault {
 			s.awaitRestarts("demo-dns-0", 1)
 			s.Node.Kill(s.T, "demo-dns-0", "coredns") // the kubelet restarts it after a backoff of ten seconds
 		}, Want: []string{"POD-002 fail"}},
+		{Name: "container crashed twice and runs again", Break: func(s *Site) {
+			s.Undo(func() { s.restart("demo-proxy-0") })
+			for restarts := range int64(2) {
+				s.Node.Kill(s.T, "demo-proxy-0", "envoy")
+				s.awaitRestarts("demo-proxy-0", restarts+1)
+			}
+		}, Want: []string{"POD-003 warn"}, Says: "container envoy has terminated 2 times"},
 		{Name: "Envoy hangs", Break: frozenContainer("demo-proxy-0", "envoy"), Want: []string{"POD-009 fail"}},
 		{Name: "DHCP hangs", Break: frozenContainer("demo-dhcp-0", "coredhcp"), Want: []string{"POD-009 fail"}},
 		{Name: "DNS hangs and the VLAN interface of DHCP is down", Break: func(s *Site) {
@@ -168,6 +175,11 @@ func vlanFaults() []Fault {
 			s.Node.OnNode(s.T, "pkill", "-STOP", "-f", "kube-proxy/config.yaml") // only those of the node's PID namespace
 			s.restart("demo-dns-0")
 		}, Want: []string{"SVC-002 fail"}, Says: "although Pod demo-dns-0 is ready"},
+		{Name: "node does not forward connections to the proxy's Service", Break: func(s *Site) {
+			address, _, _ := unstructured.NestedString(s.Get(serviceKind, "$ns", "demo-proxy").Object, "spec", "clusterIP")
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr "+address+" drop")
+		}, Want: []string{"SVC-004 fail"}, Says: "accepts no connections from node"},
 		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
 		{Name: "no host has the apps address", Break: func(s *Site) {
 			s.addFilter("demo-proxy-0", "netdev", "type filter hook egress device net1 priority 0;", s.expand("arp daddr ip $net.200 drop; add rule netdev fault c ip daddr $net.200 drop"))
@@ -184,6 +196,7 @@ func vlanFaults() []Fault {
 		}, Want: []string{"SVC-003 fail"}, Says: "Pod demo-dhcp-0"},
 		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
+		{Name: "more than half of the queries to the upstream resolver are lost", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 numgen random mod 100 < 60`), Want: []string{"DNS-007 fail"}, Says: "for names outside of the hosted cluster had no answer within a minute"},
 		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},
 		// The name in a query begins 20 bytes after that of the UDP header, and that of the registry has 22 bytes.
 		{Name: "upstream resolver does not answer for the registry", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 @th,160,72 0x087265676973747279`), Want: []string{"DNS-008 fail"}, Says: "registry.example.com"},
@@ -198,6 +211,13 @@ func vlanFaults() []Fault {
 				"webhooks: [{name: pods.engine.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, clientConfig: {service: {namespace: engine, name: engine}}, " +
 				"rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}]\n")
 		}, Want: []string{"PRB-010 fail"}},
+		{Name: "quota permits no Jobs", Probe: true, Break: func(s *Site) {
+			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: no-jobs, namespace: $ns}\nspec: {hard: {count/jobs.batch: \"0\"}}\n")
+			s.Await("the quota to be observed", func() bool {
+				hard, _, _ := unstructured.NestedStringMap(s.Get(quotaKind, "$ns", "no-jobs").Object, "status", "hard")
+				return len(hard) > 0
+			})
+		}, Want: []string{"PRB-010 fail"}, Says: "permits no more count/jobs.batch"},
 		{Name: "switch drops broadcasts of other hosts", Probe: true, Break: func(s *Site) {
 			filter("demo-dhcp-0", "netdev", "ingress device net1", "ip saddr != $net.7 meta pkttype broadcast")(s)
 			for _, pod := range []string{"demo-dns-0", "demo-proxy-0"} {

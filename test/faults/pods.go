@@ -45,10 +45,9 @@ func podFaults() []Fault {
 			s.PatchStatus(nodeKind, "", "node-a", `{"status": {"conditions": [`+condition("Ready", "True", "KubeletReady")+`, `+condition("MemoryPressure", "True", "KubeletHasInsufficientMemory")+`]}}`)
 		}, Want: []string{"NODE-002 warn"}},
 		{Name: "pod is not ready", Break: func(s *Site) { s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus) }, Want: []string{"POD-002 fail"}},
-		{Name: "container runs out of memory", Break: func(s *Site) {
-			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": true, "restartCount": 5, "state": {"running": {}},
-				"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "`+time.Now().UTC().Format(time.RFC3339)+`"}}}]}}`)
-		}, Want: []string{"POD-003 warn"}},
+		{Name: "container runs out of memory", Break: crashedContainer(5, 137, "OOMKilled", ""), Want: []string{"POD-003 warn"}},
+		{Name: "container ran out of memory once", Break: crashedContainer(1, 137, "OOMKilled", "time=1 level=INFO msg=started"), Want: []string{"POD-003 warn"}, Says: "container envoy has terminated once"},
+		{Name: "container panicked and runs again", Break: crashedContainer(1, 2, "Error", "panic: runtime error: index out of range [3] with length 3\n\ngoroutine 1 [running]:\n"), Want: []string{"POD-003 warn"}, Says: "Error, exit code 2: panic: runtime error: index out of range"},
 		{Name: "container is near its CPU limit", Break: func(s *Site) {
 			s.setLimit("demo-dns-0", "coredns", "cpu", "100m")
 			s.Add("apiVersion: metrics.k8s.io/v1beta1\nkind: PodMetrics\nmetadata: {name: demo-dns-0, namespace: $ns}\nwindow: 15s\ncontainers: [{name: coredns, usage: {cpu: 98765432n, memory: 40Mi}}]\n")
@@ -66,6 +65,14 @@ func waitingContainer(pod, container, reason, message string) func(*Site) {
 		s.PatchStatus(podKind, "$ns", pod, `{"status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
 			"containerStatuses": [{"name": `+toJSON(container)+`, "image": "", "imageID": "", "ready": false, "restartCount": 0,
 			"state": {"waiting": {"reason": `+toJSON(reason)+`, "message": `+toJSON(message)+`}}}]}}`)
+	}
+}
+
+// crashedContainer returns a function that writes the status of an Envoy that runs again after it has terminated.
+func crashedContainer(restarts, code int, reason, message string) func(*Site) {
+	return func(s *Site) {
+		s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": true, "restartCount": `+toJSON(restarts)+`, "state": {"running": {}},
+			"lastState": {"terminated": {"exitCode": `+toJSON(code)+`, "reason": `+toJSON(reason)+`, "message": `+toJSON(message)+`, "finishedAt": "`+time.Now().UTC().Format(time.RFC3339)+`"}}}]}}`)
 	}
 }
 

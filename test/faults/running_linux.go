@@ -270,7 +270,7 @@ func (r *Running) start() {
 		r.Patch(podKind, "$ns", r.Pods[component].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
 			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
 	}
-	r.forwardDNS()
+	r.forwardServices()
 	r.Await("the apps Service to take an address", func() bool {
 		o := &corev1.Service{}
 		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
@@ -282,11 +282,16 @@ func (r *Running) start() {
 	r.Await("the Infra to be ready", r.ready)
 }
 
-// forwardDNS forwards queries to the cluster IP of DNS to its pod, as kube-proxy does.
-func (r *Running) forwardDNS() {
+// forwardServices forwards queries to the cluster IP of DNS and connections to that of the proxy to their pods, as kube-proxy
+// does.
+func (r *Running) forwardServices() {
 	r.Helper()
-	address, _, _ := unstructured.NestedString(r.Get(serviceKind, "$ns", "demo-dns").Object, "spec", "clusterIP")
-	r.nft(fmt.Sprintf("table ip services {\n chain output {\n type nat hook output priority -100\n ip daddr %s udp dport 53 dnat to %s\n }\n}\n", address, r.Pods["dns"].IP))
+	clusterIP := func(name string) string {
+		address, _, _ := unstructured.NestedString(r.Get(serviceKind, "$ns", name).Object, "spec", "clusterIP")
+		return address
+	}
+	r.nft(fmt.Sprintf("table ip services {\n chain output {\n type nat hook output priority -100\n ip daddr %s udp dport 53 dnat to %s\n ip daddr %s meta l4proto tcp dnat to %s\n }\n}\n",
+		clusterIP("demo-dns"), r.Pods["dns"].IP, clusterIP("demo-proxy"), r.Pods["proxy"].IP))
 }
 
 // ready reports whether the Infra's condition Ready is True.

@@ -219,7 +219,7 @@ func (d *Diagnosis) says(f *Fault) bool {
 	code, _, _ := strings.Cut(f.Want[0], " ")
 	return slices.ContainsFunc(d.Results, func(r Result) bool {
 		return r.Code == codePrefix+code && slices.ContainsFunc(r.Findings, func(one Finding) bool {
-			return slices.ContainsFunc(append(one.Evidence, one.Message), func(text string) bool { return strings.Contains(text, f.Says) })
+			return slices.ContainsFunc(append(one.Evidence, one.Message, one.Remedy), func(text string) bool { return strings.Contains(text, f.Says) })
 		})
 	})
 }

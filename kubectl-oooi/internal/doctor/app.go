@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -36,7 +37,11 @@ func init() {
 				if apps == nil || !slices.Contains(accessReasons, apps.Reason) {
 					return nil
 				}
-				return []Finding{appsFinding(s, apps).because(s.kubeconfigEvidence()...)}
+				f := appsFinding(s, apps).because(s.kubeconfigEvidence()...)
+				if apps.Reason == v1alpha1.AppsIngressKubeconfigRejected {
+					f.Remedy = cmp.Or(s.renewRemedy(), f.Remedy)
+				}
+				return []Finding{f}
 			},
 		},
 		Check{
@@ -137,17 +142,48 @@ func appsFinding(s *Site, apps *v1alpha1.AppsIngressStatus) Finding {
 	return failed(s.ref(), appsRemedy, "the apps ingress is %s: %s: %s", apps.Phase, apps.Reason, apps.Message)
 }
 
-// kubeconfigEvidence names the Secret from which control reads the administrator's kubeconfig.
-func (s *Site) kubeconfigEvidence() []string {
-	if named := s.Infra.Spec.AppsIngress.KubeconfigSecretRef; named != nil {
-		return []string{"the Infra names Secret " + s.Infra.Namespace + "/" + named.Name + " in spec.appsIngress.kubeconfigSecretRef"}
+// kubeconfigSecret returns the Secret from which control reads the administrator's kubeconfig, nil if there is none. named
+// reports whether the Infra names it; otherwise the HostedCluster publishes it.
+func (s *Site) kubeconfigSecret() (secret *model.Ref, named bool) {
+	if ref := s.Infra.Spec.AppsIngress.KubeconfigSecretRef; ref != nil {
+		return &model.Ref{Kind: "Secret", Namespace: s.Infra.Namespace, Name: ref.Name}, true
 	}
 	u := s.hostedObject()
 	if u == nil {
-		return nil
+		return nil, false
 	}
 	if name, _, _ := unstructured.NestedString(u.Object, "status", "kubeconfig", "name"); name != "" {
-		return []string{"the HostedCluster publishes Secret " + u.GetNamespace() + "/" + name + " in status.kubeconfig"}
+		return &model.Ref{Kind: "Secret", Namespace: u.GetNamespace(), Name: name}, false
 	}
-	return []string{s.hosted().String() + " publishes no Secret in status.kubeconfig"}
+	return nil, false
+}
+
+// kubeconfigEvidence names the Secret of kubeconfigSecret.
+func (s *Site) kubeconfigEvidence() []string {
+	secret, named := s.kubeconfigSecret()
+	switch {
+	case named:
+		return []string{"the Infra names " + secret.String() + " in spec.appsIngress.kubeconfigSecretRef"}
+	case secret != nil:
+		return []string{"the HostedCluster publishes " + secret.String() + " in status.kubeconfig"}
+	case s.hostedObject() != nil:
+		return []string{s.hosted().String() + " publishes no Secret in status.kubeconfig"}
+	}
+	return nil
+}
+
+// renewRemedy returns the remedy for a kubeconfig that is rejected; empty if its Secret is unknown. HyperShift writes a
+// published Secret again, from that of the control plane.
+func (s *Site) renewRemedy() string {
+	secret, named := s.kubeconfigSecret()
+	switch {
+	case secret == nil:
+		return ""
+	case named:
+		return fmt.Sprintf("write a valid kubeconfig, with server, CA data, and client certificate or token data, to Secret %[1]s/%[2]s: kubectl -n %[1]s create secret generic %[2]s --from-file=%[3]s=FILE --dry-run=client -o yaml | kubectl apply -f -",
+			secret.Namespace, secret.Name, s.Infra.Spec.AppsIngress.KubeconfigSecretRef.Key)
+	default:
+		return fmt.Sprintf("let HyperShift write Secret %[1]s/%[2]s again: kubectl -n %[1]s delete secret %[2]s; if the new one is rejected, too, see Secret admin-kubeconfig in the control plane's namespace, from which HyperShift copies it",
+			secret.Namespace, secret.Name)
+	}
 }

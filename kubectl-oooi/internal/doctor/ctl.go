@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ func init() {
 			Run: checkControlState,
 		},
 		Check{
-			Code: "OOOI-CTL-005", Title: "the API server admits the statuses that control writes", Component: componentControl, After: []string{"OOOI-API-004", "OOOI-CTL-001"},
+			Code: "OOOI-CTL-005", Title: "the API server admits the statuses that control writes", Component: componentControl, After: []string{"OOOI-API-004", "OOOI-CTL-001", "OOOI-NODE-003"},
 			Reads: slices.Concat(pagesIn(AtSystem, controlState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlStatuses,
 		},
@@ -75,6 +76,13 @@ type controlReport struct {
 	// Election is the time and the error of the last request for the Lease, empty if it succeeded.
 	Election string      `json:"election"`
 	Store    storeReport `json:"store"`
+	// Services are the cluster IPs of proxies that accept no connections of the replica.
+	Services []struct {
+		Infra   string         `json:"infra"`
+		Address netip.AddrPort `json:"address"`
+		Error   string         `json:"error"`
+		Since   time.Time      `json:"since"`
+	} `json:"services"`
 	// StatusFailures are the statuses that could not be written, with the error and the time of the last attempt.
 	StatusFailures []struct {
 		Kind      string    `json:"kind"`

@@ -228,9 +228,31 @@ func serverBlock(line string) (zones []string, ok bool) {
 	return words[:len(words)-1], true
 }
 
-// checkForwarding finds DNS servers whose upstream resolvers do not answer, or not over TCP, or answer for names that cannot
-// exist, by the last query that xdsd sent for a name in the domain invalid (RFC 6761, 6.4). Resolvers that deny the root of
-// the DNS deny every name.
+// forwardLoss is the number of forwarded queries of a proxy's pod within a minute, and how many of them were lost.
+type forwardLoss struct{ sent, lost float64 }
+
+// Fewer lost queries than minLost are not reported, and from this share, the loss is a failure.
+const minForwardLossFailure = 0.25
+
+// forwardLosses returns the DNS servers that lose forwarded queries of a proxy's pod.
+func forwardLosses(metrics series) map[string]forwardLoss {
+	losses := map[string]forwardLoss{}
+	metrics.each("xdsd_vlan_dns_forward_lost_queries", func(labels map[string]string, lost float64) {
+		if lost >= minLost {
+			losses[labels["address"]] = forwardLoss{lost: lost}
+		}
+	})
+	metrics.each("xdsd_vlan_dns_forward_queries", func(labels map[string]string, sent float64) {
+		if l, lossy := losses[labels["address"]]; lossy {
+			losses[labels["address"]] = forwardLoss{sent, l.lost}
+		}
+	})
+	return losses
+}
+
+// checkForwarding finds DNS servers whose upstream resolvers do not answer, or not over TCP, or lose queries, or answer for
+// names that cannot exist, by the last queries that xdsd sent for names in the domain invalid (RFC 6761, 6.4). Resolvers
+// that deny the root of the DNS deny every name.
 func checkForwarding(s *Site) []Finding {
 	const remedy = "check networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty, and whether pods reach these resolvers: docs/how-to/change-upstream-resolvers.md"
 	var evidence []string
@@ -245,6 +267,18 @@ func checkForwarding(s *Site) []Finding {
 	var findings []Finding
 	reported, denied, overUDP := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, x := range s.metrics(xdsdMetrics) {
+		losses := forwardLosses(x.value)
+		for _, server := range slices.Sorted(maps.Keys(losses)) {
+			if l := losses[server]; !reported[server] {
+				reported[server] = true
+				f := failed(s.ref(), "look for loss between the DNS pods and each of the upstream resolvers, and for a resolver that does not answer: kubectl oooi status "+s.Infra.Name+" -n "+s.Infra.Namespace+" shows the nodes of the pods; networkConfig.dnsServers of the Infra selects the resolvers",
+					"%.0f of %.0f queries to DNS server %s for names outside of the hosted cluster had no answer within a minute: packets between it and its upstream resolvers are lost, or one of these does not answer", l.lost, l.sent, server)
+				if l.lost < minForwardLossFailure*l.sent {
+					f.Severity = Warn
+				}
+				findings = append(findings, f.because("queried by Pod "+x.pod.Name).because(evidence...))
+			}
+		}
 		x.value.each("xdsd_vlan_dns_forward", func(labels map[string]string, _ float64) {
 			server := labels["address"]
 			if reported[server] {
@@ -288,7 +322,7 @@ func checkForwarding(s *Site) []Finding {
 }
 
 // checkRegistries finds registries of the release image for which the upstream resolvers do not answer, or not for one type
-// of address, although they answer for other names. That a name does not exist is an answer: a disconnected site may use
+// of address, although they answer for other names without loss. That a name does not exist is an answer: a disconnected site may use
 // mirrors that are configured elsewhere.
 func checkRegistries(s *Site) []Finding {
 	const remedy = "check whether a resolver or a filter between denies the name: dig @RESOLVER %s; networkConfig.dnsServers of the Infra selects the resolvers, see docs/how-to/change-upstream-resolvers.md"
@@ -296,6 +330,7 @@ func checkRegistries(s *Site) []Finding {
 	var findings []Finding
 	reported := map[string]bool{}
 	for _, x := range s.metrics(xdsdMetrics) {
+		losses := forwardLosses(x.value)
 		failing := map[string]map[string]string{} // response codes by "server name" and type; empty for no reply
 		x.value.each("xdsd_vlan_dns_registry", func(labels map[string]string, _ float64) {
 			key := labels["address"] + " " + labels["name"]
@@ -308,7 +343,8 @@ func checkRegistries(s *Site) []Finding {
 		})
 		for _, key := range slices.Sorted(maps.Keys(failing)) {
 			server, name, _ := strings.Cut(key, " ")
-			if reported[key] || len(failing[key]) == 0 {
+			_, lossy := losses[server] // OOOI-DNS-007
+			if reported[key] || len(failing[key]) == 0 || lossy {
 				continue
 			}
 			reported[key] = true

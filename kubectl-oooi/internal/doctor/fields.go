@@ -205,6 +205,8 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 		k.SetManagedFields(keptManagedFields(u))
 	}
 	switch kind {
+	case leaseObjects:
+		k.SetManagedFields(clientManagers(u))
 	case configMaps:
 		if text, ok, _ := unstructured.NestedString(all, "data", "Corefile"); ok {
 			_ = unstructured.SetNestedField(all, forwardLines(text), "data", "Corefile") // data is a map

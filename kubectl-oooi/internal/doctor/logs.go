@@ -48,8 +48,8 @@ type crash struct {
 	restarts bool
 }
 
-// crashes returns the containers of a pod that have terminated with an error, and either do not run again or were restarted
-// repeatedly.
+// crashes returns the containers of a pod that have terminated with an error, and do not run again or did so recently, or
+// that were restarted repeatedly.
 func crashes(p *corev1.Pod, now time.Time) []crash {
 	var list []crash
 	statuses := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
@@ -59,7 +59,7 @@ func crashes(p *corev1.Pod, now time.Time) []crash {
 		switch {
 		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
 			list = append(list, crash{c, c.State.Terminated, false})
-		case last != nil && (last.ExitCode != 0 && !c.Ready || repeatedly(c, now)):
+		case last != nil && (last.ExitCode != 0 && !c.Ready || repeatedly(c, now) || crashed(c, now)):
 			list = append(list, crash{c, last, true})
 		}
 	}
@@ -183,6 +183,18 @@ func (s *Site) unreadyFinding(p *corev1.Pod, why string) Finding {
 func repeatedly(c *corev1.ContainerStatus, now time.Time) bool {
 	last := c.LastTerminationState.Terminated
 	return last != nil && c.RestartCount >= manyRestarts && now.Sub(last.FinishedAt.Time) <= recentRestart
+}
+
+// bugCodes are exit codes of a process that ends because of an error of its own: a Go panic, and the signals of an
+// assertion and of invalid instructions and accesses.
+var bugCodes = []int32{2, 128 + 4, 128 + 6, 128 + 7, 128 + 8, 128 + 11}
+
+// crashed reports whether a container runs again that has terminated with an error within recentCrash: at least
+// manyCrashes times, or because of its memory or a bug. A single other error, as of a restart of the node, is no crash.
+func crashed(c *corev1.ContainerStatus, now time.Time) bool {
+	last := c.LastTerminationState.Terminated
+	return last != nil && last.ExitCode != 0 && c.Ready && now.Sub(last.FinishedAt.Time) <= recentCrash &&
+		(c.RestartCount >= manyCrashes || last.Reason == outOfMemory || slices.Contains(bugCodes, last.ExitCode))
 }
 
 // sortedLogs returns the logs, sorted by container.

@@ -36,6 +36,15 @@ func init() {
 			Reads: slices.Concat(in(AtInfra, pods, services, networkPolicies, namespaces), pagesIn(AtInfra, xdsdMetrics)), NotApplicable: noDNSService,
 			Run: checkDNSService,
 		},
+		Check{
+			Code: "OOOI-SVC-004", Component: v1alpha1.ComponentProxy, Title: "the cluster IP of the proxy's Service accepts connections",
+			After: []string{"OOOI-POD-002", "OOOI-NET-006", "OOOI-NET-007", "OOOI-NODE-003", "OOOI-SVC-001", "OOOI-PRX-006", "OOOI-PRX-009", "OOOI-PRX-011"},
+			Reads: slices.Concat(in(AtInfra, pods, services, networkPolicies, namespaces), in(AtSystem, networkPolicies, namespaces), pagesIn(AtSystem, controlState)),
+			NotApplicable: func(s *Site) string {
+				return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), noPods(controlState, AtSystem)(s))
+			},
+			Run: checkProxyService,
+		},
 	)
 }
 
@@ -236,10 +245,10 @@ func noDNSService(s *Site) string {
 	return noPods(xdsdMetrics, AtInfra)(s)
 }
 
-// dnsService returns the Service of DNS, nil if it does not exist.
-func (s *Site) dnsService() *corev1.Service {
+// serviceOf returns the Service of a component, nil if it does not exist.
+func (s *Site) serviceOf(component string) *corev1.Service {
 	for _, o := range all[corev1.Service](s, services, AtInfra) {
-		if o.Name == s.Infra.Name+"-"+v1alpha1.ComponentDNS {
+		if o.Name == s.Infra.Name+"-"+component {
 			return o
 		}
 	}
@@ -248,17 +257,16 @@ func (s *Site) dnsService() *corev1.Service {
 
 // checkDNSService finds nodes on which the cluster IP of our DNS Service does not answer, although pods of DNS are ready.
 func checkDNSService(s *Site) []Finding {
-	service := s.dnsService()
-	ready := slices.DeleteFunc(s.pods(v1alpha1.ComponentDNS), func(p *corev1.Pod) bool { return !s.settled(p, serviceGracePeriod) })
-	if service == nil || len(ready) == 0 || s.facts.Taken.Sub(service.CreationTimestamp.Time) < serviceGracePeriod {
+	service, ready := s.settledService(v1alpha1.ComponentDNS)
+	if service == nil {
 		return nil
 	}
 	var answered, silent []*corev1.Pod
-	address := ""
+	address, policies := "", s.policiesIn(AtInfra)
 	for _, x := range s.metrics(xdsdMetrics) {
 		x.value.each("xdsd_dns_service", func(labels map[string]string, value float64) {
 			switch {
-			case !slices.Contains(service.Spec.ClusterIPs, labels["address"]) || s.deniesDNS(x.pod, ready):
+			case !slices.Contains(service.Spec.ClusterIPs, labels["address"]) || s.deniesAll(policies, x.pod, ready, corev1.ProtocolUDP, 53):
 			case value == 1:
 				answered = append(answered, x.pod)
 			default:
@@ -281,12 +289,45 @@ func checkDNSService(s *Site) []Finding {
 	return []Finding{f.of(v1alpha1.ComponentDNS)}
 }
 
-// deniesDNS reports whether NetworkPolicies deny the queries of a pod to all given pods of DNS.
-func (s *Site) deniesDNS(from *corev1.Pod, servers []*corev1.Pod) bool {
-	policies := s.policiesIn(AtInfra)
+// settledService returns the Service of a component, with those of its pods that have been ready for serviceGracePeriod. It
+// returns nil if there is none, or if the Service is newer.
+func (s *Site) settledService(component string) (*corev1.Service, []*corev1.Pod) {
+	service := s.serviceOf(component)
+	ready := slices.DeleteFunc(s.pods(component), func(p *corev1.Pod) bool { return !s.settled(p, serviceGracePeriod) })
+	if service == nil || len(ready) == 0 || s.facts.Taken.Sub(service.CreationTimestamp.Time) < serviceGracePeriod {
+		return nil, nil
+	}
+	return service, ready
+}
+
+// deniesAll reports whether NetworkPolicies deny the connections of a pod to a port of all given pods.
+func (s *Site) deniesAll(policies policySet, from *corev1.Pod, servers []*corev1.Pod, protocol corev1.Protocol, port int32) bool {
 	return !slices.ContainsFunc(servers, func(server *corev1.Pod) bool {
-		asker, dns := s.podPeer(from), s.podPeer(server)
-		return policies.deny(asker, networkingv1.PolicyTypeEgress, dns, corev1.ProtocolUDP, 53) == nil &&
-			policies.deny(dns, networkingv1.PolicyTypeIngress, asker, corev1.ProtocolUDP, 53) == nil
+		source, target := s.podPeer(from), s.podPeer(server)
+		return policies.deny(source, networkingv1.PolicyTypeEgress, target, protocol, port) == nil &&
+			policies.deny(target, networkingv1.PolicyTypeIngress, source, protocol, port) == nil
 	})
+}
+
+// checkProxyService finds cluster IPs of the proxy's Service that accept no connections of control, although pods of the
+// proxy are ready.
+func checkProxyService(s *Site) []Finding {
+	service, ready := s.settledService(v1alpha1.ComponentProxy)
+	if service == nil {
+		return nil
+	}
+	var findings []Finding
+	for _, r := range states[controlReport](s, controlState, AtSystem) {
+		for _, silent := range r.value.Services {
+			if silent.Infra != s.key() || !slices.Contains(service.Spec.ClusterIPs, silent.Address.Addr().String()) ||
+				s.deniesAll(s.policiesIn(AtInfra, AtSystem), r.pod, ready, corev1.ProtocolTCP, int32(silent.Address.Port())) {
+				continue
+			}
+			node := r.pod.Spec.NodeName
+			f := failed(model.Ref{Kind: nodes.Kind, Name: node}, "check kube-proxy or the network plugin on the node: kubectl get pods -A -o wide --field-selector spec.nodeName="+node,
+				"cluster IP %s of Service %s accepts no connections from node %s, although Pod %s is ready: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", silent.Address, service.Name, node, ready[0].Name)
+			findings = append(findings, f.because(fmt.Sprintf("connections of Pod %s fail since %s: %s", r.pod.Name, formatTime(silent.Since), silent.Error)).of(v1alpha1.ComponentProxy))
+		}
+	}
+	return findings
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -199,36 +200,57 @@ func checkImages(s *Site) []Finding {
 	return findings
 }
 
-// Restarts are reported if there were at least manyRestarts, the last within recentRestart.
+// Restarts are reported if there were at least manyRestarts, the last within recentRestart, and crashes if there were at
+// least manyCrashes, the last within recentCrash.
 const (
 	recentRestart = time.Hour
 	manyRestarts  = 3
+	recentCrash   = 10 * time.Minute
+	manyCrashes   = 2
 )
 
-// restartFindings returns the containers of a pod that restart repeatedly, with the reason in the log of the previous run.
+// outOfMemory is the reason of a container that the kernel killed at its memory limit.
+const outOfMemory = "OOMKilled"
+
+// restartFindings returns the containers of a pod that restart repeatedly, or crashed recently, with the reason in the log of
+// the previous run.
 func (s *Site) restartFindings(p *corev1.Pod) []Finding {
 	var findings []Finding
 	for _, c := range crashes(p, s.facts.Taken) {
-		if !repeatedly(c.ContainerStatus, s.facts.Taken) {
+		if !repeatedly(c.ContainerStatus, s.facts.Taken) && !crashed(c.ContainerStatus, s.facts.Taken) {
 			continue
 		}
 		last := c.LastTerminationState.Terminated
 		reason, evidence := s.crashReason(p, &c)
 		remedy := fmt.Sprintf("see the log of its previous run: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
+		killed := last.ExitCode == 128+int32(syscall.SIGKILL) || last.ExitCode == 128+int32(syscall.SIGTERM)
 		switch {
-		case last.Reason == "OOMKilled":
+		case last.Reason == outOfMemory:
 			remedy = "raise the memory limit in the component's resources in the Infra"
 		case limitLine.MatchString(reason):
 			remedy = fileLimitRemedy(p)
+		case killed:
+			remedy = fmt.Sprintf("find out what killed it: the kubelet after failed probes (kubectl -n %s describe pod %s), or the kernel or another process on node %s (journalctl)", p.Namespace, p.Name, p.Spec.NodeName)
 		}
 		text := fmt.Sprintf("%s, exit code %d", last.Reason, last.ExitCode)
-		if reason != "" {
+		switch {
+		case killed: // its log does not have the reason
+			text += fmt.Sprintf(" (signal %d)", last.ExitCode-128)
+		case reason != "":
 			text += ": " + reason
 		}
-		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %d times, last at %s: %s",
-			c.Name, c.RestartCount, last.FinishedAt.UTC().Format(time.RFC3339), text).because(evidence...))
+		findings = append(findings, warned(podRef(p), remedy, "container %s has terminated %s, last at %s: %s",
+			c.Name, times(c.RestartCount), formatTime(last.FinishedAt.Time), text).because(evidence...))
 	}
 	return findings
+}
+
+// times returns a number of times in words.
+func times(n int32) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
 }
 
 // checkAdmission finds StatefulSets that have fewer pods than replicas because creating a pod failed. The

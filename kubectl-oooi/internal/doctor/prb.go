@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -24,7 +25,7 @@ func init() {
 	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-015"}
 	checks := []Check{
 		{
-			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: reads,
+			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...))),
 			Run: checkProbePod,
 		},
 		{
@@ -40,7 +41,7 @@ func init() {
 			Run: probed((*probeData).checkDNSAnswers),
 		},
 		{
-			Code: "OOOI-PRB-003", Component: v1alpha1.ComponentDHCP, Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: noLeasedVM,
+			Code: "OOOI-PRB-003", Component: v1alpha1.ComponentDHCP, Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-DHCP-016", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: noLeasedVM,
 			Run: probed((*probeData).checkOffers),
 		},
 		{
@@ -112,13 +113,28 @@ func probed(check func(*probeData) []Finding) func(*Site) []Finding {
 	}
 }
 
-// checkProbePod finds out whether the pod of the probe started. If not, ours cannot be created again either.
+// forbiddenError matches the error of the API server about a right that the user lacks.
+var forbiddenError = regexp.MustCompile(`cannot (\w+) resource "([^"]+)"(?: in API group "([^"]+)")?`)
+
+// checkProbePod finds out whether the objects of the probe were admitted, and its pod started. If not, ours cannot be created
+// again either. A missing right of the user is no fault of the site.
 func checkProbePod(s *Site) []Finding {
 	p := s.facts.probes[s.key()]
-	switch {
+	by, remedy := s.rejection(s.Infra.Namespace, p.Failed)
+	const again = "; run doctor again with --probe afterwards"
+	switch missing := forbiddenError.FindStringSubmatch(p.Failed); {
+	case p.Report != nil:
+		return nil
+	case p.NotStarted && by != "":
+		return []Finding{failed(s.ref(), remedy+again, "new pods do not start on the VLAN, so that ours could not be replaced: %s", by).because(p.Failed)}
 	case p.NotStarted:
 		return []Finding{failed(s.ref(), "correct the cause, and run doctor again with --probe", "new pods do not start on the VLAN, so that ours could not be replaced").because(p.Failed)}
-	case p.Report == nil:
+	case by != "":
+		return []Finding{failed(s.ref(), remedy+again, "the VLAN cannot be probed: the API server rejects objects of the probe: %s", by).because(p.Failed)}
+	case missing != nil:
+		s.unanswered = append(s.unanswered, fmt.Sprintf("%s; ask an administrator for the rights that --probe needs in namespace %s, of which %s of %s is missing: docs/reference/doctor.md#from-the-vlan",
+			p.Failed, s.Infra.Namespace, missing[1], strings.TrimSuffix(missing[2]+"."+missing[3], ".")))
+	default:
 		s.unanswered = append(s.unanswered, p.Failed)
 	}
 	return nil

@@ -280,6 +280,7 @@ func checkAcknowledged(s *Site) []Finding {
 				findings = append(findings, failed(podRef(x.pod), "see Envoy's log: kubectl -n "+x.pod.Namespace+" logs "+x.pod.Name+" -c envoy", "no Envoy is connected to xdsd"))
 			case len(evidence) > 0:
 				findings = append(findings, failed(podRef(x.pod), remedy, "Envoy does not have the complete configuration of xdsd").because(evidence...))
+			case status.Version != status.Acknowledged: // OOOI-PRX-004; xdsd writes the status later, as after a restart of Envoy
 			case status.Version != has.Version || status.Acknowledged != acknowledged:
 				findings = append(findings, warned(proxyRef(p), remedy, "status.replicas has version %[2]s sent to and %[3]q acknowledged by Envoy of Pod %[1]s, but xdsd reports %[4]s sent and %[5]q acknowledged: xdsd cannot write the status, or another client changed it",
 					x.pod.Name, status.Version, status.Acknowledged, has.Version, acknowledged))

@@ -232,6 +232,48 @@ func TestChecksOnWrittenObjects(t *testing.T) {
 	}
 }
 
+// TestProbeThatCouldNotRun has errors of the API server about the objects of a probe.
+func TestProbeThatCouldNotRun(t *testing.T) {
+	const failure = "probing the VLAN failed: "
+	for _, tc := range []struct {
+		name       string
+		probe      Probe
+		want       Status
+		text, next string
+	}{
+		{
+			"right is missing", Probe{Failed: failure + `creating Job demo-probe-x: jobs.batch is forbidden: User "reader" cannot create resource "jobs" in API group "batch" in the namespace "clusters"`}, Skipped,
+			"ask an administrator for the rights that --probe needs in namespace clusters, of which create of jobs.batch is missing", "",
+		},
+		{
+			"quota", Probe{Failed: failure + `creating Job demo-probe-x: jobs.batch "demo-probe-x" is forbidden: exceeded quota: few, requested: count/jobs.batch=1, used: count/jobs.batch=0, limited: count/jobs.batch=0`}, Failed,
+			"ResourceQuota clusters/few permits no more count/jobs.batch", "kubectl -n clusters edit resourcequota few",
+		},
+		{
+			"policy", Probe{Failed: failure + `reserving address 192.0.2.99 for the probe pod: leases.coordination.k8s.io "clusters.demo.192.0.2.99" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding 'frozen' denied request: no`}, Failed,
+			"ValidatingAdmissionPolicy frozen denies them", "kubectl edit validatingadmissionpolicy frozen",
+		},
+		{
+			"webhook for pods", Probe{NotStarted: true, Failed: failure + `the pod does not start: Error creating: admission webhook "pods.example.com" denied the request: no`}, Failed,
+			`so that ours could not be replaced: admission webhook "pods.example.com" rejects them`, "find the configuration with this webhook",
+		},
+		{"range is full", Probe{Failed: failure + "the DHCP ranges have no free IPv4 address for the probe pod"}, Skipped, "have no free IPv4 address", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			facts, site := siteOf(t)
+			facts.addProbe("clusters/demo", &tc.probe)
+			r := Diagnose(site, orderedChecks(t), func(code string) bool { return code == probeStarts }).Results[0]
+			var said, remedy string
+			if said = r.Reason; len(r.Findings) == 1 {
+				said, remedy = r.Findings[0].Message, r.Findings[0].Remedy
+			}
+			if r.Status != tc.want || r.Inconclusive != (tc.want == Skipped) || !strings.Contains(said, tc.text) || !strings.Contains(remedy, tc.next) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 func TestResultsAreSortedBySeverity(t *testing.T) {
 	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
 	checks := []Check{
@@ -242,6 +284,13 @@ func TestResultsAreSortedBySeverity(t *testing.T) {
 		{Code: "C", Title: "c", Needs: []string{"B"}, Run: func(*Site) []Finding { return nil }},
 		{Code: "D", Title: "d", Run: func(*Site) []Finding { return nil }},
 	}
+	for code, pod := range map[string]string{"E": "one", "F": "other", "G": "one"} {
+		checks = append(checks, Check{Code: code, Title: "title of " + code, Run: func(s *Site) []Finding {
+			s.unanswered = append(s.unanswered, "Pod "+pod+" did not answer")
+			return nil
+		}})
+	}
+	slices.SortFunc(checks, func(a, b Check) int { return strings.Compare(a.Code, b.Code) })
 	_, site := siteOf(t)
 	var b strings.Builder
 	if err := Diagnose(site, checks, func(string) bool { return true }).Show(&b, false); err != nil {
@@ -257,7 +306,10 @@ warn   A  a
        Infra clusters/demo: message of A
          -> remedy of A
        ` + docs + `a
-Infra clusters/demo: 1 failed, 1 warning
+skip   2 checks: Pod one did not answer
+       E, G
+skip   F  title of F: Pod other did not answer
+Infra clusters/demo: 1 failed, 1 warning; some data could not be read
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Error(diff)

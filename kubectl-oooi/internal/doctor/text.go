@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Show writes a diagnosis as text. If whole is false, it omits checks that passed or were skipped, except
-// inconclusive ones, and shows the most severe results first.
+// Show writes a diagnosis as text. If whole is false, it omits checks that passed or were skipped, shows the most severe
+// results first, and then inconclusive checks in one line for each reason.
 func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	var b strings.Builder
 	about := cmp.Or(d.Metadata.Kind, "Infra") + " " + d.Metadata.Namespace + "/" + d.Metadata.Name
@@ -20,6 +20,10 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	}
 	for i := range results {
 		r := &results[i]
+		if !whole && r.Status == Skipped {
+			b.WriteString(skipLines(results[i:]))
+			break
+		}
 		fmt.Fprintf(&b, "%-5s  %s  %s", r.Status, r.Code, r.Title)
 		if r.Reason != "" {
 			fmt.Fprintf(&b, ": %s", r.Reason)
@@ -45,6 +49,29 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 		return fmt.Errorf("printing the diagnosis: %w", err)
 	}
 	return nil
+}
+
+// skipLines returns skipped checks as text, those with the same reason together.
+func skipLines(skipped []Result) string {
+	var b strings.Builder
+	var reasons []string
+	codes := map[string][]string{}
+	for i := range skipped {
+		r := &skipped[i]
+		if codes[r.Reason] == nil {
+			reasons = append(reasons, r.Reason)
+		}
+		codes[r.Reason] = append(codes[r.Reason], r.Code)
+	}
+	for _, reason := range reasons {
+		if of := codes[reason]; len(of) == 1 {
+			at := slices.IndexFunc(skipped, func(r Result) bool { return r.Code == of[0] })
+			fmt.Fprintf(&b, "%-5s  %s  %s: %s\n", Skipped, of[0], skipped[at].Title, reason)
+		} else {
+			fmt.Fprintf(&b, "%-5s  %d checks: %s\n       %s\n", Skipped, len(of), reason, strings.Join(of, ", "))
+		}
+	}
+	return b.String()
 }
 
 // summarize returns the last line of the text. It counts only problems, so it does not depend on how many checks exist.

@@ -58,6 +58,8 @@ type Options struct {
 	Election *leader.Election
 	// Statuses receives the errors of statuses that could not be written; nil to drop them.
 	Statuses *Statuses
+	// Services receives the cluster IPs of proxies that accept no connections; nil to drop them.
+	Services *Services
 	// Leftovers receives the errors of objects that could not be deleted in hosted clusters. It is required.
 	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
@@ -87,6 +89,9 @@ func New(o Options) (ctrl.Manager, error) {
 	if o.Statuses == nil {
 		o.Statuses = &Statuses{}
 	}
+	if o.Services == nil {
+		o.Services = &Services{}
+	}
 	o.Statuses.client = m.GetClient()
 	recorder := m.GetEventRecorder(name)
 	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
@@ -97,7 +102,7 @@ func New(o Options) (ctrl.Manager, error) {
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), statuses: o.Statuses, indexes: indexes, metrics: metrics, recorder: recorder, probe: newProber(), probeInterval: o.ProbeInterval}
+	infras := &infraReconciler{client: m.GetClient(), statuses: o.Statuses, services: o.Services, indexes: indexes, metrics: metrics, recorder: recorder, probe: newProber(), probeInterval: o.ProbeInterval}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ import (
 type infraReconciler struct {
 	client        client.Client
 	statuses      *Statuses
+	services      *Services
 	indexes       *indexCache
 	metrics       *statusMetrics
 	recorder      events.EventRecorder
@@ -56,6 +57,7 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	object, _ := r.indexes.store.Infra(request.String())
 	if object == nil {
 		r.metrics.setReady("Infra", request.NamespacedName, nil)
+		r.services.record(request.String(), nil, time.Time{})
 		return ctrl.Result{}, nil
 	}
 	i := x.infra(object)
@@ -69,6 +71,7 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if err := r.write(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
+	r.probeServices(ctx, f, x)
 	return ctrl.Result{RequeueAfter: wait.Jitter(r.probeInterval*9/10, 0.2)}, nil
 }
 

@@ -127,3 +127,13 @@ func (p *prober) checkReady(ctx context.Context, pod *corev1.Pod) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // a partial body is sufficient
 	return fmt.Errorf("is not ready: %s", strings.TrimSpace(string(body)))
 }
+
+// connect opens a TCP connection and closes it.
+func (p *prober) connect(ctx context.Context, at netip.AddrPort) error {
+	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", at.String())
+	if err != nil {
+		return err //nolint:wrapcheck // names the address
+	}
+	_ = conn.Close() // nothing was written
+	return nil
+}

@@ -16,6 +16,8 @@ type State struct {
 	Store watch.Status `json:"store"`
 	// StatusFailures are the statuses that could not be written; empty on replicas that do not lead.
 	StatusFailures []StatusFailure `json:"statusFailures"`
+	// Services are the cluster IPs of proxies that accept no connections; empty on replicas that do not lead.
+	Services []SilentService `json:"services"`
 	// Remains are the leftovers in hosted clusters; empty on replicas that do not lead.
 	Remains []Leftover `json:"remains"`
 	// Snapshot is the current model; nil before the first one.
@@ -23,8 +25,8 @@ type State struct {
 }
 
 // StateOf returns the current state. The caller closes elected when this replica becomes the leader.
-func StateOf(store *watch.Store, elected <-chan struct{}, election *leader.Election, statuses *Statuses, leftovers *Leftovers) State {
-	s := State{Election: election.Failure(), Store: store.Status(), StatusFailures: statuses.List(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
+func StateOf(store *watch.Store, elected <-chan struct{}, election *leader.Election, statuses *Statuses, services *Services, leftovers *Leftovers) State {
+	s := State{Election: election.Failure(), Store: store.Status(), StatusFailures: statuses.List(), Services: services.List(), Remains: leftovers.List(), Snapshot: store.Snapshot()}
 	select {
 	case <-elected:
 		s.Leads = true

@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -56,6 +57,30 @@ type replies struct {
 	overTCP *string
 	// registries are those for the registries of release images.
 	registries map[question]string
+	// bursts are the last bursts of forwarded queries of which some succeeded, the last one first. failedBursts is the number
+	// of those after them, of which all failed.
+	bursts       []burst
+	failedBursts int
+}
+
+// burst is the number of queries that were sent for forwarded names, and how many had no reply, or SERVFAIL.
+type burst struct{ sent, failed int }
+
+// lost returns the number of forwarded queries, and how many of them failed: none unless two bursts have some, since a
+// resolver may have been interrupted once.
+func (r replies) lost() (sent, lost int) {
+	lossy := 0
+	for _, b := range r.bursts {
+		sent += b.sent
+		lost += b.failed
+		if b.failed > 0 {
+			lossy++
+		}
+	}
+	if lossy < minLossyBursts {
+		lost = 0
+	}
+	return sent, lost
 }
 
 // question is a name and type of DNS records.
@@ -154,18 +179,40 @@ func queryServices(ctx context.Context, services []netip.Addr, before map[netip.
 // forwardAttempts is the number of queries for a name that is forwarded, since a single one may be lost.
 const forwardAttempts = 2
 
-// query queries a server for a name that it forwards, and if it replies, for the root. The name is in a domain that
-// resolvers answer without asking others (RFC 6761, 6.4).
+const (
+	// forwardQueries is the number of queries in a burst for names that are forwarded, and forwardInterval the time between
+	// two of them.
+	forwardQueries  = 5
+	forwardInterval = 400 * time.Millisecond
+	// burstHistory is the number of bursts that the metrics count, those of about a minute.
+	burstHistory = 4
+	// minLossyBursts is the number of bursts with a failure from which failures count as loss, and of failed bursts from
+	// which they are an outage.
+	minLossyBursts = 2
+)
+
+// query queries a server for names that it forwards, and if it replies, for the root. The names are in a domain that
+// resolvers answer without asking others (RFC 6761, 6.4). If only some of these have a reply, replies to other queries
+// prove nothing: those of before are kept.
 func (p *Prober) query(ctx context.Context, source, server netip.Addr, registries []string) replies {
 	local := netip.AddrPortFrom(source, 0)
 	udp := &dns.Client{Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(local)}}
-	r := replies{}
-	for range forwardAttempts {
-		if r.forwarded = exchange(ctx, udp, server, p.forwardedName(), dns.TypeA); r.forwarded != "" {
-			break
+	before := p.forwarders[server]
+	rcode, last := p.forward(ctx, udp, server)
+	r := replies{forwarded: rcode, bursts: before.bursts}
+	if last.failed == last.sent {
+		if r.failedBursts = before.failedBursts + 1; r.failedBursts >= minLossyBursts {
+			r.bursts = nil // an outage is no loss
 		}
+	} else {
+		r.bursts = append([]burst{last}, r.bursts...)
+		r.bursts = r.bursts[:min(len(r.bursts), burstHistory)]
 	}
-	if r.forwarded == "" {
+	switch {
+	case rcode == "":
+		return r
+	case last.failed > 0 && last.failed < last.sent:
+		r.registries, r.root, r.overTCP = before.registries, before.root, before.overTCP
 		return r
 	}
 	r.registries = lookUp(ctx, udp, server, registries)
@@ -180,15 +227,46 @@ func (p *Prober) query(ctx context.Context, source, server netip.Addr, registrie
 	if send(ctx, tcp, server, own) == "" {
 		return r
 	}
-	rcode := ""
+	overTCP := ""
 	for range forwardAttempts {
-		if rcode = exchange(ctx, tcp, server, p.forwardedName(), dns.TypeA); rcode == r.forwarded {
+		if overTCP = exchange(ctx, tcp, server, p.forwardedName(), dns.TypeA); overTCP == r.forwarded {
 			break
 		}
 	}
-	r.overTCP = &rcode
+	r.overTCP = &overTCP
 	return r
 }
+
+// forward sends a burst of queries for names that a server forwards. It returns the response code: SERVFAIL only if no
+// reply has another one.
+func (p *Prober) forward(ctx context.Context, client *dns.Client, server netip.Addr) (rcode string, result burst) {
+	rcodes := make([]string, forwardQueries)
+	var group sync.WaitGroup
+	for i := range rcodes {
+		name := p.forwardedName()
+		group.Go(func() {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Duration(i) * forwardInterval):
+				rcodes[i] = exchange(ctx, client, server, name, dns.TypeA)
+			}
+		})
+	}
+	group.Wait()
+	result.sent = forwardQueries
+	for _, code := range rcodes {
+		if failed := code == "" || code == servfail; failed {
+			result.failed++
+			rcode = cmp.Or(rcode, code)
+		} else {
+			rcode = code
+		}
+	}
+	return rcode, result
+}
+
+// servfail is the response code of a resolver that fails.
+const servfail = "SERVFAIL"
 
 // registriesOf returns the registries of the hosted clusters that the Infras serve, sorted, at most maxRegistries.
 func registriesOf(s *model.Snapshot) []string {
@@ -215,7 +293,7 @@ func lookUp(ctx context.Context, client *dns.Client, server netip.Addr, names []
 	for i, q := range questions {
 		group.Go(func() {
 			for range forwardAttempts {
-				if rcodes[i] = exchange(ctx, client, server, q.name, q.kind); rcodes[i] != "" && rcodes[i] != "SERVFAIL" {
+				if rcodes[i] = exchange(ctx, client, server, q.name, q.kind); rcodes[i] != "" && rcodes[i] != servfail {
 					break
 				}
 			}
@@ -253,7 +331,9 @@ func send(ctx context.Context, client *dns.Client, server netip.Addr, query *dns
 var (
 	dhcpDesc    = prometheus.NewDesc("xdsd_vlan_dhcp", "1: our DHCP server replies to broadcast requests on the VLAN; 0: it does not, although its host is there.", []string{"address"}, nil)
 	serviceDesc = prometheus.NewDesc("xdsd_dns_service", "1: the cluster IP of our DNS Service replies to queries; 0: it does not.", []string{"address"}, nil)
-	forwardDesc = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply to two queries within 2 s.", []string{"address", "rcode"}, nil)
+	forwardDesc = prometheus.NewDesc("xdsd_vlan_dns_forward", "Always 1, with the response code of our DNS server for a name that it forwards; empty if it did not reply to five queries within 2 s.", []string{"address", "rcode"}, nil)
+	sentDesc    = prometheus.NewDesc("xdsd_vlan_dns_forward_queries", "Queries to our DNS server in the last minute for names that it forwards.", []string{"address"}, nil)
+	lostDesc    = prometheus.NewDesc("xdsd_vlan_dns_forward_lost_queries", "Queries of the last minute for forwarded names without a reply within 2 s, or with SERVFAIL, while others had a reply; 0 unless some failed at two times.", []string{"address"}, nil)
 	rootDesc    = prometheus.NewDesc("xdsd_vlan_dns_root", "Always 1, with the response code of our DNS server for the root of the DNS, which it forwards.", []string{"address", "rcode"}, nil)
 	nameDesc    = prometheus.NewDesc("xdsd_vlan_dns_registry", "Always 1, with the response code of our DNS server for a registry of a release image; empty if it did not reply.", []string{"address", "name", "type", "rcode"}, nil)
 	tcpDesc     = prometheus.NewDesc("xdsd_vlan_dns_forward_tcp", "Always 1, with the response code of our DNS server over TCP for a name that it forwards; empty if it did not reply within 2 s. Absent if it does not reply over TCP at all.", []string{"address", "rcode"}, nil)
@@ -263,7 +343,7 @@ var (
 func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 	p.monitor.Describe(ch)
 	p.paths.Describe(ch)
-	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, rootDesc, nameDesc, tcpDesc} {
+	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, sentDesc, lostDesc, rootDesc, nameDesc, tcpDesc} {
 		ch <- d
 	}
 }
@@ -284,6 +364,9 @@ func (p *Prober) Collect(ch chan<- prometheus.Metric) {
 	}
 	for address, r := range forwarders {
 		ch <- prometheus.MustNewConstMetric(forwardDesc, prometheus.GaugeValue, 1, address.String(), r.forwarded)
+		sent, lost := r.lost()
+		ch <- prometheus.MustNewConstMetric(sentDesc, prometheus.GaugeValue, float64(sent), address.String())
+		ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.GaugeValue, float64(lost), address.String())
 		for q, rcode := range r.registries {
 			ch <- prometheus.MustNewConstMetric(nameDesc, prometheus.GaugeValue, 1, address.String(), q.name, dns.TypeToString[q.kind], rcode)
 		}
