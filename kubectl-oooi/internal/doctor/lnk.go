@@ -20,7 +20,7 @@ func init() {
 	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
 	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, daemonMetrics...))
 	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
-	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dhcpState))
+	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dnsMetrics, dhcpState))
 	register(
 		Check{
 			Code: "OOOI-LNK-001", Title: "the VLAN interfaces of our pods have a carrier", After: after, Reads: interfaces, NotApplicable: noServingPods(daemonMetrics...),
@@ -39,11 +39,11 @@ func init() {
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods or the gateway", After: append(after, "OOOI-LNK-002"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods or the gateway", After: append(after, "OOOI-LNK-002"), Reads: observers, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkNeighborMACs,
 		},
 		Check{
-			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-008"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-008"), Reads: observers, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkUplink,
 		},
 	)
@@ -156,10 +156,11 @@ func checkInterfaceMTUs(s *Site) []Finding {
 	return findings
 }
 
-// Metrics of the hosts that answer ARP requests of xdsd and coredhcp.
+// Metrics of the hosts that answer ARP requests of our daemons.
 const (
 	xdsdNeighbor      = "xdsd_vlan_neighbor"
 	dhcpNeighbor      = "coredhcp_vlan_neighbor"
+	dnsNeighbor       = "coredns_vlan_neighbor"
 	alternatingSuffix = "_alternating"
 	lastAnswerSuffix  = "_last_answer_timestamp_seconds"
 )
@@ -168,7 +169,7 @@ const (
 var neighborMetrics = []struct {
 	page   page
 	metric string
-}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}}
+}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}, {dnsMetrics, dnsNeighbor}}
 
 // neighbor is an address on the VLAN, and the MAC address that answers for it; empty if no host does.
 type neighbor struct {
@@ -258,8 +259,8 @@ func checkNeighbors(s *Site) []Finding {
 	return findings
 }
 
-// checkNeighborMACs finds addresses of our pods for which another host answers, by what xdsd and coredhcp have probed:
-// neither can probe its own address. It finds a gateway for which a VM answers, and addresses for which two hosts
+// checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe
+// its own address. It finds a gateway for which a VM answers, and addresses for which two hosts
 // answer in turn.
 func checkNeighborMACs(s *Site) []Finding {
 	vms := s.vmInterfaces()
@@ -350,6 +351,8 @@ func (s *Site) vmInterfaces() map[string]string {
 type lastAnswer struct {
 	mac string
 	at  time.Time
+	// by is what proves it: icmp if the host refused a datagram, arp if the kernel knew its MAC address.
+	by string
 }
 
 // lastAnswers returns the last answer for each address for which a host has answered a pod.
@@ -357,7 +360,7 @@ func lastAnswers(metrics series, metric string) map[netip.Addr]lastAnswer {
 	answers := map[netip.Addr]lastAnswer{}
 	metrics.each(metric+lastAnswerSuffix, func(labels map[string]string, value float64) {
 		if a, err := netip.ParseAddr(labels["address"]); err == nil {
-			answers[a] = lastAnswer{labels["mac"], time.Unix(int64(value), 0)}
+			answers[a] = lastAnswer{labels["mac"], time.Unix(int64(value), 0), labels["by"]}
 		}
 	})
 	return answers

@@ -21,7 +21,7 @@ const (
 func init() {
 	reads := probeReads()
 	// What these find without a probe explains what the probe finds.
-	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-015"}
+	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-LNK-015"}
 	checks := []Check{
 		{
 			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: reads,
@@ -290,11 +290,30 @@ func (v *probeData) checkConnections() []Finding {
 			continue
 		}
 		seen = append(seen, h.Address)
-		remedy := v.vlanRemedy(v1alpha1.ComponentProxy)
+		var accepted []uint16
+		var names []string
+		for j := range v.TLS {
+			switch o := &v.TLS[j]; {
+			case o.Address == h.Address:
+				names = append(names, o.Name)
+			case o.Address.Addr() == h.Address.Addr() && o.Connected:
+				accepted = append(accepted, o.Address.Port())
+			}
+		}
+		remedy := filteredRemedy + "; " + v.vlanRemedy(v1alpha1.ComponentProxy)
 		if v.Model.Proxy == nil || !slices.Contains(v.Model.Proxy.VLAN, h.Address.Addr()) {
 			remedy = "check which node announces the apps address on the VLAN: see docs/how-to/apps-ingress.md"
 		}
-		findings = append(findings, failed(v.ref(), remedy, "%s accepts no connections from the VLAN", h.Address).because(h.Name+": "+h.Error))
+		message := fmt.Sprintf("%s accepts no connections from the VLAN", h.Address)
+		if slices.Sort(accepted); len(accepted) > 0 {
+			message += fmt.Sprintf(", but port %s of the address does: a filter drops or rejects packets to the port", joinPorts(slices.Compact(accepted)))
+		}
+		slices.Sort(names)
+		f := failed(v.ref(), remedy, "%s", message).because(h.Name + ": " + h.Error)
+		if names = slices.Compact(names); len(names) > 1 {
+			f = f.because("VMs connect there to " + strings.Join(names, ", "))
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }

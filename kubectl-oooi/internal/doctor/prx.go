@@ -109,7 +109,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-009"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -538,10 +538,12 @@ func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Find
 	for _, a := range slices.Compact(addresses) {
 		ports[a.Addr()] = append(ports[a.Addr()], strconv.Itoa(int(a.Port())))
 	}
+	results := s.portResults(xdsdMetrics, "xdsd_vlan_port")
 	var findings []Finding
 	for _, a := range slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare) {
 		list := strings.Join(ports[a], ", ")
 		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
+		certain := slices.ContainsFunc(results, func(r portResult) bool { return r.pod == pod && r.address.Addr() == a && r.result != portAccepted })
 		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
 			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
 			switch {
@@ -549,8 +551,10 @@ func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Find
 			case x.value[at].mac == "":
 				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
 					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
-			default:
+			case certain:
 				f = failed(podRef(pod), appsBackendRemedy, "apps address %s answers ARP requests on the VLAN, but accepts no connections at port %s", a, list).because("MAC address " + x.value[at].mac)
+			default: // the kernel keeps the MAC address of a host that is gone
+				f = f.because("the last host with the address had MAC address " + x.value[at].mac + ", and may be gone")
 			}
 		}
 		findings = append(findings, f)

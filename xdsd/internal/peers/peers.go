@@ -28,7 +28,7 @@ const (
 
 // New returns a Prober. snapshot returns the Infras, or nil if they are not known yet.
 func New(snapshot func() *model.Snapshot, log *slog.Logger) *Prober {
-	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd"), paths: neighbours.NewPaths("xdsd")}
+	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd"), paths: neighbours.NewPaths("xdsd"), ports: neighbours.NewPorts("xdsd")}
 }
 
 // A Prober probes all peers periodically. Only IPv4 addresses on networks of this host are probed.
@@ -37,6 +37,7 @@ type Prober struct {
 	log      *slog.Logger
 	monitor  *neighbours.Monitor
 	paths    *neighbours.Paths
+	ports    *neighbours.Ports
 
 	mu sync.Mutex // only probe writes what it protects
 	// forwarders are the replies of our DNS servers that reply.
@@ -101,6 +102,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 		return err //nolint:wrapcheck // error of an internal package
 	}
 	var all, dnsServers, dhcpServers, services []netip.Addr
+	var apps []netip.AddrPort
 	for _, infra := range s.Infras {
 		all = append(all, infra.Assigned()...)
 		dnsServers, dhcpServers = append(dnsServers, infra.DNS...), append(dhcpServers, infra.DHCP...)
@@ -109,7 +111,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	for _, proxy := range s.ProxyServers {
 		for _, u := range proxy.Upstreams {
 			for _, a := range u.Addresses {
-				all = append(all, a.Addr())
+				all, apps = append(all, a.Addr()), append(apps, a)
 			}
 		}
 	}
@@ -120,8 +122,10 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	present := func(list []netip.Addr) []netip.Addr {
 		return slices.DeleteFunc(networks.OnOwnNetworks(list), func(a netip.Addr) bool { return neighbors[a] == nil })
 	}
+	apps = slices.DeleteFunc(apps, func(a netip.AddrPort) bool { return neighbors[a.Addr()] == nil })
 	var dhcp, reached map[netip.Addr]answers
 	var group sync.WaitGroup
+	group.Go(func() { p.ports.Connect(ctx, networks, apps) })
 	group.Go(func() { dhcp = probeDHCP(ctx, networks, present(dhcpServers), p.dhcp) })
 	group.Go(func() { reached = queryServices(ctx, services, p.services) })
 	forwarders := map[netip.Addr]replies{}
@@ -263,6 +267,7 @@ var (
 func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 	p.monitor.Describe(ch)
 	p.paths.Describe(ch)
+	p.ports.Describe(ch)
 	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, rootDesc, nameDesc, tcpDesc} {
 		ch <- d
 	}
@@ -272,6 +277,7 @@ func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 func (p *Prober) Collect(ch chan<- prometheus.Metric) {
 	p.monitor.Collect(ch)
 	p.paths.Collect(ch)
+	p.ports.Collect(ch)
 	p.mu.Lock()
 	forwarders, dhcp, services := p.forwarders, p.dhcp, p.services // replaced, not changed
 	p.mu.Unlock()
