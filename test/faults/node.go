@@ -156,6 +156,16 @@ func vlanFaults() []Fault {
 		{Name: "VLAN interface of the proxy is down", Break: vlanInterface("demo-proxy-0", "ip link set net1 down"), Want: []string{"LNK-001 fail"}},
 		{Name: "VLAN interface of DHCP lost its address", Break: vlanInterface("demo-dhcp-0", "ip -4 address flush dev net1"), Want: []string{"LNK-002 fail"}},
 		{Name: "VLAN interface of the proxy has a small MTU", Break: vlanInterface("demo-proxy-0", "ip link set net1 mtu 1280"), Want: []string{"LNK-003 fail"}},
+		{Name: "route of DHCP leads half of the VLAN to a gateway", Break: vlanInterface("demo-dhcp-0", `ip route add $net.128/25 via $net.1 dev net1 onlink table "$(ip rule | sed -n 's/.*from $net.5 lookup //p')"`), Want: []string{"LNK-011 fail"}, Says: "leave through gateway"},
+		{Name: "network of DNS has a route to half of the VLAN", Break: func(s *Site) {
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dns").Object, "spec", "config")
+			routed := strings.ReplaceAll(config, `"ipam":{`, s.expand(`"ipam":{"routes":[{"dst":"$net.128/25","gw":"$net.1"}],`))
+			if routed == config {
+				s.Fatalf("no ipam in %s", config)
+			}
+			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+toJSON(routed)+`}}`)
+			s.restartNowAndAfterMend("demo-dns-0")
+		}, Want: []string{"LNK-011 fail", "INF-002 warn"}, Says: "spec.config has a route that diverts packets of Pod demo-dns-0"},
 		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},
 		{Name: "filter on the VLAN drops all packets of the proxy", Break: filter("demo-proxy-0", "netdev", "ingress device net1", ""), Want: []string{"LNK-004 fail"}},
 		{Name: "another host on the VLAN has the address of DHCP", Break: otherHost("demo-dhcp-0", "$net.5"), Want: []string{"LNK-005 fail"}},
@@ -267,7 +277,7 @@ func otherHost(pod, address string) func(*Site) {
 func vlanInterface(pod, command string) func(*Site) {
 	return func(s *Site) {
 		s.Undo(func() { s.restart(pod) }) // restores routes as well
-		s.Node.InNetworkOf(s.T, pod, strings.Fields(command)...)
+		s.Node.InNetworkOf(s.T, pod, "sh", "-ec", s.expand(command))
 	}
 }
 

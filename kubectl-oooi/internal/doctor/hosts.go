@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	after := []string{"OOOI-POD-002", "OOOI-POD-009", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008"}
+	after := []string{"OOOI-POD-002", "OOOI-POD-009", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-011"}
 	register(
 		Check{
 			Code: "OOOI-LNK-009", Title: "our pods reach the same hosts on the VLAN", After: after,

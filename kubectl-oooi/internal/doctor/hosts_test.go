@@ -101,3 +101,28 @@ func TestPortsOfTheProxy(t *testing.T) {
 		})
 	}
 }
+
+func TestDivertedRoutes(t *testing.T) {
+	route := func(gateway, device string) map[page]string {
+		return map[page]string{dnsMetrics: sortMetrics(fmt.Sprintf("oooi_interface_diverted_route{interface=\"net1\",destination=\"192.0.2.128/25\",gateway=%q,device=%q} 1\n", gateway, device))}
+	}
+	const network = `{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: demo-dns, namespace: clusters, labels: {app.kubernetes.io/component: dns}},
+		spec: {config: '{"ipam": {"routes": [{"dst": "192.0.2.128/25"}]}}'}}`
+	const message = "fail a route of the pod diverts packets to 192.0.2.128/25, which is on the VLAN: they "
+	for _, tc := range []struct{ name, gateway, device, object, want string }{
+		{"gateway", "192.0.2.9", "net1", "", message + "leave through gateway 192.0.2.9 on interface net1"},
+		{"another interface", "", "eth0", "", message + "leave through interface eth0"},
+		{"discarded", "", "", "", message + "are discarded"},
+		{"of the network", "192.0.2.9", "net1", network, "fail spec.config has a route that diverts packets of Pod dns to 192.0.2.128/25, which is on the VLAN: they leave through gateway 192.0.2.9 on interface net1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var objects []string
+			if tc.object != "" {
+				objects = append(objects, tc.object)
+			}
+			if diff := cmp.Diff([]string{tc.want}, findingsOn(t, "OOOI-LNK-011", route(tc.gateway, tc.device), objects...)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
