@@ -259,6 +259,10 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},
 		{Name: "large packets are lost on the VLAN", Probe: true, Break: filter("demo-proxy-0", "inet", "output", `oifname "net1" tcp sport 443 meta length > 900`), Want: []string{"PRB-007 fail"}},
 		{Name: "certificate has expired", Probe: true, Break: replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRX-019 fail"}},
+		{Name: "another backend has no Service and the certificate of konnectivity has expired", Break: func(s *Site) {
+			sampleBackend("nonesuch", 443)(s)
+			replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com")(s)
+		}, Want: []string{"PRX-002 fail", "PRX-019 fail"}},
 		{Name: "certificate covers two servers", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
 		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRX-019 fail"}},
 	}

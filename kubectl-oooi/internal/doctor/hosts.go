@@ -213,10 +213,15 @@ func checkProxyPorts(s *Site) []Finding {
 		return nil // the probes may have reached the previous pod
 	}
 	byAddress := map[netip.Addr][]portResult{}
-	for _, r := range s.portResults(dnsMetrics, "coredns_vlan_port") {
-		byAddress[r.address.Addr()] = append(byAddress[r.address.Addr()], r)
-	}
 	var findings []Finding
+	for _, r := range s.portResults(dnsMetrics, "coredns_vlan_port") {
+		a, scope := r.address.Addr(), portScope(r.address.Port())
+		if s.explained[scope] != "" && r.result != portAccepted {
+			findings = append(findings, s.closedPorts(a, []portResult{r}).of(scope)) // explained
+			continue
+		}
+		byAddress[a] = append(byAddress[a], r)
+	}
 	for _, a := range slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare) {
 		if f := s.closedPorts(a, byAddress[a]); f != nil {
 			findings = append(findings, *f)

@@ -313,9 +313,24 @@ func (v *probeData) checkConnections() []Finding {
 		if names = slices.Compact(names); len(names) > 1 {
 			f = f.because("VMs connect there to " + strings.Join(names, ", "))
 		}
-		findings = append(findings, f)
+		findings = append(findings, f.of(v.scopeOf(h.Address)))
 	}
 	return findings
+}
+
+// scopeOf returns the scope of findings about connections to an address: the port of the proxy, or the upstream of apps.
+func (v *probeData) scopeOf(address netip.AddrPort) string {
+	for _, p := range v.proxyModels() {
+		if slices.Contains(p.VLAN, address.Addr()) {
+			return portScope(address.Port())
+		}
+		for _, u := range p.Upstreams {
+			if slices.Contains(u.Addresses, address) {
+				return upstreamScope(u.Name)
+			}
+		}
+	}
+	return allComponents
 }
 
 // checkCertificateNames finds servers that fail the TLS handshake for a name, or whose certificate does not
@@ -328,18 +343,21 @@ func (v *probeData) checkCertificateNames() []Finding {
 	var findings []Finding
 	for i := range v.TLS {
 		h := &v.TLS[i]
+		scope := v.explainedScope(func(l *model.Listener, host string) bool {
+			return l.Port == int32(h.Address.Port()) && covers(host, h.Name)
+		})
 		const remedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the log and certificate of that server"
 		switch {
 		case !h.Connected || !certified[fmt.Sprint(h.Name, h.Address)]:
 		case h.SmallPackets:
 			findings = append(findings, failed(v.ref(), "compare the MTU of the VLAN on all nodes and switches", "%s at %s: TLS handshakes succeed in small packets only: large packets are lost on the VLAN, such as those with the certificate", h.Name, h.Address).
-				because(h.Error))
+				because(h.Error).of(scope))
 		case h.TimedOut:
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the connection is accepted, but TLS handshakes are not answered", h.Name, h.Address).because(h.Error))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the connection is accepted, but TLS handshakes are not answered", h.Name, h.Address).because(h.Error).of(scope))
 		case h.Error != "":
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error).of(scope))
 		case !h.Covered:
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).because(certificateEvidence(h)...))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).because(certificateEvidence(h)...).of(scope))
 		}
 	}
 	return findings
