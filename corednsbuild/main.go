@@ -41,6 +41,7 @@ func main() {
 		if err := neighbours.Announce(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err) // not fatal: neighbour caches expire
 		}
+		go newProber().run(context.Background()) // until the process ends
 	}
 	coremain.Run()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -19,12 +20,24 @@ const Interval = 15 * time.Second
 // alternationPeriod is how long an address counts as one for which two hosts answer in turn.
 const alternationPeriod = 10 * time.Minute
 
+// maxHosts limits the other hosts that a Monitor probes.
+const maxHosts = 32
+
+// Values of the label that says what proves that a host was there: a datagram that it refused, or an entry of the kernel's
+// neighbor table, which the kernel keeps for up to 75 seconds after the host is gone.
+const (
+	byRefusal = "icmp"
+	byARP     = "arp"
+)
+
 // A Monitor remembers which hosts answer for addresses on the VLAN, and exports them as metrics. It is safe for
 // concurrent use, except Probe.
 type Monitor struct {
-	neighbor, answered, alternating *prometheus.Desc
+	neighbor, host, since, answered, alternating *prometheus.Desc
 
 	mu sync.Mutex // only Probe writes what it protects
+	// hosts are addresses of other hosts, such as VMs, that have sent us packets.
+	hosts []netip.Addr
 	// answers are the MAC addresses that answered the last ARP requests, nil if none did.
 	answers map[netip.Addr]net.HardwareAddr
 	history map[netip.Addr]changes
@@ -37,8 +50,13 @@ type changes struct {
 	current, previous net.HardwareAddr
 	// changed is when current replaced previous.
 	changed time.Time
-	// answered is when current answered last.
+	// answered is when current answered last: by refusing a datagram, if refuses is set.
 	answered time.Time
+	// refuses reports whether current has ever refused a datagram.
+	refuses bool
+	// silent reports whether no host answered the last probe, and since is when that began or ended.
+	silent bool
+	since  time.Time
 	// returns is how often one of both has replaced the other again within alternationPeriod. A host that took an address
 	// and lost it again leaves one return.
 	returns int
@@ -49,24 +67,43 @@ func (c changes) alternate(now time.Time) bool {
 	return c.returns > 1 && now.Sub(c.changed) < alternationPeriod
 }
 
-// observe returns the changes after a MAC address has answered.
-func (c changes) observe(mac net.HardwareAddr, now time.Time) changes {
+// observe returns the changes after a MAC address has answered, by refusing a datagram if refused is set.
+func (c changes) observe(mac net.HardwareAddr, refused bool, now time.Time) changes {
+	if c.silent || c.current == nil {
+		c.silent, c.since = false, now
+	}
 	if c.current == nil || bytes.Equal(mac, c.current) {
-		c.current, c.answered = mac, now
+		c.current, c.refuses = mac, c.refuses || refused
+		if refused || !c.refuses { // otherwise the entry of the neighbor table proves less
+			c.answered = now
+		}
 		return c
 	}
-	next := changes{current: mac, previous: c.current, changed: now, answered: now}
+	next := changes{current: mac, previous: c.current, changed: now, answered: now, refuses: refused, since: c.since}
 	if bytes.Equal(mac, c.previous) && now.Sub(c.changed) < alternationPeriod {
 		next.returns = c.returns + 1
 	}
 	return next
 }
 
+// lose returns the changes after no host has answered.
+func (c changes) lose(now time.Time) changes {
+	if !c.silent {
+		c.silent, c.since = true, now
+		if c.refuses { // the kernel noticed it later
+			c.since = c.answered
+		}
+	}
+	return c
+}
+
 // NewMonitor returns a Monitor whose metrics have the given prefix, the name of a daemon.
 func NewMonitor(prefix string) *Monitor {
 	return &Monitor{
 		neighbor: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor"), "1: a host answers ARP requests for an address on the VLAN; 0: none does.", []string{"address", "mac"}, nil),
-		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered.", []string{"address", "mac"}, nil),
+		host:     prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "host"), "1: another host on the VLAN, from which packets were received, answers; 0: it no longer does.", []string{"address", "mac"}, nil),
+		since:    prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_since_timestamp_seconds"), "Time since which a host has answered for the address, or since which none has.", []string{"address"}, nil),
+		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered; by icmp: the host refused a datagram, by arp: the kernel knows its MAC address.", []string{"address", "mac", "by"}, nil),
 		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
 			[]string{"address", "mac", "other"}, nil),
 		history: map[netip.Addr]changes{},
@@ -74,9 +111,14 @@ func NewMonitor(prefix string) *Monitor {
 }
 
 // Probe probes IPv4 addresses on networks of this host, and returns the MAC addresses that answer, nil for an address for
-// which none does. Other addresses are ignored.
+// which none does. Other addresses are ignored. It also probes other hosts on the networks of these addresses that have
+// sent us packets.
 func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.Addr]net.HardwareAddr, error) {
-	results, err := Probe(ctx, addresses)
+	hosts, err := m.otherHosts(addresses)
+	if err != nil {
+		return nil, err
+	}
+	results, err := probe(ctx, slices.Concat(addresses, hosts), refusalTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -100,18 +142,52 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 		}
 		history[address] = m.history[address]
 		if mac := answers[address]; mac != nil {
-			history[address] = history[address].observe(mac, now)
+			history[address] = history[address].observe(mac, r.Refused, now)
+		} else {
+			history[address] = history[address].lose(now)
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.answers, m.stale, m.history = answers, stale, history
+	m.hosts, m.answers, m.stale, m.history = hosts, answers, stale, history
 	return answers, nil
+}
+
+// otherHosts returns the hosts to probe besides addresses: those that were probed before, and those in the kernel's
+// neighbor table. Beyond maxHosts, the latter replace hosts that do not answer.
+func (m *Monitor) otherHosts(addresses []netip.Addr) ([]netip.Addr, error) {
+	networks, err := Networks()
+	if err != nil {
+		return nil, err
+	}
+	known, err := table()
+	if err != nil {
+		return nil, err
+	}
+	networks = slices.DeleteFunc(networks, func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
+	other := func(a netip.Addr) bool { return networks.Source(a).IsValid() && !slices.Contains(addresses, a) }
+	hosts := slices.DeleteFunc(slices.Clone(m.hosts), func(a netip.Addr) bool { return !other(a) })
+	for _, a := range networks.OnOwnNetworks(slices.Collect(maps.Keys(known))) {
+		if known[a].MAC == nil || !other(a) || slices.Contains(hosts, a) {
+			continue
+		}
+		if len(hosts) == maxHosts {
+			at := slices.IndexFunc(hosts, func(a netip.Addr) bool { return m.answers[a] == nil })
+			if at < 0 {
+				break
+			}
+			hosts = slices.Delete(hosts, at, at+1)
+		}
+		hosts = append(hosts, a)
+	}
+	return hosts, nil
 }
 
 // Describe implements prometheus.Collector.
 func (m *Monitor) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.neighbor
+	ch <- m.host
+	ch <- m.since
 	ch <- m.answered
 	ch <- m.alternating
 }
@@ -119,18 +195,27 @@ func (m *Monitor) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
-	answers, history := m.answers, m.history // replaced, not changed
+	hosts, answers, history := m.hosts, m.answers, m.history // replaced, not changed
 	m.mu.Unlock()
 	for address, mac := range answers {
 		value := 0.0
 		if mac != nil {
 			value = 1
 		}
-		ch <- prometheus.MustNewConstMetric(m.neighbor, prometheus.GaugeValue, value, address.String(), mac.String())
+		desc := m.neighbor
+		if slices.Contains(hosts, address) {
+			desc = m.host
+		}
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, address.String(), mac.String())
 	}
 	for address, c := range history {
+		ch <- prometheus.MustNewConstMetric(m.since, prometheus.GaugeValue, float64(c.since.Unix()), address.String())
 		if c.current != nil {
-			ch <- prometheus.MustNewConstMetric(m.answered, prometheus.GaugeValue, float64(c.answered.Unix()), address.String(), c.current.String())
+			by := byARP
+			if c.refuses {
+				by = byRefusal
+			}
+			ch <- prometheus.MustNewConstMetric(m.answered, prometheus.GaugeValue, float64(c.answered.Unix()), address.String(), c.current.String(), by)
 		}
 		if c.alternate(time.Now()) {
 			ch <- prometheus.MustNewConstMetric(m.alternating, prometheus.GaugeValue, 1, address.String(), c.current.String(), c.previous.String())

@@ -26,10 +26,31 @@ func TestChanges(t *testing.T) {
 		var seen changes
 		for _, mac := range tc.answers {
 			now = now.Add(tc.every)
-			seen = seen.observe(mac, now)
+			seen = seen.observe(mac, false, now)
 		}
 		if got := seen.alternate(now); got != tc.want {
 			t.Errorf("%s: alternating is %t", tc.name, got)
+		}
+	}
+}
+
+func TestSince(t *testing.T) {
+	mac, started := net.HardwareAddr{2, 0, 0, 0, 0, 1}, time.Now()
+	at := func(seconds time.Duration) time.Time { return started.Add(seconds * time.Second) }
+	never := changes{}.lose(at(0)).lose(at(15))
+	arp := changes{}.observe(mac, false, at(0)).observe(mac, false, at(15))
+	icmp := changes{}.observe(mac, true, at(0)).observe(mac, true, at(15)).observe(mac, false, at(30))
+	for name, got := range map[string][2]time.Time{
+		"no host has ever answered":             {never.since, at(0)},
+		"a host answers":                        {arp.since, at(0)},
+		"a host no longer answers":              {arp.lose(at(30)).lose(at(45)).since, at(30)},
+		"a host no longer refuses datagrams":    {icmp.lose(at(45)).since, at(15)},
+		"a host answers again":                  {icmp.lose(at(45)).observe(mac, true, at(60)).since, at(60)},
+		"last answer of a host that refuses":    {icmp.answered, at(15)},
+		"last answer of one that never refuses": {arp.answered, at(15)},
+	} {
+		if !got[0].Equal(got[1]) {
+			t.Errorf("%s: got %s after the start, want %s", name, got[0].Sub(started), got[1].Sub(started))
 		}
 	}
 }

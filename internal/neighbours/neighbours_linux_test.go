@@ -1,11 +1,16 @@
 package neighbours_test
 
 import (
+	"fmt"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/test/lab"
@@ -97,4 +102,111 @@ func TestProbeOfAnotherNetwork(t *testing.T) {
 	if err != nil || len(found) != 0 {
 		t.Errorf("got %v, %v", found, err)
 	}
+}
+
+// TestOtherHosts probes a VM that has sent packets, before and after a filter drops its own.
+func TestOtherHosts(t *testing.T) {
+	network.Need(t)
+	vm, pod := lab.NewNamespace(t), lab.NewNamespace(t)
+	if err := lab.Cable(
+		lab.End{In: vm, Device: "eth0", MAC: "02:00:00:00:00:98", Addresses: []string{"192.0.2.100/24"}},
+		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
+	); err != nil {
+		t.Fatal(err)
+	}
+	monitor := neighbours.NewMonitor("test")
+	probe := func() []string {
+		t.Helper()
+		if err := pod.Do(func() error {
+			_, err := monitor.Probe(t.Context(), []netip.Addr{netip.MustParseAddr("192.0.2.9")})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return series(t, monitor)
+	}
+	const silent = "test_vlan_neighbor{192.0.2.9,} 0"
+	if got := probe(); len(got) != 2 || got[1] != silent {
+		t.Errorf("before a packet of the VM: %q", got)
+	}
+	if err := vm.Do(func() error { return neighbours.Announce(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	answered := probe()
+	if len(answered) != 5 || answered[0] != "test_vlan_host{192.0.2.100,02:00:00:00:00:98} 1" || answered[4] != silent ||
+		!strings.HasPrefix(answered[1], "test_vlan_neighbor_last_answer_timestamp_seconds{192.0.2.100,icmp,02:00:00:00:00:98} ") {
+		t.Errorf("after it: %q", answered)
+	}
+	vm.Run(t, "nft", "add table netdev f; add chain netdev f c { type filter hook ingress device eth0 priority 0; }; add rule netdev f c drop")
+	pod.Run(t, "ip", "neigh", "flush", "all") // otherwise the kernel keeps its entry for half a minute
+	if got := probe(); len(got) != 5 || got[0] != "test_vlan_host{192.0.2.100,} 0" || got[1] != answered[1] || got[4] != silent {
+		t.Errorf("with a filter: %q, before it %q", got, answered)
+	}
+}
+
+// TestPorts connects to ports of a host that accepts, refuses and drops connections.
+func TestPorts(t *testing.T) {
+	network.Need(t)
+	host := lab.NewNamespace(t)
+	if err := lab.Cable(
+		lab.End{In: host, Device: "eth0", Addresses: []string{"192.0.2.100/24"}},
+		lab.End{Device: "net1", Addresses: []string{"192.0.2.1/24"}},
+	); err != nil {
+		t.Fatal(err)
+	}
+	var listener net.Listener
+	if err := host.Do(func() (err error) {
+		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp4", "192.0.2.100:443")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	ports := neighbours.NewPorts("test")
+	connect := func() []string {
+		t.Helper()
+		networks, err := neighbours.Networks()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports.Connect(t.Context(), networks, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.100:443"), netip.MustParseAddrPort("192.0.2.100:6443")})
+		return series(t, ports)
+	}
+	const accepted, refused = "test_vlan_port{192.0.2.100,443,accepted} 1", "test_vlan_port{192.0.2.100,6443,refused} 0"
+	if got := connect(); !slices.Equal(got, []string{accepted}) {
+		t.Errorf("first time: %q", got)
+	}
+	if got := connect(); !slices.Equal(got, []string{accepted, refused}) {
+		t.Errorf("second time: %q", got)
+	}
+	host.Run(t, "nft", "add table inet f; add chain inet f c { type filter hook input priority 0; }; add rule inet f c tcp dport 443 drop")
+	if got := connect(); !slices.Equal(got, []string{accepted, refused}) {
+		t.Errorf("with a filter: %q", got)
+	}
+	if got := connect(); !slices.Equal(got, []string{"test_vlan_port{192.0.2.100,443,timeout} 0", refused}) {
+		t.Errorf("with a filter, the second time: %q", got)
+	}
+}
+
+// series returns the metrics of a collector as "name{label values} value", sorted.
+func series(t *testing.T, c prometheus.Collector) []string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			list = append(list, fmt.Sprintf("%s{%s} %.0f", f.GetName(), strings.Join(values, ","), m.GetGauge().GetValue()))
+		}
+	}
+	slices.Sort(list)
+	return list
 }

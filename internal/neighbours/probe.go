@@ -28,6 +28,9 @@ const (
 type Result struct {
 	Use Use
 	MAC net.HardwareAddr
+	// Refused reports whether the host has just refused a datagram, which proves that it is there: the kernel keeps the
+	// MAC address of a host that is gone.
+	Refused bool
 }
 
 const (
@@ -35,6 +38,8 @@ const (
 	timeout = 1500 * time.Millisecond
 	// pollInterval is the time between reads of the neighbor table.
 	pollInterval = 100 * time.Millisecond
+	// refusalTimeout is the time to wait for refusals of hosts whose MAC address is known. Many hosts send none.
+	refusalTimeout = 300 * time.Millisecond
 )
 
 // Probe finds out which IPv4 addresses are in use, without privileges: the kernel resolves the destination of a datagram
@@ -43,13 +48,18 @@ const (
 // otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
 // error if ctx is done before, or if the neighbor table cannot be read, which is supported on Linux only.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
+	return probe(ctx, addrs, 0)
+}
+
+// probe is Probe with a time to wait for refusals of hosts whose MAC address is known.
+func probe(ctx context.Context, addrs []netip.Addr, refusalTimeout time.Duration) (map[netip.Addr]Result, error) {
 	networks, err := Networks()
 	if err == nil {
 		err = resolve(ctx, networks, addrs)
 	}
 	var found map[netip.Addr]Result
 	if err == nil {
-		found, err = waitForAnswers(ctx, networks, addrs)
+		found, err = waitForAnswers(ctx, networks, addrs, refusalTimeout)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("probing neighbors: %w", err)
@@ -115,7 +125,7 @@ func (n OwnNetworks) Source(a netip.Addr) netip.Addr {
 }
 
 // waitForAnswers polls the neighbor table until every address in it is resolved, or until the timeout.
-func waitForAnswers(ctx context.Context, networks OwnNetworks, addrs []netip.Addr) (map[netip.Addr]Result, error) {
+func waitForAnswers(ctx context.Context, networks OwnNetworks, addrs []netip.Addr, refusalTimeout time.Duration) (map[netip.Addr]Result, error) {
 	refusals := newRefusals(networks)
 	defer refusals.close()
 	tick := time.NewTicker(pollInterval)
@@ -128,11 +138,11 @@ func waitForAnswers(ctx context.Context, networks OwnNetworks, addrs []netip.Add
 		found, waiting := map[netip.Addr]Result{}, false
 		for _, a := range addrs {
 			if f, ok := table[a]; ok {
-				if f.Use == Unknown && f.MAC != nil && refusals.has(ctx, a) {
-					f.Use = Used
+				if f.MAC != nil && (f.Use == Unknown || refusalTimeout > 0) && refusals.has(ctx, a) {
+					f.Use, f.Refused = Used, true
 				}
 				found[a] = f
-				waiting = waiting || f.Use != Used
+				waiting = waiting || f.Use != Used || !f.Refused && time.Since(started) < refusalTimeout
 			}
 		}
 		if !waiting || time.Since(started) >= timeout {

@@ -1,5 +1,18 @@
 package hcpviews
 
+import (
+	"log/slog"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/plugins/internal/views"
+)
+
 // Ready implements ready.Readiness. It returns true when every server block has objects to answer from, even if they are
 // from the snapshot file.
 func (h *HCPViews) Ready() bool { return h.Loaded() }
+
+// Snapshots returns what is known about hosted clusters and Infras, one element for each configuration of the plugin.
+func Snapshots() []*model.Snapshot { return views.Snapshots() }
+
+// Logger returns a logger that writes to CoreDNS's log under the name of the plugin.
+func Logger() *slog.Logger { return views.NewLogger(name) }

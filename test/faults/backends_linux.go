@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,6 +23,18 @@ func backendFaults(r *Running) []Fault {
 			r.Undo(func() { r.signalHosted(syscall.SIGCONT) })
 		}},
 		{Name: "hosted API server is not ready without etcd", Want: []string{"HC-005 fail"}, Break: func(*Site) {
+			if err := r.Hosted.KillEtcd(); err != nil {
+				r.Fatal(err)
+			}
+			r.Undo(func() {
+				if err := r.Hosted.StartEtcd(r.Context()); err != nil {
+					r.Fatal(err)
+				}
+			})
+		}},
+		{Name: "another backend does not listen, and the hosted API server is not ready without etcd", Want: []string{"PRX-012 fail", "HC-005 fail"}, Break: func(*Site) {
+			r.Add(runningCluster.Backend("extra", 8443, netip.MustParseAddrPort("198.18.0.97:8443"), ""))
+			r.Patch(proxyKind, "$ns", "demo", `{"spec": {"backends": [{"name": "extra", "hostname": "extra.example.com", "port": 443, "targetService": "extra", "targetPort": 8443, "targetNamespace": "$ns-demo", "healthCheck": {}}]}}`)
 			if err := r.Hosted.KillEtcd(); err != nil {
 				r.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,6 +163,16 @@ func vlanFaults() []Fault {
 		{Name: "VLAN interface of the proxy is down", Break: vlanInterface("demo-proxy-0", "ip link set net1 down"), Want: []string{"LNK-001 fail"}},
 		{Name: "VLAN interface of DHCP lost its address", Break: vlanInterface("demo-dhcp-0", "ip -4 address flush dev net1"), Want: []string{"LNK-002 fail"}},
 		{Name: "VLAN interface of the proxy has a small MTU", Break: vlanInterface("demo-proxy-0", "ip link set net1 mtu 1280"), Want: []string{"LNK-003 fail"}},
+		{Name: "route of DHCP leads half of the VLAN to a gateway", Break: vlanInterface("demo-dhcp-0", `ip route add $net.128/25 via $net.1 dev net1 onlink table "$(ip rule | sed -n 's/.*from $net.5 lookup //p')"`), Want: []string{"LNK-011 fail"}, Says: "leave through gateway"},
+		{Name: "network of DNS has a route to half of the VLAN", Break: func(s *Site) {
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dns").Object, "spec", "config")
+			routed := strings.ReplaceAll(config, `"ipam":{`, s.expand(`"ipam":{"routes":[{"dst":"$net.128/25","gw":"$net.1"}],`))
+			if routed == config {
+				s.Fatalf("no ipam in %s", config)
+			}
+			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+toJSON(routed)+`}}`)
+			s.restartNowAndAfterMend("demo-dns-0")
+		}, Want: []string{"LNK-011 fail", "INF-002 warn"}, Says: "spec.config has a route that diverts packets of Pod demo-dns-0"},
 		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},
 		{Name: "filter on the VLAN drops all packets of the proxy", Break: filter("demo-proxy-0", "netdev", "ingress device net1", ""), Want: []string{"LNK-004 fail"}},
 		{Name: "another host on the VLAN has the address of DHCP", Break: otherHost("demo-dhcp-0", "$net.5"), Want: []string{"LNK-005 fail"}},
@@ -182,8 +193,22 @@ func vlanFaults() []Fault {
 		}, Want: []string{"SVC-004 fail"}, Says: "accepts no connections from node"},
 		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
 		{Name: "no host has the apps address", Break: func(s *Site) {
-			s.addFilter("demo-proxy-0", "netdev", "type filter hook egress device net1 priority 0;", s.expand("arp daddr ip $net.200 drop; add rule netdev fault c ip daddr $net.200 drop"))
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table netdev fault") })
+			s.Node.OnNode(s.T, "nft", s.expand("add table netdev fault; add chain netdev fault c { type filter hook ingress device "+s.VLAN+"-up priority 0; }; add rule netdev fault c arp saddr ip $net.200 drop; add rule netdev fault c ip saddr $net.200 drop"))
 		}, Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
+		{Name: "ports of DNS and the uplink are isolated from each other", Break: func(s *Site) {
+			isolate := func(state string) {
+				s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.VLAN+"-up "+s.portOf("demo-dns-0")+"; do bridge link set dev $port isolated "+state+"; done")
+			}
+			s.Undo(func() { isolate("off") })
+			isolate("on")
+		}, Want: []string{"LNK-009 fail"}, Says: "which reaches our pods and none of the other hosts"},
+		{Name: "filter of the bridge between the uplink and the port of the proxy", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table bridge fault") })
+			up := s.VLAN + "-up"
+			s.Node.OnNode(s.T, "sh", "-ec", "port="+s.portOf("demo-proxy-0")+`
+nft "add table bridge fault; add chain bridge fault c { type filter hook forward priority 0; }; add rule bridge fault c iifname `+up+` oifname $port drop; add rule bridge fault c iifname $port oifname `+up+` drop"`)
+		}, Want: []string{"LNK-009 fail"}, Says: "answers Pod demo-d"},
 		{Name: "route of the proxy's pod leads to the VLAN", Break: vlanInterface("demo-proxy-0", "ip route add 192.0.2.0/24 dev net1"), Want: []string{"PRX-012 fail"}, Says: "leave through net1"},
 		{Name: "filter drops the proxy's connections to the apps address", Break: filter("demo-proxy-0", "inet", "output", "ip daddr $net.200 tcp dport { 80, 443 }"), Want: []string{"PRX-012 fail"}, Says: "answers ARP requests on the VLAN, but accepts no connections"},
 		{Name: "node forwards no connections to Services", Break: func(s *Site) {
@@ -227,7 +252,8 @@ func vlanFaults() []Fault {
 		{Name: "filter on the VLAN drops DHCP requests", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"LNK-015 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests of VMs", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67 ip saddr != $net.7"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops replies of DHCP", Break: filter("demo-proxy-0", "netdev", "ingress device net1", "udp sport 67"), Want: []string{"LNK-015 fail"}},
-		{Name: "filter on the VLAN drops TLS connections", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443`), Want: []string{"PRB-006 fail"}},
+		{Name: "filter on the VLAN drops connections to the API server", Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 6443`), Want: []string{"LNK-010 fail"}, Says: "at TCP port 6443: a filter drops them, since those to port"},
+		{Name: "filter on the VLAN drops TLS connections of VMs", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443 ip saddr != $net.6`), Want: []string{"PRB-006 fail"}, Says: "but port"},
 		{Name: "another DHCP server is on the VLAN", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail"}},
 		{Name: "VM has an address of another DHCP server", Break: func(s *Site) {
 			s.Undo(func() { s.Node.RequestAddress(s.T) })
@@ -253,6 +279,10 @@ func vlanFaults() []Fault {
 		}, Want: []string{"PRB-002 fail", "INF-002 warn"}},
 		{Name: "large packets are lost on the VLAN", Probe: true, Break: filter("demo-proxy-0", "inet", "output", `oifname "net1" tcp sport 443 meta length > 900`), Want: []string{"PRB-007 fail"}},
 		{Name: "certificate has expired", Probe: true, Break: replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com"), Want: []string{"PRX-019 fail"}},
+		{Name: "another backend has no Service and the certificate of konnectivity has expired", Break: func(s *Site) {
+			sampleBackend("nonesuch", 443)(s)
+			replaceBackend("konnectivity-server", "192.0.2.85:8091", true, "konnectivity.demo.lab.example.com")(s)
+		}, Want: []string{"PRX-002 fail", "PRX-019 fail"}},
 		{Name: "certificate covers two servers", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
 		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRX-019 fail"}},
 	}
@@ -271,8 +301,23 @@ func otherHost(pod, address string) func(*Site) {
 func vlanInterface(pod, command string) func(*Site) {
 	return func(s *Site) {
 		s.Undo(func() { s.restart(pod) }) // restores routes as well
-		s.Node.InNetworkOf(s.T, pod, strings.Fields(command)...)
+		s.Node.InNetworkOf(s.T, pod, "sh", "-ec", s.expand(command))
 	}
+}
+
+// portOf returns a shell command substitution for the port of a pod on the bridge of its node.
+func (s *Site) portOf(pod string) string {
+	s.Helper()
+	status := s.Get(podKind, "$ns", pod).GetAnnotations()["k8s.v1.cni.cncf.io/network-status"]
+	var interfaces []struct{ Interface, MAC string }
+	if err := json.Unmarshal([]byte(status), &interfaces); err != nil {
+		s.Fatal(err)
+	}
+	at := slices.IndexFunc(interfaces, func(i struct{ Interface, MAC string }) bool { return i.Interface == "net1" })
+	if at < 0 {
+		s.Fatalf("Pod %s has no interface net1: %s", pod, status)
+	}
+	return "$(bridge fdb show br " + s.VLAN + " | awk '$1 == \"" + strings.ToLower(interfaces[at].MAC) + "\" {print $3; exit}')"
 }
 
 // filter returns a function that drops the packets that match, all if match is empty, at a hook of nftables in the

@@ -17,7 +17,7 @@ import (
 func init() {
 	register(
 		Check{
-			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Reads: in(AtInfra, infras), NotApplicable: noAppsIngress,
+			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Backend: hostedAPI, Reads: in(AtInfra, infras), NotApplicable: noAppsIngress,
 			Run: func(s *Site) []Finding {
 				switch apps := s.Infra.Status.AppsIngress; {
 				case apps == nil:
@@ -30,7 +30,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-HC-005", "OOOI-HC-006", "OOOI-PRX-018", "OOOI-PRX-019"},
+			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-HC-005", "OOOI-HC-006", "OOOI-PRX-018", "OOOI-PRX-019"}, Backend: hostedAPI,
 			Reads: slices.Concat(in(AtInfra, infras), in(AtHosted, hostedClusters)), NotApplicable: noAppsIngress,
 			Run: func(s *Site) []Finding {
 				apps := s.Infra.Status.AppsIngress
@@ -51,11 +51,23 @@ func init() {
 			Run:           checkAppsRoute,
 		},
 		Check{
-			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-NODE-003", "OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"},
+			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-NODE-003", "OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"}, Backend: hostedAPI,
 			Reads: slices.Concat(in(AtInfra, infras), pagesIn(AtInfra, dnsMetrics, xdsdState)), NotApplicable: func(s *Site) string { return cmp.Or(noAppsIngress(s), noServingPods(dnsMetrics, xdsdState)(s)) },
 			Run: checkAppsReader,
 		},
 	)
+}
+
+// hostedAPI returns the upstream of the hosted cluster's API server.
+func hostedAPI(s *Site) string {
+	for _, p := range s.proxyModels() {
+		for _, u := range p.Upstreams {
+			if s.Cluster != nil && u.Backend == "" && u.Service == s.Cluster.ControlPlaneNamespace+"/"+apiService {
+				return u.Name
+			}
+		}
+	}
+	return ""
 }
 
 // accessReasons are the reasons of the apps ingress that mean that control cannot access the hosted cluster.

@@ -120,7 +120,7 @@ func (s *Site) checkEndpoints(check func(*backendEndpoint) *Finding) []Finding {
 		if healthy[f.endpoint.upstream.Name] {
 			f.finding.Severity = Warn
 		}
-		findings = append(findings, *f.finding)
+		findings = append(findings, f.finding.of(upstreamScope(f.endpoint.upstream.Name)))
 	}
 	return findings
 }
@@ -281,13 +281,13 @@ func checkBackendCertificates(s *Site) []Finding {
 				f.Remedy = fmt.Sprintf("find out why the EndpointSlice has an endpoint of another Service, and correct or delete it: kubectl -n %s get endpointslice %s -o yaml --show-managed-fields", own[0].Namespace, own[0].Name)
 				f = f.because("the endpoint belongs to Service " + strings.Join(others, ", "))
 			}
-			findings = append(findings, f)
+			findings = append(findings, f.of(upstreamScope(e.upstream.Name)))
 			continue
 		}
 		for i := range e.answers {
 			h := &e.answers[i].value.Handshake
 			if f := s.certificateTimes(h, e.ref(), remedy, "endpoint "+e.address.String()); f != nil {
-				findings = append(findings, *f)
+				findings = append(findings, f.of(upstreamScope(e.upstream.Name)))
 				break
 			}
 		}

@@ -34,6 +34,9 @@ type Check struct {
 	// NotApplicable returns why the check does not apply to the Infra, empty if it does. Nil means always
 	// applicable.
 	NotApplicable func(*Site) string
+	// Backend returns the name of the upstream of the proxy that the check is about, empty for none. A failure that is
+	// limited to this upstream skips the check. Nil means none.
+	Backend func(*Site) string
 	// Run returns the findings; none if the check passes or is inconclusive.
 	Run func(*Site) []Finding
 }
@@ -98,7 +101,9 @@ type Finding struct {
 	// Fix is what doctor can do about the fault; nil for nothing.
 	Fix *Fix `json:"-"`
 
-	component string // that the fault is limited to; allComponents if it is not
+	// component is the component or the scope of upstreamScope or portScope that the fault is limited to; allComponents if
+	// it is not.
+	component string
 }
 
 // failed returns a finding of severity Fail; warned returns one of severity Warn.
@@ -114,6 +119,23 @@ func warned(object model.Ref, remedy, format string, args ...any) Finding {
 func (f Finding) of(component string) Finding {
 	f.component = component
 	return f
+}
+
+// upstreamPrefix and portPrefix begin scopes of findings that are no components.
+const (
+	upstreamPrefix = "upstream "
+	portPrefix     = "port "
+)
+
+// upstreamScope returns the scope of findings about an upstream of the proxy, and portScope that of findings about a port
+// of the proxy. They block only findings about the same upstream or port.
+func upstreamScope(name string) string { return upstreamPrefix + name }
+
+func portScope(port uint16) string { return fmt.Sprint(portPrefix, port) }
+
+// isPart reports whether a scope is part of a component.
+func isPart(scope string) bool {
+	return strings.HasPrefix(scope, upstreamPrefix) || strings.HasPrefix(scope, portPrefix)
 }
 
 // because appends evidence to a finding.

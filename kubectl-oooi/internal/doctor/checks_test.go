@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -86,6 +87,46 @@ func TestAfterSkipsChecks(t *testing.T) {
 		got = append(got, strings.TrimSpace(r.Code+" "+string(r.Status)+" "+r.BlockedBy))
 	}
 	if diff := cmp.Diff([]string{"A fail", "B skip A", "C skip A", "D skip", "E fail", "F warn", "G fail"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestFailuresOfParts expects a failure of one upstream to leave checks of others.
+func TestFailuresOfParts(t *testing.T) {
+	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
+	of := func(scopes ...string) func(*Site) []Finding {
+		return func(*Site) []Finding {
+			var list []Finding
+			for _, scope := range scopes {
+				list = append(list, failed(ref, "r", "message").because("of "+scope).of(scope))
+			}
+			return list
+		}
+	}
+	extra, api := upstreamScope("extra"), upstreamScope("api")
+	backend := func(name string) func(*Site) string { return func(*Site) string { return name } }
+	checks := []Check{
+		{Code: "A", Component: v1alpha1.ComponentProxy, Run: of(extra)},
+		{Code: "B", Component: v1alpha1.ComponentProxy, Needs: []string{"A"}, Run: of(extra)},
+		{Code: "C", Component: v1alpha1.ComponentProxy, Needs: []string{"B"}, Run: of(extra, api)},
+		{Code: "D", Needs: []string{"B"}, Run: of(extra)},
+		{Code: "E", After: []string{"A"}, Backend: backend("api"), Run: of(allComponents)},
+		{Code: "F", After: []string{"A"}, Backend: backend("extra"), Run: of(allComponents)},
+		{Code: "G", Component: v1alpha1.ComponentProxy, Run: of(v1alpha1.ComponentProxy)},
+		{Code: "H", Needs: []string{"G"}, Run: of(api)},
+		{Code: "I", Run: of("port 443", "port 6443")},
+	}
+	_, site := siteOf(t)
+	var got []string
+	for _, r := range Diagnose(site, checks, func(string) bool { return true }).Results {
+		line := strings.TrimSpace(r.Code + " " + string(r.Status) + " " + r.BlockedBy)
+		for _, f := range r.Findings {
+			line += ": " + strings.Join(f.Evidence, ", ")
+		}
+		got = append(got, line)
+	}
+	want := []string{"A fail: of upstream extra", "B skip A", "C fail: of upstream api", "D skip A", "E fail: of ", "F skip A", "G fail: of proxy", "H skip G", "I fail: of port 443, of port 6443"}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -510,16 +510,31 @@ func checkBackendPolicies(s *Site) []Finding {
 			policy := denying[0]
 			text := fmt.Sprintf("the proxy of %s %s (port %d)", s.ref(), c.purpose, t.port)
 			if at := slices.IndexFunc(findings, func(f Finding) bool { return f.Object == policyRef(policy) }); at >= 0 {
-				findings[at] = findings[at].because("nor " + text)
+				another := findings[at]
+				another.Evidence = []string{"nor " + text}
+				findings = append(findings, s.ofBackends(o, another)...)
 				break
 			}
 			remedy := fmt.Sprintf("add a NetworkPolicy to namespace %s that admits the proxy's pods: labels %s in namespace %s", o.Namespace, proxy.pod, s.Infra.Namespace)
 			if slices.ContainsFunc(s.Snapshot.Clusters, func(c *model.Cluster) bool { return c.ControlPlaneNamespace == o.Namespace }) {
 				remedy = "run 'kubectl oooi setup -f FILE' with the Infra's file to add a policy that admits the proxy; ports other than 6443, 8091, 8443 and 9443 need a policy of your own"
 			}
-			findings = append(findings, failed(policyRef(policy), remedy, "the policy isolates its pods, and no policy admits %s", text).because(denying.others(policy)...))
+			findings = append(findings, s.ofBackends(o, failed(policyRef(policy), remedy, "the policy isolates its pods, and no policy admits %s", text).because(denying.others(policy)...))...)
 			break
 		}
 	}
 	return findings
+}
+
+// ofBackends returns a finding about each upstream of the proxy with a Service. Equal findings are merged.
+func (s *Site) ofBackends(service *corev1.Service, f Finding) []Finding {
+	var list []Finding
+	for _, p := range s.proxyModels() {
+		for _, u := range p.Upstreams {
+			if u.Service == service.Namespace+"/"+service.Name {
+				list = append(list, f.of(upstreamScope(u.Name)))
+			}
+		}
+	}
+	return list
 }

@@ -5,10 +5,12 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -20,7 +22,7 @@ func init() {
 	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
 	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, daemonMetrics...))
 	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
-	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dhcpState))
+	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dnsMetrics, dhcpState))
 	register(
 		Check{
 			Code: "OOOI-LNK-001", Title: "the VLAN interfaces of our pods have a carrier", After: after, Reads: interfaces, NotApplicable: noServingPods(daemonMetrics...),
@@ -35,15 +37,19 @@ func init() {
 			Run: checkInterfaceMTUs,
 		},
 		Check{
-			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005", "OOOI-LNK-008"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-LNK-004", Title: "our components reach each other on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005", "OOOI-LNK-008", "OOOI-LNK-011"), Reads: neighbors, NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods or the gateway", After: append(after, "OOOI-LNK-002"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods or the gateway", After: append(after, "OOOI-LNK-002"), Reads: observers, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkNeighborMACs,
 		},
 		Check{
-			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-008"), Reads: observers, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Code: "OOOI-LNK-011", Title: "packets of our pods to the VLAN leave through its interface", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002"), Reads: slices.Concat(interfaces, in(AtInfra, attachments)), NotApplicable: noServingPods(daemonMetrics...),
+			Run: checkDivertedRoutes,
+		},
+		Check{
+			Code: "OOOI-LNK-007", Title: "hosts other than our pods answer on the VLAN", After: append(after, "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-008", "OOOI-LNK-011"), Reads: observers, NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkUplink,
 		},
 	)
@@ -156,10 +162,53 @@ func checkInterfaceMTUs(s *Site) []Finding {
 	return findings
 }
 
-// Metrics of the hosts that answer ARP requests of xdsd and coredhcp.
+// divertedRoutesMetric has the routes by which packets from an address of an interface do not reach a part of its network
+// directly.
+const divertedRoutesMetric = "oooi_interface_diverted_route"
+
+// checkDivertedRoutes finds pods with a route that leads a part of the VLAN elsewhere. It names the
+// NetworkAttachmentDefinition that has the route.
+func checkDivertedRoutes(s *Site) []Finding {
+	var findings []Finding
+	for _, page := range daemonMetrics {
+		for _, d := range s.metrics(page) {
+			d.value.each(divertedRoutesMetric, func(labels map[string]string, _ float64) {
+				if labels["interface"] == render.ProbeDevice {
+					findings = append(findings, s.divertedRoute(d.pod, labels["destination"], labels["gateway"], labels["device"]))
+				}
+			})
+		}
+	}
+	return findings
+}
+
+func (s *Site) divertedRoute(pod *corev1.Pod, destination, gateway, device string) Finding {
+	target := "leave through interface " + device
+	switch {
+	case gateway != "":
+		target = fmt.Sprintf("leave through gateway %s on interface %s", gateway, device)
+	case device == "":
+		target = "are discarded"
+	}
+	component := componentOf(pod)
+	f := failed(podRef(pod), "find what added the route: ip route show table all, in the network namespace of the pod; delete the pod to create its network again: "+restartPod(pod).Command,
+		"a route of the pod diverts packets to %s, which is on the VLAN: they %s", destination, target).fixedBy(restartPod(pod))
+	for _, u := range s.list(attachments, AtInfra) {
+		config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+		if u.GetLabels()[v1alpha1.LabelComponent] == component && strings.Contains(config, strconv.Quote(destination)) {
+			f.Object, f.Fix = refTo(u), nil
+			f.Remedy = "remove the route from spec.config: run 'kubectl oooi setup -f FILE' with the Infra's file, and delete the pod: " + restartPod(pod).Command
+			f.Message = fmt.Sprintf("spec.config has a route that diverts packets of Pod %s to %s, which is on the VLAN: they %s", pod.Name, destination, target)
+		}
+	}
+	return f.of(component)
+}
+
+// Metrics of the hosts that answer ARP requests of our daemons.
 const (
 	xdsdNeighbor      = "xdsd_vlan_neighbor"
 	dhcpNeighbor      = "coredhcp_vlan_neighbor"
+	dnsNeighbor       = "coredns_vlan_neighbor"
 	alternatingSuffix = "_alternating"
 	lastAnswerSuffix  = "_last_answer_timestamp_seconds"
 )
@@ -168,7 +217,7 @@ const (
 var neighborMetrics = []struct {
 	page   page
 	metric string
-}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}}
+}{{xdsdMetrics, xdsdNeighbor}, {dhcpMetrics, dhcpNeighbor}, {dnsMetrics, dnsNeighbor}}
 
 // neighbor is an address on the VLAN, and the MAC address that answers for it; empty if no host does.
 type neighbor struct {
@@ -258,8 +307,8 @@ func checkNeighbors(s *Site) []Finding {
 	return findings
 }
 
-// checkNeighborMACs finds addresses of our pods for which another host answers, by what xdsd and coredhcp have probed:
-// neither can probe its own address. It finds a gateway for which a VM answers, and addresses for which two hosts
+// checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe
+// its own address. It finds a gateway for which a VM answers, and addresses for which two hosts
 // answer in turn.
 func checkNeighborMACs(s *Site) []Finding {
 	vms := s.vmInterfaces()
@@ -350,6 +399,8 @@ func (s *Site) vmInterfaces() map[string]string {
 type lastAnswer struct {
 	mac string
 	at  time.Time
+	// by is what proves it: icmp if the host refused a datagram, arp if the kernel knew its MAC address.
+	by string
 }
 
 // lastAnswers returns the last answer for each address for which a host has answered a pod.
@@ -357,7 +408,7 @@ func lastAnswers(metrics series, metric string) map[netip.Addr]lastAnswer {
 	answers := map[netip.Addr]lastAnswer{}
 	metrics.each(metric+lastAnswerSuffix, func(labels map[string]string, value float64) {
 		if a, err := netip.ParseAddr(labels["address"]); err == nil {
-			answers[a] = lastAnswer{labels["mac"], time.Unix(int64(value), 0)}
+			answers[a] = lastAnswer{labels["mac"], time.Unix(int64(value), 0), labels["by"]}
 		}
 	})
 	return answers

@@ -78,7 +78,7 @@ func checkTaints(s *Site) []Finding {
 	return findings
 }
 
-// maxNames limits the nodes that evidence names for one taint.
+// maxNames limits the names in one line of evidence.
 const maxNames = 5
 
 // podsByNode returns the Infra's pods of enabled components by the name of their node.

@@ -27,6 +27,10 @@ func findingsOn(t *testing.T, code string, pages map[page]string, objects ...str
 			if err := unstructured.SetNestedField(u.Object, "node1", "spec", "nodeName"); err != nil {
 				t.Fatal(err)
 			}
+			ready := []any{map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:00:00Z"}}
+			if err := unstructured.SetNestedSlice(u.Object, ready, "status", "conditions"); err != nil {
+				t.Fatal(err)
+			}
 		}
 		facts.add(u)
 	}
@@ -157,13 +161,15 @@ func TestUnreachedBackends(t *testing.T) {
 	neighbor := func(mac, value string) string {
 		return "# TYPE xdsd_vlan_neighbor gauge\nxdsd_vlan_neighbor{address=\"192.0.2.200\",mac=\"" + mac + "\"} " + value + "\n"
 	}
+	const closed = "# TYPE xdsd_vlan_port gauge\nxdsd_vlan_port{address=\"192.0.2.200\",port=\"443\",result=\"timeout\"} 0\n"
 	const apps, service, routed = "infra/clusters/demo/apps-https", "clusters-demo/oauth/6443", "clusters-demo/konnectivity/8091"
 	const noRoute = "dial tcp 198.18.0.8:8091: connect: no route to host"
 	for _, tc := range []struct{ name, upstream, neighbor, device, want string }{
 		{"a route leads to the VLAN", routed, "", "net1", "fail packets to 198.18.0.8 leave through net1: a route of the pod leads to the VLAN, although these backends are not in its subnets\nbackend " + routed + ": " + noRoute},
 		{"no route leads to the VLAN", routed, "", "eth0", "fail none of the 1 endpoints of backend " + routed + " accepts connections\n" + noRoute},
 		{"no host has the apps address", apps, neighbor("", "0"), "", "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
-		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "", "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
+		{"a host had the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "", "fail apps address 192.0.2.200 accepts no connections at port 443\nthe last host with the address had MAC address 02:00:00:00:00:20, and may be gone"},
+		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1") + closed, "", "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
 		{"the apps address was not probed", apps, "", "", "fail apps address 192.0.2.200 accepts no connections at port 443"},
 		{"a Service", service, "", "", "fail none of the 1 endpoints of backend clusters-demo/oauth/6443 accepts connections\ndial tcp 198.18.0.9:6443: i/o timeout"},
 	} {

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	after := []string{"OOOI-POD-002", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005"}
+	after := []string{"OOOI-POD-002", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-005", "OOOI-LNK-011"}
 	reads := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics))
 	register(
 		Check{

@@ -22,7 +22,7 @@ const (
 func init() {
 	reads := probeReads()
 	// What these find without a probe explains what the probe finds.
-	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-015"}
+	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-LNK-011", "OOOI-LNK-015"}
 	checks := []Check{
 		{
 			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...))),
@@ -306,13 +306,47 @@ func (v *probeData) checkConnections() []Finding {
 			continue
 		}
 		seen = append(seen, h.Address)
-		remedy := v.vlanRemedy(v1alpha1.ComponentProxy)
+		var accepted []uint16
+		var names []string
+		for j := range v.TLS {
+			switch o := &v.TLS[j]; {
+			case o.Address == h.Address:
+				names = append(names, o.Name)
+			case o.Address.Addr() == h.Address.Addr() && o.Connected:
+				accepted = append(accepted, o.Address.Port())
+			}
+		}
+		remedy := filteredRemedy + "; " + v.vlanRemedy(v1alpha1.ComponentProxy)
 		if v.Model.Proxy == nil || !slices.Contains(v.Model.Proxy.VLAN, h.Address.Addr()) {
 			remedy = "check which node announces the apps address on the VLAN: see docs/how-to/apps-ingress.md"
 		}
-		findings = append(findings, failed(v.ref(), remedy, "%s accepts no connections from the VLAN", h.Address).because(h.Name+": "+h.Error))
+		message := fmt.Sprintf("%s accepts no connections from the VLAN", h.Address)
+		if slices.Sort(accepted); len(accepted) > 0 {
+			message += fmt.Sprintf(", but port %s of the address does: a filter drops or rejects packets to the port", joinPorts(slices.Compact(accepted)))
+		}
+		slices.Sort(names)
+		f := failed(v.ref(), remedy, "%s", message).because(h.Name + ": " + h.Error)
+		if names = slices.Compact(names); len(names) > 1 {
+			f = f.because("VMs connect there to " + strings.Join(names, ", "))
+		}
+		findings = append(findings, f.of(v.scopeOf(h.Address)))
 	}
 	return findings
+}
+
+// scopeOf returns the scope of findings about connections to an address: the port of the proxy, or the upstream of apps.
+func (v *probeData) scopeOf(address netip.AddrPort) string {
+	for _, p := range v.proxyModels() {
+		if slices.Contains(p.VLAN, address.Addr()) {
+			return portScope(address.Port())
+		}
+		for _, u := range p.Upstreams {
+			if slices.Contains(u.Addresses, address) {
+				return upstreamScope(u.Name)
+			}
+		}
+	}
+	return allComponents
 }
 
 // checkCertificateNames finds servers that fail the TLS handshake for a name, or whose certificate does not
@@ -325,18 +359,21 @@ func (v *probeData) checkCertificateNames() []Finding {
 	var findings []Finding
 	for i := range v.TLS {
 		h := &v.TLS[i]
+		scope := v.explainedScope(func(l *model.Listener, host string) bool {
+			return l.Port == int32(h.Address.Port()) && covers(host, h.Name)
+		})
 		const remedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and check the log and certificate of that server"
 		switch {
 		case !h.Connected || !certified[fmt.Sprint(h.Name, h.Address)]:
 		case h.SmallPackets:
 			findings = append(findings, failed(v.ref(), "compare the MTU of the VLAN on all nodes and switches", "%s at %s: TLS handshakes succeed in small packets only: large packets are lost on the VLAN, such as those with the certificate", h.Name, h.Address).
-				because(h.Error))
+				because(h.Error).of(scope))
 		case h.TimedOut:
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the connection is accepted, but TLS handshakes are not answered", h.Name, h.Address).because(h.Error))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the connection is accepted, but TLS handshakes are not answered", h.Name, h.Address).because(h.Error).of(scope))
 		case h.Error != "":
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: TLS handshake failed: %s", h.Name, h.Address, h.Error).of(scope))
 		case !h.Covered:
-			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).because(certificateEvidence(h)...))
+			findings = append(findings, failed(v.ref(), remedy, "%s at %s: the certificate is not valid for this name", h.Name, h.Address).because(certificateEvidence(h)...).of(scope))
 		}
 	}
 	return findings

@@ -73,7 +73,8 @@ func init() {
 					for _, r := range p.Status.Replicas {
 						for _, l := range r.Listeners {
 							if !l.Ready {
-								findings = append(findings, failed(proxyRef(p), "run 'kubectl oooi routes "+p.Name+" -n "+p.Namespace+" -o wide' to see the port's routes", "port %d of Pod %s is not ready: %s", l.Port, r.Pod, l.Reason))
+								findings = append(findings, failed(proxyRef(p), "run 'kubectl oooi routes "+p.Name+" -n "+p.Namespace+" -o wide' to see the port's routes", "port %d of Pod %s is not ready: %s", l.Port, r.Pod, l.Reason).
+									of(s.scopeOfPort(l)))
 							}
 						}
 					}
@@ -109,7 +110,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-011"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -148,6 +149,35 @@ func init() {
 	)
 }
 
+// notListening begins the reason of a port on which Envoy does not listen, whatever its upstreams are.
+const notListening = "does not listen"
+
+// scopeOfPort returns the scope of an earlier failure of an upstream because of which a port of the proxy is not ready, or
+// the scope of the port if there is none.
+func (s *Site) scopeOfPort(status v1alpha1.ListenerStatus) string {
+	scope := s.explainedScope(func(l *model.Listener, _ string) bool { return l.Port == status.Port })
+	if scope == "" || strings.HasPrefix(status.Reason, notListening) {
+		return portScope(uint16(status.Port)) //nolint:gosec // a port
+	}
+	return scope
+}
+
+// explainedScope returns the scope of an earlier failure of an upstream, of those to which a listener of the proxy leads
+// for hosts that match; empty if there is none. The host is empty for connections without a route of their own.
+func (s *Site) explainedScope(match func(l *model.Listener, host string) bool) string {
+	for _, p := range s.proxyModels() {
+		for _, l := range p.Listeners {
+			routes := slices.Concat(l.Routes, []model.Route{{Upstream: l.Default}, {Upstream: l.Plain}})
+			for _, r := range routes {
+				if scope := upstreamScope(r.Upstream); s.explained[scope] != "" && match(l, r.Host) {
+					return scope
+				}
+			}
+		}
+	}
+	return ""
+}
+
 // proxies returns the ProxyServers that refer to the Infra, or the standalone one.
 func (s *Site) proxies() []*v1alpha1.ProxyServer {
 	return slices.DeleteFunc(all[v1alpha1.ProxyServer](s, proxyServers, AtInfra), func(p *v1alpha1.ProxyServer) bool {
@@ -181,9 +211,9 @@ func checkBackends(s *Site) []Finding {
 				if u.Backend != "" {
 					f.Evidence = append(f.Evidence, "backend "+u.Backend)
 				}
-				findings = append(findings, f)
+				findings = append(findings, f.of(upstreamScope(u.Name)))
 			case u.Service != "" && slices.Contains(slices.Concat(s.namespaces[AtControlPlane], s.namespaces[AtBackends]), namespace) && ready[u.Service] == 0:
-				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "the Service has no ready endpoint: connections to the names that lead to it are refused"))
+				findings = append(findings, failed(ref, fmt.Sprintf("see its pods: kubectl -n %s get endpointslices,pods", namespace), "the Service has no ready endpoint: connections to the names that lead to it are refused").of(upstreamScope(u.Name)))
 			}
 		}
 	}
@@ -428,7 +458,7 @@ func checkUpstreams(s *Site) []Finding {
 		}
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
-		var unreached []netip.AddrPort // on the VLAN
+		var unreached []*model.Upstream // on the VLAN
 		for _, name := range slices.Sorted(maps.Keys(total)) {
 			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
 			u := apps[e.pod.Name][name]
@@ -437,21 +467,24 @@ func checkUpstreams(s *Site) []Finding {
 			}
 			switch {
 			case total[name] > 0 && healthy[name] == 0 && u != nil:
-				unreached = append(unreached, u.Addresses...)
+				unreached = append(unreached, u)
 			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
 			case total[name] > 0 && healthy[name] == 0:
 				evidence := s.unreachable(endpoints, name, e.pod)
-				findings = append(findings, failed(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(evidence...))
+				findings = append(findings, failed(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "none of the %.0f endpoints of backend %s accepts connections", total[name], name).because(evidence...).of(upstreamScope(name)))
 			case healthy[name] < total[name]:
 				evidence := s.unreachable(endpoints, name, e.pod)
 				findings = append(findings, warned(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "%.0f of %.0f endpoints of backend %s accept no connections: Envoy uses the others", total[name]-healthy[name], total[name], name).because(evidence...))
 			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
-				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name))
+				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name).of(upstreamScope(name)))
 			}
 		}
 		findings = append(findings, s.unreachedApps(e.pod, unreached)...)
 		if m := misrouted[e.pod.Name]; len(m) > 0 {
-			findings = append(findings, s.misroutedFinding(e.pod, m))
+			f := s.misroutedFinding(e.pod, m)
+			for _, b := range m {
+				findings = append(findings, f.of(upstreamScope(b.Upstream))) // equal ones are merged
+			}
 		}
 	}
 	return findings
@@ -533,16 +566,26 @@ const appsBackendRemedy = "check that the ingress router of the hosted cluster r
 
 // unreachedApps returns a finding for each address on the VLAN that accepts no connections of a pod, by what xdsd has
 // found out about its host.
-func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Finding {
+func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Finding {
 	ports := map[netip.Addr][]string{}
+	scopes := map[netip.Addr][]string{}
+	var addresses []netip.AddrPort
+	for _, u := range upstreams {
+		for _, a := range u.Addresses {
+			addresses = append(addresses, a)
+			scopes[a.Addr()] = append(scopes[a.Addr()], upstreamScope(u.Name))
+		}
+	}
 	slices.SortFunc(addresses, netip.AddrPort.Compare)
 	for _, a := range slices.Compact(addresses) {
 		ports[a.Addr()] = append(ports[a.Addr()], strconv.Itoa(int(a.Port())))
 	}
+	results := s.portResults(xdsdMetrics, "xdsd_vlan_port")
 	var findings []Finding
 	for _, a := range slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare) {
 		list := strings.Join(ports[a], ", ")
 		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
+		certain := slices.ContainsFunc(results, func(r portResult) bool { return r.pod == pod && r.address.Addr() == a && r.result != portAccepted })
 		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
 			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
 			switch {
@@ -550,11 +593,15 @@ func (s *Site) unreachedApps(pod *corev1.Pod, addresses []netip.AddrPort) []Find
 			case x.value[at].mac == "":
 				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
 					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
-			default:
+			case certain:
 				f = failed(podRef(pod), appsBackendRemedy, "apps address %s answers ARP requests on the VLAN, but accepts no connections at port %s", a, list).because("MAC address " + x.value[at].mac)
+			default: // the kernel keeps the MAC address of a host that is gone
+				f = f.because("the last host with the address had MAC address " + x.value[at].mac + ", and may be gone")
 			}
 		}
-		findings = append(findings, f)
+		for _, scope := range scopes[a] {
+			findings = append(findings, f.of(scope)) // equal ones are merged
+		}
 	}
 	return findings
 }

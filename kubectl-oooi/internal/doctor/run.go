@@ -42,6 +42,8 @@ type Result struct {
 	// causes has the failed checks, this one or earlier ones, that explain failures of each component in checks that
 	// depend on this one.
 	causes map[string]string
+	// consequent is set if all findings are explained by earlier checks.
+	consequent bool
 	// unrelated is set if the check does not apply to a proxy without an Infra. Checks that need it run.
 	unrelated bool
 }
@@ -132,6 +134,40 @@ func (r *Result) cause(component string) string {
 	return r.causes[component]
 }
 
+// concerns reports whether an earlier failure concerns a check of a component: of one of several components, if it is about
+// all of them, but not if the failures are limited to parts of a component.
+func (r *Result) concerns(component string) bool {
+	if component != allComponents {
+		return r.cause(component) != ""
+	}
+	for scope := range r.causes {
+		if !isPart(scope) {
+			return true
+		}
+	}
+	return false
+}
+
+// mergeEqual merges the evidence of findings with the same object and message.
+func mergeEqual(findings []Finding) []Finding {
+	var merged []Finding
+	for _, f := range findings {
+		at := slices.IndexFunc(merged, func(o Finding) bool {
+			return o.Severity == f.Severity && o.Object == f.Object && o.Message == f.Message
+		})
+		if at < 0 {
+			merged = append(merged, f)
+			continue
+		}
+		for _, e := range f.Evidence {
+			if !slices.Contains(merged[at].Evidence, e) {
+				merged[at].Evidence = append(slices.Clip(merged[at].Evidence), e)
+			}
+		}
+	}
+	return merged
+}
+
 // block skips a check because of an earlier one.
 func (r *Result) block(code string) {
 	r.Status, r.BlockedBy, r.Reason = Skipped, code, "blocked by "+code
@@ -162,7 +198,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	for _, code := range c.Needs {
 		switch need := ended[code]; {
 		case need.unrelated || need.Status == Passed || need.Status == Warned:
-		case need.Status == Failed && component != allComponents && r.cause(component) == "": // fails for other components
+		case (need.Status == Failed || need.consequent) && !r.concerns(component): // fails for others
 		case need.Status == Skipped && need.BlockedBy == "": // not applicable, or its data could not be read
 			r.Status, r.Reason, r.Inconclusive = Skipped, need.Reason, need.Inconclusive
 			return r
@@ -171,7 +207,11 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 			return r
 		}
 	}
-	if cause := r.cause(component); cause != "" {
+	cause := r.cause(component)
+	if cause == "" && c.Backend != nil {
+		cause = r.causes[upstreamScope(c.Backend(s))]
+	}
+	if cause != "" {
 		r.block(cause)
 		return r
 	}
@@ -193,6 +233,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 			r.addCause(f.component, c.Code)
 		}
 	}
+	r.Findings = mergeEqual(r.Findings)
 	switch {
 	case len(s.checkErrors) > 0:
 		r.Status, r.Reason = Broken, strings.Join(s.checkErrors, "; ")
@@ -201,6 +242,7 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 	case len(r.Findings) > 0:
 		r.Status = Warned
 	case len(found) > 0: // consequences only
+		r.consequent = true
 		r.block(r.cause(found[0].component))
 	case len(s.unanswered) > 0: // no finding for the pods that answered
 		r.Status, r.Reason, r.Inconclusive = Skipped, s.unanswered[0], true

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 )
 
@@ -142,6 +143,17 @@ func (r *registry) running() []*sharedStore {
 	list := make([]*sharedStore, 0, len(r.stores))
 	for _, s := range r.stores {
 		list = append(list, s)
+	}
+	return list
+}
+
+// Snapshots returns the current snapshots of all running stores.
+func Snapshots() []*model.Snapshot {
+	var list []*model.Snapshot
+	for _, s := range shared.running() {
+		if snapshot := s.Snapshot(); snapshot != nil {
+			list = append(list, snapshot)
+		}
 	}
 	return list
 }

@@ -29,7 +29,7 @@ const (
 
 // New returns a Prober. snapshot returns the Infras, or nil if they are not known yet.
 func New(snapshot func() *model.Snapshot, log *slog.Logger) *Prober {
-	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd"), paths: neighbours.NewPaths("xdsd")}
+	return &Prober{snapshot: snapshot, log: log, monitor: neighbours.NewMonitor("xdsd"), paths: neighbours.NewPaths("xdsd"), ports: neighbours.NewPorts("xdsd")}
 }
 
 // A Prober probes all peers periodically. Only IPv4 addresses on networks of this host are probed.
@@ -38,6 +38,7 @@ type Prober struct {
 	log      *slog.Logger
 	monitor  *neighbours.Monitor
 	paths    *neighbours.Paths
+	ports    *neighbours.Ports
 
 	mu sync.Mutex // only probe writes what it protects
 	// forwarders are the replies of our DNS servers that reply.
@@ -126,6 +127,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 		return err //nolint:wrapcheck // error of an internal package
 	}
 	var all, dnsServers, dhcpServers, services []netip.Addr
+	var apps []netip.AddrPort
 	for _, infra := range s.Infras {
 		all = append(all, infra.Assigned()...)
 		dnsServers, dhcpServers = append(dnsServers, infra.DNS...), append(dhcpServers, infra.DHCP...)
@@ -134,7 +136,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	for _, proxy := range s.ProxyServers {
 		for _, u := range proxy.Upstreams {
 			for _, a := range u.Addresses {
-				all = append(all, a.Addr())
+				all, apps = append(all, a.Addr()), append(apps, a)
 			}
 		}
 	}
@@ -145,8 +147,10 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	present := func(list []netip.Addr) []netip.Addr {
 		return slices.DeleteFunc(networks.OnOwnNetworks(list), func(a netip.Addr) bool { return neighbors[a] == nil })
 	}
+	apps = slices.DeleteFunc(apps, func(a netip.AddrPort) bool { return neighbors[a.Addr()] == nil })
 	var dhcp, reached map[netip.Addr]answers
 	var group sync.WaitGroup
+	group.Go(func() { p.ports.Connect(ctx, networks, apps) })
 	group.Go(func() { dhcp = probeDHCP(ctx, networks, present(dhcpServers), p.dhcp) })
 	group.Go(func() { reached = queryServices(ctx, services, p.services) })
 	forwarders := map[netip.Addr]replies{}
@@ -343,7 +347,12 @@ var (
 func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 	p.monitor.Describe(ch)
 	p.paths.Describe(ch)
+<<<<<<< HEAD
 	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, sentDesc, lostDesc, rootDesc, nameDesc, tcpDesc} {
+=======
+	p.ports.Describe(ch)
+	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, rootDesc, nameDesc, tcpDesc} {
+>>>>>>> h25a
 		ch <- d
 	}
 }
@@ -352,6 +361,7 @@ func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 func (p *Prober) Collect(ch chan<- prometheus.Metric) {
 	p.monitor.Collect(ch)
 	p.paths.Collect(ch)
+	p.ports.Collect(ch)
 	p.mu.Lock()
 	forwarders, dhcp, services := p.forwarders, p.dhcp, p.services // replaced, not changed
 	p.mu.Unlock()

@@ -1,0 +1,115 @@
+package neighbours
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// connectTimeout limits one connection. The kernel repeats a lost packet after a second.
+const connectTimeout = 2 * time.Second
+
+// Results of a connection to a port, as values of a metric's label.
+const (
+	portAccepts = "accepted"
+	portRefuses = "refused"
+	portSilent  = "timeout"
+)
+
+// A portState has the last results of connections to a port.
+type portState struct {
+	// failures is the number of failures in a row, and known the last result that is certain, empty for none.
+	failures int
+	known    string
+}
+
+// observe returns the state after another connection. present reports whether the host is known to be there.
+func (s portState) observe(result string, present bool) portState {
+	if result == portAccepts {
+		return portState{known: portAccepts}
+	}
+	s.failures++
+	if Certain(s.failures, present) {
+		s.known = result
+	}
+	return s
+}
+
+// Ports connects to TCP ports on the VLAN repeatedly, and exports as a metric which of them accept connections. It is safe
+// for concurrent use, except Connect.
+type Ports struct {
+	result *prometheus.Desc
+
+	mu     sync.Mutex // only Connect writes what it protects
+	states map[netip.AddrPort]portState
+}
+
+// NewPorts returns Ports whose metric has the given prefix, the name of a daemon.
+func NewPorts(prefix string) *Ports {
+	return &Ports{result: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "port"), "1: the port accepts TCP connections over the VLAN; 0: it does not, although its host is there. The result is accepted, refused or timeout.", []string{"address", "port", "result"}, nil)}
+}
+
+// Connect connects to the ports concurrently, and forgets all others. The connections carry no data.
+func (p *Ports) Connect(ctx context.Context, networks OwnNetworks, ports []netip.AddrPort) {
+	results, present := make([]string, len(ports)), make([]bool, len(ports))
+	var group sync.WaitGroup
+	for i, port := range ports {
+		group.Go(func() {
+			results[i] = connect(ctx, networks.Source(port.Addr()), port)
+			// A refusal is a packet of the host.
+			present[i] = results[i] == portRefuses || results[i] == portSilent && Refuses(ctx, networks, port.Addr())
+		})
+	}
+	group.Wait()
+	if ctx.Err() != nil {
+		return
+	}
+	states := map[netip.AddrPort]portState{}
+	for i, port := range ports {
+		states[port] = p.states[port].observe(results[i], present[i])
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.states = states
+}
+
+// connect connects to a port from a source address, and closes the connection.
+func connect(ctx context.Context, source netip.Addr, port netip.AddrPort) string {
+	dialer := net.Dialer{Timeout: connectTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}
+	conn, err := dialer.DialContext(ctx, "tcp", port.String())
+	switch {
+	case err == nil:
+		_ = conn.Close() // no data was sent
+		return portAccepts
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return portRefuses
+	}
+	return portSilent
+}
+
+// Describe implements prometheus.Collector.
+func (p *Ports) Describe(ch chan<- *prometheus.Desc) { ch <- p.result }
+
+// Collect implements prometheus.Collector.
+func (p *Ports) Collect(ch chan<- prometheus.Metric) {
+	p.mu.Lock()
+	states := p.states // replaced, not changed
+	p.mu.Unlock()
+	for port, s := range states {
+		value := 0.0
+		switch s.known {
+		case "": // not certain yet
+			continue
+		case portAccepts:
+			value = 1
+		}
+		ch <- prometheus.MustNewConstMetric(p.result, prometheus.GaugeValue, value, port.Addr().String(), strconv.Itoa(int(port.Port())), s.known)
+	}
+}

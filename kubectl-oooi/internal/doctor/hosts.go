@@ -1,0 +1,301 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+func init() {
+	after := []string{"OOOI-POD-002", "OOOI-POD-009", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-011"}
+	register(
+		Check{
+			Code: "OOOI-LNK-009", Title: "our pods reach the same hosts on the VLAN", After: after,
+			Reads: slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, append(slices.Clone(daemonMetrics), dhcpState)...)), NotApplicable: noServingPods(daemonMetrics...),
+			Run: checkIsolation,
+		},
+		Check{
+			Code: "OOOI-LNK-010", Component: v1alpha1.ComponentProxy, Title: "the proxy accepts connections over the VLAN",
+			After: append(slices.Clone(after), "OOOI-LNK-003", "OOOI-LNK-009", "OOOI-PRX-003", "OOOI-PRX-006", "OOOI-PRX-011", "OOOI-PRX-013", "OOOI-PRX-016"),
+			Reads: slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, dnsMetrics)), NotApplicable: noServingPods(dnsMetrics),
+			Run: checkProxyPorts,
+		},
+	)
+}
+
+// Suffixes of the metrics of neighbours.Monitor for other hosts, and for the time since which the state of an address has
+// not changed.
+const (
+	neighborSuffix = "_neighbor"
+	hostSuffix     = "_host"
+	sinceSuffix    = "_since_timestamp_seconds"
+)
+
+// A sighting is what one of our pods knows about a host on the VLAN.
+type sighting struct {
+	pod *corev1.Pod
+	// mac is the MAC address that answers, empty if none does, and since the time since which that has not changed.
+	mac   string
+	since time.Time
+	last  lastAnswer
+}
+
+// sightings returns what our pods know about each host on the VLAN that is none of them.
+func (s *Site) sightings() map[netip.Addr][]sighting {
+	var own []netip.Addr
+	for _, c := range s.components() {
+		own = append(own, c.addresses...)
+	}
+	all := map[netip.Addr][]sighting{}
+	for _, observer := range neighborMetrics {
+		for _, x := range s.metrics(observer.page) {
+			answers := lastAnswers(x.value, observer.metric)
+			since := map[string]time.Time{}
+			x.value.each(observer.metric+sinceSuffix, func(labels map[string]string, value float64) {
+				since[labels["address"]] = time.Unix(int64(value), 0)
+			})
+			for _, metric := range []string{observer.metric, strings.TrimSuffix(observer.metric, neighborSuffix) + hostSuffix} {
+				x.value.each(metric, func(labels map[string]string, value float64) {
+					a, err := netip.ParseAddr(labels["address"])
+					began, known := since[labels["address"]] // earlier releases do not export it
+					if _, pod, _ := s.owner(a); err != nil || !known || pod != nil || slices.Contains(own, a) {
+						return
+					}
+					one := sighting{pod: x.pod, since: began, last: answers[a]}
+					if value == 1 {
+						one.mac = labels["mac"]
+					}
+					all[a] = append(all[a], one)
+				})
+			}
+		}
+	}
+	return all
+}
+
+// A host counts as isolated from a pod if it answered another one for as long as it did not answer the pod: longer than two
+// rounds of probes, or if it refuses no datagrams, longer than the kernel keeps the MAC address of a host that is gone.
+const (
+	minIsolated    = 40 * time.Second
+	minIsolatedARP = 90 * time.Second
+)
+
+// isolated returns the pod that a host has answered for long enough while it did not answer the pod of silent; nil if there
+// is none.
+func isolated(silent *sighting, all []sighting) *corev1.Pod {
+	if silent.mac != "" {
+		return nil
+	}
+	for i := range all {
+		o := &all[i]
+		required := minIsolatedARP
+		if o.last.by == "icmp" {
+			required = minIsolated
+		}
+		if o.mac != "" && o.last.at.Sub(later(o.since, silent.since)) >= required {
+			return o.pod
+		}
+	}
+	return nil
+}
+
+// A sightline has the hosts on the VLAN that answer a pod, and those that only answer other pods of ours.
+type sightline struct {
+	pod      *corev1.Pod
+	reached  int
+	isolated []netip.Addr
+	others   []*corev1.Pod // that isolated hosts answer
+	silent   []*sighting   // of isolated hosts
+}
+
+// checkIsolation finds pods that do not reach hosts on the VLAN that other pods of ours reach, although our pods reach each
+// other: the ports of a bridge or switch are isolated from each other, or a filter is between them.
+func checkIsolation(s *Site) []Finding {
+	sightings := s.sightings()
+	lines := map[string]*sightline{}
+	for _, a := range slices.SortedFunc(maps.Keys(sightings), netip.Addr.Compare) {
+		for i := range sightings[a] {
+			one := &sightings[a][i]
+			line := lines[one.pod.Name]
+			if line == nil {
+				line = &sightline{pod: one.pod}
+				lines[one.pod.Name] = line
+			}
+			if one.mac != "" {
+				line.reached++
+			}
+			if other := isolated(one, sightings[a]); other != nil {
+				line.isolated, line.others, line.silent = append(line.isolated, a), append(line.others, other), append(line.silent, one)
+			}
+		}
+	}
+	vms := s.vmInterfaces()
+	var findings []Finding
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		line := lines[name]
+		if len(line.isolated) == 0 {
+			continue
+		}
+		node := line.pod.Spec.NodeName
+		reached := "none"
+		if line.reached > 0 {
+			reached = strconv.Itoa(line.reached)
+		}
+		f := failed(podRef(line.pod), fmt.Sprintf("compare the ports of the pods on the bridge of node %s, and those of the switch: port isolation ('bridge -d link show' shows isolated), private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')", node),
+			"%d hosts on the VLAN answer other pods of ours, but not this pod, which reaches our pods and %s of the other hosts: packets between its port and the ports of these hosts are dropped", len(line.isolated), reached)
+		for i, a := range line.isolated[:min(len(line.isolated), maxIsolatedHosts)] {
+			other := line.others[i]
+			mac := ""
+			for _, o := range sightings[a] {
+				if o.pod == other {
+					mac = o.mac
+				}
+			}
+			host := fmt.Sprintf("%s (MAC address %s)", a, mac)
+			if vm := vms[strings.ToLower(mac)]; vm != "" {
+				host = fmt.Sprintf("%s (VM interface %s)", a, vm)
+			}
+			answer := "has never answered the pod"
+			if last := line.silent[i].last; !last.at.IsZero() {
+				answer = "answered the pod last at " + formatTime(last.at)
+			}
+			f = f.because(fmt.Sprintf("%s answers Pod %s on node %s, and %s", host, other.Name, other.Spec.NodeName, answer))
+		}
+		if more := len(line.isolated) - maxIsolatedHosts; more > 0 {
+			f = f.because(fmt.Sprintf("%d more", more))
+		}
+		findings = append(findings, f.of(componentOf(line.pod)))
+	}
+	return findings
+}
+
+// maxIsolatedHosts limits the hosts in the evidence of a finding.
+const maxIsolatedHosts = 4
+
+// A portResult is the result of connections of one of our pods to a TCP port on the VLAN.
+type portResult struct {
+	pod     *corev1.Pod
+	address netip.AddrPort
+	// result is accepted, refused or timeout.
+	result string
+}
+
+const portAccepted = "accepted"
+
+// portResults returns the results in a metric of a page, sorted by port and pod.
+func (s *Site) portResults(p page, metric string) []portResult {
+	var list []portResult
+	for _, x := range s.metrics(p) {
+		x.value.each(metric, func(labels map[string]string, _ float64) {
+			if a, err := netip.ParseAddrPort(labels["address"] + ":" + labels["port"]); err == nil {
+				list = append(list, portResult{x.pod, a, labels["result"]})
+			}
+		})
+	}
+	slices.SortFunc(list, func(a, b portResult) int {
+		return cmp.Or(a.address.Compare(b.address), strings.Compare(a.pod.Name, b.pod.Name))
+	})
+	return list
+}
+
+// checkProxyPorts finds ports of the proxy that accept no connections of the pods of DNS over the VLAN, by the address.
+func checkProxyPorts(s *Site) []Finding {
+	if slices.ContainsFunc(s.pods(v1alpha1.ComponentProxy), func(p *corev1.Pod) bool { return !s.settled(p, queryGracePeriod) }) {
+		return nil // the probes may have reached the previous pod
+	}
+	byAddress := map[netip.Addr][]portResult{}
+	var findings []Finding
+	for _, r := range s.portResults(dnsMetrics, "coredns_vlan_port") {
+		a, scope := r.address.Addr(), portScope(r.address.Port())
+		if s.explained[scope] != "" && r.result != portAccepted {
+			findings = append(findings, s.closedPorts(a, []portResult{r}).of(scope)) // explained
+			continue
+		}
+		byAddress[a] = append(byAddress[a], r)
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(byAddress), netip.Addr.Compare) {
+		if f := s.closedPorts(a, byAddress[a]); f != nil {
+			findings = append(findings, *f)
+		}
+	}
+	return findings
+}
+
+// Remedies for TCP ports that accept no connections.
+const (
+	filteredRemedy = "find the filter: nftables rules of the proxy's node and in its pod ('nft list ruleset'), MultiNetworkPolicies of the pod, ACLs and port security of the switch"
+	refusedRemedy  = "find what refuses the connections: a filter that rejects them ('nft list ruleset' on the proxy's node and in its pod), or another host with the address"
+)
+
+// closedPorts returns a finding for the ports of an address of the proxy that do not accept all connections, nil if there
+// are none.
+func (s *Site) closedPorts(a netip.Addr, results []portResult) *Finding {
+	var accepted, closed []uint16
+	var evidence []string
+	remedy, verb := refusedRemedy, "rejects"
+	for _, r := range results {
+		if r.result == portAccepted {
+			accepted = append(accepted, r.address.Port())
+			continue
+		}
+		closed = append(closed, r.address.Port())
+		if r.result == "timeout" {
+			remedy, verb = filteredRemedy, "drops"
+		}
+		evidence = append(evidence, fmt.Sprintf("connections of Pod %s to %s: %s", r.pod.Name, r.address, r.result))
+	}
+	if len(closed) == 0 {
+		return nil
+	}
+	slices.Sort(closed)
+	closed, accepted = slices.Compact(closed), slices.Compact(accepted)
+	f := failed(s.ownerRef(a), remedy, "the proxy's address %s accepts no connections over the VLAN at TCP port %s: %s", a, joinPorts(closed), filterOf(verb, accepted, closed)).because(evidence...)
+	if names := s.namesAt(a, closed); len(names) > 0 {
+		f = f.because("VMs connect there to " + strings.Join(names, ", "))
+	}
+	f = f.of(v1alpha1.ComponentProxy)
+	return &f
+}
+
+// filterOf says what drops or rejects connections to closed ports, by the ports that accept connections.
+func filterOf(verb string, accepted, closed []uint16) string {
+	switch {
+	case len(accepted) == 0:
+		return "a filter " + verb + " them, although the host answers ARP requests"
+	case slices.ContainsFunc(closed, func(p uint16) bool { return slices.Contains(accepted, p) }):
+		return "a filter " + verb + " those of some pods"
+	}
+	return fmt.Sprintf("a filter %s them, since those to port %s are accepted", verb, joinPorts(accepted))
+}
+
+func joinPorts(ports []uint16) string {
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = strconv.Itoa(int(p))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// namesAt returns names that resolve to an address on the VLAN and to which VMs connect at one of the ports, sorted.
+func (s *Site) namesAt(a netip.Addr, ports []uint16) []string {
+	var names []string
+	for _, n := range s.vlanNames() {
+		if slices.Contains(n.Addresses, a) && slices.ContainsFunc(ports, func(p uint16) bool { _, ok := n.Ports[p]; return ok }) {
+			names = append(names, n.Name)
+		}
+	}
+	slices.Sort(names)
+	if more := len(names) - maxNames; more > 0 {
+		names = append(names[:maxNames], fmt.Sprintf("%d more", more))
+	}
+	return names
+}

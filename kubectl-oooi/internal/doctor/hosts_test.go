@@ -1,0 +1,128 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestIsolation has hosts that answer DHCP for some time and do not answer DNS. The pages are from 03:04:05.
+func TestIsolation(t *testing.T) {
+	const gateway, vm = "192.0.2.1", "192.0.2.10"
+	// seen returns the metrics of a host: since when it has answered or not, and its last answer, empty for none.
+	seen := func(prefix, address, since, last, by string, answers bool) string {
+		kind, value, mac := "host", 0, ""
+		if address == gateway {
+			kind = "neighbor"
+		}
+		if answers {
+			value, mac = 1, "02:00:00:00:00:10"
+		}
+		at := func(clock string) int64 {
+			parsed, err := time.Parse(time.DateTime, "2026-01-02 "+clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return parsed.Unix()
+		}
+		text := fmt.Sprintf("P_vlan_%s{address=%q,mac=%q} %d\nP_vlan_neighbor_since_timestamp_seconds{address=%q} %d\n", kind, address, mac, value, address, at(since))
+		if last != "" {
+			text += fmt.Sprintf("P_vlan_neighbor_last_answer_timestamp_seconds{address=%q,mac=\"02:00:00:00:00:10\",by=%q} %d\n", address, by, at(last))
+		}
+		return strings.ReplaceAll(text, "P_", prefix+"_")
+	}
+	const found = "fail 1 hosts on the VLAN answer other pods of ours, but not this pod, which reaches our pods and none of the other hosts: packets between its port and the ports of these hosts are dropped\n" +
+		"192.0.2.10 (MAC address 02:00:00:00:00:10) answers Pod dhcp on node node1, and answered the pod last at 2026-01-02T03:03:00Z"
+	silent := seen("coredns", vm, "03:03:00", "03:03:00", "icmp", false)
+	for _, tc := range []struct {
+		name, dns, dhcp string
+		want            []string
+	}{
+		{"the VM does not answer DNS", silent, seen("coredhcp", vm, "03:00:00", "03:04:00", "icmp", true), []string{found}},
+		{"it answers DHCP only by the kernel's entry", silent, seen("coredhcp", vm, "03:00:00", "03:04:00", "arp", true), []string{}},
+		{"it may be gone for DHCP as well", silent, seen("coredhcp", vm, "03:00:00", "03:03:20", "icmp", true), []string{}},
+		{"it has just started", silent, seen("coredhcp", vm, "03:03:50", "03:04:00", "icmp", true), []string{}},
+		{"it answers neither", silent, seen("coredhcp", vm, "03:02:50", "03:02:50", "icmp", false), []string{}},
+		{"it answers both", seen("coredns", vm, "03:00:00", "03:04:00", "icmp", true), seen("coredhcp", vm, "03:00:00", "03:04:00", "icmp", true), []string{}},
+		{"DNS does not know it", "", seen("coredhcp", vm, "03:00:00", "03:04:00", "icmp", true), []string{}},
+		{"the gateway has never answered DNS", seen("coredns", gateway, "03:00:00", "", "", false) + seen("coredns", vm, "03:00:00", "03:04:00", "icmp", true), seen("coredhcp", gateway, "03:00:00", "03:04:00", "icmp", true), []string{
+			strings.NewReplacer("none of", "1 of", vm, gateway, "answered the pod last at 2026-01-02T03:03:00Z", "has never answered the pod").Replace(found),
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-LNK-009", map[page]string{dnsMetrics: sortMetrics(tc.dns), dhcpMetrics: sortMetrics(tc.dhcp)})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// sortMetrics groups lines of metrics by their names, as the text format requires.
+func sortMetrics(text string) string {
+	var names []string
+	byName := map[string]string{}
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(line, "{")
+		if byName[name] == "" {
+			names = append(names, name)
+		}
+		byName[name] += line
+	}
+	var b strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&b, "# TYPE %s gauge\n%s", name, byName[name])
+	}
+	return b.String()
+}
+
+func TestPortsOfTheProxy(t *testing.T) {
+	port := func(number int, result string) string {
+		return fmt.Sprintf("coredns_vlan_port{address=\"192.0.2.5\",port=\"%d\",result=%q} 0\n", number, result)
+	}
+	const message = "fail the proxy's address 192.0.2.5 accepts no connections over the VLAN at TCP port 6443: a filter "
+	const evidence = "\nconnections of Pod dns to 192.0.2.5:6443: "
+	for _, tc := range []struct {
+		name, metrics string
+		want          []string
+	}{
+		{"accepted", port(443, "accepted") + port(6443, "accepted"), []string{}},
+		{"dropped", port(443, "accepted") + port(6443, "timeout"), []string{message + "drops them, since those to port 443 are accepted" + evidence + "timeout"}},
+		{"rejected", port(443, "accepted") + port(6443, "refused"), []string{message + "rejects them, since those to port 443 are accepted" + evidence + "refused"}},
+		{"no port is accepted", port(6443, "timeout"), []string{message + "drops them, although the host answers ARP requests" + evidence + "timeout"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, findingsOn(t, "OOOI-LNK-010", map[page]string{dnsMetrics: sortMetrics(tc.metrics)})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDivertedRoutes(t *testing.T) {
+	route := func(gateway, device string) map[page]string {
+		return map[page]string{dnsMetrics: sortMetrics(fmt.Sprintf("oooi_interface_diverted_route{interface=\"net1\",destination=\"192.0.2.128/25\",gateway=%q,device=%q} 1\n", gateway, device))}
+	}
+	const network = `{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: demo-dns, namespace: clusters, labels: {app.kubernetes.io/component: dns}},
+		spec: {config: '{"ipam": {"routes": [{"dst": "192.0.2.128/25"}]}}'}}`
+	const message = "fail a route of the pod diverts packets to 192.0.2.128/25, which is on the VLAN: they "
+	for _, tc := range []struct{ name, gateway, device, object, want string }{
+		{"gateway", "192.0.2.9", "net1", "", message + "leave through gateway 192.0.2.9 on interface net1"},
+		{"another interface", "", "eth0", "", message + "leave through interface eth0"},
+		{"discarded", "", "", "", message + "are discarded"},
+		{"of the network", "192.0.2.9", "net1", network, "fail spec.config has a route that diverts packets of Pod dns to 192.0.2.128/25, which is on the VLAN: they leave through gateway 192.0.2.9 on interface net1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var objects []string
+			if tc.object != "" {
+				objects = append(objects, tc.object)
+			}
+			if diff := cmp.Diff([]string{tc.want}, findingsOn(t, "OOOI-LNK-011", route(tc.gateway, tc.device), objects...)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
