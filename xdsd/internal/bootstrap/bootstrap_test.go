@@ -40,6 +40,7 @@ func goldenConfigs() map[string]bootstrap.Config {
 	dualStack := baseConfig()
 	dualStack.MetricsAddresses = addresses("10.128.0.7", "fd01::7")
 	dualStack.MetricsPort = 19901
+	dualStack.NodeAddresses = addresses("192.0.2.7", "10.128.0.1", "fd01::1", "10.128.0.1")
 	limited := baseConfig()
 	limited.ServerSocket = "/run/other/ads.sock"
 	limited.AdminSocket = "/run/other/admin.sock"

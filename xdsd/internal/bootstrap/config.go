@@ -42,6 +42,9 @@ type Config struct {
 	// MetricsDevices maps an address of MetricsAddresses to the network interface on which it is served; without an
 	// entry, it is served on all interfaces.
 	MetricsDevices map[netip.Addr]string
+	// NodeAddresses are the addresses from which the kubelet of this node may connect to the health port. They and
+	// loopback have connections of their own there.
+	NodeAddresses []netip.Addr
 	// MetricsPort is the port of MetricsAddresses for metrics. The default is DefaultMetricsPort. That for health is as much
 	// higher as DefaultHealthPort is.
 	MetricsPort uint16
@@ -116,6 +119,11 @@ func (c Config) validate() error {
 			report(field, "%s: must not have a zone, be IPv4-mapped or be multicast", a)
 		case slices.Contains(c.MetricsAddresses[:i], a):
 			report(field, "duplicate address %s", a)
+		}
+	}
+	for i, a := range c.NodeAddresses {
+		if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
+			report(fmt.Sprintf("NodeAddresses[%d]", i), "%s: must be valid, without a zone, and not IPv4-mapped", a)
 		}
 	}
 	if limit := c.descriptorLimit(); c.MaxConnections > limit || limit == 0 {
