@@ -94,11 +94,9 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	if c.MemoryBytes, err = bytesOf(f.memory); err != nil {
 		return c, fmt.Errorf("--memory %q: %w", f.memory, err)
 	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return c, fmt.Errorf("reading the file descriptor limit: %w", err)
+	if c.Descriptors, err = descriptors(); err != nil {
+		return c, err
 	}
-	c.Descriptors = limit.Max
 	if c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses); err != nil {
 		return c, err
 	}
@@ -119,6 +117,16 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 		c.NodeAddresses = append(c.NodeAddresses, gateways...)
 	}
 	return c, nil
+}
+
+// descriptors returns the hard limit of file descriptors of this process, which is also that of Envoy in another container
+// of the pod.
+func descriptors() (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("reading the file descriptor limit: %w", err)
+	}
+	return limit.Max, nil
 }
 
 // portLimit parses PORT=NUMBER.
