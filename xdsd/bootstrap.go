@@ -26,6 +26,7 @@ type bootstrapFlags struct {
 	proxyServer, nodeID string
 	socket, adminSocket string
 	metricsAddresses    []string
+	nodeAddresses       []string
 	metricsPort         uint16
 	maxConnections      uint32
 	portConnections     []string
@@ -51,6 +52,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
 	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
+	flags.StringSliceVar(&f.nodeAddresses, "node-address", nil, "addresses of the node: clients on other hosts cannot use up the connections of its kubelet to the port of probes. The gateways of --metrics-address count as well")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
 	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors if that is less)", bootstrap.DefaultMaxConnections))
 	flags.StringSliceVar(&f.portConnections, "port-max-connections", nil, "maximum numbers of connections to single ports (PORT=NUMBER)")
@@ -92,19 +94,39 @@ func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	if c.MemoryBytes, err = bytesOf(f.memory); err != nil {
 		return c, fmt.Errorf("--memory %q: %w", f.memory, err)
 	}
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return c, fmt.Errorf("reading the file descriptor limit: %w", err)
+	if c.Descriptors, err = descriptors(); err != nil {
+		return c, err
 	}
-	c.Descriptors = limit.Max
 	if c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses); err != nil {
+		return c, err
+	}
+	if c.NodeAddresses, err = addresses("node-address", f.nodeAddresses); err != nil {
 		return c, err
 	}
 	c.MetricsDevices = map[netip.Addr]string{}
 	for _, a := range c.MetricsAddresses {
-		c.MetricsDevices[a] = daemon.DeviceOf(a)
+		device := daemon.DeviceOf(a)
+		c.MetricsDevices[a] = device
+		if device == "" {
+			continue
+		}
+		gateways, err := daemon.GatewaysOf(device)
+		if err != nil {
+			return c, err
+		}
+		c.NodeAddresses = append(c.NodeAddresses, gateways...)
 	}
 	return c, nil
+}
+
+// descriptors returns the hard limit of file descriptors of this process, which is also that of Envoy in another container
+// of the pod.
+func descriptors() (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 0, fmt.Errorf("reading the file descriptor limit: %w", err)
+	}
+	return limit.Max, nil
 }
 
 // portLimit parses PORT=NUMBER.

@@ -41,6 +41,7 @@ type serveFlags struct {
 	bind, floating, source                   []string
 	device                                   string
 	connectionRates                          []string
+	maxConnections                           uint32
 	holder                                   string
 	http                                     string
 	pod, adminSocket                         string
@@ -79,6 +80,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.source, "source", nil, "source addresses of Envoy's connections to the apps address, one per family (default: the ProxyServer's)")
 	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: selected by the routing table)")
 	flags.StringSliceVar(&f.connectionRates, "connections-per-second", []string{strconv.Itoa(int(v1alpha1.DefaultConnectionsPerSecond))}, "maximum rates of new connections to each port (NUMBER) and to single ports (PORT=NUMBER); 0 for no limit")
+	flags.Uint32Var(&f.maxConnections, "max-connections", 0, "that of xdsd bootstrap: with --pod, the UDP sessions of all backends are limited to the file descriptors that these connections leave over")
 	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
@@ -147,6 +149,13 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	}
 	if o.envoy.Source, err = addresses("source", f.source); err != nil {
 		return nil, err
+	}
+	if f.pod != "" { // the Envoy has the limits of this pod
+		config := bootstrap.Config{MaxConnections: f.maxConnections}
+		if config.Descriptors, err = descriptors(); err != nil {
+			return nil, err
+		}
+		o.envoy.UDPSessions = config.UDPSessions()
 	}
 	o.envoy.PortConnectionRates = map[uint16]uint32{}
 	for _, text := range f.connectionRates {

@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,6 +25,25 @@ func DeviceOf(address netip.Addr) string {
 		}
 	}
 	return ""
+}
+
+// GatewaysOf returns the gateways of the routes through a network interface.
+func GatewaysOf(device string) ([]netip.Addr, error) {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return nil, fmt.Errorf("finding interface %s: %w", device, err)
+	}
+	routes, err := netlink.RouteList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("listing the routes through %s: %w", device, err)
+	}
+	var list []netip.Addr
+	for i := range routes {
+		if a, ok := netip.AddrFromSlice(routes[i].Gw); ok {
+			list = append(list, a.Unmap())
+		}
+	}
+	return list, nil
 }
 
 func hasAddress(i net.Interface, address netip.Addr) bool {

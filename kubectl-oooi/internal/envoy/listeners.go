@@ -25,6 +25,7 @@ const (
 	active   = "active"
 	warming  = "warming"  // waits for its configuration
 	draining = "draining" // accepts no connections; those that it has are closed
+	rejected = "rejected" // Envoy has never had it in a valid form
 )
 
 // A Listener accepts connections on one port.
@@ -35,7 +36,7 @@ type Listener struct {
 	Protocol string `json:"protocol"`
 	// Addresses are the addresses with the port.
 	Addresses []string `json:"addresses"`
-	// State is active, warming or draining; empty if Envoy has rejected the listener.
+	// State is active, warming, draining or rejected.
 	State string `json:"state"`
 	// Error is why Envoy rejected an update of the listener; empty if it did not.
 	Error        string        `json:"error,omitempty"`
@@ -73,22 +74,26 @@ type listenerDump struct {
 	Warming  *listenerState `json:"warming_state"`
 	Draining *listenerState `json:"draining_state"`
 	Error    struct {
-		Details string `json:"details"`
+		Details string         `json:"details"`
+		Failed  listenerConfig `json:"failed_configuration"`
 	} `json:"error_state"`
 }
 
 type listenerState struct {
-	Listener struct {
-		Address    address `json:"address"`
-		Additional []struct {
-			Address address `json:"address"`
-		} `json:"additional_addresses"`
-		FilterChains []chainDump `json:"filter_chains"`
-		Default      *chainDump  `json:"default_filter_chain"`
-		Filters      []struct {
-			Config udpDump `json:"typed_config"`
-		} `json:"listener_filters"`
-	} `json:"listener"`
+	Listener listenerConfig `json:"listener"`
+}
+
+type listenerConfig struct {
+	Name       string  `json:"name"`
+	Address    address `json:"address"`
+	Additional []struct {
+		Address address `json:"address"`
+	} `json:"additional_addresses"`
+	FilterChains []chainDump `json:"filter_chains"`
+	Default      *chainDump  `json:"default_filter_chain"`
+	Filters      []struct {
+		Config udpDump `json:"typed_config"`
+	} `json:"listener_filters"`
 }
 
 // udpDump has the fields of udp_proxy that are used here. Other listener filters have no matcher.
@@ -149,24 +154,31 @@ func (d *listenerDump) listener() Listener {
 	if state == nil {
 		l.State, state = draining, d.Draining
 	}
-	if state == nil { // Envoy has rejected the listener
-		l.State = ""
+	if state == nil {
+		l.Name, l.State = cmp.Or(l.Name, d.Error.Failed.Name), rejected
+		l.configure(&d.Error.Failed)
+		l.FilterChains = []FilterChain{} // they get no connections
 		return l
 	}
-	l.setAddresses(state.Listener.Address)
-	for _, a := range state.Listener.Additional {
+	l.configure(&state.Listener)
+	return l
+}
+
+// configure sets the fields that depend on the configuration.
+func (l *Listener) configure(c *listenerConfig) {
+	l.setAddresses(c.Address)
+	for _, a := range c.Additional {
 		l.Addresses = append(l.Addresses, a.Address.String())
 	}
-	for i := range state.Listener.FilterChains {
-		l.FilterChains = append(l.FilterChains, state.Listener.FilterChains[i].chain())
+	for i := range c.FilterChains {
+		l.FilterChains = append(l.FilterChains, c.FilterChains[i].chain())
 	}
-	if state.Listener.Default != nil {
-		l.FilterChains = append(l.FilterChains, state.Listener.Default.chain())
+	if c.Default != nil {
+		l.FilterChains = append(l.FilterChains, c.Default.chain())
 	}
-	for i := range state.Listener.Filters {
-		l.setUDP(&state.Listener.Filters[i].Config)
+	for i := range c.Filters {
+		l.setUDP(&c.Filters[i].Config)
 	}
-	return l
 }
 
 func (l *Listener) setAddresses(first address, more ...address) {
@@ -186,7 +198,11 @@ func readListeners(ctx context.Context, get Pages) ([]Listener, error) {
 	}
 	list := make([]Listener, 0, len(dump.Configs))
 	for i := range dump.Configs {
-		list = append(list, dump.Configs[i].listener())
+		l := dump.Configs[i].listener()
+		// Envoy lists what it rejected again without a name.
+		if again := dump.Configs[i].Name == ""; !again || !slices.ContainsFunc(list, func(o Listener) bool { return o.Name == l.Name }) {
+			list = append(list, l)
+		}
 	}
 	return list, nil
 }

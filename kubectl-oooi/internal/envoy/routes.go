@@ -32,7 +32,7 @@ type Route struct {
 	Name string `json:"name,omitempty"`
 	// NotTLS means that the route is for connections that are not TLS.
 	NotTLS bool `json:"notTLS,omitempty"`
-	// Cluster is a cluster, several with their weights, or a redirect.
+	// Cluster is a cluster, several with their weights, a redirect, or a status code.
 	Cluster string `json:"cluster"`
 	// Owner is the object that defines the route, as "kind namespace/name"; empty for the default.
 	Owner string `json:"owner,omitempty"`
@@ -80,7 +80,7 @@ func (r *Routes) Read(ctx context.Context, get Pages) error {
 		}
 		for _, host := range config.Hosts {
 			for _, domain := range host.Domains {
-				for j := range host.Routes { // those without a target reject requests
+				for j := range host.Routes {
 					if target := host.Routes[j].target(); target != "" {
 						r.Routes = append(r.Routes, Route{Port: port, By: routes.ByHost, Name: domain + host.Routes[j].match(), Cluster: target, Owner: owner(host.Name, domain)})
 					}
@@ -118,6 +118,9 @@ type httpRoute struct {
 			} `json:"clusters"`
 		} `json:"weighted_clusters"`
 	} `json:"route"`
+	Response struct {
+		Status int `json:"status"`
+	} `json:"direct_response"`
 	Redirect *struct {
 		Scheme string `json:"scheme_redirect"`
 		Host   string `json:"host_redirect"`
@@ -125,7 +128,8 @@ type httpRoute struct {
 	} `json:"redirect"`
 }
 
-// target returns the cluster, the clusters with their weights, or the redirect of a route; empty if it has none.
+// target returns the cluster, the clusters with their weights, the redirect or the status code of a route; empty for the
+// route of invalid requests, which has no rule.
 func (r *httpRoute) target() string {
 	if to := r.Redirect; to != nil {
 		text := "redirect to " + cmp.Or(to.Scheme, "http") + "://" + cmp.Or(to.Host, "(same host)")
@@ -133,6 +137,9 @@ func (r *httpRoute) target() string {
 			text += ":" + strconv.FormatInt(to.Port, 10)
 		}
 		return text
+	}
+	if r.Response.Status != 0 && r.Name != "" {
+		return fmt.Sprint("status ", r.Response.Status)
 	}
 	var list []string
 	for _, c := range r.Route.Weighted.Clusters {

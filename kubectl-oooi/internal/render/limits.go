@@ -57,6 +57,9 @@ func (in *Input) proxyLimits() limitArguments {
 		a.bootstrap = append(a.bootstrap, "--port-max-connections", strings.Join(connections, ","))
 	}
 	a.serve = []string{"--connections-per-second", strings.Join(rates, ",")}
+	if limits.MaxConnections != nil {
+		a.serve = append(a.serve, "--max-connections", fmt.Sprint(*limits.MaxConnections))
+	}
 	if in.hasFloatingAddress() {
 		a.serve = append(a.serve, "--holder", fmt.Sprintf("http://$(POD_IP):%d/state", holderPort))
 		a.hold = sourceLimits(limits.PerSource)

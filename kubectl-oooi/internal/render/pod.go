@@ -197,6 +197,9 @@ func restrictedContainer(c corev1.Container) corev1.Container {
 // podIP is the pod's address in the pod network, for listeners that must not be reachable on the VLAN.
 var podIP = corev1.EnvVar{Name: "POD_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIP"}}}
 
+// hostIP is the address of the pod's node.
+var hostIP = corev1.EnvVar{Name: "HOST_IP", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.hostIP"}}}
+
 var podName = corev1.EnvVar{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}
 
 // httpProbe requests a page on a named port.

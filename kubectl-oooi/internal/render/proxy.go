@@ -193,13 +193,13 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	}
 	limits := in.proxyLimits()
 	serve = append(serve, limits.serve...)
-	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
+	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
 	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
 		DNSPolicy: policy, DNSConfig: resolvers, TerminationGracePeriodSeconds: new(grace),
 		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
-			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, envoyMemory}, Command: bootstrap,
+			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, hostIP, envoyMemory}, Command: bootstrap,
 			VolumeMounts: sockets, Resources: resources(xdsdResources, "10m", "32Mi"),
 		})},
 		Containers: []corev1.Container{

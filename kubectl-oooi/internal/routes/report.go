@@ -42,7 +42,8 @@ type Listener struct {
 	// the port.
 	By     string  `json:"by"`
 	Routes []Route `json:"routes"`
-	// Default is the target of connections that no route matches; nil if they are closed.
+	// Default is the target of connections that no route matches; nil if they are closed or, with
+	// ByHost, answered with 404.
 	Default *Target `json:"default,omitempty"`
 	// Plain is the target of connections that are not TLS if Default is nil; nil if they are closed.
 	Plain *Target `json:"plain,omitempty"`

@@ -62,6 +62,9 @@ func Columns(namespace bool) []output.Column[Row] {
 
 // text returns the target, without the conditions of an HTTP rule, which are part of the name.
 func (r *Row) text() string {
+	if r.target == nil && r.listener.By == ByHost {
+		return "status 404"
+	}
 	if r.target != nil && len(r.target.Rules) == 1 {
 		return r.target.Rules[0].String()
 	}

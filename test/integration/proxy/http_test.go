@@ -197,7 +197,8 @@ func TestHTTPRoutes(t *testing.T) {
 	})
 	lab.Poll(t, "the rule in the access log", func() bool { // which xdsd enables after the start
 		s.fetch(t, 80, "GET", host, "/api")
-		return strings.Contains(s.envoy.Logs(), `"rule":"web/1"`)
+		s.fetch(t, 80, "GET", "a.web."+s.domain, "/")
+		return strings.Contains(s.envoy.Logs(), `"rule":"web/1"`) && strings.Contains(s.envoy.Logs(), `"rule":null`)
 	})
 	lab.Poll(t, "the listeners to be ready in status", func() bool {
 		all := s.replica(t).Listeners

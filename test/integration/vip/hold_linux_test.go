@@ -2,7 +2,9 @@ package vip_test
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +53,59 @@ func TestIPv6AddressMoves(t *testing.T) {
 	powerOff(t, s, holder)
 	lab.Poll(t, other.name+" to respond by IPv6", func() bool { return by6() == other.name })
 	t.Logf("the other replica responds by IPv6 after %s", time.Since(from).Round(10*time.Millisecond))
+}
+
+// TestMoveResetsConnections moves the addresses while clients that only receive are connected. They must notice it.
+func TestMoveResetsConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, xdsdHold, 2)
+	holder := s.holder(t)
+	s.awaitPeers(t)
+	connect := func(to netip.Addr) net.Conn {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		conn, err := s.machine.Dial(ctx, netip.Addr{}, netip.AddrPortFrom(to, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if name, err := lab.Greeting(ctx, conn); err != nil || name != holder.name {
+			t.Fatalf("%s is %q, %v", to, name, err)
+		}
+		return conn
+	}
+	var moved []net.Conn
+	for _, a := range []netip.Addr{floating, floating6} {
+		moved = append(moved, connect(a))
+	}
+	var kept []net.Conn
+	for _, own := range holder.own {
+		kept = append(kept, connect(netip.MustParsePrefix(own).Addr()))
+	}
+	holder.Terminate(t)
+	for _, conn := range moved {
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("connection to %s after the move: %v", conn.RemoteAddr(), err)
+		}
+	}
+	if now := s.holder(t); now == holder {
+		t.Error("the address did not move")
+	}
+	for _, conn := range kept {
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Error(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Errorf("connection to the replica's own address %s: %v", conn.RemoteAddr(), err)
+		}
+	}
 }
 
 // TestThreeReplicas powers off the holder while the API server is down, so that two replicas compete for its

@@ -40,6 +40,7 @@ func goldenConfigs() map[string]bootstrap.Config {
 	dualStack := baseConfig()
 	dualStack.MetricsAddresses = addresses("10.128.0.7", "fd01::7")
 	dualStack.MetricsPort = 19901
+	dualStack.NodeAddresses = addresses("192.0.2.7", "10.128.0.1", "fd01::1", "10.128.0.1")
 	limited := baseConfig()
 	limited.ServerSocket = "/run/other/ads.sock"
 	limited.AdminSocket = "/run/other/admin.sock"
@@ -209,5 +210,34 @@ func TestArgs(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestDescriptors checks that the default limit of connections leaves file descriptors for UDP sessions, and that both
+// together never need more than there are.
+func TestDescriptors(t *testing.T) {
+	for _, tc := range []struct {
+		descriptors uint64
+		explicit    uint32
+		connections int64
+		sessions    uint32
+	}{
+		{0, 0, 50_000, 0},
+		{1_048_576, 0, 50_000, 896_148},
+		{65_536, 0, 27_034, 8_192},
+		{65_536, 31_130, 31_130, 1_638}, // all that it may be
+		{1_500, 0, 528, 188},
+		{1_500, 600, 600, 128},
+	} {
+		config := baseConfig()
+		config.Descriptors, config.MaxConnections = tc.descriptors, tc.explicit
+		b, err := config.Bootstrap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := b.GetLayeredRuntime().GetLayers()[0].GetStaticLayer().GetFields()["oooi.limits.max_connections"].GetNumberValue()
+		if int64(got) != tc.connections || config.UDPSessions() != tc.sessions {
+			t.Errorf("%d descriptors and %d connections: %v connections and %d sessions, want %d and %d", tc.descriptors, tc.explicit, got, config.UDPSessions(), tc.connections, tc.sessions)
+		}
 	}
 }

@@ -42,6 +42,9 @@ type Config struct {
 	// MetricsDevices maps an address of MetricsAddresses to the network interface on which it is served; without an
 	// entry, it is served on all interfaces.
 	MetricsDevices map[netip.Addr]string
+	// NodeAddresses are the addresses from which the kubelet of this node may connect to the health port. They and
+	// loopback have connections of their own there.
+	NodeAddresses []netip.Addr
 	// MetricsPort is the port of MetricsAddresses for metrics. The default is DefaultMetricsPort. That for health is as much
 	// higher as DefaultHealthPort is.
 	MetricsPort uint16
@@ -70,21 +73,35 @@ func (c Config) withDefaults() Config {
 		c.MetricsAddresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 	}
 	c.MetricsPort = cmp.Or(c.MetricsPort, DefaultMetricsPort)
-	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.descriptorLimit()))
+	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.descriptorLimit(c.Descriptors/8)))
 	if c.MemoryBytes > 0 {
 		c.MaxHeapBytes = min(cmp.Or(c.MaxHeapBytes, math.MaxUint64), c.MemoryBytes/10*9)
 	}
 	return c
 }
 
-// descriptorLimit returns the number of client connections for which the file descriptors suffice. Each connection
-// needs two: one for the client and one for the upstream. Envoy crashes when it has none left.
-func (c Config) descriptorLimit() uint32 {
+// ownDescriptors returns the number of file descriptors for sockets of listeners, health checks and files.
+func (c Config) ownDescriptors() uint64 { return min(c.Descriptors, max(256, c.Descriptors/20)) }
+
+// descriptorLimit returns the number of client connections for which the file descriptors suffice, except some for UDP
+// sessions. Each connection needs two: one for the client and one for the upstream. Envoy crashes when it has none left.
+func (c Config) descriptorLimit(udp uint64) uint32 {
 	if c.Descriptors == 0 {
 		return math.MaxUint32
 	}
-	own := max(256, c.Descriptors/20) // sockets of listeners, health checks, files
+	own := c.ownDescriptors() + udp
 	return uint32(min(math.MaxUint32, (c.Descriptors-min(own, c.Descriptors))/2))
+}
+
+// UDPSessions returns the number of UDP sessions of all backends for which the file descriptors suffice: those that
+// MaxConnections leaves over, each for the socket of one session; 0 for no limit.
+func (c Config) UDPSessions() uint32 {
+	if c.Descriptors == 0 {
+		return 0
+	}
+	used := c.ownDescriptors() + 2*uint64(c.withDefaults().MaxConnections)
+	least := c.ownDescriptors() / 2 // with an explicit MaxConnections that leaves none over
+	return uint32(min(math.MaxUint32, max(least, c.Descriptors-min(used, c.Descriptors))))
 }
 
 // validate returns an error that names every invalid field of a Config to which the defaults were applied.
@@ -118,7 +135,12 @@ func (c Config) validate() error {
 			report(field, "duplicate address %s", a)
 		}
 	}
-	if limit := c.descriptorLimit(); c.MaxConnections > limit || limit == 0 {
+	for i, a := range c.NodeAddresses {
+		if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
+			report(fmt.Sprintf("NodeAddresses[%d]", i), "%s: must be valid, without a zone, and not IPv4-mapped", a)
+		}
+	}
+	if limit := c.descriptorLimit(0); c.MaxConnections > limit || limit == 0 {
 		report("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit", c.MaxConnections, c.Descriptors, limit)
 	}
 	if c.DrainTime < 0 || c.DrainTime%time.Second != 0 {

@@ -491,6 +491,55 @@ func TestMetricsConnectionsAreLimited(t *testing.T) {
 	}
 }
 
+// TestProbesHaveConnectionsOfTheirOwn checks that silent clients cannot use up the connections of the kubelet and of xdsd
+// hold to the health listener.
+func TestProbesHaveConnectionsOfTheirOwn(t *testing.T) {
+	node, other, stranger := netip.MustParseAddr("127.0.0.30"), netip.MustParseAddr("127.0.0.31"), netip.MustParseAddr("127.0.0.32")
+	config := localConfig(t)
+	config.NodeAddresses = []netip.Addr{node}
+	serve(t, listen(t, "unix", config.ServerSocket), nil)
+	waitReady(t, start(t, config))
+	connect := func(from netip.Addr) net.Conn {
+		t.Helper()
+		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
+		conn, err := dialer.DialContext(timeoutContext(t), "tcp", healthAddress(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	// ask requests /ready and reports whether a response arrives. Envoy closes a connection above the limit.
+	ask := func(from netip.Addr) bool {
+		t.Helper()
+		conn := connect(from)
+		defer context.AfterFunc(timeoutContext(t), func() { _ = conn.Close() })()
+		if _, err := io.WriteString(conn, rawRequest("GET", "/ready", "Connection: close", "", "")); err != nil {
+			return false
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}
+	if !ask(stranger) {
+		t.Fatal("a client is refused while no connection is open")
+	}
+	for range 3 * 128 {
+		connect(other)
+	}
+	if ask(stranger) {
+		t.Error("another client got a connection: the silent one has not reached the limit, and the test shows nothing")
+	}
+	for _, from := range []netip.Addr{node, netip.MustParseAddr("127.0.0.1")} {
+		if !ask(from) {
+			t.Errorf("a probe from %s failed", from)
+		}
+	}
+}
+
 func TestMetricsAreServedAtTheHeapLimit(t *testing.T) {
 	config := localConfig(t)
 	config.MaxHeapBytes = 1 // always exceeded

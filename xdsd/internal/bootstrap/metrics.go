@@ -3,6 +3,7 @@ package bootstrap
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,8 +20,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// maxOwnConnections limits connections to each of the listeners for metrics and health. It suffices for a few Prometheus
-// servers.
+// maxOwnConnections limits connections to the listener for metrics and, of the node and of all others, to that for health.
+// It suffices for a few Prometheus servers.
 const maxOwnConnections = 128
 
 // ownIdleTimeout is how long a client may keep a connection to such a listener open between two requests.
@@ -31,12 +32,23 @@ func (c Config) metrics(p *packer) *listenerv3.Listener {
 	return c.ownListener(p, MetricsListener, c.MetricsPort, get("/stats/prometheus"), get("/ready"))
 }
 
-// health returns the listener for probes of the kubelet and of xdsd hold. Clients that may connect to the metrics listener,
-// and can use up its connections, cannot connect to this one: no NetworkPolicy admits them.
+// health returns the listener for probes of the kubelet and of xdsd hold. No NetworkPolicy admits other clients. Where
+// NetworkPolicies are not enforced, others can use up only their own connections: those of the node and loopback have a
+// limit of their own. Envoy has no limit for each address, and the kernel's (sourcelimit) needs a capability.
 func (c Config) health(p *packer) *listenerv3.Listener {
 	live := get("/healthz")
 	live.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: http.StatusOK}}
-	return c.ownListener(p, HealthListener, c.healthPort(), get("/ready"), live)
+	l := c.ownListener(p, HealthListener, c.healthPort(), get("/ready"), live)
+	node := &listenerv3.FilterChain{Name: "node", FilterChainMatch: &listenerv3.FilterChainMatch{}, Filters: l.GetFilterChains()[0].GetFilters()}
+	addresses := append([]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, c.NodeAddresses...)
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	for _, a := range slices.Compact(addresses) {
+		node.FilterChainMatch.SourcePrefixRanges = append(node.FilterChainMatch.SourcePrefixRanges, &corev3.CidrRange{
+			AddressPrefix: a.String(), PrefixLen: wrapperspb.UInt32(uint32(a.BitLen())), //nolint:gosec // at most 128
+		})
+	}
+	l.FilterChains = append(l.FilterChains, node) // counts for itself
+	return l
 }
 
 // healthPort returns the port of the health listener, DefaultHealthPort for the default MetricsPort.

@@ -289,6 +289,8 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "PortConnections", "port": 6443, "value": 17500, "refused": 12, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.maxConnections"}]`)
 	s.waitForCondition(proxy, within, metav1.ConditionFalse, "PortConnections",
 		"pod demo-proxy-0: port 6443 had its limit of 17500 connections, last at 2026-01-01T00:00:00Z; 12 connections were refused since the start; to raise it, set infraComponents.proxy.limits.maxConnections of Infra demo")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "BackendConnections", "backend": "db", "value": 0, "refused": 3, "lastTime": "2026-01-01T00:00:00Z"}]`)
+	s.waitForCondition(proxy, within, metav1.ConditionFalse, "BackendConnections", "backend db had its limit of connections, last at 2026-01-01T00:00:00Z; 3 connections were refused since the start")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limitFailure": "no module"`)
 	s.waitForCondition(proxy, within, metav1.ConditionUnknown, v1alpha1.ReasonLimitsNotApplied, "the limits of sources do not apply: no module")
 	s.applyReplicaStatus("demo-proxy-0", healthyReplica+`, "limits": [{"name": "SourceConnections", "sources": ["192.0.2.10"], "value": 9, "refused": 0, "lastTime": "2026-01-01T00:00:00Z", "field": "limits.perSource.maxConnections"}]`)
@@ -314,7 +316,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.applyPod("demo-proxy-1", "proxy", "")
 	s.setPodReady("demo-proxy-1", "10.0.0.2")
 	s.applyReplicaStatus("demo-proxy-1", strings.Replace(healthyReplica, `"acknowledged": "v1"`, `"acknowledged": "v0", "nack": "listener: chain clusters/demo: no"`, 1))
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "Envoy rejected a part of its configuration, and uses the previous state of that part, if it has one: listener: chain clusters/demo: no")
 	s.waitForCondition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "demo-proxy-1")
 	s.waitFor("an Event that names the rejected resource", func() string {
 		return s.checkEvent("ProxyServer", v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")

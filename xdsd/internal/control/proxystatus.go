@@ -111,7 +111,7 @@ func checkNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	if r.NACK == "" {
 		return "", ""
 	}
-	return v1alpha1.ReasonConfigRejected, "Envoy rejected its configuration and keeps the previous one: " + r.NACK
+	return v1alpha1.ReasonConfigRejected, "Envoy rejected a part of its configuration, and uses the previous state of that part, if it has one: " + r.NACK
 }
 
 func checkAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
@@ -219,19 +219,17 @@ func (f *proxyFacts) withinLimits() metav1.Condition {
 
 // describeLimit returns which limit was reached, with its numbers, and the field that raises it.
 func (f *proxyFacts) describeLimit(l *v1alpha1.LimitStatus) string {
-	clients, number := strings.Join(l.Sources, ", "), "their limit of"
-	if l.Value == 0 {
-		number = "their limits of"
-	} else {
-		number += fmt.Sprintf(" %d", l.Value)
+	clients, number, its := strings.Join(l.Sources, ", "), "their limits of", "its limit of"
+	if l.Value != 0 { // it is unknown for clients with several limits, and after the limit was removed
+		number, its = fmt.Sprintf("their limit of %d", l.Value), fmt.Sprintf("its limit of %d", l.Value)
 	}
 	text := map[v1alpha1.LimitName]string{
 		v1alpha1.LimitSourceConnections:    fmt.Sprintf("clients %s had %s connections each", clients, number),
 		v1alpha1.LimitSourceConnectionRate: fmt.Sprintf("clients %s had %s new connections per second each", clients, number),
-		v1alpha1.LimitConnections:          fmt.Sprintf("ports other than 6443 and 8091 had their limit of %d connections", l.Value),
-		v1alpha1.LimitPortConnections:      fmt.Sprintf("port %d had its limit of %d connections", l.Port, l.Value),
-		v1alpha1.LimitConnectionRate:       fmt.Sprintf("port %d had its limit of %d new connections per second", l.Port, l.Value),
-		v1alpha1.LimitBackendConnections:   fmt.Sprintf("backend %s had its limit of %d connections", l.Backend, l.Value),
+		v1alpha1.LimitConnections:          fmt.Sprintf("ports other than 6443 and 8091 had %s connections", number),
+		v1alpha1.LimitPortConnections:      fmt.Sprintf("port %d had %s connections", l.Port, its),
+		v1alpha1.LimitConnectionRate:       fmt.Sprintf("port %d had %s new connections per second", l.Port, its),
+		v1alpha1.LimitBackendConnections:   fmt.Sprintf("backend %s had %s connections", l.Backend, its),
 		v1alpha1.LimitHeap:                 fmt.Sprintf("Envoy's heap had its limit of %d MiB, and Envoy accepted no connections", l.Value>>20),
 	}[l.Name]
 	text = cmp.Or(text, "limit "+string(l.Name)+" was reached") + ", last at " + l.LastTime.UTC().Format(time.RFC3339)

@@ -47,7 +47,7 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for seed := range uint64(lab.Length(300, 12_500)) {
+	for seed := range uint64(lab.Length(300, 28_000)) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {

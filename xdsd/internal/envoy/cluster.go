@@ -28,6 +28,9 @@ const noLimit = 1 << 20
 // change the cluster.
 func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	limit := wrapperspb.UInt32(uint32(cmp.Or(u.MaxConnections, noLimit))) //nolint:gosec // the API allows no negative limit
+	if u.UDP {
+		limit = wrapperspb.UInt32(t.options.UDPSessionsOf(t.proxy, u))
+	}
 	c := &clusterv3.Cluster{
 		Name:                 u.Name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},

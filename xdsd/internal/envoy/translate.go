@@ -31,6 +31,24 @@ type Options struct {
 	// 0 means no limit.
 	ConnectionRate      uint32
 	PortConnectionRates map[uint16]uint32
+	// UDPSessions limits the open sessions of all UDP backends; 0 means no limit.
+	UDPSessions uint32
+}
+
+// UDPSessionsOf returns the limit of open sessions of a UDP backend of p: its own, or a share of UDPSessions if the limits
+// of all UDP backends are more than that.
+func (o *Options) UDPSessionsOf(p *model.ProxyServer, u *model.Upstream) uint32 {
+	sum := uint64(0)
+	for _, other := range p.Upstreams {
+		if other.UDP {
+			sum += uint64(other.MaxConnections) //nolint:gosec // positive
+		}
+	}
+	own := uint64(u.MaxConnections) //nolint:gosec // positive
+	if limit := uint64(o.UDPSessions); limit > 0 && sum > limit {
+		own = max(1, own*limit/sum)
+	}
+	return uint32(own) //nolint:gosec // at most u.MaxConnections
 }
 
 // ConnectionRateOf returns the limit of new connections per second to a port; 0 for none.

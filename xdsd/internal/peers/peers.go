@@ -347,12 +347,8 @@ var (
 func (p *Prober) Describe(ch chan<- *prometheus.Desc) {
 	p.monitor.Describe(ch)
 	p.paths.Describe(ch)
-<<<<<<< HEAD
-	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, sentDesc, lostDesc, rootDesc, nameDesc, tcpDesc} {
-=======
 	p.ports.Describe(ch)
-	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, rootDesc, nameDesc, tcpDesc} {
->>>>>>> h25a
+	for _, d := range []*prometheus.Desc{dhcpDesc, serviceDesc, forwardDesc, sentDesc, lostDesc, rootDesc, nameDesc, tcpDesc} {
 		ch <- d
 	}
 }

@@ -212,6 +212,12 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 			if u.Backend != "" {
 				s.Field = "backends[" + u.Backend + "].maxConnections"
 			}
+			if u.UDP {
+				s.Value = int64(l.options.UDPSessionsOf(p, u))
+			}
+			if u.UDP && s.Value < int64(u.MaxConnections) {
+				s.Field = "" // the file descriptors limit it
+			}
 		}
 	}
 	return s

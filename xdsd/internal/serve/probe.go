@@ -29,8 +29,8 @@ const notListening = "does not listen"
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
 // suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
-// for one whose backends may be without TLS. A UDP listener only needs an open socket, because the protocol of its
-// backend is unknown. The result has an entry for each port, in the order of p.Listeners: one for both protocols of a
+// for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
+// needs an open socket, because the protocol of its backend is unknown. The result has an entry for each port, in the order of p.Listeners: one for both protocols of a
 // port.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
@@ -42,7 +42,7 @@ func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.
 		status := v1alpha1.ListenerStatus{Port: l.Port, Ready: true}
 		var err error
 		if l.UDP {
-			err = probeUDP(l, probeable, at)
+			err = probeUDP(l, at)
 		} else {
 			err = probe(ctx, p, l, probeable, at)
 		}
@@ -80,11 +80,11 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	}
 	defer func() { _ = conn.Close() }()
 	host, found := probeHost(l, probeable)
-	if !found && hasAppsRoute(p, l) {
+	switch {
+	case !found && routesInfra(p, l) && !hasAppsRoute(p, l):
+		return errors.New("no route leads to a Service that exists")
+	case !found:
 		return nil
-	}
-	if !found {
-		return fmt.Errorf("no route leads to a Service that exists")
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
@@ -107,7 +107,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 
 // probeUDP finds the socket of a UDP listener in the tables of the kernel. Sending a datagram would start a session with
 // the backend.
-func probeUDP(l *model.Listener, probeable map[string]bool, at netip.Addr) error {
+func probeUDP(l *model.Listener, at netip.Addr) error {
 	table := "/proc/self/net/udp"
 	if at.Is6() {
 		table += "6"
@@ -128,9 +128,6 @@ func probeUDP(l *model.Listener, probeable map[string]bool, at netip.Addr) error
 	if !open {
 		return fmt.Errorf("%s: no UDP socket", notListening)
 	}
-	if !probeable[l.Routes[0].Upstream] {
-		return errors.New("UDP: the route leads to no Service that exists")
-	}
 	return nil
 }
 
@@ -141,6 +138,13 @@ func hexAddress(a netip.Addr) string {
 		fmt.Fprintf(&b, "%08X", binary.NativeEndian.Uint32(word))
 	}
 	return b.String()
+}
+
+// routesInfra reports whether a listener has a route of an Infra, not only of backends.
+func routesInfra(p *model.ProxyServer, l *model.Listener) bool {
+	return l.Default != "" || slices.ContainsFunc(l.Routes, func(r model.Route) bool {
+		return slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream && u.Backend == "" })
+	})
 }
 
 // hasAppsRoute reports whether a listener has a route to the apps address.
@@ -155,9 +159,7 @@ func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 // any probeable upstream.
 func probeHost(l *model.Listener, probeable map[string]bool) (host string, found bool) {
 	for _, r := range l.Routes {
-		if !probeable[r.Upstream] && !slices.ContainsFunc(r.Rules, func(rule model.HTTPRule) bool {
-			return rule.Redirect != nil || slices.ContainsFunc(rule.Backends, func(b model.HTTPBackend) bool { return probeable[b.Upstream] })
-		}) {
+		if !isProbeable(r, probeable) {
 			continue
 		}
 		if r.Host == "*" {
@@ -173,6 +175,16 @@ func probeHost(l *model.Listener, probeable map[string]bool) (host string, found
 		return r.Host, true
 	}
 	return "", found || probeable[l.Default] || probeable[l.Plain]
+}
+
+// isProbeable reports whether all upstreams of a route are probeable.
+func isProbeable(r model.Route, probeable map[string]bool) bool {
+	if len(r.Rules) == 0 {
+		return probeable[r.Upstream]
+	}
+	return !slices.ContainsFunc(r.Rules, func(rule model.HTTPRule) bool {
+		return slices.ContainsFunc(rule.Backends, func(b model.HTTPBackend) bool { return !probeable[b.Upstream] })
+	})
 }
 
 // probeHTTP sends a HEAD request. Any response but 503, with which Envoy answers if it cannot reach the backend, shows

@@ -128,3 +128,44 @@ func TestProbeUsesTheProtocolOfTheBackend(t *testing.T) {
 		})
 	}
 }
+
+// TestBackendsWithoutServiceAreReady probes ports of each protocol whose only backend has no Service, and a port of the
+// control plane without one: only that is not ready.
+func TestBackendsWithoutServiceAreReady(t *testing.T) {
+	silent := lab.TCPBackend(t, "127.0.0.1:0", "Envoy")
+	socket, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	tcp, udp := int32(silent.Addr().Port()), int32(netip.MustParseAddrPort(socket.LocalAddr().String()).Port())
+	gone, web := "proxy/clusters/demo/gone", "proxy/clusters/demo/web"
+	route := model.Route{Host: "a.example.com", Upstream: gone}
+	plain, mixed, api := route, route, route
+	plain.Plain = true
+	mixed.Rules = []model.HTTPRule{{Path: "/", Backends: []model.HTTPBackend{{Upstream: gone, Weight: 1}, {Upstream: web, Weight: 1}}}}
+	api.Upstream = "clusters-demo/kube-apiserver/6443"
+	for _, tc := range []struct {
+		name     string
+		listener model.Listener
+		ready    bool
+	}{
+		{"TLS", model.Listener{Port: tcp, Routes: []model.Route{route}}, true},
+		{"TCP", model.Listener{Port: tcp, Routes: []model.Route{plain}, Plain: gone}, true},
+		{"HTTP", model.Listener{Port: tcp, HTTP: true, Routes: []model.Route{route}}, true},
+		{"HTTP with another Service", model.Listener{Port: tcp, HTTP: true, Routes: []model.Route{mixed}}, true},
+		{"UDP", model.Listener{Port: udp, UDP: true, Routes: []model.Route{route}}, true},
+		{"TCP, no socket", model.Listener{Port: udp, Routes: []model.Route{route}}, false},
+		{"UDP, no socket", model.Listener{Port: tcp, UDP: true, Routes: []model.Route{route}}, false},
+		{"control plane", model.Listener{Port: tcp, Routes: []model.Route{api, route}}, false},
+		{"default of the control plane", model.Listener{Port: tcp, Routes: []model.Route{route}, Default: api.Upstream}, false},
+	} {
+		p := &model.ProxyServer{
+			Listeners: []*model.Listener{&tc.listener},
+			Upstreams: []*model.Upstream{{Name: api.Upstream, Missing: "no"}, {Name: gone, Backend: "gone", Missing: "no"}, {Name: web, Backend: "web"}},
+		}
+		if got := serve.Probe(t.Context(), p, netip.MustParseAddr("127.0.0.1")); len(got) != 1 || got[0].Ready != tc.ready {
+			t.Errorf("%s: %+v, want ready %t", tc.name, got, tc.ready)
+		}
+	}
+}

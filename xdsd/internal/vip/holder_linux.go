@@ -171,7 +171,7 @@ func (h *Holder) savePeers(macs map[string]mac) {
 // occurs, which it returns. After the context has ended, it keeps the addresses until a peer claims them, at most for
 // Linger. It removes the addresses and closes the device before it returns.
 func (h *Holder) Run(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, h.device.remove()) }()
+	defer func() { err = errors.Join(err, h.removeAddresses()) }()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // to hand over the address after ctx has ended
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -308,7 +308,7 @@ func (h *Holder) perform(do actions) error {
 		err = h.device.confirm()
 	case do.drop:
 		h.Log.Info("releasing the address", "addresses", h.Addresses, "because", do.reason)
-		err = h.device.remove()
+		err = h.removeAddresses()
 	}
 	if err != nil {
 		return err
@@ -319,6 +319,20 @@ func (h *Holder) perform(do actions) error {
 		}
 	}
 	return nil
+}
+
+// removeAddresses resets the connections to the floating addresses, and removes these. Without a reset, a client that
+// sends is reset by the next holder, but one that only receives, such as a watch, waits for its keepalive. Envoy cannot
+// close these connections without ending, and must not end while it has the address.
+func (h *Holder) removeAddresses() error {
+	if up, err := h.device.up(); err == nil && up { // otherwise no packet reaches the clients
+		if n, err := resetConnections(h.Addresses); err != nil {
+			h.Log.Warn("resetting the connections to the address failed; clients that only receive notice its move by keepalive", "err", err)
+		} else if n > 0 {
+			h.Log.Info("connections to the address were reset", "connections", n)
+		}
+	}
+	return h.device.remove()
 }
 
 // setFailure records the result of a request to the API server, and logs when requests begin to fail or succeed again.
