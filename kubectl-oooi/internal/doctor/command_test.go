@@ -147,7 +147,7 @@ func TestInterruptedDoctorLeavesNothing(t *testing.T) {
 		return stdout == "" || strings.HasPrefix(stdout, finding) // it may not have checked yet
 	}, "--wait", "1m")
 	interrupted(func() bool { return len(s.probeObjects(t)) >= 4 }, func(stdout string) bool { // Job, Pod, network and Lease
-		return strings.HasPrefix(stdout, finding) && strings.Contains(stdout, "OOOI-PRB-004  no other DHCP server on the VLAN: the VLAN was not probed: interrupted")
+		return strings.HasPrefix(stdout, finding) && strings.Contains(stdout, " checks: the VLAN was not probed: interrupted\n       OOOI-PRB-010, ")
 	}, "--probe")
 	if left := s.probeObjects(t); len(left) > 0 {
 		t.Errorf("left over: %v", left)
@@ -157,20 +157,21 @@ func TestInterruptedDoctorLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestFailedProbeIsNoPass expects a failed probe to be inconclusive and to leave no objects.
+// TestFailedProbeIsNoPass expects a probe whose Job is rejected to fail, other probes that cannot run to be inconclusive, and
+// both to leave no objects.
 func TestFailedProbeIsNoPass(t *testing.T) {
 	s := newTestSite(t)
 	s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: none, namespace: $ns}\nspec: {hard: {count/jobs.batch: \"0\"}}\n")
 	s.Await("the quota", func() bool {
 		return s.Get(schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}, "$ns", "none").Object["status"] != nil
 	})
-	answer := s.Doctor(t, "--probe", "--only", "OOOI-PRB-004", "-o", "json", "--strict")
+	answer := s.Doctor(t, "--probe", "--only", "OOOI-PRB-010,OOOI-PRB-004", "-o", "json")
 	d := &doctor.Diagnosis{}
 	if err := json.Unmarshal([]byte(answer.Stdout), d); err != nil {
 		t.Fatal(err)
 	}
-	if r := d.Results[0]; answer.Code != exitInconclusive || r.Status != doctor.Skipped || !r.Inconclusive || !strings.Contains(r.Reason, "exceeded quota") {
-		t.Errorf("exit code %d: %+v", answer.Code, r)
+	if answer.Code != exitFound || len(d.Results) != 2 || d.Results[0].Status != doctor.Failed || d.Results[1].BlockedBy != "OOOI-PRB-010" {
+		t.Errorf("exit code %d: %+v", answer.Code, d.Results)
 	}
 	if left := s.probeObjects(t); len(left) > 0 {
 		t.Errorf("left over: %v", left)

@@ -250,6 +250,28 @@ func forwardLosses(metrics series) map[string]forwardLoss {
 	return losses
 }
 
+// forwardLossFindings returns the findings about DNS servers that lose forwarded queries, and adds the servers to reported.
+func (s *Site) forwardLossFindings(reported map[string]bool, evidence []string) []Finding {
+	var findings []Finding
+	for _, x := range s.metrics(xdsdMetrics) {
+		losses := forwardLosses(x.value)
+		for _, server := range slices.Sorted(maps.Keys(losses)) {
+			if reported[server] {
+				continue
+			}
+			reported[server] = true
+			l := losses[server]
+			f := failed(s.ref(), fmt.Sprintf("look for loss between the DNS pods and each of the upstream resolvers, and for a resolver that does not answer: 'kubectl oooi status %s -n %s' shows the nodes of the pods; networkConfig.dnsServers of the Infra selects the resolvers", s.Infra.Name, s.Infra.Namespace),
+				"%.0f of %.0f queries to DNS server %s for names outside of the hosted cluster had no answer within a minute: packets between it and its upstream resolvers are lost, or one of these does not answer", l.lost, l.sent, server)
+			if l.lost < minForwardLossFailure*l.sent {
+				f.Severity = Warn
+			}
+			findings = append(findings, f.because("queried by Pod "+x.pod.Name).because(evidence...))
+		}
+	}
+	return findings
+}
+
 // checkForwarding finds DNS servers whose upstream resolvers do not answer, or not over TCP, or lose queries, or answer for
 // names that cannot exist, by the last queries that xdsd sent for names in the domain invalid (RFC 6761, 6.4). Resolvers
 // that deny the root of the DNS deny every name.
@@ -264,21 +286,9 @@ func checkForwarding(s *Site) []Finding {
 		})
 	}
 	slices.Sort(evidence)
-	var findings []Finding
 	reported, denied, overUDP := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	findings := s.forwardLossFindings(reported, evidence)
 	for _, x := range s.metrics(xdsdMetrics) {
-		losses := forwardLosses(x.value)
-		for _, server := range slices.Sorted(maps.Keys(losses)) {
-			if l := losses[server]; !reported[server] {
-				reported[server] = true
-				f := failed(s.ref(), "look for loss between the DNS pods and each of the upstream resolvers, and for a resolver that does not answer: kubectl oooi status "+s.Infra.Name+" -n "+s.Infra.Namespace+" shows the nodes of the pods; networkConfig.dnsServers of the Infra selects the resolvers",
-					"%.0f of %.0f queries to DNS server %s for names outside of the hosted cluster had no answer within a minute: packets between it and its upstream resolvers are lost, or one of these does not answer", l.lost, l.sent, server)
-				if l.lost < minForwardLossFailure*l.sent {
-					f.Severity = Warn
-				}
-				findings = append(findings, f.because("queried by Pod "+x.pod.Name).because(evidence...))
-			}
-		}
 		x.value.each("xdsd_vlan_dns_forward", func(labels map[string]string, _ float64) {
 			server := labels["address"]
 			if reported[server] {

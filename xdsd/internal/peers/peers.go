@@ -197,7 +197,7 @@ const (
 
 // query queries a server for names that it forwards, and if it replies, for the root. The names are in a domain that
 // resolvers answer without asking others (RFC 6761, 6.4). If only some of these have a reply, replies to other queries
-// prove nothing: those of before are kept.
+// prove nothing: the earlier ones are kept.
 func (p *Prober) query(ctx context.Context, source, server netip.Addr, registries []string) replies {
 	local := netip.AddrPortFrom(source, 0)
 	udp := &dns.Client{Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(local)}}
