@@ -344,6 +344,7 @@ spec:
   networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100}
   backends:
   - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: shop, targetPort: 5000}
+  - {name: dns, hostname: dns.example.com, port: 53, protocol: UDP, targetService: dns, targetNamespace: shop, targetPort: 53}
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -365,5 +366,10 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	}
 	if got, want := policies.open(t, nil, to, corev1.ProtocolTCP), []int32{5000}; !slices.Equal(got, want) {
 		t.Errorf("a node reaches ports %v, want %v", got, want)
+	}
+	for source, from := range map[string]*pod{"a pod": {namespace: "monitoring"}, "a node": nil} {
+		if got, want := policies.open(t, from, to, corev1.ProtocolUDP), []int32{53}; !slices.Equal(got, want) {
+			t.Errorf("%s reaches UDP ports %v, want %v", source, got, want)
+		}
 	}
 }

@@ -334,6 +334,7 @@ func (k *Known) warnings(in *render.Input) []string {
 	if k.assumedSubnet.IsValid() {
 		list = append(list, fmt.Sprintf("spec.networkConfig.serverIP: %s has no prefix length; /%d is assumed. If the VLAN has another subnet, add its prefix length", k.ProxyServer.Spec.NetworkConfig.ServerIP, k.assumedSubnet.Bits()))
 	}
+	list = append(list, k.otherSubnet()...)
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)
 	list = append(list, k.lostLeases()...)

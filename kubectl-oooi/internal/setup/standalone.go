@@ -64,6 +64,21 @@ func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, ser
 	return infra, assumed, nil
 }
 
+// otherSubnet returns a warning if the subnet of a standalone ProxyServer is not the one that another Infra or ProxyServer
+// on its network has for the address.
+func (k *Known) otherSubnet() []string {
+	if !k.standalone() {
+		return nil
+	}
+	own, err := netip.ParsePrefix(k.ProxyServer.Spec.NetworkConfig.ServerIP)
+	other := subnetOf(own.Addr(), k.network(), k.Objects.Infras, k.Objects.ProxyServers)
+	if err != nil || !other.IsValid() || other.Bits() == own.Bits() {
+		return nil
+	}
+	return []string{fmt.Sprintf("spec.networkConfig.serverIP: %s has another prefix length than %s, which others on the network have: the proxy sends packets for addresses in only one of the two to the wrong place; use /%d unless the others are wrong",
+		own, other.Masked(), other.Bits())}
+}
+
 // subnetOf returns the subnet of an address according to the Infras and the standalone ProxyServers on its network; the
 // zero Prefix if none of them has a subnet with the address.
 func subnetOf(address netip.Addr, nad types.NamespacedName, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer) netip.Prefix {

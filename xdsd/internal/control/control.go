@@ -54,6 +54,8 @@ type Options struct {
 	// HeartbeatInterval is the interval at which heartbeats of proxy replicas are counted; 0 for
 	// serve.HeartbeatInterval. A ProxyServer with a replica that misses three in a row is not Ready.
 	HeartbeatInterval time.Duration
+	// ChangeTime is how long a ProxyServer stays Ready while its replicas apply a change of its spec; 0 for 10 s.
+	ChangeTime time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
 	// Statuses receives the errors of statuses that could not be written; nil to drop them.
@@ -98,7 +100,7 @@ func New(o Options) (ctrl.Manager, error) {
 	if err := o.Registerer.Register(metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	proxies := &proxyReconciler{client: m.GetClient(), statuses: o.Statuses, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval))}
+	proxies := &proxyReconciler{client: m.GetClient(), statuses: o.Statuses, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)), changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second))}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}

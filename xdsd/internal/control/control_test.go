@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,6 +51,8 @@ type site struct {
 	namespace string
 	log       *lab.Output
 	registry  *prometheus.Registry
+	// changeTime is the ChangeTime of control.
+	changeTime time.Duration
 }
 
 // newSite returns a site with control's RBAC applied. Control does not run yet.
@@ -102,7 +105,7 @@ func (s *site) startControlWith(storeConfig, managerConfig string) (stop func())
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Leftovers: &control.Leftovers{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, Registerer: s.registry, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Leftovers: &control.Leftovers{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, ChangeTime: s.changeTime, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -257,6 +260,51 @@ func (s *site) waitFor(what string, check func() string) {
 			s.Fatalf("waiting for %s: %s\n%s", what, problem, s.log)
 		}
 	}
+}
+
+// TestProxyServerStaysReadyWhileAChangeIsApplied changes the spec of a ready ProxyServer, whose replica applies the change
+// step by step, and then one that it never applies.
+func TestProxyServerStaysReadyWhileAChangeIsApplied(t *testing.T) {
+	s := newSite(t)
+	s.changeTime = time.Hour
+	s.applyCluster("proxy: {serverIP: 192.0.2.3}")
+	stop := s.startControl()
+	proxy, ready, valid := &v1alpha1.ProxyServer{}, v1alpha1.ConditionReady, v1alpha1.ConditionConfigurationValid
+	s.applyPod("demo-proxy-0", "proxy", "")
+	s.setPodReady("demo-proxy-0", "10.0.0.1")
+	s.applyReplicaStatus("demo-proxy-0", healthyReplica)
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	since := meta.FindStatusCondition(proxy.Status.Conditions, ready).LastTransitionTime
+	change := func(level string) {
+		t.Helper()
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec": {"logLevel": %q}}`, level))
+		if err := s.client.Patch(t.Context(), proxy, patch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	staysReady := func(generation int64) {
+		t.Helper()
+		c := meta.FindStatusCondition(proxy.Status.Conditions, ready)
+		if c.Status != metav1.ConditionTrue || c.ObservedGeneration != generation || proxy.Status.ObservedGeneration != generation || !c.LastTransitionTime.Equal(&since) {
+			t.Errorf("the status is %+v, want that of generation %d", proxy.Status, generation)
+		}
+	}
+	change("debug")
+	s.waitForCondition(proxy, valid, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "")
+	staysReady(1)
+	replica := strings.Replace(healthyReplica, `"observedGeneration": 1, "version": "v1"`, `"observedGeneration": 2, "version": "v2"`, 1)
+	s.applyReplicaStatus("demo-proxy-0", replica)
+	s.waitForCondition(proxy, valid, metav1.ConditionUnknown, v1alpha1.ReasonNotAcknowledged, "")
+	staysReady(1)
+	s.applyReplicaStatus("demo-proxy-0", strings.Replace(replica, `"acknowledged": "v1"`, `"acknowledged": "v2"`, 1))
+	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
+	staysReady(2)
+
+	stop()
+	s.changeTime, s.registry = time.Second, prometheus.NewRegistry()
+	s.startControl()
+	change("info")
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaBehind, "has observed generation 2, not 3")
 }
 
 func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {

@@ -29,6 +29,7 @@ type proxyReconciler struct {
 	metrics    *statusMetrics
 	recorder   events.EventRecorder
 	heartbeats *heartbeats
+	changes    *specChanges
 }
 
 func (r *proxyReconciler) register(m ctrl.Manager) error {
@@ -65,6 +66,7 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	object := r.indexes.store.ProxyServer(request.String())
 	if object == nil {
 		r.heartbeats.forget(request.NamespacedName)
+		r.changes.forget(request.NamespacedName)
 		r.metrics.setReady("ProxyServer", request.NamespacedName, nil)
 		return ctrl.Result{}, nil
 	}
@@ -82,7 +84,16 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, err
 	}
 	f.silent, err = r.heartbeats.silent(ctx, request.NamespacedName, time.Now())
-	return ctrl.Result{RequeueAfter: r.heartbeats.interval}, errors.Join(r.write(ctx, f), err)
+	again := r.heartbeats.interval
+	f.changing = func(was, is *metav1.Condition) bool {
+		changing := r.changes.inProgress(request.NamespacedName, was, is, time.Now())
+		if changing {
+			again = min(again, r.changes.time)
+		}
+		return changing
+	}
+	err = errors.Join(r.write(ctx, f), err)
+	return ctrl.Result{RequeueAfter: again}, err
 }
 
 // podsOf returns the pods with the labels, except those that are being deleted or have terminated.

@@ -27,6 +27,8 @@ type proxyFacts struct {
 	pods []corev1.Pod
 	// silent are the pods whose replicas have stopped reporting.
 	silent map[string]bool
+	// changing reports whether Ready stays as it was, because replicas apply a change of the spec; nil for never.
+	changing func(was, is *metav1.Condition) bool
 	// service is the Service in front of the proxy, as "namespace/name", and serviceIP its cluster IP.
 	service, serviceIP string
 }
@@ -42,8 +44,13 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	status.ServiceIP = f.serviceIP
 	status.Backends = f.backends()
 	status.BackendCount = f.resolvedBackends()
+	was := meta.FindStatusCondition(f.object.Status.Conditions, v1alpha1.ConditionReady)
 	for _, c := range []metav1.Condition{f.ready(), f.configurationValid(), f.withinLimits()} {
 		setCondition(&status.Conditions, c, f.object.Generation)
+	}
+	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	if f.changing != nil && was != nil && f.changing(was, is) {
+		*is, status.ObservedGeneration = *was, f.object.Status.ObservedGeneration
 	}
 	return status
 }
