@@ -49,12 +49,21 @@ type sighting struct {
 	last  lastAnswer
 }
 
-// sightings returns what our pods know about each host on the VLAN that is none of them.
-func (s *Site) sightings() map[netip.Addr][]sighting {
+// ownAddresses returns the addresses of our components on the VLAN, including the proxy's floating address.
+func (s *Site) ownAddresses() []netip.Addr {
 	var own []netip.Addr
 	for _, c := range s.components() {
 		own = append(own, c.addresses...)
 	}
+	if s.Model != nil && s.Model.Proxy != nil {
+		own = append(own, s.Model.Proxy.VLAN...)
+	}
+	return own
+}
+
+// sightings returns what our pods know about each host on the VLAN that is none of them.
+func (s *Site) sightings() map[netip.Addr][]sighting {
+	own := s.ownAddresses()
 	all := map[netip.Addr][]sighting{}
 	for _, observer := range neighborMetrics {
 		for _, x := range s.metrics(observer.page) {

@@ -426,10 +426,7 @@ func checkUplink(s *Site) []Finding {
 			return nil
 		}
 	}
-	var own []netip.Addr
-	for _, c := range s.components() {
-		own = append(own, c.addresses...)
-	}
+	own := s.ownAddresses()
 	reached := map[string]bool{} // nodes of pods that answer each other
 	silent := map[netip.Addr]lastAnswer{}
 	for _, observer := range neighborMetrics {
