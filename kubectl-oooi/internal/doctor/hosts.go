@@ -160,7 +160,7 @@ func checkIsolation(s *Site) []Finding {
 			reached = strconv.Itoa(line.reached)
 		}
 		f := failed(podRef(line.pod), fmt.Sprintf("compare the ports of the pods on the bridge of node %s, and those of the switch: port isolation ('bridge -d link show' shows isolated), private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')", node),
-			"%d hosts on the VLAN answer other pods of ours, but not this pod, which reaches our pods and %s of the other hosts: packets between its port and the ports of these hosts are dropped", len(line.isolated), reached)
+			"the pod reaches our pods and %s of the other hosts on the VLAN, but not %d of those that other pods of ours reach: packets between its port and the ports of these hosts are dropped", reached, len(line.isolated))
 		for i, a := range line.isolated[:min(len(line.isolated), maxIsolatedHosts)] {
 			other := line.others[i]
 			mac := ""
