@@ -36,7 +36,7 @@ func TestChanges(t *testing.T) {
 
 func TestSince(t *testing.T) {
 	mac, started := net.HardwareAddr{2, 0, 0, 0, 0, 1}, time.Now()
-	at := func(seconds time.Duration) time.Time { return started.Add(seconds * time.Second) }
+	at := func(seconds int) time.Time { return started.Add(time.Duration(seconds) * time.Second) }
 	never := changes{}.lose(at(0)).lose(at(15))
 	arp := changes{}.observe(mac, false, at(0)).observe(mac, false, at(15))
 	icmp := changes{}.observe(mac, true, at(0)).observe(mac, true, at(15)).observe(mac, false, at(30))

@@ -202,7 +202,7 @@ func vlanFaults() []Fault {
 			}
 			s.Undo(func() { isolate("off") })
 			isolate("on")
-		}, Want: []string{"LNK-009 fail"}, Says: "which reaches our pods and none of the other hosts"},
+		}, Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN"},
 		{Name: "filter of the bridge between the uplink and the port of the proxy", Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table bridge fault") })
 			up := s.VLAN + "-up"

@@ -49,12 +49,21 @@ type sighting struct {
 	last  lastAnswer
 }
 
-// sightings returns what our pods know about each host on the VLAN that is none of them.
-func (s *Site) sightings() map[netip.Addr][]sighting {
+// ownAddresses returns the addresses of our components on the VLAN, including the proxy's floating address.
+func (s *Site) ownAddresses() []netip.Addr {
 	var own []netip.Addr
 	for _, c := range s.components() {
 		own = append(own, c.addresses...)
 	}
+	if s.Model != nil && s.Model.Proxy != nil {
+		own = append(own, s.Model.Proxy.VLAN...)
+	}
+	return own
+}
+
+// sightings returns what our pods know about each host on the VLAN that is none of them.
+func (s *Site) sightings() map[netip.Addr][]sighting {
+	own := s.ownAddresses()
 	all := map[netip.Addr][]sighting{}
 	for _, observer := range neighborMetrics {
 		for _, x := range s.metrics(observer.page) {
@@ -151,7 +160,7 @@ func checkIsolation(s *Site) []Finding {
 			reached = strconv.Itoa(line.reached)
 		}
 		f := failed(podRef(line.pod), fmt.Sprintf("compare the ports of the pods on the bridge of node %s, and those of the switch: port isolation ('bridge -d link show' shows isolated), private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')", node),
-			"%d hosts on the VLAN answer other pods of ours, but not this pod, which reaches our pods and %s of the other hosts: packets between its port and the ports of these hosts are dropped", len(line.isolated), reached)
+			"the pod reaches our pods and %s of the other hosts on the VLAN, but not %d of those that other pods of ours reach: packets between its port and the ports of these hosts are dropped", reached, len(line.isolated))
 		for i, a := range line.isolated[:min(len(line.isolated), maxIsolatedHosts)] {
 			other := line.others[i]
 			mac := ""

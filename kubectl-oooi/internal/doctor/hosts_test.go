@@ -34,7 +34,7 @@ func TestIsolation(t *testing.T) {
 		}
 		return strings.ReplaceAll(text, "P_", prefix+"_")
 	}
-	const found = "fail 1 hosts on the VLAN answer other pods of ours, but not this pod, which reaches our pods and none of the other hosts: packets between its port and the ports of these hosts are dropped\n" +
+	const found = "fail the pod reaches our pods and none of the other hosts on the VLAN, but not 1 of those that other pods of ours reach: packets between its port and the ports of these hosts are dropped\n" +
 		"192.0.2.10 (MAC address 02:00:00:00:00:10) answers Pod dhcp on node node1, and answered the pod last at 2026-01-02T03:03:00Z"
 	silent := seen("coredns", vm, "03:03:00", "03:03:00", "icmp", false)
 	for _, tc := range []struct {

@@ -321,7 +321,8 @@ func (v *probeData) checkConnections() []Finding {
 			remedy = "check which node announces the apps address on the VLAN: see docs/how-to/apps-ingress.md"
 		}
 		message := fmt.Sprintf("%s accepts no connections from the VLAN", h.Address)
-		if slices.Sort(accepted); len(accepted) > 0 {
+		slices.Sort(accepted)
+		if len(accepted) > 0 {
 			message += fmt.Sprintf(", but port %s of the address does: a filter drops or rejects packets to the port", joinPorts(slices.Compact(accepted)))
 		}
 		slices.Sort(names)
