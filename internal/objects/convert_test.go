@@ -130,3 +130,25 @@ func changed(random *rand.Rand, value any) any {
 	}
 	return values[random.IntN(len(values))]
 }
+
+// BenchmarkDecode compares Decode with decoding the object's JSON, as Decode did earlier.
+func BenchmarkDecode(b *testing.B) {
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(fullHostedCluster), &u.Object); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("Decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			objects.Decode[objects.HostedCluster](u)
+		}
+	})
+	b.Run("JSON", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := objects.DecodeByJSON[objects.HostedCluster](u); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
