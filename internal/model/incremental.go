@@ -27,8 +27,8 @@ type IncrementalBuilder struct {
 	lastGood       map[string][]netip.Addr    // as in Objects
 
 	groups   map[*group]bool
-	byKey    map[string]*group          // by the keys that connect members
-	readers  map[string]map[*group]bool // by the keys of objects that groups read
+	byKey    map[key]*group   // by the keys that connect members
+	readers  map[key]groupSet // by the keys of objects that groups read
 	names    nameIndex
 	snapshot *Snapshot // the previous one; nil before the first
 }
@@ -46,8 +46,8 @@ func (c Change) key() string { return c.Namespace + "/" + c.Name }
 // A group is a set of hosted clusters and Infras that may affect each other, with the snapshot of these alone.
 type group struct {
 	members  []member
-	keys     []string // in byKey
-	reads    []string // in readers
+	keys     []key    // in byKey
+	reads    []key    // in readers
 	names    []string // in names
 	snapshot *Snapshot
 }
@@ -66,8 +66,8 @@ func NewIncrementalBuilder(options Options, lastGood map[string][]netip.Addr) *I
 		hostedClusters: map[string]*objects.HostedCluster{}, infras: map[string]*v1alpha1.Infra{},
 		appsServices: map[string]*objects.AppsService{}, broken: map[string]*objects.Broken{},
 		controlPlanes: map[string]int{}, lastGood: lastGood,
-		groups: map[*group]bool{}, byKey: map[string]*group{}, readers: map[string]map[*group]bool{},
-		names: nameIndex{at: map[string]*group{}, below: map[string]map[*group]bool{}},
+		groups: map[*group]bool{}, byKey: map[key]*group{}, readers: map[key]groupSet{},
+		names: nameIndex{at: map[string]*group{}, below: map[string]groupSet{}},
 	}
 	b.all.index = serviceIndex{}
 	b.all.management = newManagementNames(nil, nil, options.Names)
@@ -113,7 +113,6 @@ const (
 
 // Update applies changes, of which no two are of the same object, and returns the next snapshot.
 func (b *IncrementalBuilder) Update(changes []Change) *Snapshot {
-	b.previous.clusters, b.previous.parts, b.previous.vlans = map[Ref]*Cluster{}, map[Ref]*Part{}, map[string]*View{}
 	u := &update{
 		IncrementalBuilder: b, members: map[member]bool{},
 		routes: map[string]bool{}, controlPlanesBefore: map[string]int{},
@@ -129,8 +128,30 @@ func (b *IncrementalBuilder) Update(changes []Change) *Snapshot {
 	}
 	u.regroup()
 	b.snapshot = u.merge()
+	u.forget()
 	return b.snapshot
 }
+
+// forget drops results that the next update needs only for groups that it dissolves, or can compute again at little cost:
+// a group with few members parses all of them again.
+func (u *update) forget() {
+	u.previous.clusters, u.previous.parts, u.previous.vlans = map[Ref]*Cluster{}, map[Ref]*Part{}, map[string]*View{}
+	for _, g := range u.built {
+		if len(g.members) > keepParsed {
+			continue
+		}
+		for _, m := range g.members {
+			if m.infra {
+				delete(u.previous.parsedInfras, u.infras[m.key])
+			} else {
+				delete(u.previous.parsed, u.hostedClusters[m.key])
+			}
+		}
+	}
+}
+
+// keepParsed is the number of members above which the results of parsing those of a group are kept.
+const keepParsed = 4
 
 // update is one update of the snapshot.
 type update struct {
@@ -172,7 +193,7 @@ func (u *update) apply(c Change) {
 		} else {
 			delete(u.appsServices, key)
 		}
-		u.dissolveKey(keyHostedCluster + key)
+		u.dissolveKey(keyHostedCluster.of(key))
 	}
 }
 
@@ -211,7 +232,7 @@ func (u *update) setHostedCluster(key string, now *objects.HostedCluster) {
 		count(now, 1)
 		u.hostedClusters[key] = now
 	}
-	u.dissolveKey(keyHostedCluster + key)
+	u.dissolveKey(keyHostedCluster.of(key))
 	u.add(member{key: key})
 }
 
@@ -226,7 +247,7 @@ func (u *update) setInfra(key string, now *v1alpha1.Infra) {
 	if now != nil {
 		u.infras[key] = now
 	}
-	u.dissolveKey(keyInfra + key)
+	u.dissolveKey(keyInfra.of(key))
 	u.add(member{infra: true, key: key})
 }
 
@@ -238,7 +259,7 @@ func (u *update) setService(namespace, name string, now *objects.Service) {
 	}
 	if !slices.Equal(u.all.services.get(key), addresses) {
 		u.all.services = u.all.services.with(key, addresses)
-		u.dissolveReaders(readService + key)
+		u.dissolveReaders(readService.of(key))
 	}
 	u.all.index[namespace] = replaced(u.all.index[namespace], name, now, now != nil)
 	_, hasRole := roleByService[name]
@@ -246,8 +267,8 @@ func (u *update) setService(namespace, name string, now *objects.Service) {
 		u.all.nodePorts[namespace] = nodePortsOf(u.all.index[namespace])[namespace]
 	}
 	if apps := u.options.Apps; hasRole || apps != nil {
-		u.dissolveKey(keyNamespace + namespace)
-		u.dissolveReaders(readNamespace + namespace)
+		u.dissolveKey(keyNamespace.of(namespace))
+		u.dissolveReaders(readNamespace.of(namespace))
 		u.everything = u.everything || apps != nil && apps.Service == key
 	}
 }
@@ -274,7 +295,7 @@ func (u *update) updateManagement() {
 	for namespace := range u.routes {
 		_, counted := u.controlPlanesBefore[namespace]
 		if u.controlPlanes[namespace] > 0 && !counted {
-			u.dissolveKey(keyNamespace + namespace)
+			u.dissolveKey(keyNamespace.of(namespace))
 			continue
 		}
 		changed = true
@@ -292,7 +313,7 @@ func (u *update) updateManagement() {
 	before := u.all.management
 	u.all.management = newManagementNames(sortedByName(routes), slices.Sorted(maps.Keys(u.controlPlanes)), u.options.Names)
 	for namespace := range u.routes {
-		u.dissolveKey(keyNamespace + namespace)
+		u.dissolveKey(keyNamespace.of(namespace))
 	}
 	if !before.equal(u.all.management) {
 		u.everything = true
@@ -307,14 +328,11 @@ func (o *managementNames) equal(other *managementNames) bool {
 // dissolve removes a group. Its members become members of new groups.
 func (u *update) dissolve(g *group) {
 	delete(u.groups, g)
-	for _, key := range g.keys {
-		delete(u.byKey, key)
+	for _, k := range g.keys {
+		delete(u.byKey, k)
 	}
-	for _, key := range g.reads {
-		delete(u.readers[key], g)
-		if len(u.readers[key]) == 0 {
-			delete(u.readers, key)
-		}
+	for _, k := range g.reads {
+		removeFromSet(u.readers, k, g)
 	}
 	u.names.remove(g)
 	u.dissolved = append(u.dissolved, g)
@@ -324,14 +342,14 @@ func (u *update) dissolve(g *group) {
 	}
 }
 
-func (u *update) dissolveKey(key string) {
-	if g := u.byKey[key]; g != nil {
+func (u *update) dissolveKey(k key) {
+	if g := u.byKey[k]; g != nil {
 		u.dissolve(g)
 	}
 }
 
-func (u *update) dissolveReaders(key string) {
-	for g := range u.readers[key] {
+func (u *update) dissolveReaders(k key) {
+	for _, g := range u.readers[k].list() {
 		u.dissolve(g)
 	}
 }
@@ -344,22 +362,83 @@ func (u *update) add(m member) {
 	}
 }
 
-// Prefixes of keys. Objects with a common key are members of one group.
+// A key identifies what connects members, or what they read. Objects with a common key are members of one group. The
+// strings are shared with other parts of the model where possible, because each cluster has several keys.
+type key struct {
+	kind keyKind
+	name string
+}
+
+type keyKind uint8
+
+func (k keyKind) of(name string) key { return key{k, name} }
+
+// Kinds of keys, with what identifies one.
 const (
-	keyHostedCluster = "hostedcluster " // "namespace/name"
-	keyInfra         = "infra "         // "namespace/name"
-	keyNamespace     = "namespace "     // of a control plane
-	keyDomain        = "domain "        // a cluster domain
-	keyVLAN          = "vlan "
-	keyCIDR          = "cidr "
+	keyHostedCluster keyKind = iota // "namespace/name"
+	keyInfra                        // "namespace/name"
+	keyNamespace                    // the namespace of a control plane
+	keyDomain                       // a cluster domain
+	keyVLAN
+	keyCIDR
 	// Objects that groups read.
-	readService   = "service "   // "namespace/name"
-	readNamespace = "namespace " // of VMs
+	readService   // "namespace/name"
+	readNamespace // the namespace of VMs
 )
+
+// A groupSet is a set of groups, of which most have one.
+type groupSet struct {
+	one  *group
+	more map[*group]bool
+}
+
+func (s groupSet) list() []*group {
+	if s.one == nil {
+		return nil
+	}
+	return slices.AppendSeq([]*group{s.one}, maps.Keys(s.more))
+}
+
+// addToSet adds a group to the set of a key.
+func addToSet[K comparable](sets map[K]groupSet, k K, g *group) {
+	s := sets[k]
+	switch {
+	case s.one == nil:
+		s.one = g
+	case s.one == g || s.more[g]:
+		return
+	case s.more == nil:
+		s.more = map[*group]bool{g: true}
+	default:
+		s.more[g] = true
+		return
+	}
+	sets[k] = s
+}
+
+// removeFromSet removes a group from the set of a key, if it is in it.
+func removeFromSet[K comparable](sets map[K]groupSet, k K, g *group) {
+	s := sets[k]
+	if s.one != g {
+		delete(s.more, g)
+		return
+	}
+	s.one = nil
+	for other := range s.more {
+		s.one = other
+		delete(s.more, other)
+		break
+	}
+	if s.one == nil {
+		delete(sets, k)
+	} else {
+		sets[k] = s
+	}
+}
 
 // keysOf returns the keys of a member, and those of the objects that it reads. It returns none if the member does not
 // exist.
-func (u *update) keysOf(m member) (keys, reads []string) {
+func (u *update) keysOf(m member) (keys, reads []key) {
 	if !m.infra {
 		hc := u.hostedClusters[m.key]
 		if hc == nil {
@@ -368,12 +447,12 @@ func (u *update) keysOf(m member) (keys, reads []string) {
 		namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
 		parsed := u.previous.parse(hc, u.all.routes[namespace], u.all.nodePorts[namespace])
 		u.previous.parsed[hc] = parsed
-		keys = append(keys, keyHostedCluster+m.key, keyNamespace+namespace)
+		keys = append(keys, keyHostedCluster.of(m.key), keyNamespace.of(parsed.draft.ControlPlaneNamespace))
 		for _, domain := range parsed.draft.Domains {
-			keys = append(keys, keyDomain+domain)
+			keys = append(keys, keyDomain.of(domain))
 		}
 		if vms := parsed.draft.vmNamespace; vms != "" {
-			reads = append(reads, readNamespace+vms)
+			reads = append(reads, readNamespace.of(vms))
 		}
 		return keys, reads
 	}
@@ -384,23 +463,23 @@ func (u *update) keysOf(m member) (keys, reads []string) {
 	parsed := u.previous.parseInfra(in)
 	u.previous.parsedInfras[in] = parsed
 	infra := &parsed.infra
-	keys = append(keys, keyInfra+m.key, keyVLAN+infra.VLAN)
+	keys = append(keys, keyInfra.of(m.key), keyVLAN.of(infra.VLAN))
 	for _, cidr := range infra.CIDRs {
-		keys = append(keys, keyCIDR+cidr.String())
+		keys = append(keys, keyCIDR.of(cidr.String()))
 	}
 	if want, ok := namedCluster(in); ok {
 		// The second one is mentioned in a problem if the first one does not exist.
-		keys = append(keys, keyHostedCluster+want.Key(), keyHostedCluster+in.Namespace+"/"+want.Name)
+		keys = append(keys, keyHostedCluster.of(want.Key()), keyHostedCluster.of(in.Namespace+"/"+want.Name))
 	}
 	if namespace := controlPlaneNamespace(in); namespace != "" {
-		keys = append(keys, keyNamespace+namespace)
+		keys = append(keys, keyNamespace.of(namespace))
 	}
 	if domain := infraDomainOf(in, infra.Ref, &problems{}); domain != "" {
-		keys = append(keys, keyDomain+domain)
+		keys = append(keys, keyDomain.of(domain))
 	}
-	reads = append(reads, readService+m.key+"-dns")
+	reads = append(reads, readService.of(m.key+"-dns"))
 	if infra.Proxy != nil && infra.Proxy.Service != "" {
-		reads = append(reads, readService+infra.Proxy.Service)
+		reads = append(reads, readService.of(infra.Proxy.Service))
 	}
 	return keys, reads
 }
@@ -426,14 +505,11 @@ func (u *update) regroup() {
 	}
 	for _, g := range u.built {
 		u.groups[g] = true
-		for _, key := range g.keys {
-			u.byKey[key] = g
+		for _, k := range g.keys {
+			u.byKey[k] = g
 		}
-		for _, key := range g.reads {
-			if u.readers[key] == nil {
-				u.readers[key] = map[*group]bool{}
-			}
-			u.readers[key][g] = true
+		for _, k := range g.reads {
+			addToSet(u.readers, k, g)
 		}
 	}
 }
@@ -442,9 +518,9 @@ func (u *update) regroup() {
 // with, which it dissolves.
 func (u *update) partition() []*group {
 	var sets disjointSets
-	owners := map[string]int{}
+	owners := map[key]int{}
 	all := map[member]int{}
-	keys, reads := [][]string{}, [][]string{}
+	keys, reads := [][]key{}, [][]key{}
 	for len(sets) < len(u.queue) { // dissolved groups extend the queue
 		i := len(sets)
 		m := u.queue[i]
@@ -452,12 +528,12 @@ func (u *update) partition() []*group {
 		sets = append(sets, i)
 		own, read := u.keysOf(m)
 		keys, reads = append(keys, own), append(reads, read)
-		for _, key := range own {
-			u.dissolveKey(key)
-			if owner, ok := owners[key]; ok {
+		for _, k := range own {
+			u.dissolveKey(k)
+			if owner, ok := owners[k]; ok {
 				sets.union(owner, i)
 			} else {
-				owners[key] = i
+				owners[k] = i
 			}
 		}
 	}
@@ -478,7 +554,12 @@ func (u *update) partition() []*group {
 			list = append(list, g)
 		}
 		g.members = append(g.members, m)
-		g.keys, g.reads = append(g.keys, keys[i]...), append(g.reads, reads[i]...)
+		for _, k := range keys[i] {
+			if owners[k] == i { // other members need not list it again
+				g.keys = append(g.keys, k)
+			}
+		}
+		g.reads = append(g.reads, reads[i]...)
 	}
 	return list
 }
@@ -512,6 +593,7 @@ func (u *update) build(g *group) {
 	b := newBuilder(u.all, &u.previous)
 	b.parsed, b.parsedInfras = u.previous.parsed, u.previous.parsedInfras
 	g.snapshot = b.build(in, u.options)
+	g.snapshot.services = nil // would keep this version of them; that of merge has the current one
 	g.names = topmostNames(g.snapshot.Clusters)
 }
 
@@ -556,8 +638,8 @@ func topmostNames(clusters []*Cluster) []string {
 
 // nameIndex finds groups by their topmost names.
 type nameIndex struct {
-	at    map[string]*group          // by name
-	below map[string]map[*group]bool // by the parents of names
+	at    map[string]*group   // by name
+	below map[string]groupSet // by the parents of names
 }
 
 // add adds the names of a group, and returns the other groups with names that are equal, above or below.
@@ -569,7 +651,7 @@ func (x *nameIndex) add(g *group) []*group {
 				found[other] = true
 			}
 		}
-		for other := range x.below[name] {
+		for _, other := range x.below[name].list() {
 			if other != g {
 				found[other] = true
 			}
@@ -580,13 +662,9 @@ func (x *nameIndex) add(g *group) []*group {
 			x.at[name] = g
 		}
 		for at := range nameAndParents(name) {
-			if at == name {
-				continue
+			if at != name {
+				addToSet(x.below, at, g)
 			}
-			if x.below[at] == nil {
-				x.below[at] = map[*group]bool{}
-			}
-			x.below[at][g] = true
 		}
 	}
 	return slices.Collect(maps.Keys(found))
@@ -598,10 +676,7 @@ func (x *nameIndex) remove(g *group) {
 			delete(x.at, name)
 		}
 		for at := range nameAndParents(name) {
-			delete(x.below[at], g)
-			if len(x.below[at]) == 0 {
-				delete(x.below, at)
-			}
+			removeFromSet(x.below, at, g)
 		}
 	}
 }

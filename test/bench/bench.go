@@ -147,7 +147,7 @@ func (b *bench) measureSize(ctx context.Context, n int, floor *server, last bool
 	return b.measureInfraPod(ctx, n)
 }
 
-// measureInfraPod measures the memory of the DNS pod of one Infra among n.
+// measureInfraPod measures the memory of the DNS pod of one Infra among n, also after changes of that Infra.
 func (b *bench) measureInfraPod(ctx context.Context, n int) error {
 	list := fromPod(0)
 	s, err := b.start(ctx, "infra", b.serverCPU, b.infraPod(0), client{source: loopback}, list[0])
@@ -164,6 +164,12 @@ func (b *bench) measureInfraPod(ctx context.Context, n int) error {
 		return err
 	}
 	if m.used, err = b.memoryAfterLoad(ctx, s, l); err != nil {
+		return err
+	}
+	if err := b.changeRepeatedly(ctx, 0); err != nil {
+		return err
+	}
+	if m.changed, err = b.memoryAtRest(ctx, s); err != nil {
 		return err
 	}
 	b.report.memory = append(b.report.memory, m)

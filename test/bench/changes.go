@@ -48,11 +48,10 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 		return 0, err
 	}
 	defer s.Stop()
-	infras, err := dynamic.NewForConfig(b.Management.RESTConfig())
+	w, err := b.newChanger(s)
 	if err != nil {
-		return 0, fmt.Errorf("creating a client: %w", err)
+		return 0, err
 	}
-	w := &changer{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 4096)}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := w.watch(ctx); err != nil {
@@ -87,6 +86,29 @@ type changer struct {
 	server *server
 	infras dynamic.ResourceInterface
 	events chan event
+}
+
+// newChanger returns a changer that measures with a server, which may be nil.
+func (b *bench) newChanger(s *server) (*changer, error) {
+	infras, err := dynamic.NewForConfig(b.Management.RESTConfig())
+	if err != nil {
+		return nil, fmt.Errorf("creating a client: %w", err)
+	}
+	return &changer{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 4096)}, nil
+}
+
+// changeRepeatedly changes the address of a cluster's proxy as often as measureChanges changes those of all.
+func (b *bench) changeRepeatedly(ctx context.Context, c cluster) error {
+	w, err := b.newChanger(nil)
+	if err != nil {
+		return err
+	}
+	for i := range b.changes {
+		if _, err := w.patch(ctx, c, c.onVLAN([]byte{proxyHost, proxyMoved}[i%2])); err != nil {
+			return fmt.Errorf("changing %s: %w", c.name(), err)
+		}
+	}
+	return nil
 }
 
 // burst is the result of changing all clusters as fast as the API server accepts it.

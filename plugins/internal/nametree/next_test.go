@@ -27,11 +27,16 @@ func TestNextEqualsNew(t *testing.T) {
 	}
 	parts := map[int]*model.View{}
 	var tree *Tree
+	var views []*model.View
+	next := func(previous *Tree, before, now []*model.View, serial int) *Tree {
+		identity := func(view *model.View) *model.View { return view }
+		return Next(previous, before, Parts[*model.View, *model.View]{now, identity, identity}, ttls, uint32(serial))
+	}
 	var beforeNames map[string]*Node
 	for version := range 80 {
-		before := map[*model.View][]*Node{}
+		before := map[*model.View]*nodes{}
 		if tree != nil {
-			for i, view := range tree.views {
+			for i, view := range views {
 				before[view] = tree.parts[i]
 			}
 		}
@@ -44,15 +49,15 @@ func TestNextEqualsNew(t *testing.T) {
 				delete(parts, cluster)
 			}
 		}
-		var views []*model.View
+		old, oldViews := tree, views
+		views = nil
 		for cluster := range 150 {
 			if v := parts[cluster]; v != nil {
 				views = append(views, v)
 			}
 		}
-		old := tree
-		tree = old.Next(views, ttls, uint32(version))
-		fresh := (*Tree)(nil).Next(views, ttls, 1)
+		tree = next(old, oldViews, views, version)
+		fresh := next(nil, nil, views, 1)
 		if got, want := len(tree.all()), len(fresh.all()); got != want || tree.index.size != want {
 			t.Fatalf("version %d: %d names, %d in the index, want %d", version, got, tree.index.size, want)
 		}
@@ -82,7 +87,7 @@ func TestNextEqualsNew(t *testing.T) {
 		}
 		beforeNames = tree.all()
 		for i, view := range views {
-			if nodes := before[view]; nodes != nil && &nodes[0] != &tree.parts[i][0] {
+			if part := before[view]; part != nil && part != tree.parts[i] {
 				t.Fatalf("version %d: the nodes of an unchanged part are not shared", version)
 			}
 		}

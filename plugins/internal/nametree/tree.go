@@ -32,8 +32,23 @@ const (
 // A Tree contains all names of one view: those of several parts of the model's view, which have no names in common.
 type Tree struct {
 	index index
-	views []*model.View
-	parts [][]*Node // of each of the views
+	parts []*nodes // in the order of the views that the tree was built from
+}
+
+// nodes are the nodes of one part: those with a name, and those of the rest.
+type nodes struct {
+	list []Node
+	rest *nodes // nil for none
+}
+
+// appendTo appends the nodes that are in the tree to list.
+func (s *nodes) appendTo(list []*Node) []*Node {
+	for ; s != nil; s = s.rest {
+		for i := range s.list {
+			list = append(list, &s.list[i])
+		}
+	}
+	return list
 }
 
 // A Node is a name that exists.
@@ -75,37 +90,52 @@ type TTLs map[Part]uint32
 // New builds the tree of a view. It answers for the parts in ttls. All zones get the given serial. own are the
 // addresses of this server: name servers that have no address in the view get them.
 func New(view *model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
-	return (*Tree)(nil).Next([]*model.View{view}, ttls, serial, own...)
+	return &Tree{index: (&index{}).with(nil, buildNodes(view, ttls, serial, own).appendTo(nil))}
 }
 
-// Next builds the tree of a view that consists of several parts, none of which has a name that is equal to, above or
-// below a name of another part. It shares the nodes of the parts that t, which may be nil, has as well; their zones keep
-// their serial.
-func (t *Tree) Next(views []*model.View, ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
-	if t == nil {
-		t = &Tree{}
+// Parts are the parts of a view, none of which has a name that is equal to, above or below a name of another part.
+type Parts[E, K comparable] struct {
+	List []E
+	// Key returns what identifies the names and addresses of a part. Keys are unique in the List.
+	Key func(E) K
+	// View returns the view of a part.
+	View func(E) *model.View
+}
+
+// Next builds the tree of the parts now. It shares the nodes of parts with the same key in previous, the tree of the
+// parts before, which may be nil; the zones of these keep their serial.
+func Next[E, K comparable](previous *Tree, before []E, now Parts[E, K], ttls TTLs, serial uint32, own ...netip.Addr) *Tree {
+	if previous == nil {
+		previous, before = &Tree{}, nil
 	}
 	var added, removed []*Node
-	parts := reuse.Values(t.views, t.parts, views, func(view *model.View) []*Node {
-		nodes := buildNodes(view, ttls, serial, own)
-		added = append(added, nodes...)
-		return nodes
-	}, func(nodes []*Node) { removed = append(removed, nodes...) })
-	return &Tree{index: t.index.with(removed, added), views: views, parts: parts}
+	parts := reuse.Values(before, previous.parts, now.List, now.Key, func(part E) *nodes {
+		built := buildNodes(now.View(part), ttls, serial, own)
+		added = built.appendTo(added)
+		return built
+	}, func(part *nodes) { removed = part.appendTo(removed) })
+	return &Tree{index: previous.index.with(removed, added), parts: parts}
 }
 
 // A builder builds the nodes of one part of a view.
 type builder struct {
 	nodes map[string]*Node // by name, in lower case and without a trailing dot
 	zones map[string]*Zone // by origin, spelled as in nodes
-	slab  []Node           // capacity for new nodes
+	part  *nodes           // has capacity for new nodes
 }
 
 // buildNodes returns the nodes of a part.
-func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) []*Node {
-	// Each zone adds about two empty non-terminals.
+func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *nodes {
+	// Each zone adds about two empty non-terminals, and each apps domain a wildcard.
 	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
-	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), slab: make([]Node, 0, size)}
+	if _, served := ttls[Apps]; served {
+		for i := range view.Apps {
+			if view.Apps[i].Subtree {
+				size++
+			}
+		}
+	}
+	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)}}
 	_, control := ttls[ControlPlane]
 	_, served := ttls[Apps]
 	if control {
@@ -115,9 +145,9 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) []
 	}
 	apps := outermostFirst(view.Apps)
 	var zones []*model.App // zones of their own
-	for i := range apps {
+	for _, a := range apps {
 		// An apps domain is a zone only if no other zone contains it.
-		if a := &apps[i]; served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
+		if served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
 			t.addZone(a.Name, a.Domain, a.NameServer(), Apps, ttls, serial)
 			zones = append(zones, a)
 		}
@@ -128,8 +158,8 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) []
 	for _, n := range view.Names {
 		t.addName(n, control)
 	}
-	for i := range apps {
-		t.addApp(&apps[i], served && apps[i].Served)
+	for _, a := range apps {
+		t.addApp(a, served && a.Served)
 	}
 	for _, a := range zones {
 		if server := t.add(a.NameServer()); !server.named {
@@ -141,12 +171,10 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) []
 		t.add(z.Origin) // names between a zone and its enclosing zone exist
 		t.addGlue(z.Origin, z.NameServer(), own)
 	}
-	nodes := make([]*Node, 0, len(t.nodes))
 	for name, n := range t.nodes {
 		n.name, n.ttl = name, n.Zone.ttls[n.Part]
-		nodes = append(nodes, n)
 	}
-	return nodes
+	return t.part
 }
 
 // addGlue sets the glue of a zone to the addresses of its name server, or to own if the name server has none.
@@ -162,17 +190,22 @@ func (t *builder) addGlue(origin, name string, own []netip.Addr) {
 }
 
 // outermostFirst sorts apps domains so that each one precedes those inside it.
-func outermostFirst(apps []model.App) []model.App {
-	return slices.SortedStableFunc(slices.Values(apps), func(a, b model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
+func outermostFirst(apps []model.App) []*model.App {
+	sorted := make([]*model.App, len(apps))
+	for i := range apps {
+		sorted[i] = &apps[i]
+	}
+	slices.SortStableFunc(sorted, func(a, b *model.App) int { return cmp.Compare(len(a.Name), len(b.Name)) })
+	return sorted
 }
 
-// newNode allocates a node of the tree.
+// newNode allocates a node of the tree. The caller adds it to t.nodes, where it replaces none.
 func (t *builder) newNode(n Node) *Node {
-	if len(t.slab) == cap(t.slab) {
-		t.slab = make([]Node, 0, 8)
+	if len(t.part.list) == cap(t.part.list) {
+		t.part = &nodes{list: make([]Node, 0, 4), rest: t.part}
 	}
-	t.slab = append(t.slab, n)
-	return &t.slab[len(t.slab)-1]
+	t.part.list = append(t.part.list, n)
+	return &t.part.list[len(t.part.list)-1]
 }
 
 func (t *builder) addZone(origin, domain, server string, part Part, ttls TTLs, serial uint32) {

@@ -29,7 +29,7 @@ func TestValues(t *testing.T) {
 			now = slices.Insert(now, random.IntN(len(now)+1), 100*round+9)
 		}
 		var dropped []*value
-		next := reuse.Values(before, values, now, func(key int) *value { return &value{key, round} }, func(v *value) { dropped = append(dropped, v) })
+		next := reuse.Values(before, values, now, func(key int) int { return key }, func(key int) *value { return &value{key, round} }, func(v *value) { dropped = append(dropped, v) })
 		if len(next) != len(now) {
 			t.Fatalf("%d values for %v", len(next), now)
 		}

@@ -11,7 +11,8 @@ import (
 // clients maps a client to its view by the longest prefix that contains its address.
 type clients struct {
 	networks
-	views  []*ClientView // of the networks
+	views  []*ClientView // of the VLANs
+	common []*ClientView // those of which commonNumber returns the number
 	others *ClientView   // the view of all other clients; nil for none
 	// routed is set if other clients are distinguished from those on a VLAN by their address only. In that
 	// case, clients with a link-local address get no view, because link-local addresses exist on every
@@ -37,6 +38,9 @@ type networks struct {
 
 // noView is the number of a network whose clients get no view.
 const noView = -1
+
+// commonNumber returns the number of a view in clients.common. Those of VLANs are not negative.
+func commonNumber(i int) int { return noView - 1 - i }
 
 func (c *networks) add(prefix netip.Prefix, view int) {
 	if c.byPrefix == nil {
@@ -66,6 +70,8 @@ func (c *clients) find(client netip.Addr) *ClientView {
 			case !ok:
 			case view == noView:
 				return nil
+			case view < 0:
+				return c.common[commonNumber(view)]
 			default:
 				return c.views[view]
 			}

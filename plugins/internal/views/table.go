@@ -12,8 +12,7 @@ import (
 // A Table maps the clients of a server block to their views. It is immutable and built from one snapshot.
 type Table struct {
 	clients clients
-	vlans   []*model.VLAN
-	views   []*model.View          // of the vlans
+	vlans   []*model.VLAN          // those whose views clients get
 	common  map[string]*commonView // by name
 	// counters are those of each view, by name.
 	counters map[string]*viewCounters
@@ -25,7 +24,6 @@ type commonView struct {
 
 	addresses []netip.Addr  // with which the Corefile replaces those of Infras
 	parts     []*model.Part // of the snapshot
-	views     []*model.View // of the parts
 }
 
 // ClientView returns the view of a client, or nil if the client has none and must be refused.
@@ -39,7 +37,7 @@ func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial
 	}
 	b := tableBuilder{
 		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, previous: previous,
-		table: &Table{vlans: snapshot.VLANs, common: map[string]*commonView{}, counters: previous.counters},
+		table: &Table{common: map[string]*commonView{}, counters: previous.counters},
 	}
 	if b.table.counters == nil {
 		b.table.counters = map[string]*viewCounters{}
@@ -49,7 +47,7 @@ func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial
 	}
 	b.addViews()
 	clients := &b.table.clients
-	if previous.clients.byPrefix != nil && slices.EqualFunc(previous.vlans, snapshot.VLANs, sameNetworks) {
+	if previous.clients.byPrefix != nil && slices.EqualFunc(previous.vlans, b.table.vlans, sameNetworks) {
 		clients.networks = previous.clients.networks
 	} else {
 		b.addNetworks()
@@ -85,28 +83,25 @@ type tableBuilder struct {
 	ttls     nametree.TTLs
 	serial   uint32
 	previous *Table
-	numbers  map[string]int // in clients.views, by the name of a common view
+	numbers  map[string]int // of the common views, by name
 }
 
 // addViews builds the views of clients: those of the VLANs, unless no client gets one, and those that all clients share.
 func (b *tableBuilder) addViews() {
 	t := b.table
 	if b.usesVLANs() {
-		t.views = make([]*model.View, len(t.vlans))
-		for i, v := range t.vlans {
-			t.views[i] = v.View
-		}
+		t.vlans = b.snapshot.VLANs
 	}
-	before := b.previous.clients.views[:len(b.previous.views)]
-	t.clients.views = slices.Clip(reuse.Values(b.previous.views, before, t.views, func(v *model.View) *ClientView {
-		return &ClientView{Name: VLAN, Tree: nametree.New(v, b.ttls, b.serial, b.cfg.Bound...), counters: t.counters[VLAN]}
-	}, func(*ClientView) {}))
+	viewOf := func(v *model.VLAN) *model.View { return v.View }
+	t.clients.views = reuse.Values(b.previous.vlans, b.previous.clients.views, t.vlans, viewOf, func(v *model.VLAN) *ClientView {
+		return &ClientView{Name: VLAN, Tree: nametree.New(v.View, b.ttls, b.serial, b.cfg.Bound...), counters: t.counters[VLAN]}
+	}, func(*ClientView) {})
 	b.numbers = map[string]int{}
 	for _, name := range b.cfg.viewNames() {
 		if v := b.commonView(name); v != nil {
-			b.numbers[name] = len(t.clients.views)
+			b.numbers[name] = commonNumber(len(t.clients.common))
 			t.common[name] = v
-			t.clients.views = append(t.clients.views, v.ClientView)
+			t.clients.common = append(t.clients.common, v.ClientView)
 		}
 	}
 }
@@ -139,22 +134,32 @@ func (b *tableBuilder) commonView(name string) *commonView {
 	if next.addresses = answer.Addresses; answer.Service != "" {
 		next.addresses = b.snapshot.ServiceIPs(answer.Service)
 	}
-	before := previous.parts
+	tree := previous.Tree
 	if !slices.Equal(previous.addresses, next.addresses) {
-		before = nil
+		tree = nil
 	}
-	next.views = reuse.Values(before, previous.views[:len(before)], next.parts, func(part *model.Part) *model.View {
-		if answered {
-			return answeredView(part, name, next.addresses)
-		}
-		return part.Pod
-	}, func(*model.View) {})
-	if previous.Tree != nil && slices.Equal(previous.views, next.views) {
-		next.ClientView = previous.ClientView
+	if answered {
+		next.ClientView = nextView(b, previous, tree, name, nametree.Parts[*model.Part, *model.Part]{
+			List: next.parts, Key: func(part *model.Part) *model.Part { return part },
+			View: func(part *model.Part) *model.View { return answeredView(part, name, next.addresses) },
+		})
 		return next
 	}
-	next.ClientView = &ClientView{Name: name, Tree: previous.Tree.Next(next.views, b.ttls, b.serial, b.cfg.Bound...), counters: b.table.counters[name]}
+	podView := func(part *model.Part) *model.View { return part.Pod }
+	next.ClientView = nextView(b, previous, tree, name, nametree.Parts[*model.Part, *model.View]{List: next.parts, Key: podView, View: podView})
 	return next
+}
+
+// nextView returns the view of the parts, which is that of previous if no part differs. tree is the tree of previous, or
+// nil if none of its names can be reused.
+func nextView[K comparable](b *tableBuilder, previous *commonView, tree *nametree.Tree, name string, parts nametree.Parts[*model.Part, K]) *ClientView {
+	same := func(a, c *model.Part) bool { return a == c || parts.Key(a) == parts.Key(c) }
+	if tree != nil && slices.EqualFunc(previous.parts, parts.List, same) {
+		return previous.ClientView
+	}
+	return &ClientView{
+		Name: name, Tree: nametree.Next(tree, previous.parts, parts, b.ttls, b.serial, b.cfg.Bound...), counters: b.table.counters[name],
+	}
 }
 
 // answeredView returns the named view of a part, with addresses from the Corefile.

@@ -3,6 +3,7 @@ package views
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -309,16 +310,52 @@ func TestTablesReuseUnchangedViews(t *testing.T) {
 	}
 }
 
+// fleet returns n hosted clusters, each with an Infra and a Service.
+func fleet(n int) *model.Objects {
+	in := &model.Objects{}
+	for i := range n {
+		name, network := fmt.Sprintf("c%05d", i), fmt.Sprintf("10.%d.%d.", i/250, i%250)
+		addHostedCluster(in, name, fmt.Sprintf("172.30.%d.%d", i/250, i%250))
+		addInfra(in, name, "vlan-"+name, network+"3", network+"0/24")
+	}
+	return in
+}
+
+// BenchmarkMemory measures the live memory of the snapshot and the table of a thousand hosted clusters, and of both after
+// each Service changed in a snapshot of its own.
+func BenchmarkMemory(b *testing.B) {
+	const n = 1000
+	live := func() float64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		in, cfg := fleet(n), &Config{}
+		before := live()
+		builder := model.NewIncrementalBuilder(model.Options{Apps: &model.AppsOptions{}}, nil)
+		table := cfg.newTable(builder.Update(in.Additions()), controlPlane, 0, nil)
+		b.ReportMetric((live()-before)/n, "B/cluster")
+		for i, s := range in.Services {
+			now := *s
+			now.Spec.ClusterIPs = []string{fmt.Sprintf("172.31.%d.%d", i/250, i%250)}
+			in.Services[i] = &now
+			c := model.Change{Kind: "Service", Namespace: now.Namespace, Name: now.Name, Now: &now}
+			table = cfg.newTable(builder.Update([]model.Change{c}), controlPlane, 1, table)
+		}
+		b.ReportMetric((live()-before)/n, "changed-B/cluster")
+		runtime.KeepAlive(in)
+		runtime.KeepAlive(builder)
+		runtime.KeepAlive(table)
+	}
+}
+
 // BenchmarkChange measures the time from a change of one of many hosted clusters to the new table. "Full" builds
 // everything.
 func BenchmarkChange(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
-		in := &model.Objects{}
-		for i := range n {
-			name, network := fmt.Sprintf("c%05d", i), fmt.Sprintf("10.%d.%d.", i/250, i%250)
-			addHostedCluster(in, name, fmt.Sprintf("172.30.%d.%d", i/250, i%250))
-			addInfra(in, name, "vlan-"+name, network+"3", network+"0/24")
-		}
+		in := fleet(n)
 		addresses := func(round int) (proxy, clusterIP string) {
 			i := round % n
 			return fmt.Sprintf("10.%d.%d.%d", i/250, i%250, 3+round/n%2), fmt.Sprintf("172.%d.%d.%d", 30+round/n%2, i/250, i%250)
