@@ -421,6 +421,11 @@ const minSilentHosts = 2
 // checkUplink finds a VLAN on which our pods answer each other and other hosts no longer do: neither the gateway, nor an
 // apps address, nor a VM with a lease. An address for which no host ever answered proves nothing.
 func checkUplink(s *Site) []Finding {
+	for _, sightings := range s.sightings() {
+		if slices.ContainsFunc(sightings, func(one sighting) bool { return one.mac != "" }) {
+			return nil
+		}
+	}
 	var own []netip.Addr
 	for _, c := range s.components() {
 		own = append(own, c.addresses...)

@@ -66,7 +66,7 @@ func TestNeighborsAreReported(t *testing.T) {
 	lab.Poll(t, "the VM to answer", answers(address, mac3, 1))
 	vm.Run(t, "ip", "link", "set", "eth0", "down")
 	lab.Poll(t, "the VM not to answer", answers(address, "", 0))
-	if _, text, err := srv.get(t, "/metrics"); err != nil || !strings.Contains(text, fmt.Sprintf("coredhcp_vlan_neighbor_last_answer_timestamp_seconds{address=%q,mac=%q}", address, mac3)) {
+	if _, text, err := srv.get(t, "/metrics"); err != nil || !strings.Contains(text, fmt.Sprintf("coredhcp_vlan_neighbor_last_answer_timestamp_seconds{address=%q,by=\"icmp\",mac=%q}", address, mac3)) {
 		t.Errorf("the last answer of the VM is missing (%v):\n%s", err, text)
 	}
 }

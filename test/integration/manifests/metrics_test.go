@@ -24,7 +24,7 @@ const root = "../../.."
 func registered(t *testing.T) map[string][]string {
 	t.Helper()
 	s := &source{packages: map[string]*pkg{}, called: map[string][]callSite{}, metrics: map[string][]string{}}
-	for _, folder := range []string{"coredhcpbuild", "internal", "plugins", "xdsd"} {
+	for _, folder := range []string{"corednsbuild", "coredhcpbuild", "internal", "plugins", "xdsd"} {
 		s.parse(t, filepath.Join(root, folder), true)
 	}
 	for module, folder := range map[string][]string{
