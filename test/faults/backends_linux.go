@@ -65,6 +65,10 @@ func backendFaults(r *Running) []Fault {
 			r.nft("table inet large {\n chain output {\n type filter hook output priority 0\n ip saddr 198.18.0.84 tcp sport 8091 meta length > 1400 drop\n }\n}\n")
 			r.Undo(func() { r.nft("delete table inet large\n") })
 		}},
+		{Name: "ingress router accepts connections and does not answer", Want: []string{"PRX-018 fail"}, Says: "apps address 192.0.2.200:443 accepts TCP connections, but TLS handshakes fail", Break: func(*Site) {
+			r.nft("table inet mute {\n chain input {\n type filter hook input priority 0\n ip daddr 192.0.2.200 tcp dport 443 meta length > 60 drop\n }\n}\n")
+			r.Undo(func() { r.nft("delete table inet mute\n") })
+		}},
 		{Name: "one of two endpoints of konnectivity does not listen", Want: []string{"PRX-012 warn"}, Says: "is an endpoint in EndpointSlice ", Break: func(*Site) { r.addEndpoint("198.18.0.94") }},
 		{Name: "one of two endpoints of konnectivity hangs", Want: []string{"PRX-018 warn"}, Break: func(*Site) {
 			silent, err := (&net.ListenConfig{}).Listen(r.Context(), "tcp", "198.18.0.95:8091") // the kernel accepts connections

@@ -135,6 +135,10 @@ func checkHandshakes(s *Site) []Finding {
 		}
 		f := failed(e.ref(), "see the log of its pod: "+e.podsRemedy(), "endpoint %s accepts TCP connections, but TLS handshakes fail: %s", e.address, a.value.Error)
 		switch {
+		case e.upstream.FromVLAN && a.value.SmallPackets:
+			f = failed(e.ref(), "compare the MTU of the VLAN on all nodes and switches", "apps address %s completes TLS handshakes in small packets only: large packets between the proxy and the router are lost, such as those with its certificate", e.address)
+		case e.upstream.FromVLAN:
+			f = failed(e.ref(), appsBackendRemedy, "apps address %s accepts TCP connections, but TLS handshakes fail: %s: the ingress router hangs, or a filter drops packets with data", e.address, a.value.Error)
 		case a.value.SmallPackets:
 			f = failed(e.ref(), fmt.Sprintf("compare the MTU of the pod network on the nodes of Pod %s and of the endpoint: %s", a.pod.Name, e.podsRemedy()),
 				"endpoint %s completes TLS handshakes in small packets only: large packets between the proxy and the endpoint are lost, such as those with its certificate", e.address)
@@ -270,6 +274,9 @@ func checkBackendCertificates(s *Site) []Finding {
 	var findings []Finding
 	for _, e := range s.backendEndpoints() {
 		remedy := "HyperShift renews certificates of the control plane: see " + fmt.Sprintf("'kubectl -n %s get pods'; restart the pod if its Secret has a newer one", e.ref().Namespace)
+		if e.upstream.FromVLAN {
+			remedy = "renew the default certificate of the ingress controller in the hosted cluster"
+		}
 		if a := e.first(func(b *probe.Backend) bool { return b.Error == "" && !b.Covered && e.defined[b.Name] }); a != nil {
 			f := failed(e.ref(), "check spec.configuration.apiServer.servingCerts of the HostedCluster and the Service's selector: clients that verify the certificate fail",
 				"the certificate of endpoint %s is not valid for %s", e.address, a.value.Name).because(certificateEvidence(&a.value.Handshake)...)

@@ -40,6 +40,8 @@ const (
 	maxNames = 4
 	// maxChain limits the certificates that are kept of one server.
 	maxChain = 4
+	// appsLabel is the label of the probed name in an apps domain, which the router has no route for.
+	appsLabel = "oooi-probe"
 	// apiServer is the Service of a hosted API server.
 	apiServer = "kube-apiserver"
 )
@@ -130,8 +132,8 @@ func (p *Prober) round(ctx context.Context) {
 	}
 }
 
-// targets returns the targets of the proxy, sorted. It omits backends whose protocol may not be TLS, and applications:
-// these run on nodes that need the proxy to boot.
+// targets returns the targets of the proxy, sorted. It omits backends whose protocol may not be TLS. Of applications, the
+// router that terminates their TLS connections is a target.
 func (p *Prober) targets() []target {
 	s := p.Store.Snapshot()
 	if s == nil {
@@ -144,7 +146,7 @@ func (p *Prober) targets() []target {
 	var list []target
 	byUpstream := names(proxy)
 	for _, u := range proxy.Upstreams {
-		if u.Missing != "" || u.FromVLAN {
+		if u.Missing != "" {
 			continue
 		}
 		_, service, _ := strings.Cut(u.Service, "/")
@@ -166,13 +168,20 @@ func (p *Prober) targets() []target {
 }
 
 // names returns the names that a proxy routes to each upstream over TLS: those that objects define, or if there are none,
-// one that clients use by convention.
+// one that clients use by convention. For apps, it is one in the domain.
 func names(p *model.ProxyServer) map[string][]string {
 	defined, conventional := map[string][]string{}, map[string][]string{}
+	apps := map[string]bool{}
+	for _, u := range p.Upstreams {
+		apps[u.Name] = u.FromVLAN
+	}
 	for _, l := range p.Listeners {
 		for _, r := range l.Routes {
+			domain, wildcard := strings.CutPrefix(r.Host, "*")
 			switch {
-			case l.HTTP || l.UDP || r.Plain || strings.HasPrefix(r.Host, "*."):
+			case l.HTTP || l.UDP || r.Plain || wildcard && !apps[r.Upstream]:
+			case wildcard && domain != "":
+				conventional[r.Upstream] = append(conventional[r.Upstream], appsLabel+domain)
 			case r.Conventional():
 				conventional[r.Upstream] = append(conventional[r.Upstream], r.Host)
 			default:
