@@ -125,7 +125,7 @@ spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:
 func TestTestRefusals(t *testing.T) {
 	s := newSite(t)
 	for line, want := range map[string]string{
-		"test --only nonesuch": `unknown scenario "nonesuch"`, "test --only dhcp --skip dhcp": "leave no scenario", "test --only replace-dns": "also need --disruptive", "test --only=": `unknown scenario ""`, "test --cleanup -o html": "--cleanup prints no report",
+		"test --only nonesuch": `unknown scenario "nonesuch"`, "test --only dhcp --skip dhcp": "leave no scenario", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown scenario ""`, "test --cleanup -o html": "--cleanup prints no report",
 		"test demo --disruptive": "use --yes to confirm", "test --timeout 0s": "--timeout must be greater",
 		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo": `"demo" not found`,
 	} {
