@@ -35,6 +35,7 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
 	vm := s.boot(t, "worker-1", "02:00:00:00:50:71")
+	s.boot(t, "worker-2", "02:00:00:00:50:72") // a single VM that is silent may be at fault itself
 	s.testFaults(t, vm.Machine, false, faults.OnNode())
 }
 
