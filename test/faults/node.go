@@ -204,8 +204,8 @@ func vlanFaults() []Fault {
 			s.dropOnUplink("ingress", s.expand("ether saddr != "+addedHost+" arp saddr ip $net.200"))
 			s.Undo(s.Node.AddHost(s.T, s.expand("$net.200")))
 		}, Want: []string{"PRX-012 fail"}, Says: "host " + addedHost + ", which does not serve apps, has replaced host"},
-		{Name: "switch drops ARP of our pods", Break: func(s *Site) {
-			s.dropOnUplink("egress", s.expand("arp saddr ip { $net.5, $net.6, $net.7 }"))
+		{Name: "switch drops ARP of our pods to VMs", Break: func(s *Site) {
+			s.dropOnUplink("egress", s.expand("arp saddr ip { $net.5, $net.6, $net.7 } arp daddr ip != $net.200"))
 		}, Want: []string{"LNK-012 fail"}, Says: "no longer answer ARP requests of our pods"},
 		{Name: "filter drops IP packets of VMs", Break: func(s *Site) {
 			s.dropOnUplink("ingress", s.expand("ip saddr != { $net.200, 0.0.0.0 }"))
