@@ -307,11 +307,11 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 func (s *Site) dropOnUplink(hook string, matches ...string) {
 	s.Helper()
 	s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table netdev fault") })
-	rules := "add table netdev fault; add chain netdev fault c { type filter hook " + hook + " device " + s.VLAN + "-up priority 0; }"
+	rules := []string{"add table netdev fault", "add chain netdev fault c { type filter hook " + hook + " device " + s.VLAN + "-up priority 0; }"}
 	for _, match := range matches {
-		rules += "; add rule netdev fault c " + match + " drop"
+		rules = append(rules, "add rule netdev fault c "+match+" drop")
 	}
-	s.Node.OnNode(s.T, "nft", rules)
+	s.Node.OnNode(s.T, "nft", strings.Join(rules, "; "))
 }
 
 // addedHost is the MAC address of the host that AddHost connects.

@@ -44,7 +44,7 @@ func takenAddresses(s *Site) []Finding {
 		}
 		for mac, c := range s.claims(l.Address) {
 			vm := vms[mac]
-			if mac == strings.ToLower(l.MAC) || l.VM != "" && (mac == own[l.VM+"/"+l.Interface] || strings.HasPrefix(vm, l.VM+"/")) {
+			if strings.EqualFold(mac, l.MAC) || l.VM != "" && (mac == own[l.VM+"/"+l.Interface] || strings.HasPrefix(vm, l.VM+"/")) {
 				continue // another interface of the VM may answer as well
 			}
 			if taken[mac] == nil {
