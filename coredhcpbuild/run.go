@@ -95,8 +95,8 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	return errors.Join(err, shutdown(ctx)) // after the last reply
 }
 
-// maxProbedClients limits the clients that are probed. If none of them answers, nor any other host, the VLAN is cut off.
-const maxProbedClients = 3
+// maxProbedClients limits the clients that are probed.
+const maxProbedClients = 32
 
 // listen4 sets up the plugins and opens the sockets.
 func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger, registry prometheus.Registerer) (*dhcp4.Server, error) {

@@ -33,7 +33,7 @@ const (
 // A Monitor remembers which hosts answer for addresses on the VLAN, and exports them as metrics. It is safe for
 // concurrent use, except Probe.
 type Monitor struct {
-	neighbor, host, since, answered, alternating *prometheus.Desc
+	neighbor, host, since, answered, alternating, changed, packet *prometheus.Desc
 
 	mu sync.Mutex // only Probe writes what it protects
 	// hosts are addresses of other hosts, such as VMs, that have sent us packets.
@@ -42,6 +42,7 @@ type Monitor struct {
 	answers map[netip.Addr]net.HardwareAddr
 	history map[netip.Addr]changes
 	stale   map[netip.Addr]bool // addresses whose entry in the neighbor table was stale at the last probe
+	packets map[netip.Addr]packetState
 }
 
 // changes are the last changes of the MAC address that answers for an address.
@@ -106,6 +107,9 @@ func NewMonitor(prefix string) *Monitor {
 		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered; by icmp: the host refused a datagram, by arp: the kernel knows its MAC address.", []string{"address", "mac", "by"}, nil),
 		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
 			[]string{"address", "mac", "other"}, nil),
+		changed: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_changed_timestamp_seconds"), "Time at which the MAC address that answers for the address replaced the previous one.",
+			[]string{"address", "mac", "previous"}, nil),
+		packet:  prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "packet_bytes"), "Size of the largest IP packets that the host receives, up to the MTU of our interface.", []string{"address"}, nil),
 		history: map[netip.Addr]changes{},
 	}
 }
@@ -147,9 +151,13 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 			history[address] = history[address].lose(now)
 		}
 	}
+	packets, err := probePackets(ctx, results, m.packets)
+	if err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hosts, m.answers, m.stale, m.history = hosts, answers, stale, history
+	m.hosts, m.answers, m.stale, m.history, m.packets = hosts, answers, stale, history, packets
 	return answers, nil
 }
 
@@ -190,12 +198,14 @@ func (m *Monitor) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.since
 	ch <- m.answered
 	ch <- m.alternating
+	ch <- m.changed
+	ch <- m.packet
 }
 
 // Collect implements prometheus.Collector.
 func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
-	hosts, answers, history := m.hosts, m.answers, m.history // replaced, not changed
+	hosts, answers, history, packets := m.hosts, m.answers, m.history, m.packets // replaced, not changed
 	m.mu.Unlock()
 	for address, mac := range answers {
 		value := 0.0
@@ -217,8 +227,16 @@ func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
 			}
 			ch <- prometheus.MustNewConstMetric(m.answered, prometheus.GaugeValue, float64(c.answered.Unix()), address.String(), c.current.String(), by)
 		}
+		if c.previous != nil {
+			ch <- prometheus.MustNewConstMetric(m.changed, prometheus.GaugeValue, float64(c.changed.Unix()), address.String(), c.current.String(), c.previous.String())
+		}
 		if c.alternate(time.Now()) {
 			ch <- prometheus.MustNewConstMetric(m.alternating, prometheus.GaugeValue, 1, address.String(), c.current.String(), c.previous.String())
+		}
+	}
+	for address, p := range packets {
+		if p.largest > 0 {
+			ch <- prometheus.MustNewConstMetric(m.packet, prometheus.GaugeValue, float64(p.largest), address.String())
 		}
 	}
 }

@@ -133,11 +133,20 @@ func TestOtherHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	answered := probe()
-	if len(answered) != 5 || answered[0] != "test_vlan_host{192.0.2.100,02:00:00:00:00:98} 1" || answered[4] != silent ||
+	const whole = "test_vlan_packet_bytes{192.0.2.100} 1500"
+	if len(answered) != 6 || answered[5] != whole || answered[0] != "test_vlan_host{192.0.2.100,02:00:00:00:00:98} 1" || answered[4] != silent ||
 		!strings.HasPrefix(answered[1], "test_vlan_neighbor_last_answer_timestamp_seconds{192.0.2.100,icmp,02:00:00:00:00:98} ") {
 		t.Errorf("after it: %q", answered)
 	}
-	vm.Run(t, "nft", "add table netdev f; add chain netdev f c { type filter hook ingress device eth0 priority 0; }; add rule netdev f c drop")
+	vm.Run(t, "nft", "add table netdev f; add chain netdev f c { type filter hook ingress device eth0 priority 0; }; add rule netdev f c meta length > 1410 drop")
+	probe()
+	if got := probe(); len(got) != 6 || got[5] != whole {
+		t.Errorf("while large packets are lost: %q", got)
+	}
+	if answered = probe(); len(answered) != 6 || answered[5] != "test_vlan_packet_bytes{192.0.2.100} 1400" {
+		t.Errorf("while large packets are still lost: %q", answered)
+	}
+	vm.Run(t, "nft", "insert rule netdev f c drop")
 	pod.Run(t, "ip", "neigh", "flush", "all") // otherwise the kernel keeps its entry for half a minute
 	if got := probe(); len(got) != 5 || got[0] != "test_vlan_host{192.0.2.100,} 0" || got[1] != answered[1] || got[4] != silent {
 		t.Errorf("with a filter: %q, before it %q", got, answered)

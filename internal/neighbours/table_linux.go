@@ -50,3 +50,21 @@ func refused(conn net.Conn) bool {
 	}
 	return err == nil && syscall.Errno(number) == syscall.ECONNREFUSED
 }
+
+// forbidFragments makes the kernel send the datagrams of a socket in one packet each, whatever it knows of the path's MTU.
+func forbidFragments(conn net.Conn) bool {
+	raw, ok := conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	control, err := raw.SyscallConn()
+	if err != nil {
+		return false
+	}
+	if control.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+	}) != nil {
+		return false
+	}
+	return err == nil
+}

@@ -13,3 +13,5 @@ func table() (map[netip.Addr]Result, error) {
 }
 
 func refused(net.Conn) bool { return false }
+
+func forbidFragments(net.Conn) bool { return false }

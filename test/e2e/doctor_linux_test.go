@@ -35,6 +35,7 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s.setup(t, infra, "--cluster-dns", "patch")
 	vlanServer(t, s.ca, "*.apps."+domain)
 	vm := s.boot(t, "worker-1", "02:00:00:00:50:71")
+	s.boot(t, "worker-2", "02:00:00:00:50:72") // a single VM that is silent may be at fault itself
 	s.testFaults(t, vm.Machine, false, faults.OnNode())
 }
 
@@ -56,7 +57,7 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 		t.Fatal(err)
 	}
 	p := &faults.Site{
-		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Timeout: 2 * time.Minute,
+		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Timeout: 3 * time.Minute,
 		FloatingAddress: floats, Doctor: s.doctor, Node: &faults.NodeSite{
 			Freeze: func(t *testing.T, pod, container string) func() {
 				s.signal(t, pod, container, syscall.SIGSTOP)
@@ -222,10 +223,11 @@ func handshake(conn net.Conn) {
 	}
 }
 
-// addHost connects a machine with an address to the VLAN.
+// addHost connects a machine with an address to the VLAN, which announces it once.
 func addHost(t *testing.T, address string) (disconnect func()) {
 	t.Helper()
 	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e1")
 	m.Run(t, "ip", "address", "add", address+"/24", "dev", "eth0")
+	m.Run(t, "sh", "-ec", "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify; ip link set eth0 down; ip link set eth0 up")
 	return func() { m.Run(t, "ip", "link", "set", "eth0", "down") }
 }

@@ -28,7 +28,7 @@ type NodeSite struct {
 	Unplug func(t *testing.T) (plug func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
-	// AddHost connects a host with an address to the VLAN.
+	// AddHost connects a host with the MAC address addedHost and an address to the VLAN.
 	AddHost func(t *testing.T, address string) (disconnect func())
 	// RequestAddress requests an address from DHCP in a VM.
 	RequestAddress func(t *testing.T)
@@ -193,9 +193,24 @@ func vlanFaults() []Fault {
 		}, Want: []string{"SVC-004 fail"}, Says: "accepts no connections from node"},
 		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
 		{Name: "no host has the apps address", Break: func(s *Site) {
-			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table netdev fault") })
-			s.Node.OnNode(s.T, "nft", s.expand("add table netdev fault; add chain netdev fault c { type filter hook ingress device "+s.VLAN+"-up priority 0; }; add rule netdev fault c arp saddr ip $net.200 drop; add rule netdev fault c ip saddr $net.200 drop"))
+			s.dropOnUplink("ingress", s.expand("arp saddr ip $net.200"), s.expand("ip saddr $net.200"))
 		}, Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
+		{Name: "device uses the address of a VM", Break: func(s *Site) {
+			address := s.leasedAddress()
+			s.dropOnUplink("ingress", "ether saddr != "+addedHost+" arp saddr ip "+address)
+			s.Undo(s.Node.AddHost(s.T, address))
+		}, Want: []string{"DHCP-004 fail"}, Says: "another host, with MAC address " + addedHost},
+		{Name: "device uses the apps address", Break: func(s *Site) {
+			s.dropOnUplink("ingress", s.expand("ether saddr != "+addedHost+" arp saddr ip $net.200"))
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.200")))
+		}, Want: []string{"PRX-012 fail"}, Says: "host " + addedHost + ", which does not serve apps, has replaced host"},
+		{Name: "switch drops ARP of our pods to VMs", Break: func(s *Site) {
+			s.dropOnUplink("egress", s.expand("arp saddr ip { $net.5, $net.6, $net.7 } arp daddr ip != $net.200"))
+		}, Want: []string{"LNK-012 fail"}, Says: "no longer answer ARP requests of our pods"},
+		{Name: "filter drops IP packets of VMs", Break: func(s *Site) {
+			s.dropOnUplink("ingress", s.expand("ip saddr != { $net.200, 0.0.0.0 }"))
+		}, Want: []string{"LNK-012 warn"}, Says: "answer ARP requests of our pods, but no longer IP packets"},
+		{Name: "uplink loses large packets", Break: func(s *Site) { s.dropOnUplink("egress", "meta length > 1300") }, Want: []string{"LNK-013 fail"}, Says: "of more than 1280 bytes are lost"},
 		{Name: "ports of DNS and the uplink are isolated from each other", Break: func(s *Site) {
 			isolate := func(state string) {
 				s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.VLAN+"-up "+s.portOf("demo-dns-0")+"; do bridge link set dev $port isolated "+state+"; done")
@@ -286,6 +301,34 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 		{Name: "certificate covers two servers", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.demo.lab.example.com", "konnectivity.demo.lab.example.com"), Want: []string{"PRB-009 warn"}},
 		{Name: "certificate does not cover its name", Probe: true, Break: replaceBackend("ignition-server-proxy", "192.0.2.86:8443", false, "ignition.other.example.com"), Want: []string{"PRX-019 fail"}},
 	}
+}
+
+// dropOnUplink drops the packets that match one of the rules, at a hook of the node's interface to the VLAN.
+func (s *Site) dropOnUplink(hook string, matches ...string) {
+	s.Helper()
+	s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table netdev fault") })
+	rules := []string{"add table netdev fault", "add chain netdev fault c { type filter hook " + hook + " device " + s.VLAN + "-up priority 0; }"}
+	for _, match := range matches {
+		rules = append(rules, "add rule netdev fault c "+match+" drop")
+	}
+	s.Node.OnNode(s.T, "nft", strings.Join(rules, "; "))
+}
+
+// addedHost is the MAC address of the host that AddHost connects.
+const addedHost = "02:00:00:00:50:e1"
+
+// leasedAddress returns the address of a bound lease of the Infra.
+func (s *Site) leasedAddress() string {
+	s.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(leaseKind)
+	if err := s.Client.List(s.Context(), list, client.InNamespace(s.Namespace), client.MatchingLabels{"leasedb.densityops.com/state": "bound"}); err != nil {
+		s.Fatal(err)
+	}
+	if len(list.Items) == 0 {
+		s.Fatal("no VM has a lease")
+	}
+	return strings.TrimPrefix(list.Items[0].GetName(), s.expand("$ns.demo."))
 }
 
 // otherHost returns a function that adds a host with the address of a pod. The pod sends no ARP packets meanwhile: with

@@ -123,7 +123,7 @@ func FuzzAnswers(f *testing.F) {
 var fuzzObjects = []string{
 	"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo, namespace: clusters}\nspec:\n  hostedClusterRef: {name: demo}\n" +
 		"  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}\n" +
-		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}}\n  appsIngress: {enabled: true}\n",
+		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}}\n  appsIngress: {enabled: true}\nstatus: {appsIngress: {phase: Ready, externalIPs: [192.0.2.200]}}\n",
 	podText("clusters", "dns"), podText("clusters", "dhcp"), podText("clusters", "proxy"), podText("oooi-system", "control"),
 	"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: demo, namespace: clusters}\nspec: {infraRef: {name: demo}}\nstatus: {replicas: [{pod: proxy}]}\n",
 	"apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}}\n",

@@ -52,8 +52,8 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-DHCP-004", Title: "no other host uses addresses that DHCP leases", Needs: []string{"OOOI-INF-001"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
-			Run: checkUsedAddresses,
+			Reads: slices.Concat(in(AtInfra, leaseObjects), optional(pagesIn(AtInfra, dhcpState, dhcpMetrics, dnsMetrics, xdsdMetrics))), NotApplicable: notApplicable,
+			Run: func(s *Site) []Finding { return append(takenAddresses(s), checkUsedAddresses(s)...) },
 		},
 		Check{
 			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016"},

@@ -43,7 +43,7 @@ var keptFields = map[Kind]fields{
 	machines: withMetadata(fields{
 		"spec": {"networks": {"name": nil, "multus": {"networkName": nil}}, "domain": {"devices": {"interfaces": {"name": nil, "macAddress": nil}}}},
 		"status": {
-			"phase": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil},
+			"phase": nil, "nodeName": nil, "phaseTransitionTimestamps": {"phase": nil, "phaseTransitionTimestamp": nil},
 			"interfaces": {"name": nil, "ipAddresses": nil, "mac": nil, "infoSource": nil},
 		},
 	}, []string{objects.LabelInfraID}, []string{v1alpha1.AnnotationDHCPAddresses}),

@@ -16,7 +16,7 @@ import (
 )
 
 func init() {
-	after := []string{"OOOI-POD-002", "OOOI-POD-009", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-011"}
+	after := []string{"OOOI-POD-002", "OOOI-POD-009", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-011", "OOOI-LNK-012"}
 	register(
 		Check{
 			Code: "OOOI-LNK-009", Title: "our pods reach the same hosts on the VLAN", After: after,
@@ -47,6 +47,8 @@ type sighting struct {
 	mac   string
 	since time.Time
 	last  lastAnswer
+	// newest is the time of the newest answer of any host to the pod.
+	newest time.Time
 }
 
 // ownAddresses returns the addresses of our components on the VLAN, including the proxy's floating address.
@@ -68,6 +70,10 @@ func (s *Site) sightings() map[netip.Addr][]sighting {
 	for _, observer := range neighborMetrics {
 		for _, x := range s.metrics(observer.page) {
 			answers := lastAnswers(x.value, observer.metric)
+			newest := time.Time{}
+			for _, last := range answers {
+				newest = later(newest, last.at)
+			}
 			since := map[string]time.Time{}
 			x.value.each(observer.metric+sinceSuffix, func(labels map[string]string, value float64) {
 				since[labels["address"]] = time.Unix(int64(value), 0)
@@ -79,7 +85,7 @@ func (s *Site) sightings() map[netip.Addr][]sighting {
 					if _, pod, _ := s.owner(a); err != nil || !known || pod != nil || slices.Contains(own, a) {
 						return
 					}
-					one := sighting{pod: x.pod, since: began, last: answers[a]}
+					one := sighting{pod: x.pod, since: began, last: answers[a], newest: newest}
 					if value == 1 {
 						one.mac = labels["mac"]
 					}
@@ -107,7 +113,7 @@ func isolated(silent *sighting, all []sighting) *corev1.Pod {
 	for i := range all {
 		o := &all[i]
 		required := minIsolatedARP
-		if o.last.by == "icmp" {
+		if o.last.by == byRefusal {
 			required = minIsolated
 		}
 		if o.mac != "" && o.last.at.Sub(later(o.since, silent.since)) >= required {

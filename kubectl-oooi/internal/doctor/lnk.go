@@ -41,7 +41,7 @@ func init() {
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods or the gateway", After: append(after, "OOOI-LNK-002"), Reads: observers, NotApplicable: noServingPods(daemonMetrics...),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods, the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras)), NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkNeighborMACs,
 		},
 		Check{
@@ -210,6 +210,7 @@ const (
 	dhcpNeighbor      = "coredhcp_vlan_neighbor"
 	dnsNeighbor       = "coredns_vlan_neighbor"
 	alternatingSuffix = "_alternating"
+	changedSuffix     = "_changed_timestamp_seconds"
 	lastAnswerSuffix  = "_last_answer_timestamp_seconds"
 )
 
@@ -351,7 +352,12 @@ func checkNeighborMACs(s *Site) []Finding {
 			x.value.each(observer.metric+alternatingSuffix, func(labels map[string]string, _ float64) {
 				a, err := netip.ParseAddr(labels["address"])
 				component, pod, _ := s.owner(a)
-				if err != nil || pod == nil && a != gateway { // a floating address moves
+				apps := s.isAppsAddress(a)
+				if err != nil || pod == nil && a != gateway && !apps { // a floating address moves
+					return
+				}
+				if apps {
+					add(a, s.alternatingApps(a, labels["mac"], labels["other"], vms).because("requested by Pod "+x.pod.Name).of(appsScope))
 					return
 				}
 				evidence := []string{"MAC addresses " + labels["mac"] + " and " + labels["other"], "requested by Pod " + x.pod.Name}
@@ -364,6 +370,32 @@ func checkNeighborMACs(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// appsScope limits a finding to an apps address, which is no component: it blocks no other check.
+const appsScope = "apps"
+
+// isAppsAddress reports whether an address is one of apps.
+func (s *Site) isAppsAddress(a netip.Addr) bool {
+	apps := s.Infra.Status.AppsIngress
+	return apps != nil && slices.ContainsFunc(apps.ExternalIPs, func(text string) bool {
+		one, err := v1alpha1.ParseAddress(text)
+		return err == nil && one == a
+	})
+}
+
+// alternatingApps returns a finding for an apps address for which two hosts answer in turn.
+func (s *Site) alternatingApps(a netip.Addr, mac, other string, vms map[string]string) Finding {
+	return failed(s.ref(), "find both hosts by their MAC addresses, in the MAC address table of the switch, and remove the address from the one that does not serve apps; if both are nodes of the hosted cluster, see the logs of MetalLB's speakers",
+		"two hosts on the VLAN have apps address %s, and answer in turn: %s and %s", a, describeMAC(mac, vms), describeMAC(other, vms))
+}
+
+// describeMAC returns a MAC address, with the VM interface that has it.
+func describeMAC(mac string, vms map[string]string) string {
+	if vm := vms[strings.ToLower(mac)]; vm != "" {
+		return fmt.Sprintf("MAC address %s (VM interface %s)", mac, vm)
+	}
+	return "MAC address " + mac
 }
 
 // neighborGracePeriod is how long a pod may run before its MAC address must be known: xdsd and coredhcp probe every 15
@@ -399,9 +431,11 @@ func (s *Site) vmInterfaces() map[string]string {
 type lastAnswer struct {
 	mac string
 	at  time.Time
-	// by is what proves it: icmp if the host refused a datagram, arp if the kernel knew its MAC address.
+	// by is what proves it: byRefusal if the host refused a datagram, arp if the kernel knew its MAC address.
 	by string
 }
+
+const byRefusal = "icmp"
 
 // lastAnswers returns the last answer for each address for which a host has answered a pod.
 func lastAnswers(metrics series, metric string) map[netip.Addr]lastAnswer {

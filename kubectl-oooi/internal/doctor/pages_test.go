@@ -170,6 +170,10 @@ func TestUnreachedBackends(t *testing.T) {
 		{"no host has the apps address", apps, neighbor("", "0"), "", "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
 		{"a host had the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "", "fail apps address 192.0.2.200 accepts no connections at port 443\nthe last host with the address had MAC address 02:00:00:00:00:20, and may be gone"},
 		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1") + closed, "", "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
+		{
+			"another host has replaced that of the apps address", apps, neighbor("02:00:00:00:00:e1", "1") + closed + "# TYPE xdsd_vlan_neighbor_changed_timestamp_seconds gauge\nxdsd_vlan_neighbor_changed_timestamp_seconds{address=\"192.0.2.200\",mac=\"02:00:00:00:00:e1\",previous=\"02:00:00:00:00:20\"} 1767323000\n", "",
+			"fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443: host 02:00:00:00:00:e1, which does not serve apps, has replaced host 02:00:00:00:00:20\nMAC address 02:00:00:00:00:e1\n02:00:00:00:00:e1 replaced 02:00:00:00:00:20 at 2026-01-02T03:03:20Z",
+		},
 		{"the apps address was not probed", apps, "", "", "fail apps address 192.0.2.200 accepts no connections at port 443"},
 		{"a Service", service, "", "", "fail none of the 1 endpoints of backend clusters-demo/oauth/6443 accepts connections\ndial tcp 198.18.0.9:6443: i/o timeout"},
 	} {

@@ -595,6 +595,11 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
 			case certain:
 				f = failed(podRef(pod), appsBackendRemedy, "apps address %s answers ARP requests on the VLAN, but accepts no connections at port %s", a, list).because("MAC address " + x.value[at].mac)
+				if previous, since := s.previousMAC(pod, a); previous != "" {
+					f.Remedy = "find both hosts by their MAC addresses, in the MAC address table of the switch or with 'kubectl get vmi -A -o yaml': remove the address from the one that does not serve apps, and announce it from the other"
+					f.Message += fmt.Sprintf(": host %s, which does not serve apps, has replaced host %s", x.value[at].mac, previous)
+					f = f.because(fmt.Sprintf("%s replaced %s at %s", x.value[at].mac, previous, formatTime(since)))
+				}
 			default: // the kernel keeps the MAC address of a host that is gone
 				f = f.because("the last host with the address had MAC address " + x.value[at].mac + ", and may be gone")
 			}
@@ -604,6 +609,22 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 		}
 	}
 	return findings
+}
+
+// previousMAC returns the MAC address that answered a pod of the proxy for an address before the current one, and when it
+// was replaced; empty if none did.
+func (s *Site) previousMAC(pod *corev1.Pod, a netip.Addr) (previous string, changed time.Time) {
+	for _, x := range s.metrics(xdsdMetrics) {
+		if x.pod != pod {
+			continue
+		}
+		x.value.each(xdsdNeighbor+changedSuffix, func(labels map[string]string, value float64) {
+			if labels["address"] == a.String() {
+				previous, changed = labels["previous"], time.Unix(int64(value), 0)
+			}
+		})
+	}
+	return previous, changed
 }
 
 // unreachable returns why connections of a pod to the endpoints of an upstream failed, and the EndpointSlices with these
