@@ -251,7 +251,7 @@ func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	if p.runner.Network != nil {
 		args = append(args, confine(c.SecurityContext)...)
 	}
-	fields := strings.NewReplacer("$(POD_IP)", p.IP, "$(POD_NAME)", p.Name, "$(POD_UID)", p.Name, "$(ENVOY_MEMORY)", nodeMemory)
+	fields := strings.NewReplacer("$(POD_IP)", p.IP, "$(POD_NAME)", p.Name, "$(POD_UID)", p.Name, "$(HOST_IP)", p.IP, "$(ENVOY_MEMORY)", nodeMemory)
 	for _, word := range slices.Concat(c.Command, c.Args) {
 		args = append(args, fields.Replace(word))
 	}
@@ -263,7 +263,7 @@ func (p *Pod) command(tb testing.TB, c *corev1.Container) *exec.Cmd {
 	for _, e := range c.Env {
 		env[e.Name] = e.Value
 		if e.ValueFrom != nil && e.ValueFrom.FieldRef != nil {
-			env[e.Name] = map[string]string{"status.podIP": p.IP, "metadata.name": p.Name, "metadata.uid": p.Name}[e.ValueFrom.FieldRef.FieldPath]
+			env[e.Name] = map[string]string{"status.podIP": p.IP, "status.hostIP": p.IP, "metadata.name": p.Name, "metadata.uid": p.Name}[e.ValueFrom.FieldRef.FieldPath]
 		}
 	}
 	maps.Copy(env, p.Env)
