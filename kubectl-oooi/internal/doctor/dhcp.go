@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -396,6 +397,9 @@ func (s *Site) lostLeases() map[string]lostLease {
 	return lost
 }
 
+// isTestClient reports whether a holder of a lease is a client of 'kubectl oooi test', which deletes its Lease at the end.
+func isTestClient(holder model.Ref) bool { return strings.HasPrefix(holder.Name, testclient.VM("")) }
+
 // checkVMLeases finds VMs without a lease.
 func checkVMLeases(s *Site) []Finding {
 	list, _ := s.leases()
@@ -412,7 +416,7 @@ func checkVMLeases(s *Site) []Finding {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(lost)) {
-		if l := lost[key]; !leased(key) {
+		if l := lost[key]; !leased(key) && !isTestClient(machineRef(l.Holder)) {
 			findings = append(findings, warned(machineRef(l.Holder), "wait for the renewal, or renew the lease in the guest, such as with a restart of the VM; to find the client that deletes Leases, see the audit log of the API server",
 				"the Lease of its address %s was deleted at %s: the VM keeps the address, and coredhcp writes the Lease again when the VM renews it, at %s at the latest", l.Address, formatTime(l.At), formatTime(l.Renewal)))
 		}
