@@ -28,7 +28,7 @@ func podFaults() []Fault {
 		{Name: "node is not ready", Break: func(s *Site) {
 			s.PatchStatus(nodeKind, "", "node-b", `{"status": {"conditions": [`+condition("Ready", "Unknown", "NodeStatusUnknown")+`]}}`)
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus) // as the node lifecycle controller does
-		}, Want: []string{"NODE-001 fail"}},
+		}, Want: []string{"NODE-001 fail"}, Says: "power off the machine"},
 		{Name: "node is not ready and another component crashes", Break: func(s *Site) {
 			s.PatchStatus(nodeKind, "", "node-b", `{"status": {"conditions": [`+condition("Ready", "False", "KubeletNotReady")+`]}}`)
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus)
