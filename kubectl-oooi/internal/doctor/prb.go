@@ -128,7 +128,11 @@ func checkProbePod(s *Site) []Finding {
 	case p.NotStarted && by != "":
 		return []Finding{failed(s.ref(), remedy+again, "new pods do not start on the VLAN, so that ours could not be replaced: %s", by).because(p.Failed)}
 	case p.NotStarted:
-		return []Finding{failed(s.ref(), "correct the cause, and run doctor again with --probe", "new pods do not start on the VLAN, so that ours could not be replaced").because(p.Failed)}
+		why, remedy := startFailure(p.Failed, "")
+		if why != "" {
+			why = ": " + why
+		}
+		return []Finding{failed(s.ref(), remedy+again, "new pods do not start on the VLAN, so that ours could not be replaced%s", why).because(p.Failed)}
 	case by != "":
 		return []Finding{failed(s.ref(), remedy+again, "the VLAN cannot be probed: the API server rejects objects of the probe: %s", by).because(p.Failed)}
 	case missing != nil:
@@ -321,7 +325,8 @@ func (v *probeData) checkConnections() []Finding {
 			remedy = "check which node announces the apps address on the VLAN: see docs/how-to/apps-ingress.md"
 		}
 		message := fmt.Sprintf("%s accepts no connections from the VLAN", h.Address)
-		if slices.Sort(accepted); len(accepted) > 0 {
+		slices.Sort(accepted)
+		if len(accepted) > 0 {
 			message += fmt.Sprintf(", but port %s of the address does: a filter drops or rejects packets to the port", joinPorts(slices.Compact(accepted)))
 		}
 		slices.Sort(names)
