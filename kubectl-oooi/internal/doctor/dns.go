@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -250,6 +251,46 @@ func forwardLosses(metrics series) map[string]forwardLoss {
 	return losses
 }
 
+// answerTimeMetric is the histogram of the times in which upstream resolvers answered DNS.
+const answerTimeMetric = "coredns_proxy_request_duration_seconds"
+
+// A resolver is slow if minAnswers answers or more took slowAnswer seconds on average. Clients repeat a query or fail after
+// few seconds.
+const (
+	slowAnswer = 1.0
+	minAnswers = 10
+)
+
+// slowResolvers finds upstream resolvers that answer slowly, on average since DNS started.
+func (s *Site) slowResolvers() []Finding {
+	slowest := map[string]Finding{} // by resolver
+	times := map[string]float64{}
+	for _, d := range s.metrics(dnsMetrics) {
+		seconds, answers := map[string]float64{}, map[string]float64{}
+		d.value.each(answerTimeMetric+"_sum", func(labels map[string]string, value float64) { seconds[labels["to"]] += value })
+		d.value.each(answerTimeMetric+"_count", func(labels map[string]string, value float64) { answers[labels["to"]] += value })
+		for to, n := range answers {
+			average := seconds[to] / max(n, 1)
+			if n < minAnswers || average < slowAnswer || average <= times[to] {
+				continue
+			}
+			host, _, err := net.SplitHostPort(to)
+			if err != nil {
+				host = to
+			}
+			times[to] = average
+			slowest[to] = warned(s.ref(), "find the delay, such as with dig @"+host+" from the node of the pod, or use other resolvers: networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty",
+				"upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly or not at all", host, average).
+				because(fmt.Sprintf("average of %.0f answers to Pod %s since it started", n, d.pod.Name))
+		}
+	}
+	var findings []Finding
+	for _, to := range slices.Sorted(maps.Keys(slowest)) {
+		findings = append(findings, slowest[to])
+	}
+	return findings
+}
+
 // checkForwarding finds DNS servers whose upstream resolvers do not answer, or not over TCP, or lose queries, or answer for
 // names that cannot exist, by the last queries that xdsd sent for names in the domain invalid (RFC 6761, 6.4). Resolvers
 // that deny the root of the DNS deny every name.
@@ -264,7 +305,7 @@ func checkForwarding(s *Site) []Finding {
 		})
 	}
 	slices.Sort(evidence)
-	var findings []Finding
+	findings := s.slowResolvers()
 	reported, denied, overUDP := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, x := range s.metrics(xdsdMetrics) {
 		losses := forwardLosses(x.value)
