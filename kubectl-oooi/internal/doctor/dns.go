@@ -29,8 +29,16 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DNS-002", Title: "both views answer for the control plane", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
+			Code: "OOOI-DNS-002", Title: "control-plane names are known, lead to one service each, and both views answer for them", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"},
+			Reads: slices.Concat(in(AtInfra, infras), optional(slices.Concat(in(AtHosted, hostedClusters), in(AtControlPlane, routes, services)))), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, c := range s.nameConflicts() {
+					findings = append(findings, s.conflictFindings(c)...)
+				}
+				if len(findings) > 0 {
+					return findings
+				}
 				served := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionNamesServed)
 				if served == nil || served.Status == metav1.ConditionTrue {
 					return nil
