@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"syscall"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -50,6 +52,9 @@ func backendFaults(r *Running) []Fault {
 		{Name: "API server has a certificate of another CA", Want: []string{"HC-006 fail"}, Says: "expected: issued by", Break: func(*Site) {
 			r.replaceEndpoint("kube-apiserver", r.ca.TLSBackend(r.parent, "198.18.0.96:6443", "api."+RunningDomain))
 		}},
+		{Name: "Route of the ignition server has the host of the OAuth server", Want: []string{"DNS-002 fail"}, Says: "kubectl -n clusters-demo delete route ignition-server", Break: func(*Site) {
+			r.Add("apiVersion: route.openshift.io/v1\nkind: Route\nmetadata: {name: ignition-server, namespace: $ns-demo}\nspec: {host: oauth." + RunningDomain + ", to: {kind: Service, name: ignition-server-proxy}, port: {targetPort: 443}}\n")
+		}},
 		{Name: "another EndpointSlice leads to the ignition server instead of the OAuth server", Want: []string{"PRX-019 fail"}, Says: "EndpointSlice clusters-demo/oauth-openshift-old", Break: func(*Site) {
 			r.Add("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: oauth-openshift-old, namespace: $ns-demo, labels: {kubernetes.io/service-name: oauth-openshift}}\n" +
 				"addressType: IPv4\nports: [{port: 8443, protocol: TCP}]\nendpoints: [{addresses: [198.18.0.83], conditions: {ready: true}}]\n")
@@ -78,6 +83,7 @@ func backendFaults(r *Running) []Fault {
 			r.Undo(func() { _ = silent.Close() })
 			r.addEndpoint("198.18.0.95")
 		}},
+		{Name: "MetalLB's pool was moved into the DHCP ranges", Want: []string{"APP-001 fail"}, Says: "192.0.2.50 is in our DHCP range 192.0.2.10-192.0.2.99", Break: func(*Site) { r.moveApps("192.0.2.50") }},
 		{Name: "hosted cluster rejects the credentials of DNS and the proxy", Want: []string{"APP-004 warn"}, Break: func(*Site) { r.invalidateReader() }},
 		{Name: "Envoy has reached its connection limit", Want: []string{"PRX-013 fail"}, Break: func(*Site) { r.exhaustConnections() }},
 		{Name: "another process has a port of the proxy", Want: []string{"PRX-003 fail"}, Break: func(*Site) {
@@ -109,6 +115,29 @@ func (r *Running) signalHosted(signal syscall.Signal) {
 	if err := r.Hosted.SignalAPIServer(signal); err != nil {
 		r.Fatal(err)
 	}
+}
+
+// moveApps assigns another address to the apps Service, and closes the previous one, until Mend.
+func (r *Running) moveApps(address string) {
+	r.Helper()
+	assign := func(address string) {
+		o := &corev1.Service{}
+		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
+			r.Fatal(err)
+		}
+		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+		if err := r.HostedClient.Status().Update(r.Context(), o); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.Backends["apps"].Close()
+	r.Backends["apps over HTTP"].Close()
+	r.Undo(func() {
+		r.Backends["apps"] = r.ca.TLSBackend(r.parent, "192.0.2.200:443", "*.apps."+RunningDomain)
+		r.Backends["apps over HTTP"] = lab.HTTPBackend(r.parent, "192.0.2.200:80", "apps")
+		assign("192.0.2.200")
+	})
+	assign(address)
 }
 
 // replaceEndpoint replaces the endpoint of a Service of the hosted control plane by a server, until Mend, which closes

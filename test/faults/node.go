@@ -108,7 +108,7 @@ func processFaults() []Fault {
 		{Name: "CNI plugin is missing on the node", Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"demo-dns\", \"type\": \"nonesuch\"}"}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
-		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
+		}, Want: []string{"POD-002 fail", "INF-002 warn"}, Says: "CNI plugin nonesuch is not installed on node "},
 		{Name: "network assigns another address", Break: func(s *Site) {
 			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dns").Object, "spec", "config")
 			other := strings.ReplaceAll(config, s.Net+".6/24", s.Net+".66/24")

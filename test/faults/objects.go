@@ -2,7 +2,11 @@ package faults
 
 import (
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,7 +48,20 @@ func siteFaults() []Fault {
 			if err := s.Client.Delete(s.Context(), pod); err != nil {
 				s.Fatal(err)
 			}
-			s.Await("the pod to be rejected", func() bool { return s.podRejected("demo-dns") })
+			s.Await("the pod to be rejected", func() bool { return s.podRejected("demo-dns", "exceeded quota") })
+		}},
+		{Name: "LimitRange would reject our pods", Want: []string{"POD-012 warn"}, Says: "container coredns: its cpu request ", Break: func(s *Site) { s.addLimitRange() }},
+		{Name: "default limit of a LimitRange would reject our pods", Want: []string{"POD-012 warn"}, Says: "is more than the default limit 1Mi", Break: func(s *Site) {
+			s.Add("apiVersion: v1\nkind: LimitRange\nmetadata: {name: defaults, namespace: $ns}\nspec: {limits: [{type: Container, default: {memory: 1Mi}, defaultRequest: {memory: 1Mi}}]}\n")
+		}},
+		{Name: "LimitRange rejects the pod of DNS", Want: []string{"POD-005 fail", "POD-012 warn"}, Says: "edit limitrange small", Break: func(s *Site) {
+			pod := s.Get(podKind, "$ns", "demo-dns-0")
+			s.Undo(func() { s.recreatePod(pod) })
+			s.addLimitRange()
+			if err := s.Client.Delete(s.Context(), pod); err != nil {
+				s.Fatal(err)
+			}
+			s.Await("the pod to be rejected", func() bool { return s.podRejected("demo-dns", "minimum cpu usage per Container") })
 		}},
 		{Name: "pods run two builds of one image", Want: []string{"POD-006 warn"}, Break: func(s *Site) {
 			for pod, container := range map[string]string{"demo-dns-0": "coredns", "demo-proxy-0": "xdsd"} {
@@ -86,8 +103,21 @@ func siteFaults() []Fault {
 	}
 }
 
-// podRejected reports whether creating the pod of a StatefulSet failed.
-func (s *Site) podRejected(set string) bool {
+// addLimitRange creates a LimitRange with a minimum above our requests, until Mend. It waits until the API server enforces
+// it.
+func (s *Site) addLimitRange() {
+	s.Helper()
+	s.Add("apiVersion: v1\nkind: LimitRange\nmetadata: {name: small, namespace: $ns}\nspec: {limits: [{type: Container, min: {cpu: 250m}, max: {cpu: \"4\"}}]}\n")
+	s.Await("the LimitRange to be enforced", func() bool {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "small"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "x", Image: "example.com/x", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}},
+		}}}}
+		return s.Client.Create(s.Context(), pod, client.DryRunAll) != nil
+	})
+}
+
+// podRejected reports whether creating the pod of a StatefulSet failed with an error that contains a text.
+func (s *Site) podRejected(set, text string) bool {
 	s.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(eventKind)
@@ -96,6 +126,7 @@ func (s *Site) podRejected(set string) bool {
 	}
 	return slices.ContainsFunc(list.Items, func(e unstructured.Unstructured) bool {
 		name, _, _ := unstructured.NestedString(e.Object, "involvedObject", "name")
-		return e.Object["reason"] == "FailedCreate" && name == set
+		message, _, _ := unstructured.NestedString(e.Object, "message")
+		return e.Object["reason"] == "FailedCreate" && name == set && strings.Contains(message, text)
 	})
 }

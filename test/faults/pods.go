@@ -2,6 +2,7 @@ package faults
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,14 @@ func podFaults() []Fault {
 			s.Remove(podKind, "$ns", "demo-dns-0") // as the garbage collector does
 		}, Want: []string{"POD-001 fail"}},
 		{Name: "image cannot be pulled", Break: waitingContainer("demo-dns-0", "coredns", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}},
+		{Name: "credentials of Multus have expired", Want: []string{"POD-002 fail"}, Says: "kubectl delete pods -A -l app=multus --field-selector spec.nodeName=node-a", Break: func(s *Site) {
+			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
+			s.addPodEvent("demo-dhcp-0", "FailedCreatePodSandBox", `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create pod network sandbox k8s_demo-dhcp-0(6b1f): error adding pod demo-dhcp-0 to CNI network "multus-cni-network": plugin type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:"6b1f" ERRORED: error configuring pod networking: Multus: [demo-dhcp-0]: error getting pod: Unauthorized'`)
+		}},
+		{Name: "ConfigMap of a volume does not exist", Want: []string{"POD-002 fail"}, Says: "configmap demo-x does not exist", Break: func(s *Site) {
+			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
+			s.addPodEvent("demo-dhcp-0", "FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "demo-x" not found`)
+		}},
 		{Name: "CoreDNS rejects its configuration", Break: waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "plugin/view: not a valid plugin"), Want: []string{"POD-002 fail"}},
 		{Name: "Envoy reaches its limit of open files", Break: func(s *Site) {
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
@@ -28,7 +37,7 @@ func podFaults() []Fault {
 		{Name: "node is not ready", Break: func(s *Site) {
 			s.PatchStatus(nodeKind, "", "node-b", `{"status": {"conditions": [`+condition("Ready", "Unknown", "NodeStatusUnknown")+`]}}`)
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus) // as the node lifecycle controller does
-		}, Want: []string{"NODE-001 fail"}},
+		}, Want: []string{"NODE-001 fail"}, Says: "power off the machine"},
 		{Name: "node is not ready and another component crashes", Break: func(s *Site) {
 			s.PatchStatus(nodeKind, "", "node-b", `{"status": {"conditions": [`+condition("Ready", "False", "KubeletNotReady")+`]}}`)
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", unreadyStatus)
@@ -66,6 +75,16 @@ func waitingContainer(pod, container, reason, message string) func(*Site) {
 			"containerStatuses": [{"name": `+toJSON(container)+`, "image": "", "imageID": "", "ready": false, "restartCount": 0,
 			"state": {"waiting": {"reason": `+toJSON(reason)+`, "message": `+toJSON(message)+`}}}]}}`)
 	}
+}
+
+// addPodEvent creates a warning about a pod, as the kubelet does, until Mend.
+func (s *Site) addPodEvent(pod, reason, message string) {
+	s.Helper()
+	s.Add(toJSON(map[string]any{
+		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"namespace": "$ns", "name": pod + "." + strings.ToLower(reason)},
+		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": "$ns", "name": pod, "uid": s.Get(podKind, "$ns", pod).GetUID()},
+		"type":           "Warning", "reason": reason, "message": message, "lastTimestamp": time.Now().UTC().Format(time.RFC3339),
+	}))
 }
 
 // crashedContainer returns a function that writes the status of an Envoy that runs again after it has terminated.

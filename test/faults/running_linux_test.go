@@ -1,16 +1,23 @@
 package faults_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
@@ -40,10 +47,60 @@ func TestDoctorAsksDaemons(t *testing.T) {
 	t.Run("healthy", func(t *testing.T) { r.Healthy(t) })
 	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
 	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
+	t.Run("test client is gone", func(t *testing.T) { testClientLease(t, r) })
 	for _, f := range lab.Sample(faults.OnRunning(r), 4) {
 		t.Run(f.Name, func(t *testing.T) { r.Try(t, &f) })
 	}
 	r.T = t
+}
+
+// testClientLease expects no finding about the lease of a client of 'kubectl oooi test', which deletes its Lease.
+func testClientLease(t *testing.T, r *faults.Running) {
+	t.Helper()
+	r.T = t
+	const mac, name = "02:00:00:00:00:d1", "demo-test-gone"
+	address, err := net.ParseMAC(mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registered := testclient.Object("clusters", "demo", name, address, testclient.MaxAge)
+	if err := r.Client.Create(t.Context(), registered); err != nil {
+		t.Fatal(err)
+	}
+	faults.RequestAddress(t, lab.NewMachine(t, "net1", mac))
+	list := &coordinationv1.LeaseList{}
+	if err := r.Client.List(t.Context(), list, client.InNamespace("clusters")); err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(list.Items, func(l coordinationv1.Lease) bool {
+		return l.Spec.HolderIdentity != nil && strings.HasPrefix(*l.Spec.HolderIdentity, "clusters/"+testclient.VM(name))
+	})
+	if at < 0 {
+		t.Fatalf("the client has no lease: %v", list.Items)
+	}
+	if err := r.Client.Delete(t.Context(), &list.Items[at]); err != nil {
+		t.Fatal(err)
+	}
+	r.Await("DHCP to report the lost lease", func() bool {
+		response, err := http.Get("http://" + r.Pods["dhcp"].IP + ":9903/state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = response.Body.Close() }()
+		var state struct {
+			Leasedb []struct{ Lost []struct{ Holder string } }
+		}
+		if err := json.NewDecoder(response.Body).Decode(&state); err != nil {
+			t.Fatal(err)
+		}
+		return len(state.Leasedb) == 1 && len(state.Leasedb[0].Lost) == 1
+	})
+	if d := r.Doctor(t, "--fail-on", "warn"); d.Code != 0 {
+		t.Errorf("exit code %d: %s", d.Code, d.Stdout)
+	}
+	if err := r.Client.Delete(t.Context(), registered); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // testClusterRole expects a user with ClusterRole oooi-doctor to get the same results as an administrator.

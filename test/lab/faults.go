@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"syscall"
 )
 
@@ -50,6 +51,29 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 		return err
 	}
 	return cp.waitForPath(ctx, "the API server to be ready again", "/readyz")
+}
+
+// SetSpaceAlarm raises or disarms etcd's alarm NOSPACE, with which etcd rejects writes as if its database were full.
+func (cp *ControlPlane) SetSpaceAlarm(ctx context.Context, raised bool) error {
+	action := "DEACTIVATE"
+	if raised {
+		action = "ACTIVATE"
+	}
+	body := strings.NewReader(fmt.Sprintf(`{"action": %q, "memberID": "1", "alarm": "NOSPACE"}`, action))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, cp.etcdURL()+"/v3/maintenance/alarm", body)
+	if err != nil {
+		return fmt.Errorf("setting etcd's alarm: %w", err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("setting etcd's alarm: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }() // read only
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("setting etcd's alarm: %s", response.Status)
+	}
+	return nil
 }
 
 // StartEtcd starts etcd again after KillEtcd, with its data. It returns when etcd is healthy and, if the API

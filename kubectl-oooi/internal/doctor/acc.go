@@ -50,7 +50,7 @@ func init() {
 				older := s.olderSetup()
 				for _, user := range users {
 					namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-					f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup -f FILE' with the Infra's file to grant the missing rights"+restartNote(pods)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
+					f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup -f FILE' with the Infra's file to grant the missing rights"+restartNote(pods, diffFirst)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
 						"the ServiceAccount is not allowed to %s", lacks[user][0])
 					if more := lacks[user][1:]; len(more) > 0 {
 						f.Message += fmt.Sprintf("; further missing rights: %d", len(more))

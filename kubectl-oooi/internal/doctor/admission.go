@@ -28,6 +28,10 @@ func init() {
 			Code: "OOOI-API-004", Title: "admission webhooks for what our daemons write can be reached", Reads: slices.Concat(in(Everywhere, webhookKinds...), in(AtInfra, namespaces), in(AtSystem, namespaces), in(AtWebhooks, services, endpointSlices)),
 			Run: checkWebhooks,
 		},
+		Check{
+			Code: "OOOI-API-005", Title: "the API server accepts writes", Reads: optional(slices.Concat(pagesIn(AtSystem, controlState), pagesIn(AtInfra, dhcpState, xdsdState))),
+			Run: checkWrites,
+		},
 	)
 }
 
@@ -260,4 +264,52 @@ func (s *Site) rejection(namespace, err string) (by, remedy string) {
 // of the others, which may not have sent one yet.
 func (s *Site) ourNamespaces() string {
 	return "namespaces " + s.Infra.Namespace + " and " + render.SystemNamespace
+}
+
+// Errors of the API server because of which it accepts no writes at all: etcd has no space, or too few members.
+var (
+	fullError   = regexp.MustCompile(`etcdserver: (mvcc: )?(database space exceeded|no space)`)
+	quorumError = regexp.MustCompile(`etcdserver: (no leader|request timed out)`)
+)
+
+// checkWrites finds an API server that accepts no writes, by the last requests of our daemons.
+func checkWrites(s *Site) []Finding {
+	var full, readOnly []string
+	add := func(pod *corev1.Pod, what, err string) {
+		text := fmt.Sprintf("Pod %s: %s: %s", pod.Name, what, err)
+		switch {
+		case fullError.MatchString(err):
+			full = append(full, text)
+		case quorumError.MatchString(err):
+			readOnly = append(readOnly, text)
+		}
+	}
+	for _, r := range states[controlReport](s, controlState, AtSystem) {
+		add(r.pod, "Lease "+render.SystemNamespace+"/"+render.ControlName, r.value.Election)
+		for _, f := range r.value.StatusFailures {
+			add(r.pod, fmt.Sprintf("status of %s %s/%s", f.Kind, f.Namespace, f.Name), formatTime(f.At)+": "+f.Error)
+		}
+	}
+	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
+		for _, l := range d.value.Leasedb {
+			for _, operation := range slices.Sorted(maps.Keys(l.Operations)) {
+				if o := l.Operations[operation]; o.Failed.After(o.Succeeded) {
+					add(d.pod, "lease store operation "+operation, formatTime(o.Failed)+": "+o.Error)
+				}
+			}
+		}
+	}
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		add(x.pod, "status of the ProxyServer", x.value.StatusFailure)
+	}
+	const consequence = "new VMs get no address, no pod is replaced, and statuses of Infras are outdated; VMs keep their addresses, and DNS and the proxy serve what they know"
+	switch {
+	case len(full) > 0:
+		return []Finding{failed(s.ref(), "on a member of the management cluster's etcd: compact it (etcdctl compact REVISION, with the revision of 'etcdctl endpoint status -w json'), defragment all members (etcdctl defrag --cluster), and disarm the alarm (etcdctl alarm disarm); then find what fills it, or raise its quota",
+			"the API server of the management cluster accepts no writes, because the database of etcd is full: %s", consequence).because(full...)}
+	case len(readOnly) > 0:
+		return []Finding{failed(s.ref(), "check the members of the management cluster's etcd, of which a majority must run and reach each other: etcdctl endpoint status --cluster",
+			"the API server of the management cluster accepts no writes, because etcd has no leader or does not answer: %s", consequence).because(readOnly...)}
+	}
+	return nil
 }

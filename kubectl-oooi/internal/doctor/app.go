@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,17 +19,9 @@ import (
 func init() {
 	register(
 		Check{
-			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002", "OOOI-APP-002"}, Backend: hostedAPI, Reads: in(AtInfra, infras), NotApplicable: noAppsIngress,
-			Run: func(s *Site) []Finding {
-				switch apps := s.Infra.Status.AppsIngress; {
-				case apps == nil:
-					return []Finding{failed(s.ref(), appsRemedy, "control has not reported the apps address yet")}
-				case apps.Phase == v1alpha1.AppsIngressReady, slices.Contains(accessReasons, apps.Reason):
-					return nil
-				default:
-					return []Finding{appsFinding(s, apps)}
-				}
-			},
+			Code: "OOOI-APP-001", Title: "the apps address is assigned", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-HC-002"},
+			Reads: slices.Concat(in(AtInfra, infras), optional(pagesIn(AtInfra, xdsdState, envoyMetrics))), NotApplicable: func(s *Site) string { return cmp.Or(noAppsIngress(s), noAccess(s)) },
+			Run: checkAppsAddress,
 		},
 		Check{
 			Code: "OOOI-APP-002", Title: "control has access to the hosted cluster", Needs: []string{"OOOI-CTL-002", "OOOI-HC-001"}, After: []string{"OOOI-HC-002", "OOOI-HC-005", "OOOI-HC-006", "OOOI-PRX-018", "OOOI-PRX-019"}, Backend: hostedAPI,
@@ -45,7 +39,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-APP-003", Title: "the proxy has a route to the apps address", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001"},
+			Code: "OOOI-APP-003", Title: "the proxy has a route to the apps address", Needs: []string{"OOOI-NET-002"}, After: []string{"OOOI-APP-001", "OOOI-APP-002"},
 			Reads:         slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
 			NotApplicable: func(s *Site) string { return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), noAppsIngress(s)) },
 			Run:           checkAppsRoute,
@@ -73,6 +67,14 @@ func hostedAPI(s *Site) string {
 // accessReasons are the reasons of the apps ingress that mean that control cannot access the hosted cluster.
 var accessReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressKubeconfigRejected, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressHostedClusterForbidden,
+}
+
+// noAccess returns that control cannot access the hosted cluster, so that the apps address is unknown; empty if it can.
+func noAccess(s *Site) string {
+	if apps := s.Infra.Status.AppsIngress; apps != nil && apps.Phase != v1alpha1.AppsIngressReady && slices.Contains(accessReasons, apps.Reason) {
+		return "control cannot access the hosted cluster: " + string(apps.Reason)
+	}
+	return ""
 }
 
 // noAppsIngress returns why no apps ingress is checked, empty if the Infra enables it.
@@ -143,15 +145,86 @@ func checkAppsRoute(s *Site) []Finding {
 	return findings
 }
 
-const appsRemedy = "see section States of docs/reference/apps-ingress.md for the remedy of each reason"
+// appsRemedies are the remedies for the reasons of an apps ingress that is not ready.
+var appsRemedies = map[v1alpha1.AppsIngressReason]string{
+	v1alpha1.AppsIngressKubeconfigMissing:        "wait until HyperShift publishes the kubeconfig, or let control read its Secret: verbs get, list and watch",
+	v1alpha1.AppsIngressKubeconfigRejected:       "set appsIngress.kubeconfigSecretRef to a kubeconfig with server, CA data, and client certificate or token data",
+	v1alpha1.AppsIngressHostedClusterUnreachable: "check the hosted control plane, and the NetworkPolicies between control and its API server",
+	v1alpha1.AppsIngressHostedClusterForbidden:   "grant the kubeconfig's user the right that the message names, or set appsIngress.kubeconfigSecretRef to that of an administrator",
+	v1alpha1.AppsIngressMetalLBMissing:           "install MetalLB in the hosted cluster, or set appsIngress.metallb.install",
+	v1alpha1.AppsIngressPoolMissing:              "create the IPAddressPool in the hosted cluster, or correct appsIngress.metallb.addressPoolName",
+	v1alpha1.AppsIngressPoolExhausted:            "add addresses to the IPAddressPool of the hosted cluster, outside of the DHCP ranges",
+	v1alpha1.AppsIngressAddressNotAssigned:       "check that MetalLB runs in the hosted cluster with the class of appsIngress.metallb.loadBalancerClass, and that a pool has autoAssign",
+	v1alpha1.AppsIngressAddressNotAllowed:        "set the addresses of the IPAddressPool of the hosted cluster to free addresses of the VLAN outside of the DHCP ranges, and appsIngress.metallb.ipAddressPoolRange to the same; if the address is not of the pool, find the client that wrote it",
+	v1alpha1.AppsIngressAddressWithdrawn:         "see MetalLB's Events of the Service in the hosted cluster: kubectl get events -A --field-selector involvedObject.kind=Service",
+	v1alpha1.AppsIngressNotAnnounced:             "let an L2Advertisement of the hosted cluster name the pool, run a speaker on a node with the VLAN, and set appsIngress.service.namespace to that of the router's pods",
+	v1alpha1.AppsIngressServiceRejected:          "correct what the message says; to change the load balancer class, delete the Service in the hosted cluster",
+	v1alpha1.AppsIngressServiceForeign:           "set appsIngress.service.name to another name, or hand the Service over with the annotation in the message",
+	v1alpha1.AppsIngressControllerConflict:       "set appsIngress.metallb.loadBalancerClass and run MetalLB with it, or use source MirroredService or Static",
+	v1alpha1.AppsIngressInstallFailed:            "correct what the message says; control installs MetalLB again",
+}
+
+// checkAppsAddress finds apps addresses that are not assigned or outdated. If the proxy cannot connect to an outdated one, the
+// finding explains that of the address.
+func checkAppsAddress(s *Site) []Finding {
+	apps := s.Infra.Status.AppsIngress
+	switch {
+	case apps == nil:
+		return []Finding{failed(s.ref(), fmt.Sprintf("see control's log: kubectl -n %s logs deployment/%s", render.SystemNamespace, render.ControlName), "control has not reported the apps address yet")}
+	case apps.Phase == v1alpha1.AppsIngressReady:
+		return nil
+	}
+	f := appsFinding(s, apps)
+	if scopes := s.silentApps(apps.ExternalIPs); len(scopes) > 0 {
+		f.Severity = Fail
+		f.Message += ", and accepts no connections of the proxy: applications cannot be reached"
+		var findings []Finding
+		for _, scope := range scopes {
+			findings = append(findings, f.of(scope)) // equal ones are merged
+		}
+		return findings
+	}
+	return []Finding{f}
+}
+
+// silentApps returns the scopes of the proxy's upstreams with one of the addresses that accept no connections.
+func (s *Site) silentApps(addresses []string) []string {
+	upstreams := s.vlanUpstreams()
+	var scopes []string
+	for _, e := range s.metrics(envoyMetrics) {
+		e.value.each("envoy_cluster_membership_healthy", func(labels map[string]string, healthy float64) {
+			u := upstreams[e.pod.Name][labels[clusterLabel]]
+			if u == nil || healthy > 0 || len(u.Addresses) == 0 || !slices.ContainsFunc(u.Addresses, func(a netip.AddrPort) bool { return slices.Contains(addresses, a.Addr().String()) }) {
+				return
+			}
+			if scope := upstreamScope(u.Name); !slices.Contains(scopes, scope) {
+				scopes = append(scopes, scope)
+			}
+		})
+	}
+	slices.Sort(scopes)
+	return scopes
+}
+
+// rejectedAddress matches the address in a message about one that is not accepted.
+var rejectedAddress = regexp.MustCompile(`has the address "([^"]+)"`)
 
 // appsFinding returns a finding about an apps ingress that is not ready. It is a warning if a previous address
 // is still served.
 func appsFinding(s *Site, apps *v1alpha1.AppsIngressStatus) Finding {
-	if len(apps.ExternalIPs) > 0 {
-		return warned(s.ref(), appsRemedy, "the apps ingress is %s: %s: %s; the last valid address is served", apps.Phase, apps.Reason, apps.Message)
+	f := failed(s.ref(), cmp.Or(appsRemedies[apps.Reason], "correct what the message says"), "the apps ingress is %s: %s: %s", apps.Phase, apps.Reason, apps.Message)
+	if m := rejectedAddress.FindStringSubmatch(apps.Message); m != nil && apps.Reason == v1alpha1.AppsIngressAddressNotAllowed {
+		a, err := netip.ParseAddr(m[1])
+		at := slices.IndexFunc(s.ranges(), func(r v1alpha1.AddressRange) bool { return err == nil && r.Contains(a) })
+		if at >= 0 && disabled(v1alpha1.ComponentDHCP)(s) == "" {
+			f.Message += fmt.Sprintf("; %s is in our DHCP range %s, so that a VM could have it as well", a, s.ranges()[at])
+		}
 	}
-	return failed(s.ref(), appsRemedy, "the apps ingress is %s: %s: %s", apps.Phase, apps.Reason, apps.Message)
+	if len(apps.ExternalIPs) > 0 {
+		f.Severity = Warn
+		f.Message += fmt.Sprintf("; the last valid address %s stays in use, although the hosted cluster may no longer have it", strings.Join(apps.ExternalIPs, ", "))
+	}
+	return f
 }
 
 // kubeconfigSecret returns the Secret from which control reads the administrator's kubeconfig, nil if there is none. named

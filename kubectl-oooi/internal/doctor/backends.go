@@ -280,6 +280,11 @@ func checkBackendCertificates(s *Site) []Finding {
 		if a := e.first(func(b *probe.Backend) bool { return b.Error == "" && !b.Covered && e.defined[b.Name] }); a != nil {
 			f := failed(e.ref(), "check spec.configuration.apiServer.servingCerts of the HostedCluster and the Service's selector: clients that verify the certificate fail",
 				"the certificate of endpoint %s is not valid for %s", e.address, a.value.Name).because(certificateEvidence(&a.value.Handshake)...)
+			conflicts := s.nameConflicts()
+			if at := slices.IndexFunc(conflicts, func(c nameConflict) bool { return c.name == a.value.Name }); at >= 0 { // the name is routed to the wrong server
+				f.Remedy = s.conflictRemedy(conflicts[at])
+				f = f.because(conflicts[at].sources...)
+			}
 			own, others := s.slicesOf(e)
 			for _, slice := range own {
 				f = f.because(fmt.Sprintf("EndpointSlice %s/%s leads to the endpoint", slice.Namespace, slice.Name))

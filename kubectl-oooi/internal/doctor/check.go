@@ -25,6 +25,9 @@ type Check struct {
 	// or what they depend on fail, the check has no findings. It is skipped if these are all components, or the only
 	// one that it is about. Unlike with Needs, it runs if they were skipped because data could not be read.
 	After []string
+	// AfterParts are like After, but only failures that are limited to a part of a component, such as an upstream of the
+	// proxy, explain failures of this check.
+	AfterParts []string
 	// Reads are all objects, pages and access reviews that the check reads. The result of a check that reads
 	// anything else is Broken.
 	Reads []Read
@@ -42,7 +45,7 @@ type Check struct {
 }
 
 // dependencies returns the codes of the checks that must run before this one.
-func (c *Check) dependencies() []string { return slices.Concat(c.Needs, c.After) }
+func (c *Check) dependencies() []string { return slices.Concat(c.Needs, c.After, c.AfterParts) }
 
 // ofProxy reports whether the check also applies to a proxy without an Infra: those of hosted clusters, of VMs and their
 // network and of other components do not.

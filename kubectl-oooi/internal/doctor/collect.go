@@ -318,10 +318,13 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 	case podEvents:
 		if err = g.list(ctx, p, take, client.MatchingFields{"reason": "FailedCreate", "involvedObject.kind": statefulSets.Kind}); err == nil {
 			err = g.list(ctx, p, func(u *unstructured.Unstructured) {
-				if path, _, _ := unstructured.NestedString(u.Object, "involvedObject", "fieldPath"); slices.Contains(ourContainers, containerOf(path)) {
+				path, _, _ := unstructured.NestedString(u.Object, "involvedObject", "fieldPath")
+				name, _, _ := unstructured.NestedString(u.Object, "involvedObject", "name")
+				reason, _, _ := unstructured.NestedString(u.Object, "reason")
+				if reason == unhealthy && slices.Contains(ourContainers, containerOf(path)) || slices.Contains(startReasons, reason) && ownPodName.MatchString(name) {
 					take(u)
 				}
-			}, client.MatchingFields{"reason": unhealthy, "involvedObject.kind": pods.Kind})
+			}, client.MatchingFields{"type": corev1.EventTypeWarning, "involvedObject.kind": pods.Kind})
 		}
 	case leaseObjects: // other Leases are not DHCP's or control's
 		if p.namespace == render.SystemNamespace {

@@ -249,11 +249,16 @@ func describe(p fieldpath.Path, want, has *unstructured.Unstructured) string {
 			return firstDifference(rendered, text)
 		}
 	}
-	one, other := format(got), format(wanted)
-	if from := commonPrefix(one, other) - contextLength; len(one)+len(other) > 2*longestValue && from > 0 {
+	one, other := contrast(format(got), format(wanted))
+	return fmt.Sprintf("found %s, setup would render %s", one, other)
+}
+
+// contrast shortens two different values so that both show where they begin to differ.
+func contrast(one, other string) (shortOne, shortOther string) {
+	if from := commonPrefix(one, other) - contextLength; max(len(one), len(other)) > longestValue && from > 0 {
 		one, other = "..."+strings.ToValidUTF8(one[from:], ""), "..."+strings.ToValidUTF8(other[from:], "")
 	}
-	return fmt.Sprintf("found %s, setup would render %s", shorten(one), shorten(other))
+	return shorten(one), shorten(other)
 }
 
 // mayBeSecret reports whether a field may contain a password in free text: command lines and values of environment
@@ -309,7 +314,8 @@ func firstDifference(want, has string) string {
 			return ""
 		}
 		if line(wants) != line(got) {
-			return fmt.Sprintf("line %d: found %q, setup would render %q", i+1, shorten(line(got)), shorten(line(wants)))
+			one, other := contrast(line(got), line(wants))
+			return fmt.Sprintf("line %d: found %q, setup would render %q", i+1, one, other)
 		}
 	}
 	return "found other white space"

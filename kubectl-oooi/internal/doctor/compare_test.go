@@ -15,6 +15,7 @@ func TestCompare(t *testing.T) {
 	const rendered = set + "spec: {replicas: 1, template: {spec: {containers: [{name: coredns, command: [/coredns], env: [{name: A, value: x}], resources: {requests: {cpu: 50m, memory: 1Gi}}, ports: [{containerPort: 53, protocol: UDP}, {containerPort: 53, protocol: TCP}]}], volumes: [{name: state, emptyDir: {}}]}}}\n"
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: demo-dns}\nspec: {ports: [{name: dns, port: 53, protocol: UDP, targetPort: dns}, {name: dns-tcp, port: 53, protocol: TCP, targetPort: 53}]}\n"
 	const network = "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: demo-dns}\nspec: {config: '{}'}\n"
+	long := strings.Repeat("x", 2*longestValue)
 	for _, tc := range []struct {
 		name, want, has string
 		differ          []string
@@ -51,6 +52,10 @@ spec:
 			`.spec.template.spec.containers[name="coredns"].env[name="A"].value: found another value than setup would render`,
 		}},
 		{"field of an older API server", rendered, strings.Replace(rendered, "emptyDir: {}", "hostPath: {path: /}", 1), []string{`.spec.template.spec.volumes[name="state"].emptyDir: found nothing, setup would render {}`}},
+		{
+			"long lines that begin alike", strings.Replace(network, "'{}'", `"{\"a\": \"`+long+`\", \"mtu\": 1500\n}"`, 1), strings.Replace(network, "'{}'", `"{\"a\": \"`+long+`\", \"mtu\": 9000\n}"`, 1),
+			[]string{`.spec.config: line 1: found "...xxxxxxxxxxxxxxxxxxxx\", \"mtu\": 9000", setup would render "...xxxxxxxxxxxxxxxxxxxx\", \"mtu\": 1500"`},
+		},
 		{"network", network, strings.Replace(network, "'{}'", `'{"mtu": 9000}'`, 1), []string{`.spec.config: found {"mtu": 9000}, setup would render {}`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func init() {
 			Run: checkControl,
 		},
 		Check{
-			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-API-004", "OOOI-CTL-001", "OOOI-CTL-005", "OOOI-NET-006"}, Reads: in(AtInfra, infras),
+			Code: "OOOI-CTL-002", Title: "control has reconciled the current generation of the Infra", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-API-004", "OOOI-API-005", "OOOI-CTL-001", "OOOI-CTL-005", "OOOI-NET-006"}, Reads: in(AtInfra, infras),
 			Run: func(s *Site) []Finding {
 				if s.Infra.Status.ObservedGeneration == s.Infra.Generation {
 					return nil
@@ -37,12 +37,12 @@ func init() {
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{
-			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"},
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"},
 			Reads: slices.Concat(in(AtSystem, leaseObjects), pagesIn(AtSystem, controlState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlState,
 		},
 		Check{
-			Code: "OOOI-CTL-005", Title: "the API server admits the statuses that control writes", Component: componentControl, After: []string{"OOOI-API-004", "OOOI-CTL-001", "OOOI-NODE-003"},
+			Code: "OOOI-CTL-005", Title: "the API server admits the statuses that control writes", Component: componentControl, After: []string{"OOOI-API-004", "OOOI-API-005", "OOOI-CTL-001", "OOOI-NODE-003"},
 			Reads: slices.Concat(pagesIn(AtSystem, controlState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlStatuses,
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -56,7 +57,7 @@ func init() {
 			Run: func(s *Site) []Finding { return append(takenAddresses(s), checkUsedAddresses(s)...) },
 		},
 		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016"},
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
 			Run: checkVMLeases,
 		},
@@ -124,7 +125,7 @@ func init() {
 			Run: checkKnownVMs,
 		},
 		Check{
-			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, After: []string{"OOOI-API-003", "OOOI-API-004"},
+			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005"},
 			Reads: slices.Concat(pagesIn(AtInfra, dhcpMetrics, dhcpState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noDaemon,
 			Run: checkDHCPErrors,
 		},
@@ -396,6 +397,9 @@ func (s *Site) lostLeases() map[string]lostLease {
 	return lost
 }
 
+// isTestClient reports whether a holder of a lease is a client of 'kubectl oooi test', which deletes its Lease at the end.
+func isTestClient(holder model.Ref) bool { return strings.HasPrefix(holder.Name, testclient.VM("")) }
+
 // checkVMLeases finds VMs without a lease.
 func checkVMLeases(s *Site) []Finding {
 	list, _ := s.leases()
@@ -412,7 +416,7 @@ func checkVMLeases(s *Site) []Finding {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(lost)) {
-		if l := lost[key]; !leased(key) {
+		if l := lost[key]; !leased(key) && !isTestClient(machineRef(l.Holder)) {
 			findings = append(findings, warned(machineRef(l.Holder), "wait for the renewal, or renew the lease in the guest, such as with a restart of the VM; to find the client that deletes Leases, see the audit log of the API server",
 				"the Lease of its address %s was deleted at %s: the VM keeps the address, and coredhcp writes the Lease again when the VM renews it, at %s at the latest", l.Address, formatTime(l.At), formatTime(l.Renewal)))
 		}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -28,8 +29,16 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DNS-002", Title: "both views answer for the control plane", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
+			Code: "OOOI-DNS-002", Title: "control-plane names are known, lead to one service each, and both views answer for them", Needs: []string{"OOOI-DNS-001", "OOOI-HC-001"},
+			Reads: slices.Concat(in(AtInfra, infras), optional(slices.Concat(in(AtHosted, hostedClusters), in(AtControlPlane, routes, services)))), NotApplicable: notApplicable,
 			Run: func(s *Site) []Finding {
+				var findings []Finding
+				for _, c := range s.nameConflicts() {
+					findings = append(findings, s.conflictFindings(c)...)
+				}
+				if len(findings) > 0 {
+					return findings
+				}
 				served := meta.FindStatusCondition(s.Infra.Status.Conditions, v1alpha1.ConditionNamesServed)
 				if served == nil || served.Status == metav1.ConditionTrue {
 					return nil
@@ -272,6 +281,46 @@ func (s *Site) forwardLossFindings(reported map[string]bool, evidence []string) 
 	return findings
 }
 
+// answerTimeMetric is the histogram of the times in which upstream resolvers answered DNS.
+const answerTimeMetric = "coredns_proxy_request_duration_seconds"
+
+// A resolver is slow if minAnswers answers or more took slowAnswer seconds on average. Clients repeat a query or fail after
+// few seconds.
+const (
+	slowAnswer = 1.0
+	minAnswers = 10
+)
+
+// slowResolvers finds upstream resolvers that answer slowly, on average since DNS started.
+func (s *Site) slowResolvers() []Finding {
+	slowest := map[string]Finding{} // by resolver
+	times := map[string]float64{}
+	for _, d := range s.metrics(dnsMetrics) {
+		seconds, answers := map[string]float64{}, map[string]float64{}
+		d.value.each(answerTimeMetric+"_sum", func(labels map[string]string, value float64) { seconds[labels["to"]] += value })
+		d.value.each(answerTimeMetric+"_count", func(labels map[string]string, value float64) { answers[labels["to"]] += value })
+		for to, n := range answers {
+			average := seconds[to] / max(n, 1)
+			if n < minAnswers || average < slowAnswer || average <= times[to] {
+				continue
+			}
+			host, _, err := net.SplitHostPort(to)
+			if err != nil {
+				host = to
+			}
+			times[to] = average
+			slowest[to] = warned(s.ref(), "find the delay, such as with dig @"+host+" from the node of the pod, or use other resolvers: networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty",
+				"upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly or not at all", host, average).
+				because(fmt.Sprintf("average of %.0f answers to Pod %s since it started", n, d.pod.Name))
+		}
+	}
+	var findings []Finding
+	for _, to := range slices.Sorted(maps.Keys(slowest)) {
+		findings = append(findings, slowest[to])
+	}
+	return findings
+}
+
 // checkForwarding finds DNS servers whose upstream resolvers do not answer, or not over TCP, or lose queries, or answer for
 // names that cannot exist, by the last queries that xdsd sent for names in the domain invalid (RFC 6761, 6.4). Resolvers
 // that deny the root of the DNS deny every name.
@@ -287,7 +336,7 @@ func checkForwarding(s *Site) []Finding {
 	}
 	slices.Sort(evidence)
 	reported, denied, overUDP := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	findings := s.forwardLossFindings(reported, evidence)
+	findings := append(s.slowResolvers(), s.forwardLossFindings(reported, evidence)...)
 	for _, x := range s.metrics(xdsdMetrics) {
 		x.value.each("xdsd_vlan_dns_forward", func(labels map[string]string, _ float64) {
 			server := labels["address"]

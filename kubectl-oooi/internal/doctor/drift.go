@@ -16,6 +16,9 @@ import (
 // diffFirst names the command that shows what setup would change.
 const diffFirst = "'kubectl oooi diff -f FILE' with the same file shows what changes, and which pods restart"
 
+// diffForced is diffFirst where setup needs --force-conflicts, without which diff reports the conflicts as well.
+const diffForced = "'kubectl oooi diff -f FILE --force-conflicts' with the same file shows what changes, and which pods restart"
+
 // maxDifferences is how many differences of an object a finding lists.
 const maxDifferences = 10
 
@@ -182,7 +185,7 @@ func (d *drift) unrenderedFinding(f setup.ManagerFields) Finding {
 	message, remedy := "the object has", fmt.Sprintf("if the fields are unwanted, remove them: kubectl -n %s edit %s %s", d.Object.Namespace, strings.ToLower(d.Object.Kind), d.Object.Name)
 	if !slices.ContainsFunc(f.Fields, func(path string) bool { return !strings.HasPrefix(path, templatePath) }) {
 		message = "the pod template has"
-		remedy = fmt.Sprintf("if the fields are unwanted, run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to remove them; this restarts pod %s/%s-0: %s", d.Object.Namespace, d.Object.Name, diffFirst)
+		remedy = fmt.Sprintf("if the fields are unwanted, run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to remove them; this restarts pod %s/%s-0: %s", d.Object.Namespace, d.Object.Name, diffForced)
 	}
 	if f.Applied {
 		remedy = "if the fields are unwanted, remove them from the configuration that " + f.Manager + " applies"
@@ -209,9 +212,9 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 	}
 	if at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Editor != "" }); at >= 0 {
 		one := d.Differences[at]
-		return []string{fmt.Sprintf("the object was changed by %q at %s, after %s applied it", one.Editor, formatTime(one.At), d.applier())}, restore + restartNote(restarts)
+		return []string{fmt.Sprintf("the object was changed by %q at %s, after %s applied it", one.Editor, formatTime(one.At), d.applier())}, restore + restartNote(restarts, diffForced)
 	}
-	otherwise := ""
+	otherwise, diff := "", diffFirst
 	for _, source := range s.sources() {
 		if changed := changedSince(source, d); changed != "" {
 			why = append(why, changed)
@@ -220,7 +223,7 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 			}
 		}
 		if d.applier() == "setup" && editedSince(source, d) {
-			remedy = restore
+			remedy, diff = restore, diffForced
 		}
 	}
 	if !slices.ContainsFunc(d.Differences, func(one difference) bool { return !one.Absent }) {
@@ -229,15 +232,15 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 	if len(why) == 0 {
 		why = []string{"a source of the object has changed, or another version of setup created the object"}
 	}
-	return why, remedy + restartNote(restarts) + otherwise
+	return why, remedy + restartNote(restarts, diff) + otherwise
 }
 
-// restartNote returns the end of a remedy that runs setup: the pods that setup restarts.
-func restartNote(pods []string) string {
+// restartNote returns the end of a remedy that runs setup: the pods that setup restarts, and the command that shows it.
+func restartNote(pods []string, diff string) string {
 	if len(pods) == 0 {
-		return "; this restarts no pod: " + diffFirst
+		return "; this restarts no pod: " + diff
 	}
-	return "; this restarts " + strings.Join(pods, ", ") + ": " + diffFirst
+	return "; this restarts " + strings.Join(pods, ", ") + ": " + diff
 }
 
 // sources returns the objects from which setup renders.

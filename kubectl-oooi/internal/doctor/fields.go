@@ -63,6 +63,7 @@ var keptFields = map[Kind]fields{
 	networkPolicies:    withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
 	leaseObjects:       withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
 	podEvents:          withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
+	limitRanges:        withMetadata(fields{"spec": {"limits": nil}}, nil, nil),
 	resourceQuotas:     withMetadata(fields{"status": {"hard": nil, "used": nil}}, nil, nil),
 	validatingWebhooks: webhookFields,
 	mutatingWebhooks:   webhookFields,
@@ -70,8 +71,9 @@ var keptFields = map[Kind]fields{
 	pods: withMetadata(fields{
 		"metadata": {"finalizers": nil},
 		"spec": {
-			"nodeName":   nil,
-			"containers": {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil}},
+			"nodeName":       nil,
+			"containers":     {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil, "requests": nil}},
+			"initContainers": {"name": nil, "resources": {"limits": nil, "requests": nil}},
 			// The pod of a probe copies these.
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},

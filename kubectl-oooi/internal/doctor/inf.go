@@ -67,7 +67,11 @@ func checkDrift(s *Site) []Finding {
 		s.unanswered = append(s.unanswered, "the bundle does not say how objects of the Infra differ; save it again")
 	}
 	restarts := restartedPods(drifts)
-	for _, d := range drifts {
+	edits, others := s.splitEdits(drifts)
+	for i := range edits {
+		findings = append(findings, edits[i].finding(restarts))
+	}
+	for _, d := range others {
 		findings = append(findings, s.driftFindings(d, restarts[d.Component])...)
 	}
 	return append(findings, extraWorkloads(s, list)...)

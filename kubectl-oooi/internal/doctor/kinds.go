@@ -40,10 +40,11 @@ var (
 	serviceAccounts = Kind{Version: "v1", Kind: "ServiceAccount"}
 	// disruptionBudgets exist for components with several replicas.
 	disruptionBudgets = Kind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}
-	// podEvents are Events about pods that could not be created, and about failed probes of their containers.
+	// podEvents are Events about pods that could not be created or started, and about failed probes of their containers.
 	podEvents    = Kind{Version: "v1", Kind: "Event"}
 	leaseObjects = Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
-	// resourceQuotas and webhook configurations can reject what our daemons write.
+	// limitRanges can reject pods; resourceQuotas and webhook configurations can also reject what our daemons write.
+	limitRanges        = Kind{Version: "v1", Kind: "LimitRange"}
 	resourceQuotas     = Kind{Version: "v1", Kind: "ResourceQuota"}
 	validatingWebhooks = Kind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"}
 	mutatingWebhooks   = Kind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "MutatingWebhookConfiguration"}

@@ -16,13 +16,18 @@ import (
 // sourceKinds are the kinds from which setup renders. The names and times of their field managers are kept.
 var sourceKinds = map[Kind]bool{infras: true, proxyServers: true, hostedClusters: true, attachments: true}
 
-// keptManagedFields returns the managed fields of an object without the fields: the managers, and when each changed the
-// object. Managers of the status are dropped, since it changes all the time.
+// keptManagedFields returns the managers of an object, and when each changed the object, without the fields; for an Infra or
+// ProxyServer, whose specification is kept anyway, with the fields that others than setup changed. Managers of the status are
+// dropped, since it changes all the time.
 func keptManagedFields(u *unstructured.Unstructured) []metav1.ManagedFieldsEntry {
 	var list []metav1.ManagedFieldsEntry
 	for _, f := range u.GetManagedFields() {
 		if f.Subresource == "" {
-			list = append(list, metav1.ManagedFieldsEntry{Manager: f.Manager, Operation: f.Operation, APIVersion: f.APIVersion, Time: f.Time, FieldsType: f.FieldsType})
+			kept := metav1.ManagedFieldsEntry{Manager: f.Manager, Operation: f.Operation, APIVersion: f.APIVersion, Time: f.Time, FieldsType: f.FieldsType}
+			if kind := u.GroupVersionKind(); (kind == infras || kind == proxyServers) && f.Manager != setup.Manager {
+				kept.FieldsV1 = f.FieldsV1
+			}
+			list = append(list, kept)
 		}
 	}
 	return list

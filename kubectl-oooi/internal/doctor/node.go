@@ -100,8 +100,8 @@ func checkNodes(s *Site) []Finding {
 			continue
 		}
 		for _, p := range byNode[n.Name] {
-			findings = append(findings, failed(nodeRef(n), fmt.Sprintf("check the machine and its kubelet: kubectl describe node %[1]s; if the node will not return, delete it, and its pods start elsewhere: kubectl delete node %[1]s", n.Name),
-				"the node of Pod %s is not ready: %s", p.Name, why).of(componentOf(p)))
+			findings = append(findings, failed(nodeRef(n), fmt.Sprintf("check the machine and its kubelet: kubectl describe node %[1]s; if the node will not return, power off the machine, since its pods may still have their addresses on the VLAN, and then delete the node, so that they start elsewhere: kubectl delete node %[1]s", n.Name),
+				"the node of our pods is not ready: %s", why).because("Pod "+p.Name+" is on it").of(componentOf(p))) // those of one node are merged
 		}
 	}
 	return findings

@@ -37,7 +37,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"}, Reads: slices.Concat(in(AtInfra, pods, statefulSets), logReads(AtInfra)),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"}, Reads: slices.Concat(in(AtInfra, pods, statefulSets, podEvents), logReads(AtInfra)),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
@@ -49,7 +49,7 @@ func init() {
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
-							findings = append(findings, s.unreadyFinding(p, why).of(c.name))
+							findings = append(findings, s.withStartEvent(s.unreadyFinding(p, why), p).of(c.name))
 						}
 					}
 				}
@@ -71,7 +71,7 @@ func init() {
 			Run: checkImages,
 		},
 		Check{
-			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, statefulSets, podEvents), optional(in(Everywhere, webhookKinds...))),
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, statefulSets, podEvents), optional(in(AtInfra, limitRanges)), optional(in(Everywhere, webhookKinds...))),
 			Run: checkAdmission,
 		},
 		Check{
@@ -272,7 +272,11 @@ func checkAdmission(s *Site) []Finding {
 			continue
 		}
 		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		findings = append(findings, failed(ref, s.remedyFor(set.Namespace, messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0]).of(set.Labels[v1alpha1.LabelComponent]))
+		f := failed(ref, s.remedyFor(set.Namespace, messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0])
+		if by, remedy := s.limitRejection(set.Namespace, messages[0]); by != "" {
+			f.Message, f.Remedy = f.Message+"; that is a rule of "+by, remedy
+		}
+		findings = append(findings, f.of(set.Labels[v1alpha1.LabelComponent]))
 	}
 	return findings
 }

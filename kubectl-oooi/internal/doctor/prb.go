@@ -128,7 +128,11 @@ func checkProbePod(s *Site) []Finding {
 	case p.NotStarted && by != "":
 		return []Finding{failed(s.ref(), remedy+again, "new pods do not start on the VLAN, so that ours could not be replaced: %s", by).because(p.Failed)}
 	case p.NotStarted:
-		return []Finding{failed(s.ref(), "correct the cause, and run doctor again with --probe", "new pods do not start on the VLAN, so that ours could not be replaced").because(p.Failed)}
+		why, remedy := startFailure(p.Failed, "")
+		if why != "" {
+			why = ": " + why
+		}
+		return []Finding{failed(s.ref(), remedy+again, "new pods do not start on the VLAN, so that ours could not be replaced%s", why).because(p.Failed)}
 	case by != "":
 		return []Finding{failed(s.ref(), remedy+again, "the VLAN cannot be probed: the API server rejects objects of the probe: %s", by).because(p.Failed)}
 	case missing != nil:

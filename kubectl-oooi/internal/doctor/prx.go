@@ -110,7 +110,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-011"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-011"}, AfterParts: []string{"OOOI-APP-001"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{
@@ -139,11 +139,12 @@ func init() {
 			Run: checkHandshakes,
 		},
 		Check{
-			Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002"}, Reads: slices.Concat(state, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-POD-002"}, AfterParts: []string{"OOOI-DNS-002"},
+			Reads: slices.Concat(state, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkBackendCertificates,
 		},
 		Check{
-			Code: "OOOI-PRX-020", Title: "the API server admits the statuses that xdsd writes", After: []string{"OOOI-API-004", "OOOI-POD-002"}, Reads: slices.Concat(state, optional(in(Everywhere, webhookKinds...))), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-020", Title: "the API server admits the statuses that xdsd writes", After: []string{"OOOI-API-004", "OOOI-API-005", "OOOI-POD-002"}, Reads: slices.Concat(state, optional(in(Everywhere, webhookKinds...))), NotApplicable: noDaemon,
 			Run: checkProxyStatuses,
 		},
 	)

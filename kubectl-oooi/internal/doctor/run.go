@@ -110,10 +110,12 @@ func (r *Result) renameInfra() {
 // allComponents is the key of causes for failures that concern every component.
 const allComponents = ""
 
-// inherit adds the causes of an earlier result. The cause that was found first is kept.
-func (r *Result) inherit(earlier Result) {
-	for component, code := range earlier.causes {
-		r.addCause(component, code)
+// inherit adds the causes of an earlier result in the scopes that are selected. The cause that was found first is kept.
+func (r *Result) inherit(earlier Result, selected func(scope string) bool) {
+	for scope, code := range earlier.causes {
+		if selected(scope) {
+			r.addCause(scope, code)
+		}
 	}
 }
 
@@ -191,8 +193,11 @@ func run(s *Site, c *Check, ended map[string]Result) (r Result) {
 			return r
 		}
 	}
-	for _, code := range c.dependencies() {
-		r.inherit(ended[code])
+	for _, code := range slices.Concat(c.Needs, c.After) {
+		r.inherit(ended[code], func(string) bool { return true })
+	}
+	for _, code := range c.AfterParts {
+		r.inherit(ended[code], isPart)
 	}
 	component := c.component()
 	for _, code := range c.Needs {

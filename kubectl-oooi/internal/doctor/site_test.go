@@ -290,6 +290,11 @@ metadata: {name: theirs, namespace: $ns-demo, annotations: {note: SEED}, labels:
 spec: {podSelector: {matchLabels: {a: b}}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {c: d}}}]}]}
 ---
 apiVersion: v1
+kind: LimitRange
+metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
+spec: {limits: [{type: PersistentVolumeClaim, max: {storage: 1Ti}}]}
+---
+apiVersion: v1
 kind: ResourceQuota
 metadata: {name: theirs, namespace: $ns, annotations: {note: SEED}, labels: {note: SEED}}
 spec: {hard: {count/widgets.example.com: "1"}}

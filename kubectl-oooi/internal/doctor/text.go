@@ -39,7 +39,10 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 		if len(r.Findings) > 0 {
 			fmt.Fprintf(&b, "       %s\n", r.Docs)
 		}
-		if blocked := d.blockedBy(r.Code); len(blocked) > 0 {
+		switch blocked := d.blockedBy(r.Code); {
+		case len(blocked) > maxBlocked && !whole:
+			fmt.Fprintf(&b, "       blocks %d checks: %s, and others; -o wide names all\n", len(blocked), strings.Join(blocked[:maxBlocked], ", "))
+		case len(blocked) > 0:
 			fmt.Fprintf(&b, "       blocks: %s\n", strings.Join(blocked, ", "))
 		}
 	}
@@ -50,6 +53,9 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 	}
 	return nil
 }
+
+// maxBlocked is how many blocked checks the short output names.
+const maxBlocked = 6
 
 // skipLines returns skipped checks as text, those with the same reason together.
 func skipLines(skipped []Result) string {

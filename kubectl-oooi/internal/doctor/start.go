@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// startReasons are the reasons of the kubelet's Events about pods whose containers cannot be started.
+var startReasons = []string{"FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "FailedMapVolume"}
+
+// ownPodName matches the names of pods of our components. Events about others are not read.
+var ownPodName = regexp.MustCompile(`-(dhcp|dns|proxy)-\d+$`)
+
+// withStartEvent adds the latest Event to a finding about a pod none of whose containers has started, and its remedy.
+func (s *Site) withStartEvent(f Finding, p *corev1.Pod) Finding {
+	if slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting == nil || !slices.Contains([]string{"ContainerCreating", "PodInitializing"}, c.State.Waiting.Reason)
+	}) {
+		return f
+	}
+	var latest *corev1.Event
+	for _, e := range all[corev1.Event](s, podEvents, AtInfra) {
+		if e.InvolvedObject.UID == p.UID && slices.Contains(startReasons, e.Reason) && (latest == nil || e.LastTimestamp.After(latest.LastTimestamp.Time)) {
+			latest = e
+		}
+	}
+	if latest == nil {
+		return f
+	}
+	why, remedy := startFailure(latest.Message, p.Spec.NodeName)
+	f.Message += ": " + latest.Reason
+	if why != "" {
+		f.Message += ": " + why
+	}
+	f.Remedy = remedy
+	return f.because(fmt.Sprintf("%s at %s: %s", latest.Reason, formatTime(latest.LastTimestamp.Time), strings.Join(quotable(latest.Message), " ")))
+}
+
+// Messages of the kubelet about pods that it cannot start.
+var (
+	unauthorizedMultus = regexp.MustCompile(`(?i)multus.*unauthorized`)
+	missingPlugin      = regexp.MustCompile(`failed to find plugin \\?"([^"\\]+)\\?"`)
+	missingLink        = regexp.MustCompile(`(?i)link not found|no such network interface|no such device|failed to lookup (master|bridge|iface)`)
+	missingObject      = regexp.MustCompile(`(configmap|secret|network-attachment-definition)s?(\.k8s\.cni\.cncf\.io)? \\?"([^"\\]+)\\?" not found|cannot find a network-attachment-definition \(([^)]+)\)`)
+)
+
+// startFailure returns what the message of an Event about a pod that does not start says, empty if it is not known, and the
+// remedy. The node may be unknown.
+func startFailure(message, node string) (why, remedy string) {
+	onNode, selector := "on the node", ""
+	if node != "" {
+		onNode, selector = "on node "+node, " --field-selector spec.nodeName="+node
+	}
+	switch plugin, missing := missingPlugin.FindStringSubmatch(message), missingObject.FindStringSubmatch(message); {
+	case unauthorizedMultus.MatchString(message):
+		return "the API server rejects the credentials of Multus " + onNode, "restart Multus, which then reads new credentials: kubectl delete pods -A -l app=multus" + selector
+	case plugin != nil:
+		return fmt.Sprintf("CNI plugin %s is not installed %s", plugin[1], onNode),
+			fmt.Sprintf("install the plugin in the CNI directory %s (/opt/cni/bin; /var/lib/cni/bin on OpenShift), or correct the type in the configuration of the NetworkAttachmentDefinition", onNode)
+	case missing != nil:
+		return fmt.Sprintf("%s %s does not exist", missing[1], missing[3]+missing[4]), "run 'kubectl oooi setup -f FILE' with the Infra's file to create it again; " + diffFirst
+	case missingLink.MatchString(message):
+		return "an interface of the NetworkAttachmentDefinition does not exist " + onNode, "create the bridge or VLAN interface " + onNode + ", or run our pods only on nodes that have it: nodeSelector of the component in the Infra"
+	}
+	return "", "correct what the Event says; the log of the kubelet " + onNode + " has more: journalctl -u kubelet"
+}
