@@ -178,10 +178,8 @@ func controlFaults(r *Running) []Fault {
 		{Name: "Service in the hosted cluster cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.leaveUndeletableService() }},
 		{Name: "no replica of control leads", Want: []string{"CTL-004 fail"}, Says: `"another process", which is no replica, holds Lease oooi-system/oooi-control`, Break: func(*Site) { r.takeControlLease() }},
 		{Name: "etcd of the management cluster is full", Want: []string{"API-005 fail"}, Says: "etcdserver: mvcc: database space exceeded", Break: func(*Site) {
-			r.restartDHCPAfterMend()
-			r.Undo(func() { r.setSpaceAlarm(false) })
+			r.Undo(func() { r.restartControl(func() { r.setSpaceAlarm(false) }) })
 			r.restartControl(func() { r.setSpaceAlarm(true) }) // a leader that cannot renew its Lease ends
-			r.requestLease()
 		}},
 		{Name: "Lease of control cannot be written", Want: []string{"CTL-004 fail"}, Says: "no more leases", Break: func(*Site) {
 			r.restartControl(func() { r.denyLeases("oooi-system") })
