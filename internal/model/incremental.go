@@ -132,24 +132,6 @@ func (b *IncrementalBuilder) Update(changes []Change) *Snapshot {
 	return b.snapshot
 }
 
-// forget drops results that the next update needs only for groups that it dissolves, or can compute again at little cost:
-// a group with few members parses all of them again.
-func (u *update) forget() {
-	u.previous.clusters, u.previous.parts, u.previous.vlans = map[Ref]*Cluster{}, map[Ref]*Part{}, map[string]*View{}
-	for _, g := range u.built {
-		if len(g.members) > keepParsed {
-			continue
-		}
-		for _, m := range g.members {
-			if m.infra {
-				delete(u.previous.parsedInfras, u.infras[m.key])
-			} else {
-				delete(u.previous.parsed, u.hostedClusters[m.key])
-			}
-		}
-	}
-}
-
 // keepParsed is the number of members above which the results of parsing those of a group are kept.
 const keepParsed = 4
 
@@ -167,6 +149,24 @@ type update struct {
 	controlPlanesBefore map[string]int  // values of controlPlanes that changed
 
 	dissolved, built []*group
+}
+
+// forget drops results that the next update needs only for groups that it dissolves, or can compute again at little cost:
+// a group with few members parses all of them again.
+func (u *update) forget() {
+	u.previous.clusters, u.previous.parts, u.previous.vlans = map[Ref]*Cluster{}, map[Ref]*Part{}, map[string]*View{}
+	for _, g := range u.built {
+		if len(g.members) > keepParsed {
+			continue
+		}
+		for _, m := range g.members {
+			if m.infra {
+				delete(u.previous.parsedInfras, u.infras[m.key])
+			} else {
+				delete(u.previous.parsed, u.hostedClusters[m.key])
+			}
+		}
+	}
 }
 
 // apply changes an object and dissolves the groups that it affects.

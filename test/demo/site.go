@@ -129,7 +129,7 @@ func (s *site) startServers(ctx context.Context) error {
 		{"oauth", oauthIP + ":6443", []string{"oauth.demo.lab.example.com", "oauth-openshift.apps.demo.lab.example.com"}},
 		{"ignition", ignitionIP + ":443", []string{"ignition.demo.lab.example.com", ignitionName}},
 		{"konnectivity", konnectivityIP + ":8091", []string{"konnectivity.demo.lab.example.com"}},
-		{"shop", nodeApps + ":443", []string{shopName}},
+		{"shop", nodeApps + ":443", []string{shopName, "console-openshift-console.apps.demo.lab.example.com"}}, // the router of both
 	} {
 		certificate, err := s.servers.certificate(server.name, server.hosts...)
 		if err != nil {
