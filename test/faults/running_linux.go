@@ -80,7 +80,7 @@ spec:
     dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}
     dns: {serverIP: 192.0.2.3}
     proxy: {serverIP: 192.0.2.4}
-  appsIngress: {enabled: true, metallb: {addressPoolName: vlan, loadBalancerClass: metallb.io/vlan}}
+  appsIngress: {enabled: true, metallb: {addressPoolName: vlan, ipAddressPoolRange: 192.0.2.200-192.0.2.209, loadBalancerClass: metallb.io/vlan}}
 `
 
 var runningCluster = lab.HostedCluster{

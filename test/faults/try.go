@@ -174,8 +174,14 @@ func (s *Site) Try(t *testing.T, f *Fault) {
 	}
 	foundAt := time.Now()
 	s.Mend()
-	if found := s.await(&Fault{Want: []string{}}).Found(); len(found) > 0 { // without a probe; leftovers appear in the next one
+	after := s.await(&Fault{Want: []string{}}) // without a probe; leftovers appear in the next one
+	if found := after.Found(); len(found) > 0 {
 		t.Errorf("findings after mending: %q", found)
+		for _, r := range after.Results {
+			if len(r.Findings) > 0 {
+				t.Logf("%s %s %v", r.Code, r.Status, r.Findings)
+			}
+		}
 	}
 	t.Logf("broken in %s, found after %s, mended after %s", brokenAt.Sub(startedAt).Round(time.Millisecond), foundAt.Sub(brokenAt).Round(time.Millisecond), time.Since(foundAt).Round(time.Millisecond))
 }

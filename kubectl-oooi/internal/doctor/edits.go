@@ -20,23 +20,23 @@ type edit struct {
 	drifts []drift
 }
 
-// editOf returns the Infra or ProxyServer whose edit explains all differences of an object, nil if there is none.
+// editOf returns the Infra or ProxyServer whose edit explains the differences of an object, which is the last change of its
+// sources; nil if there is none.
 func (s *Site) editOf(d *drift) *unstructured.Unstructured {
 	if d.Missing || d.Error != "" || len(d.Differences) == 0 || len(d.Unrendered) > 0 || d.applier() != "setup" ||
 		slices.ContainsFunc(d.Differences, func(one difference) bool { return one.Editor != "" }) {
 		return nil
 	}
-	var edited *unstructured.Unstructured
+	var latest *unstructured.Unstructured
 	for _, source := range s.sources() {
-		switch {
-		case changedSince(source, d) == "":
-		case !editedSince(source, d) || edited != nil: // another source, or several
-			return nil
-		default:
-			edited = source
+		if changedSince(source, d) != "" && (latest == nil || timeOf(lastChange(source)).After(timeOf(lastChange(latest)))) {
+			latest = source
 		}
 	}
-	return edited
+	if latest == nil || !editedSince(latest, d) {
+		return nil
+	}
+	return latest
 }
 
 // splitEdits returns the objects whose differences the edit of a source explains, by source, and all others.
@@ -59,9 +59,9 @@ func (s *Site) splitEdits(drifts []drift) (edits []edit, others []drift) {
 // maxFields is how many changed fields a message names.
 const maxFields = 5
 
-// finding returns the finding about an edit that is not deployed. restarts are the pods that setup would replace, by
+// editFinding returns the finding about an edit that is not deployed. Other sources that have changed are evidence. restarts are the pods that setup would replace, by
 // component.
-func (e *edit) finding(restarts map[string][]string) Finding {
+func (s *Site) editFinding(e *edit, restarts map[string][]string) Finding {
 	var last metav1.ManagedFieldsEntry
 	var fields []string
 	for _, f := range e.source.GetManagedFields() {
@@ -110,6 +110,11 @@ func (e *edit) finding(restarts map[string][]string) Finding {
 			text += fmt.Sprintf(", and %d more fields", more)
 		}
 		f = f.because(text)
+	}
+	for _, source := range s.sources() {
+		if changed := changedSince(source, &e.drifts[0]); changed != "" && refTo(source) != refTo(e.source) {
+			f = f.because(changed)
+		}
 	}
 	return f
 }

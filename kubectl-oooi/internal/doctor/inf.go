@@ -69,7 +69,7 @@ func checkDrift(s *Site) []Finding {
 	restarts := restartedPods(drifts)
 	edits, others := s.splitEdits(drifts)
 	for i := range edits {
-		findings = append(findings, edits[i].finding(restarts))
+		findings = append(findings, s.editFinding(&edits[i], restarts))
 	}
 	for _, d := range others {
 		findings = append(findings, s.driftFindings(d, restarts[d.Component])...)

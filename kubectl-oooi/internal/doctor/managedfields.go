@@ -101,18 +101,24 @@ func timeOf(f metav1.ManagedFieldsEntry) time.Time {
 	return f.Time.Time
 }
 
+// lastChange returns the last entry of the managed fields of an object, the zero value if there is none.
+func lastChange(u *unstructured.Unstructured) metav1.ManagedFieldsEntry {
+	var last metav1.ManagedFieldsEntry
+	for _, f := range u.GetManagedFields() {
+		if timeOf(f).After(timeOf(last)) {
+			last = f
+		}
+	}
+	return last
+}
+
 // changedSince returns who changed a source after an object was applied, as a sentence. It is empty if nothing changed
 // since, or if the managed fields do not show it.
 func changedSince(source *unstructured.Unstructured, d *drift) string {
 	if d.AppliedAt.IsZero() {
 		return ""
 	}
-	var last metav1.ManagedFieldsEntry
-	for _, f := range source.GetManagedFields() {
-		if timeOf(f).After(timeOf(last)) {
-			last = f
-		}
-	}
+	last := lastChange(source)
 	if !timeOf(last).After(d.AppliedAt) {
 		return ""
 	}
