@@ -168,7 +168,8 @@ func (p *Prober) targets() []target {
 }
 
 // names returns the names that a proxy routes to each upstream over TLS: those that objects define, or if there are none,
-// one that clients use by convention. For apps, it is one in the domain.
+// one that clients use by convention. For apps, it is one in the domain: whether the router has certificates for other names
+// is a matter of the hosted cluster.
 func names(p *model.ProxyServer) map[string][]string {
 	defined, conventional := map[string][]string{}, map[string][]string{}
 	apps := map[string]bool{}
@@ -179,8 +180,8 @@ func names(p *model.ProxyServer) map[string][]string {
 		for _, r := range l.Routes {
 			domain, wildcard := strings.CutPrefix(r.Host, "*")
 			switch {
-			case l.HTTP || l.UDP || r.Plain || wildcard && !apps[r.Upstream]:
-			case wildcard && domain != "":
+			case l.HTTP || l.UDP || r.Plain || wildcard != apps[r.Upstream]:
+			case wildcard:
 				conventional[r.Upstream] = append(conventional[r.Upstream], appsLabel+domain)
 			case r.Conventional():
 				conventional[r.Upstream] = append(conventional[r.Upstream], r.Host)
