@@ -186,6 +186,27 @@ func TestUnreachedBackends(t *testing.T) {
 	}
 }
 
+// TestFailedConnections reports that most connections of Envoy have failed, unless xdsd connects again.
+func TestFailedConnections(t *testing.T) {
+	const name = "clusters-demo/oauth/6443"
+	envoy := ""
+	for metric, value := range map[string]int{"membership_total": 1, "membership_healthy": 1, "upstream_cx_total": 49, "upstream_cx_connect_fail": 27} {
+		envoy += fmt.Sprintf("# TYPE envoy_cluster_%[1]s gauge\nenvoy_cluster_%[1]s{envoy_cluster_name=%[2]q} %[3]d\n", metric, name, value)
+	}
+	const state = `{"proxyServers": [{"upstreams": [{"name": "` + name + `", "service": "clusters-demo/oauth"}]}], "backends": [%s]}`
+	const failed = "fail 27 of 49 connections to backend " + name + " have failed since Envoy started"
+	for backend, want := range map[string][]string{
+		"": {failed},
+		`{"upstream": "` + name + `", "name": "oauth.example.com", "address": "198.18.0.9:6443", "error": "timeout"}`: {failed},
+		`{"upstream": "` + name + `", "name": "oauth.example.com", "address": "198.18.0.9:6443", "connected": true}`:  {},
+	} {
+		got := findingsOn(t, "OOOI-PRX-012", map[page]string{envoyMetrics: envoy, xdsdState: fmt.Sprintf(state, backend), xdsdMetrics: ""})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("with backend %s:\n%s", backend, diff)
+		}
+	}
+}
+
 func TestForwardedQueries(t *testing.T) {
 	metrics := func(udp, root, tcp string) string {
 		var b strings.Builder

@@ -476,7 +476,7 @@ func checkUpstreams(s *Site) []Finding {
 			case healthy[name] < total[name]:
 				evidence := s.unreachable(endpoints, name, e.pod)
 				findings = append(findings, warned(podRef(e.pod), connectRemedy(e.pod, evidence, remedy), "%.0f of %.0f endpoints of backend %s accept no connections: Envoy uses the others", total[name]-healthy[name], total[name], name).because(evidence...))
-			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name]:
+			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name] && !accepts(endpoints, name, e.pod):
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name).of(upstreamScope(name)))
 			}
 		}
@@ -489,6 +489,25 @@ func checkUpstreams(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// accepts reports whether all endpoints of an upstream accepted the last connections of xdsd, so that earlier failures are
+// over.
+func accepts(endpoints []*backendEndpoint, upstream string, from *corev1.Pod) bool {
+	known := false
+	for _, e := range endpoints {
+		for i := range e.answers {
+			a := &e.answers[i]
+			if e.upstream.Name != upstream || a.pod.Name != from.Name {
+				continue
+			}
+			if !a.value.Connected {
+				return false
+			}
+			known = true
+		}
+	}
+	return known
 }
 
 // connectRemedy returns the remedy for errors of connections from a pod: other if they do not tell more.
