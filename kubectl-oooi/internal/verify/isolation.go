@@ -11,9 +11,9 @@ import (
 )
 
 func isolationScenarios() []Scenario {
-	add := func(name, title, remedy string, steps func(*site) []step) Scenario {
+	add := func(name, needs, title, remedy string, steps func(*site) []step) Scenario {
 		return Scenario{
-			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, steps: func(s *site, _ Client) []step { return steps(s) },
+			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs, steps: func(s *site, _ Client) []step { return steps(s) },
 			notApplicable: func(s *site, _ Client) string {
 				if why := s.UnreadInfras(); why != "" {
 					return "Infras of other namespaces are not known: " + why
@@ -26,9 +26,9 @@ func isolationScenarios() []Scenario {
 		}
 	}
 	return []Scenario{
-		add("isolation-names", "names of other hosted clusters do not lead to their addresses on this VLAN", "compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*site).foreignNames),
-		add("isolation-proxy", "the proxy does not route names of other hosted clusters", "run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*site).foreignRoutes),
-		add("isolation-addresses", "addresses of other hosted clusters cannot be reached from this VLAN", "check the router of the VLAN, and that the switches separate the VLANs", (*site).foreignAddresses),
+		add("isolation-names", "dns-vlan-udp", "names of other hosted clusters do not lead to their addresses on this VLAN", "compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*site).foreignNames),
+		add("isolation-proxy", "", "the proxy does not route names of other hosted clusters", "run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*site).foreignRoutes),
+		add("isolation-addresses", "", "addresses of other hosted clusters cannot be reached from this VLAN", "check the router of the VLAN, and that the switches separate the VLANs", (*site).foreignAddresses),
 	}
 }
 
