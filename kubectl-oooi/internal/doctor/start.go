@@ -62,7 +62,7 @@ func startFailure(message, node string) (why, remedy string) {
 		return fmt.Sprintf("CNI plugin %s is not installed %s", plugin[1], onNode),
 			fmt.Sprintf("install the plugin in the CNI directory %s (/opt/cni/bin; /var/lib/cni/bin on OpenShift), or correct the type in the configuration of the NetworkAttachmentDefinition", onNode)
 	case missing != nil:
-		return fmt.Sprintf("%s %s does not exist", missing[1], missing[3]+missing[4]), "run 'kubectl oooi setup -f FILE' with the Infra's file to create it again; " + diffFirst
+		return fmt.Sprintf("%s %s does not exist", missing[1], missing[3]+missing[4]), "create the object again; for one that setup renders, the finding of OOOI-INF-002 has the command"
 	case missingLink.MatchString(message):
 		return "an interface of the NetworkAttachmentDefinition does not exist " + onNode, "create the bridge or VLAN interface " + onNode + ", or run our pods only on nodes that have it: nodeSelector of the component in the Infra"
 	}
