@@ -38,7 +38,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-SVC-004", Component: v1alpha1.ComponentProxy, Title: "the cluster IP of the proxy's Service accepts connections",
-			After: []string{"OOOI-POD-002", "OOOI-NET-006", "OOOI-NET-007", "OOOI-NODE-003", "OOOI-SVC-001", "OOOI-PRX-006", "OOOI-PRX-009", "OOOI-PRX-011"},
+			After: []string{"OOOI-POD-002", "OOOI-NET-006", "OOOI-NET-007", "OOOI-NODE-003", "OOOI-SVC-001", "OOOI-PRX-006", "OOOI-PRX-009", "OOOI-PRX-010", "OOOI-PRX-011"},
 			Reads: slices.Concat(in(AtInfra, pods, services, networkPolicies, namespaces), in(AtSystem, networkPolicies, namespaces), pagesIn(AtSystem, controlState)),
 			NotApplicable: func(s *Site) string {
 				return cmp.Or(disabled(v1alpha1.ComponentProxy)(s), noPods(controlState, AtSystem)(s))
