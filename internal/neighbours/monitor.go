@@ -118,11 +118,15 @@ func NewMonitor(prefix string) *Monitor {
 // which none does. Other addresses are ignored. It also probes other hosts on the networks of these addresses that have
 // sent us packets.
 func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.Addr]net.HardwareAddr, error) {
-	hosts, err := m.otherHosts(addresses)
+	networks, err := Networks()
 	if err != nil {
 		return nil, err
 	}
-	results, err := probe(ctx, slices.Concat(addresses, hosts), refusalTimeout)
+	hosts, err := m.otherHosts(networks, addresses)
+	if err != nil {
+		return nil, err
+	}
+	results, err := probe(ctx, networks, slices.Concat(addresses, hosts), refusalTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +155,7 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 			history[address] = history[address].lose(now)
 		}
 	}
-	packets, err := probePackets(ctx, results, m.packets)
+	packets, err := probePackets(ctx, networks, results, m.packets)
 	if err != nil {
 		return nil, err
 	}
@@ -163,16 +167,12 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 
 // otherHosts returns the hosts to probe besides addresses: those that were probed before, and those in the kernel's
 // neighbor table. Beyond maxHosts, the latter replace hosts that do not answer.
-func (m *Monitor) otherHosts(addresses []netip.Addr) ([]netip.Addr, error) {
-	networks, err := Networks()
-	if err != nil {
-		return nil, err
-	}
+func (m *Monitor) otherHosts(networks OwnNetworks, addresses []netip.Addr) ([]netip.Addr, error) {
 	known, err := table()
 	if err != nil {
 		return nil, err
 	}
-	networks = slices.DeleteFunc(networks, func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
+	networks = slices.DeleteFunc(slices.Clone(networks), func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
 	other := func(a netip.Addr) bool { return networks.Source(a).IsValid() && !slices.Contains(addresses, a) }
 	hosts := slices.DeleteFunc(slices.Clone(m.hosts), func(a netip.Addr) bool { return !other(a) })
 	for _, a := range networks.OnOwnNetworks(slices.Collect(maps.Keys(known))) {

@@ -45,11 +45,7 @@ func (p packetState) lossy() bool { return p.lost >= minLostPackets }
 
 // probePackets sends datagrams of the size of the MTU to the hosts that have refused a small one. It returns the states of
 // all hosts that have a MAC address.
-func probePackets(ctx context.Context, results map[netip.Addr]Result, before map[netip.Addr]packetState) (map[netip.Addr]packetState, error) {
-	networks, err := Networks()
-	if err != nil {
-		return nil, err
-	}
+func probePackets(ctx context.Context, networks OwnNetworks, results map[netip.Addr]Result, before map[netip.Addr]packetState) (map[netip.Addr]packetState, error) {
 	mtus, err := ownMTUs()
 	if err != nil {
 		return nil, err

@@ -48,15 +48,16 @@ const (
 // otherwise after 1.5 s. The result has no entry for addresses that are not on a network of this host. It returns an
 // error if ctx is done before, or if the neighbor table cannot be read, which is supported on Linux only.
 func Probe(ctx context.Context, addrs []netip.Addr) (map[netip.Addr]Result, error) {
-	return probe(ctx, addrs, 0)
+	networks, err := Networks()
+	if err != nil {
+		return nil, fmt.Errorf("probing neighbors: %w", err)
+	}
+	return probe(ctx, networks, addrs, 0)
 }
 
-// probe is Probe with a time to wait for refusals of hosts whose MAC address is known.
-func probe(ctx context.Context, addrs []netip.Addr, refusalTimeout time.Duration) (map[netip.Addr]Result, error) {
-	networks, err := Networks()
-	if err == nil {
-		err = resolve(ctx, networks, addrs)
-	}
+// probe is Probe on known networks, with a time to wait for refusals of hosts whose MAC address is known.
+func probe(ctx context.Context, networks OwnNetworks, addrs []netip.Addr, refusalTimeout time.Duration) (map[netip.Addr]Result, error) {
+	err := resolve(ctx, networks, addrs)
 	var found map[netip.Addr]Result
 	if err == nil {
 		found, err = waitForAnswers(ctx, networks, addrs, refusalTimeout)
