@@ -17,19 +17,11 @@ import (
 // lease leases an address as a client that has just booted (RFC 2131, section 3.1), and releases it. It waits offerTimeout
 // for the offers of all servers, and accepts the first one of client.Servers. The address is not configured.
 func lease(ctx context.Context, device string, client *probe.Client, o *probe.Outcome) error {
-	mac, err := net.ParseMAC(client.MAC)
-	if err != nil {
-		return err //nolint:wrapcheck // names the address
-	}
-	conn, err := listenDHCP(ctx, device)
+	conn, discover, err := begin(ctx, device, client)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
-	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
-	if err != nil {
-		return err //nolint:wrapcheck // goes to the report
-	}
 	var offer *dhcpv4.DHCPv4
 	binding := &probe.Binding{}
 	since := time.Now()
@@ -87,6 +79,20 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 	}
 	_, _ = conn.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
 	return nil
+}
+
+// begin opens the port of DHCP clients on a device, and returns the DHCPDISCOVER of a client.
+func begin(ctx context.Context, device string, client *probe.Client) (net.PacketConn, *dhcpv4.DHCPv4, error) {
+	mac, err := net.ParseMAC(client.MAC)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // names the address
+	}
+	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // goes to the report
+	}
+	conn, err := listenDHCP(ctx, device)
+	return conn, discover, err
 }
 
 // fill sets the fields of a binding from DHCPACK.

@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
@@ -135,15 +134,7 @@ var errNoOffer = errors.New("no DHCPOFFER")
 
 // offered sends DHCPDISCOVER and returns nil if one of the client's servers makes an offer.
 func offered(ctx context.Context, device string, client *probe.Client) error {
-	mac, err := net.ParseMAC(client.MAC)
-	if err != nil {
-		return err //nolint:wrapcheck // names the address
-	}
-	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
-	if err != nil {
-		return err //nolint:wrapcheck // goes to the report
-	}
-	conn, err := listenDHCP(ctx, device)
+	conn, discover, err := begin(ctx, device, client)
 	if err != nil {
 		return err
 	}
