@@ -237,7 +237,8 @@ func TestDriftNamesItsCause(t *testing.T) {
 		name          string
 		kind          schema.GroupVersionKind
 		object, patch string
-		// about is the name of the object in the finding, which has the same kind as the patched one. message and remedy are prefixes of the texts in the finding.
+		// about is the name of the object in the finding, which has the same kind as the patched one. message and remedy are
+		// prefixes of the texts in the finding.
 		about, message, remedy string
 		// runs is true if the remedy replaces a running pod.
 		runs bool

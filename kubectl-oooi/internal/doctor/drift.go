@@ -14,10 +14,12 @@ import (
 )
 
 // diffFirst names the command that shows what setup would change.
-const diffFirst = "'kubectl oooi diff -f FILE' with the same file shows what changes, and which pods restart"
+const diffFirst = "'kubectl oooi diff -f FILE'" + diffShows
 
 // diffForced is diffFirst where setup needs --force-conflicts, without which diff reports the conflicts as well.
-const diffForced = "'kubectl oooi diff -f FILE --force-conflicts' with the same file shows what changes, and which pods restart"
+const diffForced = "'kubectl oooi diff -f FILE --force-conflicts'" + diffShows
+
+const diffShows = " with the same file shows what changes, and which pods restart"
 
 // maxDifferences is how many differences of an object a finding lists.
 const maxDifferences = 10

@@ -59,8 +59,8 @@ func (s *Site) splitEdits(drifts []drift) (edits []edit, others []drift) {
 // maxFields is how many changed fields a message names.
 const maxFields = 5
 
-// editFinding returns the finding about an edit that is not deployed. Other sources that have changed are evidence. restarts are the pods that setup would replace, by
-// component.
+// editFinding returns the finding about an edit that is not deployed. Other sources that have changed are evidence. restarts
+// are the pods that setup would replace, by component.
 func (s *Site) editFinding(e *edit, restarts map[string][]string) Finding {
 	var last metav1.ManagedFieldsEntry
 	var fields []string

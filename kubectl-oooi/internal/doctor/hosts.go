@@ -40,6 +40,16 @@ const (
 	sinceSuffix    = "_since_timestamp_seconds"
 )
 
+// vlanMetric returns the metric of neighbours.Monitor with another suffix than that of neighbors.
+func vlanMetric(neighbor, suffix string) string {
+	return strings.TrimSuffix(neighbor, neighborSuffix) + suffix
+}
+
+// answerMetrics returns the metrics of which hosts answer a pod: neighbors, and other hosts.
+func answerMetrics(neighbor string) []string {
+	return []string{neighbor, vlanMetric(neighbor, hostSuffix)}
+}
+
 // A sighting is what one of our pods knows about a host on the VLAN.
 type sighting struct {
 	pod *corev1.Pod
@@ -78,7 +88,7 @@ func (s *Site) sightings() map[netip.Addr][]sighting {
 			x.value.each(observer.metric+sinceSuffix, func(labels map[string]string, value float64) {
 				since[labels["address"]] = time.Unix(int64(value), 0)
 			})
-			for _, metric := range []string{observer.metric, strings.TrimSuffix(observer.metric, neighborSuffix) + hostSuffix} {
+			for _, metric := range answerMetrics(observer.metric) {
 				x.value.each(metric, func(labels map[string]string, value float64) {
 					a, err := netip.ParseAddr(labels["address"])
 					began, known := since[labels["address"]] // earlier releases do not export it
@@ -104,9 +114,9 @@ const (
 	minIsolatedARP = 90 * time.Second
 )
 
-// isolated returns the pod that a host has answered for long enough while it did not answer the pod of silent; nil if there
-// is none.
-func isolated(silent *sighting, all []sighting) *corev1.Pod {
+// isolated returns the sighting of a host that has answered for long enough while it did not answer the pod of silent; nil if
+// there is none.
+func isolated(silent *sighting, all []sighting) *sighting {
 	if silent.mac != "" {
 		return nil
 	}
@@ -117,7 +127,7 @@ func isolated(silent *sighting, all []sighting) *corev1.Pod {
 			required = minIsolated
 		}
 		if o.mac != "" && o.last.at.Sub(later(o.since, silent.since)) >= required {
-			return o.pod
+			return o
 		}
 	}
 	return nil
@@ -128,8 +138,8 @@ type sightline struct {
 	pod      *corev1.Pod
 	reached  int
 	isolated []netip.Addr
-	others   []*corev1.Pod // that isolated hosts answer
-	silent   []*sighting   // of isolated hosts
+	// silent are the sightings of isolated hosts by the pod, and others those by pods that these hosts answer.
+	silent, others []*sighting
 }
 
 // checkIsolation finds pods that do not reach hosts on the VLAN that other pods of ours reach, although our pods reach each
@@ -169,21 +179,15 @@ func checkIsolation(s *Site) []Finding {
 			"the pod reaches our pods and %s of the other hosts on the VLAN, but not %d of those that other pods of ours reach: packets between its port and the ports of these hosts are dropped", reached, len(line.isolated))
 		for i, a := range line.isolated[:min(len(line.isolated), maxIsolatedHosts)] {
 			other := line.others[i]
-			mac := ""
-			for _, o := range sightings[a] {
-				if o.pod == other {
-					mac = o.mac
-				}
-			}
-			host := fmt.Sprintf("%s (MAC address %s)", a, mac)
-			if vm := vms[strings.ToLower(mac)]; vm != "" {
+			host := fmt.Sprintf("%s (MAC address %s)", a, other.mac)
+			if vm := vms[strings.ToLower(other.mac)]; vm != "" {
 				host = fmt.Sprintf("%s (VM interface %s)", a, vm)
 			}
 			answer := "has never answered the pod"
 			if last := line.silent[i].last; !last.at.IsZero() {
 				answer = "answered the pod last at " + formatTime(last.at)
 			}
-			f = f.because(fmt.Sprintf("%s answers Pod %s on node %s, and %s", host, other.Name, other.Spec.NodeName, answer))
+			f = f.because(fmt.Sprintf("%s answers Pod %s on node %s, and %s", host, other.pod.Name, other.pod.Spec.NodeName, answer))
 		}
 		if more := len(line.isolated) - maxIsolatedHosts; more > 0 {
 			f = f.because(fmt.Sprintf("%d more", more))

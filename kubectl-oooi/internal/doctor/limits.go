@@ -20,9 +20,12 @@ func init() {
 	})
 }
 
+// resourcesRemedy begins remedies for LimitRanges; a command follows.
+const resourcesRemedy = "raise or lower the resources of the component in the Infra (infraComponents.*.resources), or change the LimitRange: "
+
 // limitsRemedy returns the remedy for a LimitRange that rejects our pods.
 func limitsRemedy(namespace, names string) string {
-	return fmt.Sprintf("raise or lower the resources of the component in the Infra (infraComponents.*.resources), or change the LimitRange: kubectl -n %s edit limitrange %s", namespace, names)
+	return resourcesRemedy + fmt.Sprintf("kubectl -n %s edit limitrange %s", namespace, names)
 }
 
 // checkLimitRanges finds LimitRanges that reject pods like ours: they apply to pods that are created, not to those that run.
@@ -157,7 +160,7 @@ func (s *Site) limitRejection(namespace, err string) (by, remedy string) {
 		}
 	}
 	if len(names) == 0 { // they cannot be read, or have changed
-		return "a LimitRange of the namespace", fmt.Sprintf("raise or lower the resources of the component in the Infra (infraComponents.*.resources), or change the LimitRange: kubectl -n %s get limitranges -o yaml", namespace)
+		return "a LimitRange of the namespace", resourcesRemedy + fmt.Sprintf("kubectl -n %s get limitranges -o yaml", namespace)
 	}
 	return "LimitRange " + strings.Join(names, ", "), limitsRemedy(namespace, strings.Join(names, " "))
 }

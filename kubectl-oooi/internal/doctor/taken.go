@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 )
 
@@ -39,7 +40,7 @@ func takenAddresses(s *Site) []Finding {
 	taken := map[string]map[netip.Addr]takenAddress{} // by MAC address
 	list, _ := s.leases()
 	for _, l := range list {
-		if l.State != "bound" || l.MAC == "" || s.facts.Taken.Sub(l.Since) < takenGracePeriod {
+		if l.State != dhcplease.StateBound || l.MAC == "" || s.facts.Taken.Sub(l.Since) < takenGracePeriod {
 			continue
 		}
 		for mac, c := range s.claims(l.Address) {
@@ -98,7 +99,7 @@ func (s *Site) claims(a netip.Addr) map[string]claim {
 	all := map[string]claim{}
 	for _, observer := range neighborMetrics {
 		for _, x := range s.metrics(observer.page) {
-			for _, metric := range []string{observer.metric, strings.TrimSuffix(observer.metric, neighborSuffix) + hostSuffix} {
+			for _, metric := range answerMetrics(observer.metric) {
 				x.value.each(metric, func(labels map[string]string, value float64) {
 					if mac := strings.ToLower(labels["mac"]); value == 1 && labels["address"] == a.String() && !all[mac].alternates {
 						all[mac] = claim{x.pod.Name, false}

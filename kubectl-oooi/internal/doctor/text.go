@@ -61,21 +61,25 @@ const maxBlocked = 6
 func skipLines(skipped []Result) string {
 	var b strings.Builder
 	var reasons []string
-	codes := map[string][]string{}
+	byReason := map[string][]*Result{}
 	for i := range skipped {
 		r := &skipped[i]
-		if codes[r.Reason] == nil {
+		if byReason[r.Reason] == nil {
 			reasons = append(reasons, r.Reason)
 		}
-		codes[r.Reason] = append(codes[r.Reason], r.Code)
+		byReason[r.Reason] = append(byReason[r.Reason], r)
 	}
 	for _, reason := range reasons {
-		if of := codes[reason]; len(of) == 1 {
-			at := slices.IndexFunc(skipped, func(r Result) bool { return r.Code == of[0] })
-			fmt.Fprintf(&b, "%-5s  %s  %s: %s\n", Skipped, of[0], skipped[at].Title, reason)
-		} else {
-			fmt.Fprintf(&b, "%-5s  %d checks: %s\n       %s\n", Skipped, len(of), reason, strings.Join(of, ", "))
+		of := byReason[reason]
+		if len(of) == 1 {
+			fmt.Fprintf(&b, "%-5s  %s  %s: %s\n", Skipped, of[0].Code, of[0].Title, reason)
+			continue
 		}
+		codes := make([]string, len(of))
+		for i, r := range of {
+			codes[i] = r.Code
+		}
+		fmt.Fprintf(&b, "%-5s  %d checks: %s\n       %s\n", Skipped, len(of), reason, strings.Join(codes, ", "))
 	}
 	return b.String()
 }

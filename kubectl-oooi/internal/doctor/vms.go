@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -71,7 +72,7 @@ func (s *Site) leasedVMs() []leasedVM {
 	list, _ := s.leases()
 	for _, l := range list {
 		u := running[l.VM]
-		if l.State != "bound" || u == nil {
+		if l.State != dhcplease.StateBound || u == nil {
 			continue
 		}
 		vm := leasedVM{ref: refTo(u), address: l.Address}
@@ -194,7 +195,7 @@ func checkPacketSizes(s *Site) []Finding {
 	for _, observer := range neighborMetrics {
 		for _, x := range s.metrics(observer.page) {
 			sizes[x.pod.Name] = map[netip.Addr]int{}
-			x.value.each(strings.TrimSuffix(observer.metric, neighborSuffix)+packetSuffix, func(labels map[string]string, value float64) {
+			x.value.each(vlanMetric(observer.metric, packetSuffix), func(labels map[string]string, value float64) {
 				if a, err := netip.ParseAddr(labels["address"]); err == nil {
 					sizes[x.pod.Name][a] = int(value)
 				}

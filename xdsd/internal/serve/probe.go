@@ -30,8 +30,8 @@ const notListening = "does not listen"
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
 // suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
 // for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
-// needs an open socket, because the protocol of its backend is unknown. The result has an entry for each port, in the order of p.Listeners: one for both protocols of a
-// port.
+// needs an open socket, because the protocol of its backend is unknown. The result has an entry for each port, in the order
+// of p.Listeners: one for both protocols of a port.
 func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
