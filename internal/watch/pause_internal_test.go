@@ -16,7 +16,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// scriptedSource has the tables of an API server's resources, which script fills in place of watches.
+// scriptedSource is an apiSource whose tables script fills, instead of watches.
 type scriptedSource struct {
 	*apiSource
 
