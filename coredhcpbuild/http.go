@@ -28,6 +28,8 @@ type state struct {
 	Leasedb []leasedb.State `json:"leasedb,omitempty"`
 	// Selections are the DHCP servers that clients selected, this one included.
 	Selections []dhcp4.Selection `json:"selections"`
+	// Heard are the last messages of other DHCP servers on the networks of this host, replicas included.
+	Heard []dhcp4.Heard `json:"heard"`
 }
 
 // readiness returns the reasons why the server is not ready. It is not ready once ctx is done.
@@ -58,6 +60,9 @@ func httpHandler(ctx context.Context, c *configuration, server *dhcp4.Server, ga
 		return len(waiting) == 0, map[string][]string{"waiting": waiting, "warnings": warnings()}
 	}, func() any {
 		waiting := readiness(ctx)
-		return state{Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(), Selections: server.Selections()}
+		return state{
+			Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names,
+			Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(), Selections: server.Selections(), Heard: server.Heard(),
+		}
 	}, gatherer)
 }

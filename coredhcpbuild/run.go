@@ -76,16 +76,17 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
+			asked := server.Ask()
 			networks, err := neighbours.Networks()
 			if err != nil {
-				return err //nolint:wrapcheck // error of an internal package
+				return errors.Join(asked, err)
 			}
 			servers := networks.OnOwnNetworks(c.dnsServers())
 			answers, err := monitor.Probe(ctx, networks.OnOwnNetworks(slices.Concat(leasedb.Protected(), leasedb.RecentClients(maxProbedClients), servers)))
 			if err == nil {
 				paths.Query(ctx, networks, slices.DeleteFunc(servers, func(a netip.Addr) bool { return answers[a] == nil }))
 			}
-			return err //nolint:wrapcheck // error of an internal package
+			return errors.Join(asked, err)
 		})
 		return nil
 	})

@@ -80,9 +80,9 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 				}
 			},
 			TLSServer: s.tlsServer, Claim: claimAddress,
-			OtherDHCP:      func(t *testing.T) func() { return faults.OtherDHCP(t, vlan, "198.18.50") },
+			OtherDHCP:      func(t *testing.T) func() { return lab.OtherDHCP(t, vlan, "198.18.50") },
 			AddHost:        addHost,
-			RequestAddress: func(t *testing.T) { faults.RequestAddress(t, machine) },
+			RequestAddress: func(t *testing.T) { lab.RequestAddress(t, machine) },
 		},
 	}
 	t.Run("nothing is wrong", func(t *testing.T) { p.Healthy(t) })

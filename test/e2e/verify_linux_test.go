@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -216,7 +215,7 @@ func (s *site) breaks() []siteBreak {
 	}})
 	const gateway = `{"spec": {"networkConfig": {"gateway": "%s"}}}`
 	add("dhcp-options", s.patches("Infra", fmt.Sprintf(gateway, "198.18.50.254"), fmt.Sprintf(gateway, "198.18.50.1")))
-	add("dhcp-servers", func(t *testing.T) { t.Cleanup(faults.OtherDHCP(t, vlan, "198.18.50")) })
+	add("dhcp-servers", func(t *testing.T) { t.Cleanup(lab.OtherDHCP(t, vlan, "198.18.50")) })
 
 	// Packets are selected by raw bytes: their offsets from the UDP header are those of ARCOUNT, of the first four bytes of
 	// the name, and of the type in a query for api.demo.lab.example.com; over TCP, from the TCP header with timestamps.

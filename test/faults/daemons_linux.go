@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -308,6 +310,7 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		}},
 		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
 		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
+		{Name: "another DHCP server only refuses addresses", Want: []string{"DHCP-014 fail"}, Says: "192.0.2.238, which refused the address of VM interface ", Break: func(*Site) { r.refuseAsOtherDHCP("02:00:00:00:00:0a") }},
 		{Name: "router with proxy ARP answers for addresses of the DHCP ranges", Want: []string{"DHCP-004 warn"}, Says: "it does proxy ARP", Break: func(*Site) { r.addProxyARP("02:00:00:00:00:e1") }},
 		{Name: "Lease of a running VM was deleted", Want: []string{"DHCP-005 warn"}, Says: "the Lease of its address 192.0.2.10 was deleted", Break: func(s *Site) {
 			s.Remove(leaseKind, "$ns", "$ns.demo.$net.10")
@@ -329,10 +332,7 @@ func dhcpDaemonFaults(r *Running) []Fault {
 // requestUnknown requests an address with a MAC address that DHCP does not know.
 func (r *Running) requestUnknown(mac string) {
 	r.Helper()
-	r.Undo(func() { // coredhcp remembers the MAC address
-		r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
-		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
-	})
+	r.Undo(r.forgetClients)
 	r.requestAddress(mac)
 }
 
@@ -363,11 +363,8 @@ for range in `+first+`11/32 `+first+`12/30 `+first+`16/28 `+first+`32/27 `+first
 func (r *Running) selectOtherDHCP(mac string) {
 	r.Helper()
 	ours := r.Pods["dhcp"].Containers["coredhcp"]
-	r.Undo(func() { // coredhcp remembers selections since its start
-		ours.Kill(r.T)
-		r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
-	})
-	stop := OtherDHCP(r.T, "net1", r.Net)
+	r.Undo(r.forgetClients)
+	stop := lab.OtherDHCP(r.T, "net1", r.Net)
 	r.Undo(stop)
 	signal := func(s syscall.Signal) {
 		if err := syscall.Kill(ours.PID(), s); err != nil {
@@ -375,8 +372,42 @@ func (r *Running) selectOtherDHCP(mac string) {
 		}
 	}
 	signal(syscall.SIGSTOP) // it reads the requests later
-	RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
+	lab.RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
 	signal(syscall.SIGCONT)
+}
+
+// forgetClients restarts coredhcp, which remembers unknown clients and other servers since its start.
+func (r *Running) forgetClients() {
+	r.Helper()
+	r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
+	r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
+}
+
+// refuseAsOtherDHCP refuses the address of a MAC address as a server that does not answer other requests, until Mend.
+func (r *Running) refuseAsOtherDHCP(mac string) {
+	r.Helper()
+	r.Undo(r.forgetClients)
+	m := lab.NewMachine(r.T, "net1", "02:00:00:00:50:e1")
+	m.Run(r.T, "ip", "address", "add", r.Net+".238/24", "dev", "eth0")
+	hardware, err := net.ParseMAC(mac)
+	if err != nil {
+		r.Fatal(err)
+	}
+	refusal, err := dhcpv4.New(dhcpv4.WithMessageType(dhcpv4.MessageTypeNak), dhcpv4.WithHwAddr(hardware), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.ParseIP(r.Net+".238"))))
+	if err != nil {
+		r.Fatal(err)
+	}
+	refusal.OpCode = dhcpv4.OpcodeBootReply
+	if err := m.Do(func() error {
+		conn, err := new(net.ListenConfig).ListenPacket(r.Context(), "udp4", r.Net+".238:67")
+		if err != nil {
+			return err
+		}
+		_, err = conn.WriteTo(refusal.ToBytes(), &net.UDPAddr{IP: net.ParseIP(r.Net + ".255"), Port: dhcpv4.ClientPort})
+		return errors.Join(err, conn.Close())
+	}); err != nil {
+		r.Fatal(err)
+	}
 }
 
 // denyLeases denies writing Leases in a namespace, until Mend.

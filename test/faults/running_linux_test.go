@@ -67,7 +67,7 @@ func testClientLease(t *testing.T, r *faults.Running) {
 	if err := r.Client.Create(t.Context(), registered); err != nil {
 		t.Fatal(err)
 	}
-	faults.RequestAddress(t, lab.NewMachine(t, "net1", mac))
+	lab.RequestAddress(t, lab.NewMachine(t, "net1", mac))
 	list := &coordinationv1.LeaseList{}
 	if err := r.Client.List(t.Context(), list, client.InNamespace("clusters")); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -47,6 +48,7 @@ type Server struct {
 	metrics *metrics
 
 	selections *selections
+	others     others
 }
 
 // A packet is a request with its source.
@@ -76,6 +78,9 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		s.sockets = append(s.sockets, socket)
 		o.Log.Info("serving DHCP", "address", socket.conn.LocalAddr().String(), "device", socket.device)
 	}
+	if err := s.others.listen(ctx, o.Listen); err != nil {
+		o.Log.Warn("other DHCP servers on the network are not found", "err", err)
+	}
 	return s, nil
 }
 
@@ -93,8 +98,11 @@ func (s *Server) Run(ctx context.Context) error {
 			failures[i] = s.read(ctx, socket)
 		})
 	}
+	for _, c := range s.others.clients {
+		group.Go(func() { s.others.read(c) })
+	}
 	<-ctx.Done()
-	for _, socket := range s.sockets {
+	for _, socket := range s.all() {
 		_ = socket.conn.SetReadDeadline(time.Unix(1, 0)) // unblocks the reader, which then checks ctx
 	}
 	group.Wait()
@@ -106,17 +114,28 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(errors.Join(failures...), s.close())
 }
 
+// all returns all sockets.
+func (s *Server) all() []*socket {
+	list := slices.Clone(s.sockets)
+	for _, c := range s.others.clients {
+		list = append(list, c.socket)
+	}
+	return list
+}
+
 func (s *Server) close() error {
 	var all []error
-	for _, socket := range s.sockets {
+	for _, socket := range s.all() {
 		all = append(all, socket.conn.Close())
 	}
 	return errors.Join(all...)
 }
 
+// maxPacket is the size of the largest IPv4 packet in bytes.
+const maxPacket = 1 << 16
+
 // read reads packets until ctx is done.
 func (s *Server) read(ctx context.Context, socket *socket) error {
-	const maxPacket = 1 << 16
 	buffer := make([]byte, maxPacket)
 	for {
 		n, control, from, err := socket.conn.ReadFrom(buffer)

@@ -74,6 +74,11 @@ func (p packet) self() net.IP {
 	if err != nil {
 		return nil
 	}
+	return ownAddress(device, near)
+}
+
+// ownAddress returns the IPv4 address of a device whose network contains near, or else the first one, or nil.
+func ownAddress(device *net.Interface, near net.IP) net.IP {
 	addresses, err := device.Addrs()
 	if err != nil {
 		return nil

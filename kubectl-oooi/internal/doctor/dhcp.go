@@ -134,8 +134,8 @@ func init() {
 			Run: checkNodePoolSizes,
 		},
 		Check{
-			Code: "OOOI-DHCP-014", Title: "clients on the VLAN select no other DHCP server", Needs: []string{"OOOI-DHCP-007"}, Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon,
-			Run: checkSelectedServers,
+			Code: "OOOI-DHCP-014", Title: "no other DHCP server answers on the VLAN", Needs: []string{"OOOI-DHCP-007"}, Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon,
+			Run: checkOtherDHCP,
 		},
 		Check{
 			Code: "OOOI-DHCP-015", Title: "VMs use the MAC addresses of their specifications", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-003", "OOOI-DHCP-008"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014", "OOOI-DHCP-016"},
@@ -480,6 +480,13 @@ type dhcpReport struct {
 		Last   time.Time  `json:"last"`
 		MACs   []string   `json:"macs"`
 	} `json:"selections"`
+	// Heard are messages of other DHCP servers. Those without MACs are replies to requests of the server itself.
+	Heard []struct {
+		Server netip.Addr `json:"server"`
+		Type   string     `json:"type"`
+		Last   time.Time  `json:"last"`
+		MACs   []string   `json:"macs"`
+	} `json:"heard"`
 	Leasedb []struct {
 		Pool    string `json:"pool"`
 		Failure string `json:"failure"`
@@ -727,73 +734,4 @@ func checkDHCPErrors(s *Site) []Finding {
 		}
 	}
 	return findings
-}
-
-// maxSelectionAge is how long a selected server is reported. A VM that renews its lease sends nothing that another server
-// sees.
-const maxSelectionAge = 24 * time.Hour
-
-// checkSelectedServers finds DHCP servers that clients on the VLAN selected in their broadcast requests, and that are
-// neither ours nor those of another Infra on the VLAN. It fails if a VM of DHCP's did.
-func checkSelectedServers(s *Site) []Finding {
-	own, others := s.DHCPServers()
-	found := map[string]Finding{}
-	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		vms := map[string]string{} // interfaces by MAC address
-		if d.value.Kubevirt != nil {
-			for _, c := range d.value.Kubevirt.Clients {
-				vms[c.MAC] = c.Interface
-			}
-		}
-		for _, selected := range d.value.Selections {
-			if slices.Contains(own, selected.Server) || slices.Contains(others, selected.Server) || s.facts.Taken.Sub(selected.Last) > maxSelectionAge {
-				continue
-			}
-			const remedy = "find the server by its address and stop it, or block its packets in the switch; then restart the clients that have its addresses"
-			f := warned(s.ref(), remedy, "another DHCP server answers on the VLAN: clients that are no VMs of the hosted cluster selected %s", selected.Server)
-			var evidence []string
-			for _, mac := range selected.MACs {
-				text := "selected by MAC address " + mac
-				if vm := vms[mac]; vm != "" {
-					text += " of VM interface " + vm
-					f = failed(s.ref(), remedy, "another DHCP server answers on the VLAN: VM interface %s selected %s", vm, selected.Server)
-				}
-				evidence = append(evidence, text)
-			}
-			key := selected.Server.String()
-			if before, ok := found[key]; !ok || before.Severity == Warn { // several replicas see the same requests
-				found[key] = f.because(append([]string{"the last request was at " + formatTime(selected.Last)}, evidence...)...)
-			}
-		}
-	}
-	var findings []Finding
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		f := found[key]
-		if s.facts.unreadReason(infras, "") != "" {
-			f.Severity, f = Warn, f.because("Infras of other namespaces cannot be read: the server may be that of another Infra on the VLAN")
-		}
-		findings = append(findings, f)
-	}
-	return findings
-}
-
-// DHCPServers returns the addresses of the Infra's DHCP servers, and of those of other Infras on the VLAN.
-func (s *Site) DHCPServers() (own, others []netip.Addr) {
-	for _, u := range s.facts.list(infras, "") {
-		infra, err := decode[v1alpha1.Infra](u)
-		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace) != s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace) {
-			continue
-		}
-		for _, i := range infra.Spec.InfraComponents.DHCP.EffectiveInstances() {
-			a, err := v1alpha1.ParseAddress(string(i.IP))
-			switch {
-			case err != nil:
-			case infra.Namespace == s.Infra.Namespace && infra.Name == s.Infra.Name:
-				own = append(own, a)
-			default:
-				others = append(others, a)
-			}
-		}
-	}
-	return own, others
 }

@@ -271,7 +271,7 @@ func (v *probeData) checkOtherServers() []Finding {
 			}
 			seen = append(seen, o.Server)
 			findings = append(findings, failed(v.ref(), "find the server by its address and stop it, or block its packets in the switch: a VM takes the first offer",
-				"another DHCP server answers on the VLAN: %s", o.Server).because(fmt.Sprintf("it offers %s, with the DNS servers %s and the routers %s", o.Address, joinAddresses(o.DNS), joinAddresses(o.Routers))))
+				"another DHCP server offers addresses on the VLAN: %s", o.Server).because(fmt.Sprintf("it offers %s, with the DNS servers %s and the routers %s", o.Address, joinAddresses(o.DNS), joinAddresses(o.Routers))))
 		}
 	}
 	return findings

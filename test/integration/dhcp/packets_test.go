@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -214,6 +215,51 @@ func TestSelectionsOfOtherServers(t *testing.T) {
 	if n := srv.metric(t, `coredhcp_dhcp4_selected_total{server="192.0.2.77"}`); n != 2 {
 		t.Errorf("%v messages selected the other server, want 2", n)
 	}
+}
+
+// TestOtherServersAreHeard runs another server on the network, and one that only refuses addresses.
+func TestOtherServersAreHeard(t *testing.T) {
+	s, _, srv := newWorker(t, "")
+	s.newMachine(t, mac1).dial(t, 68).lease(t) // our own broadcasts are not heard
+	lab.OtherDHCP(t, s.bridge, "192.0.2")
+	nak := s.newMachine(t, mac2).dial(t, 67)
+	refuse := func(client string, server net.IP) {
+		t.Helper()
+		mac, err := net.ParseMAC(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := nak.packet(t, dhcpv4.MessageTypeNak, dhcpv4.WithHwAddr(mac), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(server)))
+		p.OpCode = dhcpv4.OpcodeBootReply
+		for _, data := range [][]byte{p.ToBytes()[:100], p.ToBytes()} {
+			if _, err := nak.conn.WriteToUDP(data, &net.UDPAddr{IP: broadcast, Port: dhcpv4.ClientPort}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	heard := func() string {
+		var list []string
+		for _, h := range srv.state(t).Heard {
+			list = append(list, fmt.Sprint(h.Server, " ", h.Type, " ", h.MACs))
+		}
+		slices.Sort(list)
+		return strings.Join(list, ", ")
+	}
+	const asked = "192.0.2.239 ACK []"
+	lab.Poll(t, "the other server to reply", func() bool { return heard() == asked })
+	refuse(mac1, net.IPv4(192, 0, 2, 77))
+	refuse(mac2, net.IPv4(192, 0, 2, 77))
+	refuse(mac1, net.IPv4(192, 0, 2, 77))
+	lab.Poll(t, "the refusals to be heard", func() bool {
+		return heard() == "192.0.2.239 ACK [], 192.0.2.77 NAK ["+mac1+" "+mac2+"]"
+	})
+	for i := range 200 { // a forger
+		refuse(mac1, net.IPv4(198, 51, 100, byte(i)))
+	}
+	lab.Poll(t, "the last refusals to be kept", func() bool {
+		list := srv.state(t).Heard
+		return len(list) == 64 && slices.ContainsFunc(list, func(h heardMessage) bool { return h.Server == "198.51.100.199" })
+	})
 }
 
 func TestRefusedRequests(t *testing.T) {

@@ -59,6 +59,13 @@ type state struct {
 		Server string   `json:"server"`
 		MACs   []string `json:"macs"`
 	} `json:"selections"`
+	Heard []heardMessage `json:"heard"`
+}
+
+type heardMessage struct {
+	Server string   `json:"server"`
+	Type   string   `json:"type"`
+	MACs   []string `json:"macs"`
 }
 
 func (s *server) state(t *testing.T) (st state) {
