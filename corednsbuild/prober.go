@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -13,22 +14,25 @@ import (
 )
 
 // A prober probes other hosts on the VLAN, and connects to the ports of its proxy, as VMs do. Doctor compares the results
-// with those of xdsd and coredhcp.
+// with those of xdsd and coredhcp. It also observes how fast upstream resolvers answer.
 type prober struct {
-	monitor *neighbours.Monitor
-	ports   *neighbours.Ports
+	monitor   *neighbours.Monitor
+	ports     *neighbours.Ports
+	upstreams *answerTimes
 }
 
 // newProber returns a prober whose metrics are in the default registry, which plugin prometheus serves.
 func newProber() *prober {
-	p := &prober{neighbours.NewMonitor("coredns"), neighbours.NewPorts("coredns")}
-	prometheus.MustRegister(p.monitor, p.ports)
+	p := &prober{neighbours.NewMonitor("coredns"), neighbours.NewPorts("coredns"), newAnswerTimes()}
+	prometheus.MustRegister(p.monitor, p.ports, p.upstreams)
 	return p
 }
 
 // run probes until ctx is done.
 func (p *prober) run(ctx context.Context) {
-	neighbours.Repeat(ctx, hcpviews.Logger(), func(ctx context.Context) error { return p.probe(ctx, hcpviews.Snapshots()) })
+	neighbours.Repeat(ctx, hcpviews.Logger(), func(ctx context.Context) error {
+		return errors.Join(p.upstreams.observe(prometheus.DefaultGatherer), p.probe(ctx, hcpviews.Snapshots()))
+	})
 }
 
 func (p *prober) probe(ctx context.Context, snapshots []*model.Snapshot) error {

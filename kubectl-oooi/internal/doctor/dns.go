@@ -281,28 +281,30 @@ func (s *Site) forwardLossFindings(reported map[string]bool, evidence []string) 
 	return findings
 }
 
-// answerTimeMetric is the histogram of the times in which upstream resolvers answered DNS.
-const answerTimeMetric = "coredns_proxy_request_duration_seconds"
-
-// A resolver is slow if minAnswers answers or more took slowAnswer seconds on average. Clients repeat a query or fail after
-// few seconds.
+// Metrics of how upstream resolvers answered DNS in the last minute.
 const (
-	slowAnswer = 1.0
-	minAnswers = 10
+	answersMetric    = "coredns_oooi_upstream_answers"
+	answerTimeMetric = "coredns_oooi_upstream_answer_seconds"
 )
 
-// slowResolvers finds upstream resolvers that answer slowly, on average since DNS started.
+// A resolver is slow if minAnswers answers or more took slowAnswer seconds on average. Clients repeat a query or fail after
+// some seconds.
+const (
+	slowAnswer = 1.0
+	minAnswers = 5
+)
+
+// slowResolvers finds upstream resolvers that answer slowly.
 func (s *Site) slowResolvers() []Finding {
 	slowest := map[string]Finding{} // by resolver
 	times := map[string]float64{}
 	for _, d := range s.metrics(dnsMetrics) {
-		seconds, answers := map[string]float64{}, map[string]float64{}
-		d.value.each(answerTimeMetric+"_sum", func(labels map[string]string, value float64) { seconds[labels["to"]] += value })
-		d.value.each(answerTimeMetric+"_count", func(labels map[string]string, value float64) { answers[labels["to"]] += value })
-		for to, n := range answers {
-			average := seconds[to] / max(n, 1)
-			if n < minAnswers || average < slowAnswer || average <= times[to] {
-				continue
+		answers := map[string]float64{}
+		d.value.each(answersMetric, func(labels map[string]string, value float64) { answers[labels["to"]] = value })
+		d.value.each(answerTimeMetric, func(labels map[string]string, average float64) {
+			to := labels["to"]
+			if answers[to] < minAnswers || average < slowAnswer || average <= times[to] {
+				return
 			}
 			host, _, err := net.SplitHostPort(to)
 			if err != nil {
@@ -311,8 +313,8 @@ func (s *Site) slowResolvers() []Finding {
 			times[to] = average
 			slowest[to] = warned(s.ref(), "find the delay, such as with dig @"+host+" from the node of the pod, or use other resolvers: networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty",
 				"upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly or not at all", host, average).
-				because(fmt.Sprintf("average of %.0f answers to Pod %s since it started", n, d.pod.Name))
-		}
+				because(fmt.Sprintf("average of the last %.0f answers to Pod %s, within a minute", answers[to], d.pod.Name))
+		})
 	}
 	var findings []Finding
 	for _, to := range slices.Sorted(maps.Keys(slowest)) {

@@ -8,19 +8,18 @@ import (
 )
 
 func TestSlowResolvers(t *testing.T) {
-	histogram := func(to string, seconds float64, answers int) string {
-		const metric = "coredns_proxy_request_duration_seconds"
-		labels := fmt.Sprintf("{proxy_name=\"forward\",rcode=\"NOERROR\",to=%q", to)
-		return fmt.Sprintf("# TYPE %[1]s histogram\n%[1]s_bucket%[2]s,le=\"+Inf\"} %[4]d\n%[1]s_sum%[2]s} %[3]g\n%[1]s_count%[2]s} %[4]d\n", metric, labels, seconds, answers)
+	lately := func(to string, seconds float64, answers int) string {
+		return fmt.Sprintf("# TYPE coredns_oooi_upstream_answers gauge\ncoredns_oooi_upstream_answers{to=%[1]q} %[3]d\n"+
+			"# TYPE coredns_oooi_upstream_answer_seconds gauge\ncoredns_oooi_upstream_answer_seconds{to=%[1]q} %[2]g\n", to, seconds, answers)
 	}
 	for _, tc := range []struct {
 		name, metrics string
 		want          []string
 	}{
-		{"fast", histogram("192.0.2.53:53", 3, 100), []string{}},
-		{"few answers", histogram("192.0.2.53:53", 9, 5), []string{}},
-		{"slow", histogram("192.0.2.53:53", 45, 30), []string{
-			"warn upstream resolver 192.0.2.53 takes 1.5 s to answer: names outside of the hosted cluster resolve slowly or not at all\naverage of 30 answers to Pod dns since it started",
+		{"fast", lately("192.0.2.53:53", 0.03, 100), []string{}},
+		{"few answers", lately("192.0.2.53:53", 1.8, 4), []string{}},
+		{"slow", lately("192.0.2.53:53", 1.5, 30), []string{
+			"warn upstream resolver 192.0.2.53 takes 1.5 s to answer: names outside of the hosted cluster resolve slowly or not at all\naverage of the last 30 answers to Pod dns, within a minute",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
