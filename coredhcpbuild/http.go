@@ -30,6 +30,8 @@ type state struct {
 	Selections []dhcp4.Selection `json:"selections"`
 	// Heard are the last messages of other DHCP servers on the networks of this host, replicas included.
 	Heard []dhcp4.Heard `json:"heard"`
+	// Offered are the clients that have requested none of their last offers.
+	Offered []dhcp4.Offered `json:"offered"`
 }
 
 // readiness returns the reasons why the server is not ready. It is not ready once ctx is done.
@@ -62,7 +64,7 @@ func httpHandler(ctx context.Context, c *configuration, server *dhcp4.Server, ga
 		waiting := readiness(ctx)
 		return state{
 			Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names,
-			Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(), Selections: server.Selections(), Heard: server.Heard(),
+			Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(), Selections: server.Selections(), Heard: server.Heard(), Offered: server.Offered(),
 		}
 	}, gatherer)
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// DHCPClass is the vendor class identifier (option 60) of the requests with which xdsd probes whether DHCP servers receive
-// broadcasts. coredhcp replies to those of our own pods, leases nothing and does not count them as requests of clients.
+// DHCPClass is the vendor class identifier (option 60) of our probes. coredhcp replies to DHCPINFORM of our own pods, leases
+// nothing and does not count them as requests of clients. It does not expect that DHCPDISCOVER leads to a lease.
 const DHCPClass = "oooi-probe"
 
 // Report is the result of probing a VLAN from one pod.

@@ -311,6 +311,14 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
 		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
 		{Name: "another DHCP server only refuses addresses", Want: []string{"DHCP-014 fail"}, Says: "192.0.2.238, which refused the address of VM interface ", Break: func(*Site) { r.refuseAsOtherDHCP("02:00:00:00:00:0a") }},
+		{Name: "switch drops replies of DHCP to VMs", Want: []string{"DHCP-017 fail"}, Says: "do not reach the VM", Break: func(*Site) {
+			r.nft("table netdev snooping {\n chain out {\n type filter hook egress device net1 priority 0\n udp sport 67 udp dport 68 drop\n }\n}\n")
+			r.Undo(func() {
+				r.nft("delete table netdev snooping\n")
+				r.forgetClients()
+			})
+			r.requestAddress("02:00:00:00:00:0a")
+		}},
 		{Name: "router with proxy ARP answers for addresses of the DHCP ranges", Want: []string{"DHCP-004 warn"}, Says: "it does proxy ARP", Break: func(*Site) { r.addProxyARP("02:00:00:00:00:e1") }},
 		{Name: "Lease of a running VM was deleted", Want: []string{"DHCP-005 warn"}, Says: "the Lease of its address 192.0.2.10 was deleted", Break: func(s *Site) {
 			s.Remove(leaseKind, "$ns", "$ns.demo.$net.10")

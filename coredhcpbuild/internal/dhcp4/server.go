@@ -49,6 +49,7 @@ type Server struct {
 
 	selections *selections
 	others     others
+	offers     offers
 }
 
 // A packet is a request with its source.
@@ -182,6 +183,9 @@ func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, device 
 		return dropType
 	}
 	s.selections.observe(req, time.Now())
+	if req.MessageType() == dhcpv4.MessageTypeRequest {
+		s.offers.forget(req.ClientHWAddr)
+	}
 	return s.queue.push(p)
 }
 
@@ -226,6 +230,9 @@ func (s *Server) handle(p packet) (dropped string) {
 		return dropSend
 	}
 	s.metrics.sent.WithLabelValues(resp.MessageType().String()).Inc()
+	if resp.MessageType() == dhcpv4.MessageTypeOffer {
+		s.offers.observe(p.req, time.Now())
+	}
 	s.options.Log.Debug("replied", "request", p.req.MessageType(), "reply", resp.MessageType(), "mac", mac(p.req.ClientHWAddr),
 		"address", resp.YourIPAddr, "to", to)
 	return ""

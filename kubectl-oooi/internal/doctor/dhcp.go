@@ -57,7 +57,7 @@ func init() {
 			Run: func(s *Site) []Finding { return append(takenAddresses(s), checkUsedAddresses(s)...) },
 		},
 		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016"},
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016", "OOOI-DHCP-017"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
 			Run: checkVMLeases,
 		},
@@ -146,6 +146,10 @@ func init() {
 			Code: "OOOI-DHCP-016", Title: "leases match the VMs and their MAC addresses", Needs: []string{"OOOI-INF-001", "OOOI-HC-001"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
 			Run: checkBindings,
+		},
+		Check{
+			Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", Needs: []string{"OOOI-DHCP-008"}, After: []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-009", "OOOI-LNK-012", "OOOI-LNK-015"},
+			Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon, Run: checkUnrequestedOffers,
 		},
 	)
 }
@@ -456,17 +460,20 @@ func checkNodePoolSizes(s *Site) []Finding {
 }
 
 // dhcpReport has the fields of coredhcp's state page that checks read.
+// vmClient is a VM's interface, "namespace/VM/interface", that DHCP serves.
+type vmClient struct {
+	MAC       string `json:"mac"`
+	Interface string `json:"interface"`
+}
+
 type dhcpReport struct {
 	Kubevirt *struct {
 		Synced bool `json:"synced"`
 		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
-		SnapshotFailure string        `json:"snapshotFailure"`
-		Watches         []watchReport `json:"watches"`
-		Clients         []struct {
-			MAC       string `json:"mac"`
-			Interface string `json:"interface"`
-		} `json:"clients"`
-		Duplicates map[string][]string `json:"duplicates"`
+		SnapshotFailure string              `json:"snapshotFailure"`
+		Watches         []watchReport       `json:"watches"`
+		Clients         []vmClient          `json:"clients"`
+		Duplicates      map[string][]string `json:"duplicates"`
 		// Unknown are MAC addresses of no VM that have sent packets.
 		Unknown []struct {
 			MAC  string    `json:"mac"`
@@ -487,6 +494,13 @@ type dhcpReport struct {
 		Last   time.Time  `json:"last"`
 		MACs   []string   `json:"macs"`
 	} `json:"heard"`
+	// Offered are the clients that have requested none of the last offers.
+	Offered []struct {
+		MAC    string    `json:"mac"`
+		Offers int       `json:"offers"`
+		First  time.Time `json:"first"`
+		Last   time.Time `json:"last"`
+	} `json:"offered"`
 	Leasedb []struct {
 		Pool    string `json:"pool"`
 		Failure string `json:"failure"`

@@ -41,7 +41,7 @@ func init() {
 			Run: probed((*probeData).checkDNSAnswers),
 		},
 		{
-			Code: "OOOI-PRB-003", Component: v1alpha1.ComponentDHCP, Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-DHCP-016", "OOOI-NET-003"}, After: linkChecks, Reads: reads, NotApplicable: noLeasedVM,
+			Code: "OOOI-PRB-003", Component: v1alpha1.ComponentDHCP, Title: "DHCP on the VLAN offers a VM its address", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-DHCP-016", "OOOI-NET-003"}, After: append(slices.Clone(linkChecks), "OOOI-DHCP-017"), Reads: reads, NotApplicable: noLeasedVM,
 			Run: probed((*probeData).checkOffers),
 		},
 		{

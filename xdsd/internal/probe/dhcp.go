@@ -35,7 +35,7 @@ func discover(ctx context.Context, device string, others []net.HardwareAddr) []p
 	discovers := make([]*dhcpv4.DHCPv4, len(clients))
 	for i, mac := range clients {
 		list[i].MAC = mac.String()
-		if discovers[i], err = dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true)); err != nil {
+		if discovers[i], err = dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true), dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass))); err != nil {
 			list[i].Error = err.Error()
 		}
 	}
