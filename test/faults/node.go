@@ -269,6 +269,10 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 		{Name: "filter on the VLAN drops replies of DHCP", Break: filter("demo-proxy-0", "netdev", "ingress device net1", "udp sport 67"), Want: []string{"LNK-015 fail"}},
 		{Name: "filter on the VLAN drops connections to the API server", Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 6443`), Want: []string{"LNK-010 fail"}, Says: "at TCP port 6443: a filter drops them, since those to port"},
 		{Name: "filter on the VLAN drops TLS connections of VMs", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443 ip saddr != $net.6`), Want: []string{"PRB-006 fail"}, Says: "but port"},
+		{Name: "ServiceAccount of DNS was created again", Break: func(s *Site) {
+			s.Undo(func() { s.restart("demo-dns-0") })
+			s.recreate(s.delete(serviceAccountKind, "$ns", "demo-dns"))
+		}, Want: []string{"ACC-002 fail"}},
 		{Name: "another DHCP server is on the VLAN", Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"DHCP-014 warn"}, Says: "replied with DHCPACK"},
 		{Name: "another DHCP server on the VLAN offers addresses", Probe: true, Break: func(s *Site) { s.Undo(s.Node.OtherDHCP(s.T)) }, Want: []string{"PRB-004 fail", "DHCP-014 warn"}},
 		{Name: "VM has an address of another DHCP server", Break: func(s *Site) {

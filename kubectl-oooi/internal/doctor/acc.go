@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -65,7 +67,44 @@ func init() {
 				return findings
 			},
 		},
+		Check{
+			Code: "OOOI-ACC-002", Title: "our pods have tokens of their present ServiceAccounts", Needs: []string{"OOOI-INF-001"},
+			Reads: slices.Concat(in(AtInfra, serviceAccounts, pods), in(AtSystem, serviceAccounts, pods)), Run: checkTokens,
+		},
 	)
+}
+
+// tokenLife is how long a pod may keep a token after its ServiceAccount was created again. Kubelet renews a token, which is
+// valid for an hour, when a fifth of that remains.
+const tokenLife = time.Hour
+
+// checkTokens finds pods that are older than their ServiceAccount: the API server rejects a token of a deleted one, whose
+// UID it contains, also after another one of the same name exists.
+func checkTokens(s *Site) []Finding {
+	var findings []Finding
+	for _, where := range []Where{AtInfra, AtSystem} {
+		for _, account := range all[corev1.ServiceAccount](s, serviceAccounts, where) {
+			created := account.CreationTimestamp.Time
+			if s.facts.Taken.Sub(created) > tokenLife {
+				continue
+			}
+			var older []string
+			component := ""
+			for _, p := range s.ownPods(account.Namespace) {
+				if p.Spec.ServiceAccountName == account.Name && p.CreationTimestamp.Time.Before(created) && p.DeletionTimestamp == nil {
+					older, component = append(older, p.Name), componentOf(p)
+				}
+			}
+			if len(older) == 0 {
+				continue
+			}
+			findings = append(findings, failed(model.Ref{Kind: "ServiceAccount", Namespace: account.Namespace, Name: account.Name},
+				fmt.Sprintf("replace the pods, one after the other: kubectl -n %s delete pod %s", account.Namespace, strings.Join(older, " ")),
+				"the ServiceAccount was deleted and created again at %s, after its pods had started: the API server rejects their tokens", formatTime(created)).
+				because("older: Pod "+strings.Join(older, ", Pod "), "kubelet renews their tokens within an hour").of(component))
+		}
+	}
+	return findings
 }
 
 // Review is the API server's answer to whether a ServiceAccount has a right.

@@ -45,7 +45,7 @@ func init() {
 			Run:           checkAppsRoute,
 		},
 		Check{
-			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-NODE-003", "OOOI-POD-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"}, Backend: hostedAPI,
+			Code: "OOOI-APP-004", Title: "DNS and the proxy have access to the apps Service", Needs: []string{"OOOI-HC-001"}, After: []string{"OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-002", "OOOI-DNS-006", "OOOI-PRX-008", "OOOI-APP-001", "OOOI-APP-002"}, Backend: hostedAPI,
 			Reads: slices.Concat(in(AtInfra, infras), pagesIn(AtInfra, dnsMetrics, xdsdState)), NotApplicable: func(s *Site) string { return cmp.Or(noAppsIngress(s), noServingPods(dnsMetrics, xdsdState)(s)) },
 			Run: checkAppsReader,
 		},

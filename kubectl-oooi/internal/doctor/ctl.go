@@ -37,7 +37,7 @@ func init() {
 			Run: checkPages(AtSystem, controlState),
 		},
 		Check{
-			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001"},
+			Code: "OOOI-CTL-004", Title: "control follows the API server, and one of its replicas leads", Component: componentControl, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-CTL-001", "OOOI-NET-006", "OOOI-NODE-003", "OOOI-ACC-001", "OOOI-ACC-002"},
 			Reads: slices.Concat(in(AtSystem, leaseObjects), pagesIn(AtSystem, controlState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkControlState,
 		},

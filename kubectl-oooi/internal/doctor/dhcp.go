@@ -79,7 +79,7 @@ func init() {
 			Run: checkPages(AtInfra, dhcpState),
 		},
 		Check{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001", "OOOI-ACC-002"}, Reads: state, NotApplicable: noDaemon,
 			Run: checkDHCPWatches,
 		},
 		Check{

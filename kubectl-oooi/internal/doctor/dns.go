@@ -81,7 +81,7 @@ func init() {
 			Run: checkPages(AtInfra, dnsMetrics),
 		},
 		Check{
-			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001", "OOOI-ACC-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, d := range s.metrics(dnsMetrics) {

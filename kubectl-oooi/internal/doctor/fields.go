@@ -71,7 +71,7 @@ var keptFields = map[Kind]fields{
 	pods: withMetadata(fields{
 		"metadata": {"finalizers": nil},
 		"spec": {
-			"nodeName":       nil,
+			"nodeName": nil, "serviceAccountName": nil,
 			"containers":     {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil, "requests": nil}},
 			"initContainers": {"name": nil, "resources": {"limits": nil, "requests": nil}},
 			// The pod of a probe copies these.

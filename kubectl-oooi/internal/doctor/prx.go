@@ -85,7 +85,7 @@ func init() {
 			Run: checkPages(AtInfra, xdsdState, envoyMetrics),
 		},
 		Check{
-			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001"}, Reads: state, NotApplicable: noDaemon,
+			Code: "OOOI-PRX-008", Title: "xdsd follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001", "OOOI-ACC-002"}, Reads: state, NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
