@@ -30,3 +30,19 @@ func TestSlowResolvers(t *testing.T) {
 		})
 	}
 }
+
+// TestSlowProcesses loses queries on the VLAN, and cannot read the page of the DNS server.
+func TestSlowProcesses(t *testing.T) {
+	lossy := "# TYPE xdsd_vlan_dns_queries gauge\nxdsd_vlan_dns_queries{address=\"192.0.2.3\"} 80\n" +
+		"# TYPE xdsd_vlan_dns_lost_queries gauge\nxdsd_vlan_dns_lost_queries{address=\"192.0.2.3\"} 14\n"
+	const lost = "Pod proxy: 14 of 80 queries to 192.0.2.3 were lost within a minute"
+	for _, tc := range []struct{ page, want string }{
+		{"", "fail packets between the pod and Pod proxy are lost on the VLAN: 14 of 80 DNS queries had no reply\n" + lost},
+		{noAnswer, "fail the process of DNS answers late or not at all: 14 of 80 queries had no reply, and its page /metrics cannot be read\n" + lost + "\n" + noAnswer},
+	} {
+		got := findingsOn(t, "OOOI-LNK-008", map[page]string{xdsdMetrics: lossy, dnsMetrics: tc.page})
+		if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

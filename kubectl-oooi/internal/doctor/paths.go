@@ -24,7 +24,7 @@ func init() {
 			Run: checkSilentDNS,
 		},
 		Check{
-			Code: "OOOI-LNK-008", Title: "the VLAN loses no packets between our pods", After: after, Reads: reads, NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
+			Code: "OOOI-LNK-008", Title: "the VLAN loses no packets between our pods", After: after, Reads: slices.Concat(reads, optional(pagesIn(AtInfra, dnsMetrics))), NotApplicable: noServingPods(xdsdMetrics, dhcpMetrics),
 			Run: checkLoss,
 		},
 		Check{
@@ -151,6 +151,12 @@ func checkLoss(s *Site) []Finding {
 			continue
 		}
 		reported[pod] = true
+		if a := s.facts.answer(q.server, dnsMetrics); pod == q.server && a != nil && a.Silent != "" {
+			findings = append(findings, failed(podRef(pod), fmt.Sprintf("look for a CPU limit that is too low, which a LimitRange may set, and at the load of node %s: kubectl -n %s describe pod %s", pod.Spec.NodeName, pod.Namespace, pod.Name),
+				"the process of DNS answers late or not at all: %d of %d queries had no reply, and its page %s cannot be read", q.lost, q.sent, dnsMetrics.path).
+				because(q.String(), a.Silent).of(v1alpha1.ComponentDNS))
+			continue
+		}
 		message := "packets between the pod and Pod %s are lost on the VLAN: %d of %d DNS queries had no reply"
 		f := failed(podRef(pod), fmt.Sprintf("look for errors and drops at each hop of the path: the bridge and the uplink of node %s, the ports of the switch, its cables: ip -s link show", pod.Spec.NodeName),
 			message, other.Name, q.lost, q.sent)
@@ -278,7 +284,7 @@ func checkDNSService(s *Site) []Finding {
 		return nil
 	}
 	node := silent[0].Spec.NodeName
-	f := failed(model.Ref{Kind: nodes.Kind, Name: node}, "check kube-proxy or the network plugin on the node: kubectl get pods -A -o wide --field-selector spec.nodeName="+node,
+	f := failed(model.Ref{Kind: nodes.Kind, Name: node}, serviceRemedy(node),
 		"cluster IP %s of Service %s does not answer DNS queries from node %s, although Pod %s is ready: kube-proxy or the network plugin does not forward them", address, service.Name, node, ready[0].Name)
 	for _, p := range silent {
 		f = f.because(fmt.Sprintf("queried by Pod %s on node %s: no answer", p.Name, p.Spec.NodeName))
@@ -287,6 +293,11 @@ func checkDNSService(s *Site) []Finding {
 		f = f.because(fmt.Sprintf("queried by Pod %s on node %s: answered", p.Name, p.Spec.NodeName))
 	}
 	return []Finding{f.of(v1alpha1.ComponentDNS)}
+}
+
+// serviceRemedy is what to do about a node that does not forward packets to cluster IPs.
+func serviceRemedy(node string) string {
+	return "see the log of kube-proxy, or of ovnkube-node on OVN-Kubernetes, on the node, and delete that pod if it hangs: kubectl get pods -A -o wide --field-selector spec.nodeName=" + node
 }
 
 // settledService returns the Service of a component, with those of its pods that have been ready for serviceGracePeriod. It
@@ -324,7 +335,7 @@ func checkProxyService(s *Site) []Finding {
 				continue
 			}
 			node := r.pod.Spec.NodeName
-			f := failed(model.Ref{Kind: nodes.Kind, Name: node}, "check kube-proxy or the network plugin on the node: kubectl get pods -A -o wide --field-selector spec.nodeName="+node,
+			f := failed(model.Ref{Kind: nodes.Kind, Name: node}, serviceRemedy(node),
 				"cluster IP %s of Service %s accepts no connections from node %s, although Pod %s is ready: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", silent.Address, service.Name, node, ready[0].Name)
 			findings = append(findings, f.because(fmt.Sprintf("connections of Pod %s fail since %s: %s", r.pod.Name, formatTime(silent.Since), silent.Error)).of(v1alpha1.ComponentProxy))
 		}
