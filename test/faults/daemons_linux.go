@@ -295,6 +295,11 @@ func dhcpDaemonFaults(r *Running) []Fault {
 			r.addVM("worker-x", "02:00:00:00:00:91", demoLabel, "", longAgo)
 			r.requestUnknown("02:00:00:00:00:92")
 		}},
+		{Name: "VM is attached to the VLAN by another network", Want: []string{"DHCP-015 fail"}, Says: "which is on network clusters/vlan5O: DHCP serves interfaces on network ", Break: func(s *Site) {
+			r.addVM("worker-x", "02:00:00:00:00:95", demoLabel, "", time.Now())
+			s.Patch(machineKind, "$ns-demo", "worker-x", `{"spec": {"networks": [{"name": "vlan", "multus": {"networkName": "clusters/vlan5O"}}]}}`)
+			r.requestUnknown("02:00:00:00:00:95")
+		}},
 		{Name: "guest of a VM changes its MAC address", Want: []string{"DHCP-015 fail"}, Says: "but interface vlan of the VM has 02:00:00:00:00:0a", Break: func(s *Site) {
 			s.Patch(machineKind, "$ns-demo", "worker-a", `{"status": {"interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:0a", "infoSource": "domain"}, {"mac": "02:00:00:00:00:92", "interfaceName": "eth0", "infoSource": "guest-agent"}]}}`)
 			r.requestUnknown("02:00:00:00:00:92")

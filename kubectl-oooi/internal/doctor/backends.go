@@ -128,6 +128,7 @@ func (s *Site) checkEndpoints(check func(*backendEndpoint) *Finding) []Finding {
 // checkHandshakes finds endpoints that accept TCP connections and do not complete TLS handshakes. Those that accept no
 // connections are found by OOOI-PRX-012.
 func checkHandshakes(s *Site) []Finding {
+	small := s.needSmallPackets()
 	return s.checkEndpoints(func(e *backendEndpoint) *Finding {
 		a := e.first(func(b *probe.Backend) bool { return b.Connected && b.Error != "" })
 		if a == nil {
@@ -139,6 +140,10 @@ func checkHandshakes(s *Site) []Finding {
 			f = failed(e.ref(), "compare the MTU of the VLAN on all nodes and switches", "apps address %s completes TLS handshakes in small packets only: large packets between the proxy and the router are lost, such as those with its certificate", e.address)
 		case e.upstream.FromVLAN:
 			f = failed(e.ref(), appsBackendRemedy, "apps address %s accepts TCP connections, but TLS handshakes fail: %s: the ingress router hangs, or a filter drops packets with data", e.address, a.value.Error)
+		case a.value.SmallPackets && len(small[a.pod.Name]) > 1:
+			f = failed(podRef(a.pod), fmt.Sprintf("compare the MTU of the pod network on the node of Pod %s and those of the endpoints: kubectl -n %s get pods -o wide", a.pod.Name, e.ref().Namespace),
+				"TLS handshakes with %d endpoints complete in small packets only: large packets between the pod and these are lost, such as those with their certificates", len(small[a.pod.Name])).because(small[a.pod.Name]...)
+			return &f
 		case a.value.SmallPackets:
 			f = failed(e.ref(), fmt.Sprintf("compare the MTU of the pod network on the nodes of Pod %s and of the endpoint: %s", a.pod.Name, e.podsRemedy()),
 				"endpoint %s completes TLS handshakes in small packets only: large packets between the proxy and the endpoint are lost, such as those with its certificate", e.address)
@@ -152,6 +157,19 @@ func checkHandshakes(s *Site) []Finding {
 		}
 		return &f
 	})
+}
+
+// needSmallPackets returns the endpoints in the pod network that complete TLS handshakes in small packets only, by the name
+// of the pod that has found out.
+func (s *Site) needSmallPackets() map[string][]string {
+	list := map[string][]string{}
+	for _, e := range s.backendEndpoints() {
+		a := e.first(func(b *probe.Backend) bool { return b.Connected && b.Error != "" })
+		if a != nil && a.value.SmallPackets && !e.upstream.FromVLAN {
+			list[a.pod.Name] = append(list[a.pod.Name], fmt.Sprintf("%s of %s: %s", e.address, e.ref(), a.value.Error))
+		}
+	}
+	return list
 }
 
 // checkReadiness finds hosted API servers that complete TLS handshakes, but are not ready.

@@ -629,12 +629,13 @@ func checkOtherMACs(s *Site) []Finding {
 	if len(unknown) == 0 {
 		return nil
 	}
-	asked := func(mac string) string {
-		return fmt.Sprintf("MAC address %s, which DHCP does not know, sent its last request at %s", mac, formatTime(unknown[mac]))
+	asked := map[string]string{} // evidence
+	for mac, last := range unknown {
+		asked[mac] = fmt.Sprintf("MAC address %s, which DHCP does not know, sent its last request at %s", mac, formatTime(last))
 	}
 	list, _ := s.leases()
 	served := s.servedVMs()
-	var findings []Finding
+	findings := s.otherNetworks(asked)
 	for _, u := range s.list(machines, AtControlPlane) {
 		for _, name := range read.MachineInterfaces(u, s.network().Key()) {
 			ref := refTo(u)
@@ -645,7 +646,7 @@ func checkOtherMACs(s *Site) []Finding {
 			remedy := fmt.Sprintf("set the interface's MAC address in the guest to %s, or set macAddress in the VM to that of the guest and restart it: kubectl -n %s get vmi %s -o yaml", mac, ref.Namespace, ref.Name)
 			if other := guestMAC(u, name, mac); other != "" && !unknown[other].IsZero() {
 				findings = append(findings, failed(ref, remedy, "the guest uses MAC address %s on the VLAN, but interface %s of the VM has %s: DHCP does not reply to it", other, name, mac).
-					because("status.interfaces: the guest agent reports "+other+", and not "+mac, asked(other)))
+					because("status.interfaces: the guest agent reports "+other+", and not "+mac, asked[other]))
 				continue
 			}
 			leased := slices.ContainsFunc(list, func(l *leases.Lease) bool { return l.VM == ref.Key() })
@@ -654,7 +655,7 @@ func checkOtherMACs(s *Site) []Finding {
 			}
 			f := failed(ref, remedy, "the VM runs on network %s, but has no DHCP lease for MAC address %s of its interface %s; clients with unknown MAC addresses request one, which may be this VM", s.network().Key(), mac, name)
 			for _, other := range slices.Sorted(maps.Keys(unknown)) {
-				f = f.because(asked(other))
+				f = f.because(asked[other])
 			}
 			findings = append(findings, f)
 		}

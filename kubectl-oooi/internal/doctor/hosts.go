@@ -170,12 +170,11 @@ func checkIsolation(s *Site) []Finding {
 		if len(line.isolated) == 0 {
 			continue
 		}
-		node := line.pod.Spec.NodeName
 		reached := "none"
 		if line.reached > 0 {
 			reached = strconv.Itoa(line.reached)
 		}
-		f := failed(podRef(line.pod), fmt.Sprintf("compare the ports of the pods on the bridge of node %s, and those of the switch: port isolation ('bridge -d link show' shows isolated), private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')", node),
+		f := failed(podRef(line.pod), isolationRemedy(line.pod),
 			"the pod reaches our pods and %s of the other hosts on the VLAN, but not %d of those that other pods of ours reach: packets between its port and the ports of these hosts are dropped", reached, len(line.isolated))
 		for i, a := range line.isolated[:min(len(line.isolated), maxIsolatedHosts)] {
 			other := line.others[i]
@@ -195,6 +194,11 @@ func checkIsolation(s *Site) []Finding {
 		findings = append(findings, f.of(componentOf(line.pod)))
 	}
 	return findings
+}
+
+// isolationRemedy is what to do about packets that are dropped between a pod and another host on the VLAN.
+func isolationRemedy(pod *corev1.Pod) string {
+	return fmt.Sprintf("compare the ports of the pods on the bridge of node %s, and those of the switch: port isolation ('bridge -d link show' shows isolated), private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')", pod.Spec.NodeName)
 }
 
 // maxIsolatedHosts limits the hosts in the evidence of a finding.
@@ -251,7 +255,7 @@ func checkProxyPorts(s *Site) []Finding {
 
 // Remedies for TCP ports that accept no connections.
 const (
-	filteredRemedy = "find the filter: nftables rules of the proxy's node and in its pod ('nft list ruleset'), MultiNetworkPolicies of the pod, ACLs and port security of the switch"
+	filteredRemedy = "find the filter: nftables rules of the proxy's node and in its pod ('nft list ruleset'), MultiNetworkPolicies of the pod, ACLs and port security of the switch; or find a device with the MAC address of the pod, which the switch then learns at two ports"
 	refusedRemedy  = "find what refuses the connections: a filter that rejects them ('nft list ruleset' on the proxy's node and in its pod), or another host with the address"
 )
 

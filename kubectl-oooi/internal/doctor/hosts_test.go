@@ -126,3 +126,18 @@ func TestDivertedRoutes(t *testing.T) {
 		})
 	}
 }
+
+// TestHostsWithTheMACAddressOfAPod has a host with the MAC address of the proxy, and a client of DHCP with that of DNS.
+func TestHostsWithTheMACAddressOfAPod(t *testing.T) {
+	metrics := "# TYPE coredns_vlan_host gauge\ncoredns_vlan_host{address=\"192.0.2.77\",mac=\"02:00:00:00:00:05\"} 1\n" +
+		"# TYPE coredns_vlan_neighbor_since_timestamp_seconds gauge\ncoredns_vlan_neighbor_since_timestamp_seconds{address=\"192.0.2.77\"} 1767322800\n"
+	state := `{"kubevirt": {"unknown": [{"mac": "02:00:00:00:00:03", "last": "2026-01-02T03:04:00Z"}, {"mac": "02:00:00:00:00:09", "last": "2026-01-02T03:04:00Z"}]}}`
+	got := findingsOn(t, "OOOI-LNK-005", map[page]string{dnsMetrics: metrics, dhcpState: state})
+	want := []string{
+		"fail another host on the VLAN has the MAC address 02:00:00:00:00:03 of the pod: the switch sends the packets of both to the one that sent last\nit requested an address from DHCP at 2026-01-02T03:04:00Z",
+		"fail another host on the VLAN has the MAC address 02:00:00:00:00:05 of the pod: the switch sends the packets of both to the one that sent last\nit answers ARP requests of Pod dns for 192.0.2.77, which is no address of the pod",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

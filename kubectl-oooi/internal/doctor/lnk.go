@@ -41,7 +41,7 @@ func init() {
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an address of our pods, the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras)), NotApplicable: noServingPods(daemonMetrics...),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an IP or MAC address of our pods, or the address of the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras)), NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkNeighborMACs,
 		},
 		Check{
@@ -309,8 +309,8 @@ func checkNeighbors(s *Site) []Finding {
 }
 
 // checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe
-// its own address. It finds a gateway for which a VM answers, and addresses for which two hosts
-// answer in turn.
+// its own address. It finds a gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that
+// have the MAC address of a pod.
 func checkNeighborMACs(s *Site) []Finding {
 	vms := s.vmInterfaces()
 	describe := func(mac string) string {
@@ -369,7 +369,7 @@ func checkNeighborMACs(s *Site) []Finding {
 			})
 		}
 	}
-	return findings
+	return append(s.sameMACs(), findings...)
 }
 
 // appsScope limits a finding to an apps address, which is no component: it blocks no other check.

@@ -26,7 +26,7 @@ func findingsOn(t *testing.T, code string, pages map[page]string, objects ...str
 			t.Fatal(err)
 		}
 		if address := map[string]string{"dhcp": "192.0.2.2", "dns": "192.0.2.3", "proxy": "192.0.2.5"}[u.GetName()]; u.GetKind() == "Pod" && address != "" {
-			u.SetAnnotations(map[string]string{"k8s.v1.cni.cncf.io/network-status": `[{"name": "x", "interface": "net1", "ips": ["` + address + `"]}]`})
+			u.SetAnnotations(map[string]string{"k8s.v1.cni.cncf.io/network-status": `[{"name": "x", "interface": "net1", "mac": "02:00:00:00:00:0` + address[len(address)-1:] + `", "ips": ["` + address + `"]}]`})
 			if err := unstructured.SetNestedField(u.Object, "node1", "spec", "nodeName"); err != nil {
 				t.Fatal(err)
 			}

@@ -50,6 +50,9 @@ func init() {
 
 // settled reports whether a pod has been ready for a period, after which the probes of other pods must have reached it.
 func (s *Site) settled(pod *corev1.Pod, period time.Duration) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			return s.facts.Taken.Sub(later(c.LastTransitionTime.Time, pod.CreationTimestamp.Time)) >= period

@@ -460,12 +460,34 @@ func checkProbes(s *Site) []Finding {
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(latest)) {
+			if strings.Contains(latest[name].Message, refusedProbe) && s.facts.Taken.Sub(startOf(p, name)) < startGracePeriod {
+				continue // OOOI-POD-002 reports that it is not ready yet
+			}
 			if why, remedy, fix := probeFailure(latest[name].Message, p, name); why != "" && isUnready(p, name) {
 				findings = append(findings, failed(podRef(p), remedy, "container %s %s", name, why).because(latest[name].Message).of(componentOf(p)).fixedBy(fix))
 			}
 		}
 	}
 	return findings
+}
+
+const (
+	// refusedProbe is in messages about containers that do not listen.
+	refusedProbe = "connection refused"
+	// startGracePeriod is how long a container may need until it listens.
+	startGracePeriod = 45 * time.Second
+)
+
+// startOf returns the time before which a container of a pod has not started: when the previous one ended, or the pod was
+// created.
+func startOf(p *corev1.Pod, name string) time.Time {
+	start := p.CreationTimestamp.Time
+	for _, c := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		if last := c.LastTerminationState.Terminated; c.Name == name && last != nil {
+			start = later(start, last.FinishedAt.Time)
+		}
+	}
+	return start
 }
 
 // unhealthy is the reason of the kubelet's Events about failed probes.
@@ -490,7 +512,7 @@ func probeFailure(message string, p *corev1.Pod, container string) (why, remedy 
 	fix = restartPod(p)
 	restart := fmt.Sprintf("see its log (kubectl -n %s logs %s -c %s), and delete the pod to restart it: %s", p.Namespace, p.Name, container, fix.Command)
 	switch {
-	case strings.Contains(message, "connection refused"):
+	case strings.Contains(message, refusedProbe):
 		return "does not listen: its process has not started to serve, or has stopped", restart, fix
 	case strings.Contains(message, "no route to host"), strings.Contains(message, "network is unreachable"):
 		return "cannot be reached from node " + p.Spec.NodeName + ": the pod network is broken there", "check the network plugin of node " + p.Spec.NodeName, nil

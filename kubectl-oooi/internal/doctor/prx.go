@@ -108,7 +108,7 @@ func init() {
 			Run: checkListeners,
 		},
 		Check{
-			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-011"}, AfterParts: []string{"OOOI-APP-001"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
+			Code: "OOOI-PRX-012", Title: "connections to the proxy's backends succeed", Needs: []string{"OOOI-PRX-002"}, After: []string{"OOOI-NET-006", "OOOI-POD-002", "OOOI-PRX-005", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-011"}, AfterParts: []string{"OOOI-APP-001"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics), optional(pagesIn(AtInfra, dnsMetrics, dhcpMetrics)), both, in(AtControlPlane, endpointSlices), in(AtBackends, endpointSlices)), NotApplicable: noDaemon,
 			Run: checkUpstreams,
 		},
 		Check{

@@ -175,7 +175,7 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 	for _, a := range slices.Compact(addresses) {
 		ports[a.Addr()] = append(ports[a.Addr()], strconv.Itoa(int(a.Port())))
 	}
-	results := s.portResults(xdsdMetrics, "xdsd_vlan_port")
+	results, sightings := s.portResults(xdsdMetrics, "xdsd_vlan_port"), s.sightings()
 	var findings []Finding
 	for _, a := range slices.SortedFunc(maps.Keys(ports), netip.Addr.Compare) {
 		list := strings.Join(ports[a], ", ")
@@ -185,6 +185,10 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
 			switch {
 			case x.pod != pod || at < 0:
+			case x.value[at].mac == "" && answering(sightings[a], pod) != nil:
+				other := answering(sightings[a], pod)
+				f = failed(podRef(pod), isolationRemedy(pod), "apps address %s does not answer the pod on the VLAN, and answers Pod %s on node %s: packets between the pod and the host with the address are dropped", a, other.pod.Name, other.pod.Spec.NodeName).
+					because("MAC address " + other.mac)
 			case x.value[at].mac == "":
 				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
 					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
@@ -204,6 +208,15 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 		}
 	}
 	return findings
+}
+
+// answering returns the sighting of a host that answers another pod, nil if there is none.
+func answering(all []sighting, than *corev1.Pod) *sighting {
+	at := slices.IndexFunc(all, func(o sighting) bool { return o.pod != than && o.mac != "" })
+	if at < 0 {
+		return nil
+	}
+	return &all[at]
 }
 
 // previousMAC returns the MAC address that answered a pod of the proxy for an address before the current one, and when it
