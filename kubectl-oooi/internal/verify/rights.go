@@ -28,6 +28,9 @@ func Role(disruptive bool) *rbacv1.ClusterRole {
 	rule("k8s.cni.cncf.io", "network-attachment-definitions", nil, "create", "delete", "get")
 	if disruptive {
 		rule("", "pods", nil, "delete", "get")
+		rule("", "pods/proxy", nil, "get")
+		rule("discovery.k8s.io", "endpointslices", []string{apiServerSlice}, "get")
+		rule("networking.k8s.io", "networkpolicies", nil, "create", "delete", "get", "list")
 	}
 	return role
 }
