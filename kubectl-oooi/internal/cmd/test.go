@@ -164,7 +164,18 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	p := startProgress(c.ErrOut)
 	defer p.stop()
 	p.set("reading")
-	defer context.AfterFunc(ctx, func() { p.set("deleting objects; press Ctrl-C again to leave them, then run --cleanup") })()
+	printed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(printed)
+		if _, interrupted := errors.AsType[InterruptedError](context.Cause(ctx)); interrupted {
+			p.print(fmt.Sprintf("deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'", name, c.namespace()))
+		}
+	})
+	defer func() {
+		if !stop() {
+			<-printed
+		}
+	}()
 	collector := &doctor.Collector{Client: to.client, Checks: []doctor.Check{verify.Check()}, Now: time.Now().UTC()}
 	facts, names, err := collector.Collect(ctx, c.namespace(), name)
 	if err != nil {

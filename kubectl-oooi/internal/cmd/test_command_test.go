@@ -63,7 +63,7 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 		}
 	}
 	interrupt(InterruptedError{Signal: syscall.SIGINT})
-	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") {
+	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "then run 'kubectl oooi test demo -n "+s.Namespace+" --cleanup'\n") {
 		t.Errorf("exit code %d after an interrupt, output %s%s", code, &out, &errOut)
 	}
 	if left := s.testObjects(); len(left) > before {
