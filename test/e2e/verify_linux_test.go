@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -99,13 +101,13 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]
 `
 
-// Users that have only the rights that 'kubectl oooi test --print-rbac' prints, without and with --disruptive.
+// Users that have only the rights that 'kubectl oooi test --print-rbac' prints, with --vm-image and with --disruptive.
 const tester, disruptiveTester = "oooi-test", "oooi-test-disruptive"
 
 // grantTest creates the roles of the users.
 func (s *site) grantTest(t *testing.T) {
 	t.Helper()
-	for user, flags := range map[string][]string{tester: nil, disruptiveTester: {"--disruptive"}} {
+	for user, flags := range map[string][]string{tester: {"--vm-image=any"}, disruptiveTester: {"--disruptive"}} {
 		role := strings.Replace(s.oooi(t, append([]string{"test", "--print-rbac"}, flags...)...), "name: "+tester, "name: "+user, 1)
 		apply(t, s.cp, "%s", role+fmt.Sprintf(testerBinding, user))
 	}
@@ -200,6 +202,16 @@ func TestVerifyOnTheNode(t *testing.T) {
 			t.Errorf("without a snapshot file: not passed: %q", got)
 		}
 	})
+	t.Run("VM", func(t *testing.T) {
+		var r *siteTest
+		var running sync.WaitGroup
+		running.Go(func() { r = s.verify(t, "--vm-image", "registry.example.com/vm:1", "--only", "dhcp-vm") })
+		s.bootTestVM(t)
+		running.Wait()
+		if r != nil && (len(r.Results) != 1 || len(r.notPassed()) > 0) {
+			t.Errorf("%d scenarios, not passed: %q", len(r.Results), r.notPassed())
+		}
+	})
 	for _, number := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run("API server outage, "+number.String(), func(t *testing.T) {
 			s.signalDuringOutage(t, number)
@@ -276,16 +288,16 @@ func (s *site) enforceNetworkPolicies(t *testing.T, nodes ...*lab.Node) {
 // policy of the test, cutOff ends those of our pods. It calls during, unless that is nil, some seconds later.
 func (s *site) cutOff(t *testing.T, scenarios string, during func()) *siteTest {
 	t.Helper()
-	ctx, end := context.WithCancel(t.Context())
+	var ended atomic.Bool
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer end()
+	defer ended.Store(true)
 	all := kube(t, s.cp).NetworkingV1().NetworkPolicies("clusters")
 	server := clusterIP(t, s.cp, metav1.NamespaceDefault, "kubernetes")
 	running.Go(func() {
 		var pods []string // paths of the networks
-		for began := (time.Time{}); ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
-			policies, err := all.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelComponent + "=test"})
+		for began := (time.Time{}); !ended.Load(); time.Sleep(200 * time.Millisecond) {
+			policies, err := all.List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelComponent + "=test"})
 			if err != nil || len(policies.Items) == 0 {
 				continue
 			}
@@ -315,6 +327,39 @@ func (s *site) cutOff(t *testing.T, scenarios string, during func()) *siteTest {
 		}
 	})
 	return s.verify(t, "--disruptive", "--yes", "--only", scenarios)
+}
+
+// bootTestVM does what KubeVirt does with the VirtualMachine of a test: it creates a VirtualMachineInstance of the template, which
+// must be valid, and boots it.
+func (s *site) bootTestVM(t *testing.T) {
+	t.Helper()
+	c, err := client.New(s.cp.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines := &unstructured.UnstructuredList{}
+	machines.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineList"})
+	await(t, "the VirtualMachine", func() string {
+		if err := c.List(t.Context(), machines, client.InNamespace("clusters")); err != nil {
+			return err.Error()
+		}
+		return map[bool]string{true: "there is none"}[len(machines.Items) != 1]
+	})
+	spec, _, _ := unstructured.NestedMap(machines.Items[0].Object, "spec", "template", "spec")
+	interfaces, _, _ := unstructured.NestedSlice(spec, "domain", "devices", "interfaces")
+	vmi := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": spec}}
+	vmi.SetNamespace("clusters")
+	vmi.SetName(machines.Items[0].GetName())
+	if err := s.cp.Apply(t.Context(), vmi); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Delete(context.WithoutCancel(t.Context()), vmi); err != nil {
+			t.Error(err)
+		}
+	})
+	first, _ := interfaces[0].(map[string]any)
+	lab.NewMachine(t, vlan, fmt.Sprint(first["macAddress"])).DHCP(t)
 }
 
 // signalDuringOutage runs the test of an outage of the API server, and sends it a signal when its NetworkPolicy exists.

@@ -32,6 +32,7 @@ type testFlags struct {
 	only, skip            []string
 	timeout               time.Duration
 	address, upstream     string
+	vmImage               string
 	output                *output.Flags
 }
 
@@ -59,13 +60,14 @@ func (c *command) test() *cobra.Command {
 	}
 	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive and --cleanup, do not ask for confirmation")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects; 15m with --disruptive unless it is set")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")
 	flags.StringVar(&f.address, "address", "", "VLAN address of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
+	flags.StringVar(&f.vmImage, "vm-image", "", "Also boot a VM on the VLAN from this containerDisk image, which must use DHCP")
 	flags.BoolVar(&f.cleanup, "cleanup", false, "Delete the objects of interrupted tests of the Infra, and do not test")
 	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the rights that the command needs, and do not test")
 	cmd.PreRun = func(*cobra.Command, []string) {
-		if f.disruptive && !flags.Changed("timeout") {
+		if (f.disruptive || f.vmImage != "") && !flags.Changed("timeout") {
 			f.timeout = 15 * time.Minute
 		}
 	}
@@ -92,14 +94,14 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	case f.list:
 		return c.listScenarios(f, selected)
 	case f.rights:
-		text, err := yaml.Marshal(verify.Role(f.disruptive))
+		text, err := yaml.Marshal(verify.Role(f.disruptive, f.vmImage != ""))
 		if err != nil {
 			return fmt.Errorf("encoding the ClusterRole: %w", err)
 		}
 		_, err = c.Out.Write(text)
 		return err //nolint:wrapcheck // of the terminal
 	}
-	runner := &verify.Runner{Scenarios: selected, Upstream: f.upstream, Version: release.Version(), Progress: func(string) {}}
+	runner := &verify.Runner{Scenarios: selected, Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: func(string) {}}
 	to, err := c.connect()
 	if err != nil {
 		return err
@@ -223,13 +225,13 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	}
 	all = slices.DeleteFunc(all, func(s verify.Scenario) bool {
 		matches := func(prefix string) bool { return strings.HasPrefix(s.Name, prefix) }
-		if s.Group == verify.GroupDisruption && !f.disruptive && !f.list {
+		if !f.list && (s.Group == verify.GroupDisruption && !f.disruptive || s.Name == verify.VMScenario && f.vmImage == "") {
 			return true
 		}
 		return len(f.only) > 0 && !slices.ContainsFunc(f.only, matches) || slices.ContainsFunc(f.skip, matches)
 	})
 	if len(all) == 0 {
-		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive")
+		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive, and dhcp-vm needs --vm-image")
 	}
 	return all, nil
 }

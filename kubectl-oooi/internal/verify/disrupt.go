@@ -39,9 +39,9 @@ const (
 	settle   = 3 * time.Second
 	// unsettled is the time after which a service that does not answer ends the scenario before it starts.
 	unsettled = 15 * time.Second
-	// watchDeadline is how long the pod of the client may run, and watchTime how long the client does at most.
+	// watchDeadline is how long the pod of the client may run, and watchMargin how much earlier the client ends.
 	watchDeadline = 2 * time.Minute
-	watchTime     = watchDeadline - 15*time.Second
+	watchMargin   = 15 * time.Second
 	// quiet is the longest time between two responses of a service that works.
 	quiet = time.Second
 )
@@ -58,8 +58,8 @@ func disruptionScenarios() []Scenario {
 			Name: "replace-" + r.component, Group: GroupDisruption, Clients: []Client{VLAN},
 			Title:  fmt.Sprintf("VMs get %s soon again when a pod is deleted", r.service),
 			Remedy: "see why the pod starts late with 'kubectl describe pod', and docs/how-to/add-replicas.md for a second replica",
-			disrupt: func(ctx context.Context, run *Runner, s *site, result *Result) error {
-				return run.replace(ctx, s, r.component, result)
+			run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+				return runner.replace(ctx, s, r.component, result)
 			},
 		})
 	}
@@ -67,8 +67,8 @@ func disruptionScenarios() []Scenario {
 		Name: "api-server-outage", Group: GroupDisruption, Clients: []Client{VLAN},
 		Title:  "VMs keep addresses, names and connections while our pods cannot reach the API server",
 		Remedy: "see the logs of the pods, and docs/explanation/availability.md for what continues without the API server",
-		disrupt: func(ctx context.Context, run *Runner, s *site, result *Result) error {
-			return run.outage(ctx, s, result)
+		run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+			return runner.outage(ctx, s, result)
 		},
 	})
 }
@@ -105,10 +105,10 @@ func (s *site) watches() []watch {
 	return list
 }
 
-// disrupt runs a disruptive scenario.
-func (r *Runner) disrupt(ctx context.Context, s *site, scenario *Scenario) Result {
+// runScenario runs a scenario that is more than requests.
+func (r *Runner) runScenario(ctx context.Context, s *site, scenario *Scenario) Result {
 	result := Result{Name: scenario.Name, Group: scenario.Group, Title: scenario.Title, Status: doctor.Passed}
-	if err := scenario.disrupt(ctx, r, s, &result); err != nil {
+	if err := scenario.run(ctx, r, s, &result); err != nil {
 		result.Status, result.Reason = doctor.Broken, err.Error()
 	}
 	if result.Status == doctor.Failed {
@@ -189,10 +189,12 @@ type use struct {
 	watches []watch
 	last    []probe.Watched // by watch
 	started time.Time       // zero until the first report
+	// deadline is how long the pod of the client may run.
+	deadline time.Duration
 }
 
 func newUse(r *Runner, s *site, watches []watch) *use {
-	return &use{runner: r, site: s, watches: watches, last: make([]probe.Watched, len(watches))}
+	return &use{runner: r, site: s, watches: watches, last: make([]probe.Watched, len(watches)), deadline: watchDeadline}
 }
 
 // run runs the client and calls each after each of its reports, until that returns true or the client ends.
@@ -206,8 +208,8 @@ func (u *use) run(ctx context.Context, each func(ctx context.Context, job *batch
 		return fmt.Errorf("encoding the services to watch: %w", err)
 	}
 	pod := &doctor.Pod{
-		Component: testclient.Component, OnVLAN: true, Deadline: watchDeadline,
-		Arguments: []string{"--watch=" + string(argument), "--timeout=" + watchTime.String(), "--device=" + render.ProbeDevice},
+		Component: testclient.Component, OnVLAN: true, Deadline: u.deadline,
+		Arguments: []string{"--watch=" + string(argument), "--timeout=" + (u.deadline - watchMargin).String(), "--device=" + render.ProbeDevice},
 		Follow: func(job *batchv1.Job, line []byte) (bool, error) {
 			if complete, err := u.take(line); !complete || err != nil {
 				return false, err

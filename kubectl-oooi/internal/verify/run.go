@@ -41,6 +41,8 @@ type Runner struct {
 	Scenarios []Scenario
 	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply of theirs.
 	Upstream string
+	// VMImage is the containerDisk image of the VM of VMScenario.
+	VMImage string
 	// Version is the version of the plugin.
 	Version string
 	// Progress is called with what the Runner does, and not concurrently.
@@ -78,8 +80,8 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	}
 	for i := range r.Scenarios {
 		one := &r.Scenarios[i]
-		if one.disrupt != nil {
-			report.add(r.disrupt(ctx, s, one))
+		if one.run != nil {
+			report.add(r.runScenario(ctx, s, one))
 		} else {
 			report.add(w.evaluate(one, report))
 		}
@@ -134,7 +136,7 @@ type task struct {
 
 // add adds the requests of a scenario; a disruptive one has none.
 func (w *work) add(s *Scenario) {
-	if s.disrupt != nil {
+	if s.run != nil {
 		return
 	}
 	if w.plans == nil {

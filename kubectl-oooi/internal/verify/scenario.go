@@ -43,9 +43,9 @@ type Scenario struct {
 	// Remedy is what to do if the scenario fails, as an imperative.
 	Remedy string
 
-	// disrupt runs a disruptive scenario and completes its result, which passes if nothing is changed; the scenario has neither of
-	// the functions below. It is nil for other scenarios.
-	disrupt func(context.Context, *Runner, *site, *Result) error
+	// run runs a scenario that is more than requests, and completes its result, which passes if nothing is changed; the scenario
+	// has neither of the functions below. It is nil for other scenarios.
+	run func(context.Context, *Runner, *site, *Result) error
 	// notApplicable returns why the scenario does not apply to a client, empty if it does.
 	notApplicable func(*site, Client) string
 	// steps returns the requests of a client; the scenario passes if all pass.
