@@ -247,6 +247,14 @@ func TestVerifyOnTheNode(t *testing.T) {
 			t.Errorf("not passed: %q", got)
 		}
 	})
+	await(t, "the pod of DNS", func() string {
+		for _, pod := range s.pods(t, v1alpha1.ComponentDNS) {
+			if ready(&pod) {
+				return ""
+			}
+		}
+		return "it is not ready"
+	})
 	t.Run("healthy after the faults", healthy)
 	if diff := cmp.Diff(before, s.everything(t)); diff != "" {
 		t.Errorf("the tests leave\n%s", diff)

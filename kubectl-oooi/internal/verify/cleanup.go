@@ -37,11 +37,11 @@ func (r *Runner) CleanUp(ctx context.Context, namespace, infra string, confirm f
 	for i := range jobs.Items {
 		job := &jobs.Items[i]
 		list = append(list, job)
-		if job.Status.CompletionTime == nil && job.CreationTimestamp.After(last.Time) {
+		if job.Status.CompletionTime == nil && job.Status.Failed == 0 && job.CreationTimestamp.After(last.Time) {
 			last = job.CreationTimestamp
 		}
 	}
-	if age := time.Since(last.Time); !last.IsZero() && age < watchDeadline {
+	if age := time.Since(last.Time); !last.IsZero() && age < bootDeadline {
 		if confirmed, err := confirm(age); !confirmed || err != nil {
 			return 0, err
 		}

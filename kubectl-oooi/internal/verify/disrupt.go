@@ -40,7 +40,7 @@ const (
 	// unsettled is the time after which a service that does not answer ends the scenario before it starts.
 	unsettled = 15 * time.Second
 	// watchDeadline is how long the pod of the client may run, and watchMargin how much earlier the client ends.
-	watchDeadline = 2 * time.Minute
+	watchDeadline = 90 * time.Second
 	watchMargin   = 15 * time.Second
 	// quiet is the longest time between two responses of a service that works.
 	quiet = time.Second

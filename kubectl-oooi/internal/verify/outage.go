@@ -28,6 +28,8 @@ const (
 	// noticeTime is how long our pods take at most to notice that they are cut off: client-go gives up a connection without a
 	// response after 45 s.
 	noticeTime = 70 * time.Second
+	// outageDeadline is how long the pod of the client may run.
+	outageDeadline = 2 * time.Minute
 	// outageTime is how long the outage continues when they have noticed.
 	outageTime = 10 * time.Second
 	// followTime is how long they take at most to follow the API server again: some of their requests wait for a timeout.
@@ -48,6 +50,7 @@ func (r *Runner) outage(ctx context.Context, s *site, result *Result) error {
 		}
 	}
 	o := &outage{use: newUse(r, s, watches), result: result}
+	o.use.deadline = outageDeadline
 	servers, err := r.apiServers(ctx)
 	if err != nil {
 		return err
