@@ -39,6 +39,9 @@ type Client struct {
 	MAC string `json:"mac"`
 	// Servers are the servers whose offer the client accepts; empty for any server.
 	Servers []netip.Addr `json:"servers,omitempty"`
+	// Boots makes a client of a Watch lease its address with each attempt and not release it, as a VM that reboots. Otherwise
+	// it only requests offers.
+	Boots bool `json:"boots,omitempty"`
 }
 
 // Accepts reports whether the client accepts an offer of a server.
@@ -100,7 +103,7 @@ type Binding struct {
 }
 
 // A Watch is a service that a client uses again and again. An attempt succeeds if one of the steps has a response: clients
-// know several addresses of a service.
+// know several addresses of a service. A response of a DNS server must be NOERROR.
 type Watch struct {
 	Steps []Step `json:"steps"`
 }

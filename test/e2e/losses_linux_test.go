@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -197,6 +198,7 @@ func TestTwoNodes(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	t.Run("kubectl oooi test", func(t *testing.T) { o.verifyTwoNodes(t) })
 	header := []string{"one DNS server", "both DNS servers", "leases renewed", "addresses offered", "connections", "two holders", "failed connections", "connection through the holder", "through the other"}
 	t.Logf("seconds without service:\n%s", table(header, v.rows))
 }
@@ -309,6 +311,41 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 		}
 		return fmt.Sprintf("%d of %d", failed, len(all))
 	}
+}
+
+// verifyTwoNodes tests the site with 'kubectl oooi test', and what VMs do without while each proxy replica is replaced; at full
+// length also while the other pods are, and while no pod reaches the API server.
+func (o *lossTest) verifyTwoNodes(t *testing.T) {
+	t.Helper()
+	o.spreadReplicas(t)
+	vlanServer(t, o.ca, "*.apps."+domain)
+	if err := o.cp.Apply(t.Context(), hostedCluster.KonnectivityCA(o.ca.PEM())); err != nil {
+		t.Fatal(err)
+	}
+	o.grantTest(t)
+	before := o.everything(t)
+	await(t, "all scenarios about one hosted cluster to pass", func() string {
+		want := []string{"isolation-names skip", "isolation-proxy skip", "isolation-addresses skip"}
+		if got := o.verify(t).notPassed(); !slices.Equal(got, want) {
+			return fmt.Sprintf("not passed: %q, want %q", got, want)
+		}
+		return ""
+	})
+	scenarios, moves := "replace-proxy", *o.lease(t).Spec.LeaseTransitions
+	t.Run("disruptive", func(t *testing.T) {
+		if lab.Long() {
+			scenarios = "replace,api-server"
+			o.enforceNetworkPolicies(t, o.nodes...)
+		}
+		if got := o.cutOff(t, scenarios, nil).notPassed(); len(got) > 0 {
+			t.Errorf("not passed: %q", got)
+		}
+	})
+	if *o.lease(t).Spec.LeaseTransitions == moves {
+		t.Error("the floating address has not moved")
+	}
+	o.ready(t)
+	await(t, "the test to leave nothing", func() string { return cmp.Diff(before, o.everything(t)) })
 }
 
 // open opens a connection through the floating address, or through a replica's own address.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,20 +120,22 @@ func TestMetalLBFails(t *testing.T) {
 	}
 }
 
-// TestMetalLBVersions checks that the controller and its CRDs, which are pinned in different files, have the
-// same version.
-func TestMetalLBVersions(t *testing.T) {
+// TestVersionsOfPatchedPrograms checks that programs and their patched sources, or CRDs, which are pinned in different files,
+// have the same version.
+func TestVersionsOfPatchedPrograms(t *testing.T) {
 	root, err := Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	gomod, err := os.ReadFile(filepath.Join(root, programsDir, "metallb", "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range pinned() {
-		if m.path == metallbModule && !strings.Contains(string(gomod), m.path+" "+m.version+" ") {
-			t.Errorf("the CRDs are of version %s; require the same in test/programs/metallb/go.mod", m.version)
+	for dir, module := range map[string]string{"metallb": metallbModule, "networkpolicies": networkPoliciesModule} {
+		gomod, err := os.ReadFile(filepath.Join(root, programsDir, dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range pinned() {
+			if m.path == module && !slices.Contains(strings.Fields(string(gomod)), m.version) {
+				t.Errorf("%s is pinned in version %s; require the same in test/programs/%s/go.mod", m.path, m.version, dir)
+			}
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // Nodes are connected to a bridge in the test's network, which routes between nodes, control planes and the
 // Pods of all nodes.
-const (
-	nodeBridge = "nodes"
-	router     = "100.64.0.1"
-)
+const nodeBridge = "nodes"
+
+// RouterAddress is the source address of a control plane's connections to Pods.
+const RouterAddress = "100.64.0.1"
 
 // nodeAddress returns the address of a node at nodeBridge.
 func nodeAddress(number int) netip.Addr {
@@ -59,7 +59,7 @@ func (n *Node) connect(ctx context.Context) error {
 	}
 	if created {
 		forward := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600)
-		if err := errors.Join(forward, ip("address", "add", router+"/24", "dev", nodeBridge)); err != nil {
+		if err := errors.Join(forward, ip("address", "add", RouterAddress+"/24", "dev", nodeBridge)); err != nil {
 			return fmt.Errorf("creating the network of nodes: %w", err)
 		}
 	}
@@ -71,7 +71,7 @@ func (n *Node) connect(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
 		{"address", "add", address + "/24", "dev", "eth0"},
-		{"route", "add", "default", "via", router},
+		{"route", "add", "default", "via", RouterAddress},
 	} {
 		if err := n.box.run(ctx, append([]string{"ip"}, args...)...); err != nil {
 			return err

@@ -13,9 +13,10 @@ import (
 // progress shows the current activity of a command and its duration in one line of a terminal, and erases the line
 // when it stops. It shows nothing if the stream is not a terminal.
 type progress struct {
-	out  io.Writer // nil if the stream is not a terminal
-	done chan struct{}
-	wg   sync.WaitGroup
+	stream io.Writer
+	out    io.Writer // nil if the stream is not a terminal
+	done   chan struct{}
+	wg     sync.WaitGroup
 
 	mu       sync.Mutex
 	activity string
@@ -25,7 +26,7 @@ type progress struct {
 // startProgress starts to show progress on a stream, if that is a terminal that can erase a line. The caller must
 // call stop.
 func startProgress(stream io.Writer) *progress {
-	p := &progress{done: make(chan struct{})}
+	p := &progress{stream: stream, done: make(chan struct{})}
 	file, ok := stream.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
 		return p
@@ -54,6 +55,14 @@ func (p *progress) set(activity string) {
 	if p.activity != activity {
 		p.activity, p.since = activity, time.Now()
 	}
+}
+
+// print prints a line that stays.
+func (p *progress) print(text string) {
+	if p.out != nil {
+		text = "\r\x1b[K" + text
+	}
+	_, _ = fmt.Fprintln(p.stream, text) // nothing can be reported on a stream that fails
 }
 
 // draw rewrites the line, cut to the width of the terminal.

@@ -32,6 +32,7 @@ type testFlags struct {
 	only, skip            []string
 	timeout               time.Duration
 	address, upstream     string
+	vmImage               string
 	output                *output.Flags
 }
 
@@ -57,13 +58,19 @@ func (c *command) test() *cobra.Command {
 	for _, name := range []string{"only", "skip"} {
 		completeFlag(cmd, name, completeScenarios)
 	}
-	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, one after the other, and measure what VMs do without meanwhile")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive, do not ask for confirmation")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects")
+	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive and --cleanup, do not ask for confirmation")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")
 	flags.StringVar(&f.address, "address", "", "VLAN address of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
+	flags.StringVar(&f.vmImage, "vm-image", "", "Also boot a VM on the VLAN from this containerDisk image, which must use DHCP")
 	flags.BoolVar(&f.cleanup, "cleanup", false, "Delete the objects of interrupted tests of the Infra, and do not test")
 	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the rights that the command needs, and do not test")
+	cmd.PreRun = func(*cobra.Command, []string) {
+		if (f.disruptive || f.vmImage != "") && !flags.Changed("timeout") {
+			f.timeout = 15 * time.Minute
+		}
+	}
 	f.output.Add(cmd)
 	return cmd
 }
@@ -87,14 +94,14 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	case f.list:
 		return c.listScenarios(f, selected)
 	case f.rights:
-		text, err := yaml.Marshal(verify.Role(f.disruptive))
+		text, err := yaml.Marshal(verify.Role(f.disruptive, f.vmImage != ""))
 		if err != nil {
 			return fmt.Errorf("encoding the ClusterRole: %w", err)
 		}
 		_, err = c.Out.Write(text)
 		return err //nolint:wrapcheck // of the terminal
 	}
-	runner := &verify.Runner{Scenarios: selected, Upstream: f.upstream, Version: release.Version(), Progress: func(string) {}}
+	runner := &verify.Runner{Scenarios: selected, Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: func(string) {}}
 	to, err := c.connect()
 	if err != nil {
 		return err
@@ -109,17 +116,19 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		return err
 	}
 	if f.cleanup {
-		n, err := runner.CleanUp(ctx, c.namespace(), name)
+		n, err := runner.CleanUp(ctx, c.namespace(), name, func(age time.Duration) (bool, error) {
+			return c.confirm(f, fmt.Sprintf("A test of Infra %s/%s began %s ago and may still run. Delete its objects?", c.namespace(), name, age.Round(time.Second)))
+		})
+		if err != nil && n == 0 {
+			return err //nolint:wrapcheck // error of an internal package
+		}
 		fmt.Fprintf(c.ErrOut, "deleted %d objects of interrupted tests of Infra %s/%s\n", n, c.namespace(), name)
 		return err //nolint:wrapcheck // error of an internal package
 	}
-	if f.disruptive && !f.yes {
-		q, err := c.newQuestioner()
-		if err != nil {
-			return err
-		}
-		question := fmt.Sprintf("Delete each pod of Infra %s/%s, one after the other? With one replica, VMs do without the service until its new pod runs.", c.namespace(), name)
-		if yes, err := q.ask(question); err != nil {
+	if f.disruptive {
+		question := fmt.Sprintf("Delete each pod of Infra %s/%s, one after the other, and cut its pods off from the API server for a minute? With one replica, VMs do without "+
+			"the service until its new pod runs.", c.namespace(), name)
+		if yes, err := c.confirm(f, question); err != nil {
 			return err
 		} else if !yes {
 			return errors.New("not confirmed; nothing was tested")
@@ -138,6 +147,18 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	return nil
 }
 
+// confirm asks a question, unless --yes is set.
+func (c *command) confirm(f *testFlags, question string) (bool, error) {
+	if f.yes {
+		return true, nil
+	}
+	q, err := c.newQuestioner()
+	if err != nil {
+		return false, err
+	}
+	return q.ask(question)
+}
+
 // testInfra reads the site and runs the scenarios, with progress on a terminal.
 func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, runner *verify.Runner, name string) (*verify.Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the test did not end within --timeout %s", f.timeout))
@@ -145,6 +166,18 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	p := startProgress(c.ErrOut)
 	defer p.stop()
 	p.set("reading")
+	printed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(printed)
+		if _, interrupted := errors.AsType[InterruptedError](context.Cause(ctx)); interrupted {
+			p.print(fmt.Sprintf("deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'", name, c.namespace()))
+		}
+	})
+	defer func() {
+		if !stop() {
+			<-printed
+		}
+	}()
 	collector := &doctor.Collector{Client: to.client, Checks: []doctor.Check{verify.Check()}, Now: time.Now().UTC()}
 	facts, names, err := collector.Collect(ctx, c.namespace(), name)
 	if err != nil {
@@ -192,13 +225,13 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	}
 	all = slices.DeleteFunc(all, func(s verify.Scenario) bool {
 		matches := func(prefix string) bool { return strings.HasPrefix(s.Name, prefix) }
-		if s.Group == verify.GroupDisruption && !f.disruptive && !f.list {
+		if !f.list && (s.Group == verify.GroupDisruption && !f.disruptive || s.Name == verify.VMScenario && f.vmImage == "") {
 			return true
 		}
 		return len(f.only) > 0 && !slices.ContainsFunc(f.only, matches) || slices.ContainsFunc(f.skip, matches)
 	})
 	if len(all) == 0 {
-		return nil, errors.New("--only and --skip leave no scenario to run; those that delete pods also need --disruptive")
+		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive, and dhcp-vm needs --vm-image")
 	}
 	return all, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -62,7 +63,7 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 		}
 	}
 	interrupt(InterruptedError{Signal: syscall.SIGINT})
-	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") {
+	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "then run 'kubectl oooi test demo -n "+s.Namespace+" --cleanup'\n") {
 		t.Errorf("exit code %d after an interrupt, output %s%s", code, &out, &errOut)
 	}
 	if left := s.testObjects(); len(left) > before {
@@ -94,6 +95,11 @@ kind: Job
 metadata: {name: %[1]s-test-abcde, namespace: %[2]s, `+labels+`}
 spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: test, image: registry.example.com/oooi}]}}}
 ---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: %[1]s-test-klmno, namespace: %[2]s, `+labels+`}
+spec: {podSelector: {matchLabels: {hostedcluster.densityops.com/infra: %[1]s}}, policyTypes: [Egress]}
+---
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {name: %[1]s-test-fghij, namespace: %[2]s, `+labels+`}
@@ -112,11 +118,14 @@ spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:
 	}
 	s.Apply(objects("demo") + objects("another"))
 	before := len(s.testObjects())
-	_, stderr, code := s.Run("-n", s.Namespace, "test", "--cleanup")
-	if code != 0 || stderr != fmt.Sprintf("deleted 3 objects of interrupted tests of Infra %s/demo\n", s.Namespace) {
+	if _, stderr, code := s.Run("-n", s.Namespace, "test", "--cleanup"); code != 1 || !strings.Contains(stderr, "use --yes to confirm") || len(s.testObjects()) != before {
+		t.Errorf("while a test may run: exit code %d, stderr %q", code, stderr)
+	}
+	_, stderr, code := s.Run("-n", s.Namespace, "test", "--cleanup", "--yes")
+	if code != 0 || stderr != fmt.Sprintf("deleted 4 objects of interrupted tests of Infra %s/demo\n", s.Namespace) {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
-	if after := s.testObjects(); len(after) != before-3 || !strings.Contains(strings.Join(after, "\n"), ".demo.192.0.2.21") {
+	if after := s.testObjects(); len(after) != before-4 || !strings.Contains(strings.Join(after, "\n"), ".demo.192.0.2.21") {
 		t.Errorf("%d objects existed, and now %q", before, after)
 	}
 }
@@ -143,7 +152,7 @@ func (s *site) testObjects() []string {
 	networks.SetKind(read.AttachmentKind.Kind + "List")
 	var all []string
 	add := func(kind string, o metav1.Object) { all = append(all, kind+" "+o.GetName()) }
-	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}} {
+	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}, &networkingv1.NetworkPolicyList{}} {
 		if err := s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)); err != nil {
 			s.Fatal(err)
 		}
@@ -159,6 +168,10 @@ func (s *site) testObjects() []string {
 		case *coordinationv1.LeaseList:
 			for i := range list.Items {
 				add("Lease", &list.Items[i])
+			}
+		case *networkingv1.NetworkPolicyList:
+			for i := range list.Items {
+				add("NetworkPolicy", &list.Items[i])
 			}
 		}
 	}

@@ -103,8 +103,7 @@ func states[T any](s *Site, p page, where Where) []podPage[T] {
 func (s *Site) metrics(p page) []podPage[series] {
 	var list []podPage[series]
 	for _, answer := range s.pageBodies(p, AtInfra) {
-		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(strings.NewReader(answer.value))
+		families, err := parseMetrics(answer.value)
 		if err != nil {
 			s.checkErrors = append(s.checkErrors, fmt.Sprintf("decoding page %s of Pod %s: %v", p.path, answer.pod.Name, err))
 			continue
@@ -112,6 +111,12 @@ func (s *Site) metrics(p page) []podPage[series] {
 		list = append(list, podPage[series]{answer.pod, families})
 	}
 	return list
+}
+
+// parseMetrics parses a page in Prometheus' text format.
+func parseMetrics(text string) (series, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(strings.NewReader(text)) //nolint:wrapcheck // the caller names the page
 }
 
 // series maps the names of metrics to their families.

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -112,16 +113,17 @@ type Pod struct {
 	OnVLAN bool
 	// Arguments are those of 'xdsd probe'.
 	Arguments []string
+	// Deadline is the maximum time that the pod runs; 0 for that of a probe.
+	Deadline time.Duration
 	// Follow, if it is not nil, is called with each line that the pod prints while it runs, and returns true to end the pod.
-	// Run then returns no output.
-	Follow func(line []byte) (done bool, err error)
+	// Run returns no output, and no error if the pod ends before. The Job is that of the pod: objects that it owns are deleted with it.
+	Follow func(job *batchv1.Job, line []byte) (done bool, err error)
 }
 
-// ProbeDeadline is the maximum time that a Pod runs, and Leftover how long its objects exist if they are not deleted.
-const (
-	ProbeDeadline = probeDeadline
-	Leftover      = probeDeadline + probeLeftover
-)
+// Leftover returns how long the objects of a Pod exist after its start, if they are not deleted.
+func (p *Pod) Leftover() time.Duration { return p.deadline() + probeLeftover }
+
+func (p *Pod) deadline() time.Duration { return cmp.Or(p.Deadline, probeDeadline) }
 
 // Run runs a pod and returns what it prints. It deletes everything that it creates, even if ctx ends. It may be called
 // concurrently with different Sites.
@@ -139,11 +141,11 @@ func (p *Prober) Run(ctx context.Context, s *Site, pod *Pod) (output []byte, err
 	}
 	r := &render.Probe{
 		Component: pod.Component, Name: s.Infra.Name + "-" + pod.Component + "-" + rand.String(5), Arguments: pod.Arguments, Like: like, Image: image,
-		Deadline: probeDeadline, Leftover: probeLeftover,
+		Deadline: pod.deadline(), Leftover: probeLeftover,
 	}
 	if pod.OnVLAN {
 		var lease *coordinationv1.Lease
-		if r.Address, lease, err = p.reserve(ctx, s, pod.Component); err != nil {
+		if r.Address, lease, err = p.reserve(ctx, s, pod); err != nil {
 			return nil, err
 		}
 		if lease != nil {
@@ -165,12 +167,17 @@ func (p *Prober) Run(ctx context.Context, s *Site, pod *Pod) (output []byte, err
 	defer func() { err = errors.Join(err, p.Remove(ctx, job)) }()
 	if nad != nil {
 		defer func() { err = errors.Join(err, p.Remove(ctx, nad)) }()
-		nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
+		nad.SetOwnerReferences([]metav1.OwnerReference{JobReference(job)})
 		if err := p.Client.Create(ctx, nad); err != nil {
 			return nil, fmt.Errorf("creating NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
 		}
 	}
-	return p.wait(ctx, job, pod.Follow)
+	return p.wait(ctx, job, pod)
+}
+
+// JobReference returns a reference with which the garbage collector deletes an object with a Job.
+func JobReference(job *batchv1.Job) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}
 }
 
 // OwnerReference returns a reference with which the garbage collector deletes an object with the Infra.
@@ -221,7 +228,7 @@ const reserveAttempts = 5
 
 // reserve returns an address for the pod and the Lease that reserves it, which DHCP takes for an ordinary lease
 // and which expires. The Lease is nil if the address is outside of the DHCP ranges.
-func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.Addr, *coordinationv1.Lease, error) {
+func (p *Prober) reserve(ctx context.Context, s *Site, pod *Pod) (netip.Addr, *coordinationv1.Lease, error) {
 	given := p.Address.IsValid()
 	if given {
 		if why := s.unusable(p.Address); why != "" {
@@ -239,7 +246,7 @@ func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.
 				return address, nil, errors.New("the DHCP ranges have no free IPv4 address for the probe pod; specify an address with --probe-address")
 			}
 		}
-		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+component, address, time.Now(), probeDeadline+probeLeftover)
+		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+pod.Component, address, time.Now(), pod.Leftover())
 		err := p.Client.Create(ctx, lease)
 		switch {
 		case err == nil:
@@ -254,15 +261,12 @@ func (p *Prober) reserve(ctx context.Context, s *Site, component string) (netip.
 	return netip.Addr{}, nil, errors.New("reserving an address for the probe pod: other clients leased every chosen address first; specify an address with --probe-address")
 }
 
-// ErrEnded means that a pod ended before Pod.Follow returned true.
-var ErrEnded = errors.New("the pod ended early")
-
 // errNotStarted means that the pod of a probe did not start.
 var errNotStarted = errors.New("the pod does not start")
 
 // wait waits for the pod of a Job to finish and returns its log, or follows the log. It returns early if the pod cannot start.
-func (p *Prober) wait(ctx context.Context, job *batchv1.Job, follow func([]byte) (bool, error)) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeDeadline)
+func (p *Prober) wait(ctx context.Context, job *batchv1.Job, run *Pod) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, run.deadline())
 	defer cancel()
 	reader, since := &read.Reader{Client: p.Client}, time.Now()
 	for {
@@ -286,10 +290,10 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job, follow func([]byte)
 			case corev1.PodFailed:
 				return nil, fmt.Errorf("Pod %s failed: %s", pod.Name, why)
 			case corev1.PodRunning:
-				if follow != nil {
-					return nil, p.follow(ctx, pod, follow)
+				if run.Follow != nil {
+					return nil, p.follow(ctx, pod, func(line []byte) (bool, error) { return run.Follow(job, line) })
 				}
-				limit = probeDeadline
+				limit = run.deadline()
 			default:
 				event = reader.Warning(ctx, pod.Namespace, pod.UID)
 				if stuck := status.StuckAfter(pod, event); stuck >= 0 {
@@ -324,7 +328,7 @@ func (p *Prober) readLog(ctx context.Context, pod *corev1.Pod) ([]byte, error) {
 	return data, nil
 }
 
-// follow calls take with each line that a running pod prints, until take returns true.
+// follow calls take with each line that a running pod prints, until take returns true or the pod ends.
 func (p *Prober) follow(ctx context.Context, pod *corev1.Pod, take func([]byte) (bool, error)) error {
 	clients, err := newClients(p.Config)
 	if err != nil {
@@ -344,7 +348,7 @@ func (p *Prober) follow(ctx context.Context, pod *corev1.Pod, take func([]byte) 
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("following the log of Pod %s: %w", pod.Name, err)
 	}
-	return ErrEnded
+	return nil
 }
 
 // Remove deletes an object and waits until it no longer exists, even if ctx has ended. The pods of a Job are
@@ -369,7 +373,7 @@ func (p *Prober) Remove(ctx context.Context, o client.Object) error {
 		}
 	}
 	if err := client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting object %s of the probe, which expires within %s: %w", o.GetName(), probeDeadline+probeLeftover, err)
+		return fmt.Errorf("deleting object %s of the probe, which expires within some minutes: %w", o.GetName(), err)
 	}
 	return nil
 }

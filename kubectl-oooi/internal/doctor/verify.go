@@ -1,8 +1,14 @@
 package doctor
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -46,4 +52,42 @@ func (s *Site) MTU() int {
 		return 0
 	}
 	return render.MTU(input.Attachment)
+}
+
+// Follows reports whether the daemon of a pod of DHCP, DNS or the proxy follows the API server, according to the daemon.
+func (p *Prober) Follows(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	clients, err := newClients(p.Config)
+	if err != nil {
+		return false, err
+	}
+	component := pod.Labels[v1alpha1.LabelComponent]
+	state := map[string]page{v1alpha1.ComponentDHCP: dhcpState, v1alpha1.ComponentDNS: dnsMetrics, v1alpha1.ComponentProxy: xdsdState}[component]
+	answer := getPage(ctx, clients, pod, state)
+	if answer.Body == "" {
+		return false, fmt.Errorf("reading page %s of Pod %s: %s", state.path, pod.Name, answer.Refused+answer.Silent)
+	}
+	follows := false
+	switch component {
+	case v1alpha1.ComponentDNS:
+		var metrics series
+		if metrics, err = parseMetrics(answer.Body); err == nil {
+			synced, age := followed(metrics)
+			follows = synced && age == 0
+		}
+	case v1alpha1.ComponentDHCP:
+		report := &dhcpReport{}
+		err = json.Unmarshal([]byte(answer.Body), report)
+		follows = report.Kubevirt == nil || !slices.ContainsFunc(report.Kubevirt.Watches, func(w watchReport) bool { return !w.Connected && !w.Missing })
+		for i := range report.Leasedb {
+			follows = follows && report.Leasedb[i].Failure == ""
+		}
+	default:
+		report := &xdsdReport{}
+		err = json.Unmarshal([]byte(answer.Body), report)
+		follows = report.Store.Synced && !report.Store.Since.Before(report.Store.At)
+	}
+	if err != nil {
+		return false, fmt.Errorf("decoding page %s of Pod %s: %w", state.path, pod.Name, err)
+	}
+	return follows, nil
 }

@@ -38,10 +38,7 @@ func dhcpScenarios() []Scenario {
 		})
 	}
 	add(dhcpLease, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy, func(s *site, b *probe.Binding) string {
-		if !slices.ContainsFunc(s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges(), func(r v1alpha1.DHCPRange) bool {
-			parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
-			return err == nil && parsed.Contains(b.Address)
-		}) {
+		if !s.inRanges(b.Address) {
 			return fmt.Sprintf("server %s leases %s, which is not in the ranges of the Infra", b.Server, b.Address)
 		}
 		return ""
@@ -68,7 +65,15 @@ func dhcpScenarios() []Scenario {
 		}
 		return ""
 	})
-	return list
+	return append(list, vmScenario())
+}
+
+// inRanges reports whether DHCP may lease an address.
+func (s *site) inRanges(a netip.Addr) bool {
+	return slices.ContainsFunc(s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges(), func(r v1alpha1.DHCPRange) bool {
+		parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
+		return err == nil && parsed.Contains(a)
+	})
 }
 
 const dhcpLease = "dhcp-lease"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,8 +39,9 @@ const (
 	settle   = 3 * time.Second
 	// unsettled is the time after which a service that does not answer ends the scenario before it starts.
 	unsettled = 15 * time.Second
-	// watchTime is how long the client runs at most, less than its pod may.
-	watchTime = doctor.ProbeDeadline - 15*time.Second
+	// watchDeadline is how long the pod of the client may run, and watchMargin how much earlier the client ends.
+	watchDeadline = 90 * time.Second
+	watchMargin   = 15 * time.Second
 	// quiet is the longest time between two responses of a service that works.
 	quiet = time.Second
 )
@@ -53,12 +55,22 @@ func disruptionScenarios() []Scenario {
 	var list []Scenario
 	for _, r := range replaced {
 		list = append(list, Scenario{
-			Name: "replace-" + r.component, Group: GroupDisruption, Clients: []Client{VLAN}, disrupts: r.component,
+			Name: "replace-" + r.component, Group: GroupDisruption, Clients: []Client{VLAN},
 			Title:  fmt.Sprintf("VMs get %s soon again when a pod is deleted", r.service),
 			Remedy: "see why the pod starts late with 'kubectl describe pod', and docs/how-to/add-replicas.md for a second replica",
+			run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+				return runner.replace(ctx, s, r.component, result)
+			},
 		})
 	}
-	return list
+	return append(list, Scenario{
+		Name: "api-server-outage", Group: GroupDisruption, Clients: []Client{VLAN},
+		Title:  "VMs keep addresses, names and connections while our pods cannot reach the API server",
+		Remedy: "see the logs of the pods, and docs/explanation/availability.md for what continues without the API server",
+		run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+			return runner.outage(ctx, s, result)
+		},
+	})
 }
 
 // A watch is a service that VMs use while pods are replaced.
@@ -93,58 +105,68 @@ func (s *site) watches() []watch {
 	return list
 }
 
-// disrupt deletes the pods of a component one after the other, while a client on the VLAN uses all services.
-func (r *Runner) disrupt(ctx context.Context, s *site, scenario *Scenario) Result {
+// runScenario runs a scenario that is more than requests.
+func (r *Runner) runScenario(ctx context.Context, s *site, scenario *Scenario) Result {
 	result := Result{Name: scenario.Name, Group: scenario.Group, Title: scenario.Title, Status: doctor.Passed}
-	watches := s.watches()
-	if !slices.ContainsFunc(watches, func(w watch) bool { return w.component == scenario.disrupts }) {
-		result.Status, result.Reason = doctor.Skipped, "the component is not enabled, or has nothing to test"
-		return result
-	}
-	pods, err := r.podsOf(ctx, s, scenario.disrupts)
-	if err == nil && len(pods) == 0 {
-		err = fmt.Errorf("component %s has no pod", scenario.disrupts)
-	}
-	for i := range pods {
-		if err != nil {
-			break
-		}
-		r.Progress("replacing Pod " + pods[i].Name)
-		d := &disruption{runner: r, watches: watches, pod: &pods[i], last: make([]probe.Watched, len(watches))}
-		if err = d.run(ctx, s); err != nil {
-			break
-		}
-		if d.ready.IsZero() {
-			result.Requests = append(result.Requests, Request{
-				Client: VLAN, Label: "all services while Pod " + pods[i].Name + " is replaced", Took: metav1.Duration{Duration: watchTime},
-				Problem: "the new pod is not ready, or a service does not answer",
-			})
-			result.Status, result.Remedy = doctor.Failed, scenario.Remedy
-		}
-		for at, w := range watches {
-			limit := otherLimit
-			switch {
-			case w.component != scenario.disrupts:
-			case len(pods) == 1:
-				limit = restartLimit
-			case w.component == v1alpha1.ComponentProxy:
-				limit = moveLimit
-			}
-			request := Request{
-				Client: VLAN, Label: w.service + " while Pod " + pods[i].Name + " is replaced",
-				Took: metav1.Duration{Duration: d.last[at].Gap.Round(100 * time.Millisecond)},
-			}
-			if d.last[at].Gap > limit {
-				request.Problem = fmt.Sprintf("none for %s, want at most %s: %s", request.Took.Duration, limit, cmp.Or(d.last[at].Error, "no response"))
-				result.Status, result.Remedy = doctor.Failed, scenario.Remedy
-			}
-			result.Requests = append(result.Requests, request)
-		}
-	}
-	if err != nil {
+	if err := scenario.run(ctx, r, s, &result); err != nil {
 		result.Status, result.Reason = doctor.Broken, err.Error()
 	}
+	if result.Status == doctor.Failed {
+		result.Remedy = scenario.Remedy
+	}
 	return result
+}
+
+// fail adds a request that failed.
+func (r *Result) fail(label, problem string) {
+	r.Status = doctor.Failed
+	r.Requests = append(r.Requests, Request{Client: VLAN, Label: label, Problem: problem})
+}
+
+// replace deletes the pods of a component one after the other, while a client on the VLAN uses all services.
+func (r *Runner) replace(ctx context.Context, s *site, component string, result *Result) error {
+	watches := s.watches()
+	if !slices.ContainsFunc(watches, func(w watch) bool { return w.component == component }) {
+		result.Status, result.Reason = doctor.Skipped, "the component is not enabled, or has nothing to test"
+		return nil
+	}
+	pods, err := r.podsOf(ctx, s, component)
+	if err != nil {
+		return err
+	}
+	if len(pods) == 0 {
+		return fmt.Errorf("component %s has no pod", component)
+	}
+	for i := range pods {
+		pod := &pods[i]
+		if !status.PodReady(pod) {
+			return fmt.Errorf("Pod %s is not ready", pod.Name) //nolint:staticcheck // a kind begins with a capital
+		}
+		r.Progress("replacing Pod " + pod.Name)
+		d := &disruption{use: newUse(r, s, watches), pod: pod}
+		if err := d.use.run(ctx, d.follow); err != nil {
+			return err
+		}
+		if d.deleted.IsZero() {
+			return errEnded
+		}
+		while := " while Pod " + pod.Name + " is replaced"
+		if d.ready.IsZero() {
+			result.fail("all services"+while, "the new pod is not ready, or a service does not answer")
+		}
+		d.use.addGaps(result, while, func(w *watch) time.Duration {
+			switch {
+			case w.component != component:
+				return otherLimit
+			case len(pods) == 1:
+				return restartLimit
+			case w.component == v1alpha1.ComponentProxy:
+				return moveLimit
+			}
+			return otherLimit
+		})
+	}
+	return nil
 }
 
 // podsOf returns the pods of a component.
@@ -157,82 +179,127 @@ func (r *Runner) podsOf(ctx context.Context, s *site, component string) ([]corev
 	return list.Items, nil
 }
 
-// A disruption is the replacement of one pod.
-type disruption struct {
-	runner  *Runner
-	watches []watch
-	pod     *corev1.Pod
-	last    []probe.Watched // by watch
+// errEnded means that the client ended before it was of use.
+var errEnded = errors.New("the client ended early")
 
-	started, deleted, ready time.Time // zero until then
+// A use is the use of all services by a client on the VLAN during a disruption.
+type use struct {
+	runner  *Runner
+	site    *site
+	watches []watch
+	last    []probe.Watched // by watch
+	started time.Time       // zero until the first report
+	// deadline is how long the pod of the client may run.
+	deadline time.Duration
 }
 
-// run runs a client on the VLAN, deletes the pod when all services answer, and returns when they do so again.
-func (d *disruption) run(ctx context.Context, s *site) (err error) {
-	if !status.PodReady(d.pod) {
-		return fmt.Errorf("Pod %s is not ready", d.pod.Name) //nolint:staticcheck // a kind begins with a capital
-	}
-	registered, err := d.runner.register(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.runner.unregister(ctx, s, registered)) }()
+func newUse(r *Runner, s *site, watches []watch) *use {
+	return &use{runner: r, site: s, watches: watches, last: make([]probe.Watched, len(watches)), deadline: watchDeadline}
+}
+
+// run runs the client and calls each after each of its reports, until that returns true or the client ends.
+func (u *use) run(ctx context.Context, each func(ctx context.Context, job *batchv1.Job) (done bool, err error)) (err error) {
 	var all []probe.Watch
-	for _, w := range d.watches {
+	for _, w := range u.watches {
 		all = append(all, w.Watch)
 	}
 	argument, err := json.Marshal(all)
 	if err != nil {
 		return fmt.Errorf("encoding the services to watch: %w", err)
 	}
-	_, err = d.runner.Prober.Run(ctx, doctor.ClientSite(d.runner.Facts, d.runner.Infra), &doctor.Pod{
-		Component: testclient.Component, OnVLAN: true,
-		Arguments: []string{"--watch=" + string(argument), "--timeout=" + watchTime.String(), "--device=" + render.ProbeDevice},
-		Follow:    func(line []byte) (bool, error) { return d.follow(ctx, line) },
-	})
-	if !d.deleted.IsZero() && errors.Is(err, doctor.ErrEnded) {
-		return nil
+	pod := &doctor.Pod{
+		Component: testclient.Component, OnVLAN: true, Deadline: u.deadline,
+		Arguments: []string{"--watch=" + string(argument), "--timeout=" + (u.deadline - watchMargin).String(), "--device=" + render.ProbeDevice},
+		Follow: func(job *batchv1.Job, line []byte) (bool, error) {
+			if complete, err := u.take(line); !complete || err != nil {
+				return false, err
+			}
+			return each(ctx, job)
+		},
 	}
+	registered, err := u.runner.register(ctx, u.site, pod.Leftover())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, u.runner.unregister(ctx, u.site, registered)) }()
+	_, err = u.runner.Prober.Run(ctx, doctor.ClientSite(u.runner.Facts, u.runner.Infra), pod)
 	return err //nolint:wrapcheck // error of an internal package
 }
 
-// follow takes a line of the client.
-func (d *disruption) follow(ctx context.Context, line []byte) (done bool, err error) {
-	one, now := probe.Watched{}, time.Now()
-	if err := json.Unmarshal(line, &one); err != nil || one.Watch < 0 || one.Watch >= len(d.last) {
+// take takes a line of the client, and reports whether it completes a report about all services.
+func (u *use) take(line []byte) (complete bool, err error) {
+	one := probe.Watched{}
+	if err := json.Unmarshal(line, &one); err != nil || one.Watch < 0 || one.Watch >= len(u.last) {
 		return false, fmt.Errorf("decoding the output of the client: %w: %.200s", err, line)
 	}
-	d.last[one.Watch] = one
-	if one.Watch != len(d.last)-1 {
-		return false, nil // the client reports all services at a time
+	u.last[one.Watch] = one
+	complete = one.Watch == len(u.last)-1 // the client reports all services at a time
+	if complete && u.started.IsZero() {
+		u.started = time.Now()
 	}
-	if d.started.IsZero() {
-		d.started = now
+	return complete, nil
+}
+
+// silent returns the index of a service that does not answer, -1 if all do.
+func (u *use) silent() int {
+	return slices.IndexFunc(u.last, func(w probe.Watched) bool { return w.Attempts == 0 || w.Quiet > quiet })
+}
+
+// steady reports whether all services have answered for long enough to disrupt them. It is an error if one does not.
+func (u *use) steady() (bool, error) {
+	silent, since := u.silent(), time.Since(u.started)
+	if silent >= 0 && since > unsettled {
+		return false, fmt.Errorf("VMs do not get %s even before the disruption: %s", u.watches[silent].service, cmp.Or(u.last[silent].Error, "no response"))
 	}
-	silent := slices.IndexFunc(d.last, func(w probe.Watched) bool { return w.Attempts == 0 || w.Quiet > quiet })
-	switch {
-	case !d.deleted.IsZero():
-		if silent >= 0 || !d.ready.IsZero() && !d.isReplaced(ctx) {
-			d.ready = time.Time{}
-		} else if d.ready.IsZero() && d.isReplaced(ctx) {
-			d.ready = now
+	return silent < 0 && since >= baseline, nil
+}
+
+// addGaps adds the longest time without each service to a result, which fails if one exceeds its limit.
+func (u *use) addGaps(result *Result, while string, limit func(*watch) time.Duration) {
+	for i := range u.watches {
+		w, last := &u.watches[i], &u.last[i]
+		request := Request{Client: VLAN, Label: w.service + while, Took: metav1.Duration{Duration: last.Gap.Round(100 * time.Millisecond)}}
+		if want := limit(w); last.Gap > want {
+			request.Problem = fmt.Sprintf("none for %s, want at most %s: %s", request.Took.Duration, want, cmp.Or(last.Error, "no response"))
+			result.Status = doctor.Failed
 		}
-		return !d.ready.IsZero() && now.Sub(d.ready) >= settle, nil
-	case silent >= 0 && now.Sub(d.started) > unsettled:
-		return false, fmt.Errorf("VMs do not get %s even before Pod %s is deleted: %s", d.watches[silent].service, d.pod.Name, cmp.Or(d.last[silent].Error, "no response"))
-	case silent >= 0 || now.Sub(d.started) < baseline:
+		result.Requests = append(result.Requests, request)
+	}
+}
+
+// A disruption is the replacement of one pod.
+type disruption struct {
+	use *use
+	pod *corev1.Pod
+
+	deleted, ready time.Time // zero until then
+}
+
+// follow deletes the pod when all services answer, and returns true when they do so again.
+func (d *disruption) follow(ctx context.Context, _ *batchv1.Job) (done bool, err error) {
+	now := time.Now()
+	if d.deleted.IsZero() {
+		if steady, err := d.use.steady(); !steady || err != nil {
+			return false, err
+		}
+		if err := d.use.runner.Prober.Client.Delete(ctx, d.pod, client.Preconditions{UID: &d.pod.UID}); err != nil {
+			return false, fmt.Errorf("deleting Pod %s: %w", d.pod.Name, err)
+		}
+		d.deleted = now
 		return false, nil
 	}
-	if err := d.runner.Prober.Client.Delete(ctx, d.pod, client.Preconditions{UID: &d.pod.UID}); err != nil {
-		return false, fmt.Errorf("deleting Pod %s: %w", d.pod.Name, err)
+	switch replaced := d.use.silent() < 0 && d.isReplaced(ctx); {
+	case !replaced:
+		d.ready = time.Time{}
+	case d.ready.IsZero():
+		d.ready = now
 	}
-	d.deleted = now
-	return false, nil
+	return !d.ready.IsZero() && now.Sub(d.ready) >= settle, nil
 }
 
 // isReplaced reports whether another pod of the same name is ready.
 func (d *disruption) isReplaced(ctx context.Context) bool {
 	pod := &corev1.Pod{}
-	err := d.runner.Prober.Client.Get(ctx, client.ObjectKeyFromObject(d.pod), pod)
+	err := d.use.runner.Prober.Client.Get(ctx, client.ObjectKeyFromObject(d.pod), pod)
 	return err == nil && pod.UID != d.pod.UID && status.PodReady(pod)
 }

@@ -120,7 +120,7 @@ Infra clusters/demo: 1 passed, 1 failed, 1 not run, 1 skipped, in 1s
 func TestScenariosAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
-		if s.Title == "" || s.Remedy == "" || len(s.Clients) == 0 || (s.notApplicable == nil || s.steps == nil) != (s.disrupts != "") {
+		if s.Title == "" || s.Remedy == "" || len(s.Clients) == 0 || (s.notApplicable == nil || s.steps == nil) != (s.run != nil) {
 			t.Errorf("scenario %q is incomplete", s.Name)
 		}
 		if seen[s.Name] || s.Needs != "" && !seen[s.Needs] {

@@ -13,8 +13,8 @@ const RoleName = "oooi-test"
 func Check() doctor.Check { return doctor.Check{Reads: doctor.ClientReads()} }
 
 // Role returns a ClusterRole with exactly the rights that a Runner needs, also for disruptive scenarios if they are
-// included. It grants no right to Secrets.
-func Role(disruptive bool) *rbacv1.ClusterRole {
+// included, and for VMScenario if vm is set. It grants no right to Secrets.
+func Role(disruptive, vm bool) *rbacv1.ClusterRole {
 	role := doctor.Role([]doctor.Check{Check()})
 	role.Name = RoleName
 	rule := func(group, resource string, names []string, verbs ...string) {
@@ -28,6 +28,12 @@ func Role(disruptive bool) *rbacv1.ClusterRole {
 	rule("k8s.cni.cncf.io", "network-attachment-definitions", nil, "create", "delete", "get")
 	if disruptive {
 		rule("", "pods", nil, "delete", "get")
+		rule("", "pods/proxy", nil, "get")
+		rule("discovery.k8s.io", "endpointslices", []string{apiServerSlice}, "get")
+		rule("networking.k8s.io", "networkpolicies", nil, "create", "delete", "get", "list")
+	}
+	if vm {
+		rule(machineKind.Group, "virtualmachines", nil, "create", "delete", "get")
 	}
 	return role
 }

@@ -41,6 +41,8 @@ type Runner struct {
 	Scenarios []Scenario
 	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply of theirs.
 	Upstream string
+	// VMImage is the containerDisk image of the VM of VMScenario.
+	VMImage string
 	// Version is the version of the plugin.
 	Version string
 	// Progress is called with what the Runner does, and not concurrently.
@@ -78,8 +80,8 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	}
 	for i := range r.Scenarios {
 		one := &r.Scenarios[i]
-		if one.disrupts != "" {
-			report.add(r.disrupt(ctx, s, one))
+		if one.run != nil {
+			report.add(r.runScenario(ctx, s, one))
 		} else {
 			report.add(w.evaluate(one, report))
 		}
@@ -94,7 +96,7 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 // request runs the clients, which send the requests.
 func (r *Runner) request(ctx context.Context, s *site, w *work) (failed error) {
 	if w.leases {
-		registered, err := r.register(ctx, s)
+		registered, err := r.register(ctx, s, new(doctor.Pod).Leftover())
 		if err != nil {
 			return err
 		}
@@ -134,7 +136,7 @@ type task struct {
 
 // add adds the requests of a scenario; a disruptive one has none.
 func (w *work) add(s *Scenario) {
-	if s.disrupts != "" {
+	if s.run != nil {
 		return
 	}
 	if w.plans == nil {
@@ -265,13 +267,13 @@ func clientPrefix(infra string) string {
 	return infra[:min(len(infra), longest)] + "-" + testclient.Component + "-"
 }
 
-// register registers the DHCP client.
-func (r *Runner) register(ctx context.Context, s *site) (*coordinationv1.Lease, error) {
+// register registers the DHCP client for a time.
+func (r *Runner) register(ctx context.Context, s *site, age time.Duration) (*coordinationv1.Lease, error) {
 	mac, err := net.ParseMAC(s.client)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // of randomMAC
 	}
-	o := testclient.Object(s.Infra.Namespace, s.Infra.Name, s.hostname, mac, doctor.Leftover)
+	o := testclient.Object(s.Infra.Namespace, s.Infra.Name, s.hostname, mac, age)
 	o.OwnerReferences = []metav1.OwnerReference{s.OwnerReference()}
 	if err := r.Prober.Client.Create(ctx, o); err != nil {
 		return nil, fmt.Errorf("registering the DHCP client: %w", err)

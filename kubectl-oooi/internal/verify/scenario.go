@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"slices"
 
 	"github.com/densityops/oooi/internal/probe"
@@ -23,7 +24,7 @@ const (
 	GroupApps      = "apps"
 	GroupNetwork   = "network"
 	GroupIsolation = "isolation"
-	// GroupDisruption has the scenarios that delete pods.
+	// GroupDisruption has the disruptive scenarios.
 	GroupDisruption = "disruption"
 )
 
@@ -42,8 +43,9 @@ type Scenario struct {
 	// Remedy is what to do if the scenario fails, as an imperative.
 	Remedy string
 
-	// disrupts is the component whose pods the scenario deletes; empty for none. Such a scenario has neither of the functions.
-	disrupts string
+	// run runs a scenario that is more than requests, and completes its result, which passes if nothing is changed; the scenario
+	// has neither of the functions below. It is nil for other scenarios.
+	run func(context.Context, *Runner, *site, *Result) error
 	// notApplicable returns why the scenario does not apply to a client, empty if it does.
 	notApplicable func(*site, Client) string
 	// steps returns the requests of a client; the scenario passes if all pass.

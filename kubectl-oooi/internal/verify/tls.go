@@ -108,7 +108,8 @@ func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) s
 			options.Roots = x509.NewCertPool()
 			options.Roots.AddCert(chain[0])
 		case options.Roots == nil:
-			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or has no certificate", s.Cluster.ControlPlaneNamespace, ca, role)
+			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or has no certificate: see the log of control-plane-operator in the same namespace, which creates it, "+
+				"or omit the scenario with --skip", s.Cluster.ControlPlaneNamespace, ca, role)
 		}
 		if _, err := chain[0].Verify(options); err != nil {
 			return fmt.Sprintf("the certificate of %s, issued by %s, is not valid: %v", chain[0].Subject, chain[0].Issuer, err)

@@ -47,29 +47,11 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 		return fmt.Errorf("no DHCPOFFER for %s within %s", client.MAC, offerTimeout)
 	}
 	slices.SortFunc(binding.Servers, netip.Addr.Compare)
-	request, err := dhcpv4.NewRequestFromOffer(offer, dhcpv4.WithBroadcast(true))
-	if err != nil {
-		return err //nolint:wrapcheck // goes to the report
-	}
-	var answer *dhcpv4.DHCPv4
 	since = time.Now()
-	err = exchange(ctx, conn, request, offerTimeout, func(reply *dhcpv4.DHCPv4) bool {
-		switch reply.MessageType() {
-		case dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak:
-			answer = reply
-		default: // late offers
-		}
-		return answer != nil
-	})
+	answer, err := accept(ctx, conn, offer, offerTimeout)
 	o.Took += time.Since(since)
-	server := addr(offer.ServerIdentifier())
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case answer == nil:
-		return fmt.Errorf("server %s offers %s, but does not answer DHCPREQUEST within %s", server, offer.YourIPAddr, offerTimeout)
-	case answer.MessageType() == dhcpv4.MessageTypeNak:
-		return fmt.Errorf("server %s offers %s, but refuses it with DHCPNAK: %s", server, offer.YourIPAddr, answer.Message())
 	}
 	fill(binding, answer)
 	o.DHCP = binding
@@ -79,6 +61,33 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 	}
 	_, _ = conn.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
 	return nil
+}
+
+// accept leases the address of an offer and returns the DHCPACK.
+func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, timeout time.Duration) (*dhcpv4.DHCPv4, error) {
+	request, err := dhcpv4.NewRequestFromOffer(offer, dhcpv4.WithBroadcast(true))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // goes to the report
+	}
+	var answer *dhcpv4.DHCPv4
+	err = exchange(ctx, conn, request, timeout, func(reply *dhcpv4.DHCPv4) bool {
+		switch reply.MessageType() {
+		case dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak:
+			answer = reply
+		default: // late offers
+		}
+		return answer != nil
+	})
+	server := addr(offer.ServerIdentifier())
+	switch {
+	case err != nil:
+		return nil, err
+	case answer == nil:
+		return nil, fmt.Errorf("server %s offers %s, but does not answer DHCPREQUEST within %s", server, offer.YourIPAddr, timeout)
+	case answer.MessageType() == dhcpv4.MessageTypeNak:
+		return nil, fmt.Errorf("server %s offers %s, but refuses it with DHCPNAK: %s", server, offer.YourIPAddr, answer.Message())
+	}
+	return answer, nil
 }
 
 // begin opens the port of DHCP clients on a device, and returns the DHCPDISCOVER of a client.

@@ -105,14 +105,16 @@ func TestLease(t *testing.T) {
 func TestWatch(t *testing.T) {
 	network.Need(t)
 	serveDNS(t, "192.0.2.54:53", "udp")
-	query := func(server string) report.Step {
-		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr(server), Network: "udp", Name: "yes.example.com", Type: "A"}}
+	named := func(server, name string) report.Step {
+		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr(server), Network: "udp", Name: name, Type: "A"}}
 	}
+	query := func(server string) report.Step { return named(server, "yes.example.com") }
 	late := netip.MustParseAddrPort("192.0.2.88:80")
 	watches := []report.Watch{
 		{Steps: []report.Step{query("192.0.2.55"), query("192.0.2.54")}},
 		{Steps: []report.Step{query("192.0.2.55")}},
 		{Steps: []report.Step{{HTTP: &report.Target{Name: "web.example.com", Address: late}}}},
+		{Steps: []report.Step{named("192.0.2.54", "no.example.com")}},
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -123,7 +125,7 @@ func TestWatch(t *testing.T) {
 			started = true
 			lab.HTTPBackend(t, late.String(), "web")
 		}
-		if last[0].Attempts > 2 && last[1].Failures > 2 && last[2].Attempts > last[2].Failures {
+		if last[0].Attempts > 2 && last[1].Failures > 2 && last[3].Failures > 2 && last[2].Attempts > last[2].Failures {
 			cancel()
 		}
 	})
@@ -132,6 +134,8 @@ func TestWatch(t *testing.T) {
 		t.Errorf("with one of two servers: %+v", last[0])
 	case last[1].Attempts != last[1].Failures || last[1].Gap != last[1].Quiet || !strings.Contains(last[1].Error, "192.0.2.55"):
 		t.Errorf("without a server: %+v", last[1])
+	case last[3].Attempts != last[3].Failures || last[3].Error != "192.0.2.54 answers NXDOMAIN":
+		t.Errorf("with a name that does not exist: %+v", last[3])
 	case last[2].Failures == 0 || last[2].Attempts == last[2].Failures || last[2].Quiet >= last[2].Gap:
 		t.Errorf("with a server that starts late: %+v", last[2])
 	}

@@ -3,10 +3,12 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/internal/probe"
 )
@@ -20,7 +22,7 @@ const (
 )
 
 // Watch uses services until ctx ends, with addresses of a device as in Plan, and calls report with the state of all of them at
-// intervals, one call at a time. DHCP requests offers and leases no address.
+// intervals, one call at a time. A DHCP client requests offers and leases no address, unless its field Boots is set.
 func Watch(ctx context.Context, device string, watches []probe.Watch, report func(probe.Watched)) {
 	from, now := sourceOf(device), time.Now()
 	states := make([]watched, len(watches))
@@ -107,13 +109,20 @@ func (s source) watch(ctx context.Context, device string, steps []probe.Step, st
 	}
 }
 
-// anyOf performs steps concurrently. It returns nil once one of them has a response.
+// anyOf performs steps concurrently. It returns nil once one of them has a response; that of a DNS server must be NOERROR.
 func (s source) anyOf(ctx context.Context, steps []probe.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	results := make(chan error, len(steps))
 	for i := range steps {
-		go func() { results <- s.perform(ctx, "", &steps[i], &probe.Outcome{}) }()
+		go func() {
+			o := &probe.Outcome{}
+			err := s.perform(ctx, "", &steps[i], o)
+			if err == nil && o.DNS != nil && o.DNS.Rcode != dns.RcodeToString[dns.RcodeSuccess] {
+				err = fmt.Errorf("%s answers %s", steps[i].DNS.Server, o.DNS.Rcode)
+			}
+			results <- err
+		}()
 	}
 	var failed error
 	for range steps {
@@ -126,25 +135,33 @@ func (s source) anyOf(ctx context.Context, steps []probe.Step) error {
 	return failed
 }
 
-// offerWait is how long an attempt waits for an offer.
+// offerWait is how long an attempt waits for an offer, and for a lease.
 const offerWait = 300 * time.Millisecond
 
 // errNoOffer means that no DHCP server answers.
 var errNoOffer = errors.New("no DHCPOFFER")
 
-// offered sends DHCPDISCOVER and returns nil if one of the client's servers makes an offer.
+// offered sends DHCPDISCOVER and returns nil if one of the client's servers makes an offer. A client that boots also requires
+// the lease.
 func offered(ctx context.Context, device string, client *probe.Client) error {
 	conn, discover, err := begin(ctx, device, client)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
-	result := errNoOffer
+	var offer *dhcpv4.DHCPv4
 	err = exchange(ctx, conn, discover, offerWait, func(reply *dhcpv4.DHCPv4) bool {
 		if reply.MessageType() == dhcpv4.MessageTypeOffer && client.Accepts(addr(reply.ServerIdentifier())) {
-			result = nil
+			offer = reply
 		}
-		return result == nil
+		return offer != nil
 	})
-	return errors.Join(err, result)
+	if offer == nil {
+		return errors.Join(err, errNoOffer)
+	}
+	if err != nil || !client.Boots {
+		return err
+	}
+	_, err = accept(ctx, conn, offer, offerWait)
+	return err
 }

@@ -1,0 +1,82 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// metallbProgram returns a main package of MetalLB. The release requires an older controller-runtime than the
+// product; with the product's, one call needs one more argument. That call is patched, because compiling a
+// second client-go and controller-runtime takes minutes. It registers a webhook, which the lab disables.
+func metallbProgram(name, pkg string) program {
+	return program{
+		name: name, what: "MetalLB's " + pkg, module: "metallb", pkg: metallbModule + "/" + pkg,
+		prepare: patch(metallbModule, "internal/k8s/webhook.go", [2]string{
+			"conversion.NewWebhookHandler(mgr.GetScheme())", "conversion.NewWebhookHandler(mgr.GetScheme(), conversion.NewRegistry())",
+		}),
+	}
+}
+
+// networkPoliciesProgram returns test/programs/networkpolicies. kube-network-policies receives packets by nftables'
+// expression queue, which the kernels of small virtual machines lack; the patched source uses the target of iptables for the
+// same purpose, with the structure xt_NFQ_info_v3 of a little-endian machine.
+func networkPoliciesProgram() program {
+	return program{
+		name: "networkpolicies", what: "kube-network-policies", module: "networkpolicies", pkg: "./",
+		prepare: patch(networkPoliciesModule, "pkg/networkpolicy/controller.go",
+			[2]string{`"github.com/google/nftables/expr"`, "\"github.com/google/nftables/expr\"\n\t\"github.com/google/nftables/xt\""},
+			[2]string{
+				"queue := &expr.Queue{Num: uint16(c.config.QueueID)}\n\tif c.config.FailOpen {\n\t\tqueue.Flag = expr.QueueFlagBypass\n\t}",
+				`queue := &expr.Target{Name: "NFQUEUE", Rev: 3, Info: &xt.Unknown{byte(c.config.QueueID), byte(c.config.QueueID >> 8), 1, 0, 0, 0, 0, 0}}`,
+			}),
+	}
+}
+
+// patch returns a function that writes a copy of a module in which texts of a file are replaced, and a copy of go.mod that
+// uses it. It returns the arguments of go build for that copy.
+func patch(module, file string, replacements ...[2]string) func(context.Context, string) ([]string, error) {
+	return func(ctx context.Context, source string) ([]string, error) {
+		release, err := ModuleDir(ctx, module)
+		if err != nil {
+			return nil, err
+		}
+		dir, err := labDir()
+		if err != nil {
+			return nil, err
+		}
+		dir = filepath.Join(dir, filepath.Base(source)+"-source")
+		if err := os.RemoveAll(dir); err != nil {
+			return nil, err
+		}
+		if err := os.CopyFS(dir, os.DirFS(release)); err != nil {
+			return nil, err
+		}
+		for _, r := range replacements {
+			if err := replaceInFile(filepath.Join(dir, file), r[0], r[1]); err != nil {
+				return nil, err
+			}
+		}
+		modfile := filepath.Join(dir, "lab.mod")
+		for to, from := range map[string]string{modfile: "go.mod", filepath.Join(dir, "lab.sum"): "go.sum"} {
+			if err := install(filepath.Join(source, from), to); err != nil {
+				return nil, err
+			}
+		}
+		return []string{"-modfile=" + modfile}, goCommand(ctx, nil, "mod", "edit", "-replace="+module+"="+dir, modfile)
+	}
+}
+
+// replaceInFile replaces all occurrences of a text in a file, of which there must be one.
+func replaceInFile(path, old, text string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(data, []byte(old)) {
+		return fmt.Errorf("%s: %q does not occur", path, old)
+	}
+	return os.WriteFile(path, bytes.ReplaceAll(data, []byte(old), []byte(text)), 0o600)
+}
