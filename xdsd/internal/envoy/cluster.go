@@ -74,7 +74,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		// Remove an endpoint that is no longer in EDS even if it still answers probes.
 		IgnoreHealthOnHostRemoval: true,
 	}
-	if name := statName(u.Name); name != u.Name {
+	if name := StatName(u.Name); name != u.Name {
 		c.AltStatName = name
 	}
 	if check := u.HealthCheck; check != nil {
@@ -174,5 +174,5 @@ func reuseAddress() *corev3.SocketOption {
 	}
 }
 
-// statName returns a name for stats, without dots and colons: Envoy separates the parts of a stat's name by dots.
-func statName(name string) string { return strings.NewReplacer(".", "_", ":", "_").Replace(name) }
+// StatName returns the name of a cluster in the names of its stats, without dots and colons: Envoy separates the parts of a stat's name by dots.
+func StatName(name string) string { return strings.NewReplacer(".", "_", ":", "_").Replace(name) }
