@@ -89,11 +89,16 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	for _, r := range l.Routes {
 		// Envoy's errors contain the chain's name, and so the object that caused them.
 		c := chain{r.Owner.String() + " " + r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream, t.upstreams[r.Upstream].IdleTimeout}
-		m := t.chain(c)
-		if t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, m) {
-			out.FilterChains = append(out.FilterChains, m)
-			names[r.Host] = c.name
+		m := t.previous.chains[c]
+		if m == nil {
+			m = t.chain(c)
+			if !t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, m) {
+				continue
+			}
 		}
+		t.next.chains[c] = m
+		out.FilterChains = append(out.FilterChains, m)
+		names[r.Host] = c.name
 	}
 	t.errs = outer
 	if l.Plain != "" {
