@@ -318,7 +318,7 @@ func TestTranslatorUsesMessagesAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		change  func(*model.ProxyServer)
-		rebuilt func(m any) bool // whether a message is not one of before
+		rebuilt func(m any) bool // whether a message must be another one
 	}{
 		{"nothing", func(*model.ProxyServer) {}, func(any) bool { return false }},
 		{"a route and a missing one", func(p *model.ProxyServer) {
