@@ -38,16 +38,18 @@ func newProxy(name string) *proxy {
 		logged:   map[string]string{},
 	}
 	for typeURL := range kinds {
-		p.tables[typeURL] = &table{resources: map[string]versioned{}, watches: map[*watch]struct{}{}}
+		p.tables[typeURL] = &table{typeURL: typeURL, streams: p.streams, resources: map[string]versioned{}, watches: map[*stream]*watch{}}
 	}
 	return p
 }
 
 // A table has the resources of one type that a proxy serves.
 type table struct {
+	typeURL   string
+	streams   map[*stream]struct{} // of the proxy
 	resources map[string]versioned // by name
 	updates   uint64
-	watches   map[*watch]struct{} // that wait for a change
+	watches   map[*stream]*watch // that wait for a change
 }
 
 // version returns the version of the table, which responses carry as system_version_info.
@@ -74,18 +76,24 @@ func (t *table) update(set map[string]versioned, remove []string) {
 	if len(set) == 0 && len(remove) == 0 {
 		return
 	}
-	for name, r := range set {
-		t.resources[name] = r
-	}
+	maps.Copy(t.resources, set)
 	for _, name := range remove {
 		delete(t.resources, name)
 	}
 	t.updates++
 	changed := slices.AppendSeq(slices.Clone(remove), maps.Keys(set))
-	for w := range t.watches {
-		if response := t.response(w, append(changed[:len(changed):len(changed)], w.repeated()...), false); response != nil {
-			delete(t.watches, w)
-			w.responses <- response
+	for st := range t.streams {
+		w, state := t.watches[st], st.types[t.typeURL]
+		switch {
+		case w != nil:
+			if response := t.response(w, slices.Concat(changed, w.repeated()), false); response != nil {
+				delete(t.watches, st)
+				w.responses <- response
+			}
+		case state != nil:
+			for _, name := range changed {
+				state.missed[name] = struct{}{}
+			}
 		}
 	}
 }
@@ -100,9 +108,10 @@ type watch struct {
 
 // watch responds immediately if the Envoy lacks a change. Otherwise the next update does, unless it is canceled.
 func (t *table) watch(w *watch) (cancel func()) {
-	names := w.repeated()
-	if r := w.request; r.GetResponseNonce() == "" || len(r.GetResourceNamesSubscribe()) > 0 || len(r.GetResourceNamesUnsubscribe()) > 0 ||
-		w.stream.types[r.GetTypeUrl()].sent != t.version() { // otherwise Envoy has acknowledged the last update
+	state, names := w.stream.types[t.typeURL], w.repeated()
+	names = slices.AppendSeq(names, maps.Keys(state.missed))
+	clear(state.missed)
+	if r := w.request; r.GetResponseNonce() == "" || len(r.GetResourceNamesSubscribe()) > 0 || len(r.GetResourceNamesUnsubscribe()) > 0 {
 		names = slices.AppendSeq(names, maps.Keys(w.sub.ReturnedResources()))
 		names = slices.AppendSeq(names, maps.Keys(w.sub.SubscribedResources()))
 		if w.sub.IsWildcard() {
@@ -114,11 +123,13 @@ func (t *table) watch(w *watch) (cancel func()) {
 		w.responses <- response
 		return nil
 	}
-	t.watches[w] = struct{}{}
+	t.watches[w.stream] = w
 	return func() {
 		w.stream.server.mu.Lock()
 		defer w.stream.server.mu.Unlock()
-		delete(t.watches, w)
+		if t.watches[w.stream] == w {
+			delete(t.watches, w.stream)
+		}
 	}
 }
 

@@ -167,7 +167,7 @@ func routesOf(m types.Resource) (names []string) {
 	if !ok {
 		return nil
 	}
-	for _, chain := range append(l.GetFilterChains()[:len(l.GetFilterChains()):len(l.GetFilterChains())], l.GetDefaultFilterChain()) {
+	for _, chain := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
 		for _, f := range chain.GetFilters() {
 			if !f.GetTypedConfig().MessageIs((*hcmv3.HttpConnectionManager)(nil)) {
 				continue

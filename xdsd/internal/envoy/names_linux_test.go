@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,14 +111,14 @@ func (p *proxy) ask(t *testing.T, port uint16, data []byte) string {
 // hello returns a ClientHello with any server name, also one that Go's client does not send; empty for none.
 func hello(t *testing.T, name string) []byte {
 	t.Helper()
-	var sent firstWrite
+	var sent firstWrite // with which the handshake ends
 	placeholder := strings.Repeat("a", len(name))
-	_ = tls.Client(&sent, &tls.Config{ServerName: placeholder, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context()) //nolint:gosec // it ends with the first write
+	_ = tls.Client(&sent, &tls.Config{ServerName: placeholder, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context())
 	if name == "" {
 		return sent.data
 	}
 	prefix := []byte{0, byte(len(name) >> 8), byte(len(name))} // of a host_name in the extension (RFC 6066)
-	return bytes.Replace(sent.data, append(prefix, placeholder...), append(prefix[:len(prefix):len(prefix)], name...), 1)
+	return bytes.Replace(sent.data, append(prefix, placeholder...), append(slices.Clip(prefix), name...), 1)
 }
 
 // A firstWrite is a connection that keeps the first bytes that are written to it, and fails.

@@ -69,7 +69,7 @@ func (f *Feeder) Run(ctx context.Context) {
 		f.mu.Unlock()
 		if snapshotChanged || services[""] {
 			synced := f.store.Status().Synced
-			f.feed(f.store.Snapshot(), services[""] || synced != f.synced)
+			f.feed(f.store.Snapshot(), services[""] || synced != f.synced) //nolint:contextcheck // its context is for the log level only
 			f.synced = synced
 		}
 		f.feedEndpoints(services)
