@@ -108,7 +108,7 @@ func (p *proxy) ask(t *testing.T, port uint16, data []byte) string {
 	return string(response) // after a reset, what was received before
 }
 
-// hello returns a ClientHello with any server name, also one that Go's client does not send; empty for none.
+// hello returns a ClientHello with any server name, even one that Go's client does not send; empty for none.
 func hello(t *testing.T, name string) []byte {
 	t.Helper()
 	var sent firstWrite // with which the handshake ends
