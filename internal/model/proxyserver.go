@@ -133,8 +133,21 @@ func (p *ProxyServer) equal(o *ProxyServer) bool {
 		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
 }
 
+// shareUpstreams replaces upstreams by those of previous that are equal.
+func (p *ProxyServer) shareUpstreams(previous *ProxyServer) {
+	i := 0
+	for j, u := range p.Upstreams { // both are sorted by name
+		for i < len(previous.Upstreams) && previous.Upstreams[i].Name < u.Name {
+			i++
+		}
+		if i < len(previous.Upstreams) && previous.Upstreams[i].equal(u) {
+			p.Upstreams[j] = previous.Upstreams[i]
+		}
+	}
+}
+
 func (u *Upstream) equal(o *Upstream) bool {
-	return u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
+	return u == o || u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
 		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol
@@ -143,7 +156,7 @@ func (u *Upstream) equal(o *Upstream) bool {
 func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // proxyServers returns the proxies of all ProxyServers in scope. Those that equal the previous snapshot's are
-// shared with it.
+// shared with it, and so are upstreams of others.
 func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*ProxyServer {
 	var all []*ProxyServer
 	infras := make(map[Ref]*Infra, len(b.infras))
@@ -160,8 +173,11 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{}, backends: map[string]bool{},
 			}
 			out := p.build()
-			if same := b.previous.proxies[out.Ref]; same != nil && same.equal(out) {
-				out = same
+			if previous := b.previous.proxies[out.Ref]; previous != nil {
+				out.shareUpstreams(previous)
+				if previous.equal(out) {
+					out = previous
+				}
 			}
 			all = append(all, out)
 		}

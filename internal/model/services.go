@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// serviceIndex has the Services of each namespace.
+// serviceIndex has the Services of each namespace, sorted by name.
 type serviceIndex map[string][]*objects.Service
 
 func newServiceIndex(list []*objects.Service) serviceIndex {
@@ -20,17 +20,20 @@ func newServiceIndex(list []*objects.Service) serviceIndex {
 	for _, s := range list {
 		index[s.Namespace] = append(index[s.Namespace], s)
 	}
+	for _, services := range index {
+		slices.SortFunc(services, func(a, b *objects.Service) int { return cmp.Compare(a.Name, b.Name) })
+	}
 	return index
 }
 
 // find returns a Service, or nil if it does not exist.
 func (x serviceIndex) find(namespace, name string) *objects.Service {
-	for _, s := range x[namespace] {
-		if s.Name == name {
-			return s
-		}
+	list := x[namespace]
+	at, found := slices.BinarySearchFunc(list, name, func(s *objects.Service, name string) int { return cmp.Compare(s.Name, name) })
+	if !found {
+		return nil
 	}
-	return nil
+	return list[at]
 }
 
 // matching returns the Services of a namespace that have all the labels, oldest first; none if labels is

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -102,5 +103,66 @@ static_resources: {clusters: [{name: shop, type: STATIC}]}
 	}
 	if len(routes.Routes) != len(want) {
 		t.Errorf("%d routes, want %d", len(routes.Routes), len(want))
+	}
+}
+
+// TestFilterChainsOfMatcher reads an Envoy whose listener selects filter chains with a matcher, as xdsd configures it.
+func TestFilterChainsOfMatcher(t *testing.T) {
+	dir := lab.TempDir(t)
+	const chain = `
+  - name: %s
+    filters:
+    - name: envoy.filters.network.tcp_proxy
+      typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy, stat_prefix: a, cluster: %s}`
+	const action = `{action: {name: chain, typed_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: %s}}}`
+	text := fmt.Sprintf(`
+resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: port-443
+  address: {socket_address: {address: 127.0.0.1, port_value: 0}}
+  filter_chains:%s%s%s
+  filter_chain_matcher:
+    matcher_tree:
+      input: {name: transport, typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.TransportProtocolInput}}
+      exact_match_map:
+        map:
+          raw_buffer: %s
+          tls:
+            matcher:
+              matcher_tree:
+                input: {name: name, typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.ServerNameInput}}
+                exact_match_map: {map: {a.example.com: %s}}
+              on_no_match:
+                matcher:
+                  matcher_list:
+                    matchers:
+                    - predicate:
+                        single_predicate:
+                          input: {name: name, typed_config: {"@type": type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.ServerNameInput}}
+                          value_match: {suffix: .example.com}
+                      on_match: %s
+`,
+		fmt.Sprintf(chain, "ProxyServer a/b *.example.com", "wild"), fmt.Sprintf(chain, "Infra a/b a.example.com", "one"), fmt.Sprintf(chain, "not TLS", "plain"),
+		fmt.Sprintf(action, "not TLS"), fmt.Sprintf(action, "Infra a/b a.example.com"), fmt.Sprintf(action, "ProxyServer a/b *.example.com"))
+	if err := os.WriteFile(filepath.Join(dir, "listeners.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: fmt.Appendf(nil, `
+node: {id: a, cluster: b}
+admin: {address: {pipe: {path: %[1]s/admin.sock, mode: 384}}}
+dynamic_resources: {lds_config: {path_config_source: {path: %[1]s/listeners.yaml}}}
+static_resources: {clusters: [{name: wild, type: STATIC}, {name: one, type: STATIC}, {name: plain, type: STATIC}]}
+`, dir)})
+	var listeners envoy.Listeners
+	if err := listeners.Read(t.Context(), e.Get); err != nil {
+		t.Fatal(err)
+	}
+	want := []envoy.FilterChain{
+		{Name: "ProxyServer a/b *.example.com", ServerNames: []string{"*.example.com"}, TransportProtocol: "tls", Cluster: "wild"},
+		{Name: "Infra a/b a.example.com", ServerNames: []string{"a.example.com"}, TransportProtocol: "tls", Cluster: "one"},
+		{Name: "not TLS", TransportProtocol: "raw_buffer", Cluster: "plain"},
+	}
+	if got := listeners.Listeners[0].FilterChains; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

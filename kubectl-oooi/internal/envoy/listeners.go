@@ -90,6 +90,7 @@ type listenerConfig struct {
 		Address address `json:"address"`
 	} `json:"additional_addresses"`
 	FilterChains []chainDump `json:"filter_chains"`
+	Matcher      matcherDump `json:"filter_chain_matcher"`
 	Default      *chainDump  `json:"default_filter_chain"`
 	Filters      []struct {
 		Config udpDump `json:"typed_config"`
@@ -120,8 +121,75 @@ func (l *Listener) setUDP(d *udpDump) {
 	l.FilterChains = []FilterChain{{Name: d.StatPrefix[strings.LastIndex(d.StatPrefix, ";")+1:], Cluster: cluster}}
 }
 
+// matcherDump has the fields of the matcher that xdsd sends, which selects filter chains by name: a map by transport
+// protocol, with a map by server name, and a list of suffixes for other names.
+type matcherDump struct {
+	Tree struct {
+		Protocols struct {
+			Map map[string]struct {
+				actionDump `json:",inline"`
+
+				Matcher struct {
+					Tree struct {
+						Names struct {
+							Map map[string]actionDump `json:"map"`
+						} `json:"exact_match_map"`
+					} `json:"matcher_tree"`
+					Other struct {
+						Matcher struct {
+							List struct {
+								Matchers []struct {
+									Predicate struct {
+										Single struct {
+											Value struct {
+												Suffix string `json:"suffix"`
+											} `json:"value_match"`
+										} `json:"single_predicate"`
+									} `json:"predicate"`
+									OnMatch actionDump `json:"on_match"`
+								} `json:"matchers"`
+							} `json:"matcher_list"`
+						} `json:"matcher"`
+					} `json:"on_no_match"`
+				} `json:"matcher"`
+			} `json:"map"`
+		} `json:"exact_match_map"`
+	} `json:"matcher_tree"`
+}
+
+type actionDump struct {
+	Action struct {
+		Config struct {
+			Chain string `json:"value"`
+		} `json:"typed_config"`
+	} `json:"action"`
+}
+
+// setMatches sets what connections have to match, in filter chains that have no criteria of their own.
+func (d *matcherDump) setMatches(chains []FilterChain) {
+	byName := make(map[string]*FilterChain, len(chains))
+	for i := range chains {
+		byName[chains[i].Name] = &chains[i]
+	}
+	set := func(on actionDump, protocol string, names ...string) {
+		if c := byName[on.Action.Config.Chain]; c != nil {
+			c.TransportProtocol, c.ServerNames = protocol, names
+		}
+	}
+	for protocol, on := range d.Tree.Protocols.Map {
+		set(on.actionDump, protocol)
+		for name, on := range on.Matcher.Tree.Names.Map {
+			set(on, protocol, name)
+		}
+		for _, m := range on.Matcher.Other.Matcher.List.Matchers {
+			set(m.OnMatch, protocol, "*"+m.Predicate.Single.Value.Suffix)
+		}
+	}
+}
+
 type chainDump struct {
-	Name  string `json:"name"`
+	Name string `json:"name"`
+	// Match is set by earlier versions of xdsd, which send no matcher.
 	Match struct {
 		ServerNames []string `json:"server_names"`
 		Protocol    string   `json:"transport_protocol"`
@@ -173,6 +241,7 @@ func (l *Listener) configure(c *listenerConfig) {
 	for i := range c.FilterChains {
 		l.FilterChains = append(l.FilterChains, c.FilterChains[i].chain())
 	}
+	c.Matcher.setMatches(l.FilterChains)
 	if c.Default != nil {
 		l.FilterChains = append(l.FilterChains, c.Default.chain())
 	}

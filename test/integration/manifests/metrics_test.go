@@ -337,20 +337,34 @@ func envoys(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	patterns := map[string][]string{}
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "xdsd/internal/bootstrap/metrics.go"), nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if call, ok := n.(*ast.CallExpr); ok && len(call.Args) == 1 {
-			if literal, ok := call.Args[0].(*ast.BasicLit); ok {
-				_, name := names(call.Fun)
-				value, _ := strconv.Unquote(literal.Value)
-				patterns[name] = append(patterns[name], strings.ReplaceAll(value, ".", "_"))
-			}
+	add := func(kind, before string, e ast.Expr) {
+		if literal, ok := e.(*ast.BasicLit); ok {
+			value, _ := strconv.Unquote(literal.Value)
+			patterns[kind] = append(patterns[kind], strings.ReplaceAll(before+value, ".", "_"))
 		}
-		return true
-	})
+	}
+	for _, name := range []string{"xdsd/internal/bootstrap/metrics.go", "xdsd/internal/message/stats.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CallExpr: // of prefix or suffix
+				if len(n.Args) == 1 {
+					_, kind := names(n.Fun)
+					add(kind, "", n.Args[0])
+				}
+			case *ast.CompositeLit: // the stats of clusters
+				if _, ok := n.Type.(*ast.ArrayType); ok && strings.HasSuffix(name, "stats.go") {
+					for _, e := range n.Elts {
+						add("suffix", ".", e)
+					}
+				}
+			}
+			return true
+		})
+	}
 	all := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)

@@ -1,15 +1,15 @@
 package ads
 
 import (
-	"errors"
-	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // proxy holds the resources of all Envoys with the same node.cluster. Server.mu guards it.
@@ -38,23 +38,25 @@ func newProxy(name string) *proxy {
 		logged:   map[string]string{},
 	}
 	for typeURL := range kinds {
-		p.tables[typeURL] = &table{cache: cache.NewLinearCache(typeURL), resources: map[string]versioned{}}
+		p.tables[typeURL] = &table{typeURL: typeURL, streams: p.streams, resources: map[string]versioned{}, watches: map[*stream]*watch{}}
 	}
 	return p
 }
 
 // A table has the resources of one type that a proxy serves.
 type table struct {
-	cache     *cache.LinearCache
-	resources map[string]versioned // in cache, by name
-	updates   uint64               // of cache
+	typeURL   string
+	streams   map[*stream]struct{} // of the proxy
+	resources map[string]versioned // by name
+	updates   uint64
+	watches   map[*stream]*watch // that wait for a change
 }
 
 // version returns the version of the table, which responses carry as system_version_info.
 func (t *table) version() string { return strconv.FormatUint(t.updates, 10) }
 
 // replace updates the table so that it has the resources in want.
-func (t *table) replace(want map[string]versioned) error {
+func (t *table) replace(want map[string]versioned) {
 	set, remove := map[string]versioned{}, []string(nil)
 	for name, r := range want {
 		if t.resources[name].version != r.version {
@@ -66,26 +68,107 @@ func (t *table) replace(want map[string]versioned) error {
 			remove = append(remove, name)
 		}
 	}
-	return t.update(set, remove)
+	t.update(set, remove)
 }
 
 // update sets and removes resources, and sends the changes to the streams that watch them.
-func (t *table) update(set map[string]versioned, remove []string) error {
+func (t *table) update(set map[string]versioned, remove []string) {
 	if len(set) == 0 && len(remove) == 0 {
-		return nil
+		return
 	}
-	messages := make(map[string]types.Resource, len(set))
-	for name, r := range set {
-		messages[name], t.resources[name] = r.message, r
-	}
+	maps.Copy(t.resources, set)
 	for _, name := range remove {
 		delete(t.resources, name)
 	}
 	t.updates++
-	if err := t.cache.UpdateResources(messages, remove); err != nil {
-		return fmt.Errorf("updating the served resources: %w", err)
+	changed := slices.AppendSeq(slices.Clone(remove), maps.Keys(set))
+	for st := range t.streams {
+		w, state := t.watches[st], st.types[t.typeURL]
+		switch {
+		case w != nil:
+			if response := t.response(w, slices.Concat(changed, w.repeated()), false); response != nil {
+				delete(t.watches, st)
+				w.responses <- response
+			}
+		case state != nil:
+			for _, name := range changed {
+				state.missed[name] = struct{}{}
+			}
+		}
 	}
-	return nil
+}
+
+// A watch waits for the first change of the resources that a stream has subscribed to.
+type watch struct {
+	stream    *stream
+	request   *cache.DeltaRequest
+	sub       cache.Subscription
+	responses chan<- cache.DeltaResponse // never full
+}
+
+// watch responds immediately if the Envoy lacks a change. Otherwise the next update does, unless it is canceled.
+func (t *table) watch(w *watch) (cancel func()) {
+	state, names := w.stream.types[t.typeURL], w.repeated()
+	names = slices.AppendSeq(names, maps.Keys(state.missed))
+	clear(state.missed)
+	if r := w.request; r.GetResponseNonce() == "" || len(r.GetResourceNamesSubscribe()) > 0 || len(r.GetResourceNamesUnsubscribe()) > 0 {
+		names = slices.AppendSeq(names, maps.Keys(w.sub.ReturnedResources()))
+		names = slices.AppendSeq(names, maps.Keys(w.sub.SubscribedResources()))
+		if w.sub.IsWildcard() {
+			names = slices.AppendSeq(names, maps.Keys(t.resources))
+		}
+	}
+	// Envoy waits for a first response.
+	if response := t.response(w, names, w.sub.IsWildcard() && w.request.GetResponseNonce() == ""); response != nil {
+		w.responses <- response
+		return nil
+	}
+	t.watches[w.stream] = w
+	return func() {
+		w.stream.server.mu.Lock()
+		defer w.stream.server.mu.Unlock()
+		if t.watches[w.stream] == w {
+			delete(t.watches, w.stream)
+		}
+	}
+}
+
+// response returns a response with those of the named resources that the Envoy does not have, or nil if there is none
+// and empty is false. Names may be repeated.
+func (t *table) response(w *watch, names []string, empty bool) cache.DeltaResponse {
+	known, subscribed, again := w.sub.ReturnedResources(), w.sub.SubscribedResources(), map[string]bool{}
+	for _, name := range w.repeated() {
+		again[name] = true
+	}
+	changed, removed := map[string]versioned{}, map[string]bool{}
+	for _, name := range names {
+		r, exists := t.resources[name]
+		version, has := known[name]
+		if _, ok := subscribed[name]; !exists || !ok && !w.sub.IsWildcard() {
+			if has || again[name] {
+				removed[name] = true
+			}
+		} else if !has || version != r.version || again[name] {
+			changed[name] = r
+		}
+	}
+	if len(changed) == 0 && len(removed) == 0 && !empty {
+		return nil
+	}
+	next := maps.Clone(known)
+	out := &discoveryv3.DeltaDiscoveryResponse{
+		TypeUrl: w.request.GetTypeUrl(), SystemVersionInfo: t.version(), RemovedResources: slices.Collect(maps.Keys(removed)),
+	}
+	for name, r := range changed {
+		out.Resources = append(out.Resources, &discoveryv3.Resource{
+			Name: name, Version: r.version, Resource: &anypb.Any{TypeUrl: w.request.GetTypeUrl(), Value: r.wire},
+		})
+		next[name] = r.version
+	}
+	for name := range removed {
+		delete(next, name)
+	}
+	return &cache.DeltaPassthroughResponse{DeltaRequest: w.request, DeltaDiscoveryResponse: out, NextVersionMap: next}
 }
 
 // setConfig sets the configuration, and retains the clusters that it no longer has until the given time.
@@ -107,7 +190,7 @@ func (p *proxy) setConfig(next *config, until time.Time) {
 // push updates the tables to the configuration and the retained clusters, with the endpoints in assignments. An open
 // watch gets the changes in this order: a cluster after its endpoints and before the listeners that use it, and a
 // removed assignment after its cluster.
-func (p *proxy) push(assignments map[string]versioned) error {
+func (p *proxy) push(assignments map[string]versioned) {
 	p.pushes++
 	clusters, endpoints := p.config.resources[resource.ClusterType], p.tables[resource.EndpointType]
 	if len(p.retained) > 0 {
@@ -132,18 +215,16 @@ func (p *proxy) push(assignments map[string]versioned) error {
 			removed = append(removed, name)
 		}
 	}
-	return errors.Join(
-		endpoints.update(added, nil),
-		p.tables[resource.ClusterType].replace(clusters),
-		p.tables[resource.ListenerType].replace(p.config.resources[resource.ListenerType]),
-		p.tables[resource.RouteType].replace(p.config.resources[resource.RouteType]),
-		endpoints.update(nil, removed),
-	)
+	endpoints.update(added, nil)
+	p.tables[resource.ClusterType].replace(clusters)
+	p.tables[resource.ListenerType].replace(p.config.resources[resource.ListenerType])
+	p.tables[resource.RouteType].replace(p.config.resources[resource.RouteType])
+	endpoints.update(nil, removed)
 }
 
 // updateEndpoints sends the assignments in set that the clusters reference, and an empty assignment to each current
 // cluster that references one in removed.
-func (p *proxy) updateEndpoints(set map[string]versioned, removed []string) error {
+func (p *proxy) updateEndpoints(set map[string]versioned, removed []string) {
 	t, changed := p.tables[resource.EndpointType], map[string]versioned{}
 	for name, a := range set {
 		if old, ok := t.resources[name]; ok && old.version != a.version {
@@ -155,5 +236,5 @@ func (p *proxy) updateEndpoints(set map[string]versioned, removed []string) erro
 			changed[name] = p.config.empty[name]
 		}
 	}
-	return t.update(changed, nil)
+	t.update(changed, nil)
 }

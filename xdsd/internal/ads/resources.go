@@ -13,6 +13,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -38,9 +39,10 @@ var kinds = map[string]string{
 	resource.EndpointType: "endpoint",
 }
 
-// A versioned is a validated resource and its version, a hash of its content.
+// A versioned is a validated resource with its encoding and its version, a hash of that.
 type versioned struct {
 	message types.Resource
+	wire    []byte
 	version string
 }
 
@@ -97,8 +99,8 @@ func newConfig(old *config, r Resources) (*config, error) {
 	return c, nil
 }
 
-// collect returns the valid messages by name, and an error that names all others. It does not validate those again that
-// old has with the same version.
+// collect returns the valid messages by name, and an error that names all others. It does not encode the messages again
+// that old has, and does not validate those that old has with the same version.
 func collect[M message.Validated](kind string, old map[string]versioned, messages []M, nameOf func(M) string) (map[string]versioned, error) {
 	valid := make(map[string]versioned, len(messages))
 	var errs []error
@@ -110,6 +112,10 @@ func collect[M message.Validated](kind string, old map[string]versioned, message
 		}
 		if _, twice := valid[name]; twice {
 			errs = append(errs, fmt.Errorf("duplicate %s %q", kind, name))
+			continue
+		}
+		if v, ok := old[name]; ok && v.message == types.Resource(m) {
+			valid[name] = v
 			continue
 		}
 		v, err := newVersioned(m)
@@ -127,14 +133,13 @@ func collect[M message.Validated](kind string, old map[string]versioned, message
 	return valid, errors.Join(errs...)
 }
 
-// newVersioned returns a message with its version, which equals the one that go-control-plane's caches send:
-// acknowledged versions are compared with it.
+// newVersioned encodes a message. Equal messages have the same version, in any process.
 func newVersioned(m types.Resource) (versioned, error) {
 	wire, err := cache.MarshalResource(m)
 	if err != nil {
 		return versioned{}, fmt.Errorf("encoding the resource: %w", err)
 	}
-	return versioned{m, cache.HashResource(wire)}, nil
+	return versioned{m, wire, cache.HashResource(wire)}, nil
 }
 
 // endpointsOf returns the name of the assignment that an EDS cluster references, or "" for any other message.
@@ -156,6 +161,25 @@ func countEndpoints(m types.Resource) (n int) {
 	return n
 }
 
+// routesOf returns the names of the route configurations that a listener references.
+func routesOf(m types.Resource) (names []string) {
+	l, ok := m.(*listenerv3.Listener)
+	if !ok {
+		return nil
+	}
+	for _, chain := range append(slices.Clip(l.GetFilterChains()), l.GetDefaultFilterChain()) {
+		for _, f := range chain.GetFilters() {
+			if !f.GetTypedConfig().MessageIs((*hcmv3.HttpConnectionManager)(nil)) {
+				continue
+			}
+			if name := resource.GetHTTPConnectionManager(f).GetRds().GetRouteConfigName(); name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
 // checkRoutes returns an error unless listeners reference exactly the route configurations of c. A listener whose
 // routes are never sent stays in Envoy's warming state, and the previous listener stays active.
 func (c *config) checkRoutes() error {
@@ -163,8 +187,7 @@ func (c *config) checkRoutes() error {
 	var errs []error
 	listeners, routes := c.resources[resource.ListenerType], c.resources[resource.RouteType]
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {
-		references := cache.GetResourceReferences(map[string]types.ResourceWithTTL{name: {Resource: listeners[name].message}})
-		for _, route := range slices.Sorted(maps.Keys(references[resource.RouteType])) {
+		for _, route := range routesOf(listeners[name].message) {
 			named[route] = true
 			if _, ok := routes[route]; !ok {
 				errs = append(errs, fmt.Errorf("listener %q references route configuration %q, which does not exist", name, route))

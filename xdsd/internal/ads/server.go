@@ -32,8 +32,7 @@ type Server struct {
 	retain  time.Duration
 	latency *prometheus.HistogramVec
 
-	// mu is held while the caches are changed and watched. They call only ReturnedResources of a subscription, which
-	// reads fields that mu guards, and send to channels that are never full.
+	// mu is held while tables are changed and watched. They send to channels that are never full.
 	mu          sync.Mutex
 	assignments map[string]versioned // all endpoints that were set, by name
 	proxies     map[string]*proxy
@@ -88,9 +87,9 @@ func (s *Server) Set(name string, r Resources) error {
 	if err := errors.Join(err, endpointsErr); err != nil {
 		return fmt.Errorf("invalid configuration of proxy %s: %w", name, err)
 	}
-	err = s.updateAssignments(endpoints, nil)
+	s.updateAssignments(endpoints, nil)
 	if next == old {
-		return err
+		return nil
 	}
 	s.log.Info("configuration changed", "proxy", name, "version", next.version, "listeners", len(next.resources[resource.ListenerType]),
 		"clusters", len(next.resources[resource.ClusterType]), "route_configurations", len(next.resources[resource.RouteType]))
@@ -99,12 +98,12 @@ func (s *Server) Set(name string, r Resources) error {
 	if len(p.retained) > 0 {
 		time.AfterFunc(s.retain, func() { s.expire(time.Now()) })
 	}
-	err = errors.Join(err, p.push(s.assignments))
+	p.push(s.assignments)
 	if old == nil {
 		close(p.ready)
 	}
 	s.notify()
-	return err
+	return nil
 }
 
 // Delete deletes a proxy and disconnects its Envoys. They keep their configuration. When they reconnect, nothing is
@@ -134,19 +133,20 @@ func (s *Server) UpdateEndpoints(set []*endpointv3.ClusterLoadAssignment, remove
 	if err != nil {
 		err = fmt.Errorf("invalid %w", err)
 	}
-	return errors.Join(err, s.updateAssignments(valid, remove))
+	s.updateAssignments(valid, remove)
+	return err
 }
 
 // updateAssignments sets and removes assignments, and sends the changes to the proxies whose clusters reference them.
 // It modifies set. The caller holds mu.
-func (s *Server) updateAssignments(set map[string]versioned, remove []string) error {
+func (s *Server) updateAssignments(set map[string]versioned, remove []string) {
 	maps.DeleteFunc(set, func(name string, a versioned) bool { return s.assignments[name].version == a.version })
 	remove = slices.DeleteFunc(slices.Clone(remove), func(name string) bool {
 		_, known := s.assignments[name]
 		return !known
 	})
 	if len(set) == 0 && len(remove) == 0 {
-		return nil
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		s.assignments[name] = set[name]
@@ -155,12 +155,10 @@ func (s *Server) updateAssignments(set map[string]versioned, remove []string) er
 	for _, name := range remove {
 		delete(s.assignments, name)
 	}
-	var errs []error
 	for _, p := range s.proxies {
-		errs = append(errs, p.updateEndpoints(set, remove))
+		p.updateEndpoints(set, remove)
 	}
 	s.notify()
-	return errors.Join(errs...)
 }
 
 // expire removes the retained clusters whose time has passed.
@@ -173,9 +171,7 @@ func (s *Server) expire(now time.Time) {
 		if len(p.retained) == before {
 			continue
 		}
-		if err := p.push(s.assignments); err != nil {
-			s.log.Error("cannot remove clusters whose retention has ended", "proxy", p.name, "err", err)
-		}
+		p.push(s.assignments)
 		s.notify()
 	}
 }

@@ -121,9 +121,7 @@ func (st *stream) OnStreamDeltaResponse(_ int64, r *discoveryv3.DeltaDiscoveryRe
 	st.types[r.GetTypeUrl()].send(response.GetNonce(), f)
 	switch r.GetTypeUrl() {
 	case resource.ClusterType:
-		if err := st.resendEndpoints(f.changes); err != nil {
-			st.server.log.Error("cannot send the endpoints of changed clusters", "proxy", st.proxy.name, "node", st.id, "err", err)
-		}
+		st.resendEndpoints(f.changes)
 	case resource.EndpointType:
 		for name := range f.changes {
 			delete(st.warming, name)
@@ -135,7 +133,7 @@ func (st *stream) OnStreamDeltaResponse(_ int64, r *discoveryv3.DeltaDiscoveryRe
 // and the new one waits in warming state for its assignment. If Envoy is already subscribed to the assignment, it does
 // not request it again. Unless it is sent anyway, Envoy neither uses the cluster nor acknowledges the response for
 // initial_fetch_timeout (15 s), and then uses the assignment it had.
-func (st *stream) resendEndpoints(clusters map[string]string) error {
+func (st *stream) resendEndpoints(clusters map[string]string) {
 	endpoints, again := st.proxy.tables[resource.EndpointType], map[string]versioned{}
 	for cluster := range clusters {
 		if name := endpointsOf(st.proxy.tables[resource.ClusterType].resources[cluster].message); name != "" {
@@ -144,10 +142,10 @@ func (st *stream) resendEndpoints(clusters map[string]string) error {
 		}
 	}
 	if st.types[resource.EndpointType] == nil {
-		return nil // Envoy will request them
+		return // Envoy will request them
 	}
-	// An open watch does not respond before its cache is updated, even if the update changes nothing.
-	return endpoints.update(again, nil)
+	// An open watch does not respond before its table is updated, even if the update changes nothing.
+	endpoints.update(again, nil)
 }
 
 // OnDeltaStreamClosed implements deltav3.Callbacks.
@@ -172,39 +170,26 @@ func (st *stream) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription
 	}
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
-	return st.proxy.tables[r.GetTypeUrl()].cache.CreateDeltaWatch(r, subscription{sub, st, r.GetTypeUrl()}, responses)
+	return st.proxy.tables[r.GetTypeUrl()].watch(&watch{st, r, sub, responses}), nil
 }
 
-// A subscription is go-control-plane's, except that resources which must be sent again have an empty version, so that
-// the cache considers them outdated.
-type subscription struct {
-	cache.Subscription
-	stream  *stream
-	typeURL string
-}
-
-// ReturnedResources implements cache.Subscription. The caller holds Server.mu.
-func (s subscription) ReturnedResources() map[string]string {
-	known, t := s.Subscription.ReturnedResources(), s.stream.types[s.typeURL]
-	repeat := len(t.resend) > 0 && s.stream.proxy.tables[s.typeURL].version() != t.rejectedVersion
-	warm := s.typeURL == resource.EndpointType && len(s.stream.warming) > 0
-	if !repeat && !warm {
-		return known
+// repeated returns the names of resources that must be sent again although the Envoy has their version. The caller holds
+// Server.mu.
+func (w *watch) repeated() []string {
+	typeURL := w.request.GetTypeUrl()
+	var names []string
+	t := w.stream.types[typeURL]
+	if w.stream.proxy.tables[typeURL].version() != t.rejectedVersion {
+		names = slices.Collect(maps.Keys(t.resend))
 	}
-	known = maps.Clone(known)
-	if repeat {
-		for name := range t.resend {
-			known[name] = ""
-		}
-	}
-	if warm {
-		for name := range s.stream.warming {
-			if _, ok := known[name]; ok { // the cache sends all others as soon as Envoy subscribes to them
-				known[name] = ""
+	if typeURL == resource.EndpointType {
+		for name := range w.stream.warming {
+			if _, ok := w.sub.ReturnedResources()[name]; ok { // all others are sent as soon as Envoy subscribes to them
+				names = append(names, name)
 			}
 		}
 	}
-	return known
+	return names
 }
 
 // connect adds a stream to its proxy, which it creates if necessary. The caller holds mu.

@@ -17,6 +17,7 @@ type typeState struct {
 	known       map[string]string          // acknowledged version by name
 	pending     map[string]pendingResponse // by nonce
 	nack        *NACK                      // nil if resend is empty
+	missed      map[string]struct{}        // names of resources that changed while no watch was open
 
 	// resend has the names of the resources in rejected responses. At least one of them is invalid; Envoy may or may
 	// not have applied the others, and go-control-plane considers all of them delivered. They are sent again with the
@@ -33,7 +34,7 @@ type pendingResponse struct {
 }
 
 func newTypeState(initial map[string]string) *typeState {
-	t := &typeState{known: maps.Clone(initial), pending: map[string]pendingResponse{}, resend: map[string]struct{}{}}
+	t := &typeState{known: maps.Clone(initial), pending: map[string]pendingResponse{}, resend: map[string]struct{}{}, missed: map[string]struct{}{}}
 	if t.known == nil {
 		t.known = map[string]string{}
 	}

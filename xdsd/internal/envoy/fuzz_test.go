@@ -3,14 +3,20 @@ package envoy
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+
+	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
 // FuzzTranslate translates any manifest. The model validates it, so that every error of Translate is a bug. A listener
-// must not have two filter chains with the same name or match, for which Envoy would reject it.
+// must not have two filter chains with the same name, and its matcher must select each of them for other connections.
 func FuzzTranslate(f *testing.F) {
 	files, err := filepath.Glob("../../../internal/model/testdata/proxy-*/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -57,14 +63,23 @@ func FuzzTranslate(f *testing.F) {
 				if err := l.ValidateAll(); err != nil {
 					t.Errorf("listener %s: %v", l.GetName(), err)
 				}
-				seen := map[string]bool{}
+				if !slices.ContainsFunc(p.Listeners, func(in *model.Listener) bool {
+					return !in.UDP && !in.HTTP && message.ListenerName(in.Port) == l.GetName()
+				}) {
+					continue
+				}
+				matched := map[string]int{} // number of names by filter chain
+				for _, chain := range selected(t, l) {
+					matched[chain]++
+				}
 				for _, chain := range l.GetFilterChains() {
-					for _, key := range []string{"name " + chain.GetName(), "match " + chain.GetFilterChainMatch().String()} {
-						if seen[key] {
-							t.Errorf("%s has two filter chains with the %s", l.GetName(), key)
-						}
-						seen[key] = true
+					if matched[chain.GetName()] != 1 {
+						t.Errorf("%s has %d names for the filter chain %s", l.GetName(), matched[chain.GetName()], chain.GetName())
 					}
+					delete(matched, chain.GetName())
+				}
+				if len(matched) > 0 {
+					t.Errorf("%s selects filter chains that it does not have: %v", l.GetName(), matched)
 				}
 			}
 			for _, u := range p.Upstreams {
@@ -74,4 +89,33 @@ func FuzzTranslate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// selected returns the filter chain that a listener selects by name, and without TLS by the name "". It fails the test
+// if a name is listed twice.
+func selected(t *testing.T, l *listenerv3.Listener) map[string]string {
+	t.Helper()
+	chains := map[string]string{}
+	add := func(name string, on *matcherv3.Matcher_OnMatch) {
+		var chain wrapperspb.StringValue
+		if err := on.GetAction().GetTypedConfig().UnmarshalTo(&chain); err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := chains[name]; twice {
+			t.Errorf("%s has the name %q twice", l.GetName(), name)
+		}
+		chains[name] = chain.GetValue()
+	}
+	protocols := l.GetFilterChainMatcher().GetMatcherTree().GetExactMatchMap().GetMap()
+	if plain := protocols["raw_buffer"]; plain != nil {
+		add("", plain)
+	}
+	byName := protocols["tls"].GetMatcher()
+	for name, on := range byName.GetMatcherTree().GetExactMatchMap().GetMap() {
+		add(name, on)
+	}
+	for _, m := range byName.GetOnNoMatch().GetMatcher().GetMatcherList().GetMatchers() {
+		add("*"+m.GetPredicate().GetSinglePredicate().GetValueMatch().GetSuffix(), m.GetOnMatch())
+	}
+	return chains
 }

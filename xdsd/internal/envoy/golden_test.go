@@ -200,7 +200,9 @@ func TestNewRouteChangesNothingElse(t *testing.T) {
 	if len(chains) != 1 {
 		t.Errorf("%d new filter chains, want 1", len(chains))
 	}
-	before.Listeners[at].FilterChains, after.Listeners[at].FilterChains = nil, nil
+	for _, l := range []*listenerv3.Listener{before.Listeners[at], after.Listeners[at]} {
+		l.FilterChains, l.FilterChainMatcher = nil, nil // Envoy updates a listener in place if only these change
+	}
 	if !proto.Equal(before.Listeners[at], after.Listeners[at]) {
 		t.Error("other fields of the listener have changed")
 	}
@@ -283,4 +285,86 @@ func TestInvalidPartIsLeftOut(t *testing.T) {
 		t.Errorf("served %q, want %q", names, want)
 	}
 	validate(t, p, resources)
+}
+
+// TestTranslatorUsesMessagesAgain translates a proxy that changes in turn. The results must equal those without an earlier
+// translation, and the messages of what has not changed must be the same ones.
+func TestTranslatorUsesMessagesAgain(t *testing.T) {
+	proxies, in := readProxies(t, "../../../internal/model/testdata/proxy-infra")
+	p := proxies[0]
+	translator := NewTranslator(Options{})
+	kept := func() map[any]bool {
+		resources, omitted := translator.Translate(p)
+		if omitted != nil {
+			t.Fatal(omitted)
+		}
+		if diff := cmp.Diff(render(t, p, mustTranslate(t, p, Options{}), in), render(t, p, resources, in)); diff != "" {
+			t.Fatal(diff)
+		}
+		messages := map[any]bool{}
+		for _, c := range resources.Clusters {
+			messages[c] = true
+		}
+		for _, l := range resources.Listeners {
+			for _, c := range l.GetFilterChains() {
+				if strings.Contains(c.GetName(), "/") { // of a route
+					messages[c] = true
+				}
+			}
+		}
+		return messages
+	}
+	before := kept()
+	for _, tc := range []struct {
+		name    string
+		change  func(*model.ProxyServer)
+		rebuilt func(m any) bool // whether a message must be another one
+	}{
+		{"nothing", func(*model.ProxyServer) {}, func(any) bool { return false }},
+		{"a route and a missing one", func(p *model.ProxyServer) {
+			l := *p.Listeners[slices.IndexFunc(p.Listeners, func(l *model.Listener) bool { return l.Port == 443 })]
+			l.Routes = slices.Clone(l.Routes[1:])
+			l.Routes = append(l.Routes, model.Route{Host: "new.example.com", Upstream: l.Routes[0].Upstream, Owner: p.Ref})
+			p.Listeners = []*model.Listener{&l}
+		}, func(m any) bool {
+			c, ok := m.(*listenerv3.FilterChain)
+			return ok && strings.HasSuffix(c.GetName(), " new.example.com")
+		}},
+		{"timeouts of an upstream", func(p *model.ProxyServer) {
+			u := *p.Upstreams[0]
+			u.IdleTimeout, u.ConnectTimeout = u.IdleTimeout+time.Second, u.ConnectTimeout+time.Second
+			p.Upstreams = slices.Clone(p.Upstreams)
+			p.Upstreams[0] = &u
+		}, func(m any) bool {
+			switch m := m.(type) {
+			case *clusterv3.Cluster:
+				return m.GetName() == p.Upstreams[0].Name
+			case *listenerv3.FilterChain:
+				return strings.Contains(string(m.GetFilters()[0].GetTypedConfig().GetValue()), p.Upstreams[0].Name)
+			}
+			return false
+		}},
+		{"the source address", func(p *model.ProxyServer) { p.VLAN = []netip.Addr{netip.MustParseAddr("192.0.2.99")} }, func(m any) bool {
+			_, ok := m.(*clusterv3.Cluster)
+			return ok
+		}},
+	} {
+		changed := *p
+		tc.change(&changed)
+		p = &changed
+		rebuilt := 0
+		for m := range kept() {
+			if tc.rebuilt(m) == before[m] {
+				t.Errorf("%s: message kept: %t: %v", tc.name, before[m], m)
+			}
+			if tc.rebuilt(m) {
+				rebuilt++
+			}
+		}
+		if tc.name != "nothing" && rebuilt == 0 {
+			t.Errorf("%s changes no message", tc.name)
+		}
+		p = proxies[0]
+		before = kept()
+	}
 }

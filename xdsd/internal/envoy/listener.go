@@ -1,10 +1,15 @@
 package envoy
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
+	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -13,7 +18,9 @@ import (
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	directv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/direct_response/v3"
 	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	networkv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -78,21 +85,28 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	outer := t.errs
 	t.errs = nil
 	out.FilterChains = append(out.FilterChains, t.sentinel())
+	names := map[string]string{sentinelName: sentinelChain}
 	for _, r := range l.Routes {
-		chain := t.chain(
-			// Envoy's errors contain the chain's name, and so the object that caused them.
-			r.Owner.String()+" "+r.Host, t.stats(l, r.Host, r.Upstream),
-			&listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{r.Host}}, r.Upstream)
-		if t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, chain) {
-			out.FilterChains = append(out.FilterChains, chain)
+		// Envoy's errors contain the chain's name, and so the object that caused them.
+		c := chain{r.Owner.String() + " " + r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream, t.upstreams[r.Upstream].IdleTimeout}
+		m := t.previous.chains[c]
+		if m == nil {
+			m = t.chain(c)
+			if !t.valid(fmt.Sprintf("port %d, %s", l.Port, r.Host), r.Upstream, m) {
+				continue
+			}
 		}
+		t.next.chains[c] = m
+		out.FilterChains = append(out.FilterChains, m)
+		names[r.Host] = c.name
 	}
 	t.errs = outer
 	if l.Plain != "" {
-		out.FilterChains = append(out.FilterChains, t.chain("not TLS", t.stats(l, "not TLS", l.Plain), &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}, l.Plain))
+		out.FilterChains = append(out.FilterChains, t.chain(chain{plainChain, t.stats(l, "not TLS", l.Plain), l.Plain, t.upstreams[l.Plain].IdleTimeout}))
 	}
+	out.FilterChainMatcher = t.matchNames(names, l.Plain != "")
 	if l.Default != "" {
-		out.DefaultFilterChain = t.chain("default", t.stats(l, "*", l.Default), nil, l.Default)
+		out.DefaultFilterChain = t.chain(chain{"default", t.stats(l, "*", l.Default), l.Default, t.upstreams[l.Default].IdleTimeout})
 	}
 	return out
 }
@@ -121,17 +135,81 @@ func (t *translator) rateLimit(listener string, rate uint32) []*listenerv3.Liste
 // sentinelName is a name that cannot exist (RFC 6761 section 6.4).
 const sentinelName = "sentinel.invalid"
 
+// Names of filter chains without a route. Those of routes contain a space and a slash.
+const sentinelChain, plainChain = "sentinel", "not TLS"
+
 // sentinel returns a filter chain that every TLS listener has. Envoy would replace a listener without filter chains
 // when it gets its first one.
 func (t *translator) sentinel() *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{
-		Name:             "sentinel",
-		FilterChainMatch: &listenerv3.FilterChainMatch{TransportProtocol: "tls", ServerNames: []string{sentinelName}},
+		Name: sentinelChain,
 		Filters: []*listenerv3.Filter{{
 			Name:       "envoy.filters.network.direct_response", // sends nothing and closes the connection
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("sentinel", &directv3.Config{})},
 		}},
 	}
+}
+
+// matchNames returns a matcher that selects the filter chain of a TLS connection by name, and plainChain for a connection
+// without TLS if plain is set. names maps names, and wildcards of which the longest one matches, to filter chains. Filter
+// chains with criteria of their own would match the same connections, but at each change of any of them, Envoy opens four
+// sockets and builds three tries of addresses for each.
+func (t *translator) matchNames(names map[string]string, plain bool) *matcherv3.Matcher {
+	name := t.input("server name", &networkv3.ServerNameInput{})
+	exact, wildcards := map[string]*matcherv3.Matcher_OnMatch{}, &matcherv3.Matcher_MatcherList{}
+	for _, host := range slices.SortedFunc(maps.Keys(names), longestFirst) {
+		suffix, wild := strings.CutPrefix(host, "*")
+		if !wild {
+			exact[host] = t.selectChain(names[host])
+			continue
+		}
+		wildcards.Matchers = append(wildcards.Matchers, &matcherv3.Matcher_MatcherList_FieldMatcher{
+			Predicate: &matcherv3.Matcher_MatcherList_Predicate{MatchType: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate_{
+				SinglePredicate: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate{
+					Input: name,
+					Matcher: &matcherv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{
+						ValueMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: suffix}},
+					},
+				},
+			}},
+			OnMatch: t.selectChain(names[host]),
+		})
+	}
+	byName := matchExactly(name, exact)
+	if len(wildcards.GetMatchers()) > 0 {
+		byName.OnNoMatch = &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Matcher{
+			Matcher: &matcherv3.Matcher{MatcherType: &matcherv3.Matcher_MatcherList_{MatcherList: wildcards}},
+		}}
+	}
+	protocols := map[string]*matcherv3.Matcher_OnMatch{"tls": {OnMatch: &matcherv3.Matcher_OnMatch_Matcher{Matcher: byName}}}
+	if plain {
+		protocols["raw_buffer"] = t.selectChain(plainChain)
+	}
+	return matchExactly(t.input("transport protocol", &networkv3.TransportProtocolInput{}), protocols)
+}
+
+// longestFirst compares names by length, and those of the same length alphabetically.
+func longestFirst(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) }
+
+func matchExactly(input *xdscorev3.TypedExtensionConfig, actions map[string]*matcherv3.Matcher_OnMatch) *matcherv3.Matcher {
+	return &matcherv3.Matcher{MatcherType: &matcherv3.Matcher_MatcherTree_{MatcherTree: &matcherv3.Matcher_MatcherTree{
+		Input:    input,
+		TreeType: &matcherv3.Matcher_MatcherTree_ExactMatchMap{ExactMatchMap: &matcherv3.Matcher_MatcherTree_MatchMap{Map: actions}},
+	}}}
+}
+
+// input returns an input of a matcher.
+func (t *translator) input(name string, m message.Validated) *xdscorev3.TypedExtensionConfig {
+	return &xdscorev3.TypedExtensionConfig{Name: name, TypedConfig: t.wrap(name, m)}
+}
+
+// selectChain returns the action of a matcher that selects a filter chain by name.
+func (t *translator) selectChain(name string) *matcherv3.Matcher_OnMatch {
+	packed, err := anypb.New(wrapperspb.String(name))
+	if err != nil {
+		t.errs = append(t.errs, fmt.Errorf("selecting filter chain %s: %w", name, err))
+	}
+	return &matcherv3.Matcher_OnMatch{OnMatch: &matcherv3.Matcher_OnMatch_Action{Action: &xdscorev3.TypedExtensionConfig{Name: "chain", TypedConfig: packed}}}
 }
 
 // stats returns the prefix of the stats of a filter chain. Their number depends only on the routes: a wildcard has the
@@ -144,22 +222,27 @@ func (t *translator) stats(l *model.Listener, name, upstream string) string {
 	return message.RouteStats(l.Port, tenant, name)
 }
 
-// chain returns a filter chain that forwards TCP connections to an upstream, without terminating TLS.
-func (t *translator) chain(name, stats string, match *listenerv3.FilterChainMatch, upstream string) *listenerv3.FilterChain {
-	u := t.upstreams[upstream]
+// A chain is what the message of a filter chain depends on, which forwards TCP connections to an upstream.
+type chain struct {
+	name, stats, upstream string
+	idleTimeout           time.Duration
+}
+
+// chain returns the filter chain, which does not terminate TLS.
+func (t *translator) chain(c chain) *listenerv3.FilterChain {
 	tcp := &tcpproxyv3.TcpProxy{
-		StatPrefix:       stats,
-		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: upstream},
+		StatPrefix:       c.stats,
+		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: c.upstream},
 		// Envoy's default of an hour would close watches of the API server and konnectivity tunnels.
-		IdleTimeout:        durationpb.New(u.IdleTimeout),
+		IdleTimeout:        durationpb.New(c.idleTimeout),
 		MaxConnectAttempts: wrapperspb.UInt32(connectAttempts),
 		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryBase), MaxInterval: durationpb.New(retryMax)},
 	}
 	return &listenerv3.FilterChain{
-		Name: name, FilterChainMatch: match,
+		Name: c.name,
 		Filters: []*listenerv3.Filter{{
 			Name:       "envoy.filters.network.tcp_proxy",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("chain "+name, tcp)},
+			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: t.wrap("chain "+c.name, tcp)},
 		}},
 	}
 }

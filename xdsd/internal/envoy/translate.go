@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/densityops/oooi/internal/model"
@@ -73,24 +75,60 @@ type Omission struct {
 // String returns the part and the reason.
 func (o Omission) String() string { return o.Part + ": " + o.Reason }
 
-// Translate returns the listeners, routes and clusters of a proxy. It leaves out what Envoy would reject, and returns why.
-// Routes to a cluster that is left out have no endpoints.
+// Translate returns the result of a new Translator.
 func Translate(p *model.ProxyServer, options Options) (ads.Resources, []Omission) {
-	t := translator{proxy: p, options: options, upstreams: map[string]*model.Upstream{}}
-	if len(options.Bind) == 0 {
+	return NewTranslator(options).Translate(p)
+}
+
+// A Translator translates the states of one proxy, one after the other. It uses the messages of what has not changed
+// again: with a thousand routes, nearly all of the time would be spent on building, validating and encoding those.
+type Translator struct {
+	options Options
+	kept    messages
+	source  []netip.Addr // of the clusters in kept
+}
+
+// messages are valid messages by what they depend on, except Options.
+type messages struct {
+	clusters map[*model.Upstream]*clusterv3.Cluster // without those of UDP, which depend on each other
+	chains   map[chain]*listenerv3.FilterChain
+}
+
+// NewTranslator returns a Translator that has translated nothing yet.
+func NewTranslator(options Options) *Translator { return &Translator{options: options} }
+
+// Translate returns the listeners, routes and clusters of a proxy. It leaves out what Envoy would reject, and returns why.
+// Routes to a cluster that is left out have no endpoints. The caller must not change the messages.
+func (all *Translator) Translate(p *model.ProxyServer) (ads.Resources, []Omission) {
+	t := translator{
+		proxy: p, options: all.options, upstreams: map[string]*model.Upstream{}, previous: all.kept,
+		next: messages{map[*model.Upstream]*clusterv3.Cluster{}, map[chain]*listenerv3.FilterChain{}},
+	}
+	if len(t.options.Bind) == 0 {
 		t.options.Bind = []netip.Addr{netip.IPv4Unspecified()}
 		if slices.ContainsFunc(p.VLAN, netip.Addr.Is6) {
 			t.options.Bind = append(t.options.Bind, netip.IPv6Unspecified())
 		}
 	}
-	if len(options.Source) == 0 {
+	if len(t.options.Source) == 0 {
 		t.options.Source = p.VLAN
+	}
+	if !slices.Equal(all.source, t.options.Source) {
+		t.previous.clusters = nil
 	}
 	var out ads.Resources
 	for _, u := range p.Upstreams {
 		t.upstreams[u.Name] = u
-		if c := t.cluster(u); t.valid("cluster "+u.Name, u.Name, c) {
-			out.Clusters = append(out.Clusters, c)
+		c := t.previous.clusters[u]
+		if c == nil {
+			c = t.cluster(u)
+			if !t.valid("cluster "+u.Name, u.Name, c) {
+				continue
+			}
+		}
+		out.Clusters = append(out.Clusters, c)
+		if !u.UDP {
+			t.next.clusters[u] = c
 		}
 	}
 	for _, l := range p.Listeners {
@@ -107,16 +145,18 @@ func Translate(p *model.ProxyServer, options Options) (ads.Resources, []Omission
 			out.Routes = append(out.Routes, t.routeConfiguration(l))
 		}
 	}
+	all.kept, all.source = t.next, t.options.Source
 	return out, t.omitted
 }
 
-// A translator translates one proxy.
+// A translator translates one state of a proxy.
 type translator struct {
-	proxy     *model.ProxyServer
-	options   Options
-	upstreams map[string]*model.Upstream
-	errs      []error // of messages that were wrapped for the current part
-	omitted   []Omission
+	proxy          *model.ProxyServer
+	options        Options
+	upstreams      map[string]*model.Upstream
+	previous, next messages
+	errs           []error // of messages that were wrapped for the current part
+	omitted        []Omission
 }
 
 // valid reports whether Envoy would accept a message, and the messages that were wrapped for it since the last call.

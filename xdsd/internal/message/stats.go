@@ -2,6 +2,17 @@ package message
 
 import "fmt"
 
+// ClusterStats and UDPClusterStats are the stats of each cluster and in addition of those of UDP, without the prefix
+// "cluster.NAME." of their names. Envoy has no others of about 100. They show whether a cluster has traffic and healthy
+// endpoints.
+var (
+	ClusterStats = []string{
+		"membership_healthy", "membership_total", "upstream_cx_active", "upstream_cx_connect_fail", "upstream_cx_none_healthy",
+		"upstream_cx_overflow", "upstream_cx_rx_bytes_total", "upstream_cx_total", "upstream_cx_tx_bytes_total",
+	}
+	UDPClusterStats = []string{"udp.sess_rx_errors", "udp.sess_tx_errors"}
+)
+
 // RouteStats returns the prefix of the stats of the connections to a port whose server name matches one route, or of the
 // sessions of a UDP port. name is the
 // route's host, or what stands for other connections. StatsTags makes labels of its parts.
@@ -10,9 +21,13 @@ func RouteStats(port int32, tenant, name string) string {
 }
 
 // RouteTags are regular expressions for the parts of RouteStats in the name of a stat, by the name of their tag. Envoy
-// removes the first group from the name; the second one is the tag's value.
+// removes the first group from the name; the second one is the tag's value. Each begins with the first part of the name:
+// otherwise Envoy would match it with every stat.
 var RouteTags = []struct{ Name, Regex string }{
-	{"port", `^(?:tcp|udp)\.(([0-9]+);)`},
-	{"tenant", `^(?:tcp|udp)\.[0-9]+;(([^;]*);)`},
-	{"server_name", `^(?:tcp|udp)\.[0-9]+;[^;]*;((.+)\.)[a-z_]+$`},
+	{"port", `^tcp\.(([0-9]+);)`},
+	{"port", `^udp\.(([0-9]+);)`},
+	{"tenant", `^tcp\.[0-9]+;(([^;]*);)`},
+	{"tenant", `^udp\.[0-9]+;(([^;]*);)`},
+	{"server_name", `^tcp\.[0-9]+;[^;]*;((.+)\.)[a-z_]+$`},
+	{"server_name", `^udp\.[0-9]+;[^;]*;((.+)\.)[a-z_]+$`},
 }

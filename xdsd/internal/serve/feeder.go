@@ -37,9 +37,10 @@ type Feeder struct {
 
 // A proxy is the state of a ProxyServer in the ADS server.
 type proxy struct {
-	latest  *model.ProxyServer // of the last snapshot
-	served  *model.ProxyServer // the last one that was valid; nil for none
-	failure string             // why latest is not served; empty if it is
+	translator *envoy.Translator
+	latest     *model.ProxyServer // of the last snapshot
+	served     *model.ProxyServer // the last one that was valid; nil for none
+	failure    string             // why latest is not served; empty if it is
 }
 
 // NewFeeder returns a Feeder. The options apply to all proxies.
@@ -68,7 +69,7 @@ func (f *Feeder) Run(ctx context.Context) {
 		f.mu.Unlock()
 		if snapshotChanged || services[""] {
 			synced := f.store.Status().Synced
-			f.feed(f.store.Snapshot(), services[""] || synced != f.synced)
+			f.feed(f.store.Snapshot(), services[""] || synced != f.synced) //nolint:contextcheck // its context is for the log level only
 			f.synced = synced
 		}
 		f.feedEndpoints(services)
@@ -131,7 +132,7 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	deleted := maps.Clone(f.proxies)
 	for _, p := range s.ProxyServers {
 		delete(deleted, p.Key())
-		read := f.feedProxy(p)
+		read := f.feedProxy(p, all)
 		served := f.proxies[p.Key()].served
 		if served == nil {
 			continue
@@ -162,26 +163,34 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	f.updateEndpoints(endpoints, removed)
 }
 
-// feedProxy passes a proxy and its endpoints to the server, unless it is unchanged, and reports whether the server has
-// accepted them. If the proxy is invalid, the error is logged unless it is the same as before.
-func (f *Feeder) feedProxy(p *model.ProxyServer) (accepted bool) {
+// feedProxy passes a proxy to the server, unless it is unchanged, with the endpoints of its new upstreams or, if all is
+// true, of all. It reports whether the server has accepted them. If the proxy is invalid, the error is logged unless it is
+// the same as before.
+func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) (accepted bool) {
 	state := f.proxies[p.Key()]
 	if state == nil {
-		state = &proxy{}
+		state = &proxy{translator: envoy.NewTranslator(f.options)}
 		f.proxies[p.Key()] = state
 	}
 	if state.latest == p {
 		return false
 	}
 	state.latest = p
-	resources, omitted := envoy.Translate(p, f.options)
+	resources, omitted := state.translator.Translate(p)
 	f.setOmitted(p.Key(), omitted)
 	clusters := map[string]bool{}
 	for _, c := range resources.Clusters {
 		clusters[c.GetName()] = true
 	}
+	var known map[*model.Upstream]bool
+	if state.served != nil && !all {
+		known = make(map[*model.Upstream]bool, len(state.served.Upstreams))
+		for _, u := range state.served.Upstreams {
+			known[u] = true
+		}
+	}
 	for _, u := range p.Upstreams {
-		if clusters[u.Name] {
+		if clusters[u.Name] && !known[u] {
 			resources.Endpoints = append(resources.Endpoints, f.endpointsOf(u))
 		}
 	}
@@ -191,6 +200,9 @@ func (f *Feeder) feedProxy(p *model.ProxyServer) (accepted bool) {
 	} else if failure := err.Error(); failure != state.failure {
 		state.failure = failure
 		f.log.Error("invalid configuration; keeping the previous one", "proxy", p.Key(), "err", err)
+	}
+	if !f.log.Enabled(context.Background(), slog.LevelDebug) {
+		return err == nil
 	}
 	for _, l := range p.Listeners {
 		for _, r := range l.Routes {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +33,7 @@ const maxLimits = 32
 // maxSources is the maximum number of sources of a limit in a report.
 const maxSources = 8
 
-// A limit identifies a limit of a proxy. It has a port, or the name of an upstream, or neither.
+// A limit identifies a limit of a proxy. It has a port, or envoy.StatName of an upstream, or neither.
 type limit struct {
 	name     v1alpha1.LimitName
 	port     int32
@@ -206,7 +205,7 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 		}
 	case v1alpha1.LimitBackendConnections:
 		s.Backend = of.upstream
-		if at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == of.upstream }); at >= 0 {
+		if at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return envoy.StatName(u.Name) == of.upstream }); at >= 0 {
 			u := p.Upstreams[at]
 			s.Value, s.Backend, s.Field = int64(u.MaxConnections), cmp.Or(u.Backend, u.Name), "maxConnections"
 			if u.Backend != "" {
@@ -228,22 +227,12 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 func (a *Admin) refused(ctx context.Context) (map[limit]int64, error) {
 	const stopped = "overload.envoy.overload_actions.stop_accepting_connections.active"
 	filter := `^(listener\..*\.downstream_(global_)?cx_overflow|listener_local_ratelimit\..*\.rate_limited|cluster\..*\.upstream_cx_overflow|` + stopped + `)$`
-	// Only those that were used: there is one for each backend.
-	body, err := a.request(ctx, http.MethodGet, "/stats?format=json&usedonly&filter="+url.QueryEscape(filter))
+	stats, err := a.stats(ctx, "usedonly", filter) // there is one for each backend
 	if err != nil {
 		return nil, fmt.Errorf("reading refused connections from Envoy: %w", err)
 	}
-	var all struct {
-		Stats []struct {
-			Name  string `json:"name"`
-			Value int64  `json:"value"`
-		} `json:"stats"`
-	}
-	if err := json.Unmarshal(body, &all); err != nil {
-		return nil, fmt.Errorf("decoding refused connections from Envoy: %w", err)
-	}
 	refused := map[limit]int64{}
-	for _, s := range all.Stats {
+	for _, s := range stats {
 		if s.Name == stopped {
 			if s.Value > 0 {
 				refused[limit{name: v1alpha1.LimitHeap}] = -1

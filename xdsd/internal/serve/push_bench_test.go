@@ -42,9 +42,9 @@ func proxyWithRoutes(n int) *model.ProxyServer {
 }
 
 // setProxy translates a proxy and passes it to the server, as a Feeder does.
-func setProxy(b *testing.B, server *ads.Server, p *model.ProxyServer) {
+func setProxy(b *testing.B, server *ads.Server, translator *envoy.Translator, p *model.ProxyServer) {
 	b.Helper()
-	resources, omitted := envoy.Translate(p, envoy.Options{})
+	resources, omitted := translator.Translate(p)
 	if omitted != nil {
 		b.Fatal(omitted)
 	}
@@ -116,7 +116,7 @@ func BenchmarkPush(b *testing.B) {
 				if err := server.UpdateEndpoints(endpoints, nil); err != nil {
 					b.Fatal(err)
 				}
-				setProxy(b, server, p)
+				setProxy(b, server, envoy.NewTranslator(envoy.Options{}), p)
 				size = connectPush(ctx, b, conn, p).bytes
 				_ = conn.Close()
 				cancel()
@@ -127,7 +127,8 @@ func BenchmarkPush(b *testing.B) {
 		if err := server.UpdateEndpoints(endpoints, nil); err != nil {
 			b.Fatal(err)
 		}
-		setProxy(b, server, p)
+		translator := envoy.NewTranslator(envoy.Options{})
+		setProxy(b, server, translator, p)
 		c := connectPush(b.Context(), b, conn, p)
 		withHost := *p
 		withHost.Listeners = []*model.Listener{{Port: 443, Routes: append(p.Listeners[0].Routes[:n:n], model.Route{Host: "zz.example.com", Upstream: p.Upstreams[0].Name})}}
@@ -135,13 +136,13 @@ func BenchmarkPush(b *testing.B) {
 			b.ReportAllocs()
 			before, loops := c.bytes, 0
 			for b.Loop() {
-				setProxy(b, server, []*model.ProxyServer{&withHost, p}[loops%2])
+				setProxy(b, server, translator, []*model.ProxyServer{&withHost, p}[loops%2])
 				c.receive(b)
 				loops++
 			}
 			b.ReportMetric(float64(c.bytes-before)/float64(loops), "wire-B/op")
 			if loops%2 == 1 { // restore p for the next benchmark
-				setProxy(b, server, p)
+				setProxy(b, server, translator, p)
 				c.receive(b)
 			}
 		})

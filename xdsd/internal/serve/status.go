@@ -249,7 +249,7 @@ func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha
 		}
 		b.Healthy = b.Endpoints
 		if r.Admin != nil {
-			b.Healthy = healthy[u.Name]
+			b.Healthy = healthy[envoy.StatName(u.Name)]
 		}
 		switch {
 		case b.Reason != "":
