@@ -44,7 +44,7 @@ func newMetrics(inFlight func() int) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.00001, 4, 11), // 10 us to 10 s
 		}, []string{"type"}),
 		probes: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "probes_total", Help: "Broadcast requests of xdsd that probe whether DHCP receives them.",
+			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "probes_total", Help: "Broadcast requests of our other pods that probe whether DHCP receives them.",
 		}),
 		inFlight: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "in_flight", Help: "Packets that wait for or are processed by the plugins.",

@@ -20,7 +20,7 @@ func (p packet) isProbe() bool {
 // those are that concern clients.
 func (s *Server) answerProbe(p packet, from *net.UDPAddr) {
 	sender, _ := netip.AddrFromSlice(from.IP.To4())
-	if s.options.Probers == nil || !p.req.ClientIPAddr.Equal(from.IP) || !slices.Contains(s.options.Probers(), sender) {
+	if s.options.Probers == nil || !p.req.ClientIPAddr.Equal(from.IP) || !slices.Contains(s.options.Probers(), sender) || from.IP.Equal(p.self()) { // Ask
 		return
 	}
 	s.metrics.probes.Inc()
