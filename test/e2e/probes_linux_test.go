@@ -21,6 +21,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/miekg/dns"
 
+	oooiprobe "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -342,7 +343,8 @@ func (l *dhcpClient) rebind(ctx context.Context) error {
 
 // discover requests an address, like a VM that boots.
 func (l *dhcpClient) discover(ctx context.Context) error {
-	return l.ask(ctx, net.IPv4bcast, dhcpv4.MessageTypeOffer, dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover))
+	// Without the class, doctor would find a VM that takes no offer.
+	return l.ask(ctx, net.IPv4bcast, dhcpv4.MessageTypeOffer, dhcpv4.WithMessageType(dhcpv4.MessageTypeDiscover), dhcpv4.WithOption(dhcpv4.OptClassIdentifier(oooiprobe.DHCPClass)))
 }
 
 // A stream is an open connection to the API server through the proxy. It sends continually, whether or not

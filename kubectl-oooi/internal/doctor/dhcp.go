@@ -148,7 +148,7 @@ func init() {
 			Run: checkBindings,
 		},
 		Check{
-			Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", Needs: []string{"OOOI-DHCP-008"}, After: []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-009", "OOOI-LNK-012", "OOOI-LNK-015"},
+			Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", After: []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-009", "OOOI-LNK-012"},
 			Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon, Run: checkUnrequestedOffers,
 		},
 	)

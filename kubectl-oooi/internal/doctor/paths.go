@@ -28,7 +28,7 @@ func init() {
 			Run: checkLoss,
 		},
 		Check{
-			Code: "OOOI-LNK-015", Component: v1alpha1.ComponentDHCP, Title: "broadcast DHCP requests on the VLAN reach our DHCP servers", After: append(slices.Clone(after), "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-008"), Reads: reads, NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-LNK-015", Component: v1alpha1.ComponentDHCP, Title: "broadcast DHCP requests on the VLAN reach our DHCP servers", After: append(slices.Clone(after), "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-008", "OOOI-DHCP-017"), Reads: reads, NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkSilentDHCP,
 		},
 		Check{

@@ -200,6 +200,7 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 					f = f.because(fmt.Sprintf("%s replaced %s at %s", x.value[at].mac, previous, formatTime(since)))
 				}
 			default: // the kernel keeps the MAC address of a host that is gone
+				f.Remedy = "run doctor again in a minute: until then it is not certain whether a host on the VLAN has the address"
 				f = f.because("the last host with the address had MAC address " + x.value[at].mac + ", and may be gone")
 			}
 		}
