@@ -2,13 +2,17 @@ package faults
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"syscall"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -199,12 +203,34 @@ func (r *Running) exhaustConnections() {
 		r.Fatal("Envoy's configuration has no connection limit")
 	}
 	restart(limited)
+	r.Await("port 443 to accept connections", func() bool {
+		conn, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", "192.0.2.4:443")
+		return err == nil && conn.Close() == nil
+	})
+	ctx, cancel := context.WithCancel(r.Context())
+	var clients sync.WaitGroup
 	for range 8 {
-		var conn net.Conn
-		r.Await("port 443 to accept connections", func() bool {
-			conn, err = (&net.Dialer{}).DialContext(r.Context(), "tcp", "192.0.2.4:443")
-			return err == nil
+		clients.Go(func() {
+			for ctx.Err() == nil { // Envoy ends a connection without a name after 15 seconds
+				hold(ctx, "192.0.2.4:443")
+				time.Sleep(50 * time.Millisecond)
+			}
 		})
-		r.Undo(func() { _ = conn.Close() })
 	}
+	r.Undo(func() {
+		cancel()
+		clients.Wait()
+	})
+}
+
+// hold opens a connection, and returns when the server or ctx ends it.
+func hold(ctx context.Context, address string) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return // the server refuses it
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	_, _ = io.Copy(io.Discard, conn)
+	_ = conn.Close()
 }
