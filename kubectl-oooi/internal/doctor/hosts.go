@@ -170,12 +170,12 @@ func checkIsolation(s *Site) []Finding {
 		if len(line.isolated) == 0 {
 			continue
 		}
-		reached := "none"
+		reached := fmt.Sprintf("none of the other hosts on the VLAN, of which other pods of ours reach %d", len(line.isolated))
 		if line.reached > 0 {
-			reached = strconv.Itoa(line.reached)
+			reached = fmt.Sprintf("%d of the other hosts on the VLAN, but not %d that other pods of ours reach", line.reached, len(line.isolated))
 		}
 		f := failed(podRef(line.pod), isolationRemedy(line.pod),
-			"the pod reaches our pods and %s of the other hosts on the VLAN, but not %d of those that other pods of ours reach: packets between its port and the ports of these hosts are dropped", reached, len(line.isolated))
+			"the pod reaches our pods and %s: packets between its port and the ports of these hosts are dropped", reached)
 		for i, a := range line.isolated[:min(len(line.isolated), maxIsolatedHosts)] {
 			other := line.others[i]
 			host := fmt.Sprintf("%s (MAC address %s)", a, other.mac)
