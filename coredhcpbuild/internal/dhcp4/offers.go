@@ -52,7 +52,7 @@ func (o *offers) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	defer o.mu.Unlock()
 	offered, known := o.clients[client]
 	if !known && len(o.clients) >= maxOffered {
-		o.forgetOldest()
+		forgetOldest(o.clients, func(o Offered) time.Time { return o.Last })
 	}
 	if at.Sub(offered.Last) > offerPause {
 		offered = Offered{MAC: req.ClientHWAddr.String(), First: at}
@@ -63,17 +63,6 @@ func (o *offers) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	offered.Offers++
 	offered.Last = at
 	o.clients[client] = offered
-}
-
-func (o *offers) forgetOldest() {
-	var oldest [6]byte
-	var last time.Time
-	for client, offered := range o.clients {
-		if last.IsZero() || offered.Last.Before(last) {
-			oldest, last = client, offered.Last
-		}
-	}
-	delete(o.clients, oldest)
 }
 
 // forget forgets the offers of a client that has requested an address, of whichever server.

@@ -69,7 +69,7 @@ func (s *selections) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	defer s.mu.Unlock()
 	client := [6]byte(req.ClientHWAddr)
 	if _, known := s.clients[client]; !known && len(s.clients) >= maxSelecting {
-		s.forgetOldest()
+		forgetOldest(s.clients, func(c selection) time.Time { return c.at })
 	}
 	s.clients[client] = selection{server, at}
 	if !slices.Contains(s.labels, server) && len(s.labels) < maxSelected {
@@ -82,15 +82,16 @@ func (s *selections) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	s.counter.WithLabelValues(label).Inc()
 }
 
-func (s *selections) forgetOldest() {
+// forgetOldest deletes the client whose time is the earliest.
+func forgetOldest[T any](clients map[[6]byte]T, at func(T) time.Time) {
 	var oldest [6]byte
 	var since time.Time
-	for client, selected := range s.clients {
-		if since.IsZero() || selected.at.Before(since) {
-			oldest, since = client, selected.at
+	for client, one := range clients {
+		if t := at(one); since.IsZero() || t.Before(since) {
+			oldest, since = client, t
 		}
 	}
-	delete(s.clients, oldest)
+	delete(clients, oldest)
 }
 
 // list returns the selections sorted by server; empty, not nil, if there are none.

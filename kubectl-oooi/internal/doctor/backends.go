@@ -97,6 +97,11 @@ func (e *backendEndpoint) first(f func(*probe.Backend) bool) *podPage[probe.Back
 	return nil
 }
 
+// failedHandshake returns the first answer that accepted a connection and did not complete a handshake, nil if there is none.
+func (e *backendEndpoint) failedHandshake() *podPage[probe.Backend] {
+	return e.first(func(b *probe.Backend) bool { return b.Connected && b.Error != "" })
+}
+
 // checkEndpoints returns the findings of check, which returns one without its severity, nil for none. An endpoint fails
 // if no other one of its backend is without a finding.
 func (s *Site) checkEndpoints(check func(*backendEndpoint) *Finding) []Finding {
@@ -130,7 +135,7 @@ func (s *Site) checkEndpoints(check func(*backendEndpoint) *Finding) []Finding {
 func checkHandshakes(s *Site) []Finding {
 	small := s.needSmallPackets()
 	return s.checkEndpoints(func(e *backendEndpoint) *Finding {
-		a := e.first(func(b *probe.Backend) bool { return b.Connected && b.Error != "" })
+		a := e.failedHandshake()
 		if a == nil {
 			return nil
 		}
@@ -164,7 +169,7 @@ func checkHandshakes(s *Site) []Finding {
 func (s *Site) needSmallPackets() map[string][]string {
 	list := map[string][]string{}
 	for _, e := range s.backendEndpoints() {
-		a := e.first(func(b *probe.Backend) bool { return b.Connected && b.Error != "" })
+		a := e.failedHandshake()
 		if a != nil && a.value.SmallPackets && !e.upstream.FromVLAN {
 			list[a.pod.Name] = append(list[a.pod.Name], fmt.Sprintf("%s of %s: %s", e.address, e.ref(), a.value.Error))
 		}

@@ -460,20 +460,17 @@ func checkNodePoolSizes(s *Site) []Finding {
 }
 
 // dhcpReport has the fields of coredhcp's state page that checks read.
-// vmClient is a VM's interface, "namespace/VM/interface", that DHCP serves.
-type vmClient struct {
-	MAC       string `json:"mac"`
-	Interface string `json:"interface"`
-}
-
 type dhcpReport struct {
 	Kubevirt *struct {
 		Synced bool `json:"synced"`
 		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
-		SnapshotFailure string              `json:"snapshotFailure"`
-		Watches         []watchReport       `json:"watches"`
-		Clients         []vmClient          `json:"clients"`
-		Duplicates      map[string][]string `json:"duplicates"`
+		SnapshotFailure string        `json:"snapshotFailure"`
+		Watches         []watchReport `json:"watches"`
+		Clients         []struct {
+			MAC       string `json:"mac"`
+			Interface string `json:"interface"`
+		} `json:"clients"`
+		Duplicates map[string][]string `json:"duplicates"`
 		// Unknown are MAC addresses of no VM that have sent packets.
 		Unknown []struct {
 			MAC  string    `json:"mac"`
@@ -607,12 +604,9 @@ func checkKnownVMs(s *Site) []Finding {
 // its request at least this often.
 const maxUnknownAge = maxRetryInterval
 
-// checkOtherMACs finds VMs that use another MAC address on the VLAN than their specification has, so that DHCP does not
-// reply. Their status proves it if a guest agent reports the interfaces. Otherwise the VM has no lease, and an unknown MAC
-// address requests one.
-func checkOtherMACs(s *Site) []Finding {
+// unknownClients returns the times of the last requests of clients that DHCP does not know, by MAC address.
+func (s *Site) unknownClients() map[string]time.Time {
 	unknown := map[string]time.Time{}
-	known := map[string]string{} // MAC addresses that DHCP expects, by "namespace/vm" of the instance
 	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
 		if d.value.Kubevirt == nil {
 			continue
@@ -622,9 +616,18 @@ func checkOtherMACs(s *Site) []Finding {
 				unknown[c.MAC] = c.Last
 			}
 		}
-		for _, c := range d.value.Kubevirt.Clients {
-			known[c.Interface] = c.MAC
-		}
+	}
+	return unknown
+}
+
+// checkOtherMACs finds VMs that use another MAC address on the VLAN than their specification has, so that DHCP does not
+// reply. Their status proves it if a guest agent reports the interfaces. Otherwise the VM has no lease, and an unknown MAC
+// address requests one.
+func checkOtherMACs(s *Site) []Finding {
+	unknown := s.unknownClients()
+	known := map[string]string{} // MAC addresses that DHCP expects, by "namespace/vm" of the instance
+	for mac, vm := range s.vmInterfaces() {
+		known[vm] = mac
 	}
 	if len(unknown) == 0 {
 		return nil

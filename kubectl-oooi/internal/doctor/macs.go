@@ -46,14 +46,9 @@ func (s *Site) sameMACs() []Finding {
 			}
 		}
 	}
-	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		if d.value.Kubevirt == nil {
-			continue
-		}
-		for _, c := range d.value.Kubevirt.Unknown {
-			if mac := strings.ToLower(c.MAC); pods[mac] != nil && s.facts.Taken.Sub(c.Last) <= maxUnknownAge {
-				evidence[mac] = append(evidence[mac], "it requested an address from DHCP at "+formatTime(c.Last))
-			}
+	for mac, last := range s.unknownClients() {
+		if pods[mac] != nil {
+			evidence[mac] = append(evidence[mac], "it requested an address from DHCP at "+formatTime(last))
 		}
 	}
 	var findings []Finding

@@ -17,17 +17,14 @@ const (
 
 // checkUnrequestedOffers finds VMs that request none of the offers that they get, of any server.
 func checkUnrequestedOffers(s *Site) []Finding {
+	clients := s.vmInterfaces()
 	evidence := map[string]string{} // by VM interface
 	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		if d.value.Kubevirt == nil {
-			continue
-		}
 		for _, o := range d.value.Offered {
-			at := slices.IndexFunc(d.value.Kubevirt.Clients, func(c vmClient) bool { return c.MAC == o.MAC })
-			if at < 0 || o.Offers < minOffers || o.Last.Sub(o.First) < minOfferTime || s.facts.Taken.Sub(o.Last) > maxOfferAge {
+			vm := clients[o.MAC]
+			if vm == "" || o.Offers < minOffers || o.Last.Sub(o.First) < minOfferTime || s.facts.Taken.Sub(o.Last) > maxOfferAge {
 				continue
 			}
-			vm := d.value.Kubevirt.Clients[at].Interface
 			evidence[vm] = fmt.Sprintf("Pod %s sent %d offers to MAC address %s of VM interface %s from %s to %s", d.pod.Name, o.Offers, o.MAC, vm, formatTime(o.First), formatTime(o.Last))
 		}
 	}

@@ -53,14 +53,9 @@ func (r dhcpReport) contacts(now time.Time, known []netip.Addr) []contact {
 // checkOtherDHCP finds other DHCP servers on the VLAN. It fails for those that a VM has dealt with.
 func checkOtherDHCP(s *Site) []Finding {
 	own, others := s.DHCPServers()
+	vms := s.vmInterfaces()
 	found := map[netip.Addr]Finding{}
 	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		vms := map[string]string{} // interfaces by MAC address
-		if d.value.Kubevirt != nil {
-			for _, c := range d.value.Kubevirt.Clients {
-				vms[c.MAC] = c.Interface
-			}
-		}
 		for _, c := range d.value.contacts(s.facts.Taken, slices.Concat(own, others)) {
 			f, known := found[c.server]
 			if !known {

@@ -181,12 +181,12 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 		list := strings.Join(ports[a], ", ")
 		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
 		certain := slices.ContainsFunc(results, func(r portResult) bool { return r.pod == pod && r.address.Addr() == a && r.result != portAccepted })
+		other := answering(sightings[a], pod)
 		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
 			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
 			switch {
 			case x.pod != pod || at < 0:
-			case x.value[at].mac == "" && answering(sightings[a], pod) != nil:
-				other := answering(sightings[a], pod)
+			case x.value[at].mac == "" && other != nil:
 				f = failed(podRef(pod), isolationRemedy(pod), "apps address %s does not answer the pod on the VLAN, and answers Pod %s on node %s: packets between the pod and the host with the address are dropped", a, other.pod.Name, other.pod.Spec.NodeName).
 					because("MAC address " + other.mac)
 			case x.value[at].mac == "":
