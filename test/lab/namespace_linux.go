@@ -24,6 +24,10 @@ import (
 // is open or a process is in it. A nil Namespace is that of this process.
 type Namespace struct{ file *os.File }
 
+// The main thread stays in this process's network, because /proc/PID/ns/net is the namespace of that thread.
+// Only the main goroutine runs on it, which uses namespaces alone.
+func init() { runtime.LockOSThread() }
+
 // OpenNamespace creates a network namespace whose loopback interface is up. The caller closes it.
 func OpenNamespace() (*Namespace, error) {
 	n := &Namespace{}

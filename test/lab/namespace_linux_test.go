@@ -5,7 +5,9 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,4 +61,25 @@ func TestCable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestMainThreadStaysInItsNamespace enters namespaces from many goroutines. Cable tells other programs the
+// namespace of this process by /proc/PID/ns/net, which is that of the main thread.
+func TestMainThreadStaysInItsNamespace(t *testing.T) {
+	var group sync.WaitGroup
+	for range 200 {
+		group.Go(func() {
+			err := restoringNamespace(func() error {
+				if unix.Gettid() == os.Getpid() {
+					t.Error("the main thread can be in another namespace")
+				}
+				time.Sleep(time.Millisecond)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
 }
