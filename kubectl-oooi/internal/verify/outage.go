@@ -74,7 +74,7 @@ func (r *Runner) outage(ctx context.Context, s *site, result *Result) error {
 	case o.ended.IsZero():
 		return errEnded
 	}
-	o.use.addGaps(result, " while the API server is unreachable", func(*watch) time.Duration { return otherLimit })
+	o.use.addGaps(result, " while the API server is unreachable", func(*watch) gap { return others })
 	return o.recover(ctx)
 }
 

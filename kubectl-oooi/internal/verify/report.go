@@ -51,6 +51,8 @@ type Request struct {
 	Took metav1.Duration `json:"took"`
 	// Problem is how the outcome differs from the expected one; empty if it does not.
 	Problem string `json:"problem,omitempty"`
+	// Note is what is unusual about an expected outcome.
+	Note string `json:"note,omitempty"`
 }
 
 func (r *Report) add(result Result) {
@@ -90,7 +92,11 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 			case request.Problem != "":
 				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Problem)
 			case whole || one.Group == GroupDisruption:
-				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Took.Duration)
+				fmt.Fprintf(&b, "       from %s: %s: %s", request.Client, request.Label, request.Took.Duration)
+				if request.Note != "" {
+					b.WriteString(", " + request.Note)
+				}
+				b.WriteString("\n")
 			}
 		}
 		if one.Remedy != "" {
