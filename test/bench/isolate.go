@@ -35,7 +35,7 @@ func isolatedPart(part string, opts options, out io.Writer) isolated {
 	}
 	return isolated{proxy.Ranges, proxy.Prepare, func(ctx context.Context) error {
 		return proxy.Run(ctx, proxy.Options{
-			Sizes: opts.routes, Changes: opts.changes, Starts: opts.starts, Rounds: opts.rounds, Slice: opts.slice,
+			Sizes: opts.routes, Changes: opts.changes, Starts: opts.starts, Rounds: opts.rounds, Slice: opts.slice, Settle: opts.settle,
 			GoBench: opts.loops, Progress: progress,
 		}, out)
 	}}

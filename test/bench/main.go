@@ -130,7 +130,7 @@ func parseFlags(args []string) (options, error) {
 	flags.DurationVar(&opts.load, "load", opts.load, "duration of the load of DHCP clients in a try")
 	flags.IntVar(&opts.machines, "machines", opts.machines, "number of VMs in the API server, for DHCP")
 	flags.IntVar(&opts.renewing, "renewing", opts.renewing, "number of DHCP clients that renew")
-	flags.DurationVar(&opts.settle, "settle", opts.settle, "idle time of a server before its memory is measured")
+	flags.DurationVar(&opts.settle, "settle", opts.settle, "idle time of a server before its memory or idle CPU is measured")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err
 	}

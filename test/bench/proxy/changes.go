@@ -169,6 +169,45 @@ func (d *delays) follow(ctx context.Context, c change) error {
 	return nil
 }
 
+// idle is the CPU that xdsd and Envoy use while nothing changes and no client connects, as a share of one CPU.
+type idle struct {
+	routes      int
+	xdsd, envoy float64
+}
+
+// measureIdle measures for twice the time that it waits before.
+func (b *bench) measureIdle(ctx context.Context, envoy *lab.Envoy, n int) error {
+	b.Progress("%d routes: idle for %s", n, 3*b.Settle)
+	wait := func(d time.Duration) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d):
+			return nil
+		}
+	}
+	if err := wait(b.Settle); err != nil {
+		return err
+	}
+	before, err := processTimes(b.xdsd.PID(), envoy.PID())
+	if err != nil {
+		return err
+	}
+	from := time.Now()
+	if err := wait(2 * b.Settle); err != nil {
+		return err
+	}
+	after, err := processTimes(b.xdsd.PID(), envoy.PID())
+	if err != nil {
+		return err
+	}
+	took := time.Since(from)
+	i := idle{n, float64(after[0]-before[0]) / float64(took), float64(after[1]-before[1]) / float64(took)}
+	b.report.idle = append(b.report.idle, i)
+	b.Progress("idle CPU: xdsd %.2f %%, Envoy %.2f %%", 100*i.xdsd, 100*i.envoy)
+	return nil
+}
+
 // starts are the times from Envoy's start until every route works.
 type starts struct {
 	routes int
@@ -186,7 +225,7 @@ func (b *bench) measureStarts(ctx context.Context, envoy *lab.Envoy, n int) erro
 		started := time.Now()
 		failed := make(chan error, 1)
 		go func() { failed <- envoy.Start(ctx) }()
-		all, err := awaitAll(ctx, envoyAddress, n)
+		all, err := awaitAll(ctx, envoyAddress, n, ofRoute)
 		if err := errors.Join(err, <-failed); err != nil {
 			return err
 		}

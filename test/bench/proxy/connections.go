@@ -131,7 +131,7 @@ func port443(host string) string { return net.JoinHostPort(host, "443") }
 
 // awaitAll waits until each of the first n routes works. It tries them one after the other, and returns the time at
 // which the last one that it had to wait for worked.
-func awaitAll(ctx context.Context, host string, n int) (since time.Time, err error) {
+func awaitAll(ctx context.Context, host string, n int, endpoint func(route) netip.Addr) (since time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
 	since = time.Now()
@@ -142,7 +142,7 @@ func awaitAll(ctx context.Context, host string, n int) (since time.Time, err err
 			return since, err
 		}
 		err = retry(ctx, pollPause, func() error {
-			err := expect(ctx, port443(host), h, r.endpoint(false))
+			err := expect(ctx, port443(host), h, endpoint(r))
 			waited = waited || err != nil
 			return err
 		})

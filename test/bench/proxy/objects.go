@@ -21,6 +21,7 @@ import (
 // have different addresses, and the backend replies with the address of the connection.
 const (
 	cluster   = "bench"
+	pod       = cluster // name of the proxy's pod
 	namespace = "clusters-" + cluster
 	domain    = cluster + ".lab.example.com"
 	// perNetwork is the number of addresses that are used of each /24.
@@ -28,6 +29,7 @@ const (
 
 	envoyAddress   = "198.18.0.3"
 	haproxyAddress = "198.18.0.4"
+	minimalAddress = "198.18.0.5"
 	backendPort    = 9443
 )
 

@@ -22,12 +22,12 @@ func (b *bench) start(ctx context.Context, name string, cpu *int, command string
 	return measure.Start(name, filepath.Join(b.Dir, name+".log"), measure.Pinned(ctx, cpu, command, args...))
 }
 
-// startXdsd starts xdsd serve and waits until it is ready.
+// startXdsd starts xdsd serve as in a pod that setup deploys, and waits until it is ready.
 func (b *bench) startXdsd(ctx context.Context) (*measure.Process, error) {
 	const state, self = "127.0.0.1:9902", "clusters/" + cluster
 	p, err := b.start(ctx, "xdsd", nil, measure.Binary(), "serve", "--kubeconfig", b.Management.Kubeconfig(),
 		"--proxy-server", self, "--infra", self, "--hosted-cluster", self, "--socket", filepath.Join(b.Dir, "ads.sock"),
-		"--bind", envoyAddress, "--http", state)
+		"--bind", envoyAddress, "--http", state, "--pod", pod, "--admin-socket", b.adminSocket(), "--snapshot", filepath.Join(b.Dir, "proxy.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +55,13 @@ func (b *bench) startXdsd(ctx context.Context) (*measure.Process, error) {
 	return p, nil
 }
 
+func (b *bench) adminSocket() string { return filepath.Join(b.Dir, "admin.sock") }
+
 // startEnvoy starts Envoy with the output of xdsd bootstrap: with one thread on the given CPU, or on all if cpu is nil.
 func (b *bench) startEnvoy(ctx context.Context, cpu *int) (*lab.Envoy, error) {
 	flags := []string{
-		"bootstrap", "--proxy-server", "clusters/" + cluster, "--node-id", "bench",
-		"--socket", filepath.Join(b.Dir, "ads.sock"), "--admin-socket", filepath.Join(b.Dir, "admin.sock"),
+		"bootstrap", "--proxy-server", "clusters/" + cluster, "--node-id", pod,
+		"--socket", filepath.Join(b.Dir, "ads.sock"), "--admin-socket", b.adminSocket(),
 	}
 	bootstrap, err := exec.CommandContext(ctx, measure.Binary(), flags...).Output()
 	if err != nil {
@@ -69,16 +71,26 @@ func (b *bench) startEnvoy(ctx context.Context, cpu *int) (*lab.Envoy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("xdsd bootstrap --args: %w", err)
 	}
-	config := lab.EnvoyConfig{Bootstrap: bootstrap, Args: append(strings.Fields(string(args)), "--log-level", "warning"), Binary: b.envoy, Logf: b.Progress, Unready: true}
-	if cpu != nil {
-		config.Args = append(config.Args, "--concurrency", "1")
-		config.Binary = filepath.Join(b.Dir, "envoy")
-		script := fmt.Sprintf("#!/bin/sh\nexec taskset -c %d %q \"$@\"\n", *cpu, b.envoy)
-		if err := os.WriteFile(config.Binary, []byte(script), 0o700); err != nil {
-			return nil, fmt.Errorf("writing a script: %w", err)
-		}
+	config, err := b.onOneCPU(lab.EnvoyConfig{Bootstrap: bootstrap, Args: append(strings.Fields(string(args)), "--log-level", "warning"), Logf: b.Progress, Unready: true}, cpu)
+	if err != nil {
+		return nil, err
 	}
 	return lab.StartEnvoy(ctx, config)
+}
+
+// onOneCPU returns the configuration with Envoy's binary, and with one thread on the given CPU, or all if cpu is nil.
+func (b *bench) onOneCPU(config lab.EnvoyConfig, cpu *int) (lab.EnvoyConfig, error) {
+	config.Binary = b.envoy
+	if cpu == nil {
+		return config, nil
+	}
+	config.Args = append(config.Args, "--concurrency", "1")
+	config.Binary = filepath.Join(b.Dir, "envoy")
+	script := fmt.Sprintf("#!/bin/sh\nexec taskset -c %d %q \"$@\"\n", *cpu, b.envoy)
+	if err := os.WriteFile(config.Binary, []byte(script), 0o700); err != nil {
+		return config, fmt.Errorf("writing a script: %w", err)
+	}
+	return config, nil
 }
 
 // pinSelf pins this process to one CPU. It does nothing if cpu is nil. restore undoes it.

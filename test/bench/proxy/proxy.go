@@ -1,7 +1,7 @@
 // Package proxy measures xdsd with the real Envoy, and compares the results with the targets in
 // docs/reference/measurements.md: the cost of a change in xdsd, the delay from a change in a real API server to the
-// first connection that follows it, the time that Envoy takes to start with all routes, and connections per second of
-// Envoy compared with HAProxy.
+// first connection that follows it, the CPU of an idle proxy, the time that Envoy takes to start with all routes, and connections per second of
+// Envoy compared with HAProxy and a minimal Envoy.
 //
 // It runs in its own network namespace, which has all addresses of Ranges.
 package proxy
@@ -25,6 +25,7 @@ type Options struct {
 	Starts   int           // number of starts of Envoy, at the largest size
 	Rounds   int           // rounds of each comparison; each measures both sides for one slice
 	Slice    time.Duration // duration of a slice
+	Settle   time.Duration // idle time before idle CPU is measured
 	GoBench  string        // -benchtime of the Go benchmarks; empty to skip them
 	Progress func(format string, args ...any)
 }
@@ -111,7 +112,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// measureSize measures changes with n routes, at the first size also compares Envoy with HAProxy, and at the last size
+// measureSize measures changes with n routes, at the first size also compares Envoy with others, and at the last size
 // also measures the start of Envoy.
 func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err error) {
 	if b.xdsd, err = b.startXdsd(ctx); err != nil {
@@ -123,10 +124,13 @@ func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err e
 		return err
 	}
 	defer func() { _ = envoy.Stop() }() // for early returns
-	if _, err := awaitAll(ctx, envoyAddress, n); err != nil {
+	if _, err := awaitAll(ctx, envoyAddress, n, ofRoute); err != nil {
 		return err
 	}
 	if err := b.measureChanges(ctx, envoy, n); err != nil {
+		return err
+	}
+	if err := b.measureIdle(ctx, envoy, n); err != nil {
 		return err
 	}
 	if last {
@@ -138,7 +142,7 @@ func (b *bench) measureSize(ctx context.Context, n int, first, last bool) (err e
 		return err
 	}
 	if first {
-		return b.compareHAProxy(ctx, n)
+		return b.compareAll(ctx, n)
 	}
 	return nil
 }

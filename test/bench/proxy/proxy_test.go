@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 func TestBench(t *testing.T) {
 	lab.NeedLong(t)
 	network.Need(t)
-	opts := Options{Sizes: []int{3, 6}, Changes: 3, Starts: 2, Rounds: 2, Slice: 50 * time.Millisecond, Progress: t.Logf}
+	opts := Options{Sizes: []int{3, 6}, Changes: 3, Starts: 2, Rounds: 2, Slice: 50 * time.Millisecond, Settle: 100 * time.Millisecond, Progress: t.Logf}
 	var out strings.Builder
 	if err := Run(t.Context(), opts, &out); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestBench(t *testing.T) {
 			t.Errorf("no row %q in\n%s", want, out.String())
 		}
 	}
-	for _, want := range []string{"| 6 | 2 |", "| 3 | 32 |", "| 3 | 1 |"} {
+	for _, want := range []string{"| 6 | 2 |", "| 3 | 32 | HAProxy |", "| 3 | 1 | HAProxy |", "| 3 | 32 | minimal Envoy |"} {
 		if !strings.Contains(out.String(), "\n"+want) {
 			t.Errorf("no row with the prefix %q in\n%s", want, out.String())
 		}
@@ -58,14 +58,19 @@ func TestReportShowsMissedTargets(t *testing.T) {
 	}{
 		{"endpoint: delay below the target", delay(1000, endpointMoved, 49*time.Millisecond), false},
 		{"endpoint: delay at the target", delay(1000, endpointMoved, 50*time.Millisecond), true},
-		{"host: delay below the target", delay(1000, hostAdded, 149*time.Millisecond), false},
-		{"host: delay at the target", delay(1000, hostAdded, 150*time.Millisecond), true},
+		{"host: delay below the target", delay(1000, hostAdded, 99*time.Millisecond), false},
+		{"host: delay at the target", delay(1000, hostAdded, 100*time.Millisecond), true},
 		{"host: no target for that size", delay(5000, hostAdded, time.Minute), false},
-		{"start below the target", start(5000, 1499*time.Millisecond), false},
-		{"start at the target", start(5000, 1500*time.Millisecond), true},
+		{"idle at the target", report{idle: []idle{{1000, 0.001, 0.01}}}, false},
+		{"idle Envoy above the target", report{idle: []idle{{1000, 0.001, 0.011}}}, true},
+		{"idle xdsd above the target", report{idle: []idle{{1000, 0.0011, 0.01}}}, true},
+		{"minimal Envoy at the target", report{comparisons: []comparison{{contender: minimalEnvoy, clients: 32, rateRatio: measure.Estimate{Median: 0.95}}}}, false},
+		{"minimal Envoy below the target", report{comparisons: []comparison{{contender: minimalEnvoy, clients: 32, rateRatio: measure.Estimate{Median: 0.94}}}}, true},
+		{"start below the target", start(5000, 2499*time.Millisecond), false},
+		{"start at the target", start(5000, 2500*time.Millisecond), true},
 		{"start: no target for that size", start(1000, time.Minute), false},
-		{"time and bytes below the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 1999 * time.Microsecond, wire: 999}}}, false},
-		{"time at the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 2 * time.Millisecond, wire: 1}}}, true},
+		{"time and bytes below the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 1499 * time.Microsecond, wire: 999}}}, false},
+		{"time at the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", took: 1500 * time.Microsecond, wire: 1}}}, true},
 		{"bytes at the target", report{costs: []cost{{name: "BenchmarkPush/OneEndpoint/clusters=1000", wire: 1000}}}, true},
 	} {
 		text := tc.report.markdown()
