@@ -288,6 +288,9 @@ func (h *Holder) tick() error {
 	if err := h.device.configureOwn(); err != nil {
 		return err
 	}
+	if err := h.perform(h.update((*stateMachine).setConfirmed)); err != nil {
+		return err
+	}
 	if h.machine.holding {
 		if err := h.device.confirm(); err != nil {
 			return err
@@ -295,7 +298,9 @@ func (h *Holder) tick() error {
 	}
 	if err := h.device.probe(slices.Concat(h.Addresses, h.Witnesses)); err != nil {
 		h.Log.Warn("ARP/ND probe failed", "err", err)
+		return nil
 	}
+	h.update(func(m *stateMachine, _ time.Time) actions { m.setProbed(); return actions{} })
 	return nil
 }
 

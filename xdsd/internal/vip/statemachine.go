@@ -58,6 +58,7 @@ type stateMachine struct {
 
 	holding     bool      // this replica has the address
 	since       time.Time // when holding last changed
+	confirmedAt time.Time // when the kernel was last told to keep the address
 	transitions int       // how often holding changed
 
 	leaseKnown     bool        // the Lease was read, by this process or a previous one
@@ -75,6 +76,8 @@ type stateMachine struct {
 	answeredAt    time.Time // when a peer last answered for the address
 	answeredBy    mac
 	lastFrameAt   time.Time // when a frame of any other host was last received
+	probes        int       // probes for the address that were sent since probesSince
+	probesSince   time.Time // unansweredSince at the last probe
 	defendedAt    time.Time // when a claim was last replied to
 	announceUntil time.Time
 	conflicts     map[string]int // claims received while holding; the keys are peer and stranger
@@ -94,17 +97,32 @@ func (m *stateMachine) peers() map[mac]string {
 	return peers
 }
 
-// unansweredFor returns, for a standby replica, how long neither it nor a peer has answered for the address. The time
+// unansweredSince returns, for a standby replica, since when neither it nor a peer has answered for the address. The time
 // begins when the interface has a carrier. A peer that has just acquired the Lease counts as if it had answered,
 // because it is about to.
-func (m *stateMachine) unansweredFor(now time.Time) time.Duration {
-	return now.Sub(latest(latest(m.since, m.leaseTakenAt), latest(m.answeredAt, m.upSince)))
+func (m *stateMachine) unansweredSince() time.Time {
+	return latest(latest(m.since, m.leaseTakenAt), latest(m.answeredAt, m.upSince))
 }
 
-// addressUnanswered reports whether no replica has the address: no peer has answered for Patience, although frames of
-// other hosts arrive, so that this replica is not isolated.
-func (m *stateMachine) addressUnanswered(now time.Time) bool {
-	return m.unansweredFor(now) >= m.Patience && now.Sub(m.lastFrameAt) < m.Patience
+// setProbed records that a probe for the address was sent.
+func (m *stateMachine) setProbed() {
+	if since := m.unansweredSince(); !since.Equal(m.probesSince) {
+		m.probes, m.probesSince = 0, since
+	}
+	m.probes++
+}
+
+// silent reports whether neither this replica nor a peer has answered for the address for d, and this replica has asked for
+// that long: a process that did not get the CPU has sent no probes.
+func (m *stateMachine) silent(now time.Time, d time.Duration) bool {
+	since := m.unansweredSince()
+	return now.Sub(since) >= d && since.Equal(m.probesSince) && m.probes >= max(2, int(d/m.ProbeInterval)-1)
+}
+
+// addressUnanswered reports whether no replica has the address: no peer has answered for d, although frames of other hosts
+// arrive, so that this replica is not isolated.
+func (m *stateMachine) addressUnanswered(now time.Time, d time.Duration) bool {
+	return m.silent(now, d) && now.Sub(m.lastFrameAt) < m.Patience
 }
 
 // decide returns the actions that the current state requires. Call it after each event and at each tick.
@@ -165,7 +183,7 @@ func (m *stateMachine) decideStandby(now time.Time) actions {
 	if m.ready && m.leaseAvailable(now) {
 		do.request = m.ifDue(now, acquire) // also registers
 	}
-	if m.apiFailed && m.addressUnanswered(now) && m.unansweredFor(now) >= m.Patience+m.claimDelay() {
+	if m.apiFailed && m.addressUnanswered(now, m.Patience+m.claimDelay()) {
 		return m.claim(now, "no host answers for the address, and the API server is unavailable")
 	}
 	return do
@@ -173,7 +191,7 @@ func (m *stateMachine) decideStandby(now time.Time) actions {
 
 // leaseAvailable reports whether a standby replica may acquire the Lease.
 func (m *stateMachine) leaseAvailable(now time.Time) bool {
-	silent := m.unansweredFor(now) >= m.Patience
+	silent := m.silent(now, m.Patience)
 	switch m.lease.holder {
 	case m.identity: // acquired earlier; since then, a peer may have claimed the address without the API server
 		return silent
@@ -183,7 +201,7 @@ func (m *stateMachine) leaseAvailable(now time.Time) bool {
 		return silent || now.Sub(m.readySince) >= m.Patience
 	}
 	expired := !m.watchingSince.IsZero() && now.Sub(latest(m.leaseChangedAt, m.watchingSince)) >= m.LeaseDuration
-	return expired || m.addressUnanswered(now)
+	return expired || m.addressUnanswered(now, m.Patience)
 }
 
 // claimDelay returns how long a replica waits, in addition to Patience, before it claims an unanswered address while
@@ -212,7 +230,7 @@ func (m *stateMachine) ifDue(now time.Time, r request) request {
 }
 
 func (m *stateMachine) claim(now time.Time, reason string) actions {
-	m.holding, m.since, m.announceUntil = true, now, now.Add(announceDuration)
+	m.holding, m.since, m.confirmedAt, m.announceUntil = true, now, now, now.Add(announceDuration)
 	m.transitions++
 	return actions{claim: true, announce: true, reason: reason}
 }
@@ -221,6 +239,17 @@ func (m *stateMachine) drop(now time.Time, reason string) actions {
 	m.holding, m.since = false, now
 	m.transitions++
 	return actions{drop: true, reason: reason}
+}
+
+// setConfirmed records that the kernel is told to keep the address, which the caller does at each tick while this replica
+// holds it. After a time in which this process did not run, the kernel has removed the address, and a peer may have it: then
+// setConfirmed drops it.
+func (m *stateMachine) setConfirmed(now time.Time) actions {
+	if m.holding && now.Sub(m.confirmedAt) >= m.Lifetime+m.Patience-m.ProbeInterval {
+		return m.drop(now, "this process did not run for "+now.Sub(m.confirmedAt).Round(time.Millisecond).String())
+	}
+	m.confirmedAt = now
+	return actions{}
 }
 
 // handleFrame records a received frame. It returns actions if the frame claims the address while this replica has it.
@@ -354,5 +383,5 @@ func latest(a, b time.Time) time.Time {
 
 // adoptAddress records that a previous process has left the address on the interface.
 func (m *stateMachine) adoptAddress(now time.Time) {
-	m.holding, m.since, m.up, m.upSince = true, now, true, now
+	m.holding, m.since, m.confirmedAt, m.up, m.upSince = true, now, now, true, now
 }

@@ -144,6 +144,8 @@ func TestDecideStandby(t *testing.T) {
 	}{
 		{"a peer answers", time.Second, nil, noRequest, false},
 		{"no peer answers", 3 * time.Second, nil, acquire, false},
+		{"no peer answers, because this process did not run and sent one probe", 3 * time.Second, func(m *stateMachine, _ time.Time) { m.probes = 1 }, noRequest, false},
+		{"the API server is unavailable, and this process sent probes for a part of the delay", 6 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.probes = 5 }, acquire, false},
 		{"no frame is received", 3 * time.Second, func(m *stateMachine, now time.Time) { m.lastFrameAt = now.Add(-long) }, noRequest, false},
 		{"no peer answers and the proxy is not ready", 3 * time.Second, func(m *stateMachine, _ time.Time) { m.setReady(start, false) }, noRequest, false},
 		{"no peer answers and the interface has no carrier", 3 * time.Second, func(m *stateMachine, now time.Time) { m.setUp(now, false) }, noRequest, false},
@@ -172,6 +174,9 @@ func TestDecideStandby(t *testing.T) {
 			m, now := standbyMachine(), start.Add(time.Hour)
 			m.leaseChangedAt = now.Add(-time.Second)
 			m.answeredAt, m.answeredBy, m.lastFrameAt = now.Add(-tc.after), lowerMAC, now.Add(-time.Second/2)
+			for range tc.after / m.ProbeInterval {
+				m.setProbed()
+			}
 			if tc.change != nil {
 				tc.change(m, now)
 			}
@@ -193,6 +198,7 @@ func TestUnreadyHolderDropsTheAddressOnce(t *testing.T) {
 	}
 	for end := now.Add(testTiming.Patience + testTiming.Alone + unreadyDelay); now.Before(end); now = now.Add(100 * time.Millisecond) {
 		m.handleFrame(now, parsedFrame{Sender: tenantMAC})
+		m.setProbed()
 		if do := m.decide(now); do.claim {
 			t.Fatalf("it claimed the address %s too early", end.Sub(now))
 		}
@@ -238,5 +244,16 @@ func TestRestoredLeaseIsAccepted(t *testing.T) {
 	m.setLease(now.Add(time.Second), now.Add(time.Millisecond), restored)
 	if m.lease.holder != "lower" || m.leased(now) {
 		t.Errorf("%+v", m.lease)
+	}
+}
+
+// TestHolderThatDidNotRun confirms the address after times in which the process did not run. Before a peer can have claimed
+// the address, it is kept.
+func TestHolderThatDidNotRun(t *testing.T) {
+	for after, drop := range map[time.Duration]bool{time.Second: false, 5 * time.Second: false, 6 * time.Second: true} {
+		m, now := holderMachine(true)
+		if do := m.setConfirmed(now.Add(after)); do.drop != drop || m.holding == drop {
+			t.Errorf("after %s: %+v", after, do)
+		}
 	}
 }
