@@ -87,6 +87,8 @@ type Certificates struct {
 // A Response is the response to an HTTP request for the path /.
 type Response struct {
 	Status int `json:"status"`
+	// ProxyError is the text with which Envoy responded itself, because it had no response of the backend.
+	ProxyError string `json:"proxyError,omitempty"`
 }
 
 // A Binding is what a DHCP server sent with DHCPACK.

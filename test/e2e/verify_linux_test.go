@@ -489,9 +489,12 @@ func (s *site) breaks() []siteBreak {
 			t.Cleanup(func() { s.restore(t, hostedCluster.Backend(service.name, service.port, at, "")) })
 		})
 	}
-	for scenario, port := range map[string]string{"apps-https": "443", "apps-http": "80"} {
-		add(scenario, func(t *testing.T) {
-			onMachine(t, "nft", "add table ip fault; add chain ip fault c { type filter hook input priority -350; }; add rule ip fault c ip daddr 198.18.50.200 tcp dport "+port+" drop")
+	for _, fault := range []struct{ scenario, match, verdict string }{
+		{"apps-https", "tcp dport 443", "drop"}, {"apps-http", "tcp dport 80", "drop"},
+		{"apps-http", "ip saddr 198.18.50.7 tcp dport 80", "reject with tcp reset"}, // to pods, Envoy responds itself
+	} {
+		add(fault.scenario, func(t *testing.T) {
+			onMachine(t, "nft", "add table ip fault; add chain ip fault c { type filter hook input priority 0; }; add rule ip fault c ip daddr 198.18.50.200 "+fault.match+" "+fault.verdict)
 			t.Cleanup(func() { onMachine(t, "nft", "delete table ip fault") })
 		})
 	}

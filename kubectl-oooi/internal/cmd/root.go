@@ -18,6 +18,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
 // command has what all commands share: the streams, and the flags that select a cluster.
@@ -41,6 +43,7 @@ func (i InterruptedError) Code() int { return 128 + int(i.Signal) }
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	logTo(io.Discard, 0) // errors of client libraries are returned, so their logs add nothing
 	ctrllog.SetLogger(logr.Discard())
+	streams.Out = output.Terminal(streams.Out)
 	root := New(streams) //nolint:contextcheck // commands get the context of ExecuteContext
 	root.SetArgs(args[1:])
 	if strings.HasPrefix(filepath.Base(args[0]), "kubectl_complete-") {
@@ -76,7 +79,7 @@ func logTo(w io.Writer, level int) {
 // printError prints an error, each line with the prefix "error: ".
 func printError(w io.Writer, err error) {
 	for line := range strings.Lines(err.Error() + "\n") {
-		_, _ = fmt.Fprint(w, "error: ", line)
+		_, _ = fmt.Fprint(w, "error: ", output.EscapedText(line))
 	}
 }
 

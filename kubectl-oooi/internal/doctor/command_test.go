@@ -180,7 +180,8 @@ func TestFailedProbeIsNoPass(t *testing.T) {
 		"--probe --from .": "--probe and --from", "--probe-address 192.0.2.9": "--probe-address", "--probe --probe-address nine": "--probe-address",
 		"--probe --probe-address 192.0.2.10 --only OOOI-PRB-004 -o wide":   "192.0.2.10 of the pod on the VLAN is leased",
 		"--probe --probe-address 198.51.100.9 --only OOOI-PRB-004 -o wide": "is not in 192.0.2.0/24", "--probe --probe-address 192.0.2.4 --only OOOI-PRB-004 -o wide": "is that of",
-		"--probe --probe-address 192.0.2.1 --only OOOI-PRB-004 -o wide": "is the gateway's",
+		"--probe --probe-address 192.0.2.1 --only OOOI-PRB-004 -o wide": "is the gateway's", "--probe --probe-address 192.0.2.255 --only OOOI-PRB-004 -o wide": "no host may have",
+		"--probe --probe-address fd00::5 --only OOOI-PRB-004 -o wide": "is not in 192.0.2.0/24",
 	} {
 		if answer := s.Doctor(t, strings.Fields(line)...); !strings.Contains(answer.Stdout+answer.Stderr, want) {
 			t.Errorf("%s: exit code %d, output %s%s", line, answer.Code, answer.Stdout, answer.Stderr)

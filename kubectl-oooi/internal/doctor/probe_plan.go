@@ -187,11 +187,26 @@ func (s *Site) knownMachine() *leases.Lease {
 
 // unusable returns why a pod must not have an address on the VLAN, empty if no reason is known.
 func (s *Site) unusable(a netip.Addr) string {
-	if subnet, err := netip.ParsePrefix(s.Infra.Spec.NetworkConfig.CIDR); err == nil && a.Is4() && !subnet.Contains(a) {
-		return "is not in " + subnet.String()
+	network := s.Infra.Spec.NetworkConfig
+	subnets := []string{network.CIDR}
+	for _, c := range network.AdditionalCIDRs {
+		subnets = append(subnets, string(c))
 	}
-	if a == s.Model.Gateway() {
+	at := slices.IndexFunc(subnets, func(text string) bool {
+		subnet, err := netip.ParsePrefix(text)
+		return err == nil && subnet.Contains(a)
+	})
+	if at < 0 {
+		return "is not in " + strings.Join(subnets, " or ")
+	}
+	if subnet := netip.MustParsePrefix(subnets[at]).Masked(); a == subnet.Addr() || a.Is4() && !subnet.Contains(a.Next()) && !subnet.IsSingleIP() {
+		return "is the first or last one of " + subnet.String() + ", which no host may have"
+	}
+	switch {
+	case a == s.Model.Gateway():
 		return "is the gateway's"
+	case s.isAppsAddress(a):
+		return "is that of apps"
 	}
 	for _, c := range s.components() {
 		if slices.Contains(c.addresses, a) {

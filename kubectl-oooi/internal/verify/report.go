@@ -80,7 +80,7 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 		fmt.Fprintf(&b, "%-5s  %-22s  %s", one.Status, one.Name, one.Title)
 		switch {
 		case one.Reason != "":
-			fmt.Fprintf(&b, ": %s", one.Reason)
+			fmt.Fprintf(&b, ": %s", output.Escaped(one.Reason))
 		case len(one.Requests) == 1:
 			fmt.Fprintf(&b, " (%s)", one.latency())
 		default:
@@ -90,9 +90,9 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 		for _, request := range one.Requests {
 			switch {
 			case request.Problem != "":
-				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, request.Label, request.Problem)
+				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, output.Escaped(request.Label), output.Escaped(request.Problem))
 			case whole || one.Group == GroupDisruption:
-				fmt.Fprintf(&b, "       from %s: %s: %s", request.Client, request.Label, request.Took.Duration)
+				fmt.Fprintf(&b, "       from %s: %s: %s", request.Client, output.Escaped(request.Label), request.Took.Duration)
 				if request.Note != "" {
 					b.WriteString(", " + request.Note)
 				}

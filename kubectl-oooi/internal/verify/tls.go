@@ -148,8 +148,16 @@ func appsScenarios() []Scenario {
 	add("apps-https", "VMs and pods reach apps over HTTPS, with a certificate for the name", 443, func(t probe.Target) probe.Step { return probe.Step{TLS: &t} },
 		func(s *site, name string) func(*probe.Outcome) string { return s.verified(name, "", "") })
 	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t probe.Target) probe.Step { return probe.Step{HTTP: &t} },
-		func(*site, string) func(*probe.Outcome) string { return answered })
+		func(*site, string) func(*probe.Outcome) string { return answeredByApps })
 	return list
+}
+
+// answeredByApps accepts any response of the apps, and none with which the proxy says that it does not reach them.
+func answeredByApps(o *probe.Outcome) string {
+	if o.Error == "" && o.HTTP.ProxyError != "" {
+		return fmt.Sprintf("the proxy does not reach the apps address: HTTP status %d, %s", o.HTTP.Status, o.HTTP.ProxyError)
+	}
+	return o.Error
 }
 
 func networkScenarios() []Scenario {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -173,8 +174,19 @@ func (s source) get(ctx context.Context, target *probe.Target) (*probe.Response,
 	if err != nil {
 		return nil, err //nolint:wrapcheck // goes to the report
 	}
-	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxBody))
-	return &probe.Response{Status: response.StatusCode}, errors.Join(err, response.Body.Close())
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	return &probe.Response{Status: response.StatusCode, ProxyError: proxyError(response.StatusCode, string(body))}, errors.Join(err, response.Body.Close())
+}
+
+// proxyError returns the text of a response of Envoy itself, and "" for any other. Our configuration adds no header by which
+// the two could be told apart: a backend's responses pass unchanged.
+func proxyError(status int, body string) string {
+	for _, text := range []string{"upstream connect error or disconnect/reset before headers", "no healthy upstream", "upstream request timeout"} {
+		if status >= http.StatusInternalServerError && strings.HasPrefix(body, text) {
+			return body
+		}
+	}
+	return ""
 }
 
 // maxBody is how much of a response is read.

@@ -3,6 +3,7 @@ package probe_test
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	report "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/test/lab"
@@ -96,9 +98,52 @@ func TestLease(t *testing.T) {
 		!slices.Equal(b.Routers, []netip.Addr{netip.MustParseAddr("198.18.9.1")}) || !slices.Equal(b.DNS, []netip.Addr{netip.MustParseAddr("203.0.113.55")}) || o.Took <= 0 {
 		t.Errorf("the binding is %+v", b)
 	}
+	refuseDHCP(t)
+	if o := lease(five); !strings.Contains(o.Error, "another DHCP server, 198.18.9.66, refuses it") {
+		t.Errorf("with a server that refuses all addresses the outcome is %+v", o)
+	}
 	if o := lease(netip.MustParseAddr("198.18.9.9")); !strings.Contains(o.Error, "no DHCPOFFER of our servers") {
 		t.Errorf("without an offer of the preferred server the outcome is %+v", o)
 	}
+}
+
+// refuseDHCP starts a DHCP server that makes no offers and refuses all addresses.
+func refuseDHCP(t *testing.T) {
+	t.Helper()
+	m, self := lab.NewMachine(t, "vlan", "02:00:00:00:01:66"), net.IPv4(198, 18, 9, 66)
+	m.Run(t, "ip", "address", "add", self.String()+"/24", "dev", "eth0")
+	var conn net.PacketConn
+	err := m.Do(func() (err error) {
+		conn, err = net.ListenPacket("udp4", ":67") //nolint:noctx // closed by the test
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Run(t, "ip", "route", "add", "255.255.255.255", "dev", "eth0")
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = conn.Close(); <-done })
+	go func() {
+		defer close(done)
+		buffer := make([]byte, 1500)
+		for {
+			n, _, err := conn.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			request, err := dhcpv4.FromBytes(buffer[:n])
+			if err != nil || request.MessageType() != dhcpv4.MessageTypeRequest {
+				continue
+			}
+			nak, err := dhcpv4.NewReplyFromRequest(request, dhcpv4.WithMessageType(dhcpv4.MessageTypeNak), dhcpv4.WithServerIP(self), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(self)))
+			if err == nil {
+				_, err = conn.WriteTo(nak.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}()
 }
 
 // TestWatch uses services one of whose addresses does not answer, services of which none answers, and one that starts late.
