@@ -28,8 +28,9 @@ type NodeSite struct {
 	Unplug func(t *testing.T) (plug func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
-	// AddHost connects a host with the MAC address addedHost and an address to the VLAN.
-	AddHost func(t *testing.T, address string) (disconnect func())
+	// AddHost connects a host with the MAC address addedHost and an address to the VLAN. The host announces itself once,
+	// unless it is silent.
+	AddHost func(t *testing.T, address string, silent bool) (disconnect func())
 	// RequestAddress requests an address from DHCP in a VM.
 	RequestAddress func(t *testing.T)
 	// Claim announces an address on the VLAN from another host.
@@ -198,11 +199,11 @@ func vlanFaults() []Fault {
 		{Name: "device uses the address of a VM", Break: func(s *Site) {
 			address := s.leasedAddress()
 			s.dropOnUplink("ingress", "ether saddr != "+addedHost+" arp saddr ip "+address)
-			s.Undo(s.Node.AddHost(s.T, address))
+			s.Undo(s.Node.AddHost(s.T, address, false))
 		}, Want: []string{"DHCP-004 fail"}, Says: "another host, with MAC address " + addedHost},
 		{Name: "device uses the apps address", Break: func(s *Site) {
 			s.dropOnUplink("ingress", s.expand("ether saddr != "+addedHost+" arp saddr ip $net.200"))
-			s.Undo(s.Node.AddHost(s.T, s.expand("$net.200")))
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.200"), false))
 		}, Want: []string{"PRX-012 fail"}, Says: "host " + addedHost + ", which does not serve apps, has replaced host"},
 		{Name: "switch drops ARP of our pods to VMs", Break: func(s *Site) {
 			s.dropOnUplink("egress", s.expand("arp saddr ip { $net.5, $net.6, $net.7 } arp daddr ip != $net.200"))
@@ -341,7 +342,7 @@ func (s *Site) leasedAddress() string {
 func otherHost(pod, address string) func(*Site) {
 	return func(s *Site) {
 		filter(pod, "netdev", "egress device net1", "ether type arp")(s)
-		s.Undo(s.Node.AddHost(s.T, s.expand(address)))
+		s.Undo(s.Node.AddHost(s.T, s.expand(address), false))
 	}
 }
 

@@ -41,7 +41,7 @@ func init() {
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an IP or MAC address of our pods, or the address of the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras)), NotApplicable: noServingPods(daemonMetrics...),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an IP or MAC address of our pods, or the address of the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras), optional(pagesIn(AtInfra, holderState)[1:])), NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkNeighborMACs,
 		},
 		Check{
@@ -309,7 +309,7 @@ func checkNeighbors(s *Site) []Finding {
 }
 
 // checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe
-// its own address. It finds a gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that
+// its own address. If the kernel of the pods knows the right host, only 'xdsd hold' finds another one. It also finds a gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that
 // have the MAC address of a pod.
 func checkNeighborMACs(s *Site) []Finding {
 	vms := s.vmInterfaces()
@@ -341,7 +341,7 @@ func checkNeighborMACs(s *Site) []Finding {
 				case n.mac == "":
 				case n.address == gateway && vms[strings.ToLower(n.mac)] != "":
 					add(gateway, failed(s.ref(), remedy, "%s answers ARP requests for the gateway's address %s", describe(n.mac), gateway).because(requested).of(gatewayComponent))
-				case pod == nil || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || s.facts.Taken.Sub(pod.CreationTimestamp.Time) < neighborGracePeriod:
+				case pod == nil || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || s.age(pod) < neighborGracePeriod:
 				default:
 					add(n.address, failed(podRef(pod), remedy, "%s answers ARP requests for address %s of the pod", describe(n.mac), n.address).
 						because("the pod has MAC address "+i.MAC, requested).of(observedComponent(component)))
@@ -368,6 +368,13 @@ func checkNeighborMACs(s *Site) []Finding {
 				add(a, failed(podRef(pod), remedy, "two hosts on the VLAN answer in turn for address %s of the pod", a).because(evidence...).of(observedComponent(component)))
 			})
 		}
+	}
+	for _, c := range s.conflicts() {
+		f := failed(s.ref(), remedy, "%s answers requests for the floating address %s, as the proxy's replica does", describe(c.MAC), c.Address)
+		if c.pod != nil {
+			f = failed(podRef(c.pod), remedy, "%s answers requests for address %s of the pod", describe(c.MAC), c.Address)
+		}
+		add(c.Address, f.because(c.evidence...).of(observedComponent(c.component)))
 	}
 	return append(s.sameMACs(), findings...)
 }
