@@ -265,6 +265,14 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 				filter(pod, "netdev", "ingress device net1", "arp operation request arp saddr ip != { $net.5, $net.6, $net.7 }")(s)
 			}
 		}, Want: []string{"PRB-011 fail"}},
+		{Name: "silent host with the address of the proxy answers new hosts", Probe: true, Break: func(s *Site) {
+			// The pod of the probe has the last address of the DHCP ranges.
+			filter("demo-proxy-0", "netdev", "ingress device net1", "arp operation request arp saddr ip $net.159")(s)
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.7"), true))
+		}, Want: []string{"PRB-011 fail"}, Says: "another host, with MAC address " + addedHost},
+		{Name: "filter on the VLAN rejects connections of other hosts than our pods", Probe: true, Break: func(s *Site) {
+			s.addFilter("demo-proxy-0", "inet", "type filter hook input priority 0;", s.expand(`iifname "net1" meta l4proto tcp ip saddr != { $net.5, $net.6, $net.200 } reject with tcp reset`))
+		}, Want: []string{"PRB-006 fail"}, Says: "refuses connections from the VLAN, although the pod's MAC address"},
 		{Name: "filter on the VLAN drops DHCP requests", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"LNK-015 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests of VMs", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67 ip saddr != $net.7"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops replies of DHCP", Break: filter("demo-proxy-0", "netdev", "ingress device net1", "udp sport 67"), Want: []string{"LNK-015 fail"}},
