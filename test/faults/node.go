@@ -176,6 +176,12 @@ func vlanFaults() []Fault {
 		}, Want: []string{"LNK-011 fail", "INF-002 warn"}, Says: "spec.config has a route that diverts packets of Pod demo-dns-0"},
 		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},
 		{Name: "filter on the VLAN drops all packets of the proxy", Break: filter("demo-proxy-0", "netdev", "ingress device net1", ""), Want: []string{"LNK-004 fail"}},
+		{Name: "ports of our pods are detached from the bridge", Probe: true, Break: func(s *Site) {
+			s.Undo(func() {
+				s.Node.OnNode(s.T, "sh", "-ec", "for port in $(ip -o link | awk -F '[ :@]+' '/alias fault/ {print $2}'); do ip link set $port alias '' master "+s.VLAN+"; done")
+			})
+			s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.portOf("demo-dhcp-0")+" "+s.portOf("demo-dns-0")+" "+s.portOf("demo-proxy-0")+"; do ip link set $port alias fault nomaster; done")
+		}, Want: []string{"LNK-004 fail"}, Says: "no host on the VLAN answers Pods demo-dhcp-0, demo-dns-0, demo-proxy-0"},
 		{Name: "another host on the VLAN has the address of DHCP", Break: otherHost("demo-dhcp-0", "$net.5"), Want: []string{"LNK-005 fail"}},
 		{Name: "another host on the VLAN has the address of the proxy", Break: otherHost("demo-proxy-0", "$net.7"), Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},

@@ -50,3 +50,39 @@ func TestHostsWithAnAddressOfAPod(t *testing.T) {
 		})
 	}
 }
+
+// TestPodsThatHearNobody has pods on one node that no host answers, and others of which only one is silent.
+func TestPodsThatHearNobody(t *testing.T) {
+	metrics := func(prefix string, answers map[string]bool) string {
+		text := "# TYPE " + prefix + "_vlan_neighbor gauge\n"
+		for _, last := range []string{"2", "3", "5"} {
+			if up, probed := answers[last]; probed && up {
+				text += fmt.Sprintf("%s_vlan_neighbor{address=\"192.0.2.%s\",mac=\"02:00:00:00:00:0%s\"} 1\n", prefix, last, last)
+			} else if probed {
+				text += fmt.Sprintf("%s_vlan_neighbor{address=\"192.0.2.%s\",mac=\"\"} 0\n", prefix, last)
+			}
+		}
+		return text
+	}
+	type answers = map[string]bool
+	const alone = "fail no host on the VLAN answers ARP requests of the pod, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets\nno answer: 192.0.2.2, 192.0.2.3"
+	const detached = ", which do not answer each other either, although their interfaces are up: their ports are probably no longer attached to the bridge"
+	for _, tc := range []struct {
+		name             string
+		dhcp, dns, proxy answers
+		want             []string
+	}{
+		{"none", answers{"3": true, "5": true}, answers{"2": true, "5": true}, answers{"2": true, "3": true}, []string{}},
+		{"all", answers{"3": false, "5": false}, answers{"2": false, "5": false}, answers{"2": false, "3": false}, []string{"fail no host on the VLAN answers Pods dhcp, dns, proxy" + detached}},
+		{"proxy", answers{"3": true, "5": false}, answers{"2": true, "5": false}, answers{"2": false, "3": false}, []string{alone}},
+		{"proxy, and DNS is known to DHCP only", answers{"3": true, "5": false}, answers{"5": false}, answers{"2": false, "3": false}, []string{alone}},
+		{"DNS and proxy, and DHCP still has their MAC addresses", answers{"3": true, "5": true}, answers{"2": false, "5": false}, answers{"2": false, "3": false}, []string{"fail no host on the VLAN answers Pods dns, proxy" + detached}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-LNK-004", map[page]string{dhcpMetrics: metrics("coredhcp", tc.dhcp), dnsMetrics: metrics("coredns", tc.dns), xdsdMetrics: metrics("xdsd", tc.proxy)})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -21,7 +21,7 @@ import (
 func init() {
 	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
 	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, daemonMetrics...))
-	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
+	neighbors := slices.Concat(pagesIn(AtInfra, xdsdMetrics), optional(pagesIn(AtInfra, dhcpMetrics, dnsMetrics)[1:]))
 	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dnsMetrics, dhcpState))
 	register(
 		Check{
@@ -273,16 +273,78 @@ func (s *Site) ownerRef(a netip.Addr) model.Ref {
 	return s.ref()
 }
 
+// unhearing returns the settled pods that no host on the VLAN answers, although they probe several addresses of our pods, or
+// of hosts that once answered, by node.
+func (s *Site) unhearing() map[string][]*corev1.Pod {
+	byNode := map[string][]*corev1.Pod{}
+	for _, observer := range neighborMetrics {
+		answered := map[string]map[netip.Addr]lastAnswer{}
+		for _, x := range s.metrics(observer.page) {
+			answered[x.pod.Name] = lastAnswers(x.value, observer.metric)
+		}
+		silent, reached := map[*corev1.Pod]int{}, map[*corev1.Pod]bool{}
+		for _, metric := range answerMetrics(observer.metric) {
+			for _, x := range s.neighbors(observer.page, metric) {
+				for _, n := range x.value {
+					_, owner, _ := s.owner(n.address)
+					_, before := answered[x.pod.Name][n.address]
+					switch {
+					case n.mac != "":
+						reached[x.pod] = true
+					case before || owner != nil && s.settled(owner, queryGracePeriod):
+						silent[x.pod]++
+					}
+				}
+			}
+		}
+		for pod, count := range silent {
+			if count > 1 && !reached[pod] && s.settled(pod, queryGracePeriod) {
+				byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
+			}
+		}
+	}
+	for _, list := range byNode {
+		slices.SortFunc(list, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return byNode
+}
+
+// detached returns a finding about the pods of a node that no host answers, not even the others: a filter or a port of the
+// switch would not separate pods on one bridge.
+func (s *Site) detached(node string, list []*corev1.Pod) Finding {
+	var names, commands []string
+	for _, pod := range list {
+		names, commands = append(names, pod.Name), append(commands, restartPod(pod).Command)
+	}
+	return failed(model.Ref{Kind: nodes.Kind, Name: node},
+		"on the node, list the ports of the VLAN's bridge with 'bridge link': those of the pods are missing if the bridge was created again, by nmstate or NetworkManager for instance; delete the pods one at a time, CNI attaches each new one: "+strings.Join(commands, "; ")+"; ports of VMs on the node may be missing as well, until they are migrated or restarted",
+		"no host on the VLAN answers Pods %s, which do not answer each other either, although their interfaces are up: their ports are probably no longer attached to the bridge", strings.Join(names, ", "))
+}
+
 // checkNeighbors finds pods that do not answer a proxy's ARP requests on the VLAN. If none answers, the proxy's own
-// connection to the VLAN is the cause.
+// connection to the VLAN is the cause, and if this holds for several pods of a node, that of the node's pods.
 func checkNeighbors(s *Site) []Finding {
 	var findings []Finding
+	explained := map[string]bool{} // names of pods
+	unhearing := s.unhearing()
+	for _, node := range slices.Sorted(maps.Keys(unhearing)) {
+		if len(unhearing[node]) < 2 {
+			continue
+		}
+		findings = append(findings, s.detached(node, unhearing[node]))
+		for _, pod := range unhearing[node] {
+			explained[pod.Name] = true
+		}
+	}
 	silent := map[netip.Addr][]string{} // proxy pods that get no answer
 	for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
+		if explained[x.pod.Name] {
+			continue
+		}
 		var unanswered []netip.Addr
 		reached := false
 		for _, n := range x.value {
-			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil && s.settled(pod, queryGracePeriod) { // others are the gateway and floating addresses
+			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil && !explained[pod.Name] && s.settled(pod, queryGracePeriod) { // others are the gateway and floating addresses
 				unanswered = append(unanswered, n.address)
 			}
 			reached = reached || n.mac != ""
