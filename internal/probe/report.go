@@ -20,6 +20,8 @@ type Report struct {
 	DHCP []Discovery `json:"dhcp,omitempty"`
 	// TLS has one handshake for each name and address.
 	TLS []Handshake `json:"tls,omitempty"`
+	// Neighbors are the MAC addresses of the hosts that answered ARP requests for the IPv4 addresses of DNS and TLS servers.
+	Neighbors map[netip.Addr]string `json:"neighbors,omitempty"`
 }
 
 // Answer is the reply of a DNS server to a query for type A, or the reason why there is none.
@@ -61,6 +63,8 @@ type Handshake struct {
 	Address netip.AddrPort `json:"address"`
 	// Connected reports whether the TCP connection succeeded.
 	Connected bool `json:"connected,omitempty"`
+	// Refused reports whether a host refused the TCP connection.
+	Refused bool `json:"refused,omitempty"`
 	// Error is why the connection or the handshake failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 	// TimedOut reports whether the server accepted the connection and did not complete the handshake in time. If

@@ -223,11 +223,13 @@ func handshake(conn net.Conn) {
 	}
 }
 
-// addHost connects a machine with an address to the VLAN, which announces it once.
-func addHost(t *testing.T, address string) (disconnect func()) {
+// addHost connects a machine with an address to the VLAN, which announces it once unless it is silent.
+func addHost(t *testing.T, address string, silent bool) (disconnect func()) {
 	t.Helper()
 	m := lab.NewMachine(t, vlan, "02:00:00:00:50:e1")
 	m.Run(t, "ip", "address", "add", address+"/24", "dev", "eth0")
-	m.Run(t, "sh", "-ec", "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify; ip link set eth0 down; ip link set eth0 up")
+	if !silent {
+		m.Run(t, "sh", "-ec", "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_notify; ip link set eth0 down; ip link set eth0 up")
+	}
 	return func() { m.Run(t, "ip", "link", "set", "eth0", "down") }
 }

@@ -20,6 +20,12 @@ func OnFloatingAddress() []Fault {
 			s.Undo(func() { s.restart(holder) }) // a new process has counted no conflicts
 			s.Node.Claim(s.T, s.Net+".7")
 		}, Want: []string{"PRX-017 warn"}},
+		{Name: "silent host has the floating address", Break: func(s *Site) {
+			holder := s.holder()
+			s.Undo(func() { s.restart(holder) }) // a new process has counted no conflicts
+			s.Undo(s.Node.AddHost(s.T, s.Net+".7", true))
+		}, Want: []string{"LNK-005 fail"}, Says: "MAC address " + addedHost + ", answers requests for the floating address"},
+		{Name: "silent host has the address of DNS", Break: func(s *Site) { s.Undo(s.Node.AddHost(s.T, s.Net+".6", true)) }, Want: []string{"LNK-005 fail"}, Says: "MAC address " + addedHost + ", answers requests for address"},
 		{Name: "state page of xdsd hold is blocked", Inconclusive: true, Break: func(s *Site) {
 			holder := s.holder()
 			ip, _, _ := unstructured.NestedString(s.Get(podKind, "$ns", holder).Object, "status", "podIP")

@@ -28,8 +28,9 @@ type NodeSite struct {
 	Unplug func(t *testing.T) (plug func())
 	// OtherDHCP starts another DHCP server on the VLAN.
 	OtherDHCP func(t *testing.T) (stop func())
-	// AddHost connects a host with the MAC address addedHost and an address to the VLAN.
-	AddHost func(t *testing.T, address string) (disconnect func())
+	// AddHost connects a host with the MAC address addedHost and an address to the VLAN. The host announces itself once,
+	// unless it is silent.
+	AddHost func(t *testing.T, address string, silent bool) (disconnect func())
 	// RequestAddress requests an address from DHCP in a VM.
 	RequestAddress func(t *testing.T)
 	// Claim announces an address on the VLAN from another host.
@@ -175,6 +176,12 @@ func vlanFaults() []Fault {
 		}, Want: []string{"LNK-011 fail", "INF-002 warn"}, Says: "spec.config has a route that diverts packets of Pod demo-dns-0"},
 		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},
 		{Name: "filter on the VLAN drops all packets of the proxy", Break: filter("demo-proxy-0", "netdev", "ingress device net1", ""), Want: []string{"LNK-004 fail"}},
+		{Name: "ports of our pods are detached from the bridge", Probe: true, Break: func(s *Site) {
+			s.Undo(func() {
+				s.Node.OnNode(s.T, "sh", "-ec", "for port in $(ip -o link | awk -F '[ :@]+' '/alias fault/ {print $2}'); do ip link set $port alias '' master "+s.VLAN+"; done")
+			})
+			s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.portOf("demo-dhcp-0")+" "+s.portOf("demo-dns-0")+" "+s.portOf("demo-proxy-0")+"; do ip link set $port alias fault nomaster; done")
+		}, Want: []string{"LNK-004 fail"}, Says: "no host on the VLAN answers Pods demo-dhcp-0, demo-dns-0, demo-proxy-0"},
 		{Name: "another host on the VLAN has the address of DHCP", Break: otherHost("demo-dhcp-0", "$net.5"), Want: []string{"LNK-005 fail"}},
 		{Name: "another host on the VLAN has the address of the proxy", Break: otherHost("demo-proxy-0", "$net.7"), Want: []string{"LNK-005 fail"}},
 		{Name: "filter on the VLAN drops DNS queries", Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53`), Want: []string{"LNK-006 fail"}},
@@ -198,11 +205,11 @@ func vlanFaults() []Fault {
 		{Name: "device uses the address of a VM", Break: func(s *Site) {
 			address := s.leasedAddress()
 			s.dropOnUplink("ingress", "ether saddr != "+addedHost+" arp saddr ip "+address)
-			s.Undo(s.Node.AddHost(s.T, address))
+			s.Undo(s.Node.AddHost(s.T, address, false))
 		}, Want: []string{"DHCP-004 fail"}, Says: "another host, with MAC address " + addedHost},
 		{Name: "device uses the apps address", Break: func(s *Site) {
 			s.dropOnUplink("ingress", s.expand("ether saddr != "+addedHost+" arp saddr ip $net.200"))
-			s.Undo(s.Node.AddHost(s.T, s.expand("$net.200")))
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.200"), false))
 		}, Want: []string{"PRX-012 fail"}, Says: "host " + addedHost + ", which does not serve apps, has replaced host"},
 		{Name: "switch drops ARP of our pods to VMs", Break: func(s *Site) {
 			s.dropOnUplink("egress", s.expand("arp saddr ip { $net.5, $net.6, $net.7 } arp daddr ip != $net.200"))
@@ -264,6 +271,14 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 				filter(pod, "netdev", "ingress device net1", "arp operation request arp saddr ip != { $net.5, $net.6, $net.7 }")(s)
 			}
 		}, Want: []string{"PRB-011 fail"}},
+		{Name: "silent host with the address of the proxy answers new hosts", Probe: true, Break: func(s *Site) {
+			// The pod of the probe has the last address of the DHCP ranges.
+			filter("demo-proxy-0", "netdev", "ingress device net1", "arp operation request arp saddr ip $net.159")(s)
+			s.Undo(s.Node.AddHost(s.T, s.expand("$net.7"), true))
+		}, Want: []string{"PRB-011 fail"}, Says: "another host, with MAC address " + addedHost},
+		{Name: "filter on the VLAN rejects connections of other hosts than our pods", Probe: true, Break: func(s *Site) {
+			s.addFilter("demo-proxy-0", "inet", "type filter hook input priority 0;", s.expand(`iifname "net1" meta l4proto tcp ip saddr != { $net.5, $net.6, $net.200 } reject with tcp reset`))
+		}, Want: []string{"PRB-006 fail"}, Says: "refuses connections from the VLAN, although the pod's MAC address"},
 		{Name: "filter on the VLAN drops DHCP requests", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67"), Want: []string{"LNK-015 fail"}},
 		{Name: "filter on the VLAN drops DHCP requests of VMs", Probe: true, Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "udp dport 67 ip saddr != $net.7"), Want: []string{"PRB-003 fail"}},
 		{Name: "filter on the VLAN drops replies of DHCP", Break: filter("demo-proxy-0", "netdev", "ingress device net1", "udp sport 67"), Want: []string{"LNK-015 fail"}},
@@ -341,7 +356,7 @@ func (s *Site) leasedAddress() string {
 func otherHost(pod, address string) func(*Site) {
 	return func(s *Site) {
 		filter(pod, "netdev", "egress device net1", "ether type arp")(s)
-		s.Undo(s.Node.AddHost(s.T, s.expand(address)))
+		s.Undo(s.Node.AddHost(s.T, s.expand(address), false))
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 func init() {
 	after := []string{"OOOI-POD-002", "OOOI-NET-003"}
 	interfaces := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, daemonMetrics...))
-	neighbors := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics))
+	neighbors := slices.Concat(pagesIn(AtInfra, xdsdMetrics), optional(pagesIn(AtInfra, dhcpMetrics, dnsMetrics)[1:]))
 	observers := slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdMetrics, dhcpMetrics, dnsMetrics, dhcpState))
 	register(
 		Check{
@@ -41,7 +41,7 @@ func init() {
 			Run: checkNeighbors,
 		},
 		Check{
-			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an IP or MAC address of our pods, or the address of the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras)), NotApplicable: noServingPods(daemonMetrics...),
+			Code: "OOOI-LNK-005", Title: "no other host on the VLAN has an IP or MAC address of our pods, or the address of the gateway or apps", After: append(after, "OOOI-LNK-002"), Reads: slices.Concat(observers, in(AtInfra, infras), optional(pagesIn(AtInfra, holderState)[1:])), NotApplicable: noServingPods(daemonMetrics...),
 			Run: checkNeighborMACs,
 		},
 		Check{
@@ -273,16 +273,78 @@ func (s *Site) ownerRef(a netip.Addr) model.Ref {
 	return s.ref()
 }
 
+// unhearing returns the settled pods that no host on the VLAN answers, although they probe several addresses of our pods, or
+// of hosts that once answered, by node.
+func (s *Site) unhearing() map[string][]*corev1.Pod {
+	byNode := map[string][]*corev1.Pod{}
+	for _, observer := range neighborMetrics {
+		answered := map[string]map[netip.Addr]lastAnswer{}
+		for _, x := range s.metrics(observer.page) {
+			answered[x.pod.Name] = lastAnswers(x.value, observer.metric)
+		}
+		silent, reached := map[*corev1.Pod]int{}, map[*corev1.Pod]bool{}
+		for _, metric := range answerMetrics(observer.metric) {
+			for _, x := range s.neighbors(observer.page, metric) {
+				for _, n := range x.value {
+					_, owner, _ := s.owner(n.address)
+					_, before := answered[x.pod.Name][n.address]
+					switch {
+					case n.mac != "":
+						reached[x.pod] = true
+					case before || owner != nil && s.settled(owner, queryGracePeriod):
+						silent[x.pod]++
+					}
+				}
+			}
+		}
+		for pod, count := range silent {
+			if count > 1 && !reached[pod] && s.settled(pod, queryGracePeriod) {
+				byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
+			}
+		}
+	}
+	for _, list := range byNode {
+		slices.SortFunc(list, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return byNode
+}
+
+// detached returns a finding about the pods of a node that no host answers, not even the others: a filter or a port of the
+// switch would not separate pods on one bridge.
+func (s *Site) detached(node string, list []*corev1.Pod) Finding {
+	var names, commands []string
+	for _, pod := range list {
+		names, commands = append(names, pod.Name), append(commands, restartPod(pod).Command)
+	}
+	return failed(model.Ref{Kind: nodes.Kind, Name: node},
+		"on the node, list the ports of the VLAN's bridge with 'bridge link': those of the pods are missing if the bridge was created again, by nmstate or NetworkManager for instance; delete the pods one at a time, CNI attaches each new one: "+strings.Join(commands, "; ")+"; ports of VMs on the node may be missing as well, until they are migrated or restarted",
+		"no host on the VLAN answers Pods %s, which do not answer each other either, although their interfaces are up: their ports are probably no longer attached to the bridge", strings.Join(names, ", "))
+}
+
 // checkNeighbors finds pods that do not answer a proxy's ARP requests on the VLAN. If none answers, the proxy's own
-// connection to the VLAN is the cause.
+// connection to the VLAN is the cause, and if this holds for several pods of a node, that of the node's pods.
 func checkNeighbors(s *Site) []Finding {
 	var findings []Finding
+	explained := map[string]bool{} // names of pods
+	unhearing := s.unhearing()
+	for _, node := range slices.Sorted(maps.Keys(unhearing)) {
+		if len(unhearing[node]) < 2 {
+			continue
+		}
+		findings = append(findings, s.detached(node, unhearing[node]))
+		for _, pod := range unhearing[node] {
+			explained[pod.Name] = true
+		}
+	}
 	silent := map[netip.Addr][]string{} // proxy pods that get no answer
 	for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
+		if explained[x.pod.Name] {
+			continue
+		}
 		var unanswered []netip.Addr
 		reached := false
 		for _, n := range x.value {
-			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil && s.settled(pod, queryGracePeriod) { // others are the gateway and floating addresses
+			if _, pod, _ := s.owner(n.address); n.mac == "" && pod != nil && !explained[pod.Name] && s.settled(pod, queryGracePeriod) { // others are the gateway and floating addresses
 				unanswered = append(unanswered, n.address)
 			}
 			reached = reached || n.mac != ""
@@ -309,7 +371,7 @@ func checkNeighbors(s *Site) []Finding {
 }
 
 // checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe
-// its own address. It finds a gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that
+// its own address. If the kernel of the pods knows the right host, only 'xdsd hold' finds another one. It also finds a gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that
 // have the MAC address of a pod.
 func checkNeighborMACs(s *Site) []Finding {
 	vms := s.vmInterfaces()
@@ -341,7 +403,7 @@ func checkNeighborMACs(s *Site) []Finding {
 				case n.mac == "":
 				case n.address == gateway && vms[strings.ToLower(n.mac)] != "":
 					add(gateway, failed(s.ref(), remedy, "%s answers ARP requests for the gateway's address %s", describe(n.mac), gateway).because(requested).of(gatewayComponent))
-				case pod == nil || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || s.facts.Taken.Sub(pod.CreationTimestamp.Time) < neighborGracePeriod:
+				case pod == nil || i.MAC == "" || strings.EqualFold(i.MAC, n.mac) || s.age(pod) < neighborGracePeriod:
 				default:
 					add(n.address, failed(podRef(pod), remedy, "%s answers ARP requests for address %s of the pod", describe(n.mac), n.address).
 						because("the pod has MAC address "+i.MAC, requested).of(observedComponent(component)))
@@ -368,6 +430,13 @@ func checkNeighborMACs(s *Site) []Finding {
 				add(a, failed(podRef(pod), remedy, "two hosts on the VLAN answer in turn for address %s of the pod", a).because(evidence...).of(observedComponent(component)))
 			})
 		}
+	}
+	for _, c := range s.conflicts() {
+		f := failed(s.ref(), remedy, "%s answers requests for the floating address %s, as the proxy's replica does", describe(c.MAC), c.Address)
+		if c.pod != nil {
+			f = failed(podRef(c.pod), remedy, "%s answers requests for address %s of the pod", describe(c.MAC), c.Address)
+		}
+		add(c.Address, f.because(c.evidence...).of(observedComponent(c.component)))
 	}
 	return append(s.sameMACs(), findings...)
 }

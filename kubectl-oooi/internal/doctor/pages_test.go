@@ -38,7 +38,7 @@ func findingsOn(t *testing.T, code string, pages map[page]string, objects ...str
 		facts.add(u)
 	}
 	for _, namespace := range []string{"clusters", "oooi-system"} {
-		for _, p := range []page{dnsMetrics, dhcpState, dhcpMetrics, xdsdState, xdsdMetrics, envoyMetrics, controlState} {
+		for _, p := range []page{dnsMetrics, dhcpState, dhcpMetrics, xdsdState, xdsdMetrics, envoyMetrics, controlState, holderState} {
 			body := pages[p]
 			if body == "" && !p.metrics() {
 				body = "{}"

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -144,8 +145,12 @@ func checkProbePod(s *Site) []Finding {
 	return nil
 }
 
-// checkReached finds a VLAN on which no component answers the probe, although the components run.
+// checkReached finds a VLAN on which no component answers the probe, although the components run, and addresses of components
+// for which another host answers. The probe's pod requests all of them by broadcast, since it knows no MAC address.
 func (v *probeData) checkReached() []Finding {
+	if findings := v.otherHosts(); len(findings) > 0 {
+		return findings
+	}
 	asked := len(v.DNS) + len(v.TLS)
 	answered := slices.ContainsFunc(v.DNS, func(a probe.Answer) bool { return a.Error == "" }) ||
 		slices.ContainsFunc(v.TLS, func(h probe.Handshake) bool { return h.Connected }) ||
@@ -155,6 +160,32 @@ func (v *probeData) checkReached() []Finding {
 	}
 	return []Finding{failed(v.ref(), "check the ports of the pods and of the nodes: port isolation, storm control, VLAN IDs, and the VLANs that the uplinks carry",
 		"no component answers another pod on the VLAN: ARP requests, or all packets, between it and our pods are dropped").because(v.DNS[0].Error, v.TLS[0].Error)}
+}
+
+// otherHosts finds addresses of our pods, and floating addresses, for which a host that is none of our pods answered the
+// probe.
+func (v *probeData) otherHosts() []Finding {
+	ours := v.podMACs()
+	replicas := v.pods(v1alpha1.ComponentProxy)
+	known := len(replicas) > 0
+	for _, pod := range replicas {
+		known = known && v.age(pod) >= neighborGracePeriod && slices.Contains(slices.Collect(maps.Values(ours)), pod)
+	}
+	var findings []Finding
+	for _, a := range slices.SortedFunc(maps.Keys(v.Neighbors), netip.Addr.Compare) {
+		mac := v.Neighbors[a]
+		component, pod, i := v.owner(a)
+		const remedy = "find the host by its MAC address, in the switch or with 'kubectl get vmi -A -o yaml', and give it another address; hosts on the VLAN reach the one that answers first"
+		switch floating := v.Model.Proxy != nil && slices.Contains(v.Model.Proxy.VLAN, a); {
+		case pod != nil && i.MAC != "" && !strings.EqualFold(i.MAC, mac) && v.age(pod) >= neighborGracePeriod:
+			findings = append(findings, failed(podRef(pod), remedy, "another host, with MAC address %s, answers ARP requests for address %s of the pod", mac, a).
+				because("the pod has MAC address "+i.MAC, "requested by a new pod on the VLAN").of(observedComponent(component)))
+		case pod == nil && floating && known && ours[strings.ToLower(mac)] == nil:
+			findings = append(findings, failed(v.ref(), remedy, "another host, with MAC address %s, answers ARP requests for the floating address %s", mac, a).
+				because("no replica of the proxy has this MAC address", "requested by a new pod on the VLAN").of(v1alpha1.ComponentProxy))
+		}
+	}
+	return findings
 }
 
 // vlanRemedy returns the remedy for a component that is ready but does not answer on the VLAN.
@@ -328,6 +359,13 @@ func (v *probeData) checkConnections() []Finding {
 		slices.Sort(accepted)
 		if len(accepted) > 0 {
 			message += fmt.Sprintf(", but port %s of the address does: a filter drops or rejects packets to the port", joinPorts(slices.Compact(accepted)))
+		} else if _, pod, i := v.owner(h.Address.Addr()); h.Refused && pod != nil {
+			remedy = refusedRemedy + "; " + v.vlanRemedy(v1alpha1.ComponentProxy)
+			message = fmt.Sprintf("%s refuses connections from the VLAN: a filter rejects them, or another host has the address", h.Address)
+			if i.MAC != "" && strings.EqualFold(i.MAC, v.Neighbors[h.Address.Addr()]) {
+				remedy = fmt.Sprintf("see the log of container envoy: kubectl -n %s logs %s -c envoy; find a filter that rejects connections: nft list ruleset, in the pod and on its node", pod.Namespace, pod.Name)
+				message = fmt.Sprintf("%s refuses connections from the VLAN, although the pod's MAC address %s answers: the proxy does not listen there, or a filter rejects them", h.Address, i.MAC)
+			}
 		}
 		slices.Sort(names)
 		f := failed(v.ref(), remedy, "%s", message).because(h.Name + ": " + h.Error)

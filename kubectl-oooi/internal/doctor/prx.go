@@ -129,7 +129,7 @@ func init() {
 			Run: checkHolder,
 		},
 		Check{
-			Code: "OOOI-PRX-017", Title: "the floating address is stable", After: []string{"OOOI-POD-002", "OOOI-LNK-008"}, Reads: holders, NotApplicable: noHolder,
+			Code: "OOOI-PRX-017", Title: "the floating address is stable", After: []string{"OOOI-POD-002", "OOOI-LNK-005", "OOOI-LNK-008"}, Reads: holders, NotApplicable: noHolder,
 			Run: checkAddressMoves,
 		},
 		Check{
@@ -581,6 +581,7 @@ func noHolder(s *Site) string {
 
 // holderReport has the fields of the state page of 'xdsd hold' that checks read.
 type holderReport struct {
+	MAC         string         `json:"mac"`
 	Addresses   []netip.Addr   `json:"addresses"`
 	Holding     bool           `json:"holding"`
 	Since       time.Time      `json:"since"`
@@ -588,7 +589,11 @@ type holderReport struct {
 	Up          bool           `json:"up"`
 	Ready       bool           `json:"ready"`
 	Conflicts   map[string]int `json:"conflicts"`
-	Failure     string         `json:"failure"`
+	// Peers are the names of the other replicas by MAC address.
+	Peers map[string]string `json:"peers"`
+	// Answers are the hosts that answer broadcast requests of the replica.
+	Answers []broadcastAnswer `json:"answers"`
+	Failure string            `json:"failure"`
 }
 
 // checkHolder finds a floating address that is held by no replica, by several, or by one whose proxy is not

@@ -252,6 +252,40 @@ func TestATenantClaimsTheAddress(t *testing.T) {
 	s.awaitSingleHolder(t)
 }
 
+// TestSilentHost connects a host with the floating addresses that sends nothing but answers. The state of each replica has
+// it as long as it answers.
+func TestSilentHost(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, xdsdHold, 2)
+	holder := s.awaitSingleHolder(t)
+	answers := func(i *replica) (found []string) {
+		for _, a := range i.state(t).Answers {
+			if a.MAC == tenantMAC && a.Last.Sub(a.First) >= 2*time.Second {
+				found = append(found, a.Address.String())
+			}
+		}
+		return found
+	}
+	for _, i := range s.replicas {
+		if found := answers(i); len(found) > 0 {
+			t.Errorf("%s has answers for %v", i.name, found)
+		}
+	}
+	host := lab.NewMachine(t, strings.Replace(s.trunk, "trunk", "near", 1), tenantMAC)
+	host.Run(t, "ip", "address", "add", floating.String()+"/24", "dev", "eth0")
+	host.Run(t, "ip", "address", "add", floating6.String()+"/64", "dev", "eth0", "nodad")
+	for _, i := range s.replicas {
+		lab.Poll(t, i.name+" to have the answers of both hosts", func() bool {
+			other := slices.ContainsFunc(i.state(t).Answers, func(a broadcastAnswer) bool { return a.MAC == holder.mac && a.Address == floating })
+			return len(answers(i)) == 2 && other == (i != holder)
+		})
+	}
+	host.Run(t, "ip", "link", "set", "eth0", "down")
+	for _, i := range s.replicas {
+		lab.Poll(t, i.name+" to forget the host", func() bool { return len(answers(i)) == 0 })
+	}
+}
+
 // TestHTTPEndpoints reads metrics, readiness and state of a replica, and checks its capabilities.
 func TestHTTPEndpoints(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,12 +173,20 @@ func hold(tb testing.TB, s *site, i *replica, args ...string) *exec.Cmd {
 
 func terminate(tb testing.TB, i *replica) { tb.Helper(); i.Terminate(tb) }
 
+// broadcastAnswer is a host that answers probes of xdsd hold.
+type broadcastAnswer struct {
+	Address     netip.Addr
+	MAC         string
+	First, Last time.Time
+}
+
 // state returns the state of a replica of xdsd hold.
 func (i *replica) state(t *testing.T) (state struct {
 	Holding, Leased bool
 	LeaseHolder     string
 	Peers           map[string]string
 	Conflicts       map[string]int
+	Answers         []broadcastAnswer
 }) {
 	t.Helper()
 	text := i.page(t, "state")

@@ -145,5 +145,5 @@ func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
 	if len(faults) > 0 {
 		return condition(kind, metav1.ConditionFalse, first, "%s", strings.Join(faults, "; "))
 	}
-	return condition(kind, metav1.ConditionTrue, "Ready", "all enabled components were probed and work")
+	return condition(kind, metav1.ConditionTrue, "Ready", "all enabled components answer in the pod network; doctor checks the VLAN")
 }

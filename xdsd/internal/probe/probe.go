@@ -5,9 +5,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/probe"
 )
 
@@ -77,7 +79,27 @@ func (p *Plan) Ask(ctx context.Context) *probe.Report {
 		start(func() { from.handshake(ctx, &r.TLS[i]) })
 	}
 	all.Wait()
+	r.Neighbors = p.neighbors()
 	return r
+}
+
+// neighbors returns the MAC addresses that the kernel knows of the servers. Without the kernel's table, it returns none.
+func (p *Plan) neighbors() map[netip.Addr]string {
+	known, err := neighbours.MACs()
+	if err != nil {
+		return nil
+	}
+	servers := slices.Clone(p.Servers)
+	for _, t := range p.Targets {
+		servers = append(servers, t.Address.Addr())
+	}
+	list := map[netip.Addr]string{}
+	for _, a := range servers {
+		if mac := known[a]; mac != nil {
+			list[a] = mac.String()
+		}
+	}
+	return list
 }
 
 // A source has the source addresses of connections by family; nil means any.

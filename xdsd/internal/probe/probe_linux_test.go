@@ -76,8 +76,9 @@ func TestDNSAndTLS(t *testing.T) {
 		TLS: []report.Handshake{
 			certified("good.example.com", true), certified("bad.example.com", false),
 			{Name: "plain", Address: plain.Addr(), Connected: true, Error: "tls: first record does not look like a TLS handshake"},
-			{Name: "closed", Address: netip.MustParseAddrPort("192.0.2.83:443"), Error: "dial tcp 192.0.2.83:443: connect: connection refused"},
+			{Name: "closed", Address: netip.MustParseAddrPort("192.0.2.83:443"), Refused: true, Error: "dial tcp 192.0.2.83:443: connect: connection refused"},
 		},
+		Neighbors: map[netip.Addr]string{}, // none on the loopback interface
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}), cmpopts.IgnoreFields(report.Handshake{}, "NotBefore", "NotAfter")); diff != "" {
 		t.Error(diff)
@@ -87,7 +88,7 @@ func TestDNSAndTLS(t *testing.T) {
 	}
 }
 
-// TestDHCP requests offers from two DHCP servers on a VLAN.
+// TestDHCP requests offers from two DHCP servers on a VLAN, and connects to a port that one of them refuses.
 func TestDHCP(t *testing.T) {
 	network.Need(t)
 	vm := lab.NewMachine(t, "vlan", "02:00:00:00:00:01")
@@ -96,10 +97,13 @@ func TestDHCP(t *testing.T) {
 		serveDHCP(t, n)
 	}
 	const mac = "02:00:00:00:00:07"
-	out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--dhcp", "--dhcp-mac="+mac)
+	out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--dhcp", "--dhcp-mac="+mac, "--tls=closed@198.18.9.2:443")
 	got := &report.Report{}
 	if err := json.Unmarshal([]byte(out), got); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	if h := got.TLS[0]; !h.Refused || got.Neighbors[h.Address.Addr()] != "02:00:00:00:01:02" {
+		t.Errorf("%+v by %v", h, got.Neighbors)
 	}
 	offer := func(n, address string) report.Offer {
 		return report.Offer{

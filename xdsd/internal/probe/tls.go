@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"syscall"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/probe"
@@ -31,7 +32,7 @@ func Handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtoco
 		describe(h, conn)
 		return conn
 	}
-	h.Error = err.Error()
+	h.Error, h.Refused = err.Error(), !h.Connected && errors.Is(err, syscall.ECONNREFUSED)
 	h.TimedOut = h.Connected && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)) && ctx.Err() == nil
 	if !h.TimedOut {
 		return nil

@@ -74,8 +74,9 @@ type Options struct {
 type Holder struct {
 	Options
 
-	mu      sync.Mutex // guards machine and failure; Run, the only writer of machine, reads it without mu
+	mu      sync.Mutex // guards machine, answers and failure; Run, the only writer of machine, reads it without mu
 	machine *stateMachine
+	answers answers
 	failure string // last error of a request to the API server; empty after a success
 
 	sourceFailure string // why the limits of clients do not apply; empty if they do
@@ -103,6 +104,7 @@ func New(o Options) (*Holder, error) {
 			Timing: o.Timing, identity: o.Identity, self: d.self, addresses: o.Addresses,
 			ready: len(o.ReadyURLs) == 0, conflicts: map[string]int{"peer": 0, "stranger": 0},
 		},
+		answers: newAnswers(slices.Concat(o.Addresses, o.Witnesses)),
 	}
 	if err := errors.Join(d.configureOwn(), d.routeReplies(), h.restore()); err != nil {
 		return nil, errors.Join(err, d.close())
@@ -213,7 +215,10 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 		case err := <-failed:
 			return err
 		case f := <-frames:
-			do = h.update(func(m *stateMachine, now time.Time) actions { return m.handleFrame(now, f) })
+			do = h.update(func(m *stateMachine, now time.Time) actions {
+				h.answers.record(now, f)
+				return m.handleFrame(now, f)
+			})
 		case e := <-leaseEvents:
 			h.setFailure(e.err)
 			h.update(func(m *stateMachine, now time.Time) actions {

@@ -37,6 +37,9 @@ type State struct {
 	// has.
 	AnsweredBy string    `json:"answeredBy,omitempty"`
 	Answered   time.Time `json:"answered,omitzero"`
+	// Answers are the hosts that answer for the floating addresses and the witnesses; several for an address of which two
+	// hosts have it.
+	Answers []Answer `json:"answers,omitempty"`
 	// Conflicts counts the claims of other hosts that were received while this replica had the addresses. The keys are
 	// peer and stranger.
 	Conflicts map[string]int `json:"conflicts"`
@@ -78,9 +81,10 @@ func (h *Holder) State() State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.machine
+	now := time.Now()
 	s := State{
 		Identity: m.identity, MAC: m.self.String(), Own: h.Own, Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
-		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(time.Now()),
+		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(now), Answers: h.answers.list(now),
 		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: h.failure, Sources: sources,
 	}
 	for address, name := range m.peers() {

@@ -1,0 +1,72 @@
+package vip
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+const (
+	// answerMemory is how long the answer of a host is reported.
+	answerMemory = 30 * time.Second
+	// maxAnswers limits the hosts that are remembered for an address: a host can send any number of MAC addresses.
+	maxAnswers = 8
+)
+
+// An Answer is a host on the VLAN that has sent frames with an address as its own within the last 30 seconds. Probes are
+// broadcast: unlike the kernel's requests, which confirm a known neighbour, they also reach another host with the address.
+type Answer struct {
+	Address netip.Addr `json:"address"`
+	MAC     string     `json:"mac"`
+	// First and Last are the times of the first and the last of these frames, without a pause of 30 seconds between two.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// period is the time of the first and the last frame of a host.
+type period struct{ first, last time.Time }
+
+// answers are the MAC addresses that have answered for each address that is probed.
+type answers map[netip.Addr]map[mac]period
+
+// newAnswers returns answers for addresses.
+func newAnswers(addresses []netip.Addr) answers {
+	a := answers{}
+	for _, address := range addresses {
+		a[address] = map[mac]period{}
+	}
+	return a
+}
+
+// record records a received frame.
+func (a answers) record(now time.Time, f parsedFrame) {
+	hosts, probed := a[f.Address]
+	if !probed {
+		return
+	}
+	p, known := hosts[f.Sender]
+	if !known && len(hosts) == maxAnswers {
+		delete(hosts, slices.MinFunc(slices.Collect(maps.Keys(hosts)), func(x, y mac) int { return hosts[x].last.Compare(hosts[y].last) }))
+	}
+	if !known || now.Sub(p.last) > answerMemory {
+		p.first = now
+	}
+	p.last = now
+	hosts[f.Sender] = p
+}
+
+// list returns the hosts that have answered within answerMemory, sorted by address and MAC address.
+func (a answers) list(now time.Time) []Answer {
+	var list []Answer
+	for address, hosts := range a {
+		for host, p := range hosts {
+			if now.Sub(p.last) <= answerMemory {
+				list = append(list, Answer{address, host.String(), p.first, p.last})
+			}
+		}
+	}
+	slices.SortFunc(list, func(x, y Answer) int { return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.MAC, y.MAC)) })
+	return list
+}
