@@ -83,7 +83,7 @@ func processFaults() []Fault {
 		}, Want: []string{"POD-002 fail", "INF-002 warn"}},
 		{Name: "image does not exist", Break: func(s *Site) {
 			s.patchTemplate("demo-dhcp", func(spec map[string]any) { firstContainer(spec)["image"] = "localhost/missing:none" })
-		}, Want: []string{"POD-002 fail", "POD-004 warn", "INF-002 warn"}},
+		}, Want: []string{"POD-002 fail", "POD-004 warn", "INF-002 warn"}, Says: "cannot pull image localhost/missing:none: the registry cannot be reached"},
 		{Name: "kubelet rejects a sysctl", Break: func(s *Site) {
 			s.Patch(namespaceKind, "", "$ns", `{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}`)
 			s.patchTemplate("demo-dns", func(spec map[string]any) {

@@ -15,7 +15,16 @@ func podFaults() []Fault {
 			s.Remove(setKind, "$ns", "demo-dns")
 			s.Remove(podKind, "$ns", "demo-dns-0") // as the garbage collector does
 		}, Want: []string{"POD-001 fail"}},
-		{Name: "image cannot be pulled", Break: waitingContainer("demo-dns-0", "coredns", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}},
+		{Name: "image cannot be pulled", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}, Says: "container coredhcp: node node-a cannot pull image "},
+		{Name: "registry rejects the pod's credentials", Want: []string{"POD-002 fail"}, Says: "the registry rejects its credentials", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff",
+			`Back-off pulling image "quay.io/densityops/oooi:v1": ErrImagePull: initializing source docker://quay.io/densityops/oooi:v1: reading manifest v1 in quay.io/densityops/oooi: unauthorized: access to the requested resource is not authorized`)},
+		{Name: "pull Secret does not exist", Want: []string{"POD-002 fail"}, Says: "Unable to retrieve some image pull secrets (mirror)", Break: func(s *Site) {
+			waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff", `Back-off pulling image "quay.io/densityops/oooi:v1"`)(s) // as before Kubernetes 1.31
+			s.addPodEvent("demo-dhcp-0", "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (mirror); attempting to pull the image may not succeed.")
+			s.addPodEvent("demo-dhcp-0", "Failed", `Failed to pull image "quay.io/densityops/oooi:v1": failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed`)
+		}},
+		{Name: "registry does not have the image", Want: []string{"POD-002 fail"}, Says: "deploys the image of the plugin's release", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ErrImagePull",
+			`rpc error: code = NotFound desc = failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": quay.io/densityops/oooi:v1: not found`)},
 		{Name: "credentials of Multus have expired", Want: []string{"POD-002 fail"}, Says: "kubectl delete pods -A -l app=multus --field-selector spec.nodeName=node-a", Break: func(s *Site) {
 			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
 			s.addPodEvent("demo-dhcp-0", "FailedCreatePodSandBox", `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create pod network sandbox k8s_demo-dhcp-0(6b1f): error adding pod demo-dhcp-0 to CNI network "multus-cni-network": plugin type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:"6b1f" ERRORED: error configuring pod networking: Multus: [demo-dhcp-0]: error getting pod: Unauthorized'`)

@@ -49,7 +49,7 @@ func init() {
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
-							findings = append(findings, s.withStartEvent(s.unreadyFinding(p, why), p).of(c.name))
+							findings = append(findings, s.withPullFailure(s.withStartEvent(s.unreadyFinding(p, why), p), p).of(c.name))
 						}
 					}
 				}
