@@ -34,6 +34,12 @@ func podFaults() []Fault {
 			s.addPodEvent("demo-dhcp-0", "FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "demo-x" not found`)
 		}},
 		{Name: "CoreDNS rejects its configuration", Break: waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "plugin/view: not a valid plugin"), Want: []string{"POD-002 fail"}},
+		{Name: "CoreDNS rejects a Corefile that was edited", Want: []string{"POD-002 fail"}, Says: `/demo-dns was changed by "`, Break: func(s *Site) {
+			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": ".:53 {\n    forwrad . 192.0.2.1\n}\n"}}`)
+			s.PatchStatus(podKind, "$ns", "demo-dns-0", `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+				"containerStatuses": [{"name": "coredns", "image": "", "imageID": "", "ready": false, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+				"lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "/etc/coredns/Corefile:2 - Error during parsing: Unknown directive 'forwrad'", "finishedAt": "`+time.Now().UTC().Format(time.RFC3339)+`"}}}]}}`)
+		}},
 		{Name: "Envoy reaches its limit of open files", Break: func(s *Site) {
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
 				"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": false, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},

@@ -49,7 +49,8 @@ func init() {
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
-							findings = append(findings, s.withPullFailure(s.withStartEvent(s.unreadyFinding(p, why), p), p).of(c.name))
+							f := s.withPullFailure(s.withStartEvent(s.unreadyFinding(p, why), p), p)
+							findings = append(findings, s.withEdit(f, p).of(c.name))
 						}
 					}
 				}
@@ -216,7 +217,11 @@ const outOfMemory = "OOMKilled"
 // the previous run.
 func (s *Site) restartFindings(p *corev1.Pod) []Finding {
 	var findings []Finding
+	unready := s.unreadyCrash(p)
 	for _, c := range crashes(p, s.facts.Taken) {
+		if unready != nil && unready.Name == c.Name { // OOOI-POD-002 reports it
+			continue
+		}
 		if !repeatedly(c.ContainerStatus, s.facts.Taken) && !crashed(c.ContainerStatus, s.facts.Taken) {
 			continue
 		}

@@ -28,22 +28,27 @@ func isPullEvent(reason, message string) bool {
 	return reason == secretEvent || reason == pullEvent && strings.HasPrefix(message, pullPrefix)
 }
 
-// withPullFailure adds why the image of a container cannot be pulled to a finding about its pod, and the remedy.
-func (s *Site) withPullFailure(f Finding, p *corev1.Pod) Finding {
+// waitsForImage returns the first container of a pod whose image cannot be pulled, and the image; nil if there is none.
+func waitsForImage(p *corev1.Pod) (c *corev1.ContainerStatus, image string) {
 	statuses := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 	at := slices.IndexFunc(statuses, func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting != nil && slices.Contains(pullReasons, c.State.Waiting.Reason)
 	})
 	if at < 0 {
-		return f
+		return nil, ""
 	}
-	c, image := &statuses[at], ""
 	for _, spec := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		if spec.Name == c.Name {
+		if spec.Name == statuses[at].Name {
 			image = spec.Image
 		}
 	}
-	if !strings.HasPrefix(f.Message, "container "+c.Name+": "+c.State.Waiting.Reason) { // another container is worse
+	return &statuses[at], image
+}
+
+// withPullFailure adds why the image of a container cannot be pulled to a finding about its pod, and the remedy.
+func (s *Site) withPullFailure(f Finding, p *corev1.Pod) Finding {
+	c, image := waitsForImage(p)
+	if c == nil || !strings.HasPrefix(f.Message, "container "+c.Name+": "+c.State.Waiting.Reason) { // another container is worse
 		return f
 	}
 	message := c.State.Waiting.Message
