@@ -277,7 +277,9 @@ func TestProbeThatCouldNotRun(t *testing.T) {
 func TestResultsAreSortedBySeverity(t *testing.T) {
 	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
 	checks := []Check{
-		{Code: "A", Title: "a", Run: func(*Site) []Finding { return []Finding{warned(ref, "remedy of A", "message of A")} }},
+		{Code: "A", Title: "a", Run: func(*Site) []Finding {
+			return []Finding{warned(ref, "remedy of A", "message of A"), warned(ref, "remedy of A", "other message of A"), warned(ref, "other remedy of A", "last message of A")}
+		}},
 		{Code: "B", Title: "b", Run: func(*Site) []Finding {
 			return []Finding{failed(ref, "remedy of B", "message of B").because("evidence of B")}
 		}},
@@ -304,7 +306,10 @@ func TestResultsAreSortedBySeverity(t *testing.T) {
        blocks: C
 warn   A  a
        Infra clusters/demo: message of A
+       Infra clusters/demo: other message of A
          -> remedy of A
+       Infra clusters/demo: last message of A
+         -> other remedy of A
        ` + docs + `a
 skip   2 checks: Pod one did not answer
        E, G
