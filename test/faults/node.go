@@ -155,6 +155,11 @@ func objectFaults() []Fault {
 	}
 }
 
+// removedEngine is the configuration of a webhook for pods whose Service does not exist.
+const removedEngine = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: removed-engine}\n" +
+	"webhooks: [{name: pods.engine.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, clientConfig: {service: {namespace: engine, name: engine}}, " +
+	"rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}]\n"
+
 // vlanFaults returns faults that are only visible from the VLAN.
 func vlanFaults() []Fault {
 	return []Fault{
@@ -246,11 +251,11 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`)(s)
 		}, Want: []string{"NET-006 fail"}},
 		{Name: "filter on the VLAN drops DNS queries of VMs", Probe: true, Break: filter("demo-dns-0", "inet", "input", `iifname "net1" udp dport 53 ip saddr != { $net.5, $net.7 }`), Want: []string{"PRB-001 fail"}},
-		{Name: "webhook that does not exist rejects pods", Probe: true, Break: func(s *Site) {
-			s.Add("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: removed-engine}\n" +
-				"webhooks: [{name: pods.engine.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, clientConfig: {service: {namespace: engine, name: engine}}, " +
-				"rules: [{apiGroups: [\"\"], apiVersions: [v1], resources: [pods], operations: [CREATE]}], namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}]\n")
-		}, Want: []string{"PRB-010 fail"}},
+		{Name: "webhook that does not exist rejects pods", Probe: true, Break: func(s *Site) { s.Add(removedEngine) }, Want: []string{"PRB-010 fail"}},
+		{Name: "webhook that does not exist rejects the pod of DHCP", Probe: true, Break: func(s *Site) {
+			s.Add(removedEngine)
+			s.restartNowAndAfterMend("demo-dhcp-0")
+		}, Want: []string{"POD-005 fail"}},
 		{Name: "quota permits no Jobs", Probe: true, Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: no-jobs, namespace: $ns}\nspec: {hard: {count/jobs.batch: \"0\"}}\n")
 			s.Await("the quota to be observed", func() bool {

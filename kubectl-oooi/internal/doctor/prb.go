@@ -25,8 +25,8 @@ func init() {
 	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-LNK-011", "OOOI-LNK-012", "OOOI-LNK-015"}
 	checks := []Check{
 		{
-			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...))),
-			Run: checkProbePod,
+			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001", "OOOI-POD-005"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...)), optional(in(AtInfra, statefulSets, podEvents))),
+			Run: func(s *Site) []Finding { return s.explainedByRejection(checkProbePod(s)) },
 		},
 		{
 			Code: probeReaches, Title: "our components answer another pod on the VLAN", After: append([]string{"OOOI-POD-002"}, linkChecks...), Reads: reads,
@@ -142,6 +142,21 @@ func checkProbePod(s *Site) []Finding {
 		s.unanswered = append(s.unanswered, p.Failed)
 	}
 	return nil
+}
+
+// explainedByRejection limits findings about the pod of a probe to a component whose pod is rejected by the same:
+// OOOI-POD-005 reports it.
+func (s *Site) explainedByRejection(findings []Finding) []Finding {
+	by, _ := s.rejection(s.Infra.Namespace, s.facts.probes[s.key()].Failed)
+	for _, r := range s.rejectedSets() {
+		if other, _ := s.rejection(r.set.Namespace, r.message); by != "" && other == by {
+			for i := range findings {
+				findings[i] = findings[i].of(r.set.Labels[v1alpha1.LabelComponent])
+			}
+			return findings
+		}
+	}
+	return findings
 }
 
 // checkReached finds a VLAN on which no component answers the probe, although the components run.

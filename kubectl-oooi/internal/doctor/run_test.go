@@ -281,7 +281,7 @@ func TestResultsAreSortedBySeverity(t *testing.T) {
 			return []Finding{warned(ref, "remedy of A", "message of A"), warned(ref, "remedy of A", "other message of A"), warned(ref, "other remedy of A", "last message of A")}
 		}},
 		{Code: "B", Title: "b", Run: func(*Site) []Finding {
-			return []Finding{failed(ref, "remedy of B", "message of B").because("evidence of B")}
+			return []Finding{failed(ref, "remedy of B", "message of B").because("evidence of B\nin two lines\n")}
 		}},
 		{Code: "C", Title: "c", Needs: []string{"B"}, Run: func(*Site) []Finding { return nil }},
 		{Code: "D", Title: "d", Run: func(*Site) []Finding { return nil }},
@@ -301,6 +301,7 @@ func TestResultsAreSortedBySeverity(t *testing.T) {
 	want := `fail   B  b
        Infra clusters/demo: message of B
          evidence of B
+         in two lines
          -> remedy of B
        ` + docs + `b
        blocks: C

@@ -30,9 +30,9 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 		}
 		b.WriteString("\n")
 		for i, f := range r.Findings {
-			fmt.Fprintf(&b, "       %s: %s\n", f.Object, f.Message)
+			fmt.Fprintf(&b, "       %s: %s\n", f.Object, indented(f.Message))
 			for _, e := range f.Evidence {
-				fmt.Fprintf(&b, "         %s\n", e)
+				fmt.Fprintf(&b, "         %s\n", indented(e))
 			}
 			if i+1 == len(r.Findings) || r.Findings[i+1].Remedy != f.Remedy { // once for all findings that have it
 				fmt.Fprintf(&b, "         -> %s\n", f.Remedy)
@@ -54,6 +54,11 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 		return fmt.Errorf("printing the diagnosis: %w", err)
 	}
 	return nil
+}
+
+// indented indents the further lines of a text, such as of an error.
+func indented(text string) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n         ")
 }
 
 // maxBlocked is how many blocked checks the short output names.
