@@ -553,7 +553,7 @@ func checkDHCPWatches(s *Site) []Finding {
 					f = f.because(fmt.Sprintf("%s in %s: %s", w.Resource, w.Namespace, w.Error))
 				}
 			}
-			findings = append(findings, f)
+			findings = append(findings, withRejectedToken(f, d.pod))
 		}
 		for _, l := range d.value.Leasedb {
 			if !l.Addresses.Synced || l.Failure != "" {
@@ -561,7 +561,7 @@ func checkDHCPWatches(s *Site) []Finding {
 				if l.Failure != "" {
 					f = f.because(l.Failure)
 				}
-				findings = append(findings, f)
+				findings = append(findings, withRejectedToken(f, d.pod))
 			}
 		}
 	}
