@@ -20,18 +20,18 @@ func podFaults() []Fault {
 			`Back-off pulling image "quay.io/densityops/oooi:v1": ErrImagePull: initializing source docker://quay.io/densityops/oooi:v1: reading manifest v1 in quay.io/densityops/oooi: unauthorized: access to the requested resource is not authorized`)},
 		{Name: "pull Secret does not exist", Want: []string{"POD-002 fail"}, Says: "Unable to retrieve some image pull secrets (mirror)", Break: func(s *Site) {
 			waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff", `Back-off pulling image "quay.io/densityops/oooi:v1"`)(s) // as before Kubernetes 1.31
-			s.addPodEvent("demo-dhcp-0", "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (mirror); attempting to pull the image may not succeed.")
-			s.addPodEvent("demo-dhcp-0", "Failed", `Failed to pull image "quay.io/densityops/oooi:v1": failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed`)
+			s.addStartEvent("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (mirror); attempting to pull the image may not succeed.")
+			s.addStartEvent("Failed", `Failed to pull image "quay.io/densityops/oooi:v1": failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed`)
 		}},
 		{Name: "registry does not have the image", Want: []string{"POD-002 fail"}, Says: "deploys the image of the plugin's release", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ErrImagePull",
 			`rpc error: code = NotFound desc = failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": quay.io/densityops/oooi:v1: not found`)},
 		{Name: "credentials of Multus have expired", Want: []string{"POD-002 fail"}, Says: "kubectl delete pods -A -l app=multus --field-selector spec.nodeName=node-a", Break: func(s *Site) {
 			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
-			s.addPodEvent("demo-dhcp-0", "FailedCreatePodSandBox", `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create pod network sandbox k8s_demo-dhcp-0(6b1f): error adding pod demo-dhcp-0 to CNI network "multus-cni-network": plugin type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:"6b1f" ERRORED: error configuring pod networking: Multus: [demo-dhcp-0]: error getting pod: Unauthorized'`)
+			s.addStartEvent("FailedCreatePodSandBox", `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create pod network sandbox k8s_demo-dhcp-0(6b1f): error adding pod demo-dhcp-0 to CNI network "multus-cni-network": plugin type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:"6b1f" ERRORED: error configuring pod networking: Multus: [demo-dhcp-0]: error getting pod: Unauthorized'`)
 		}},
 		{Name: "ConfigMap of a volume does not exist", Want: []string{"POD-002 fail"}, Says: "configmap demo-x does not exist", Break: func(s *Site) {
 			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
-			s.addPodEvent("demo-dhcp-0", "FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "demo-x" not found`)
+			s.addStartEvent("FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "demo-x" not found`)
 		}},
 		{Name: "CoreDNS rejects its configuration", Break: waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "plugin/view: not a valid plugin"), Want: []string{"POD-002 fail"}},
 		{Name: "CoreDNS rejects a Corefile that was edited", Want: []string{"POD-002 fail"}, Says: `/demo-dns was changed by "`, Break: func(s *Site) {
@@ -92,9 +92,10 @@ func waitingContainer(pod, container, reason, message string) func(*Site) {
 	}
 }
 
-// addPodEvent creates a warning about a pod, as the kubelet does, until Mend.
-func (s *Site) addPodEvent(pod, reason, message string) {
+// addStartEvent creates a warning about the pod of DHCP, as the kubelet does, until Mend.
+func (s *Site) addStartEvent(reason, message string) {
 	s.Helper()
+	const pod = "demo-dhcp-0"
 	s.Add(toJSON(map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"namespace": "$ns", "name": pod + "." + strings.ToLower(reason)},
 		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": "$ns", "name": pod, "uid": s.Get(podKind, "$ns", pod).GetUID()},

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -106,9 +107,18 @@ type probeData struct {
 	plan *plan
 }
 
-// probed returns a Run function that checks the report of a probe. Without a report, probeStarts does not pass.
+// probed returns a Run function that checks the report of a probe. Without a report, probeStarts does not pass, or an earlier
+// check explains why.
 func probed(check func(*probeData) []Finding) func(*Site) []Finding {
 	return func(s *Site) []Finding {
+		if s.facts.probes[s.key()].Report == nil {
+			const message = "the VLAN was not probed"
+			for _, scope := range slices.Sorted(maps.Keys(s.explained)) {
+				return []Finding{failed(s.ref(), "", message).of(scope)}
+			}
+			s.unanswered = append(s.unanswered, message)
+			return nil
+		}
 		return check(&probeData{s, s.facts.probes[s.key()].Report, s.plan()})
 	}
 }
