@@ -73,7 +73,7 @@ func checkDrift(s *Site) []Finding {
 	}
 	for _, d := range others {
 		found := s.driftFindings(d, restarts[d.Component])
-		if s.breaksPod(&d) { // OOOI-POD-002 reports it
+		if s.explained[d.Component] == "OOOI-POD-002" && s.breaksPod(&d) { // which reports it
 			for i := range found {
 				found[i] = found[i].of(d.Component)
 			}
