@@ -347,11 +347,14 @@ func (f *appsFinder) lookUpService(a appsQuery, s *objects.Service, relation str
 func (f *appsFinder) reportMissing(a appsQuery, state string) {
 	if len(a.lastGood) > 0 {
 		a.apps.Withdrawn = true
-		f.found.add(a.problemRef, ReasonAddressWithdrawn, "%s; the last address stays in use", state)
+		f.found.add(a.problemRef, ReasonAddressWithdrawn, "%s%s", state, LastAddressStays)
 		return
 	}
 	f.found.add(a.problemRef, ReasonAddressNotAssigned, "%s", state)
 }
+
+// LastAddressStays ends the first sentence of messages about addresses that a source has lost.
+const LastAddressStays = "; the last address stays in use"
 
 // maxAddresses limits the addresses of one source; a load balancer assigns one of each family. It bounds the
 // size of answers and of the list of problems, because the owner of a hosted cluster can write the status.

@@ -59,7 +59,12 @@ type ResourceStatus struct {
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	// Error is why the last request, or reading the folder, failed; empty if it succeeded.
 	Error string `json:"error,omitempty"`
+	// Reason is the API server's reason for Error, such as Unauthorized, or Unreachable without an answer.
+	Reason string `json:"reason,omitempty"`
 }
+
+// reasonUnreachable is the reason of errors that the API server did not send.
+const reasonUnreachable = "Unreachable"
 
 // apiSource watches the resources of an API server.
 type apiSource struct {

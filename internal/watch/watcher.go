@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -67,6 +68,7 @@ type watchState struct {
 	lastSeen     time.Time // when the watch was last connected
 	missingSince time.Time // when the resource was first found missing
 	verb, err    string    // the last failed request and its error; empty while connected
+	reason       string    // of the error
 }
 
 func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(before, now objects.Object), log *slog.Logger) *watcher {
@@ -203,6 +205,7 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 		w.state = watchState{connected: true, lastSeen: now}
 	} else {
 		w.state.verb, w.state.err = verb, err.Error()
+		w.state.reason = cmp.Or(string(apierrors.ReasonForError(err)), reasonUnreachable)
 		w.state.missing = apierrors.IsNotFound(err)
 		if before.connected || w.state.missing { // a missing resource is known to have no objects
 			w.state.lastSeen = now
@@ -274,5 +277,6 @@ func (w *watcher) status() ResourceStatus {
 		Missing:   w.state.missing,
 		LastSeen:  w.state.lastSeen,
 		Error:     w.state.err,
+		Reason:    w.state.reason,
 	}
 }

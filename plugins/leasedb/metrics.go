@@ -118,7 +118,11 @@ type instrumentedStore struct {
 
 	mu      sync.Mutex
 	results map[string]Operation // by operation
+	// failing are the clients whose operations failed last, by operation. Beyond maxFailing, none is added.
+	failing map[string]map[string]bool
 }
+
+const maxFailing = 1000
 
 // Operations of a store.
 const (
@@ -136,6 +140,8 @@ type Operation struct {
 	Failed    time.Time `json:"failed,omitzero"`
 	// Error is the error of the last failure.
 	Error string `json:"error,omitempty"`
+	// Repeated is when the operation had succeeded for all clients for which it failed before; zero if it has not.
+	Repeated time.Time `json:"repeated,omitzero"`
 }
 
 // operations returns a copy of the last results.
@@ -165,8 +171,8 @@ func (m *instrumentedStore) writeFailure() string {
 	return last.Failed.Format(time.RFC3339) + ": " + last.Error
 }
 
-// observe records the result of an operation.
-func (m *instrumentedStore) observe(operation string, started time.Time, err error) {
+// observe records the result of an operation for a client, or on an address; empty if it has neither.
+func (m *instrumentedStore) observe(operation, client string, started time.Time, err error) {
 	storeSeconds.WithLabelValues(operation).Observe(time.Since(started).Seconds())
 	switch {
 	case err == nil, errors.Is(err, store.ErrNotFound):
@@ -178,14 +184,25 @@ func (m *instrumentedStore) observe(operation string, started time.Time, err err
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.results == nil {
-		m.results = map[string]Operation{}
+		m.results, m.failing = map[string]Operation{}, map[string]map[string]bool{}
 	}
+	if m.failing[operation] == nil {
+		m.failing[operation] = map[string]bool{}
+	}
+	failing := m.failing[operation]
 	o := m.results[operation]
 	switch now := time.Now().UTC(); {
 	case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrUnusable):
 		o.Succeeded = now
+		if failing[client] && len(failing) == 1 {
+			o.Repeated = now
+		}
+		delete(failing, client)
 	default:
-		o.Failed, o.Error = now, err.Error()
+		o.Failed, o.Error, o.Repeated = now, err.Error(), time.Time{}
+		if len(failing) < maxFailing {
+			failing[client] = true
+		}
 	}
 	m.results[operation] = o
 }
@@ -194,7 +211,7 @@ func (m *instrumentedStore) observe(operation string, started time.Time, err err
 func (m *instrumentedStore) Put(ctx context.Context, b store.Binding) (store.Binding, error) {
 	started := time.Now()
 	written, err := m.Store.Put(ctx, b)
-	m.observe(opPut, started, err)
+	m.observe(opPut, b.Holder, started, err)
 	return written, err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
@@ -214,7 +231,7 @@ func (m *instrumentedStore) SetMark(at time.Time) error {
 	}
 	started := time.Now()
 	err := marker.SetMark(at)
-	m.observe(opMark, started, err)
+	m.observe(opMark, "", started, err)
 	return err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
@@ -222,7 +239,7 @@ func (m *instrumentedStore) SetMark(at time.Time) error {
 func (m *instrumentedStore) Get(ctx context.Context, addr netip.Addr) (store.Binding, error) {
 	started := time.Now()
 	b, err := m.Store.Get(ctx, addr)
-	m.observe(opGet, started, err)
+	m.observe(opGet, addr.String(), started, err)
 	return b, err //nolint:wrapcheck // errors of the store are matched by callers
 }
 
@@ -230,6 +247,6 @@ func (m *instrumentedStore) Get(ctx context.Context, addr netip.Addr) (store.Bin
 func (m *instrumentedStore) Delete(ctx context.Context, b store.Binding) error {
 	started := time.Now()
 	err := m.Store.Delete(ctx, b)
-	m.observe(opDelete, started, err)
+	m.observe(opDelete, b.Holder, started, err)
 	return err //nolint:wrapcheck // errors of the store are matched by callers
 }

@@ -67,6 +67,33 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	}
 }
 
+// TestFailedOperationsAreRepeated expects operations that failed to count as repeated when all their clients have succeeded.
+func TestFailedOperationsAreRepeated(t *testing.T) {
+	cp := plane.Get(t)
+	r := kubernetes(t, fleet(3), cp.Namespace(t), "10.0.0.2", "")
+	put := func(client string) error {
+		addr := map[string]string{"one": "10.0.1.1", "two": "10.0.1.2", "three": "10.0.1.3"}[client]
+		_, err := r.store.Put(t.Context(), store.Binding{Addr: netip.MustParseAddr(addr), Holder: "clusters-demo/" + client + "/vlan", Used: time.Now()})
+		return err
+	}
+	outage := lab.StartOutage(t, cp)
+	for _, client := range []string{"one", "two"} {
+		if put(client) == nil {
+			t.Errorf("the write of client %s succeeded during the outage", client)
+		}
+	}
+	outage.End(t)
+	for _, tc := range []struct {
+		client   string
+		repeated bool
+	}{{"three", false}, {"one", false}, {"two", true}} {
+		await(t, "the write of client "+tc.client, func() bool { return put(tc.client) == nil })
+		if o := r.store.operations()[opPut]; o.Repeated.IsZero() == tc.repeated {
+			t.Errorf("after client %s: %+v", tc.client, o)
+		}
+	}
+}
+
 // unsyncedKubernetes is kubernetes without waiting for the API server.
 func unsyncedKubernetes(t *testing.T, d *directory, namespace, server, more string) *replica {
 	t.Helper()

@@ -25,7 +25,7 @@ func accessFaults() []Fault {
 			s.Patch(proxyKind, "$ns", "demo", `{"spec": {"backends": [{"name": "shop", "hostname": "shop.example.com", "port": 443, "protocol": "TLS", "targetService": "web", "targetPort": 443, "targetNamespace": "$ns-shop"}]}}`)
 			s.markObserved()
 		}},
-		{Name: "proxy has no rights in the control plane's namespace", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {
+		{Name: "proxy has no rights in the control plane's namespace", Want: []string{"ACC-001 fail"}, Says: "-demo-proxy does not exist, or was changed: the ServiceAccount is not allowed to list services in namespace", Break: func(s *Site) {
 			s.Remove(bindingKind, "${ns}-demo", "oooi-$ns-demo-proxy")
 		}},
 		{Name: "DHCP has no right to read VMs", Want: []string{"ACC-001 fail"}, Break: func(s *Site) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,6 +89,10 @@ func backendFaults(r *Running) []Fault {
 			r.addEndpoint("198.18.0.95")
 		}},
 		{Name: "MetalLB's pool was moved into the DHCP ranges", Want: []string{"APP-001 fail"}, Says: "192.0.2.50 is in our DHCP range 192.0.2.10-192.0.2.99", Break: func(*Site) { r.moveApps("192.0.2.50") }},
+		{Name: "Service of apps names a pool that does not exist", Want: []string{"APP-001 fail"}, Says: `(message: "Failed to allocate IP for \"openshift-ingress/demo-apps\": unknown pool \"vlan50\"")`, Break: func(*Site) {
+			r.warnAboutApps("AllocationFailed", `Failed to allocate IP for "openshift-ingress/demo-apps": unknown pool "vlan50"`)
+			r.moveApps("")
+		}},
 		{Name: "hosted cluster rejects the credentials of DNS and the proxy", Want: []string{"APP-004 warn"}, Break: func(*Site) { r.invalidateReader() }},
 		{Name: "Envoy has reached its connection limit", Want: []string{"PRX-013 fail"}, Break: func(*Site) { r.exhaustConnections() }},
 		{Name: "another process has a port of the proxy", Want: []string{"PRX-003 fail"}, Break: func(*Site) {
@@ -121,7 +126,29 @@ func (r *Running) signalHosted(signal syscall.Signal) {
 	}
 }
 
-// moveApps assigns another address to the apps Service, and closes the previous one, until Mend.
+// warnAboutApps creates an Event about the apps Service in the hosted cluster, as MetalLB does, until Mend.
+func (r *Running) warnAboutApps(reason, message string) {
+	r.Helper()
+	o := &corev1.Service{}
+	if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
+		r.Fatal(err)
+	}
+	event := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: o.Namespace, GenerateName: "demo-apps-"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Service", Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+		Type:           corev1.EventTypeWarning, Reason: reason, Message: message, LastTimestamp: metav1.Now(),
+	}
+	if err := r.HostedClient.Create(r.Context(), event); err != nil {
+		r.Fatal(err)
+	}
+	r.Undo(func() {
+		if err := r.HostedClient.Delete(r.Context(), event); err != nil {
+			r.Fatal(err)
+		}
+	})
+}
+
+// moveApps assigns another address to the apps Service, none if it is empty, and closes the previous one, until Mend.
 func (r *Running) moveApps(address string) {
 	r.Helper()
 	assign := func(address string) {
@@ -129,7 +156,10 @@ func (r *Running) moveApps(address string) {
 		if err := r.HostedClient.Get(r.Context(), client.ObjectKey{Namespace: "openshift-ingress", Name: "demo-apps"}, o); err != nil {
 			r.Fatal(err)
 		}
-		o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+		o.Status.LoadBalancer.Ingress = nil
+		if address != "" {
+			o.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+		}
 		if err := r.HostedClient.Status().Update(r.Context(), o); err != nil {
 			r.Fatal(err)
 		}

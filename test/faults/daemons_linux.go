@@ -52,6 +52,25 @@ func (r *Running) restartDisconnected(pod, container string) {
 	restart()
 }
 
+// invalidateToken restarts a container with a token that the API server rejects, until Mend.
+func (r *Running) invalidateToken(pod, container string) {
+	r.Helper()
+	p := r.Pods[pod]
+	r.Undo(func() {
+		p.Containers[container].Kill(r.T)
+		p.RestartContainer(r.T, container, false) // with a new token
+	})
+	p.Containers[container].Kill(r.T)
+	tokens, err := filepath.Glob(filepath.Join(p.Volume("*"), "token"))
+	if err != nil || len(tokens) != 1 {
+		r.Fatalf("tokens %v, error %v", tokens, err)
+	}
+	if err := os.WriteFile(tokens[0], []byte("expired"), 0o600); err != nil {
+		r.Fatal(err)
+	}
+	p.Containers[container].Start(r.T)
+}
+
 // Verdicts of the nftables rule of blockPort.
 const (
 	dropPackets      = "drop"
@@ -267,6 +286,7 @@ func dnsDaemonFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "metrics page of DNS is blocked", Inconclusive: true, Want: []string{"DNS-005 warn"}, Break: func(*Site) { r.blockPort(9153, dropPackets) }},
 		{Name: "DNS cannot reach the API server", Want: []string{"DNS-006 warn"}, Break: func(*Site) { r.restartDisconnected("dns", "coredns") }},
+		{Name: "API server rejects the token of DNS", Want: []string{"DNS-006 warn"}, Says: "watches: Unauthorized", Break: func(*Site) { r.invalidateToken("dns", "coredns") }},
 		{Name: "NetworkPolicy denies egress of DNS to the API server", Want: []string{"NET-006 fail"}, Break: func(s *Site) {
 			addPolicy("$ns", "{podSelector: {matchLabels: {app.kubernetes.io/component: dns}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP}]}]}")(s)
 			r.restartDisconnected("dns", "coredns")
@@ -278,6 +298,7 @@ func dhcpDaemonFaults(r *Running) []Fault {
 	return []Fault{
 		{Name: "state page of DHCP is blocked", Inconclusive: true, Want: []string{"DHCP-007 warn"}, Break: func(*Site) { r.blockPort(9903, dropStateRequests) }},
 		{Name: "DHCP cannot reach the API server", Want: []string{"DHCP-008 fail"}, Break: func(*Site) { r.restartDisconnected("dhcp", "coredhcp") }},
+		{Name: "API server rejects the token of DHCP", Want: []string{"DHCP-008 fail"}, Says: "the API server rejects its token", Break: func(*Site) { r.invalidateToken("dhcp", "coredhcp") }},
 		{Name: "two VMs have one MAC address", Want: []string{"DHCP-009 fail"}, Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:99", demoLabel, "", time.Now())
 			r.addVM("worker-y", "02:00:00:00:00:99", demoLabel, "", time.Now())

@@ -15,16 +15,31 @@ func podFaults() []Fault {
 			s.Remove(setKind, "$ns", "demo-dns")
 			s.Remove(podKind, "$ns", "demo-dns-0") // as the garbage collector does
 		}, Want: []string{"POD-001 fail"}},
-		{Name: "image cannot be pulled", Break: waitingContainer("demo-dns-0", "coredns", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}},
+		{Name: "image cannot be pulled", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff", "no such image"), Want: []string{"POD-002 fail"}, Says: "container coredhcp: node node-a cannot pull image "},
+		{Name: "registry rejects the pod's credentials", Want: []string{"POD-002 fail"}, Says: "the registry rejects its credentials", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff",
+			`Back-off pulling image "quay.io/densityops/oooi:v1": ErrImagePull: initializing source docker://quay.io/densityops/oooi:v1: reading manifest v1 in quay.io/densityops/oooi: unauthorized: access to the requested resource is not authorized`)},
+		{Name: "pull Secret does not exist", Want: []string{"POD-002 fail"}, Says: "Unable to retrieve some image pull secrets (mirror)", Break: func(s *Site) {
+			waitingContainer("demo-dhcp-0", "coredhcp", "ImagePullBackOff", `Back-off pulling image "quay.io/densityops/oooi:v1"`)(s) // as before Kubernetes 1.31
+			s.addStartEvent("FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (mirror); attempting to pull the image may not succeed.")
+			s.addStartEvent("Failed", `Failed to pull image "quay.io/densityops/oooi:v1": failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": pull access denied, repository does not exist or may require authorization: server message: insufficient_scope: authorization failed`)
+		}},
+		{Name: "registry does not have the image", Want: []string{"POD-002 fail"}, Says: "deploys the image of the plugin's release", Break: waitingContainer("demo-dhcp-0", "coredhcp", "ErrImagePull",
+			`rpc error: code = NotFound desc = failed to pull and unpack image "quay.io/densityops/oooi:v1": failed to resolve reference "quay.io/densityops/oooi:v1": quay.io/densityops/oooi:v1: not found`)},
 		{Name: "credentials of Multus have expired", Want: []string{"POD-002 fail"}, Says: "kubectl delete pods -A -l app=multus --field-selector spec.nodeName=node-a", Break: func(s *Site) {
 			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
-			s.addPodEvent("demo-dhcp-0", "FailedCreatePodSandBox", `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create pod network sandbox k8s_demo-dhcp-0(6b1f): error adding pod demo-dhcp-0 to CNI network "multus-cni-network": plugin type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:"6b1f" ERRORED: error configuring pod networking: Multus: [demo-dhcp-0]: error getting pod: Unauthorized'`)
+			s.addStartEvent("FailedCreatePodSandBox", `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to create pod network sandbox k8s_demo-dhcp-0(6b1f): error adding pod demo-dhcp-0 to CNI network "multus-cni-network": plugin type="multus-shim" name="multus-cni-network" failed (add): CmdAdd (shim): CNI request failed with status 400: 'ContainerID:"6b1f" ERRORED: error configuring pod networking: Multus: [demo-dhcp-0]: error getting pod: Unauthorized'`)
 		}},
 		{Name: "ConfigMap of a volume does not exist", Want: []string{"POD-002 fail"}, Says: "configmap demo-x does not exist", Break: func(s *Site) {
 			waitingContainer("demo-dhcp-0", "coredhcp", "ContainerCreating", "")(s)
-			s.addPodEvent("demo-dhcp-0", "FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "demo-x" not found`)
+			s.addStartEvent("FailedMount", `MountVolume.SetUp failed for volume "config" : configmap "demo-x" not found`)
 		}},
 		{Name: "CoreDNS rejects its configuration", Break: waitingContainer("demo-dns-0", "coredns", "CrashLoopBackOff", "plugin/view: not a valid plugin"), Want: []string{"POD-002 fail"}},
+		{Name: "CoreDNS rejects a Corefile that was edited", Want: []string{"POD-002 fail"}, Says: `/demo-dns was changed by "`, Break: func(s *Site) {
+			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": ".:53 {\n    forwrad . 192.0.2.1\n}\n"}}`)
+			s.PatchStatus(podKind, "$ns", "demo-dns-0", `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+				"containerStatuses": [{"name": "coredns", "image": "", "imageID": "", "ready": false, "restartCount": 4, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+				"lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "/etc/coredns/Corefile:2 - Error during parsing: Unknown directive 'forwrad'", "finishedAt": "`+time.Now().UTC().Format(time.RFC3339)+`"}}}]}}`)
+		}},
 		{Name: "Envoy reaches its limit of open files", Break: func(s *Site) {
 			s.PatchStatus(podKind, "$ns", "demo-proxy-0", `{"status": {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-02T03:04:05Z"}],
 				"containerStatuses": [{"name": "envoy", "image": "", "imageID": "", "ready": false, "restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -77,9 +92,10 @@ func waitingContainer(pod, container, reason, message string) func(*Site) {
 	}
 }
 
-// addPodEvent creates a warning about a pod, as the kubelet does, until Mend.
-func (s *Site) addPodEvent(pod, reason, message string) {
+// addStartEvent creates a warning about the pod of DHCP, as the kubelet does, until Mend.
+func (s *Site) addStartEvent(reason, message string) {
 	s.Helper()
+	const pod = "demo-dhcp-0"
 	s.Add(toJSON(map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"namespace": "$ns", "name": pod + "." + strings.ToLower(reason)},
 		"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": "$ns", "name": pod, "uid": s.Get(podKind, "$ns", pod).GetUID()},

@@ -27,51 +27,98 @@ func init() {
 				}
 				return ""
 			},
-			Run: func(s *Site) []Finding {
-				rights, err := s.rights()
-				if err != nil {
-					s.checkErrors = append(s.checkErrors, err.Error())
-				}
-				lacks := map[string][]string{}
-				var users []string
-				for _, r := range rights {
-					if review := s.facts.reviews[r]; review == nil || review.Allowed {
-						continue
-					}
-					if lacks[r.User] == nil {
-						users = append(users, r.User)
-					}
-					lacks[r.User] = append(lacks[r.User], r.String())
-				}
-				var pods []string // pods that the same run of setup also replaces
-				restarts := restartedPods(s.facts.drifts[s.key()])
-				for _, component := range slices.Sorted(maps.Keys(restarts)) {
-					pods = append(pods, restarts[component]...)
-				}
-				var findings []Finding
-				older := s.olderSetup()
-				for _, user := range users {
-					namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
-					f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, "run 'kubectl oooi setup -f FILE' with the Infra's file to grant the missing rights"+restartNote(pods, diffFirst)+"; to test one right: kubectl auth can-i VERB RESOURCE --as="+user,
-						"the ServiceAccount is not allowed to %s", lacks[user][0])
-					if more := lacks[user][1:]; len(more) > 0 {
-						f.Message += fmt.Sprintf("; further missing rights: %d", len(more))
-						f = f.because(more...)
-					}
-					if older != "" { // whose components may not need the right
-						f.Severity = Warn
-						f.Message += ", which version " + s.facts.Plugin + " grants; version " + older + " deployed it"
-					}
-					findings = append(findings, f)
-				}
-				return findings
-			},
+			Run: checkRights,
 		},
 		Check{
 			Code: "OOOI-ACC-002", Title: "our pods have tokens of their present ServiceAccounts", Needs: []string{"OOOI-INF-001"},
 			Reads: slices.Concat(in(AtInfra, serviceAccounts, pods), in(AtSystem, serviceAccounts, pods)), Run: checkTokens,
 		},
 	)
+}
+
+// checkRights finds ServiceAccounts without rights that setup grants.
+func checkRights(s *Site) []Finding {
+	rights, err := s.rights()
+	if err != nil {
+		s.checkErrors = append(s.checkErrors, err.Error())
+	}
+	lacks := map[string][]Right{}
+	var users []string
+	for _, r := range rights {
+		if !s.lacks(r) {
+			continue
+		}
+		if lacks[r.User] == nil {
+			users = append(users, r.User)
+		}
+		lacks[r.User] = append(lacks[r.User], r)
+	}
+	var pods []string // pods that the same run of setup also replaces
+	restarts := restartedPods(s.facts.drifts[s.key()])
+	for _, component := range slices.Sorted(maps.Keys(restarts)) {
+		pods = append(pods, restarts[component]...)
+	}
+	remedy := "run 'kubectl oooi setup -f FILE' with the Infra's file to grant the missing rights" + restartNote(pods, diffFirst) +
+		"; to test one right: kubectl auth can-i VERB RESOURCE -n NAMESPACE --as=system:serviceaccount:NAMESPACE:NAME"
+	var findings []Finding
+	older := s.olderSetup()
+	for _, user := range users {
+		missing := lacks[user]
+		slices.SortStableFunc(missing, func(a, b Right) int { return a.rank() - b.rank() })
+		namespace, name, _ := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
+		f := failed(model.Ref{Kind: "ServiceAccount", Namespace: namespace, Name: name}, remedy, "the ServiceAccount is not allowed to %s", missing[0])
+		if without := s.withoutBinding(user); len(without) > 0 {
+			f.Message = strings.Join(without, "; ") + ": " + f.Message
+		}
+		if more := missing[1:]; len(more) > 0 {
+			f.Message += fmt.Sprintf("; further missing rights: %d", len(more))
+			for _, r := range more {
+				f = f.because(r.String())
+			}
+		}
+		if older != "" { // whose components may not need the right
+			f.Severity = Warn
+			f.Message += ", which version " + s.facts.Plugin + " grants; version " + older + " deployed it"
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}
+
+// lacks reports whether the API server denies a right.
+func (s *Site) lacks(r Right) bool {
+	review := s.facts.reviews[r]
+	return review != nil && !review.Allowed
+}
+
+// withoutBinding returns the bindings that grant a user nothing, each as a clause: they or their roles do not exist, or
+// were changed.
+func (s *Site) withoutBinding(user string) []string {
+	var list []string
+	for _, b := range s.grants.bindings {
+		if b.user == user && !slices.ContainsFunc(b.rights, func(r Right) bool { return !s.lacks(r) }) {
+			list = append(list, fmt.Sprintf("%s or its %s does not exist, or was changed", b.ref, b.role))
+		}
+	}
+	return list
+}
+
+// watched are resources that our daemons watch, those without which most fails first.
+var watched = []string{"virtualmachineinstances", "services", "endpointslices", "routes", "hostedclusters", "proxyservers", "infras", "leases", "secrets"}
+
+// rank returns how early a missing right is named: that to read what a daemon serves first, and to write Events last.
+func (r Right) rank() int {
+	at := slices.Index(watched, r.Resource)
+	if at < 0 {
+		at = len(watched)
+	}
+	switch {
+	case r.Resource == "events":
+		return 3 * len(watched)
+	case !slices.Contains([]string{"get", "list", "watch"}, r.Verb):
+		return at + len(watched) + 1
+	}
+	return at
 }
 
 // tokenLife is how long a pod may keep a token after its ServiceAccount was created again. Kubelet renews a token, which is

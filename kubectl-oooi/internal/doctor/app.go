@@ -156,7 +156,7 @@ var appsRemedies = map[v1alpha1.AppsIngressReason]string{
 	v1alpha1.AppsIngressPoolExhausted:            "add addresses to the IPAddressPool of the hosted cluster, outside of the DHCP ranges",
 	v1alpha1.AppsIngressAddressNotAssigned:       "check that MetalLB runs in the hosted cluster with the class of appsIngress.metallb.loadBalancerClass, and that a pool has autoAssign",
 	v1alpha1.AppsIngressAddressNotAllowed:        "set the addresses of the IPAddressPool of the hosted cluster to free addresses of the VLAN outside of the DHCP ranges, and appsIngress.metallb.ipAddressPoolRange to the same; if the address is not of the pool, find the client that wrote it",
-	v1alpha1.AppsIngressAddressWithdrawn:         "see MetalLB's Events of the Service in the hosted cluster: kubectl get events -A --field-selector involvedObject.kind=Service",
+	v1alpha1.AppsIngressAddressWithdrawn:         "correct what the message says about MetalLB and its pools; MetalLB's Events of the Service have more, in the hosted cluster: kubectl get events -A --field-selector involvedObject.kind=Service,type=Warning",
 	v1alpha1.AppsIngressNotAnnounced:             "let an L2Advertisement of the hosted cluster name the pool, run a speaker on a node with the VLAN, and set appsIngress.service.namespace to that of the router's pods",
 	v1alpha1.AppsIngressServiceRejected:          "correct what the message says; to change the load balancer class, delete the Service in the hosted cluster",
 	v1alpha1.AppsIngressServiceForeign:           "set appsIngress.service.name to another name, or hand the Service over with the annotation in the message",
@@ -212,7 +212,8 @@ var rejectedAddress = regexp.MustCompile(`has the address "([^"]+)"`)
 // appsFinding returns a finding about an apps ingress that is not ready. It is a warning if a previous address
 // is still served.
 func appsFinding(s *Site, apps *v1alpha1.AppsIngressStatus) Finding {
-	f := failed(s.ref(), cmp.Or(appsRemedies[apps.Reason], "correct what the message says"), "the apps ingress is %s: %s: %s", apps.Phase, apps.Reason, apps.Message)
+	state, cause, _ := strings.Cut(apps.Message, model.LastAddressStays)
+	f := failed(s.ref(), cmp.Or(appsRemedies[apps.Reason], "correct what the message says"), "the apps ingress is %s: %s: %s%s", apps.Phase, apps.Reason, state, cause)
 	if m := rejectedAddress.FindStringSubmatch(apps.Message); m != nil && apps.Reason == v1alpha1.AppsIngressAddressNotAllowed {
 		a, err := netip.ParseAddr(m[1])
 		at := slices.IndexFunc(s.ranges(), func(r v1alpha1.AddressRange) bool { return err == nil && r.Contains(a) })

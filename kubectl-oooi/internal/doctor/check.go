@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -124,10 +125,11 @@ func (f Finding) of(component string) Finding {
 	return f
 }
 
-// upstreamPrefix and portPrefix begin scopes of findings that are no components.
+// upstreamPrefix, portPrefix and hostPrefix begin scopes of findings that are no components.
 const (
 	upstreamPrefix = "upstream "
 	portPrefix     = "port "
+	hostPrefix     = "host "
 )
 
 // upstreamScope returns the scope of findings about an upstream of the proxy, and portScope that of findings about a port
@@ -136,9 +138,12 @@ func upstreamScope(name string) string { return upstreamPrefix + name }
 
 func portScope(port uint16) string { return fmt.Sprint(portPrefix, port) }
 
+// hostScope returns the scope of findings about one host on the VLAN, which block only findings about the same host.
+func hostScope(address netip.Addr) string { return hostPrefix + address.String() }
+
 // isPart reports whether a scope is part of a component.
 func isPart(scope string) bool {
-	return strings.HasPrefix(scope, upstreamPrefix) || strings.HasPrefix(scope, portPrefix)
+	return strings.HasPrefix(scope, upstreamPrefix) || strings.HasPrefix(scope, portPrefix) || strings.HasPrefix(scope, hostPrefix)
 }
 
 // because appends evidence to a finding.

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -103,7 +104,7 @@ func TestFailuresOfParts(t *testing.T) {
 			return list
 		}
 	}
-	extra, api := upstreamScope("extra"), upstreamScope("api")
+	extra, api, one := upstreamScope("extra"), upstreamScope("api"), hostScope(netip.MustParseAddr("192.0.2.10"))
 	backend := func(name string) func(*Site) string { return func(*Site) string { return name } }
 	checks := []Check{
 		{Code: "A", Component: v1alpha1.ComponentProxy, Run: of(extra)},
@@ -115,6 +116,9 @@ func TestFailuresOfParts(t *testing.T) {
 		{Code: "G", Component: v1alpha1.ComponentProxy, Run: of(v1alpha1.ComponentProxy)},
 		{Code: "H", Needs: []string{"G"}, Run: of(api)},
 		{Code: "I", Run: of("port 443", "port 6443")},
+		{Code: "J", Run: of(one)},
+		{Code: "K", After: []string{"J"}, Run: of(one, v1alpha1.ComponentDHCP)},
+		{Code: "L", After: []string{"J"}, Run: of(allComponents)},
 	}
 	_, site := siteOf(t)
 	var got []string
@@ -125,7 +129,7 @@ func TestFailuresOfParts(t *testing.T) {
 		}
 		got = append(got, line)
 	}
-	want := []string{"A fail: of upstream extra", "B skip A", "C fail: of upstream api", "D skip A", "E fail: of ", "F skip A", "G fail: of proxy", "H skip G", "I fail: of port 443, of port 6443"}
+	want := []string{"A fail: of upstream extra", "B skip A", "C fail: of upstream api", "D skip A", "E fail: of ", "F skip A", "G fail: of proxy", "H skip G", "I fail: of port 443, of port 6443", "J fail: of host 192.0.2.10", "K fail: of dhcp", "L fail: of "}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -321,7 +321,8 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 				path, _, _ := unstructured.NestedString(u.Object, "involvedObject", "fieldPath")
 				name, _, _ := unstructured.NestedString(u.Object, "involvedObject", "name")
 				reason, _, _ := unstructured.NestedString(u.Object, "reason")
-				if reason == unhealthy && slices.Contains(ourContainers, containerOf(path)) || slices.Contains(startReasons, reason) && ownPodName.MatchString(name) {
+				message, _, _ := unstructured.NestedString(u.Object, "message")
+				if reason == unhealthy && slices.Contains(ourContainers, containerOf(path)) || (slices.Contains(startReasons, reason) || isPullEvent(reason, message)) && ownPodName.MatchString(name) {
 					take(u)
 				}
 			}, client.MatchingFields{"type": corev1.EventTypeWarning, "involvedObject.kind": pods.Kind})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
@@ -43,8 +44,11 @@ func staleFindings(pod *corev1.Pod, daemon, container string, synced bool, age t
 	var evidence []string
 	for _, w := range watches {
 		if !w.Connected && !w.Missing && w.Error != "" {
-			where := strings.Trim(w.Namespace+"/"+w.Name, "/")
-			evidence = append(evidence, strings.Trim(fmt.Sprintf("%s in %s: %s", w.Resource, where, w.Error), " "))
+			what := w.Resource
+			if where := strings.Trim(w.Namespace+"/"+w.Name, "/"); where != "" {
+				what += " in " + where
+			}
+			evidence = append(evidence, what+": "+w.Error)
 		}
 	}
 	remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s -c %s; check that the pod can reach the API server", pod.Namespace, pod.Name, container)
@@ -59,7 +63,16 @@ func staleFindings(pod *corev1.Pod, daemon, container string, synced bool, age t
 	default:
 		return nil
 	}
-	return []Finding{f.because(evidence...)}
+	return []Finding{withRejectedToken(f.because(evidence...), pod)}
+}
+
+// withRejectedToken adds that the API server rejects the token of a pod to a finding whose evidence says so, and the remedy.
+func withRejectedToken(f Finding, pod *corev1.Pod) Finding {
+	if slices.ContainsFunc(f.Evidence, func(e string) bool { return strings.Contains(e, string(metav1.StatusReasonUnauthorized)) }) {
+		f.Message += ": the API server rejects its token"
+		f.Remedy = fmt.Sprintf("replace the pod, which then has a new token: kubectl -n %s delete pod %s; if the API server rejects that, too, find out why in its log, such as another key for tokens of ServiceAccounts", pod.Namespace, pod.Name)
+	}
+	return f
 }
 
 // staleFindings returns a warning if the daemon does not follow the API server.

@@ -553,7 +553,7 @@ func checkDHCPWatches(s *Site) []Finding {
 					f = f.because(fmt.Sprintf("%s in %s: %s", w.Resource, w.Namespace, w.Error))
 				}
 			}
-			findings = append(findings, f)
+			findings = append(findings, withRejectedToken(f, d.pod))
 		}
 		for _, l := range d.value.Leasedb {
 			if !l.Addresses.Synced || l.Failure != "" {
@@ -561,7 +561,7 @@ func checkDHCPWatches(s *Site) []Finding {
 				if l.Failure != "" {
 					f = f.because(l.Failure)
 				}
-				findings = append(findings, f)
+				findings = append(findings, withRejectedToken(f, d.pod))
 			}
 		}
 	}
@@ -694,6 +694,8 @@ type storeOperation struct {
 	Succeeded time.Time `json:"succeeded"`
 	Failed    time.Time `json:"failed"`
 	Error     string    `json:"error"`
+	// Repeated is when the operation had succeeded for all clients for which it failed before.
+	Repeated time.Time `json:"repeated"`
 }
 
 // dropReasons are the reasons of dropped packets that indicate a fault. Drops are reported above a share of maxDropShare
@@ -738,6 +740,8 @@ func checkDHCPErrors(s *Site) []Finding {
 					f = failed(podRef(d.pod), remedy, "lease store operations of type %s fail: clients without an address may get none%s", operation, by)
 				case failing:
 					f = warned(podRef(d.pod), remedy, "the last lease store operation of type %s has failed, and none has succeeded since%s", operation, by)
+				case o.Repeated.After(o.Failed):
+					continue
 				case age <= recentFailure:
 					f = warned(podRef(d.pod), remedy, "a lease store operation of type %s has failed within the last %.0f minutes, and another one has succeeded since%s", operation, recentFailure.Minutes(), by)
 				default:

@@ -86,7 +86,10 @@ func init() {
 				var findings []Finding
 				for _, d := range s.metrics(dnsMetrics) {
 					synced, age := followed(d.value)
-					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, age, nil)...)
+					if synced && age <= maxStaleness { // a watch that ended opens again
+						continue
+					}
+					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, age, failedWatches(d.value))...)
 				}
 				return findings
 			},
@@ -108,6 +111,17 @@ func followed(page series) (synced bool, age time.Duration) {
 	page.each("coredns_oooi_synced", func(_ map[string]string, value float64) { synced = synced && value == 1 })
 	page.each("coredns_oooi_snapshot_age_seconds", func(_ map[string]string, value float64) { seconds = max(seconds, value) })
 	return synced, time.Duration(seconds * float64(time.Second))
+}
+
+// failedWatches returns the watches of coredns that are not connected, one for each reason.
+func failedWatches(page series) []watchReport {
+	var list []watchReport
+	page.each("coredns_oooi_failed_watches", func(labels map[string]string, value float64) {
+		if value > 0 {
+			list = append(list, watchReport{Resource: fmt.Sprintf("%.0f watches", value), Error: labels["reason"]})
+		}
+	})
+	return list
 }
 
 // statusFindings returns a finding unless works is true. Its message is that of the Infra's condition Ready if

@@ -73,7 +73,7 @@ var keptFields = map[Kind]fields{
 		"spec": {
 			"nodeName": nil, "serviceAccountName": nil,
 			"containers":     {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil, "requests": nil}},
-			"initContainers": {"name": nil, "resources": {"limits": nil, "requests": nil}},
+			"initContainers": {"name": nil, "image": nil, "resources": {"limits": nil, "requests": nil}},
 			// The pod of a probe copies these.
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},

@@ -148,6 +148,9 @@ func checkIsolation(s *Site) []Finding {
 	sightings := s.sightings()
 	lines := map[string]*sightline{}
 	for _, a := range slices.SortedFunc(maps.Keys(sightings), netip.Addr.Compare) {
+		if s.explained[hostScope(a)] != "" {
+			continue
+		}
 		for i := range sightings[a] {
 			one := &sightings[a][i]
 			line := lines[one.pod.Name]

@@ -37,7 +37,7 @@ func init() {
 		Check{
 			Code: "OOOI-INF-002", Title: "deployed objects match the rendered configuration", Needs: []string{"OOOI-INF-001", "OOOI-NET-002", "OOOI-POD-001"},
 			After: []string{"OOOI-PRX-001", "OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006", "OOOI-POD-002"},
-			Reads: slices.Concat(renderReads(), in(AtInfra, comparedKinds...), in(AtInfra, pods), in(AtControlPlane, networkPolicies)),
+			Reads: slices.Concat(renderReads(), in(AtInfra, comparedKinds...), in(AtInfra, pods), in(AtControlPlane, networkPolicies), optional(in(AtInfra, podEvents)), logReads(AtInfra)),
 			Run:   checkDrift,
 		},
 	)
@@ -72,7 +72,13 @@ func checkDrift(s *Site) []Finding {
 		findings = append(findings, s.editFinding(&edits[i], restarts))
 	}
 	for _, d := range others {
-		findings = append(findings, s.driftFindings(d, restarts[d.Component])...)
+		found := s.driftFindings(d, restarts[d.Component])
+		if s.explained[d.Component] == "OOOI-POD-002" && s.breaksPod(&d) { // which reports it
+			for i := range found {
+				found[i] = found[i].of(d.Component)
+			}
+		}
+		findings = append(findings, found...)
 	}
 	return append(findings, extraWorkloads(s, list)...)
 }

@@ -154,17 +154,26 @@ func fileLimitRemedy(p *corev1.Pod) string {
 	return fmt.Sprintf("raise the limit of open files in the configuration of the container runtime on node %s (LimitNOFILE of its systemd unit), and delete the pod: kubectl -n %s delete pod %s", p.Spec.NodeName, p.Namespace, p.Name)
 }
 
-// unreadyFinding returns the finding about a pod that is not ready, with the reason in the log of a container that crashed.
-func (s *Site) unreadyFinding(p *corev1.Pod, why string) Finding {
-	remedy := fmt.Sprintf("see the events and the state of the pod: kubectl -n %s describe pod %s", p.Namespace, p.Name)
+// unreadyCrash returns the crash because of which a pod is not ready, nil if there is none.
+func (s *Site) unreadyCrash(p *corev1.Pod) *crash {
+	why := status.UnreadyReason(p)
 	all := crashes(p, s.facts.Taken)
 	at := slices.IndexFunc(all, func(c crash) bool {
 		return c.last.ExitCode != 0 && strings.HasPrefix(why, status.Exited(c.Name, c.last))
 	})
 	if at < 0 {
+		return nil
+	}
+	return &all[at]
+}
+
+// unreadyFinding returns the finding about a pod that is not ready, with the reason in the log of a container that crashed.
+func (s *Site) unreadyFinding(p *corev1.Pod, why string) Finding {
+	remedy := fmt.Sprintf("see the events and the state of the pod: kubectl -n %s describe pod %s", p.Namespace, p.Name)
+	c := s.unreadyCrash(p)
+	if c == nil {
 		return failed(podRef(p), remedy, "%s", why)
 	}
-	c := &all[at]
 	reason, evidence := s.crashReason(p, c)
 	short := *c.last
 	short.Message = reason

@@ -84,6 +84,10 @@ func TestFailedLeaseStoreOperations(t *testing.T) {
 		{"one has succeeded after a failure", `"put": {"succeeded": "2026-01-02T03:04:00Z", ` + fails + `"2026-01-02T03:03:00Z"}`, []string{
 			"warn a lease store operation of type put has failed within the last 2 minutes, and another one has succeeded since\n2026-01-02T03:03:00Z: failed calling webhook\nthe last success was at 2026-01-02T03:04:00Z",
 		}},
+		{"it has succeeded for the same client since", `"put": {"succeeded": "2026-01-02T03:04:00Z", "repeated": "2026-01-02T03:03:30Z", ` + fails + `"2026-01-02T03:03:00Z"}`, []string{}},
+		{"it has failed again since it succeeded for the same client", `"put": {"repeated": "2026-01-02T03:02:00Z", ` + fails + `"2026-01-02T03:04:00Z"}`, []string{
+			"fail lease store operations of type put fail: clients without an address may get none\n2026-01-02T03:04:00Z: failed calling webhook",
+		}},
 		{"one has succeeded after a failure long ago", `"put": {"succeeded": "2026-01-02T03:01:00Z", ` + fails + `"2026-01-02T03:00:00Z"}`, []string{}},
 		{"the last one failed long ago", `"delete": {` + fails + `"2026-01-02T02:00:00Z"}`, []string{
 			"warn the last lease store operation of type delete has failed, and none has succeeded since\n2026-01-02T02:00:00Z: failed calling webhook",

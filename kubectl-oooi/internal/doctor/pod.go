@@ -49,7 +49,8 @@ func init() {
 					}
 					for _, p := range list {
 						if why := status.UnreadyReason(p); why != "" {
-							findings = append(findings, s.withStartEvent(s.unreadyFinding(p, why), p).of(c.name))
+							f := s.withPullFailure(s.withStartEvent(s.unreadyFinding(p, why), p), p)
+							findings = append(findings, s.withEdit(f, p).of(c.name))
 						}
 					}
 				}
@@ -216,7 +217,11 @@ const outOfMemory = "OOMKilled"
 // the previous run.
 func (s *Site) restartFindings(p *corev1.Pod) []Finding {
 	var findings []Finding
+	unready := s.unreadyCrash(p)
 	for _, c := range crashes(p, s.facts.Taken) {
+		if unready != nil && unready.Name == c.Name { // OOOI-POD-002 reports it
+			continue
+		}
 		if !repeatedly(c.ContainerStatus, s.facts.Taken) && !crashed(c.ContainerStatus, s.facts.Taken) {
 			continue
 		}
@@ -257,6 +262,25 @@ func times(n int32) string {
 // message is that of the latest FailedCreate Event.
 func checkAdmission(s *Site) []Finding {
 	var findings []Finding
+	for _, r := range s.rejectedSets() {
+		ref := model.Ref{Kind: statefulSets.Kind, Namespace: r.set.Namespace, Name: r.set.Name}
+		f := failed(ref, s.remedyFor(r.set.Namespace, r.message), "the API server rejects the pod of the StatefulSet: %s", r.message)
+		if by, remedy := s.limitRejection(r.set.Namespace, r.message); by != "" {
+			f.Message, f.Remedy = f.Message+"; that is a rule of "+by, remedy
+		}
+		findings = append(findings, f.of(r.set.Labels[v1alpha1.LabelComponent]))
+	}
+	return findings
+}
+
+// A rejectedSet is a StatefulSet whose pod could not be created, with the message of the latest Event.
+type rejectedSet struct {
+	set     *appsv1.StatefulSet
+	message string
+}
+
+func (s *Site) rejectedSets() []rejectedSet {
+	var list []rejectedSet
 	for _, set := range all[appsv1.StatefulSet](s, statefulSets, AtInfra) {
 		if !s.owns(set.Labels) || set.Spec.Replicas != nil && set.Status.Replicas >= *set.Spec.Replicas {
 			continue
@@ -268,17 +292,11 @@ func checkAdmission(s *Site) []Finding {
 			}
 		}
 		messages := slices.SortedFunc(maps.Keys(lastSeen), func(a, b string) int { return lastSeen[b].Compare(lastSeen[a]) })
-		if len(messages) == 0 {
-			continue
+		if len(messages) > 0 {
+			list = append(list, rejectedSet{set, messages[0]})
 		}
-		ref := model.Ref{Kind: statefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
-		f := failed(ref, s.remedyFor(set.Namespace, messages[0]), "the API server rejects the pod of the StatefulSet: %s", messages[0])
-		if by, remedy := s.limitRejection(set.Namespace, messages[0]); by != "" {
-			f.Message, f.Remedy = f.Message+"; that is a rule of "+by, remedy
-		}
-		findings = append(findings, f.of(set.Labels[v1alpha1.LabelComponent]))
 	}
-	return findings
+	return list
 }
 
 // remedyFor returns the remedy for the message of a FailedCreate Event in a namespace.

@@ -26,8 +26,8 @@ func init() {
 	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-LNK-011", "OOOI-LNK-012", "OOOI-LNK-015"}
 	checks := []Check{
 		{
-			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...))),
-			Run: checkProbePod,
+			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001", "OOOI-POD-005"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...)), optional(in(AtInfra, statefulSets, podEvents))),
+			Run: func(s *Site) []Finding { return s.explainedByRejection(checkProbePod(s)) },
 		},
 		{
 			Code: probeReaches, Title: "our components answer another pod on the VLAN", After: append([]string{"OOOI-POD-002"}, linkChecks...), Reads: reads,
@@ -107,9 +107,18 @@ type probeData struct {
 	plan *plan
 }
 
-// probed returns a Run function that checks the report of a probe. Without a report, probeStarts does not pass.
+// probed returns a Run function that checks the report of a probe. Without a report, probeStarts does not pass, or an earlier
+// check explains why.
 func probed(check func(*probeData) []Finding) func(*Site) []Finding {
 	return func(s *Site) []Finding {
+		if s.facts.probes[s.key()].Report == nil {
+			const message = "the VLAN was not probed"
+			for _, scope := range slices.Sorted(maps.Keys(s.explained)) {
+				return []Finding{failed(s.ref(), "", message).of(scope)}
+			}
+			s.unanswered = append(s.unanswered, message)
+			return nil
+		}
 		return check(&probeData{s, s.facts.probes[s.key()].Report, s.plan()})
 	}
 }
@@ -143,6 +152,21 @@ func checkProbePod(s *Site) []Finding {
 		s.unanswered = append(s.unanswered, p.Failed)
 	}
 	return nil
+}
+
+// explainedByRejection limits findings about the pod of a probe to a component whose pod is rejected by the same:
+// OOOI-POD-005 reports it.
+func (s *Site) explainedByRejection(findings []Finding) []Finding {
+	by, _ := s.rejection(s.Infra.Namespace, s.facts.probes[s.key()].Failed)
+	for _, r := range s.rejectedSets() {
+		if other, _ := s.rejection(r.set.Namespace, r.message); by != "" && other == by {
+			for i := range findings {
+				findings[i] = findings[i].of(r.set.Labels[v1alpha1.LabelComponent])
+			}
+			return findings
+		}
+	}
+	return findings
 }
 
 // checkReached finds a VLAN on which no component answers the probe, although the components run, and addresses of components

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
@@ -185,8 +186,17 @@ func (r Right) String() string {
 
 // grants is the result of rendering the rights that setup grants.
 type grants struct {
+	bindings []roleBinding
+	rights   []Right
+	err      error
+}
+
+// roleBinding has the rights that a RoleBinding or ClusterRoleBinding grants to a user by a role.
+type roleBinding struct {
+	ref    model.Ref
+	role   string // kind and name
+	user   string
 	rights []Right
-	err    error
 }
 
 // rights returns the rights that setup grants to the ServiceAccounts of the Infra's daemons and of control.
@@ -194,22 +204,33 @@ type grants struct {
 func (s *Site) rights() ([]Right, error) {
 	if s.grants == nil {
 		s.grants = &grants{}
-		s.grants.rights, s.grants.err = s.boundRights()
+		s.grants.bindings, s.grants.err = s.roleBindings()
+		s.grants.rights = rightsOf(s.grants.bindings)
 	}
 	return s.grants.rights, s.grants.err
 }
 
-func (s *Site) boundRights() ([]Right, error) {
+func (s *Site) roleBindings() ([]roleBinding, error) {
 	list, err := s.rendered()
 	control, noControl := controlRoles()
 	if err := errors.Join(err, noControl); err != nil {
 		return nil, err
 	}
-	return rightsOf(slices.Concat(control, list))
+	return bindingsOf(slices.Concat(control, list))
 }
 
-// rightsOf returns the rights that the bindings in a list grant, sorted, each once.
-func rightsOf(list []*unstructured.Unstructured) ([]Right, error) {
+// rightsOf returns the rights of bindings, sorted, each once.
+func rightsOf(bindings []roleBinding) []Right {
+	var rights []Right
+	for i := range bindings {
+		rights = append(rights, bindings[i].rights...)
+	}
+	slices.SortFunc(rights, func(a, b Right) int { return strings.Compare(a.User+" "+a.String(), b.User+" "+b.String()) })
+	return slices.Compact(rights)
+}
+
+// bindingsOf returns the bindings in a list, one for each subject, with the rights of the roles in it.
+func bindingsOf(list []*unstructured.Unstructured) ([]roleBinding, error) {
 	type role struct{ kind, namespace, name string }
 	rules := map[role][]rbacv1.PolicyRule{}
 	for _, u := range list {
@@ -221,7 +242,7 @@ func rightsOf(list []*unstructured.Unstructured) ([]Right, error) {
 			rules[role{u.GetKind(), u.GetNamespace(), u.GetName()}] = o.Rules
 		}
 	}
-	var rights []Right
+	var bindings []roleBinding
 	for _, u := range list {
 		if u.GetKind() != "RoleBinding" && u.GetKind() != "ClusterRoleBinding" {
 			continue
@@ -235,14 +256,14 @@ func rightsOf(list []*unstructured.Unstructured) ([]Right, error) {
 			of.namespace = ""
 		}
 		for _, subject := range b.Subjects {
-			user := "system:serviceaccount:" + subject.Namespace + ":" + subject.Name
+			one := roleBinding{ref: refTo(u), role: of.kind + " " + of.name, user: "system:serviceaccount:" + subject.Namespace + ":" + subject.Name}
 			for _, rule := range rules[of] {
-				rights = append(rights, ruleRights(user, u.GetNamespace(), rule)...)
+				one.rights = append(one.rights, ruleRights(one.user, u.GetNamespace(), rule)...)
 			}
+			bindings = append(bindings, one)
 		}
 	}
-	slices.SortFunc(rights, func(a, b Right) int { return strings.Compare(a.User+" "+a.String(), b.User+" "+b.String()) })
-	return slices.Compact(rights), nil
+	return bindings, nil
 }
 
 // ruleRights returns the rights of one rule.

@@ -193,17 +193,22 @@ func TestVMsWithoutALease(t *testing.T) {
 	}
 }
 
+// crd is the format of a CustomResourceDefinition: its plural, its version and whether it is established.
+const crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: %s.hostedcluster.densityops.com}\n" +
+	"spec: {versions: [{name: %s, served: true}]}\nstatus: {conditions: [{type: Established, status: %q}]}\n"
+
+// servedCRDs are our CustomResourceDefinitions.
+var servedCRDs = []string{fmt.Sprintf(crd, "infras", "v1alpha1", "True"), fmt.Sprintf(crd, "proxyservers", "v1alpha1", "True")}
+
 // TestChecksOnWrittenObjects runs checks on objects in memory, for states that no test creates on an API
 // server.
 func TestChecksOnWrittenObjects(t *testing.T) {
-	const crd = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: %s.hostedcluster.densityops.com}\n" +
-		"spec: {versions: [{name: %s, served: true}]}\nstatus: {conditions: [{type: Established, status: %q}]}\n"
 	const hosted = "apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: clusters}\nspec: {dns: {baseDomain: example.com}, services: [%s]}\n"
 	const byName = "{service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.demo.example.com}}}"
 	const byAddress = "{service: APIServer, servicePublishingStrategy: {type: LoadBalancer}}"
 	const coredns = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: coredns, namespace: kube-system}\ndata: {Corefile: '.:53 { }'}\n"
 	const operator = "apiVersion: operator.openshift.io/v1\nkind: DNS\nmetadata: {name: default}\n"
-	infras, servers := fmt.Sprintf(crd, "infras", "v1alpha1", "True"), fmt.Sprintf(crd, "proxyservers", "v1alpha1", "True")
+	infras, servers := servedCRDs[0], servedCRDs[1]
 	for _, tc := range []struct {
 		name, code string
 		objects    []string
@@ -260,7 +265,7 @@ func TestProbeThatCouldNotRun(t *testing.T) {
 		{"range is full", Probe{Failed: failure + "the DHCP ranges have no free IPv4 address for the probe pod"}, Skipped, "have no free IPv4 address", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			facts, site := siteOf(t)
+			facts, site := siteOf(t, servedCRDs...)
 			facts.addProbe("clusters/demo", &tc.probe)
 			r := Diagnose(site, orderedChecks(t), func(code string) bool { return code == probeStarts }).Results[0]
 			var said, remedy string
@@ -274,12 +279,40 @@ func TestProbeThatCouldNotRun(t *testing.T) {
 	}
 }
 
+// TestRejectedPodsAreReportedOnce has a probe whose pod is rejected by the same webhook as that of DHCP.
+func TestRejectedPodsAreReportedOnce(t *testing.T) {
+	const rejected = `admission webhook "pods.example.com" denied the request: no`
+	facts, site := siteOf(t, append(slices.Clone(servedCRDs), `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: demo-dhcp, namespace: clusters, uid: dhcp, labels: {hostedcluster.densityops.com/infra: demo, app.kubernetes.io/component: dhcp}}
+spec: {replicas: 1}
+`, `
+apiVersion: v1
+kind: Event
+metadata: {name: demo-dhcp.1, namespace: clusters}
+involvedObject: {kind: StatefulSet, namespace: clusters, name: demo-dhcp, uid: dhcp}
+reason: FailedCreate
+message: 'create Pod demo-dhcp-0 in StatefulSet demo-dhcp failed error: `+rejected+`'
+lastTimestamp: "2026-01-02T03:04:00Z"
+`)...)
+	site.Infra.Spec.InfraComponents.DHCP = &v1alpha1.InfraDHCP{ServerIP: "192.0.2.2"}
+	facts.addProbe("clusters/demo", &Probe{NotStarted: true, Failed: "the pod does not start: Error creating: " + rejected})
+	for _, r := range Diagnose(site, orderedChecks(t), func(code string) bool { return strings.HasPrefix(code, "OOOI-PRB-") || code == "OOOI-POD-005" }).Results {
+		if r.Code == "OOOI-POD-005" && r.Status != Failed || r.Code != "OOOI-POD-005" && r.Status != Skipped || r.Code == probeStarts && r.BlockedBy != "OOOI-POD-005" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
 func TestResultsAreSortedBySeverity(t *testing.T) {
 	ref := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
 	checks := []Check{
-		{Code: "A", Title: "a", Run: func(*Site) []Finding { return []Finding{warned(ref, "remedy of A", "message of A")} }},
+		{Code: "A", Title: "a", Run: func(*Site) []Finding {
+			return []Finding{warned(ref, "remedy of A", "message of A"), warned(ref, "remedy of A", "other message of A"), warned(ref, "other remedy of A", "last message of A")}
+		}},
 		{Code: "B", Title: "b", Run: func(*Site) []Finding {
-			return []Finding{failed(ref, "remedy of B", "message of B").because("evidence of B")}
+			return []Finding{failed(ref, "remedy of B", "message of B").because("evidence of B\nin two lines\n")}
 		}},
 		{Code: "C", Title: "c", Needs: []string{"B"}, Run: func(*Site) []Finding { return nil }},
 		{Code: "D", Title: "d", Run: func(*Site) []Finding { return nil }},
@@ -299,12 +332,16 @@ func TestResultsAreSortedBySeverity(t *testing.T) {
 	want := `fail   B  b
        Infra clusters/demo: message of B
          evidence of B
+         in two lines
          -> remedy of B
        ` + docs + `b
        blocks: C
 warn   A  a
        Infra clusters/demo: message of A
+       Infra clusters/demo: other message of A
          -> remedy of A
+       Infra clusters/demo: last message of A
+         -> other remedy of A
        ` + docs + `a
 skip   2 checks: Pod one did not answer
        E, G

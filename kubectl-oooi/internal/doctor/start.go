@@ -15,12 +15,12 @@ var startReasons = []string{"FailedCreatePodSandBox", "FailedMount", "FailedAtta
 // ownPodName matches the names of pods of our components. Events about others are not read.
 var ownPodName = regexp.MustCompile(`-(dhcp|dns|proxy)-\d+$`)
 
-// withStartEvent adds the latest Event to a finding about a pod none of whose containers has started, and its remedy.
-func (s *Site) withStartEvent(f Finding, p *corev1.Pod) Finding {
+// startEvent returns the latest Event about a pod none of whose containers has started, nil if there is none.
+func (s *Site) startEvent(p *corev1.Pod) *corev1.Event {
 	if slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting == nil || !slices.Contains([]string{"ContainerCreating", "PodInitializing"}, c.State.Waiting.Reason)
 	}) {
-		return f
+		return nil
 	}
 	var latest *corev1.Event
 	for _, e := range all[corev1.Event](s, podEvents, AtInfra) {
@@ -28,6 +28,12 @@ func (s *Site) withStartEvent(f Finding, p *corev1.Pod) Finding {
 			latest = e
 		}
 	}
+	return latest
+}
+
+// withStartEvent adds the latest Event to a finding about a pod none of whose containers has started, and its remedy.
+func (s *Site) withStartEvent(f Finding, p *corev1.Pod) Finding {
+	latest := s.startEvent(p)
 	if latest == nil {
 		return f
 	}

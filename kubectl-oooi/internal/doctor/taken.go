@@ -79,8 +79,12 @@ func takenAddresses(s *Site) []Finding {
 		if len(texts) > 1 {
 			more = fmt.Sprintf(", and %d more leased addresses", len(texts)-1)
 		}
-		findings = append(findings, failed(ref, "find the host in the MAC address table of the switch, and give it another address or disable its proxy ARP; addresses of static hosts must be outside of the DHCP ranges, or excluded (infraComponents.dhcp.exclude)",
-			"another host, with %s, uses %s%s: packets to the client go to the other host", describeMAC(mac, vms), texts[0], more).because(evidence...))
+		f := failed(ref, "find the host in the MAC address table of the switch, and give it another address or disable its proxy ARP; addresses of static hosts must be outside of the DHCP ranges, or excluded (infraComponents.dhcp.exclude)",
+			"another host, with %s, uses %s%s: packets to the client go to the other host", describeMAC(mac, vms), texts[0], more).because(evidence...)
+		if len(addresses) < minSilentHosts { // too few to explain what checks of several hosts find
+			f = f.of(hostScope(addresses[0]))
+		}
+		findings = append(findings, f)
 	}
 	return findings
 }

@@ -29,12 +29,14 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 			fmt.Fprintf(&b, ": %s", r.Reason)
 		}
 		b.WriteString("\n")
-		for _, f := range r.Findings {
-			fmt.Fprintf(&b, "       %s: %s\n", f.Object, f.Message)
+		for i, f := range r.Findings {
+			fmt.Fprintf(&b, "       %s: %s\n", f.Object, indented(f.Message))
 			for _, e := range f.Evidence {
-				fmt.Fprintf(&b, "         %s\n", e)
+				fmt.Fprintf(&b, "         %s\n", indented(e))
 			}
-			fmt.Fprintf(&b, "         -> %s\n", f.Remedy)
+			if i+1 == len(r.Findings) || r.Findings[i+1].Remedy != f.Remedy { // once for all findings that have it
+				fmt.Fprintf(&b, "         -> %s\n", f.Remedy)
+			}
 		}
 		if len(r.Findings) > 0 {
 			fmt.Fprintf(&b, "       %s\n", r.Docs)
@@ -52,6 +54,11 @@ func (d *Diagnosis) Show(w io.Writer, whole bool) error {
 		return fmt.Errorf("printing the diagnosis: %w", err)
 	}
 	return nil
+}
+
+// indented indents the further lines of a text, such as of an error.
+func indented(text string) string {
+	return strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n         ")
 }
 
 // maxBlocked is how many blocked checks the short output names.

@@ -17,6 +17,8 @@ var (
 		"Number of snapshots computed from the objects.", []string{"source"}, nil)
 	failedDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "snapshot_write_failed"),
 		"1 if the last write of the snapshot file failed.", []string{"source"}, nil)
+	watchesDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "failed_watches"),
+		"Number of watches that are not connected, by the API server's reason, or Unreachable.", []string{"source", "reason"}, nil)
 	clustersDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "hosted_clusters"),
 		"Number of hosted clusters in the snapshot.", []string{"source"}, nil)
 	problemsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "problems"),
@@ -30,7 +32,7 @@ type collector struct{}
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, failedDesc, clustersDesc, problemsDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, failedDesc, watchesDesc, clustersDesc, problemsDesc} {
 		ch <- d
 	}
 }
@@ -46,6 +48,15 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(ageDesc, status.Age().Seconds())
 		ch <- prometheus.MustNewConstMetric(buildsDesc, prometheus.CounterValue, float64(status.Builds), s.name)
 		gauge(failedDesc, boolValue(status.SnapshotFailure != ""))
+		watches := map[string]int{}
+		for i := range status.Resources {
+			if r := &status.Resources[i]; !r.Connected && !r.Missing && r.Reason != "" {
+				watches[r.Reason]++
+			}
+		}
+		for reason, n := range watches {
+			gauge(watchesDesc, float64(n), reason)
+		}
 		snapshot := s.Snapshot()
 		if snapshot == nil {
 			continue

@@ -173,7 +173,15 @@ func (f *appsFacts) fault() *guest.Fault {
 	slices.SortStableFunc(faults, func(a, b *guest.Fault) int {
 		return slices.Index(reasonPriority, a.Reason) - slices.Index(reasonPriority, b.Reason)
 	})
-	return faults[0]
+	first := faults[0]
+	if first.Reason == v1alpha1.AppsIngressAddressWithdrawn {
+		for _, cause := range faults[1:] {
+			if slices.Contains(noAddressReasons, cause.Reason) {
+				return &guest.Fault{Reason: first.Reason, Message: first.Message + "; " + cause.Message}
+			}
+		}
+	}
+	return first
 }
 
 // unboundMessage returns why the Infra has no hosted cluster; empty if unknown.

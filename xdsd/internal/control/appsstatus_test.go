@@ -70,7 +70,7 @@ func TestAppsStatus(t *testing.T) {
 		{name: "assigned and not announced", facts: appsFacts{cluster: followed("192.0.2.1"), outcome: faulty("NotAnnounced", "no speaker")},
 			want: state{Phase: "Degraded", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Reason: "NotAnnounced", Message: "no speaker"}},
 		{name: "withdrawn", facts: appsFacts{cluster: fromStatus("192.0.2.1"), problems: problem("AddressWithdrawn", "gone"), outcome: faulty("PoolExhausted", "full")},
-			want: state{Phase: "Degraded", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Reason: "AddressWithdrawn", Message: "gone"}},
+			want: state{Phase: "Degraded", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Reason: "AddressWithdrawn", Message: "gone; full"}},
 		{name: "unreachable, with an earlier address", facts: appsFacts{cluster: unreachable("192.0.2.1"), problems: problem("HostedClusterUnreachable", "no route")},
 			want: state{Phase: "Degraded", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Reason: "HostedClusterUnreachable", Message: "no route"}},
 		{name: "a cause precedes its effect", facts: appsFacts{cluster: unreachable(), waitingSince: now, problems: append(problem("AddressNotAssigned", "none"), problem("KubeconfigRejected", "exec")...)},
