@@ -191,7 +191,7 @@ func vlanFaults() []Fault {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr "+address+" drop")
 		}, Want: []string{"SVC-004 fail"}, Says: "accepts no connections from node"},
-		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
+		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer", Never: appsBlamed},
 		{Name: "no host has the apps address", Break: func(s *Site) {
 			s.dropOnUplink("ingress", s.expand("arp saddr ip $net.200"), s.expand("ip saddr $net.200"))
 		}, Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
@@ -211,13 +211,12 @@ func vlanFaults() []Fault {
 			s.dropOnUplink("ingress", s.expand("ip saddr != { $net.200, 0.0.0.0 }"))
 		}, Want: []string{"LNK-012 warn"}, Says: "answer ARP requests of our pods, but no longer IP packets"},
 		{Name: "uplink loses large packets", Break: func(s *Site) { s.dropOnUplink("egress", "meta length > 1300") }, Want: []string{"LNK-013 fail"}, Says: "of more than 1280 bytes are lost"},
-		{Name: "ports of DNS and the uplink are isolated from each other", Break: func(s *Site) {
-			isolate := func(state string) {
-				s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.VLAN+"-up "+s.portOf("demo-dns-0")+"; do bridge link set dev $port isolated "+state+"; done")
-			}
-			s.Undo(func() { isolate("off") })
-			isolate("on")
-		}, Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN"},
+		{Name: "ports of DNS and the uplink are isolated from each other", Break: isolate("demo-dns-0"), Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN"},
+		{Name: "ports of the proxy and the uplink are isolated from each other", Break: isolate("demo-proxy-0"), Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN", Never: appsBlamed},
+		{Name: "port of the proxy is detached from the bridge", Break: func(s *Site) {
+			s.Undo(func() { s.restart("demo-proxy-0") })
+			s.Node.OnNode(s.T, "sh", "-ec", "ip link set "+s.portOf("demo-proxy-0")+" nomaster")
+		}, Want: []string{"LNK-004 fail"}, Says: "no host on the VLAN answers ARP requests of the pod", Never: append(appsBlamed, "of dhcp does not answer", "of dns does not answer")},
 		{Name: "filter of the bridge between the uplink and the port of the proxy", Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table bridge fault") })
 			up := s.VLAN + "-up"
@@ -317,6 +316,20 @@ func (s *Site) dropOnUplink(hook string, matches ...string) {
 		rules = append(rules, "add rule netdev fault c "+match+" drop")
 	}
 	s.Node.OnNode(s.T, "nft", strings.Join(rules, "; "))
+}
+
+// appsBlamed are texts of findings that blame the host of the apps address.
+var appsBlamed = []string{"MetalLB", "ingress router"}
+
+// isolate returns a function that isolates the port of a pod and the uplink from each other.
+func isolate(pod string) func(*Site) {
+	return func(s *Site) {
+		set := func(state string) {
+			s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.VLAN+"-up "+s.portOf(pod)+"; do bridge link set dev $port isolated "+state+"; done")
+		}
+		s.Undo(func() { set("off") })
+		set("on")
+	}
 }
 
 // addedHost is the MAC address of the host that AddHost connects.
