@@ -115,6 +115,12 @@ func processFaults() []Fault {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+toJSON(other)+`}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"NET-003 fail", "INF-002 warn"}},
+		{Name: "network of DHCP was edited to another bridge", Break: func(s *Site) {
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dhcp").Object, "spec", "config")
+			s.Undo(func() { s.Node.OnNode(s.T, "ip", "link", "delete", "fault-bridge") }) // the CNI plugin creates it
+			s.Patch(nadKind, "$ns", "demo-dhcp", `{"spec": {"config": `+toJSON(strings.ReplaceAll(config, `"`+s.VLAN+`"`, `"fault-bridge"`))+`}}`)
+			s.restartNowAndAfterMend("demo-dhcp-0")
+		}, Want: []string{"NET-003 fail"}, Says: `found "fault-bridge", setup would render "`, Never: []string{"of dhcp does not answer"}},
 		{Name: "control does not run and the Infra was edited", Break: func(s *Site) {
 			s.Patch(deploymentKind, "oooi-system", "oooi-control", `{"spec": {"replicas": 0}}`)
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"logLevel": "debug"}}}}`)
