@@ -235,6 +235,14 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr 10.96.0.0/16 drop")
 		}, Want: []string{"NODE-003 fail"}},
+		{Name: "kubelet hangs", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "pkill", "-CONT", "-f", "kubelet/config.yaml") })
+			s.Node.OnNode(s.T, "pkill", "-STOP", "-f", "kubelet/config.yaml") // only that of the node's PID namespace
+		}, Want: []string{"NODE-001 fail"}, Says: "is on it, and answers the API server"},
+		{Name: "filter drops connections of our pods to the API server", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip saddr 10.244.0.0/16 ip daddr 10.96.0.1 drop")
+		}, Want: []string{"NODE-003 fail"}, Says: "do not reach the API server at 10.96.0.1:443, which answers doctor"},
 		{Name: "API server does not reach the pods of the node", Inconclusive: true, Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook forward priority 0; }; add rule ip fault c ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 tcp dport { 9153, 9901-9904 } drop")
