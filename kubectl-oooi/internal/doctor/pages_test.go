@@ -260,3 +260,31 @@ func TestForwardedQueries(t *testing.T) {
 		})
 	}
 }
+
+// TestReach has pods of one node with failed watches of the API server.
+func TestReach(t *testing.T) {
+	const xdsdLost = `{"store": {"resources": [{"resource": "services", "error": "dial tcp 10.96.0.1:443: i/o timeout"}]}}`
+	const dhcpLost = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "connected": true}]}, "leasedb": [{"pool": "demo", "failure": "Get \"https://10.96.0.1:443/apis\": http2: client connection lost"}]}`
+	const denied = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "error": "virtualmachines is forbidden"}]}}`
+	const following = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "connected": true}]}}`
+	const message = "fail our pods on the node do not reach the API server at 10.96.0.1:443, which answers doctor: they serve what they last knew\n"
+	const notNoticed = "pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 45 seconds: 1"
+	dns := sortMetrics("coredns_oooi_synced{scope=\"x\"} 1\n")
+	for _, tc := range []struct {
+		name, xdsd, dhcp, dns string
+		want                  []string
+	}{
+		{"two pods", xdsdLost, dhcpLost, dns, []string{message + "Pod dhcp: does not follow the API server\nPod proxy: i/o timeout\n" + notNoticed}},
+		{"all pods", xdsdLost, dhcpLost, sortMetrics("coredns_oooi_synced{scope=\"x\"} 0\n"), []string{message + "Pod dhcp: does not follow the API server\nPod dns: does not follow the API server\nPod proxy: i/o timeout"}},
+		{"one pod", xdsdLost, following, dns, []string{}},
+		{"the API server answers another pod", xdsdLost, denied, dns, []string{}},
+		{"no pod says why", `{}`, dhcpLost, sortMetrics("coredns_oooi_synced{scope=\"x\"} 0\n"), []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-NODE-003", map[page]string{xdsdState: tc.xdsd, dhcpState: tc.dhcp, dnsMetrics: tc.dns})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -140,7 +140,7 @@ func apiUnreachable(node string, pods []reach) []Finding {
 		f = f.because(fmt.Sprintf("Pod %s: %s", r.pod.Name, cmp.Or(r.reason, "does not follow the API server")))
 	}
 	if reached := len(pods) - len(silent); reached > 0 {
-		f = f.because(fmt.Sprintf("%d of our pods on the node have not lost their connections, or not noticed it yet, which takes up to 45 seconds", reached))
+		f = f.because(fmt.Sprintf("pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 45 seconds: %d", reached))
 	}
 	var findings []Finding
 	for _, r := range silent {
