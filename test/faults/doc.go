@@ -19,6 +19,8 @@ type Fault struct {
 	Want []string
 	// Says is text that a message, the evidence or a remedy of the root cause contains; empty for any.
 	Says string
+	// Never are texts that no message, evidence or remedy contains, also before doctor has found the root cause.
+	Never []string
 	// Probe runs doctor with --probe.
 	Probe bool
 	// As is the user for --as, empty for the site's user.

@@ -116,6 +116,12 @@ func processFaults() []Fault {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": `+toJSON(other)+`}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"NET-003 fail", "INF-002 warn"}},
+		{Name: "network of DHCP was edited to another bridge", Break: func(s *Site) {
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", "demo-dhcp").Object, "spec", "config")
+			s.Undo(func() { s.Node.OnNode(s.T, "ip", "link", "delete", "fault-bridge") }) // the CNI plugin creates it
+			s.Patch(nadKind, "$ns", "demo-dhcp", `{"spec": {"config": `+toJSON(strings.ReplaceAll(config, `"`+s.VLAN+`"`, `"fault-bridge"`))+`}}`)
+			s.restartNowAndAfterMend("demo-dhcp-0")
+		}, Want: []string{"NET-003 fail"}, Says: `found "fault-bridge", setup would render "`, Never: []string{"of dhcp does not answer"}},
 		{Name: "control does not run and the Infra was edited", Break: func(s *Site) {
 			s.Patch(deploymentKind, "oooi-system", "oooi-control", `{"spec": {"replicas": 0}}`)
 			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"logLevel": "debug"}}}}`)
@@ -203,7 +209,7 @@ func vlanFaults() []Fault {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr "+address+" drop")
 		}, Want: []string{"SVC-004 fail"}, Says: "accepts no connections from node"},
-		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer"},
+		{Name: "cable of the node to the VLAN is unplugged", Break: func(s *Site) { s.Undo(s.Node.Unplug(s.T)) }, Want: []string{"LNK-007 fail"}, Says: "only our own pods answer", Never: appsBlamed},
 		{Name: "no host has the apps address", Break: func(s *Site) {
 			s.dropOnUplink("ingress", s.expand("arp saddr ip $net.200"), s.expand("ip saddr $net.200"))
 		}, Want: []string{"PRX-012 fail"}, Says: "no host on the VLAN answers ARP requests"},
@@ -223,13 +229,12 @@ func vlanFaults() []Fault {
 			s.dropOnUplink("ingress", s.expand("ip saddr != { $net.200, 0.0.0.0 }"))
 		}, Want: []string{"LNK-012 warn"}, Says: "answer ARP requests of our pods, but no longer IP packets"},
 		{Name: "uplink loses large packets", Break: func(s *Site) { s.dropOnUplink("egress", "meta length > 1300") }, Want: []string{"LNK-013 fail"}, Says: "of more than 1280 bytes are lost"},
-		{Name: "ports of DNS and the uplink are isolated from each other", Break: func(s *Site) {
-			isolate := func(state string) {
-				s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.VLAN+"-up "+s.portOf("demo-dns-0")+"; do bridge link set dev $port isolated "+state+"; done")
-			}
-			s.Undo(func() { isolate("off") })
-			isolate("on")
-		}, Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN"},
+		{Name: "ports of DNS and the uplink are isolated from each other", Break: isolate("demo-dns-0"), Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN"},
+		{Name: "ports of the proxy and the uplink are isolated from each other", Break: isolate("demo-proxy-0"), Want: []string{"LNK-009 fail"}, Says: "reaches our pods and none of the other hosts on the VLAN", Never: appsBlamed},
+		{Name: "port of the proxy is detached from the bridge", Break: func(s *Site) {
+			s.Undo(func() { s.restart("demo-proxy-0") })
+			s.Node.OnNode(s.T, "sh", "-ec", "ip link set "+s.portOf("demo-proxy-0")+" nomaster")
+		}, Want: []string{"LNK-004 fail"}, Says: "no host on the VLAN answers ARP requests of the pod", Never: append(appsBlamed, "of dhcp does not answer", "of dns does not answer")},
 		{Name: "filter of the bridge between the uplink and the port of the proxy", Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table bridge fault") })
 			up := s.VLAN + "-up"
@@ -242,6 +247,14 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip daddr 10.96.0.0/16 drop")
 		}, Want: []string{"NODE-003 fail"}},
+		{Name: "kubelet hangs", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "pkill", "-CONT", "-f", "kubelet/config.yaml") })
+			s.Node.OnNode(s.T, "pkill", "-STOP", "-f", "kubelet/config.yaml") // only that of the node's PID namespace
+		}, Want: []string{"NODE-001 fail"}, Says: "is on it, and answers the API server"},
+		{Name: "filter drops connections of our pods to the API server", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
+			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook prerouting priority -350; }; add rule ip fault c ip saddr 10.244.0.0/16 ip daddr 10.96.0.1 drop")
+		}, Want: []string{"NODE-003 fail"}, Says: "do not reach the API server at 10.96.0.1:443, which answers doctor"},
 		{Name: "API server does not reach the pods of the node", Inconclusive: true, Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook forward priority 0; }; add rule ip fault c ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 tcp dport { 9153, 9901-9904 } drop")
@@ -337,6 +350,20 @@ func (s *Site) dropOnUplink(hook string, matches ...string) {
 		rules = append(rules, "add rule netdev fault c "+match+" drop")
 	}
 	s.Node.OnNode(s.T, "nft", strings.Join(rules, "; "))
+}
+
+// appsBlamed are texts of findings that blame the host of the apps address.
+var appsBlamed = []string{"MetalLB", "ingress router"}
+
+// isolate returns a function that isolates the port of a pod and the uplink from each other.
+func isolate(pod string) func(*Site) {
+	return func(s *Site) {
+		set := func(state string) {
+			s.Node.OnNode(s.T, "sh", "-ec", "for port in "+s.VLAN+"-up "+s.portOf(pod)+"; do bridge link set dev $port isolated "+state+"; done")
+		}
+		s.Undo(func() { set("off") })
+		set("on")
+	}
 }
 
 // addedHost is the MAC address of the host that AddHost connects.

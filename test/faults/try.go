@@ -66,7 +66,7 @@ const stableRuns = 2
 // await runs doctor until it has the findings of a fault, or the site's timeout is over.
 func (s *Site) await(f *Fault, args ...string) *Diagnosis {
 	s.Helper()
-	d := s.Diagnose(args...)
+	d := s.diagnose(f, args...)
 	if s.Timeout == 0 {
 		return d
 	}
@@ -74,7 +74,7 @@ func (s *Site) await(f *Fault, args ...string) *Diagnosis {
 	if slices.Contains(args, "--probe") { // takes long enough for the site to be stable
 		required = 1
 	}
-	for end := time.Now().Add(s.Timeout); time.Now().Before(end); d = s.Diagnose(args...) {
+	for end := time.Now().Add(s.Timeout); time.Now().Before(end); d = s.diagnose(f, args...) {
 		same++
 		if !slices.Equal(d.Found(), f.Want) || !d.says(f) {
 			same = 0
@@ -215,6 +215,23 @@ func (s *Site) verify(f *Fault, d *Diagnosis) {
 			s.Errorf("%s is inconclusive: %s", r.Code, r.Reason)
 		}
 	}
+}
+
+// diagnose runs doctor, and expects no finding with a text that the fault forbids.
+func (s *Site) diagnose(f *Fault, args ...string) *Diagnosis {
+	s.Helper()
+	d := s.Diagnose(args...)
+	for _, r := range d.Results {
+		for _, one := range r.Findings {
+			text := strings.Join(append(one.Evidence, one.Message, one.Remedy), "\n")
+			for _, wrong := range f.Never {
+				if strings.Contains(text, wrong) {
+					s.Errorf("%s says %q: %v", r.Code, wrong, one)
+				}
+			}
+		}
+	}
+	return d
 }
 
 // says reports whether a finding of the root cause contains the text of the fault.

@@ -29,7 +29,7 @@ func init() {
 			Run: checkWebhooks,
 		},
 		Check{
-			Code: "OOOI-API-005", Title: "the API server accepts writes", Reads: slices.Concat(pagesIn(AtSystem, controlState), optional(pagesIn(AtInfra, dhcpState, xdsdState))), NotApplicable: noPods(controlState, AtSystem),
+			Code: "OOOI-API-005", Title: "the API server accepts writes", After: []string{"OOOI-NODE-003"}, Reads: slices.Concat(pagesIn(AtSystem, controlState), optional(pagesIn(AtInfra, dhcpState, xdsdState))), NotApplicable: noPods(controlState, AtSystem),
 			Run: checkWrites,
 		},
 	)

@@ -3,6 +3,7 @@ package doctor
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -249,8 +250,63 @@ func describe(p fieldpath.Path, want, has *unstructured.Unstructured) string {
 			return firstDifference(rendered, text)
 		}
 	}
+	if fields := configDifferences("", decodeConfig(got), decodeConfig(wanted)); len(fields) > 0 {
+		return strings.Join(fields, "; ")
+	}
 	one, other := contrast(format(got), format(wanted))
 	return fmt.Sprintf("found %s, setup would render %s", one, other)
+}
+
+// decodeConfig returns the object that a text encodes in JSON, as of a CNI configuration; nil if it is no such text.
+func decodeConfig(value any) map[string]any {
+	var config map[string]any
+	if text, ok := value.(string); !ok || json.Unmarshal([]byte(text), &config) != nil {
+		return nil
+	}
+	return config
+}
+
+// configDifferences returns the fields in which two configurations differ, with the found and the rendered values; none if
+// one of both is nil.
+func configDifferences(path string, got, wanted any) []string {
+	var differences []string
+	switch has := got.(type) {
+	case map[string]any:
+		want, ok := wanted.(map[string]any)
+		if !ok || has == nil || want == nil {
+			break
+		}
+		for _, key := range slices.Sorted(maps.Keys(unionOf(has, want))) {
+			differences = append(differences, configDifferences(strings.TrimPrefix(path+"."+key, "."), has[key], want[key])...)
+		}
+		return differences
+	case []any:
+		want, ok := wanted.([]any)
+		if !ok || len(has) != len(want) {
+			break
+		}
+		for i := range has {
+			differences = append(differences, configDifferences(fmt.Sprintf("%s[%d]", path, i), has[i], want[i])...)
+		}
+		return differences
+	}
+	switch {
+	case path == "" || equality.Semantic.DeepEqual(got, wanted):
+		return nil
+	case got == nil:
+		return []string{fmt.Sprintf("field %s: found nothing, setup would render %s", path, shorten(format(wanted)))}
+	case wanted == nil:
+		return []string{fmt.Sprintf("field %s: found %s, setup would render nothing", path, shorten(format(got)))}
+	}
+	one, other := contrast(format(got), format(wanted))
+	return []string{fmt.Sprintf("field %s: found %s, setup would render %s", path, one, other)}
+}
+
+// unionOf returns the fields of both objects.
+func unionOf(one, other map[string]any) map[string]any {
+	all := maps.Clone(one)
+	maps.Copy(all, other)
+	return all
 }
 
 // contrast shortens two different values so that both show where they begin to differ.

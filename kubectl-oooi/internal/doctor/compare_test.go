@@ -56,7 +56,9 @@ spec:
 			"long lines that begin alike", strings.Replace(network, "'{}'", `"{\"a\": \"`+long+`\", \"mtu\": 1500\n}"`, 1), strings.Replace(network, "'{}'", `"{\"a\": \"`+long+`\", \"mtu\": 9000\n}"`, 1),
 			[]string{`.spec.config: line 1: found "...xxxxxxxxxxxxxxxxxxxx\", \"mtu\": 9000", setup would render "...xxxxxxxxxxxxxxxxxxxx\", \"mtu\": 1500"`},
 		},
-		{"network", network, strings.Replace(network, "'{}'", `'{"mtu": 9000}'`, 1), []string{`.spec.config: found {"mtu": 9000}, setup would render {}`}},
+		{"network", network, strings.Replace(network, "'{}'", `'{"mtu": 9000}'`, 1), []string{`.spec.config: field mtu: found 9000, setup would render nothing`}},
+		{"bridge of a network", strings.Replace(network, "'{}'", `'{"plugins": [{"type": "bridge", "bridge": "vlan50"}, {"type": "sbr"}]}'`, 1), strings.Replace(network, "'{}'", `'{"plugins": [{"type": "bridge", "bridge": "vlan05"}, {"type": "sbr"}]}'`, 1),
+			[]string{`.spec.config: field plugins[0].bridge: found "vlan05", setup would render "vlan50"`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			object := func(text string) *unstructured.Unstructured {

@@ -19,7 +19,7 @@ import (
 func init() {
 	register(
 		Check{
-			Code: "OOOI-CTL-001", Title: "control runs", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-NODE-004"}, Reads: slices.Concat(in(AtSystem, deployments, pods), logReads(AtSystem)),
+			Code: "OOOI-CTL-001", Title: "control runs", Component: componentControl, After: []string{"OOOI-API-001", "OOOI-NODE-001", "OOOI-NODE-003", "OOOI-NODE-004"}, Reads: slices.Concat(in(AtSystem, deployments, pods), logReads(AtSystem)),
 			Run: checkControl,
 		},
 		Check{

@@ -95,8 +95,7 @@ func checkPages(where Where, pages ...page) func(*Site) []Finding {
 					continue
 				}
 				if why := status.UnreadyReason(pod); why != "" { // its container restarts, for instance
-					findings = append(findings, warned(podRef(pod), fmt.Sprintf("see its log (kubectl -n %[1]s logs %[2]s --all-containers --previous) and events (kubectl -n %[1]s describe pod %[2]s)", pod.Namespace, pod.Name),
-						"page %s of %s cannot be read, because the pod is not ready: %s", p.path, p.daemon(), why).because(a.Silent))
+					findings = append(findings, s.unreadyPage(pod, p, why).because(a.Silent))
 				} else {
 					findings = append(findings, warned(podRef(pod), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s), check for a NetworkPolicy that does not admit the API server's nodes", pod.Namespace, pod.Name),
 						"page %s of %s cannot be read: %s", p.path, p.daemon(), a.Silent).because(fmt.Sprintf("requested http://%s:%d%s through the API server", pod.Name, p.port, p.path)))
@@ -105,6 +104,21 @@ func checkPages(where Where, pages ...page) func(*Site) []Finding {
 		}
 		return findings
 	}
+}
+
+// unreadyPage returns a warning for a page of a pod that is not ready, and says so if its container ended because it did not
+// reach the API server, which answers doctor.
+func (s *Site) unreadyPage(pod *corev1.Pod, p page, why string) Finding {
+	f := s.unreadyFinding(pod, why)
+	f.Severity = Warn
+	if address, reason := s.lostAPIServer(pod); address != "" {
+		f.Message = fmt.Sprintf("page %s of %s cannot be read: its container ended because it did not reach the API server at %s, which answers doctor: %s", p.path, p.daemon(), address, reason)
+		f.Remedy = fmt.Sprintf("check the path from the pod on node %s to the API server, and run doctor again in a minute: other pods notice within 45 seconds if they do not reach it either", pod.Spec.NodeName)
+		f.Evidence = nil
+		return f
+	}
+	f.Message = fmt.Sprintf("page %s of %s cannot be read, because the pod is not ready: %s", p.path, p.daemon(), f.Message)
+	return f
 }
 
 // noPods returns a NotApplicable function for checks of a page that no pod serves.

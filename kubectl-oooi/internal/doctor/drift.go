@@ -84,7 +84,7 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 			started = nil
 		}
 		if len(started) > 0 {
-			remedy += fmt.Sprintf("; then replace the pods that have the edited network, one after the other: kubectl -n %s delete pod %s", d.Object.Namespace, strings.Join(started, " "))
+			remedy += replaceNote(&d, started)
 		}
 		f := warned(d.Object, remedy, "%s: %s", message, why[0])
 		f.Severity, f.Fix = severity, fix
@@ -98,12 +98,20 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 		for _, name := range started {
 			f = f.because("Pod " + name + " was created since then: it has the edited network, also after the object is restored")
 		}
+		if has, wanted := s.editedLink(&d); len(started) > 0 && has != wanted { // OOOI-NET-003 explains it
+			f = f.of(d.Component)
+		}
 		findings = append(findings, f.because(why[1:]...))
 	}
 	for _, f := range d.Unrendered {
 		findings = append(findings, d.unrenderedFinding(f))
 	}
 	return findings
+}
+
+// replaceNote returns the end of a remedy: how to replace pods that have an edited network.
+func replaceNote(d *drift, pods []string) string {
+	return fmt.Sprintf("; then replace the pods that have the edited network, one after the other: kubectl -n %s delete pod %s", d.Object.Namespace, strings.Join(pods, " "))
 }
 
 // startedSince returns the names of the component's pods that were created since the configuration of their network was

@@ -133,6 +133,49 @@ func isolated(silent *sighting, all []sighting) *sighting {
 	return nil
 }
 
+// minHeard is longer than a round of probes.
+const minHeard = 20 * time.Second
+
+// answersAfter reports whether a host has certainly answered a pod after another one became silent for it: since is when that
+// was noticed, or the last answer of a silent host that refused datagrams.
+func (l lastAnswer) answersAfter(silent lastAnswer, since time.Time) bool {
+	required := minIsolatedARP
+	switch {
+	case l.by != byRefusal:
+	case silent.by == byRefusal:
+		required = minHeard
+	default:
+		required = 0
+	}
+	return l.at.Sub(since) >= required
+}
+
+// isSilent reports whether an address that no longer answers a pod is at fault, and not the VLAN, as far as that is certain:
+// it answers no other pod of ours, and another host has answered one since, or none has ever.
+func isSilent(sightings map[netip.Addr][]sighting, a netip.Addr, pod *corev1.Pod) bool {
+	at := slices.IndexFunc(sightings[a], func(o sighting) bool { return o.pod == pod })
+	if at < 0 { // earlier releases do not export since when
+		return true
+	}
+	silent := sightings[a][at]
+	if slices.ContainsFunc(sightings[a], func(o sighting) bool { return o.mac != "" }) {
+		return false
+	}
+	heard := false
+	for other, all := range sightings {
+		for _, o := range all {
+			switch {
+			case other == a || o.last.at.IsZero():
+			case o.last.answersAfter(silent.last, silent.since):
+				return true
+			default:
+				heard = true
+			}
+		}
+	}
+	return !heard
+}
+
 // A sightline has the hosts on the VLAN that answer a pod, and those that only answer other pods of ours.
 type sightline struct {
 	pod      *corev1.Pod

@@ -36,7 +36,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-INF-002", Title: "deployed objects match the rendered configuration", Needs: []string{"OOOI-INF-001", "OOOI-NET-002", "OOOI-POD-001"},
-			After: []string{"OOOI-PRX-001", "OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006", "OOOI-POD-002"},
+			After: []string{"OOOI-PRX-001", "OOOI-HC-001", "OOOI-NET-005", "OOOI-CTL-002", "OOOI-DNS-003", "OOOI-DHCP-006", "OOOI-NET-003", "OOOI-POD-002"},
 			Reads: slices.Concat(renderReads(), in(AtInfra, comparedKinds...), in(AtInfra, pods), in(AtControlPlane, networkPolicies), optional(in(AtInfra, podEvents)), logReads(AtInfra)),
 			Run:   checkDrift,
 		},

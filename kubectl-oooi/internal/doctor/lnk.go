@@ -355,7 +355,9 @@ func checkNeighbors(s *Site) []Finding {
 			continue
 		}
 		for _, a := range unanswered {
-			silent[a] = append(silent[a], x.pod.Name)
+			if s.isPeerSilent(x.pod, a) {
+				silent[a] = append(silent[a], x.pod.Name)
+			}
 		}
 	}
 	for _, c := range s.components() {
@@ -368,6 +370,28 @@ func checkNeighbors(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// isPeerSilent reports whether an address of our pods that no longer answers a pod of the proxy is at fault, and not the
+// proxy's connection to the VLAN, as far as that is certain: another host has answered the proxy since, or none has ever.
+func (s *Site) isPeerSilent(pod *corev1.Pod, a netip.Addr) bool {
+	for _, x := range s.metrics(xdsdMetrics) {
+		if x.pod != pod {
+			continue
+		}
+		since := time.Time{}
+		x.value.each(xdsdNeighbor+sinceSuffix, func(labels map[string]string, value float64) {
+			if labels["address"] == a.String() {
+				since = time.Unix(int64(value), 0)
+			}
+		})
+		answers := lastAnswers(x.value, xdsdNeighbor)
+		silent := answers[a]
+		delete(answers, a)
+		others := slices.Collect(maps.Values(answers))
+		return since.IsZero() || len(others) == 0 || slices.ContainsFunc(others, func(o lastAnswer) bool { return o.answersAfter(silent, since) })
+	}
+	return true
 }
 
 // checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe

@@ -51,3 +51,22 @@ func TestCrashNamesItsReason(t *testing.T) {
 		})
 	}
 }
+
+// TestFailedRequests has errors of requests to the API server in logs and termination messages of control.
+func TestFailedRequests(t *testing.T) {
+	for text, want := range map[string]string{
+		`failed to get server groups: Get "https://10.96.0.1:443/api?timeout=5s": context deadline exceeded`:                                                                        "10.96.0.1:443: context deadline exceeded",
+		`level=ERROR msg="error retrieving lock" err="Get \"https://10.96.0.1:443/apis/coordination.k8s.io/v1/leases/oooi-control\": dial tcp 10.96.0.1:443: i/o timeout" lock=x/y`: "10.96.0.1:443: dial tcp 10.96.0.1:443: i/o timeout",
+		`Get "https://10.96.0.1:443/api": net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)`:                                 "10.96.0.1:443: net/http: request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)",
+		`Get "https://10.96.0.1:443/api": Unauthorized`: "",
+		`context deadline exceeded`:                     "",
+	} {
+		got := ""
+		if m := failedRequest.FindStringSubmatch(text); m != nil {
+			got = m[1] + ": " + m[2]
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,8 +45,8 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-NET-003", Title: "our pods have their VLAN addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-001"}, After: []string{"OOOI-POD-002"}, Reads: in(AtInfra, pods),
-			Run: checkPodAddresses,
+			Code: "OOOI-NET-003", Title: "our pods are on the VLAN, and have their addresses", Needs: []string{"OOOI-NET-001", "OOOI-POD-001"}, After: []string{"OOOI-POD-002"}, Reads: slices.Concat(in(AtInfra, pods, attachments), in(AtNetwork, attachments)),
+			Run: func(s *Site) []Finding { return append(checkPodAddresses(s), checkPodNetworks(s)...) },
 		},
 		Check{
 			Code: "OOOI-NET-004", Title: "no duplicate addresses on the VLAN", Needs: []string{"OOOI-HC-001", "OOOI-INF-001"}, Reads: in(AtControlPlane, machines),
@@ -119,6 +120,47 @@ func checkPodAddresses(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// checkPodNetworks finds pods that were created after their NetworkAttachmentDefinition was edited, so that they are connected
+// to another network than VMs.
+func checkPodNetworks(s *Site) []Finding {
+	var findings []Finding
+	drifts := s.facts.drifts[s.key()]
+	for i := range drifts {
+		d := &drifts[i]
+		started := s.startedSince(d)
+		has, wanted := s.editedLink(d)
+		if len(started) == 0 || has == wanted {
+			continue
+		}
+		_, remedy := s.cause(d, nil)
+		f := failed(d.Object, remedy+replaceNote(d, started), "the pods that were created since it was edited are on another network than the VMs: %s, not %s", has, wanted)
+		for _, one := range d.Differences {
+			f = f.because(one.String())
+		}
+		findings = append(findings, f.because("has the edited network: Pod "+strings.Join(started, ", ")).of(d.Component))
+	}
+	return findings
+}
+
+// editedLink returns the layer 2 networks of a component's NetworkAttachmentDefinition and of that of the VMs; empty for
+// other objects, and if one is unknown.
+func (s *Site) editedLink(d *drift) (has, wanted string) {
+	vms := s.attachment()
+	at := slices.IndexFunc(s.facts.list(attachments, d.Object.Namespace), func(u *unstructured.Unstructured) bool { return u.GetName() == d.Object.Name })
+	if d.Object.Kind != attachments.Kind || vms == nil || at < 0 {
+		return "", ""
+	}
+	link := func(u *unstructured.Unstructured) string {
+		config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+		return render.Link(config)
+	}
+	has, wanted = link(s.facts.list(attachments, d.Object.Namespace)[at]), link(vms)
+	if has == "" || wanted == "" {
+		return "", ""
+	}
+	return has, wanted
 }
 
 // addsItsOwn reports whether 'xdsd hold' adds the pod's address, because the pod's network assigns none.

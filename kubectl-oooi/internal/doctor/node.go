@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/densityops/oooi/internal/model"
@@ -15,7 +16,7 @@ import (
 func init() {
 	register(
 		Check{
-			Code: "OOOI-NODE-001", Title: "the nodes of our pods are ready", Reads: slices.Concat(in(AtInfra, pods), in(Everywhere, nodes)),
+			Code: "OOOI-NODE-001", Title: "the nodes of our pods are ready", Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods), in(Everywhere, nodes), optional(pagesIn(AtInfra, nodePages...)), optional(pagesIn(AtSystem, controlState))),
 			Run: checkNodes,
 		},
 		Check{
@@ -32,9 +33,8 @@ func init() {
 // checkTaints finds pods that the scheduler cannot place because of taints, with the taints that they do not tolerate. A
 // taint that Kubernetes sets, such as for a node that is not ready, ends with its cause.
 func checkTaints(s *Site) []Finding {
-	control := slices.DeleteFunc(all[corev1.Pod](s, pods, AtSystem), func(p *corev1.Pod) bool { return componentOf(p) != componentControl })
 	var findings []Finding
-	for _, p := range slices.Concat(control, s.componentPods()) {
+	for _, p := range slices.Concat(s.controlPods(), s.componentPods()) {
 		at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "untolerated taint")
 		})
@@ -93,18 +93,69 @@ func (s *Site) podsByNode() map[string][]*corev1.Pod {
 // checkNodes finds nodes that are not ready. The pods on such a node may run or not: its kubelet does not report them.
 func checkNodes(s *Site) []Finding {
 	byNode := s.podsByNode()
+	control, lost := s.controlPods(), map[string]string{} // why nodes are not ready
+	for _, n := range all[corev1.Node](s, nodes, Everywhere) {
+		if why := unreadyNode(n); why != "" {
+			lost[n.Name] = why
+		}
+	}
+	if !slices.ContainsFunc(control, func(p *corev1.Pod) bool { return lost[p.Spec.NodeName] == "" }) { // else others run elsewhere
+		for _, p := range control {
+			byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
+		}
+	}
+	answering := s.answeringPods()
 	var findings []Finding
 	for _, n := range all[corev1.Node](s, nodes, Everywhere) {
-		why := unreadyNode(n)
+		why := lost[n.Name]
 		if why == "" {
 			continue
 		}
+		const machine = "if the node will not return, power off the machine, since its pods may still have their addresses on the VLAN, and then delete the node, so that they start elsewhere: kubectl delete node "
+		remedy := fmt.Sprintf("log in to the machine and restart its kubelet, which does not report: systemctl restart kubelet; its log: journalctl -u kubelet; %s%s", machine, n.Name)
+		if !silentKubelet(n) {
+			remedy = fmt.Sprintf("correct what the message says on the machine: kubectl describe node %[1]s, and journalctl -u kubelet on it; %[2]s%[1]s", n.Name, machine)
+		}
+		running := slices.ContainsFunc(byNode[n.Name], func(p *corev1.Pod) bool { return answering[p.UID] })
 		for _, p := range byNode[n.Name] {
-			findings = append(findings, failed(nodeRef(n), fmt.Sprintf("check the machine and its kubelet: kubectl describe node %[1]s; if the node will not return, power off the machine, since its pods may still have their addresses on the VLAN, and then delete the node, so that they start elsewhere: kubectl delete node %[1]s", n.Name),
-				"the node of our pods is not ready: %s", why).because("Pod "+p.Name+" is on it").of(componentOf(p))) // those of one node are merged
+			f := failed(nodeRef(n), remedy, "the node of our pods is not ready: %s", why)
+			if running {
+				f.Message += "; pods of ours on it still answer"
+			}
+			evidence := "Pod " + p.Name + " is on it"
+			if answering[p.UID] {
+				evidence += ", and answers the API server"
+			}
+			findings = append(findings, f.because(evidence).of(componentOf(p))) // those of one node are merged
 		}
 	}
 	return findings
+}
+
+// controlPods returns the pods of control.
+func (s *Site) controlPods() []*corev1.Pod {
+	return slices.DeleteFunc(all[corev1.Pod](s, pods, AtSystem), func(p *corev1.Pod) bool { return componentOf(p) != componentControl })
+}
+
+// answeringPods returns the pods that returned a page, by UID. The API server requests pages without the kubelet.
+func (s *Site) answeringPods() map[types.UID]bool {
+	answering := map[types.UID]bool{}
+	for _, p := range nodePages {
+		for _, answer := range s.pageBodies(p, AtInfra) {
+			answering[answer.pod.UID] = true
+		}
+	}
+	for _, answer := range s.pageBodies(controlState, AtSystem) {
+		answering[answer.pod.UID] = true
+	}
+	return answering
+}
+
+// silentKubelet reports whether the kubelet of a node no longer reports its state.
+func silentKubelet(n *corev1.Node) bool {
+	return !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionUnknown
+	})
 }
 
 func nodeRef(n *corev1.Node) model.Ref { return model.Ref{Kind: nodes.Kind, Name: n.Name} }

@@ -171,13 +171,29 @@ func TestUnreachedBackends(t *testing.T) {
 	neighbor := func(mac, value string) string {
 		return "# TYPE xdsd_vlan_neighbor gauge\nxdsd_vlan_neighbor{address=\"192.0.2.200\",mac=\"" + mac + "\"} " + value + "\n"
 	}
+	// silent returns the metrics of the apps address, which is silent since 03:03:00, and of a host that answered last at a time.
+	silent := func(last, by string) string {
+		at, err := time.Parse(time.DateTime, "2026-01-02 "+last)
+		if err != nil {
+			t.Fatal(err)
+		}
+		since := time.Date(2026, 1, 2, 3, 3, 0, 0, time.UTC).Unix()
+		return sortMetrics("xdsd_vlan_neighbor{address=\"192.0.2.200\",mac=\"\"} 0\nxdsd_vlan_host{address=\"192.0.2.10\",mac=\"02:00:00:00:00:10\"} 1\n" + fmt.Sprintf("xdsd_vlan_neighbor_since_timestamp_seconds{address=\"192.0.2.200\"} %d\nxdsd_vlan_neighbor_since_timestamp_seconds{address=\"192.0.2.10\"} 1767323000\n", since) +
+			fmt.Sprintf("xdsd_vlan_neighbor_last_answer_timestamp_seconds{address=\"192.0.2.10\",mac=\"02:00:00:00:00:10\",by=%q} %d\n", by, at.Unix()))
+	}
+	const noHost = "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"
+	const uncertain = "fail apps address 192.0.2.200 accepts no connections at port 443\nno host answers ARP requests of the pod for the address, and our pods do not know yet whether other hosts on the VLAN still answer"
 	const closed = "# TYPE xdsd_vlan_port gauge\nxdsd_vlan_port{address=\"192.0.2.200\",port=\"443\",result=\"timeout\"} 0\n"
 	const apps, service, routed = "infra/clusters/demo/apps-https", "clusters-demo/oauth/6443", "clusters-demo/konnectivity/8091"
 	const noRoute = "dial tcp 198.18.0.8:8091: connect: no route to host"
 	for _, tc := range []struct{ name, upstream, neighbor, device, want string }{
 		{"a route leads to the VLAN", routed, "", "net1", "fail packets to 198.18.0.8 leave through net1: a route of the pod leads to the VLAN, although these backends are not in its subnets\nbackend " + routed + ": " + noRoute},
 		{"no route leads to the VLAN", routed, "", "eth0", "fail none of the 1 endpoints of backend " + routed + " accepts connections\n" + noRoute},
-		{"no host has the apps address", apps, neighbor("", "0"), "", "fail no host on the VLAN answers ARP requests for 192.0.2.200: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN"},
+		{"no host has the apps address", apps, neighbor("", "0"), "", noHost},
+		{"no host has it, and another host answers", apps, silent("03:03:20", "icmp"), "", noHost},
+		{"no host has it, and another host answered at about the same time", apps, silent("03:03:15", "icmp") + "xdsd_vlan_neighbor_last_answer_timestamp_seconds{address=\"192.0.2.200\",mac=\"02:00:00:00:00:20\",by=\"icmp\"} 1767323000\n", "", uncertain},
+		{"no host has it, and another host answered before the kernel noticed", apps, silent("03:02:50", "icmp"), "", uncertain},
+		{"no host has it, and the kernel still knows another host", apps, silent("03:04:00", "arp"), "", uncertain},
 		{"a host had the apps address", apps, neighbor("02:00:00:00:00:20", "1"), "", "fail apps address 192.0.2.200 accepts no connections at port 443\nthe last host with the address had MAC address 02:00:00:00:00:20, and may be gone"},
 		{"a host has the apps address", apps, neighbor("02:00:00:00:00:20", "1") + closed, "", "fail apps address 192.0.2.200 answers ARP requests on the VLAN, but accepts no connections at port 443\nMAC address 02:00:00:00:00:20"},
 		{
@@ -243,6 +259,34 @@ func TestForwardedQueries(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, findingsOn(t, "OOOI-DNS-007", map[page]string{xdsdMetrics: metrics(tc.udp, tc.root, tc.tcp), dnsMetrics: ""})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestReach has pods of one node with failed watches of the API server.
+func TestReach(t *testing.T) {
+	const xdsdLost = `{"store": {"resources": [{"resource": "services", "error": "dial tcp 10.96.0.1:443: i/o timeout"}]}}`
+	const dhcpLost = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "connected": true}]}, "leasedb": [{"pool": "demo", "failure": "Get \"https://10.96.0.1:443/apis\": http2: client connection lost"}]}`
+	const denied = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "error": "virtualmachines is forbidden"}]}}`
+	const following = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "connected": true}]}}`
+	const message = "fail our pods on the node do not reach the API server at 10.96.0.1:443, which answers doctor: they serve what they last knew\n"
+	const notNoticed = "pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 45 seconds: 1"
+	dns := sortMetrics("coredns_oooi_synced{scope=\"x\"} 1\n")
+	for _, tc := range []struct {
+		name, xdsd, dhcp, dns string
+		want                  []string
+	}{
+		{"two pods", xdsdLost, dhcpLost, dns, []string{message + "Pod dhcp: does not follow the API server\nPod proxy: i/o timeout\n" + notNoticed}},
+		{"all pods", xdsdLost, dhcpLost, sortMetrics("coredns_oooi_synced{scope=\"x\"} 0\n"), []string{message + "Pod dhcp: does not follow the API server\nPod dns: does not follow the API server\nPod proxy: i/o timeout"}},
+		{"one pod", xdsdLost, following, dns, []string{}},
+		{"the API server answers another pod", xdsdLost, denied, dns, []string{}},
+		{"no pod says why", `{}`, dhcpLost, sortMetrics("coredns_oooi_synced{scope=\"x\"} 0\n"), []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := findingsOn(t, "OOOI-NODE-003", map[page]string{xdsdState: tc.xdsd, dhcpState: tc.dhcp, dnsMetrics: tc.dns})
+			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -181,14 +181,13 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 		list := strings.Join(ports[a], ", ")
 		f := failed(podRef(pod), appsBackendRemedy, "apps address %s accepts no connections at port %s", a, list)
 		certain := slices.ContainsFunc(results, func(r portResult) bool { return r.pod == pod && r.address.Addr() == a && r.result != portAccepted })
-		other := answering(sightings[a], pod)
 		for _, x := range s.neighbors(xdsdMetrics, xdsdNeighbor) {
 			at := slices.IndexFunc(x.value, func(n neighbor) bool { return n.address == a })
 			switch {
 			case x.pod != pod || at < 0:
-			case x.value[at].mac == "" && other != nil:
-				f = failed(podRef(pod), isolationRemedy(pod), "apps address %s does not answer the pod on the VLAN, and answers Pod %s on node %s: packets between the pod and the host with the address are dropped", a, other.pod.Name, other.pod.Spec.NodeName).
-					because("MAC address " + other.mac)
+			case x.value[at].mac == "" && !isSilent(sightings, a, pod):
+				f.Remedy = uncertainRemedy
+				f = f.because("no host answers ARP requests of the pod for the address, and our pods do not know yet whether other hosts on the VLAN still answer")
 			case x.value[at].mac == "":
 				f = failed(podRef(pod), "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs",
 					"no host on the VLAN answers ARP requests for %s: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", a)
@@ -200,7 +199,7 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 					f = f.because(fmt.Sprintf("%s replaced %s at %s", x.value[at].mac, previous, formatTime(since)))
 				}
 			default: // the kernel keeps the MAC address of a host that is gone
-				f.Remedy = "run doctor again in a minute: until then it is not certain whether a host on the VLAN has the address"
+				f.Remedy = uncertainRemedy
 				f = f.because("the last host with the address had MAC address " + x.value[at].mac + ", and may be gone")
 			}
 		}
@@ -211,14 +210,8 @@ func (s *Site) unreachedApps(pod *corev1.Pod, upstreams []*model.Upstream) []Fin
 	return findings
 }
 
-// answering returns the sighting of a host that answers another pod, nil if there is none.
-func answering(all []sighting, than *corev1.Pod) *sighting {
-	at := slices.IndexFunc(all, func(o sighting) bool { return o.pod != than && o.mac != "" })
-	if at < 0 {
-		return nil
-	}
-	return &all[at]
-}
+// uncertainRemedy is what to do while the address, or the pod's connection to the VLAN, may be at fault.
+const uncertainRemedy = "run doctor again in a minute: until then it is not certain whether a host on the VLAN has the address, and whether the pod reaches the VLAN"
 
 // previousMAC returns the MAC address that answered a pod of the proxy for an address before the current one, and when it
 // was replaced; empty if none did.
