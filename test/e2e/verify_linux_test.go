@@ -165,6 +165,20 @@ func TestVerifyOnTheNode(t *testing.T) {
 	if diff := cmp.Diff(before, s.everything(t)); diff != "" {
 		t.Errorf("the test leaves\n%s", diff)
 	}
+	t.Run("without the right to delete", func(t *testing.T) {
+		const user = tester + "-without-delete"
+		role := strings.Replace(s.oooi(t, "test", "--print-rbac"), "name: "+tester, "name: "+user, 1)
+		apply(t, s.cp, "%s", strings.ReplaceAll(role, "- delete\n", "- get\n")+fmt.Sprintf(testerBinding, user))
+		out, err := exec.CommandContext(t.Context(), s.binary, "--kubeconfig", s.cp.Kubeconfig(), "--as", user, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp").CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "pass   dns-pod-udp") || !strings.Contains(string(out), "cannot delete resource") {
+			t.Errorf("%v: %s", err, out)
+		}
+		s.oooi(t, "test", "demo", "-n", "clusters", "--cleanup", "--yes")
+		if diff := cmp.Diff(before, s.everything(t)); diff != "" {
+			t.Errorf("after --cleanup, the test leaves\n%s", diff)
+		}
+	})
 	for _, f := range lab.Sample(s.breaks(), 4) {
 		t.Run(f.want[0], func(t *testing.T) {
 			f.inject(t)

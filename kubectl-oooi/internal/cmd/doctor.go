@@ -351,7 +351,7 @@ const probesAtOnce = 4
 
 // probe runs a probe pod on the VLAN of each Infra, and adds the results to the facts.
 func (to *connection) probe(ctx context.Context, f *doctorFlags, facts *doctor.Facts, names []string) error {
-	prober := &doctor.Prober{Client: to.client, Config: to.config}
+	prober := &doctor.Prober{Client: to.client, Config: to.config, AddressFlag: "--probe-address"}
 	prober.Address, _ = netip.ParseAddr(f.probeAddress) // validated by check; the zero Addr if the flag is not set
 	group, each := errgroup.WithContext(ctx)
 	group.SetLimit(probesAtOnce)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
@@ -106,11 +107,14 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	if err != nil {
 		return err
 	}
-	runner.Prober = &doctor.Prober{Client: to.client, Config: to.config}
+	runner.Prober = &doctor.Prober{Client: to.client, Config: to.config, AddressFlag: "--address"}
 	if f.address != "" {
 		if runner.Prober.Address, err = netip.ParseAddr(f.address); err != nil {
 			return fmt.Errorf("--address %q: want an IP address", f.address)
 		}
+	}
+	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(f.upstream), ".")); f.upstream != "" && len(problems) > 0 {
+		return fmt.Errorf("--upstream-name %q: want a domain name", f.upstream)
 	}
 	if name, err = c.soleInfra(ctx, name); err != nil {
 		return err
@@ -135,10 +139,10 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		}
 	}
 	report, err := c.testInfra(ctx, f, to, runner, name)
-	if err != nil {
+	if report == nil || err != nil && report.Summary[doctor.Passed]+report.Summary[doctor.Failed] == 0 {
 		return err
 	}
-	if err := c.printTest(ctx, f, report); err != nil {
+	if err := errors.Join(c.printTest(ctx, f, report), err); err != nil {
 		return err
 	}
 	if report.Failed() {

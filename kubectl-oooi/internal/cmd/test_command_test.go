@@ -135,7 +135,7 @@ func TestTestRefusals(t *testing.T) {
 	s := newSite(t)
 	for line, want := range map[string]string{
 		"test --only nonesuch": `unknown scenario "nonesuch"`, "test --only dhcp --skip dhcp": "leave no scenario", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown scenario ""`, "test --cleanup -o html": "--cleanup prints no report",
-		"test demo --disruptive": "use --yes to confirm", "test --timeout 0s": "--timeout must be greater",
+		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
 		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo": `"demo" not found`,
 	} {
 		if _, stderr, code := s.Run(append([]string{"-n", s.Namespace}, strings.Fields(line)...)...); code != 1 || !strings.Contains(stderr, want) {

@@ -58,6 +58,8 @@ type Prober struct {
 	Config *rest.Config
 	// Address is the VLAN address of the pod. The zero Addr selects a free IPv4 address of the DHCP ranges.
 	Address netip.Addr
+	// AddressFlag is the flag that sets Address.
+	AddressFlag string
 }
 
 // Probe probes the VLAN of an Infra, "namespace/name", and adds the result to the facts; it does nothing if the
@@ -243,7 +245,11 @@ func (p *Prober) reserve(ctx context.Context, s *Site, pod *Pod) (netip.Addr, *c
 		address := p.Address
 		if !given {
 			if address = s.freeAddress(taken); !address.IsValid() {
-				return address, nil, errors.New("the DHCP ranges have no free IPv4 address for the probe pod; specify an address with --probe-address")
+				return address, nil, fmt.Errorf("the DHCP ranges have no free IPv4 address for the pod on the VLAN; specify another free address of the VLAN with %s", p.AddressFlag)
+			}
+			taken[address] = true
+			if !s.freeAddress(taken).IsValid() {
+				return address, nil, fmt.Errorf("%s is the last free IPv4 address of the DHCP ranges, which a VM may need; specify another free address of the VLAN with %s", address, p.AddressFlag)
 			}
 		}
 		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, "oooi-"+pod.Component, address, time.Now(), pod.Leftover())
@@ -252,13 +258,12 @@ func (p *Prober) reserve(ctx context.Context, s *Site, pod *Pod) (netip.Addr, *c
 		case err == nil:
 			return address, lease, nil
 		case !apierrors.IsAlreadyExists(err):
-			return address, nil, fmt.Errorf("reserving address %s for the probe pod: %w", address, err)
+			return address, nil, fmt.Errorf("reserving address %s for the pod on the VLAN: %w", address, err)
 		case given:
 			return address, nil, fmt.Errorf("address %s of the pod on the VLAN is leased; specify an address that 'kubectl oooi leases' does not list", address)
 		}
-		taken[address] = true
 	}
-	return netip.Addr{}, nil, errors.New("reserving an address for the probe pod: other clients leased every chosen address first; specify an address with --probe-address")
+	return netip.Addr{}, nil, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free one with %s", p.AddressFlag)
 }
 
 // errNotStarted means that the pod of a probe did not start.

@@ -71,7 +71,7 @@ func TestEvaluate(t *testing.T) {
 	if !r.Failed() {
 		t.Error("the report has not failed")
 	}
-	p.err = errors.New("the pod does not start")
+	p.outcomes, p.err = make([]*probe.Outcome, 3), errors.New("the pod does not start")
 	if one := w.evaluate(&scenarios[0], r); one.Status != doctor.Broken || one.Reason != "the pod does not start" {
 		t.Errorf("without a client the result is %+v", one)
 	}

@@ -50,7 +50,8 @@ type Runner struct {
 }
 
 // Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
-// error. A client that does not run is no error, but the status of its scenarios is doctor.Broken.
+// error, with a report of the results so far, as it does if it could not delete an object. A client that does not run is no
+// error, but the status of its scenarios is doctor.Broken.
 func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	s := newSite(r.Facts, r.Infra)
 	if s == nil || s.Standalone != nil || s.Model == nil {
@@ -63,6 +64,9 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
 	}
 	s.upstream = r.Upstream
+	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); slices.ContainsFunc(s.names(VLAN), func(n doctor.Expectation) bool { return own != "" && n.Name == own }) {
+		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
+	}
 	if s.client, err = randomMAC(); err != nil {
 		return nil, err
 	}
@@ -74,9 +78,11 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	}
 	if len(w.plans) > 0 {
 		r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(w.todo)))
-		if err := r.request(ctx, s, w); err != nil {
-			return nil, err
+		performed, failed := r.request(ctx, s, w)
+		if !performed {
+			return nil, failed
 		}
+		err = failed
 	}
 	for i := range r.Scenarios {
 		one := &r.Scenarios[i]
@@ -86,28 +92,33 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 			report.add(w.evaluate(one, report))
 		}
 	}
-	if ctx.Err() != nil {
-		return nil, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
-	}
 	report.Duration = metav1.Duration{Duration: time.Since(s.now).Round(100 * time.Millisecond)}
-	return report, nil
+	if ctx.Err() != nil {
+		return report, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
+	}
+	return report, err
 }
 
-// request runs the clients, which send the requests.
-func (r *Runner) request(ctx context.Context, s *site, w *work) (failed error) {
+// request runs the clients, which send the requests. performed is false if they could not be prepared.
+func (r *Runner) request(ctx context.Context, s *site, w *work) (performed bool, err error) {
 	if w.leases {
-		registered, err := r.register(ctx, s, new(doctor.Pod).Leftover())
-		if err != nil {
-			return err
+		registered, registering := r.register(ctx, s, new(doctor.Pod).Leftover())
+		if registering != nil {
+			return false, registering
 		}
-		defer func() { failed = errors.Join(failed, r.unregister(ctx, s, registered)) }()
+		defer func() { err = errors.Join(err, r.unregister(ctx, s, registered)) }()
 	}
 	var clients sync.WaitGroup
 	for c, p := range w.plans {
 		clients.Go(func() { r.perform(ctx, c, p) })
 	}
 	clients.Wait()
-	return nil
+	for _, p := range w.plans {
+		if !slices.Contains(p.outcomes, nil) { // otherwise, the results have the error
+			err = errors.Join(err, p.err)
+		}
+	}
+	return true, err
 }
 
 // work is what the clients have to do for scenarios.
@@ -199,10 +210,7 @@ func (r *Runner) perform(ctx context.Context, c Client, p *plan) {
 		arguments = append(arguments, "--device="+render.ProbeDevice)
 	}
 	data, err := r.Prober.Run(ctx, doctor.ClientSite(r.Facts, r.Infra), &doctor.Pod{Component: testclient.Component, OnVLAN: c == VLAN, Arguments: arguments})
-	if err != nil {
-		p.err = err
-		return
-	}
+	p.err = err // there may be results, whose objects could not be deleted
 	for line := range bytes.Lines(data) {
 		o := &probe.Outcome{}
 		if err := json.Unmarshal(line, o); err != nil || o.Step < 0 || o.Step >= len(p.steps) {
@@ -226,12 +234,12 @@ func (w *work) evaluate(s *Scenario, report *Report) Result {
 	}
 	for _, t := range w.todo[s.Name] {
 		p := w.plans[t.client]
-		if p.err != nil {
+		o := p.outcomes[t.index]
+		switch {
+		case o == nil && p.err != nil:
 			r.Status, r.Reason = doctor.Broken, p.err.Error()
 			return r
-		}
-		o := p.outcomes[t.index]
-		if o == nil {
+		case o == nil:
 			r.Status, r.Reason = doctor.Broken, "the client has not performed all requests"
 			return r
 		}

@@ -114,7 +114,7 @@ func refuseDHCP(t *testing.T) {
 	m.Run(t, "ip", "address", "add", self.String()+"/24", "dev", "eth0")
 	var conn net.PacketConn
 	err := m.Do(func() (err error) {
-		conn, err = net.ListenPacket("udp4", ":67") //nolint:noctx // closed by the test
+		conn, err = net.ListenPacket("udp4", ":67")
 		return err
 	})
 	if err != nil {
