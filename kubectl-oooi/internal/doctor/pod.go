@@ -37,7 +37,9 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"}, Reads: slices.Concat(in(AtInfra, pods, statefulSets, podEvents), logReads(AtInfra)),
+			Code: "OOOI-POD-002", Title: "our pods are ready", Needs: []string{"OOOI-POD-001"}, After: []string{"OOOI-NET-001", "OOOI-NODE-001", "OOOI-NODE-004", "OOOI-POD-005", "OOOI-POD-009"},
+			// The optional ones are about an edit because of which a pod does not start.
+			Reads: slices.Concat(in(AtInfra, pods, statefulSets, podEvents), logReads(AtInfra), optional(slices.Concat(renderReads(), in(AtInfra, comparedKinds...)))),
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, c := range s.components() {
