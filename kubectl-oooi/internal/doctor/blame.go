@@ -54,11 +54,14 @@ func (s *Site) editBehind(p *corev1.Pod) *drift {
 			continue
 		}
 		for _, one := range d.Differences {
-			_, values, _ := strings.Cut(one.Text, "found ")
-			found, rendered, _ := strings.Cut(values, ", setup would render ")
-			before := words(rendered)
+			var after, before []string
+			for part := range strings.SplitSeq(one.Text, "; field ") { // a value may consist of several fields
+				_, values, _ := strings.Cut(part, "found ")
+				found, rendered, _ := strings.Cut(values, ", setup would render ")
+				after, before = append(after, words(found)...), append(before, words(rendered)...)
+			}
 			key, isData := strings.CutPrefix(one.Path, ".data.")
-			if slices.ContainsFunc(words(found), func(w string) bool { return slices.Contains(said, w) && !slices.Contains(before, w) }) ||
+			if slices.ContainsFunc(after, func(w string) bool { return slices.Contains(said, w) && !slices.Contains(before, w) }) ||
 				isData && slices.ContainsFunc(said, func(w string) bool { return path.Base(w) == key }) {
 				return d
 			}
