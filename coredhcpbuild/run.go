@@ -60,7 +60,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	monitor, paths := neighbours.NewMonitor("coredhcp"), neighbours.NewPaths("coredhcp")
-	registry.MustRegister(monitor, paths, daemon.InterfaceCollector{}, kubevirt.Collector(), leasedb.Collector())
+	registry.MustRegister(monitor, paths, daemon.InterfaceCollector{}, daemon.ConfigInfo(f.config), kubevirt.Collector(), leasedb.Collector())
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)

@@ -36,7 +36,7 @@ func main() {
 		return
 	}
 	if serves() {
-		prometheus.MustRegister(daemon.InterfaceCollector{}) // plugin prometheus serves the default registry
+		prometheus.MustRegister(daemon.InterfaceCollector{}, daemon.ConfigInfo(flag.Lookup("conf").Value.String())) // plugin prometheus serves the default registry
 		waitForDAD("/proc/net/if_inet6", 5*time.Second)
 		if err := neighbours.Announce(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err) // not fatal: neighbour caches expire

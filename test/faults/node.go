@@ -106,6 +106,16 @@ func processFaults() []Fault {
 			s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": ".:53 {\n    view vlan {\n        demo.example.com {\n        }\n    }\n}\n"}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"POD-002 fail"}, Says: `/demo-dns was changed by "`},
+		{Name: "DNS runs a Corefile that was edited", Break: func(s *Site) {
+			s.editCorefile()
+			s.restartNowAndAfterMend("demo-dns-0")
+		}, Want: []string{"POD-013 fail", "INF-002 warn"}, Says: `found "# edited"`},
+		{Name: "DNS runs a Corefile that has been restored", Break: func(s *Site) {
+			restore := s.editCorefile()
+			s.restartNowAndAfterMend("demo-dns-0")
+			s.awaitRestarts("demo-dns-0", 0)
+			restore()
+		}, Want: []string{"POD-013 fail"}, Says: "another configuration than ConfigMap demo-dns has"},
 		{Name: "CNI plugin is missing on the node", Break: func(s *Site) {
 			s.Patch(nadKind, "$ns", "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"demo-dns\", \"type\": \"nonesuch\"}"}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
@@ -161,6 +171,25 @@ func objectFaults() []Fault {
 		{Name: "Service of the earlier operator exists", Break: operatorObject("v1", "Service", "spec: {ports: [{port: 67}]}"), Want: []string{"OLD-001 fail"}},
 	}
 }
+
+// editCorefile adds a comment to the Corefile of DNS, and returns a function that removes it.
+func (s *Site) editCorefile() (restore func()) {
+	s.Helper()
+	corefile, _, _ := unstructured.NestedString(s.Get(configMapKind, "$ns", "demo-dns").Object, "data", "Corefile")
+	set := func(text string) {
+		s.Patch(configMapKind, "$ns", "demo-dns", `{"data": {"Corefile": `+toJSON(text)+`}}`)
+	}
+	set("# edited\n" + corefile)
+	return func() { set(corefile) }
+}
+
+// strippingPolicy removes the annotation that Multus reads from new pods of the Infra's namespace.
+const strippingPolicy = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: strip-annotations}\n" +
+	"spec: {failurePolicy: Fail, reinvocationPolicy: Never, matchConstraints: {resourceRules: [{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods]}], " +
+	"namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}}, " +
+	"matchConditions: [{name: connected, expression: \"has(object.metadata.annotations) && 'k8s.v1.cni.cncf.io/networks' in object.metadata.annotations\"}], " +
+	"mutations: [{patchType: JSONPatch, jsonPatch: {expression: \"[JSONPatch{op: 'remove', path: '/metadata/annotations/k8s.v1.cni.cncf.io~1networks'}]\"}}]}\n" +
+	"---\napiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicyBinding\nmetadata: {name: strip-annotations}\nspec: {policyName: strip-annotations}\n"
 
 // removedEngine is the configuration of a webhook for pods whose Service does not exist.
 const removedEngine = "apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: removed-engine}\n" +
@@ -276,6 +305,10 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Add(removedEngine)
 			s.restartNowAndAfterMend("demo-dhcp-0")
 		}, Want: []string{"POD-005 fail"}},
+		{Name: "policy removes the network of new pods", Break: func(s *Site) {
+			s.Add(strippingPolicy)
+			s.restartNowAndAfterMend("demo-dns-0")
+		}, Want: []string{"POD-005 fail"}, Says: "lacks annotation k8s.v1.cni.cncf.io/networks"},
 		{Name: "quota permits no Jobs", Probe: true, Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: no-jobs, namespace: $ns}\nspec: {hard: {count/jobs.batch: \"0\"}}\n")
 			s.Await("the quota to be observed", func() bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -78,7 +79,7 @@ var keptFields = map[Kind]fields{
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},
 		"status": {"phase": nil, "podIP": nil, "podIPs": {"ip": nil}, "conditions": merge(conditionFields, fields{"lastTransitionTime": nil}), "containerStatuses": containerFields, "initContainerStatuses": containerFields},
-	}, ourLabels, []string{"k8s.v1.cni.cncf.io/network-status"}),
+	}, ourLabels, []string{"k8s.v1.cni.cncf.io/network-status", render.NetworksAnnotation}),
 }
 
 var (

@@ -59,7 +59,7 @@ func (p page) metrics() bool {
 
 // metricPrefixes are prefixes of the names of metrics that checks read. Other metrics are not kept.
 var metricPrefixes = []string{
-	"oooi_interface_", "xdsd_vlan_", "xdsd_dns_service", "coredhcp_vlan_", "coredns_vlan_", probesMetric, "coredns_proxy_healthcheck_failures_total", openFilesMetric, maxFilesMetric,
+	"oooi_interface_", configMetric, "xdsd_vlan_", "xdsd_dns_service", "coredhcp_vlan_", "coredns_vlan_", probesMetric, "coredns_proxy_healthcheck_failures_total", openFilesMetric, maxFilesMetric,
 	"coredns_oooi_", "coredhcp_dhcp4_dropped_total", "coredhcp_dhcp4_received_total",
 	"envoy_server_state", "envoy_server_total_connections", "envoy_listener_manager_", "envoy_cluster_membership_", "envoy_cluster_upstream_cx_", "envoy_listener_downstream_cx_overflow", "envoy_listener_downstream_global_cx_overflow", rateLimitedMetric, heapActionMetric, residentMetric, physicalMetric,
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
@@ -74,8 +76,8 @@ func init() {
 			Run: checkImages,
 		},
 		Check{
-			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, statefulSets, podEvents), optional(in(AtInfra, limitRanges)), optional(in(Everywhere, webhookKinds...))),
-			Run: checkAdmission,
+			Code: "OOOI-POD-005", Title: "the cluster admits our pods", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods, statefulSets, podEvents), optional(in(AtInfra, limitRanges)), optional(in(Everywhere, webhookKinds...))),
+			Run: func(s *Site) []Finding { return append(checkAdmission(s), s.strippedPods()...) },
 		},
 		Check{
 			Code: "OOOI-POD-006", Title: "pods with the same image name run the same build", Needs: []string{"OOOI-POD-001"}, Reads: slices.Concat(in(AtInfra, pods), in(AtSystem, pods)),
@@ -271,6 +273,21 @@ func checkAdmission(s *Site) []Finding {
 			f.Message, f.Remedy = f.Message+"; that is a rule of "+by, remedy
 		}
 		findings = append(findings, f.of(r.set.Labels[v1alpha1.LabelComponent]))
+	}
+	return findings
+}
+
+// strippedPods finds pods that the API server created without the annotation by which Multus connects them to the VLAN, and
+// that all of our StatefulSets have.
+func (s *Site) strippedPods() []Finding {
+	var findings []Finding
+	for _, p := range s.componentPods() {
+		if attached, err := read.PodInterfaces(p); p.Annotations[render.NetworksAnnotation] != "" || err == nil && len(attached) > 0 {
+			continue
+		}
+		remedy := fmt.Sprintf("find what changes pods of namespace %s, and exempt ours: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies; then replace the pod: kubectl -n %s delete pod %s", p.Namespace, p.Namespace, p.Name)
+		findings = append(findings, failed(podRef(p), remedy, "the pod lacks annotation %s of its StatefulSet, so that it has no interface on the VLAN: a webhook or policy of the API server removed it", render.NetworksAnnotation).
+			of(componentOf(p)))
 	}
 	return findings
 }

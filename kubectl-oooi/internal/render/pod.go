@@ -70,7 +70,10 @@ func (in *Input) instances(component string, list []v1alpha1.Instance) ([]instan
 	return all, nil
 }
 
-// network is an element of the annotation k8s.v1.cni.cncf.io/networks, which Multus reads.
+// NetworksAnnotation is the annotation of pods from which Multus reads their networks.
+const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+
+// network is an element of NetworksAnnotation.
 type network struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace"`
@@ -116,7 +119,7 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 		Sysctls:        []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: fmt.Sprint(w.port)}},
 	}
 	annotations := map[string]string{
-		"k8s.v1.cni.cncf.io/networks":             string(networks),
+		NetworksAnnotation:                        string(networks),
 		v1alpha1.GroupName + "/config":            hash(w.config),
 		"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
 	}

@@ -61,7 +61,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 		if err != nil {
 			return nil, nil, fmt.Errorf("encoding the networks of %s: %w", p.Name, err)
 		}
-		annotations["k8s.v1.cni.cncf.io/networks"] = string(networks)
+		annotations[NetworksAnnotation] = string(networks)
 		nad.SetLabels(meta.Labels)
 		policy = corev1.DNSDefault
 	}
