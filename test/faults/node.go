@@ -506,7 +506,11 @@ func (s *Site) restartNowAndAfterMend(pod string) {
 func (s *Site) awaitRestarts(pod string, want int64) {
 	s.Helper()
 	s.Await(fmt.Sprintf("%s to have restarted", pod), func() bool {
-		statuses, _, _ := unstructured.NestedSlice(s.Get(podKind, "$ns", pod).Object, "status", "containerStatuses")
+		u := s.Get(podKind, "$ns", pod)
+		if u == nil { // between the deletion and the creation by its StatefulSet
+			return false
+		}
+		statuses, _, _ := unstructured.NestedSlice(u.Object, "status", "containerStatuses")
 		for _, c := range statuses {
 			c, _ := c.(map[string]any)
 			if n, _ := c["restartCount"].(int64); n >= want && c["ready"] == true {
