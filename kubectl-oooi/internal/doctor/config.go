@@ -35,16 +35,23 @@ func checkConfigurations(s *Site) []Finding {
 			running := ""
 			x.value.each(configMetric, func(labels map[string]string, _ float64) { running = labels["sha256"] })
 			component := componentOf(x.pod)
-			at := slices.IndexFunc(rendered, func(o *unstructured.Unstructured) bool {
-				return o.GetKind() == configMaps.Kind && o.GetLabels()[v1alpha1.LabelComponent] == component
-			})
+			name := "" // of the ConfigMap of all replicas, or of the pod's, which is named like its StatefulSet
+			rendersRunning := false
+			for _, o := range rendered {
+				if o.GetKind() != configMaps.Kind || o.GetLabels()[v1alpha1.LabelComponent] != component {
+					continue
+				}
+				rendersRunning = rendersRunning || hasDigest(o, running)
+				if name == "" || x.pod.Name == o.GetName()+"-0" {
+					name = o.GetName()
+				}
+			}
 			changing := slices.ContainsFunc(drifts, func(d drift) bool { // setup has not run, or has not ended
 				return d.Component == component && d.Object.Kind == statefulSets.Kind
 			})
-			if running == "" || at < 0 || changing || hasDigest(rendered[at], running) {
+			if running == "" || name == "" || changing || rendersRunning {
 				continue
 			}
-			name := rendered[at].GetName()
 			replace := fmt.Sprintf("kubectl -n %s delete pod %s", x.pod.Namespace, x.pod.Name)
 			edit := slices.IndexFunc(drifts, func(d drift) bool { return d.Object.Kind == configMaps.Kind && d.Object.Name == name })
 			if edit < 0 {
