@@ -9,6 +9,8 @@ import (
 	"github.com/miekg/dns"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestAnswerTimesAreRecent queries through a server whose upstream resolver becomes slow after many fast answers.
@@ -24,8 +26,7 @@ func TestAnswerTimesAreRecent(t *testing.T) {
 		}
 		_ = w.WriteMsg(new(dns.Msg).SetReply(query))
 	})}
-	go func() { _ = resolver.ActivateAndServe() }()
-	t.Cleanup(func() { _ = resolver.Shutdown() })
+	lab.RunDNS(t, resolver)
 	to := conn.LocalAddr().String()
 	server := address(t, start(t, ".:0 {\n bind 127.0.0.1\n forward . "+to+"\n}"), 0)
 	times := newAnswerTimes()

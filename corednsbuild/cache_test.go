@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestPassedNamesAreCached queries a name in the plugin's zones that belongs to no hosted cluster.
@@ -24,16 +26,7 @@ func TestPassedNamesAreCached(t *testing.T) {
 			t.Error(err)
 		}
 	})}
-	done := make(chan error, 1)
-	go func() { done <- server.ActivateAndServe() }()
-	t.Cleanup(func() {
-		if err := server.Shutdown(); err != nil {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	lab.RunDNS(t, server)
 	address := address(t, start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n cache\n hcpviews example.com {\n manifests %s\n }\n hcpapps example.com\n forward . %s\n}",
 		manifests(t), conn.LocalAddr())), 0)
 	for range 3 {

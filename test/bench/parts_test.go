@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 const dnsperfOutput = `DNS Performance Testing Tool
@@ -74,13 +76,7 @@ func startDNS(t *testing.T, reply func(m *dns.Msg)) *server {
 			t.Error(err)
 		}
 	})}
-	ended := make(chan error, 1)
-	go func() { ended <- s.ActivateAndServe() }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Shutdown(), <-ended); err != nil {
-			t.Error(err)
-		}
-	})
+	lab.RunDNS(t, s)
 	address, ok := conn.LocalAddr().(*net.UDPAddr)
 	if !ok {
 		t.Fatalf("%s is not the address of a UDP socket", conn.LocalAddr())

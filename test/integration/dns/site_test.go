@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // upstreamAnswer is the address with which the upstream resolver answers every name.
@@ -28,16 +30,7 @@ func newUpstreamResolver(t *testing.T) *upstreamResolver {
 	}
 	s := &upstreamResolver{address: conn.LocalAddr().String(), asked: map[string]int{}}
 	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(s.answer)}
-	ended := make(chan error, 1)
-	go func() { ended <- server.ActivateAndServe() }()
-	t.Cleanup(func() {
-		if err := server.Shutdown(); err != nil {
-			t.Error(err)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	lab.RunDNS(t, server)
 	return s
 }
 

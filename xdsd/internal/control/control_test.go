@@ -484,17 +484,7 @@ func newDNSServer(t *testing.T) *dnsServer {
 		}
 		_ = w.WriteMsg(m) // clients retry after a failed write
 	})}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = server.ActivateAndServe() // returns after Shutdown
-	}()
-	t.Cleanup(func() {
-		if err := server.Shutdown(); err != nil {
-			t.Error(err)
-		}
-		<-done
-	})
+	lab.RunDNS(t, server)
 	port := conn.LocalAddr().(*net.UDPAddr).Port //nolint:errcheck // always a UDPAddr
 	return &dnsServer{port: strconv.Itoa(port), setAddress: func(a string) { address.Store(&a) }}
 }

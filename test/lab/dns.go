@@ -1,0 +1,27 @@
+package lab
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// RunDNS runs a DNS server, whose socket is open, until the test ends. It returns when the server has started: Shutdown of one
+// that has not is an error, and the server would then run for ever.
+func RunDNS(tb testing.TB, s *dns.Server) {
+	tb.Helper()
+	started, ended := make(chan struct{}), make(chan error, 1)
+	s.NotifyStartedFunc = func() { close(started) }
+	go func() { ended <- s.ActivateAndServe() }()
+	select {
+	case <-started:
+	case err := <-ended:
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := errors.Join(s.Shutdown(), <-ended); err != nil {
+			tb.Error(err)
+		}
+	})
+}
