@@ -59,8 +59,8 @@ func checkConfigurations(s *Site) []Finding {
 					"the pod runs another configuration than ConfigMap %s has: it started while that was different", name).of(component))
 				continue
 			}
-			d := &drifts[edit]
-			f := failed(podRef(x.pod), "run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore the ConfigMap, and then restart the pod: "+replace,
+			d := &drifts[edit] // what the edit breaks is for other checks: it may be harmless
+			f := warned(podRef(x.pod), "run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore the ConfigMap, and then restart the pod: "+replace,
 				"the pod started with an edited configuration: ConfigMap %s differs from what setup would render", name)
 			for _, one := range d.Differences[:min(len(d.Differences), maxDifferences)] {
 				f = f.because(one.String())
