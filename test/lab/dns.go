@@ -7,13 +7,17 @@ import (
 	"github.com/miekg/dns"
 )
 
-// RunDNS runs a DNS server, whose socket is open, until the test ends. It returns when the server has started: Shutdown of one
+// RunDNS runs a DNS server, on its socket or at its address, until the test ends. It returns when the server has started: Shutdown of one
 // that has not is an error, and the server would then run for ever.
 func RunDNS(tb testing.TB, s *dns.Server) {
 	tb.Helper()
 	started, ended := make(chan struct{}), make(chan error, 1)
 	s.NotifyStartedFunc = func() { close(started) }
-	go func() { ended <- s.ActivateAndServe() }()
+	serve := s.ActivateAndServe
+	if s.Addr != "" {
+		serve = s.ListenAndServe
+	}
+	go func() { ended <- serve() }()
 	select {
 	case <-started:
 	case err := <-ended:

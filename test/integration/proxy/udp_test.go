@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -38,20 +37,7 @@ func dnsServer(t *testing.T, address, name string) {
 		_ = w.WriteMsg(reply) // the client reports a missing reply
 	})
 	for _, protocol := range []string{"udp", "tcp"} {
-		started := make(chan struct{})
-		server := &dns.Server{Addr: address, Net: protocol, Handler: handler, NotifyStartedFunc: func() { close(started) }}
-		failed := make(chan error, 1)
-		go func() { failed <- server.ListenAndServe() }()
-		select {
-		case <-started:
-		case err := <-failed:
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := server.ShutdownContext(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+		lab.RunDNS(t, &dns.Server{Addr: address, Net: protocol, Handler: handler})
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/miekg/dns"
@@ -185,14 +184,9 @@ func serveDNS(t *testing.T, n *lab.Namespace) {
 		}
 		_ = w.WriteMsg(reply) // the test fails if the reply is missing
 	})
-	var ended sync.WaitGroup
 	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
-		ended.Go(func() { _ = server.ActivateAndServe() }) // until its socket is closed
+		lab.RunDNS(t, server)
 	}
-	t.Cleanup(func() {
-		_, _ = conn.Close(), listener.Close()
-		ended.Wait()
-	})
 }
 
 // series returns the metrics of a Prober, except times and the number of queries, as "name{label values} value", sorted. The
