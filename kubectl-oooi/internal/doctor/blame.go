@@ -23,7 +23,7 @@ func (s *Site) withEdit(f Finding, p *corev1.Pod) Finding {
 	f.Message += fmt.Sprintf("; %s was changed by %q at %s", d.Object, one.Editor, formatTime(one.At))
 	f.Remedy = found.Remedy
 	if d.Object.Kind == configMaps.Kind {
-		f.Remedy += fmt.Sprintf("; then restart the pod, which otherwise starts within minutes: kubectl -n %s delete pod %s", p.Namespace, p.Name)
+		f.Remedy += "; then restart the pod, which otherwise starts within minutes: " + restartPod(p).Command
 	}
 	return f.because(append([]string{d.Object.String() + ":"}, found.Evidence...)...)
 }

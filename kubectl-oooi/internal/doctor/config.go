@@ -3,7 +3,6 @@ package doctor
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -52,7 +51,7 @@ func checkConfigurations(s *Site) []Finding {
 			if running == "" || name == "" || changing || rendersRunning {
 				continue
 			}
-			replace := fmt.Sprintf("kubectl -n %s delete pod %s", x.pod.Namespace, x.pod.Name)
+			replace := restartPod(x.pod).Command
 			edit := slices.IndexFunc(drifts, func(d drift) bool { return d.Object.Kind == configMaps.Kind && d.Object.Name == name })
 			if edit < 0 {
 				findings = append(findings, failed(podRef(x.pod), "restart the pod: "+replace,

@@ -70,7 +70,7 @@ func staleFindings(pod *corev1.Pod, daemon, container string, synced bool, age t
 func withRejectedToken(f Finding, pod *corev1.Pod) Finding {
 	if slices.ContainsFunc(f.Evidence, func(e string) bool { return strings.Contains(e, string(metav1.StatusReasonUnauthorized)) }) {
 		f.Message += ": the API server rejects its token"
-		f.Remedy = fmt.Sprintf("replace the pod, which then has a new token: kubectl -n %s delete pod %s; if the API server rejects that, too, find out why in its log, such as another key for tokens of ServiceAccounts", pod.Namespace, pod.Name)
+		f.Remedy = "replace the pod, which then has a new token: " + restartPod(pod).Command + "; if the API server rejects that, too, find out why in its log, such as another key for tokens of ServiceAccounts"
 	}
 	return f
 }

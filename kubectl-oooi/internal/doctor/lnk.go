@@ -98,7 +98,7 @@ func (s *Site) vlanInterfaces() []vlanInterface {
 
 // recreateRemedy returns the remedy for an interface that differs from what Multus reported.
 func (i vlanInterface) recreateRemedy() string {
-	return fmt.Sprintf("check the bridge and the CNI plugins of node %s; delete the pod to create the interface again: kubectl -n %s delete pod %s", i.pod.Spec.NodeName, i.pod.Namespace, i.pod.Name)
+	return fmt.Sprintf("check the bridge and the CNI plugins of node %s; delete the pod to create the interface again: %s", i.pod.Spec.NodeName, restartPod(i.pod).Command)
 }
 
 // checkCarriers finds VLAN interfaces that are missing, down or without a carrier.
@@ -395,8 +395,8 @@ func (s *Site) isPeerSilent(pod *corev1.Pod, a netip.Addr) bool {
 }
 
 // checkNeighborMACs finds addresses of our pods for which another host answers, by what our pods have probed: none can probe
-// its own address. If the kernel of the pods knows the right host, only 'xdsd hold' finds another one. It also finds a gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that
-// have the MAC address of a pod.
+// its own address. If the kernel of the pods knows the right host, only 'xdsd hold' finds another one. It also finds a
+// gateway for which a VM answers, addresses for which two hosts answer in turn, and hosts that have the MAC address of a pod.
 func checkNeighborMACs(s *Site) []Finding {
 	vms := s.vmInterfaces()
 	describe := func(mac string) string {

@@ -151,7 +151,7 @@ func (s *Site) crashReason(p *corev1.Pod, c *crash) (reason string, evidence []s
 
 // fileLimitRemedy returns the remedy for a process that could not open another file.
 func fileLimitRemedy(p *corev1.Pod) string {
-	return fmt.Sprintf("raise the limit of open files in the configuration of the container runtime on node %s (LimitNOFILE of its systemd unit), and delete the pod: kubectl -n %s delete pod %s", p.Spec.NodeName, p.Namespace, p.Name)
+	return fmt.Sprintf("raise the limit of open files in the configuration of the container runtime on node %s (LimitNOFILE of its systemd unit), and delete the pod: %s", p.Spec.NodeName, restartPod(p).Command)
 }
 
 // unreadyCrash returns the crash because of which a pod is not ready, nil if there is none.

@@ -285,7 +285,7 @@ func (s *Site) strippedPods() []Finding {
 		if attached, err := read.PodInterfaces(p); p.Annotations[render.NetworksAnnotation] != "" || err == nil && len(attached) > 0 {
 			continue
 		}
-		remedy := fmt.Sprintf("find what changes pods of namespace %s, and exempt ours: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies; then replace the pod: kubectl -n %s delete pod %s", p.Namespace, p.Namespace, p.Name)
+		remedy := fmt.Sprintf("find what changes pods of namespace %s, and exempt ours: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies; then replace the pod: %s", p.Namespace, restartPod(p).Command)
 		findings = append(findings, failed(podRef(p), remedy, "the pod lacks annotation %s of its StatefulSet, so that it has no interface on the VLAN: a webhook or policy of the API server removed it", render.NetworksAnnotation).
 			of(componentOf(p)))
 	}
