@@ -100,14 +100,18 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[1]s}]
 `
 
-// Users that have only the rights that 'kubectl oooi test --print-rbac' prints, with --vm-image and with --disruptive.
-const tester, disruptiveTester = "oooi-test", "oooi-test-disruptive"
+// Users that have only the rights that 'kubectl oooi test --print-rbac' prints, with --vm-image, with --disruptive, and
+// without the right to delete.
+const tester, disruptiveTester, testerWithoutDelete = "oooi-test", "oooi-test-disruptive", "oooi-test-without-delete"
 
 // grantTest creates the roles of the users.
 func (s *site) grantTest(t *testing.T) {
 	t.Helper()
-	for user, flags := range map[string][]string{tester: {"--vm-image=any"}, disruptiveTester: {"--disruptive"}} {
+	for user, flags := range map[string][]string{tester: {"--vm-image=any"}, disruptiveTester: {"--disruptive"}, testerWithoutDelete: nil} {
 		role := strings.Replace(s.oooi(t, append([]string{"test", "--print-rbac"}, flags...)...), "name: "+tester, "name: "+user, 1)
+		if user == testerWithoutDelete {
+			role = strings.ReplaceAll(role, "- delete\n", "- get\n")
+		}
 		apply(t, s.cp, "%s", role+fmt.Sprintf(testerBinding, user))
 	}
 }
@@ -166,10 +170,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 		t.Errorf("the test leaves\n%s", diff)
 	}
 	t.Run("without the right to delete", func(t *testing.T) {
-		const user = tester + "-without-delete"
-		role := strings.Replace(s.oooi(t, "test", "--print-rbac"), "name: "+tester, "name: "+user, 1)
-		apply(t, s.cp, "%s", strings.ReplaceAll(role, "- delete\n", "- get\n")+fmt.Sprintf(testerBinding, user))
-		out, err := exec.CommandContext(t.Context(), s.binary, "--kubeconfig", s.cp.Kubeconfig(), "--as", user, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), s.binary, "--kubeconfig", s.cp.Kubeconfig(), "--as", testerWithoutDelete, "-n", "clusters", "test", "demo", "--only", "dns-pod-udp").CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), "pass   dns-pod-udp") || !strings.Contains(string(out), "cannot delete resource") {
 			t.Errorf("%v: %s", err, out)
