@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,6 +47,19 @@ func TestRemediesThatRestartPods(t *testing.T) {
 			}
 		}
 	}
+	restartWithEdit := func(t *testing.T) {
+		t.Helper()
+		maps, pods := kube(t, s.cp).CoreV1().ConfigMaps("clusters"), kube(t, s.cp).CoreV1().Pods("clusters")
+		rendered, err := maps.Get(t.Context(), "demo-dns", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rendered.Data["Corefile"] += "# edited\n"
+		_, err = maps.Update(t.Context(), rendered, metav1.UpdateOptions{FieldManager: "other-client"})
+		if err := errors.Join(err, pods.Delete(t.Context(), "demo-dns-0", metav1.DeleteOptions{})); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, tc := range []struct {
 		name string
 		edit func(*testing.T)
@@ -55,6 +69,7 @@ func TestRemediesThatRestartPods(t *testing.T) {
 		extra    bool
 	}{
 		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, code: "INF-002", restarts: []string{"dns", "dhcp", "proxy"}},
+		{name: "DNS with an edited Corefile", edit: restartWithEdit, code: "POD-013", restarts: []string{"dns"}},
 		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`), code: "POD-004", restarts: []string{"dns"}},
 		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), code: "INF-002", restarts: []string{"dhcp"}},
 	} {

@@ -109,7 +109,7 @@ func processFaults() []Fault {
 		{Name: "DNS runs a Corefile that was edited", Break: func(s *Site) {
 			s.editCorefile()
 			s.restartNowAndAfterMend("demo-dns-0")
-		}, Want: []string{"POD-013 warn", "INF-002 warn"}, Says: `found "# edited"`},
+		}, Want: []string{"POD-013 warn", "INF-002 warn"}, Says: "/demo-dns-0: 'kubectl oooi diff"},
 		{Name: "DNS runs a Corefile that has been restored", Break: func(s *Site) {
 			restore := s.editCorefile()
 			s.restartNowAndAfterMend("demo-dns-0")

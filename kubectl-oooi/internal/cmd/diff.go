@@ -98,13 +98,15 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 func podLines(changes []setup.ObjectChange) []string {
 	var lines []string
 	for _, kind := range []struct {
-		title string
-		verb  setup.Verb
-	}{{"restarts ", setup.Configured}, {"deletes ", setup.Deleted}} {
+		title   string
+		deletes bool
+	}{{"restarts ", false}, {"deletes ", true}} {
 		var pods []string
 		for _, change := range changes {
-			if change.Verb == kind.verb {
-				pods = append(pods, change.Pods...)
+			for _, pod := range change.Pods {
+				if (change.Verb == setup.Deleted) == kind.deletes && !slices.Contains(pods, pod) {
+					pods = append(pods, pod)
+				}
 			}
 		}
 		if len(pods) > 0 {

@@ -54,7 +54,7 @@ func checkRights(s *Site) []Finding {
 		lacks[r.User] = append(lacks[r.User], r)
 	}
 	var pods []string // pods that the same run of setup also replaces
-	restarts := restartedPods(s.facts.drifts[s.key()])
+	restarts := s.restartedPods(s.facts.drifts[s.key()])
 	for _, component := range slices.Sorted(maps.Keys(restarts)) {
 		pods = append(pods, restarts[component]...)
 	}

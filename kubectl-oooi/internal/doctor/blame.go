@@ -18,13 +18,10 @@ func (s *Site) withEdit(f Finding, p *corev1.Pod) Finding {
 		return f
 	}
 	drifts := s.facts.drifts[s.key()]
-	found := s.driftFindings(*d, restartedPods(drifts)[d.Component])[0]
+	found := s.driftFindings(*d, s.restartedPods(drifts)[d.Component])[0]
 	one := d.Differences[d.edited()]
 	f.Message += fmt.Sprintf("; %s was changed by %q at %s", d.Object, one.Editor, formatTime(one.At))
 	f.Remedy = found.Remedy
-	if d.Object.Kind == configMaps.Kind {
-		f.Remedy += "; then restart the pod, which otherwise starts within minutes: " + restartPod(p).Command
-	}
 	return f.because(append([]string{d.Object.String() + ":"}, found.Evidence...)...)
 }
 

@@ -59,7 +59,11 @@ func checkConfigurations(s *Site) []Finding {
 				continue
 			}
 			d := &drifts[edit] // what the edit breaks is for other checks: it may be harmless
-			f := warned(podRef(x.pod), "run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore the ConfigMap, and then restart the pod: "+replace,
+			_, remedy := s.cause(d, s.restartedPods(drifts)[component])
+			if !slices.Contains(s.startedSince(d), x.pod.Name) { // it started with an earlier edit
+				remedy += "; then restart the pod: " + replace
+			}
+			f := warned(podRef(x.pod), remedy,
 				"the pod started with an edited configuration: ConfigMap %s differs from what setup would render", name)
 			for _, one := range d.Differences[:min(len(d.Differences), maxDifferences)] {
 				f = f.because(one.String())

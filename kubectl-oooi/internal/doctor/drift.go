@@ -80,12 +80,6 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 			remedy = "restore them, which restarts no pod: " + fix.Command
 		}
 		started := s.startedSince(&d)
-		if len(restarts) > 0 {
-			started = nil
-		}
-		if len(started) > 0 {
-			remedy += replaceNote(&d, started)
-		}
 		f := warned(d.Object, remedy, "%s: %s", message, why[0])
 		f.Severity, f.Fix = severity, fix
 		for i, one := range d.Differences {
@@ -95,8 +89,10 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 			}
 			f = f.because(one.String())
 		}
-		for _, name := range started {
-			f = f.because("Pod " + name + " was created since then: it has the edited network, also after the object is restored")
+		if d.Object.Kind == attachments.Kind {
+			for _, name := range started {
+				f = f.because("Pod " + name + " was created since then: it has the edited network")
+			}
 		}
 		if has, wanted := s.editedLink(&d); len(started) > 0 && has != wanted { // OOOI-NET-003 explains it
 			f = f.of(d.Component)
@@ -109,22 +105,18 @@ func (s *Site) driftFindings(d drift, restarts []string) []Finding {
 	return findings
 }
 
-// replaceNote returns the end of a remedy: how to replace pods that have an edited network.
-func replaceNote(d *drift, pods []string) string {
-	return fmt.Sprintf("; then replace the pods that have the edited network, one after the other: kubectl -n %s delete pod %s", d.Object.Namespace, strings.Join(pods, " "))
-}
-
-// startedSince returns the names of the component's pods that were created since the configuration of their network was
-// edited, sorted. Restoring the NetworkAttachmentDefinition does not change their interfaces.
+// startedSince returns the names of the component's pods that started since the object was edited, sorted. They read it only
+// when they start.
 func (s *Site) startedSince(d *drift) []string {
-	at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Editor != "" && strings.HasPrefix(one.Path, ".spec.config") })
-	if d.Object.Kind != attachments.Kind || at < 0 {
+	at := slices.IndexFunc(d.Differences, func(one difference) bool {
+		return one.Editor != "" && (strings.HasPrefix(one.Path, ".spec.config") || strings.HasPrefix(one.Path, ".data"))
+	})
+	if at < 0 {
 		return nil
 	}
 	var names []string
 	for _, p := range s.pods(d.Component) {
-		set := p.Name[:max(0, strings.LastIndex(p.Name, "-"))] // has the name of its network
-		if set == d.Object.Name && !p.CreationTimestamp.Time.Before(d.Differences[at].At) {
+		if setup.StartedSince(p, d.Object.Kind, d.Object.Name, d.Differences[at].At) {
 			names = append(names, p.Name)
 		}
 	}
@@ -219,6 +211,9 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 	if applier := d.applier(); applier != "setup" {
 		remedy = "print the objects with 'kubectl oooi setup -f FILE --dry-run=client', and let " + applier + " apply them"
 		restore = "let " + applier + " apply the object again"
+		if started := s.startedSince(d); len(started) > 0 {
+			restore += fmt.Sprintf(", then replace the pods that started with the edit, one after the other: kubectl -n %s delete pod %s", d.Object.Namespace, strings.Join(started, " "))
+		}
 	}
 	if at := slices.IndexFunc(d.Differences, func(one difference) bool { return one.Editor != "" }); at >= 0 {
 		one := d.Differences[at]
@@ -279,12 +274,22 @@ func (s *Site) sources() []*unstructured.Unstructured {
 	return list
 }
 
-// restartedPods returns the pods that setup would replace, by component: those whose template differs.
-func restartedPods(drifts []drift) map[string][]string {
+// restartedPods returns the pods that setup would replace, by component: those whose template differs, and those that started
+// with an edit that setup reverts.
+func (s *Site) restartedPods(drifts []drift) map[string][]string {
 	pods := map[string][]string{}
-	for _, d := range drifts {
+	for i := range drifts {
+		d := &drifts[i]
+		var names []string
 		if d.Object.Kind == statefulSets.Kind && slices.ContainsFunc(d.Differences, func(one difference) bool { return strings.HasPrefix(one.Path, templatePath) }) {
-			pods[d.Component] = append(pods[d.Component], fmt.Sprintf("pod %s/%s-0", d.Object.Namespace, d.Object.Name))
+			names = []string{d.Object.Name + "-0"}
+		} else if d.applier() == "setup" {
+			names = s.startedSince(d)
+		}
+		for _, name := range names {
+			if text := fmt.Sprintf("pod %s/%s", d.Object.Namespace, name); !slices.Contains(pods[d.Component], text) {
+				pods[d.Component] = append(pods[d.Component], text)
+			}
 		}
 	}
 	return pods

@@ -75,6 +75,7 @@ var keptFields = map[Kind]fields{
 			"nodeName": nil, "serviceAccountName": nil,
 			"containers":     {"name": nil, "image": nil, "command": nil, "resources": {"limits": nil, "requests": nil}},
 			"initContainers": {"name": nil, "image": nil, "resources": {"limits": nil, "requests": nil}},
+			"volumes":        {"configMap": {"name": nil}},
 			// The pod of a probe copies these.
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},
@@ -91,7 +92,7 @@ var (
 	}}, nil, nil)
 	containerFields = fields{
 		"name": nil, "imageID": nil, "ready": nil, "restartCount": nil,
-		"state":     {"waiting": {"reason": nil, "message": nil}, "terminated": {"exitCode": nil, "reason": nil, "message": nil}},
+		"state":     {"running": {"startedAt": nil}, "waiting": {"reason": nil, "message": nil}, "terminated": {"exitCode": nil, "reason": nil, "message": nil}},
 		"lastState": {"terminated": {"exitCode": nil, "reason": nil, "message": nil, "finishedAt": nil}},
 	}
 	ourLabels = []string{labelPartOf, v1alpha1.LabelManagedBy, v1alpha1.LabelComponent, v1alpha1.LabelInfra, v1alpha1.LabelProxyServer}

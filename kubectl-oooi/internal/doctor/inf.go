@@ -66,7 +66,7 @@ func checkDrift(s *Site) []Finding {
 	if !compared { // from a bundle about other Infras, or of an earlier version
 		s.unanswered = append(s.unanswered, "the bundle does not say how objects of the Infra differ; save it again")
 	}
-	restarts := restartedPods(drifts)
+	restarts := s.restartedPods(drifts)
 	edits, others := s.splitEdits(drifts)
 	for i := range edits {
 		findings = append(findings, s.editFinding(&edits[i], restarts))

@@ -127,6 +127,7 @@ func checkPodAddresses(s *Site) []Finding {
 func checkPodNetworks(s *Site) []Finding {
 	var findings []Finding
 	drifts := s.facts.drifts[s.key()]
+	restarts := s.restartedPods(drifts)
 	for i := range drifts {
 		d := &drifts[i]
 		started := s.startedSince(d)
@@ -134,8 +135,8 @@ func checkPodNetworks(s *Site) []Finding {
 		if len(started) == 0 || has == wanted {
 			continue
 		}
-		_, remedy := s.cause(d, nil)
-		f := failed(d.Object, remedy+replaceNote(d, started), "the pods that were created since it was edited are on another network than the VMs: %s, not %s", has, wanted)
+		_, remedy := s.cause(d, restarts[d.Component])
+		f := failed(d.Object, remedy, "the pods that were created since it was edited are on another network than the VMs: %s, not %s", has, wanted)
 		for _, one := range d.Differences {
 			f = f.because(one.String())
 		}

@@ -341,6 +341,9 @@ func (r *rollout) restore(ctx context.Context, j *journal, wait bool) (done bool
 	}
 	var errs []error
 	for _, o := range workloads {
+		errs = append(errs, r.deleteUnready(ctx, o))
+	}
+	for _, o := range workloads {
 		until := r.waitReady
 		if !wait {
 			until = r.waitUnblocked

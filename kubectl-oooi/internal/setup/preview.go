@@ -32,8 +32,8 @@ type ObjectChange struct {
 	Verb Verb
 	// Live is the present object, nil for a created one. Merged is the object after the change, nil for a deleted one.
 	Live, Merged *unstructured.Unstructured
-	// Pods names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet,
-	// one text for all pods of a Deployment, and none for other kinds.
+	// Pods names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet, and for
+	// each one that started with an edited object that is restored; and one text for all pods of a Deployment.
 	Pods []string
 }
 
@@ -90,6 +90,13 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before 
 		default:
 			change.Verb = Configured
 			change.Pods = restarts(live, change.Merged)
+		}
+		edited, err := a.editedPods(ctx, live, change.Merged)
+		if err != nil {
+			return nil, err
+		}
+		for i := range edited {
+			change.Pods = append(change.Pods, fmt.Sprintf("pod %s/%s", edited[i].Namespace, edited[i].Name))
 		}
 		all = append(all, change)
 	}

@@ -63,6 +63,8 @@ type rollout struct {
 	live map[inventory.Entry]*unstructured.Unstructured
 	// unfinished is the journal of an earlier rollout that was killed; nil if there is none.
 	unfinished *journal
+	// edited are the pods of each StatefulSet that started with an edited object that the rollout restores.
+	edited map[inventory.Entry][]corev1.Pod
 	// restarting are the StatefulSets whose pods were restarting before the change.
 	restarting map[inventory.Entry]bool
 	// workedBefore has the components that control reported to work before the change, or whose pods were restarting.
@@ -129,6 +131,9 @@ func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
 		}
 	}
 	var err error
+	if r.edited, err = a.findEdited(ctx, p); err != nil {
+		return nil, err
+	}
 	r.unfinished, err = loadJournal(ctx, a.Client, r.infra)
 	if err != nil {
 		return nil, err
@@ -266,10 +271,16 @@ func (r *rollout) replaces(o *unstructured.Unstructured) bool {
 		return (r.OneByOne || unfinished) && !r.isNew()
 	case unfinished:
 		return true
-	case after == nil || before.GetGeneration() == after.GetGeneration():
+	case after == nil || r.keepsPods(o) && len(r.edited[entryWithoutUID(o)]) == 0:
 		return false
 	}
 	return r.OneByOne || r.works(o)
+}
+
+// keepsPods reports whether the change of a workload, which exists, replaces none of its pods.
+func (r *rollout) keepsPods(o *unstructured.Unstructured) bool {
+	before, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
+	return before != nil && after != nil && before.GetGeneration() == after.GetGeneration()
 }
 
 // steps returns the steps of the rollout, in order.
@@ -473,6 +484,11 @@ func (r *rollout) change(ctx context.Context, s step) error {
 		r.plan.setOwner(o)
 		if err := r.apply(ctx, r.plan, o); err != nil {
 			return err
+		}
+		if r.keepsPods(o) {
+			if err := r.replaceEdited(ctx, o); err != nil {
+				return err
+			}
 		}
 		if slices.Contains(s.replaced, o) {
 			if err := r.waitStable(ctx, o); err != nil {

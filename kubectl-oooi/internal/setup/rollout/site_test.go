@@ -201,7 +201,7 @@ func (s *runningSite) runPod(ctx context.Context, pod *corev1.Pod) error {
 		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "InvalidImageName"}
 	default:
 		pod.Status.Phase = corev1.PodRunning
-		status.State.Running, status.Ready = &corev1.ContainerStateRunning{}, true
+		status.State.Running, status.Ready = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}, true
 		condition.Status = corev1.ConditionTrue
 	}
 	pod.Status.ContainerStatuses, pod.Status.Conditions = []corev1.ContainerStatus{status}, []corev1.PodCondition{condition}
