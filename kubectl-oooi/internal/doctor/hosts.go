@@ -114,6 +114,10 @@ const (
 	minIsolatedARP = 90 * time.Second
 )
 
+// maxUnheard is longer than two rounds of probes: a host that refused datagrams, and has not done so for longer than another
+// host, may be gone.
+const maxUnheard = 35 * time.Second
+
 // isolated returns the sighting of a host that has answered for long enough while it did not answer the pod of silent; nil if
 // there is none.
 func isolated(silent *sighting, all []sighting) *sighting {
@@ -126,7 +130,8 @@ func isolated(silent *sighting, all []sighting) *sighting {
 		if o.last.by == byRefusal {
 			required = minIsolated
 		}
-		if o.mac != "" && o.last.at.Sub(later(o.since, silent.since)) >= required {
+		gone := o.last.by == byRefusal && o.newest.Sub(o.last.at) >= maxUnheard // the kernel keeps its MAC address
+		if o.mac != "" && !gone && o.last.at.Sub(later(o.since, silent.since)) >= required {
 			return o
 		}
 	}

@@ -44,6 +44,7 @@ func TestIsolation(t *testing.T) {
 		{"the VM does not answer DNS", silent, seen("coredhcp", vm, "03:00:00", "03:04:00", "icmp", true), []string{found}},
 		{"it answers DHCP only by the kernel's entry", silent, seen("coredhcp", vm, "03:00:00", "03:04:00", "arp", true), []string{}},
 		{"it may be gone for DHCP as well", silent, seen("coredhcp", vm, "03:00:00", "03:03:20", "icmp", true), []string{}},
+		{"it is gone, and another host still answers DHCP", silent, seen("coredhcp", vm, "03:02:00", "03:03:50", "icmp", true) + seen("coredhcp", gateway, "03:00:00", "03:04:26", "icmp", true), []string{}},
 		{"it has just started", silent, seen("coredhcp", vm, "03:03:50", "03:04:00", "icmp", true), []string{}},
 		{"it answers neither", silent, seen("coredhcp", vm, "03:02:50", "03:02:50", "icmp", false), []string{}},
 		{"it answers both", seen("coredns", vm, "03:00:00", "03:04:00", "icmp", true), seen("coredhcp", vm, "03:00:00", "03:04:00", "icmp", true), []string{}},
