@@ -52,10 +52,8 @@ func (s *Site) editBehind(p *corev1.Pod) *drift {
 		}
 		for _, one := range d.Differences {
 			var after, before []string
-			for part := range strings.SplitSeq(one.Text, "; field ") { // a value may consist of several fields
-				_, values, _ := strings.Cut(part, "found ")
-				found, rendered, _ := strings.Cut(values, ", setup would render ")
-				after, before = append(after, words(found)...), append(before, words(rendered)...)
+			for _, v := range one.Values {
+				after, before = append(after, words(v.Found)...), append(before, words(v.Rendered)...)
 			}
 			key, isData := strings.CutPrefix(one.Path, ".data.")
 			if slices.ContainsFunc(after, func(w string) bool { return slices.Contains(said, w) && !slices.Contains(before, w) }) ||

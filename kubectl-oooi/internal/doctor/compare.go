@@ -1,10 +1,12 @@
 package doctor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -48,8 +50,8 @@ type drift struct {
 type difference struct {
 	// Path is the field in the notation of managed fields.
 	Path string `json:"path"`
-	// Text states the found and the rendered value, shortened. It has no value of a field that may contain a secret.
-	Text string `json:"text"`
+	// Values are the parts of the value that differ; none for a field that may contain a secret.
+	Values []values `json:"values,omitempty"`
 	// Absent means that the object lacks the field.
 	Absent bool `json:"absent,omitempty"`
 	// Severity is Fail if the difference prevents connections.
@@ -60,9 +62,34 @@ type difference struct {
 	At     time.Time `json:"at,omitzero"`
 }
 
+// values are the found and the rendered value of a field, or of a part of it, as text and shortened; empty for none.
+type values struct {
+	// Part is the line of a text, or the field of a JSON object that a text encodes; empty for the whole value.
+	Part     string `json:"part,omitempty"`
+	Found    string `json:"found,omitempty"`
+	Rendered string `json:"rendered,omitempty"`
+}
+
+// String returns both values.
+func (v values) String() string {
+	text := fmt.Sprintf("found %s, setup would render %s", cmp.Or(v.Found, "nothing"), cmp.Or(v.Rendered, "nothing"))
+	if v.Part != "" {
+		text = v.Part + ": " + text
+	}
+	return text
+}
+
 // String returns the path, the values and the editor.
 func (d difference) String() string {
-	text := d.Path + d.Text
+	text := "found another value than setup would render"
+	if len(d.Values) > 0 {
+		var parts []string
+		for _, v := range d.Values {
+			parts = append(parts, v.String())
+		}
+		text = strings.Join(parts, "; ")
+	}
+	text = d.Path + ": " + text
 	if d.Editor != "" {
 		text += fmt.Sprintf("; set by %q at %s", d.Editor, formatTime(d.At))
 	}
@@ -136,7 +163,7 @@ func (d *drift) compare(want, has *unstructured.Unstructured) {
 		d.AppliedBy, d.AppliedAt = by.name, by.at
 	}
 	for _, p := range paths {
-		one := difference{Path: p.String(), Text: ": " + describe(p, want, has), Severity: Warn}
+		one := difference{Path: p.String(), Values: differingValues(p, want, has), Severity: Warn}
 		if _, ok := setup.FieldAt(has.Object, p); !ok {
 			one.Absent = true
 		}
@@ -235,26 +262,27 @@ func breaksConnections(want, has *unstructured.Unstructured, p fieldpath.Path) b
 	}
 }
 
-// describe returns the found and the rendered value of a field.
-func describe(p fieldpath.Path, want, has *unstructured.Unstructured) string {
+// differingValues returns the found and the rendered value of a field, by parts if it is a text with lines or a
+// configuration; nil for a field that may contain a secret.
+func differingValues(p fieldpath.Path, want, has *unstructured.Unstructured) []values {
 	wanted, _ := setup.FieldAt(want.Object, p)
 	got, found := setup.FieldAt(has.Object, p)
 	if !found {
-		return "found nothing, setup would render " + shorten(format(wanted))
+		return []values{{Rendered: shorten(format(wanted))}}
 	}
 	if mayBeSecret(p) {
-		return "found another value than setup would render"
+		return nil
 	}
 	if text, ok := got.(string); ok && strings.Contains(text, "\n") {
 		if rendered, ok := wanted.(string); ok {
-			return firstDifference(rendered, text)
+			return []values{firstDifference(rendered, text)}
 		}
 	}
 	if fields := configDifferences("", decodeConfig(got), decodeConfig(wanted)); len(fields) > 0 {
-		return strings.Join(fields, "; ")
+		return fields
 	}
 	one, other := contrast(format(got), format(wanted))
-	return fmt.Sprintf("found %s, setup would render %s", one, other)
+	return []values{{Found: one, Rendered: other}}
 }
 
 // decodeConfig returns the object that a text encodes in JSON, as of a CNI configuration; nil if it is no such text.
@@ -268,8 +296,8 @@ func decodeConfig(value any) map[string]any {
 
 // configDifferences returns the fields in which two configurations differ, with the found and the rendered values; none if
 // one of both is nil.
-func configDifferences(path string, got, wanted any) []string {
-	var differences []string
+func configDifferences(path string, got, wanted any) []values {
+	var differences []values
 	switch has := got.(type) {
 	case map[string]any:
 		want, ok := wanted.(map[string]any)
@@ -294,12 +322,12 @@ func configDifferences(path string, got, wanted any) []string {
 	case path == "" || equality.Semantic.DeepEqual(got, wanted):
 		return nil
 	case got == nil:
-		return []string{fmt.Sprintf("field %s: found nothing, setup would render %s", path, shorten(format(wanted)))}
+		return []values{{"field " + path, "", shorten(format(wanted))}}
 	case wanted == nil:
-		return []string{fmt.Sprintf("field %s: found %s, setup would render nothing", path, shorten(format(got)))}
+		return []values{{"field " + path, shorten(format(got)), ""}}
 	}
 	one, other := contrast(format(got), format(wanted))
-	return []string{fmt.Sprintf("field %s: found %s, setup would render %s", path, one, other)}
+	return []values{{"field " + path, one, other}}
 }
 
 // unionOf returns the fields of both objects.
@@ -359,20 +387,22 @@ func format(value any) string {
 	return string(data)
 }
 
-// firstDifference returns the first line in which two texts differ.
-func firstDifference(want, has string) string {
+// firstDifference returns the first line in which two different texts differ, if possible by more than white space.
+func firstDifference(want, has string) values {
 	wants, got := strings.Split(want, "\n"), strings.Split(has, "\n")
-	for i := range max(len(wants), len(got)) {
-		line := func(lines []string) string {
-			if i < len(lines) {
-				return strings.TrimSpace(lines[i])
+	for _, trim := range []func(string) string{strings.TrimSpace, strings.Clone} {
+		for i := range max(len(wants), len(got)) {
+			line := func(lines []string) string {
+				if i < len(lines) {
+					return trim(lines[i])
+				}
+				return ""
 			}
-			return ""
-		}
-		if line(wants) != line(got) {
-			one, other := contrast(line(got), line(wants))
-			return fmt.Sprintf("line %d: found %q, setup would render %q", i+1, one, other)
+			if line(wants) != line(got) {
+				one, other := contrast(line(got), line(wants))
+				return values{fmt.Sprintf("line %d", i+1), strconv.Quote(one), strconv.Quote(other)}
+			}
 		}
 	}
-	return "found other white space"
+	return values{"end of the text", fmt.Sprintf("%d lines", len(got)), fmt.Sprintf("%d lines", len(wants))}
 }

@@ -56,6 +56,8 @@ spec:
 			"long lines that begin alike", strings.Replace(network, "'{}'", `"{\"a\": \"`+long+`\", \"mtu\": 1500\n}"`, 1), strings.Replace(network, "'{}'", `"{\"a\": \"`+long+`\", \"mtu\": 9000\n}"`, 1),
 			[]string{`.spec.config: line 1: found "...xxxxxxxxxxxxxxxxxxxx\", \"mtu\": 9000", setup would render "...xxxxxxxxxxxxxxxxxxxx\", \"mtu\": 1500"`},
 		},
+		{"line with other white space", strings.Replace(network, "'{}'", `"a\n b"`, 1), strings.Replace(network, "'{}'", `"a\n  b"`, 1), []string{`.spec.config: line 2: found "  b", setup would render " b"`}},
+		{"line break at the end", strings.Replace(network, "'{}'", `"a\nb"`, 1), strings.Replace(network, "'{}'", `"a\nb\n"`, 1), []string{`.spec.config: end of the text: found 3 lines, setup would render 2 lines`}},
 		{"network", network, strings.Replace(network, "'{}'", `'{"mtu": 9000}'`, 1), []string{`.spec.config: field mtu: found 9000, setup would render nothing`}},
 		{"bridge of a network", strings.Replace(network, "'{}'", `'{"plugins": [{"type": "bridge", "bridge": "vlan50"}, {"type": "sbr"}]}'`, 1), strings.Replace(network, "'{}'", `'{"plugins": [{"type": "bridge", "bridge": "vlan05"}, {"type": "sbr"}]}'`, 1),
 			[]string{`.spec.config: field plugins[0].bridge: found "vlan05", setup would render "vlan50"`}},
