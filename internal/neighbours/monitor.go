@@ -20,6 +20,10 @@ const Interval = 15 * time.Second
 // alternationPeriod is how long an address counts as one for which two hosts answer in turn.
 const alternationPeriod = 10 * time.Minute
 
+// maxUnheard is longer than two rounds of probes: a host that refuses datagrams, and has not done so for that time, was gone in
+// between, although the kernel kept its MAC address.
+const maxUnheard = 2*Interval + 5*time.Second
+
 // maxHosts limits the other hosts that a Monitor probes.
 const maxHosts = 32
 
@@ -70,7 +74,7 @@ func (c changes) alternate(now time.Time) bool {
 
 // observe returns the changes after a MAC address has answered, by refusing a datagram if refused is set.
 func (c changes) observe(mac net.HardwareAddr, refused bool, now time.Time) changes {
-	if c.silent || c.current == nil {
+	if c.silent || c.current == nil || refused && c.refuses && now.Sub(c.answered) > maxUnheard {
 		c.silent, c.since = false, now
 	}
 	if c.current == nil || bytes.Equal(mac, c.current) {
