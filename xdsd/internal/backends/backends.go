@@ -32,10 +32,11 @@ const (
 	interval = 15 * time.Second
 	// maxTargets limits the targets of one round. With more, each round continues where the previous one ended.
 	maxTargets = 64
-	// maxConcurrent limits concurrent probes, connectTimeout one connection and readyTimeout one request.
+	// maxConcurrent limits concurrent probes, connectTimeout one connection and readyTimeout one request. An API server takes
+	// 4 seconds to say that etcd does not answer.
 	maxConcurrent  = 8
 	connectTimeout = 2 * time.Second
-	readyTimeout   = 4 * time.Second
+	readyTimeout   = 6 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
 	maxNames = 4
 	// maxChain limits the certificates that are kept of one server.
