@@ -1,18 +1,22 @@
 package neighbours_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 
 	"github.com/densityops/oooi/internal/neighbours"
+	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -218,4 +222,65 @@ func series(t *testing.T, c prometheus.Collector) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// TestUnfinishedHandshakes connects through a filter that drops the answers of one of two ports.
+func TestUnfinishedHandshakes(t *testing.T) {
+	network.Need(t)
+	client, pod := lab.NewNamespace(t), lab.NewNamespace(t)
+	if err := lab.Cable(
+		lab.End{In: client, Device: "eth0", Addresses: []string{"192.0.2.100/24"}},
+		lab.End{In: pod, Device: "net1", Addresses: []string{"192.0.2.1/24"}},
+	); err != nil {
+		t.Fatal(err)
+	}
+	client.Run(t, "nft", "add table netdev fault; add chain netdev fault c { type filter hook ingress device eth0 priority 0; }; add rule netdev fault c tcp sport 443 tcp flags & (syn|ack) == syn|ack drop")
+	var ports []string
+	if err := pod.Do(func() error {
+		for _, port := range []string{"443", "6443"} {
+			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "192.0.2.1:"+port)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			ports = append(ports, port)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		for _, port := range ports {
+			if err := client.Do(func() error {
+				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { _ = unix.Close(fd) })
+				number, err := strconv.Atoi(port)
+				if err != nil {
+					return err
+				}
+				if err := unix.Connect(fd, &unix.SockaddrInet4{Port: number, Addr: [4]byte{192, 0, 2, 1}}); !errors.Is(err, unix.EINPROGRESS) {
+					return err
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := []probe.Unfinished{{Address: netip.MustParseAddrPort("192.0.2.1:443"), Client: netip.MustParseAddr("192.0.2.100"), Connections: 3}}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		var got []probe.Unfinished
+		if err := pod.Do(func() (err error) { got, err = neighbours.Unfinished(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Equal(got, want) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+
+	report "github.com/densityops/oooi/internal/probe"
 )
 
 func table() (map[netip.Addr]Result, error) {
@@ -15,3 +17,6 @@ func table() (map[netip.Addr]Result, error) {
 func refused(net.Conn) bool { return false }
 
 func forbidFragments(net.Conn) bool { return false }
+
+// Unfinished returns nothing: it is supported on Linux only.
+func Unfinished() ([]report.Unfinished, error) { return nil, nil }

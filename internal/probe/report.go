@@ -57,6 +57,14 @@ type Offer struct {
 	Routers []netip.Addr `json:"routers,omitempty"`
 }
 
+// Unfinished are TCP connections of a client to one of our ports whose handshake does not complete: the client answers no
+// SYN-ACK (RFC 9293, section 3.5).
+type Unfinished struct {
+	Address     netip.AddrPort `json:"address"`
+	Client      netip.Addr     `json:"client"`
+	Connections int            `json:"connections"`
+}
+
 // Handshake is the result of a TLS handshake with Name as SNI. The certificate is not verified.
 type Handshake struct {
 	Name    string         `json:"name"`

@@ -1,10 +1,13 @@
 package faults
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -183,6 +186,26 @@ func (s *Site) editCorefile() (restore func()) {
 	return func() { set(corefile) }
 }
 
+// minConnections is as many unfinished connections as doctor reports.
+const minConnections = 3
+
+// connect keeps on opening connections from the VMs' end of the VLAN, until Mend.
+func (s *Site) connect(address string, connections int) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
+	var running sync.WaitGroup
+	for range connections {
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if conn, err := new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+					_ = conn.Close() // no data was sent
+				}
+			}
+		})
+	}
+	s.Undo(func() { cancel(); running.Wait() })
+}
+
 // strippingPolicy removes the annotation that Multus reads from new pods of the Infra's namespace.
 const strippingPolicy = "apiVersion: admissionregistration.k8s.io/v1\nkind: MutatingAdmissionPolicy\nmetadata: {name: strip-annotations}\n" +
 	"spec: {failurePolicy: Fail, reinvocationPolicy: Never, matchConstraints: {resourceRules: [{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods]}], " +
@@ -270,6 +293,12 @@ func vlanFaults() []Fault {
 			s.Node.OnNode(s.T, "sh", "-ec", "port="+s.portOf("demo-proxy-0")+`
 nft "add table bridge fault; add chain bridge fault c { type filter hook forward priority 0; }; add rule bridge fault c iifname `+up+` oifname $port drop; add rule bridge fault c iifname $port oifname `+up+` drop"`)
 		}, Want: []string{"LNK-009 fail"}, Says: "answers Pod demo-d"},
+		{Name: "filter of the bridge drops the proxy's answers to connections of VMs", Break: func(s *Site) {
+			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table bridge fault") })
+			s.Node.OnNode(s.T, "sh", "-ec", "port="+s.portOf("demo-proxy-0")+`
+nft "add table bridge fault; add chain bridge fault c { type filter hook forward priority 0; }; add rule bridge fault c iifname $port oifname `+s.VLAN+`-up tcp flags & (syn | ack) == syn | ack drop"`)
+			s.connect(s.Net+".7:6443", minConnections)
+		}, Want: []string{"LNK-016 fail"}, Says: "to TCP port 6443 do not complete"},
 		{Name: "route of the proxy's pod leads to the VLAN", Break: vlanInterface("demo-proxy-0", "ip route add 192.0.2.0/24 dev net1"), Want: []string{"PRX-012 fail"}, Says: "leave through net1"},
 		{Name: "filter drops the proxy's connections to the apps address", Break: filter("demo-proxy-0", "inet", "output", "ip daddr $net.200 tcp dport { 80, 443 }"), Want: []string{"PRX-012 fail"}, Says: "answers ARP requests on the VLAN, but accepts no connections"},
 		{Name: "node forwards no connections to Services", Break: func(s *Site) {

@@ -29,6 +29,12 @@ func init() {
 			Reads: slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, dnsMetrics)), NotApplicable: noServingPods(dnsMetrics),
 			Run: checkProxyPorts,
 		},
+		Check{
+			Code: "OOOI-LNK-016", Component: v1alpha1.ComponentProxy, Title: "answers of the proxy reach clients",
+			After: append(slices.Clone(after), "OOOI-LNK-003", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-PRX-013", "OOOI-PRX-016"),
+			Reads: slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, xdsdState)), NotApplicable: noServingPods(xdsdState),
+			Run: checkUnfinished,
+		},
 	)
 }
 
@@ -300,6 +306,43 @@ func checkProxyPorts(s *Site) []Finding {
 		if f := s.closedPorts(a, byAddress[a]); f != nil {
 			findings = append(findings, *f)
 		}
+	}
+	return findings
+}
+
+// minUnfinished is how many handshakes of clients must be unfinished: a client that was switched off leaves some.
+const minUnfinished = 3
+
+// checkUnfinished finds clients that do not receive what the proxy answers to the first packet of their connections.
+func checkUnfinished(s *Site) []Finding {
+	own := s.ownAddresses()
+	var findings []Finding
+	for _, x := range states[xdsdReport](s, xdsdState, AtInfra) {
+		total := 0
+		var clients, evidence []string
+		var ports []uint16
+		for _, u := range x.value.Unfinished {
+			if _, pod, _ := s.owner(u.Client); pod != nil || !slices.Contains(own, u.Address.Addr()) {
+				continue
+			}
+			total += u.Connections
+			ports = append(ports, u.Address.Port())
+			if client := u.Client.String(); !slices.Contains(clients, client) {
+				clients = append(clients, client)
+			}
+			evidence = append(evidence, fmt.Sprintf("%s to %s: %d connections", u.Client, u.Address, u.Connections))
+		}
+		if total < minUnfinished {
+			continue
+		}
+		hosts := clients[0]
+		if more := len(clients) - 1; more > 0 {
+			hosts += fmt.Sprintf(" and %d more hosts", more)
+		}
+		slices.Sort(ports)
+		f := failed(podRef(x.pod), "find what drops these packets: a stateful firewall or router that does not see both directions, since packets and replies take different paths; ACLs of the switch; clients that no longer exist, and forged source addresses, look the same for a minute",
+			"connections of %s to TCP port %s do not complete: the proxy repeats its answer to their first packet, and receives no reply", hosts, joinPorts(slices.Compact(ports)))
+		findings = append(findings, f.because(evidence[:min(len(evidence), maxIsolatedHosts)]...).of(v1alpha1.ComponentProxy))
 	}
 	return findings
 }

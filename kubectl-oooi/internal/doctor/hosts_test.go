@@ -103,6 +103,32 @@ func TestPortsOfTheProxy(t *testing.T) {
 	}
 }
 
+func TestUnfinishedHandshakes(t *testing.T) {
+	unfinished := func(address, client string, connections int) string {
+		return fmt.Sprintf(`{"address": %q, "client": %q, "connections": %d}`, address, client, connections)
+	}
+	const message = "fail connections of 192.0.2.10%s to TCP port %s do not complete: the proxy repeats its answer to their first packet, and receives no reply"
+	for _, tc := range []struct {
+		name  string
+		state []string
+		want  []string
+	}{
+		{"one client", []string{unfinished("192.0.2.5:6443", "192.0.2.10", 3)}, []string{fmt.Sprintf(message, "", "6443") + "\n192.0.2.10 to 192.0.2.5:6443: 3 connections"}},
+		{"several", []string{unfinished("192.0.2.5:443", "192.0.2.10", 2), unfinished("192.0.2.5:443", "192.0.2.11", 1), unfinished("192.0.2.5:6443", "192.0.2.10", 1)},
+			[]string{fmt.Sprintf(message, " and 1 more hosts", "443, 6443") + "\n192.0.2.10 to 192.0.2.5:443: 2 connections\n192.0.2.11 to 192.0.2.5:443: 1 connections\n192.0.2.10 to 192.0.2.5:6443: 1 connections"}},
+		{"a client was switched off", []string{unfinished("192.0.2.5:6443", "192.0.2.10", 2)}, []string{}},
+		{"in the pod network", []string{unfinished("10.0.0.5:6443", "192.0.2.10", 3)}, []string{}},
+		{"of our own pods", []string{unfinished("192.0.2.5:6443", "192.0.2.3", 3)}, []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pages := map[page]string{xdsdState: `{"unfinished": [` + strings.Join(tc.state, ", ") + `]}`}
+			if diff := cmp.Diff(tc.want, findingsOn(t, "OOOI-LNK-016", pages)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 func TestDivertedRoutes(t *testing.T) {
 	route := func(gateway, device string) map[page]string {
 		return map[page]string{dnsMetrics: sortMetrics(fmt.Sprintf("oooi_interface_diverted_route{interface=\"net1\",destination=\"192.0.2.128/25\",gateway=%q,device=%q} 1\n", gateway, device))}

@@ -66,7 +66,7 @@ var metricPrefixes = []string{
 
 // stateFields are the top-level fields of JSON pages that checks read. Others, such as control's view of every
 // cluster, are not kept.
-var stateFields = []string{"leads", "election", "remains", "store", "proxyServers", "served", "backends", "problems", "statusFailure", "statusFailures", "services", "kubevirt", "leasedb", "selections", "heard", "offered"}
+var stateFields = []string{"leads", "election", "remains", "store", "proxyServers", "served", "backends", "unfinished", "problems", "statusFailure", "statusFailures", "services", "kubevirt", "leasedb", "selections", "heard", "offered"}
 
 // prune returns the body of a page without what no check reads.
 func (p page) prune(body string) string {

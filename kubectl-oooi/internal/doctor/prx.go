@@ -249,6 +249,7 @@ type xdsdReport struct {
 	ProxyServers []*model.ProxyServer `json:"proxyServers"`
 	Served       []servedProxy        `json:"served"`
 	Backends     []probe.Backend      `json:"backends"`
+	Unfinished   []probe.Unfinished   `json:"unfinished"`
 	Problems     []model.Problem      `json:"problems"`
 	// StatusFailure is the time and the error of the last write of the status of the ProxyServer if it failed.
 	StatusFailure string `json:"statusFailure"`

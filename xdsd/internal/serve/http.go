@@ -7,6 +7,7 @@ import (
 
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
 	probereport "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
@@ -22,6 +23,8 @@ type State struct {
 	Served []ads.Proxy `json:"served"`
 	// Backends are the results of probing the endpoints of backends; empty if no pod is set.
 	Backends []probereport.Backend `json:"backends,omitempty"`
+	// Unfinished are the connections of clients whose handshakes do not complete.
+	Unfinished []probereport.Unfinished `json:"unfinished,omitempty"`
 	// StatusFailure is the time and the error of the last write of ProxyServer.status if it failed.
 	StatusFailure string `json:"statusFailure,omitempty"`
 	// Problems are the faults found in the objects; nil before the first snapshot.
@@ -31,7 +34,8 @@ type State struct {
 // StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes and of writing
 // the status.
 func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Backend, statusFailure string) State {
-	state := State{Store: store.Status(), Served: server.State(), Backends: backends, StatusFailure: statusFailure}
+	unfinished, _ := neighbours.Unfinished() // without the kernel's module for it, none is known
+	state := State{Store: store.Status(), Served: server.State(), Backends: backends, Unfinished: unfinished, StatusFailure: statusFailure}
 	if s := store.Snapshot(); s != nil {
 		state.ProxyServers, state.Problems = s.ProxyServers, s.Problems
 	}
