@@ -289,6 +289,10 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook forward priority 0; }; add rule ip fault c ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 tcp dport { 9153, 9901-9904 } drop")
 		}, Want: []string{"SVC-003 fail"}, Says: "Pod demo-dhcp-0"},
 		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
+		{Name: "DNS is cut off from the API server", Break: func(s *Site) {
+			filter("demo-dns-0", "inet", "output", "ip daddr 10.96.0.1")(s)
+			filter("demo-dns-0", "ip", "input", "ip saddr 10.96.0.1")(s)
+		}, Want: []string{"DNS-006 warn"}, Says: "watches: Unreachable"},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "more than half of the queries to the upstream resolver are lost", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 numgen random mod 100 < 60`), Want: []string{"DNS-007 fail"}, Says: "for names outside of the hosted cluster had no answer within a minute"},
 		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},

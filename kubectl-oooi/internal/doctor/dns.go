@@ -86,9 +86,6 @@ func init() {
 				var findings []Finding
 				for _, d := range s.metrics(dnsMetrics) {
 					synced, age := followed(d.value)
-					if synced && age <= maxStaleness { // a watch that ended opens again
-						continue
-					}
 					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, age, failedWatches(d.value))...)
 				}
 				return findings
