@@ -271,6 +271,7 @@ func vlanFaults() []Fault {
 nft "add table bridge fault; add chain bridge fault c { type filter hook forward priority 0; }; add rule bridge fault c iifname `+up+` oifname $port drop; add rule bridge fault c iifname $port oifname `+up+` drop"`)
 		}, Want: []string{"LNK-009 fail"}, Says: "answers Pod demo-d"},
 		{Name: "route of the proxy's pod leads to the VLAN", Break: vlanInterface("demo-proxy-0", "ip route add 192.0.2.0/24 dev net1"), Want: []string{"PRX-012 fail"}, Says: "leave through net1"},
+		{Name: "proxy has no free source port", Break: vlanInterface("demo-proxy-0", "echo 50000 50001 >/proc/sys/net/ipv4/ip_local_port_range"), Want: []string{"PRX-012 fail"}, Says: "has no free source port", Never: append(appsBlamed, "does not listen", "kube-proxy")},
 		{Name: "filter drops the proxy's connections to the apps address", Break: filter("demo-proxy-0", "inet", "output", "ip daddr $net.200 tcp dport { 80, 443 }"), Want: []string{"PRX-012 fail"}, Says: "answers ARP requests on the VLAN, but accepts no connections"},
 		{Name: "node forwards no connections to Services", Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
