@@ -340,6 +340,9 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 		{Name: "filter on the VLAN drops replies of DHCP", Break: filter("demo-proxy-0", "netdev", "ingress device net1", "udp sport 67"), Want: []string{"LNK-015 fail"}},
 		{Name: "filter on the VLAN drops connections to the API server", Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 6443`), Want: []string{"LNK-010 fail"}, Says: "at TCP port 6443: a filter drops them, since those to port"},
 		{Name: "filter on the VLAN drops TLS connections of VMs", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443 ip saddr != $net.6`), Want: []string{"PRB-006 fail"}, Says: "but port"},
+		{Name: "VM with a lease lost the label of its cluster", Probe: true, Break: func(s *Site) {
+			s.Patch(machineKind, "$ns-demo", "worker-1", `{"metadata": {"labels": {"hypershift.openshift.io/infra-id": null}}}`)
+		}, Want: []string{"DHCP-011 fail"}, Says: "which it cannot renew"},
 		{Name: "ServiceAccount of DNS was created again", Break: func(s *Site) {
 			s.Undo(func() { s.restart("demo-dns-0") })
 			s.recreate(s.delete(serviceAccountKind, "$ns", "demo-dns"))
