@@ -310,7 +310,8 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Add(removedEngine)
 			s.restartNowAndAfterMend("demo-dhcp-0")
 		}, Want: []string{"POD-005 fail"}},
-		{Name: "policy removes the network of new pods", Break: func(s *Site) {
+		{Name: "policy removes the network of the pod of a probe", Probe: true, Break: func(s *Site) { s.Add(strippingPolicy) }, Want: []string{"PRB-010 fail"}, Says: "removed annotation k8s.v1.cni.cncf.io/networks"},
+		{Name: "policy removes the network of new pods", Probe: true, Break: func(s *Site) {
 			s.Add(strippingPolicy)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"POD-005 fail"}, Says: "lacks annotation k8s.v1.cni.cncf.io/networks"},

@@ -154,9 +154,15 @@ func checkProbePod(s *Site) []Finding {
 	return nil
 }
 
-// explainedByRejection limits findings about the pod of a probe to a component whose pod is rejected by the same:
+// explainedByRejection limits findings about the pod of a probe to a component whose pod is rejected or changed by the same:
 // OOOI-POD-005 reports it.
 func (s *Site) explainedByRejection(findings []Finding) []Finding {
+	if stripped := s.strippedPods(); len(stripped) > 0 && strings.Contains(s.facts.probes[s.key()].Failed, annotationRemoved) {
+		for i := range findings {
+			findings[i] = findings[i].of(stripped[0].component)
+		}
+		return findings
+	}
 	by, _ := s.rejection(s.Infra.Namespace, s.facts.probes[s.key()].Failed)
 	for _, r := range s.rejectedSets() {
 		if other, _ := s.rejection(r.set.Namespace, r.message); by != "" && other == by {
