@@ -294,6 +294,11 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			filter("demo-dns-0", "inet", "output", "ip daddr 10.96.0.1")(s)
 			filter("demo-dns-0", "ip", "input", "ip saddr 10.96.0.1")(s)
 		}, Want: []string{"DNS-006 warn"}, Says: "watches: Unreachable"},
+		{Name: "DNS is cut off from the API server and misses a new name", Probe: true, Break: func(s *Site) {
+			filter("demo-dns-0", "inet", "output", "ip daddr 10.96.0.1")(s)
+			filter("demo-dns-0", "ip", "input", "ip saddr 10.96.0.1")(s)
+			s.Patch(hostedKind, "$ns", "demo", `{"spec": {"kubeAPIServerDNSName": "new.demo.lab.example.com"}}`)
+		}, Want: []string{"DNS-006 fail", "PRX-019 fail"}, Says: "has an unexpected answer for new.demo.lab.example.com over UDP: NXDOMAIN"},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "more than half of the queries to the upstream resolver are lost", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 numgen random mod 100 < 60`), Want: []string{"DNS-007 fail"}, Says: "for names outside of the hosted cluster had no answer within a minute"},
 		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},
