@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -14,10 +15,20 @@ import (
 // dialTimeout is the timeout for connecting to an API server.
 const dialTimeout = 10 * time.Second
 
+// pings are the environment variables, read by client-go when it creates a client, for after how many seconds without a frame
+// it sends an HTTP/2 ping, and how long it waits for the answer. Its defaults are 30 and 15.
+var pings = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
+
 // SetDial sets a connect timeout of 10 s in a client configuration. If address, "host:port", is not empty, clients
 // connect to it instead of to the URL's host, and ignore a proxy in the environment; the URL's host stays the TLS
-// server name.
+// server name. Clients that are created after the first call close a connection on which nothing arrives for 15 s, unless the
+// environment has other times for pings.
 func SetDial(config *rest.Config, address string) {
+	for name, seconds := range pings {
+		if os.Getenv(name) == "" {
+			_ = os.Setenv(name, seconds) // fails only for invalid names
+		}
+	}
 	if address != "" {
 		config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}

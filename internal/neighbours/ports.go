@@ -16,11 +16,13 @@ import (
 // connectTimeout limits one connection. The kernel repeats a lost packet after a second.
 const connectTimeout = 2 * time.Second
 
-// Results of a connection to a port, as values of a metric's label.
+// Results of a connection to a port, as values of a metric's label. portUnknown is that of a connection that this host could not
+// begin.
 const (
 	portAccepts = "accepted"
 	portRefuses = "refused"
 	portSilent  = "timeout"
+	portUnknown = ""
 )
 
 // A portState has the last results of connections to a port.
@@ -32,8 +34,11 @@ type portState struct {
 
 // observe returns the state after another connection. present reports whether the host is known to be there.
 func (s portState) observe(result string, present bool) portState {
-	if result == portAccepts {
+	switch result {
+	case portAccepts:
 		return portState{known: portAccepts}
+	case portUnknown:
+		return s
 	}
 	s.failures++
 	if Certain(s.failures, present) {
@@ -90,6 +95,8 @@ func connect(ctx context.Context, source netip.Addr, port netip.AddrPort) string
 		return portAccepts
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return portRefuses
+	case Local(err):
+		return portUnknown
 	}
 	return portSilent
 }

@@ -33,7 +33,7 @@ const dnsPort = 53
 
 // Burst is the result of several DNS queries to one server.
 type Burst struct {
-	// Sent is the number of queries, and Replies that of replies.
+	// Sent is the number of queries, 0 if this host could not send any, and Replies that of replies.
 	Sent, Replies int
 	// Lost is the number of queries without a reply, between two that have one. Others may have been sent while the server
 	// did not run.
@@ -48,7 +48,10 @@ func QueryDNS(ctx context.Context, source, server netip.Addr) Burst {
 		dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
 	}
 	conn, err := dialer.DialContext(ctx, "udp", netip.AddrPortFrom(server, dnsPort).String())
-	if err != nil {
+	switch {
+	case Local(err):
+		return Burst{}
+	case err != nil:
 		return Burst{Sent: burstQueries} // no route
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
@@ -182,11 +185,14 @@ func (p *Paths) Query(ctx context.Context, networks OwnNetworks, servers []netip
 	replied := map[netip.Addr]bool{}
 	paths, known := map[netip.Addr]path{}, map[netip.Addr]bool{}
 	for i, server := range servers {
-		last := append(path{bursts[i]}, p.paths[server]...)
+		last := p.paths[server]
+		if bursts[i].Sent > 0 {
+			last = append(path{bursts[i]}, last...)
+		}
 		paths[server] = last[:min(len(last), certainFailures)]
 		replied[server] = bursts[i].Replies > 0
-		switch failures := paths[server].failures(); {
-		case failures == 0:
+		switch failures := last.failures(); {
+		case failures == 0 && len(last) > 0:
 			known[server] = true
 		case Certain(failures, certain[i]):
 			known[server] = false

@@ -312,6 +312,10 @@ func dhcpDaemonFaults(r *Running) []Fault {
 		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
 		}},
+		{Name: "VM that has just started lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Says: "kubectl -n clusters-demo label vmi worker-x --overwrite hypershift.openshift.io/infra-id=demo-x7k2p", Break: func(*Site) {
+			r.addVM("worker-x", "02:00:00:00:00:97", "", "", time.Now())
+			r.requestUnknown("02:00:00:00:00:97")
+		}},
 		{Name: "VM without a lease requests one with another MAC address", Want: []string{"DHCP-015 fail"}, Says: "02:00:00:00:00:92", Break: func(*Site) {
 			r.addVM("worker-x", "02:00:00:00:00:91", demoLabel, "", longAgo)
 			r.requestUnknown("02:00:00:00:00:92")

@@ -300,6 +300,7 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.connect(s.Net+".7:6443", minConnections)
 		}, Want: []string{"LNK-016 fail"}, Says: "to TCP port 6443 do not complete"},
 		{Name: "route of the proxy's pod leads to the VLAN", Break: vlanInterface("demo-proxy-0", "ip route add 192.0.2.0/24 dev net1"), Want: []string{"PRX-012 fail"}, Says: "leave through net1"},
+		{Name: "proxy has no free source port", Break: vlanInterface("demo-proxy-0", "echo 50000 50001 >/proc/sys/net/ipv4/ip_local_port_range"), Want: []string{"PRX-012 fail"}, Says: "has no free source port", Never: append(appsBlamed, "does not listen", "kube-proxy")},
 		{Name: "filter drops the proxy's connections to the apps address", Break: filter("demo-proxy-0", "inet", "output", "ip daddr $net.200 tcp dport { 80, 443 }"), Want: []string{"PRX-012 fail"}, Says: "answers ARP requests on the VLAN, but accepts no connections"},
 		{Name: "node forwards no connections to Services", Break: func(s *Site) {
 			s.Undo(func() { s.Node.OnNode(s.T, "nft", "delete table ip fault") })
@@ -318,6 +319,15 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Node.OnNode(s.T, "nft", "add table ip fault; add chain ip fault c { type filter hook forward priority 0; }; add rule ip fault c ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 tcp dport { 9153, 9901-9904 } drop")
 		}, Want: []string{"SVC-003 fail"}, Says: "Pod demo-dhcp-0"},
 		{Name: "filter drops DHCP's connections to the API server", Break: filter("demo-dhcp-0", "inet", "output", "ip daddr 10.96.0.1"), Want: []string{"DHCP-008 fail"}},
+		{Name: "DNS is cut off from the API server", Break: func(s *Site) {
+			filter("demo-dns-0", "inet", "output", "ip daddr 10.96.0.1")(s)
+			filter("demo-dns-0", "ip", "input", "ip saddr 10.96.0.1")(s)
+		}, Want: []string{"DNS-006 warn"}, Says: "watches: Unreachable"},
+		{Name: "DNS is cut off from the API server and misses a new name", Probe: true, Break: func(s *Site) {
+			filter("demo-dns-0", "inet", "output", "ip daddr 10.96.0.1")(s)
+			filter("demo-dns-0", "ip", "input", "ip saddr 10.96.0.1")(s)
+			s.Patch(hostedKind, "$ns", "demo", `{"spec": {"kubeAPIServerDNSName": "new.demo.lab.example.com"}}`)
+		}, Want: []string{"DNS-006 fail", "PRX-019 fail"}, Says: "has an unexpected answer for new.demo.lab.example.com over UDP: NXDOMAIN"},
 		{Name: "upstream resolver cannot be reached", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53`), Want: []string{"DNS-007 fail"}},
 		{Name: "more than half of the queries to the upstream resolver are lost", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" udp dport 53 numgen random mod 100 < 60`), Want: []string{"DNS-007 fail"}, Says: "for names outside of the hosted cluster had no answer within a minute"},
 		{Name: "upstream resolver does not answer over TCP", Break: filter("demo-dns-0", "inet", "output", `oifname != "net1" tcp dport 53`), Want: []string{"DNS-007 warn"}},
@@ -334,7 +344,8 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 			s.Add(removedEngine)
 			s.restartNowAndAfterMend("demo-dhcp-0")
 		}, Want: []string{"POD-005 fail"}},
-		{Name: "policy removes the network of new pods", Break: func(s *Site) {
+		{Name: "policy removes the network of the pod of a probe", Probe: true, Break: func(s *Site) { s.Add(strippingPolicy) }, Want: []string{"PRB-010 fail"}, Says: "removed annotation k8s.v1.cni.cncf.io/networks"},
+		{Name: "policy removes the network of new pods", Probe: true, Break: func(s *Site) {
 			s.Add(strippingPolicy)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"POD-005 fail"}, Says: "lacks annotation k8s.v1.cni.cncf.io/networks"},
@@ -364,6 +375,9 @@ nft "add table bridge fault; add chain bridge fault c { type filter hook forward
 		{Name: "filter on the VLAN drops replies of DHCP", Break: filter("demo-proxy-0", "netdev", "ingress device net1", "udp sport 67"), Want: []string{"LNK-015 fail"}},
 		{Name: "filter on the VLAN drops connections to the API server", Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 6443`), Want: []string{"LNK-010 fail"}, Says: "at TCP port 6443: a filter drops them, since those to port"},
 		{Name: "filter on the VLAN drops TLS connections of VMs", Probe: true, Break: filter("demo-proxy-0", "inet", "input", `iifname "net1" tcp dport 443 ip saddr != $net.6`), Want: []string{"PRB-006 fail"}, Says: "but port"},
+		{Name: "VM with a lease lost the label of its cluster", Probe: true, Break: func(s *Site) {
+			s.Patch(machineKind, "$ns-demo", "worker-1", `{"metadata": {"labels": {"hypershift.openshift.io/infra-id": null}}}`)
+		}, Want: []string{"DHCP-011 fail"}, Says: "which it cannot renew"},
 		{Name: "ServiceAccount of DNS was created again", Break: func(s *Site) {
 			s.Undo(func() { s.restart("demo-dns-0") })
 			s.recreate(s.delete(serviceAccountKind, "$ns", "demo-dns"))

@@ -113,7 +113,7 @@ func (s *Site) unreadyPage(pod *corev1.Pod, p page, why string) Finding {
 	f.Severity = Warn
 	if address, reason := s.lostAPIServer(pod); address != "" {
 		f.Message = fmt.Sprintf("page %s of %s cannot be read: its container ended because it did not reach the API server at %s, which answers doctor: %s", p.path, p.daemon(), address, reason)
-		f.Remedy = fmt.Sprintf("check the path from the pod on node %s to the API server, and run doctor again in a minute: other pods notice within 45 seconds if they do not reach it either", pod.Spec.NodeName)
+		f.Remedy = fmt.Sprintf("check the path from the pod on node %s to the API server, and run doctor again in a minute: other pods notice within 25 seconds if they do not reach it either", pod.Spec.NodeName)
 		f.Evidence = nil
 		return f
 	}

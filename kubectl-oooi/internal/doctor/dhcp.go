@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/testclient"
@@ -121,7 +122,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DHCP-011", Title: "DHCP serves every VM on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtControlPlane, machines)), NotApplicable: noDaemon,
+			Code: "OOOI-DHCP-011", Title: "DHCP serves every VM on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: noDaemon,
 			Run: checkKnownVMs,
 		},
 		Check{
@@ -568,7 +569,8 @@ func checkDHCPWatches(s *Site) []Finding {
 	return findings
 }
 
-// checkKnownVMs finds VMs on the network with an interface that no DHCP replica knows.
+// checkKnownVMs finds VMs on the network with an interface that no DHCP replica knows: those that DHCP should have served by
+// now, those that have requested an address, and those that have a lease and no longer the label of the hosted cluster's VMs.
 func checkKnownVMs(s *Site) []Finding {
 	reports := states[dhcpReport](s, dhcpState, AtInfra)
 	known := map[string]bool{}
@@ -589,15 +591,51 @@ func checkKnownVMs(s *Site) []Finding {
 		return nil
 	}
 	var findings []Finding
-	for _, u := range s.servedVMs() {
+	served, macs, unknown := s.servedVMs(), s.vmMACs(), s.unknownClients()
+	list, _ := s.leases()
+	for _, u := range s.list(machines, AtControlPlane) {
 		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
-			if ref := refTo(u); !known[ref.Key()+"/"+i] {
-				findings = append(findings, failed(ref, "if the VM is a node of the hosted cluster, check its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
-					"DHCP does not know interface %s of the VM, and does not reply to its requests", i).because("label "+objects.LabelInfraID+": "+u.GetLabels()[objects.LabelInfraID]))
+			ref, excluded := refTo(u), s.lacksLabel(u)
+			last := unknown[macs[ref.Key()+"/"+i]]
+			lease := slices.IndexFunc(list, func(l *leases.Lease) bool {
+				return l.State == dhcplease.StateBound && l.VM == ref.Key() && l.Interface == i
+			})
+			if known[ref.Key()+"/"+i] || last.IsZero() && !slices.Contains(served, u) && (lease < 0 || !excluded) || hasEnded(u) {
+				continue
 			}
+			f := failed(ref, "if the VM is a node of the hosted cluster, check its labels and its MAC address: kubectl -n "+ref.Namespace+" get vmi "+ref.Name+" -o yaml; infraComponents.dhcp.vmSelector of the Infra selects the VMs",
+				"DHCP does not know interface %s of the VM, and does not reply to its requests", i)
+			if excluded {
+				label := objects.LabelInfraID + "=" + s.Cluster.InfraID
+				f.Message += ": the VM lacks the label of the hosted cluster's VMs, " + label
+				f.Remedy = fmt.Sprintf("if the VM is a node of the hosted cluster, restore the label: kubectl -n %s label vmi %s --overwrite %s; if spec.template.metadata.labels of its VirtualMachine lacks it, too, the VM loses it again when it restarts", ref.Namespace, ref.Name, label)
+			}
+			f = f.because("label " + objects.LabelInfraID + ": " + u.GetLabels()[objects.LabelInfraID])
+			if lease >= 0 {
+				f = f.because(fmt.Sprintf("the VM has a lease of %s, which it cannot renew", list[lease].Address))
+			}
+			if !last.IsZero() {
+				f = f.because(fmt.Sprintf("its MAC address %s sent its last request at %s", macs[ref.Key()+"/"+i], formatTime(last)))
+			}
+			findings = append(findings, f)
 		}
 	}
 	return findings
+}
+
+// lacksLabel reports whether DHCP does not serve a VM because of its labels. It assumes that it does if the Infra has a VM
+// selector, which doctor does not evaluate.
+func (s *Site) lacksLabel(u *unstructured.Unstructured) bool {
+	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && dhcp.VMSelector != nil {
+		return false
+	}
+	return s.Cluster != nil && s.Cluster.InfraID != "" && u.GetLabels()[objects.LabelInfraID] != s.Cluster.InfraID
+}
+
+// hasEnded reports whether a VM no longer runs or is being deleted.
+func hasEnded(u *unstructured.Unstructured) bool {
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	return phase == "Succeeded" || phase == "Failed" || u.GetDeletionTimestamp() != nil
 }
 
 // maxUnknownAge is how long an unknown MAC address is reported after its last request. A client without an address repeats

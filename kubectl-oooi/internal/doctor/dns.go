@@ -81,15 +81,14 @@ func init() {
 			Run: checkPages(AtInfra, dnsMetrics),
 		},
 		Check{
-			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001", "OOOI-ACC-002"}, Reads: pagesIn(AtInfra, dnsMetrics), NotApplicable: noDaemon,
+			Code: "OOOI-DNS-006", Title: "DNS follows the API server", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001", "OOOI-ACC-002"}, Reads: slices.Concat(pagesIn(AtInfra, dnsMetrics), optional(probeReads())), NotApplicable: noDaemon,
 			Run: func(s *Site) []Finding {
 				var findings []Finding
 				for _, d := range s.metrics(dnsMetrics) {
 					synced, age := followed(d.value)
-					if synced && age <= maxStaleness { // a watch that ended opens again
-						continue
+					for _, f := range staleFindings(d.pod, "coredns", "coredns", synced, age, failedWatches(d.value)) {
+						findings = append(findings, s.withOutdatedAnswer(f, d.pod))
 					}
-					findings = append(findings, staleFindings(d.pod, "coredns", "coredns", synced, age, failedWatches(d.value))...)
 				}
 				return findings
 			},
@@ -103,6 +102,22 @@ func init() {
 			Run: checkRegistries,
 		},
 	)
+}
+
+// withOutdatedAnswer makes a finding about a pod of DNS that does not follow the API server a failure if the pod has given a
+// wrong answer to a probe.
+func (s *Site) withOutdatedAnswer(f Finding, pod *corev1.Pod) Finding {
+	p := s.facts.probes[s.key()]
+	if p == nil || p.Report == nil {
+		return f
+	}
+	for _, w := range (&probeData{s, p.Report, s.plan()}).wrongAnswers() {
+		if _, server, _ := s.owner(w.Server); server == pod && w.Error == "" {
+			f.Severity = Fail
+			return f.because(w.String(), "expected "+joinAddresses(w.expected))
+		}
+	}
+	return f
 }
 
 // followed returns whether DNS has read its objects since it started, and how old its data is.

@@ -272,7 +272,7 @@ func TestReach(t *testing.T) {
 	const denied = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "error": "virtualmachines is forbidden"}]}}`
 	const following = `{"kubevirt": {"watches": [{"resource": "virtualmachines", "connected": true}]}}`
 	const message = "fail our pods on the node do not reach the API server at 10.96.0.1:443, which answers doctor: they serve what they last knew\n"
-	const notNoticed = "pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 45 seconds: 1"
+	const notNoticed = "pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 25 seconds: 1"
 	dns := sortMetrics("coredns_oooi_synced{scope=\"x\"} 1\n")
 	for _, tc := range []struct {
 		name, xdsd, dhcp, dns string
@@ -280,6 +280,8 @@ func TestReach(t *testing.T) {
 	}{
 		{"two pods", xdsdLost, dhcpLost, dns, []string{message + "Pod dhcp: does not follow the API server\nPod proxy: i/o timeout\n" + notNoticed}},
 		{"all pods", xdsdLost, dhcpLost, sortMetrics("coredns_oooi_synced{scope=\"x\"} 0\n"), []string{message + "Pod dhcp: does not follow the API server\nPod dns: does not follow the API server\nPod proxy: i/o timeout"}},
+		{"DNS cannot connect", xdsdLost, following, sortMetrics("coredns_oooi_synced{scope=\"x\"} 1\ncoredns_oooi_failed_watches{source=\"x\",reason=\"Unreachable\"} 7\n"), []string{message + "Pod dns: does not follow the API server\nPod proxy: i/o timeout\n" + notNoticed}},
+		{"the API server answers DNS", xdsdLost, following, sortMetrics("coredns_oooi_synced{scope=\"x\"} 1\ncoredns_oooi_failed_watches{source=\"x\",reason=\"Forbidden\"} 7\n"), []string{}},
 		{"one pod", xdsdLost, following, dns, []string{}},
 		{"the API server answers another pod", xdsdLost, denied, dns, []string{}},
 		{"no pod says why", `{}`, dhcpLost, sortMetrics("coredns_oooi_synced{scope=\"x\"} 0\n"), []string{}},

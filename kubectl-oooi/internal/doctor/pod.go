@@ -277,6 +277,12 @@ func checkAdmission(s *Site) []Finding {
 	return findings
 }
 
+// annotationRemoved is why a new pod has no interface on the VLAN, and annotationRemedy what to do about it.
+const (
+	annotationRemoved = "a webhook or policy of the API server removed annotation " + render.NetworksAnnotation
+	annotationRemedy  = "find what changes pods of the Infra's namespace, and exempt ours: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies"
+)
+
 // strippedPods finds pods that the API server created without the annotation by which Multus connects them to the VLAN, and
 // that all of our StatefulSets have.
 func (s *Site) strippedPods() []Finding {
@@ -285,8 +291,8 @@ func (s *Site) strippedPods() []Finding {
 		if attached, err := read.PodInterfaces(p); p.Annotations[render.NetworksAnnotation] != "" || err == nil && len(attached) > 0 {
 			continue
 		}
-		remedy := fmt.Sprintf("find what changes pods of namespace %s, and exempt ours: kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies; then replace the pod: %s", p.Namespace, restartPod(p).Command)
-		findings = append(findings, failed(podRef(p), remedy, "the pod lacks annotation %s of its StatefulSet, so that it has no interface on the VLAN: a webhook or policy of the API server removed it", render.NetworksAnnotation).
+		findings = append(findings, failed(podRef(p), annotationRemedy+"; then replace the pod: "+restartPod(p).Command,
+			"the pod lacks annotation %s of its StatefulSet, so that it has no interface on the VLAN: a webhook or policy of the API server removed it", render.NetworksAnnotation).
 			of(componentOf(p)))
 	}
 	return findings

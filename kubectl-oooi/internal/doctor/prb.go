@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -38,7 +39,7 @@ func init() {
 			Run: probed((*probeData).checkDNSServers),
 		},
 		{
-			Code: "OOOI-PRB-002", Component: v1alpha1.ComponentDNS, Title: "DNS on the VLAN returns the expected answers", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
+			Code: "OOOI-PRB-002", Component: v1alpha1.ComponentDNS, Title: "DNS on the VLAN returns the expected answers", Needs: []string{"OOOI-PRB-001", "OOOI-DNS-002"}, After: []string{"OOOI-DNS-006"}, Reads: reads, NotApplicable: disabled(v1alpha1.ComponentDNS),
 			Run: probed((*probeData).checkDNSAnswers),
 		},
 		{
@@ -154,9 +155,15 @@ func checkProbePod(s *Site) []Finding {
 	return nil
 }
 
-// explainedByRejection limits findings about the pod of a probe to a component whose pod is rejected by the same:
+// explainedByRejection limits findings about the pod of a probe to a component whose pod is rejected or changed by the same:
 // OOOI-POD-005 reports it.
 func (s *Site) explainedByRejection(findings []Finding) []Finding {
+	if stripped := s.strippedPods(); len(stripped) > 0 && strings.Contains(s.facts.probes[s.key()].Failed, annotationRemoved) {
+		for i := range findings {
+			findings[i] = findings[i].of(stripped[0].component)
+		}
+		return findings
+	}
 	by, _ := s.rejection(s.Infra.Namespace, s.facts.probes[s.key()].Failed)
 	for _, r := range s.rejectedSets() {
 		if other, _ := s.rejection(r.set.Namespace, r.message); by != "" && other == by {
@@ -241,21 +248,35 @@ func (v *probeData) checkDNSServers() []Finding {
 	return findings
 }
 
+// wrongAnswer is an answer of a DNS server with other addresses than expected.
+type wrongAnswer struct {
+	probe.Answer
+
+	expected []netip.Addr
+}
+
+func (w wrongAnswer) String() string {
+	answer := cmp.Or(w.Error, strings.TrimSuffix(fmt.Sprintf("%s %s", w.Rcode, joinAddresses(w.Addresses)), " "))
+	return fmt.Sprintf("DNS server %s has an unexpected answer for %s over %s: %s", w.Server, w.Name, strings.ToUpper(w.Network), answer)
+}
+
+func (v *probeData) wrongAnswers() []wrongAnswer {
+	var list []wrongAnswer
+	for _, want := range v.plan.names {
+		for _, a := range v.DNS {
+			if a.Name == want.Name && (a.Error != "" || a.Rcode != "NOERROR" || !slices.Equal(a.Addresses, want.Addresses)) {
+				list = append(list, wrongAnswer{a, want.Addresses})
+			}
+		}
+	}
+	return list
+}
+
 // checkDNSAnswers finds names for which a DNS server returns other addresses than expected.
 func (v *probeData) checkDNSAnswers() []Finding {
 	var findings []Finding
-	for _, want := range v.plan.names {
-		for _, a := range v.DNS {
-			if a.Name != want.Name || a.Error == "" && a.Rcode == "NOERROR" && slices.Equal(a.Addresses, want.Addresses) {
-				continue
-			}
-			answer := a.Error
-			if answer == "" {
-				answer = strings.TrimSuffix(fmt.Sprintf("%s %s", a.Rcode, joinAddresses(a.Addresses)), " ")
-			}
-			findings = append(findings, failed(v.ref(), "run 'kubectl oooi resolve "+want.Name+"' to see the expected answer, and check the log of DNS",
-				"DNS server %s has an unexpected answer for %s over %s: %s", a.Server, want.Name, strings.ToUpper(a.Network), answer).because("expected "+joinAddresses(want.Addresses)))
-		}
+	for _, w := range v.wrongAnswers() {
+		findings = append(findings, failed(v.ref(), "run 'kubectl oooi resolve "+w.Name+"' to see the expected answer, and check the log of DNS", "%s", w).because("expected "+joinAddresses(w.expected)))
 	}
 	return findings
 }

@@ -266,7 +266,7 @@ func (p *Prober) reserve(ctx context.Context, s *Site, pod *Pod) (netip.Addr, *c
 	return netip.Addr{}, nil, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free one with %s", p.AddressFlag)
 }
 
-// errNotStarted means that the pod of a probe did not start.
+// errNotStarted means that the pod of a probe did not start, or not on the VLAN.
 var errNotStarted = errors.New("the pod does not start")
 
 // wait waits for the pod of a Job to finish and returns its log, or follows the log. It returns early if the pod cannot start.
@@ -288,6 +288,9 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job, run *Pod) ([]byte, 
 		}
 		for i := range list.Items {
 			pod := &list.Items[i]
+			if job.Spec.Template.Annotations[render.NetworksAnnotation] != "" && pod.Annotations[render.NetworksAnnotation] == "" {
+				return nil, fmt.Errorf("%w: %s: Pod %s lacks it", errNotStarted, annotationRemoved, pod.Name)
+			}
 			why = status.UnreadyReason(pod)
 			switch pod.Status.Phase {
 			case corev1.PodSucceeded:

@@ -168,8 +168,8 @@ func (s *Site) ports(name string) map[uint16]bool {
 	return ports
 }
 
-// knownMachine returns the lease of the first VM on the network that has one, so that DHCP offers that address
-// again. It is nil if there is none.
+// knownMachine returns the lease of the first VM on the network that has one and that DHCP serves, so that DHCP offers that
+// address again. It is nil if there is none.
 func (s *Site) knownMachine() *leases.Lease {
 	list, _ := s.leases()
 	for _, l := range list {
@@ -177,7 +177,7 @@ func (s *Site) knownMachine() *leases.Lease {
 			continue
 		}
 		if slices.ContainsFunc(s.list(machines, AtControlPlane), func(u *unstructured.Unstructured) bool {
-			return u.GetNamespace()+"/"+u.GetName() == l.VM && len(read.MachineInterfaces(u, s.network().Key())) > 0
+			return u.GetNamespace()+"/"+u.GetName() == l.VM && !s.lacksLabel(u) && len(read.MachineInterfaces(u, s.network().Key())) > 0
 		}) {
 			return l
 		}

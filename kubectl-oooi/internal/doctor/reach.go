@@ -36,10 +36,11 @@ type reach struct {
 	unknown bool
 }
 
-// dialError matches the error of a watch whose connection failed below TLS, and lostConnection that of one that ended.
+// dialError matches the error of a watch whose connection failed below TLS, and lostConnection that of one that ended, or the
+// reason for which a watch of coredns failed.
 var (
 	dialError      = regexp.MustCompile(`dial tcp (\S+:\d+): (.*(?:timeout|unreachable|no route to host|connection refused))`)
-	lostConnection = regexp.MustCompile(`timeout|timed out|deadline exceeded|connection lost|awaiting headers|reset by peer|EOF`)
+	lostConnection = regexp.MustCompile(`timeout|timed out|deadline exceeded|connection lost|awaiting headers|reset by peer|EOF|^Unreachable$`)
 )
 
 // reachOf returns whether a pod reaches the API server, by the errors of its watches.
@@ -110,7 +111,9 @@ func checkReach(s *Site) []Finding {
 	}
 	for _, d := range s.metrics(dnsMetrics) {
 		synced, age := followed(d.value)
-		all = append(all, reach{pod: d.pod, component: v1alpha1.ComponentDNS, unknown: !synced || age > maxStaleness})
+		r := reachOf(d.pod, v1alpha1.ComponentDNS, failedWatches(d.value))
+		r.unknown = r.unknown || !synced || age > maxStaleness
+		all = append(all, r)
 	}
 	byNode := map[string][]reach{}
 	for _, r := range all {
@@ -124,7 +127,7 @@ func checkReach(s *Site) []Finding {
 }
 
 // apiUnreachable returns a finding for a node if several of its pods do not reach the API server. Other checks find that a
-// single pod does not. A pod notices after up to 45 seconds that its connections are dead.
+// single pod does not. A pod notices after up to 15 seconds that its connections are dead, and 10 later that it cannot connect.
 func apiUnreachable(node string, pods []reach) []Finding {
 	silent := slices.DeleteFunc(slices.Clone(pods), func(r reach) bool { return r.address == "" && !r.unknown })
 	certain := slices.IndexFunc(silent, func(r reach) bool { return r.address != "" })
@@ -140,7 +143,7 @@ func apiUnreachable(node string, pods []reach) []Finding {
 		f = f.because(fmt.Sprintf("Pod %s: %s", r.pod.Name, cmp.Or(r.reason, "does not follow the API server")))
 	}
 	if reached := len(pods) - len(silent); reached > 0 {
-		f = f.because(fmt.Sprintf("pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 45 seconds: %d", reached))
+		f = f.because(fmt.Sprintf("pods of ours on the node that have not lost their connections, or not noticed yet, which takes up to 25 seconds: %d", reached))
 	}
 	var findings []Finding
 	for _, r := range silent {

@@ -62,6 +62,8 @@ func startFailure(message, node string) (why, remedy string) {
 		onNode, selector = "on node "+node, " --field-selector spec.nodeName="+node
 	}
 	switch plugin, missing := missingPlugin.FindStringSubmatch(message), missingObject.FindStringSubmatch(message); {
+	case strings.Contains(message, annotationRemoved):
+		return annotationRemoved, annotationRemedy
 	case unauthorizedMultus.MatchString(message):
 		return "the API server rejects the credentials of Multus " + onNode, "restart Multus, which then reads new credentials: kubectl delete pods -A -l app=multus" + selector
 	case plugin != nil:

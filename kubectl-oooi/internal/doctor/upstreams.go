@@ -35,6 +35,8 @@ func checkUpstreams(s *Site) []Finding {
 		total, healthy := byCluster("envoy_cluster_membership_total"), byCluster("envoy_cluster_membership_healthy")
 		tried, refused := byCluster("envoy_cluster_upstream_cx_total"), byCluster("envoy_cluster_upstream_cx_connect_fail")
 		var unreached []*model.Upstream // on the VLAN
+		var portless []string           // because the pod has no free source port
+		failures := sourcePortFailures(endpoints, e.pod)
 		for _, name := range slices.Sorted(maps.Keys(total)) {
 			remedy := fmt.Sprintf("check that the backend's pods listen ('kubectl oooi routes -n %s' shows the backend), and that a NetworkPolicy of the control plane's namespace admits the proxy", s.Infra.Namespace)
 			u := apps[e.pod.Name][name]
@@ -42,6 +44,8 @@ func checkUpstreams(s *Site) []Finding {
 				remedy = appsBackendRemedy
 			}
 			switch {
+			case total[name] > 0 && healthy[name] == 0 && failures.explain(name):
+				portless = append(portless, name)
 			case total[name] > 0 && healthy[name] == 0 && u != nil:
 				unreached = append(unreached, u)
 			case total[name] > 0 && healthy[name] == 0 && misrouted[e.pod.Name].has(name): // see misroutedFinding
@@ -54,6 +58,10 @@ func checkUpstreams(s *Site) []Finding {
 			case tried[name] >= minConnections && refused[name] > maxFailedShare*tried[name] && !accepts(endpoints, name, e.pod):
 				findings = append(findings, failed(podRef(e.pod), remedy, "%.0f of %.0f connections to backend %s have failed since Envoy started", refused[name], tried[name], name).of(upstreamScope(name)))
 			}
+		}
+		for _, name := range portless {
+			f := failed(podRef(e.pod), sourcePortRemedy(e.pod), "the pod has no free source port for connections to %s", strings.Join(portless, ", ")).because(failures.errors...)
+			findings = append(findings, f.of(upstreamScope(name))) // equal ones are merged
 		}
 		findings = append(findings, s.unreachedApps(e.pod, unreached)...)
 		if m := misrouted[e.pod.Name]; len(m) > 0 {
@@ -89,12 +97,47 @@ func accepts(endpoints []*backendEndpoint, upstream string, from *corev1.Pod) bo
 func connectRemedy(pod *corev1.Pod, reasons []string, other string) string {
 	with := func(text string) func(string) bool { return func(r string) bool { return strings.Contains(r, text) } }
 	switch {
-	case slices.ContainsFunc(reasons, with("cannot assign requested address")):
-		return fmt.Sprintf("Pod %s has no free source port: limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters -n %s' shows the connections", pod.Name, pod.Namespace)
+	case slices.ContainsFunc(reasons, with(noSourcePort)):
+		return fmt.Sprintf("Pod %s has no free source port: %s", pod.Name, sourcePortRemedy(pod))
 	case slices.ContainsFunc(reasons, with("timeout")) && !slices.ContainsFunc(reasons, with("refused")):
 		return "packets are dropped: find the NetworkPolicy, or the filter between the nodes, that does not admit the proxy to the endpoint; an endpoint that does not exist on any node does not answer either. " + other
 	}
 	return other
+}
+
+// noSourcePort is the error of a connection for which a pod has no free source port.
+const noSourcePort = "cannot assign requested address"
+
+func sourcePortRemedy(pod *corev1.Pod) string {
+	return fmt.Sprintf("limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters -n %s' shows the connections", pod.Namespace)
+}
+
+// portFailures are the errors of a pod's connections for which it had no free source port, and the upstreams to which its
+// connections failed for another reason.
+type portFailures struct {
+	errors []string
+	others map[string]bool
+}
+
+// explain reports whether an upstream that Envoy cannot reach needs no other explanation.
+func (f *portFailures) explain(upstream string) bool {
+	return len(f.errors) > 0 && !f.others[upstream]
+}
+
+func sourcePortFailures(endpoints []*backendEndpoint, from *corev1.Pod) *portFailures {
+	f := &portFailures{others: map[string]bool{}}
+	for _, e := range endpoints {
+		for i := range e.answers {
+			switch a := &e.answers[i]; {
+			case a.pod.Name != from.Name || a.value.Connected:
+			case strings.Contains(a.value.Error, noSourcePort):
+				f.errors = append(f.errors, fmt.Sprintf("backend %s: %s", e.upstream.Name, a.value.Error))
+			default:
+				f.others[e.upstream.Name] = true
+			}
+		}
+	}
+	return f
 }
 
 // misroutedBackends are the endpoints, outside of the VLAN's subnets, to which a pod sends packets through its VLAN

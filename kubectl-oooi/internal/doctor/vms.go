@@ -64,7 +64,7 @@ func (s *Site) leasedVMs() []leasedVM {
 	sightings := s.sightings()
 	running := map[string]*unstructured.Unstructured{}
 	for _, u := range s.list(machines, AtControlPlane) {
-		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Succeeded" && phase != "Failed" && u.GetDeletionTimestamp() == nil {
+		if !hasEnded(u) {
 			running[u.GetNamespace()+"/"+u.GetName()] = u
 		}
 	}

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// noticeTime is how long our pods take at most to notice that they are cut off: client-go gives up a connection without a
-	// response after 45 s.
-	noticeTime = 70 * time.Second
+	// noticeTime is how long our pods take at most to notice that they are cut off: they give up a connection without a response
+	// after 15 s, and network plugins apply a policy some time after it is created.
+	noticeTime = 45 * time.Second
 	// outageDeadline is how long the pod of the client may run.
 	outageDeadline = 2 * time.Minute
 	// outageTime is how long the outage continues when they have noticed.

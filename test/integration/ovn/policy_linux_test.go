@@ -26,7 +26,7 @@ const outageTime = 5 * time.Second
 // access control lists of OVN-Kubernetes. OVN must also end connections that exist, and VMs must get leases, names and
 // connections.
 func TestPolicyCutsOffTheAPIServer(t *testing.T) {
-	lab.NeedLong(t) // daemons notice after 45 s
+	lab.NeedLong(t) // builds and starts OVN
 	s := newSite(t)
 	s.podNetwork = true
 	pods := map[string]*pod{}

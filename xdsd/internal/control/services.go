@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/neighbours"
 )
 
 // A SilentService is a cluster IP of a proxy's Service that accepts no connections of this replica. kube-proxy or the network
@@ -85,7 +86,9 @@ func (r *infraReconciler) probeServices(ctx context.Context, f *infraFacts, x *i
 	if port := proxyPort(f, x); port != 0 && f.infra.Proxy != nil && f.infra.Proxy.Service == f.infra.Key()+"-"+v1alpha1.ComponentProxy {
 		for _, a := range f.infra.Proxy.ClusterIPs {
 			at := netip.AddrPortFrom(a, port)
-			results[at] = r.probe.connect(ctx, at)
+			if err := r.probe.connect(ctx, at); !neighbours.Local(err) {
+				results[at] = err
+			}
 		}
 	}
 	if ctx.Err() == nil {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -47,6 +48,8 @@ type Prober struct {
 	dhcp, services map[netip.Addr]answers
 	// serial makes the names of forwarded queries unique, so that no cache answers them.
 	serial int
+	// unsent is set by a query of the current server that this host could not send.
+	unsent atomic.Bool
 }
 
 // replies are the response codes of a DNS server's replies, such as NOERROR, empty for no reply.
@@ -156,8 +159,17 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	forwarders := map[netip.Addr]replies{}
 	registries := registriesOf(s)
 	for address, replied := range p.paths.Query(ctx, networks, present(dnsServers)) {
-		if replied {
-			forwarders[address] = p.query(ctx, networks.Source(address), address, registries)
+		if !replied {
+			continue
+		}
+		p.unsent.Store(false)
+		r := p.query(ctx, networks.Source(address), address, registries)
+		before, known := p.forwarders[address]
+		switch {
+		case !p.unsent.Load():
+			forwarders[address] = r
+		case known: // replies to some of the queries prove nothing
+			forwarders[address] = before
 		}
 	}
 	group.Wait()
@@ -174,8 +186,13 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 func queryServices(ctx context.Context, services []netip.Addr, before map[netip.Addr]answers) map[netip.Addr]answers {
 	results := map[netip.Addr]answers{}
 	for _, address := range services {
-		// A Service always exists on the node, so that a missing reply is certain.
-		results[address] = before[address].observe(neighbours.QueryDNS(ctx, netip.Addr{}, address).Replies > 0, true)
+		burst := neighbours.QueryDNS(ctx, netip.Addr{}, address)
+		switch last, known := before[address]; {
+		case burst.Sent > 0: // a Service always exists on the node, so that a missing reply is certain
+			results[address] = last.observe(burst.Replies > 0, true)
+		case known:
+			results[address] = last
+		}
 	}
 	return results
 }
@@ -219,21 +236,21 @@ func (p *Prober) query(ctx context.Context, source, server netip.Addr, registrie
 		r.registries, r.root, r.overTCP = before.registries, before.root, before.overTCP
 		return r
 	}
-	r.registries = lookUp(ctx, udp, server, registries)
+	r.registries = p.lookUp(ctx, udp, server, registries)
 	for range forwardAttempts {
-		if r.root = exchange(ctx, udp, server, ".", dns.TypeNS); r.root != "" {
+		if r.root = p.exchange(ctx, udp, server, ".", dns.TypeNS); r.root != "" {
 			break
 		}
 	}
 	tcp := &dns.Client{Net: "tcp", Timeout: dnsTimeout, Dialer: &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local)}}
 	own := new(dns.Msg).SetQuestion(".", dns.TypeTXT)
 	own.Question[0].Qclass = dns.ClassCHAOS // refused without asking others
-	if send(ctx, tcp, server, own) == "" {
+	if p.send(ctx, tcp, server, own) == "" {
 		return r
 	}
 	overTCP := ""
 	for range forwardAttempts {
-		if overTCP = exchange(ctx, tcp, server, p.forwardedName(), dns.TypeA); overTCP == r.forwarded {
+		if overTCP = p.exchange(ctx, tcp, server, p.forwardedName(), dns.TypeA); overTCP == r.forwarded {
 			break
 		}
 	}
@@ -252,7 +269,7 @@ func (p *Prober) forward(ctx context.Context, client *dns.Client, server netip.A
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Duration(i) * forwardInterval):
-				rcodes[i] = exchange(ctx, client, server, name, dns.TypeA)
+				rcodes[i] = p.exchange(ctx, client, server, name, dns.TypeA)
 			}
 		})
 	}
@@ -287,7 +304,7 @@ func registriesOf(s *model.Snapshot) []string {
 
 // lookUp queries a server for the addresses of names, concurrently, and returns the response codes. A resolver may answer
 // for some types and names only: those that a filter of its network denies time out.
-func lookUp(ctx context.Context, client *dns.Client, server netip.Addr, names []string) map[question]string {
+func (p *Prober) lookUp(ctx context.Context, client *dns.Client, server netip.Addr, names []string) map[question]string {
 	var questions []question
 	for _, name := range names {
 		questions = append(questions, question{name, dns.TypeA}, question{name, dns.TypeAAAA})
@@ -297,7 +314,7 @@ func lookUp(ctx context.Context, client *dns.Client, server netip.Addr, names []
 	for i, q := range questions {
 		group.Go(func() {
 			for range forwardAttempts {
-				if rcodes[i] = exchange(ctx, client, server, q.name, q.kind); rcodes[i] != "" && rcodes[i] != servfail {
+				if rcodes[i] = p.exchange(ctx, client, server, q.name, q.kind); rcodes[i] != "" && rcodes[i] != servfail {
 					break
 				}
 			}
@@ -319,14 +336,17 @@ func (p *Prober) forwardedName() string {
 
 // exchange returns the response code of a server's reply, empty if there is none. Clients send queries from our address on
 // the VLAN, see neighbours.OwnNetworks.
-func exchange(ctx context.Context, client *dns.Client, server netip.Addr, name string, kind uint16) string {
-	return send(ctx, client, server, new(dns.Msg).SetQuestion(dns.Fqdn(name), kind))
+func (p *Prober) exchange(ctx context.Context, client *dns.Client, server netip.Addr, name string, kind uint16) string {
+	return p.send(ctx, client, server, new(dns.Msg).SetQuestion(dns.Fqdn(name), kind))
 }
 
 // send is exchange for any query.
-func send(ctx context.Context, client *dns.Client, server netip.Addr, query *dns.Msg) string {
+func (p *Prober) send(ctx context.Context, client *dns.Client, server netip.Addr, query *dns.Msg) string {
 	reply, _, err := client.ExchangeContext(ctx, query, netip.AddrPortFrom(server, dnsPort).String())
 	if err != nil {
+		if neighbours.Local(err) {
+			p.unsent.Store(true)
+		}
 		return ""
 	}
 	return dns.RcodeToString[reply.Rcode]

@@ -18,13 +18,18 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
 )
 
 // probeTimeout limits the probe of one listener.
 const probeTimeout = 3 * time.Second
 
-// notListening is the prefix of the reason of a port that does not accept connections.
-const notListening = "does not listen"
+// notListening is the prefix of the reason of a port that does not accept connections, and notProbed of one to which this host
+// could not connect for a reason of its own.
+const (
+	notListening = "does not listen"
+	notProbed    = "cannot be probed"
+)
 
 // Probe connects to each listener of a proxy at an address of this host, and makes a TLS handshake or an HTTP request
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
@@ -75,7 +80,10 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.String(), strconv.Itoa(int(l.Port))))
-	if err != nil {
+	switch {
+	case neighbours.Local(err):
+		return fmt.Errorf("%s: %w", notProbed, err)
+	case err != nil:
 		return fmt.Errorf("%s: %w", notListening, err)
 	}
 	defer func() { _ = conn.Close() }()

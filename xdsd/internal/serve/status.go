@@ -65,8 +65,10 @@ type Reporter struct {
 	reported *v1alpha1.ReplicaStatus // last report, without the heartbeat; nil before the first one
 	written  time.Time               // when it was written
 	failure  string                  // last error; empty after a success
-	closed   atomic.Bool             // Envoy accepts connections on no port
-	failed   atomic.Pointer[string]  // time and error of the last write if it failed
+	// listeners are the results of the last probe.
+	listeners []v1alpha1.ListenerStatus
+	closed    atomic.Bool            // Envoy accepts connections on no port
+	failed    atomic.Pointer[string] // time and error of the last write if it failed
 }
 
 // Open reports whether Envoy accepts connections on at least one port of the proxy. It is true before the first probe,
@@ -192,6 +194,13 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 		}
 	}
 	entry.Listeners = Probe(ctx, p, r.At)
+	for i, l := range entry.Listeners {
+		at := slices.IndexFunc(r.listeners, func(before v1alpha1.ListenerStatus) bool { return before.Port == l.Port })
+		if at >= 0 && strings.HasPrefix(l.Reason, notProbed) {
+			entry.Listeners[i] = r.listeners[at]
+		}
+	}
+	r.listeners = entry.Listeners
 	entry.Backends = r.backends(ctx, p)
 	r.addOmitted(p, &entry)
 	if r.Limits != nil {
