@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -153,7 +154,8 @@ func (s *site) verify(t *testing.T, args ...string) *siteTest {
 func TestVerifyOnTheNode(t *testing.T) {
 	s := newSite(t)
 	s.setup(t, infra)
-	vlanServer(t, s.ca, "*.apps."+domain)
+	overTLS, plain := vlanServer(t, s.ca, "*.apps."+domain)
+	s.servers["apps-https"], s.servers["apps-http"] = overTLS, plain
 	if err := s.cp.Apply(t.Context(), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
 		t.Fatal(err)
 	}
@@ -460,16 +462,19 @@ func (s *site) breaks() []siteBreak {
 
 	// Packets are selected by raw bytes: their offsets from the UDP header are those of ARCOUNT, of the first four bytes of
 	// the name, and of the type in a query for api.demo.lab.example.com; over TCP, from the TCP header with timestamps.
+	// An app that does not exist has a name of 10 bytes that begins with "test".
 	const (
 		query    = "udp dport 53 "
 		plain    = "@th,144,16 0 "
 		api      = "@th,160,32 0x03617069 "
+		unused   = "@th,160,32 0x0a746573 "
 		upstream = "@th,160,32 0x096f6f6f "
 	)
 	for _, client := range []struct{ name, device string }{{"vlan", "net1"}, {"pod", "eth0"}} {
 		for _, fault := range []struct{ scenario, match string }{
 			{"udp", "udp dport 53"},
 			{"names", query + plain + api + "@th,368,16 1"},
+			{"names", query + plain + unused},
 			{"tcp", "tcp dport 53"},
 			{"edns", query + "@th,144,16 != 0 ip length < 200"},
 			{"negative", query + plain + api + "@th,368,16 28"},
@@ -502,6 +507,18 @@ func (s *site) breaks() []siteBreak {
 		add(service.scenario, func(t *testing.T) {
 			apply(t, s.cp, "%s", hostedCluster.Backend(service.name, service.port, netip.AddrPortFrom(at.Addr(), 1), ""))
 			t.Cleanup(func() { s.restore(t, hostedCluster.Backend(service.name, service.port, at, "")) })
+		})
+	}
+	for _, fault := range []struct {
+		scenario, server string
+		status           int
+	}{
+		{"tls-api", "kube-apiserver", 500}, {"tls-api", "kube-apiserver", 0}, // as with an etcd that hangs: not ready, or no response
+		{"tls-oauth", "oauth-openshift", 503}, {"tls-ignition", "ignition-server-proxy", 0}, {"apps-https", "apps-https", 503}, {"apps-http", "apps-http", 503},
+	} {
+		add(fault.scenario, func(t *testing.T) {
+			s.servers[fault.server].Respond(fault.status)
+			t.Cleanup(func() { s.servers[fault.server].Respond(http.StatusOK) })
 		})
 	}
 	for _, fault := range []struct{ scenario, match, verdict string }{

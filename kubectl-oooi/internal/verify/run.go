@@ -64,13 +64,13 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
 	}
 	s.upstream = r.Upstream
-	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); slices.ContainsFunc(s.names(VLAN), func(n doctor.Expectation) bool { return own != "" && n.Name == own }) {
+	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" && (s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n doctor.Expectation) bool { return n.Name == own })) {
 		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
 	}
 	if s.client, err = randomMAC(); err != nil {
 		return nil, err
 	}
-	s.hostname = hostname(s.Infra.Name)
+	s.hostname, s.label = hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
 	report = newReport(s, r.Version)
 	w := &work{site: s}
 	for i := range r.Scenarios {
@@ -244,8 +244,11 @@ func (w *work) evaluate(s *Scenario, report *Report) Result {
 			return r
 		}
 		one := Request{Client: t.client, Label: t.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: t.check(o)}
-		if one.Problem != "" {
+		switch {
+		case one.Problem != "":
 			r.Status, r.Remedy = doctor.Failed, s.Remedy
+		case t.note != nil:
+			one.Note = t.note(o)
 		}
 		r.Requests = append(r.Requests, one)
 	}
