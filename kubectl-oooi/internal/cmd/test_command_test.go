@@ -136,7 +136,9 @@ func TestTestRefusals(t *testing.T) {
 	for line, want := range map[string]string{
 		"test --only nonesuch": `unknown scenario "nonesuch"`, "test --only dhcp --skip dhcp": "leave no scenario", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown scenario ""`, "test --cleanup -o html": "--cleanup prints no report",
 		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
-		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo": `"demo" not found`,
+		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo --vm-image @@": `--vm-image "@@": invalid reference format`,
+		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --vm-image=": "--vm-image is empty; specify a value, or omit the flag", "test demo --only=": "--only is empty", "test demo --skip=": "--skip is empty",
+		"test demo --address=": "--address is empty", "test demo --upstream-name=": "--upstream-name is empty", "test demo": `"demo" not found`,
 	} {
 		if _, stderr, code := s.Run(append([]string{"-n", s.Namespace}, strings.Fields(line)...)...); code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", line, code, stderr, want)
