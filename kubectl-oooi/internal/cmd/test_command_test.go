@@ -57,17 +57,31 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 	ended := make(chan int)
 	line := []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "-n", s.Namespace, "test", "demo", tester}
 	go func() { ended <- Main(ctx, line, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}) }()
-	for end := time.Now().Add(time.Minute); len(s.testObjects()) < before+5; time.Sleep(50 * time.Millisecond) { // two Jobs, a network, two Leases
-		if time.Now().After(end) {
-			t.Fatalf("the test creates %q\n%s%s", s.testObjects(), &out, &errOut)
+	await := func() {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); len(s.testObjects()) < before+5; time.Sleep(50 * time.Millisecond) { // two Jobs, a network, two Leases
+			if time.Now().After(end) {
+				t.Fatalf("the test creates %q\n%s%s", s.testObjects(), &out, &errOut)
+			}
 		}
 	}
+	await()
 	interrupt(InterruptedError{Signal: syscall.SIGINT})
 	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "then run 'kubectl oooi test demo -n "+s.Namespace+" --cleanup'\n") {
 		t.Errorf("exit code %d after an interrupt, output %s%s", code, &out, &errOut)
 	}
 	if left := s.testObjects(); len(left) > before {
 		t.Errorf("left after an interrupt: %q", left)
+	}
+
+	go func() { ended <- Main(t.Context(), line, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}) }()
+	await()
+	_, stderr, code = s.Run("-n", s.Namespace, "test", "demo", "--cleanup", "--yes")
+	if code != 0 {
+		t.Errorf("--cleanup during a test: exit code %d: %s", code, stderr)
+	}
+	if code := <-ended; code != 1 || out.Len() > 0 || !strings.Contains(errOut.String(), "another client, such as 'kubectl oooi test --cleanup', deleted objects of this command") {
+		t.Errorf("exit code %d of a test whose objects are deleted, output %s%s", code, &out, &errOut)
 	}
 
 	text, stderr, code := s.Run("-n", s.Namespace, "test", tester, "-o", "json", "--only", "dhcp,dns-vlan-names,apps")

@@ -119,6 +119,9 @@ func (s *site) watches() []watch {
 func (r *Runner) runScenario(ctx context.Context, s *site, scenario *Scenario) Result {
 	result := Result{Name: scenario.Name, Group: scenario.Group, Title: scenario.Title, Status: doctor.Passed}
 	if err := scenario.run(ctx, r, s, &result); err != nil {
+		if errors.Is(err, doctor.ErrDeleted) {
+			err = doctor.ErrDeleted // the other errors are its consequences
+		}
 		result.Status, result.Reason = doctor.Broken, err.Error()
 	}
 	if result.Status == doctor.Failed {

@@ -79,7 +79,10 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	if len(w.plans) > 0 {
 		r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(w.todo)))
 		performed, failed := r.request(ctx, s, w)
-		if !performed {
+		switch {
+		case errors.Is(errors.Join(failed, w.err()), doctor.ErrDeleted): // no result is reliable
+			return nil, doctor.ErrDeleted
+		case !performed:
 			return nil, failed
 		}
 		err = failed
@@ -187,6 +190,15 @@ func (p *plan) add(request probe.Step) int {
 		p.steps = append(p.steps, request)
 	}
 	return at
+}
+
+// err returns the errors of the clients.
+func (w *work) err() error {
+	var err error
+	for _, p := range w.plans {
+		err = errors.Join(err, p.err)
+	}
+	return err
 }
 
 func (w *work) requests() int {
@@ -297,7 +309,7 @@ const releaseTime = 5 * time.Second
 
 // unregister deletes the registration of the DHCP client and its lease, even if ctx has ended.
 func (r *Runner) unregister(ctx context.Context, s *site, registered *coordinationv1.Lease) error {
-	if err := r.Prober.Remove(ctx, registered); err != nil {
+	if err := r.Prober.Discard(ctx, registered); err != nil {
 		return err //nolint:wrapcheck // names the object
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*releaseTime)
