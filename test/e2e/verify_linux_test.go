@@ -60,25 +60,15 @@ spec:
 `
 )
 
-// noDNSPods prevents that the StatefulSet creates its pod again.
-const noDNSPods = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: no-dns-pods}
-spec:
-  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
-  validations: [{expression: "object.metadata.name != 'demo-dns-0'"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: no-dns-pods}
-spec: {policyName: no-dns-pods, validationActions: [Deny]}
-`
-
 // A siteTest is the report of 'kubectl oooi test'.
 type siteTest struct{ Results []scenario }
 
-type scenario struct{ Name, Status, Reason string }
+type scenario struct {
+	Name, Status, Reason string
+	Requests             []sentRequest
+}
+
+type sentRequest struct{ Problem string }
 
 // notPassed returns the scenarios that did not pass, as "NAME STATUS".
 func (r *siteTest) notPassed() []string {
@@ -246,21 +236,28 @@ func TestVerifyOnTheNode(t *testing.T) {
 		}
 	})
 	t.Run("a pod does not start again", func(t *testing.T) {
-		apply(t, s.cp, "%s", noDNSPods)
-		t.Cleanup(func() {
-			ctx := context.WithoutCancel(t.Context())
-			if err := s.cp.DeleteYAML(ctx, []byte(noDNSPods)); err != nil {
-				t.Error(err)
+		var r *siteTest
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { r = s.verify(t, "--disruptive", "--yes", "--only", "replace-dns") })
+		await(t, "the client", func() string { // before it deletes the pod, all services must have answered for two seconds
+			pods := s.pods(t, "test")
+			if len(pods) != 1 || pods[0].Spec.NodeName == "" {
+				return fmt.Sprintf("%d pods", len(pods))
 			}
-			for _, value := range []string{`"now"`, "null"} { // any change ends the controller's back-off
-				patch := `{"metadata": {"annotations": {"example.com/retried": ` + value + `}}}`
-				if _, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(ctx, "demo-dns", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-					t.Error(err)
-				}
-			}
+			return ""
 		})
-		if got := s.verify(t, "--disruptive", "--yes", "--only", "replace-dns").notPassed(); !slices.Equal(got, []string{"replace-dns fail"}) {
-			t.Errorf("not passed: %q", got)
+		s.cordon(t, node.Node, true)
+		t.Cleanup(func() { s.cordon(t, node.Node, false) })
+		running.Wait()
+		if r == nil {
+			return
+		}
+		if got := r.notPassed(); !slices.Equal(got, []string{"replace-dns fail"}) {
+			t.Fatalf("not passed: %q", got)
+		}
+		if !slices.ContainsFunc(r.Results[0].Requests, func(one sentRequest) bool { return strings.Contains(one.Problem, "1 node(s) were unschedulable") }) {
+			t.Errorf("the reason is not in %+v", r.Results[0])
 		}
 	})
 	await(t, "the pod of DNS", func() string {
