@@ -158,6 +158,17 @@ func TestTestRefusals(t *testing.T) {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", line, code, stderr, want)
 		}
 	}
+	s.Apply(fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: %s}
+spec:
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100}
+  infraComponents: {dns: {serverIP: 192.0.2.3}}
+`, s.Namespace))
+	if text, stderr, code := s.Run("-n", s.Namespace, "test", "demo"); code != 1 || text != "" || !strings.Contains(stderr, "/demo has no pod of DHCP, DNS or the proxy") {
+		t.Errorf("without pods: exit code %d, output %s%s", code, text, stderr)
+	}
 }
 
 // testObjects returns the objects in the namespace of kinds that tests create.
