@@ -61,8 +61,8 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why)
 	}
 	if s.Image() == "" {
-		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl oooi setup'; "+
-			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra) //nolint:staticcheck // a kind begins with a capital
+		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl oooi setup'; "+ //nolint:staticcheck // a kind begins with a capital
+			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
 	}
 	if err := s.readAuthorities(ctx, r.Prober.Client); err != nil {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
