@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,6 +38,7 @@ var otherCluster = lab.HostedCluster{Namespace: "others", Name: "other", BaseDom
 
 const (
 	otherAPI   = "api.other.lab.example.com"
+	otherDNS   = "198.18.60.6"
 	otherProxy = "198.18.60.7"
 	otherInfra = `
 apiVersion: v1
@@ -545,13 +547,22 @@ func (s *site) breaks() []siteBreak {
 		})
 		route(t)
 	})
-	add("isolation-addresses", func(t *testing.T) {
-		for address, device := range map[string]string{"198.18.50.1/24": vlan, otherProxy + "/32": "lo"} {
-			onMachine(t, "ip", "address", "add", address, "dev", device)
-			t.Cleanup(func() { onMachine(t, "ip", "address", "del", address, "dev", device) })
-		}
-		s.ca.TLSBackend(t, otherProxy+":6443", otherAPI)
-	})
+	for address, serve := range map[string]func(t *testing.T){
+		otherProxy: func(t *testing.T) { s.ca.TLSBackend(t, otherProxy+":6443", otherAPI) },
+		otherDNS: func(t *testing.T) {
+			lab.RunDNS(t, &dns.Server{Addr: otherDNS + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+				_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client may have closed its socket
+			})})
+		},
+	} {
+		add("isolation-addresses", func(t *testing.T) {
+			for address, device := range map[string]string{"198.18.50.1/24": vlan, address + "/32": "lo"} {
+				onMachine(t, "ip", "address", "add", address, "dev", device)
+				t.Cleanup(func() { onMachine(t, "ip", "address", "del", address, "dev", device) })
+			}
+			serve(t)
+		})
+	}
 	slices.SortFunc(list, func(a, b siteBreak) int { return strings.Compare(a.want[0], b.want[0]) })
 	return list
 }

@@ -57,6 +57,15 @@ func tlsScenarios() []Scenario {
 						check: firstProblem(s.verified(t.Name, service.ca, service.role), responds(t.Path)),
 					})
 				}
+				if service.role == model.RoleAPI && c == VLAN {
+					for _, a := range s.withoutSNI() { // a client sends no SNI to an address
+						t := probe.Target{Name: a.Addr().String(), Address: a, Path: service.path}
+						steps = append(steps, step{
+							request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s without SNI", t.Path, t.Address),
+							check: firstProblem(s.verified("", service.ca, service.role), responds(t.Path)),
+						})
+					}
+				}
 				return steps
 			},
 		})
@@ -135,7 +144,32 @@ func (s *site) endpoints(c Client, role model.Role) []probe.Target {
 	return list
 }
 
-// verified returns a check of the certificates for a name. With the name of a CA's ConfigMap they must lead to that CA,
+// withoutSNI returns where VMs connect to the API server without SNI, as pods of the hosted cluster do: the ports of the proxy
+// whose default is the API server.
+func (s *site) withoutSNI() []netip.AddrPort {
+	list := map[netip.AddrPort]bool{}
+	for _, t := range s.endpoints(VLAN, model.RoleAPI) {
+		for _, l := range s.listeners(s.Model) {
+			if l.Default != "" && slices.ContainsFunc(l.Routes, func(r model.Route) bool { return r.Host == t.Name && r.Upstream == l.Default }) {
+				list[netip.AddrPortFrom(t.Address.Addr(), uint16(l.Port))] = true //nolint:gosec // a port
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(list), netip.AddrPort.Compare)
+}
+
+// listeners returns the listeners of an Infra's proxy, except those of UDP; none without a ProxyServer.
+func (s *site) listeners(i *model.Infra) []*model.Listener {
+	var list []*model.Listener
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra != nil && *p.Infra == i.Ref {
+			list = append(list, p.Listeners...)
+		}
+	}
+	return slices.DeleteFunc(list, func(l *model.Listener) bool { return l.UDP })
+}
+
+// verified returns a check of the certificates for a name, or for any name if it is empty. With the name of a CA's ConfigMap they must lead to that CA,
 // unless the HostedCluster defines a certificate of another CA for the name.
 func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) string {
 	return func(o *probe.Outcome) string {
