@@ -21,7 +21,7 @@ func TestResponsesOfTheControlPlane(t *testing.T) {
 		{status(200, ""), ""}, {status(401, ""), ""}, {status(404, ""), ""},
 		{status(500, unready), "GET /readyz: 500 Internal Server Error: etcd failed: reason withheld, etcd-readiness failed: reason withheld"},
 		{status(503, "<html>"), "GET /readyz: 503 Service Unavailable"}, {status(502, " no\n endpoint"), "GET /readyz: 502 Bad Gateway: no endpoint"},
-		{&probe.Outcome{Error: "GET /readyz: no response within 4s"}, "GET /readyz: no response within 4s"},
+		{&probe.Outcome{Error: "GET /readyz: no response within 6s"}, "GET /readyz: no response within 6s"},
 		{&probe.Outcome{TLS: &probe.Certificates{}}, "the client sends no requests over TLS; its image is older than the plugin"},
 	} {
 		if got := responds("/readyz")(c.outcome); got != c.want {

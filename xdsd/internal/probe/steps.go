@@ -170,7 +170,7 @@ func chain(conn *tls.Conn) [][]byte {
 
 // get requests a path of a server, and does not follow redirects.
 func get(ctx context.Context, scheme string, target *probe.Target, transport *http.Transport) (*probe.Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, attempts*timeout, fmt.Errorf("no response within %s", attempts*timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, fmt.Errorf("no response within %s", responseTimeout))
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+target.Name+target.Path, http.NoBody)
 	if err != nil {
@@ -192,6 +192,9 @@ func get(ctx context.Context, scheme string, target *probe.Target, transport *ht
 	}
 	return r, nil
 }
+
+// responseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
+const responseTimeout = 6 * time.Second
 
 // maxBody is how much of a body is read: the error page of OpenShift's router has 3 KiB.
 const maxBody = 8 << 10

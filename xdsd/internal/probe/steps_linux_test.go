@@ -61,7 +61,7 @@ func TestSteps(t *testing.T) {
 		{Step: 7, Error: got[7].Error},
 		{Step: 8, TLS: got[8].TLS, HTTP: &report.Response{Status: 200}},
 		{Step: 9, TLS: got[9].TLS, HTTP: &report.Response{Status: 500, Body: "broken.example.com\nGET\nbroken.example.com\n/readyz\n"}},
-		{Step: 10, TLS: got[10].TLS, Error: "GET /readyz: no response within 4s"},
+		{Step: 10, TLS: got[10].TLS, Error: "GET /readyz: no response within 6s"},
 		{Step: 11, TLS: got[11].TLS, HTTP: &report.Response{Status: 503, Body: "HTTP/2.0 /readyz"}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(report.Outcome{}, "Took")); diff != "" {
