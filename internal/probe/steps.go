@@ -32,6 +32,8 @@ type Query struct {
 type Target struct {
 	Name    string         `json:"name"`
 	Address netip.AddrPort `json:"address"`
+	// Path is that of a GET request without credentials, such as /readyz. Over TLS, empty sends no request after the handshake.
+	Path string `json:"path,omitempty"`
 }
 
 // A Client is a DHCP client that leases an address and releases it.
@@ -49,7 +51,7 @@ func (c *Client) Accepts(server netip.Addr) bool {
 	return len(c.Servers) == 0 || slices.Contains(c.Servers, server)
 }
 
-// An Outcome is the result of a Step. The field of the step's kind is set unless Error is.
+// An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path.
 type Outcome struct {
 	// Step is the index of the step.
 	Step int `json:"step"`
@@ -84,11 +86,11 @@ type Certificates struct {
 	Chain [][]byte `json:"chain,omitempty"`
 }
 
-// A Response is the response to an HTTP request for the path /.
+// A Response is the response to an HTTP request.
 type Response struct {
 	Status int `json:"status"`
-	// ProxyError is the text with which Envoy responded itself, because it had no response of the backend.
-	ProxyError string `json:"proxyError,omitempty"`
+	// Body is the beginning of the body of a response whose status is 500 or higher.
+	Body string `json:"body,omitempty"`
 }
 
 // A Binding is what a DHCP server sent with DHCPACK.

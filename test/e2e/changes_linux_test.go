@@ -172,16 +172,9 @@ func clusterFaults(s *site) []change {
 			finalize("null")
 		}},
 		{name: "a cordoned node", run: func(t *testing.T) {
-			cordon := func(is bool) {
-				t.Helper()
-				patch := fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, is)
-				if _, err := kube(t, s.cp).CoreV1().Nodes().Patch(t.Context(), node.Name(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			cordon(true)
+			s.cordon(t, node.Node, true)
 			s.expectFailure(infra, []string{"unschedulable", nothingApplied}, "--image", s.otherImage(t))(t)
-			cordon(false)
+			s.cordon(t, node.Node, false)
 		}},
 		{name: "more memory than any node has", extra: true,
 			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"the pod of StatefulSet clusters/demo-dns requests 1Ti of memory, and no node has more than ", "nothing was applied"})},

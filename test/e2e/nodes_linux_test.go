@@ -195,9 +195,9 @@ func (c *twoNodes) awaitReplacement(t *testing.T, pod *corev1.Pod) {
 }
 
 // cordon makes a node unschedulable or schedulable.
-func (c *twoNodes) cordon(t *testing.T, n *lab.Node, closed bool) {
+func (s *site) cordon(t *testing.T, n *lab.Node, closed bool) {
 	t.Helper()
-	_, err := kube(t, c.cp).CoreV1().Nodes().Patch(t.Context(), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
+	_, err := kube(t, s.cp).CoreV1().Nodes().Patch(context.WithoutCancel(t.Context()), n.Name(), types.StrategicMergePatchType, fmt.Appendf(nil, `{"spec": {"unschedulable": %t}}`, closed), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,12 +83,13 @@ var hostedCluster = lab.HostedCluster{
 
 // site is a hosted cluster with the files and commands of its operator.
 type site struct {
-	cp     *lab.ControlPlane
-	ca     *lab.CA // CA of every server behind the proxy
-	roots  string  // path of the CA's certificate
-	dir    string
-	binary string // kubectl-oooi
-	down   bool   // teardown has run
+	cp      *lab.ControlPlane
+	ca      *lab.CA                 // CA of every server behind the proxy
+	servers map[string]*lab.Backend // by the name of their Service
+	roots   string                  // path of the CA's certificate
+	dir     string
+	binary  string // kubectl-oooi
+	down    bool   // teardown has run
 }
 
 // newSite creates the objects that exist before setup runs. The end of the test runs teardown.
@@ -111,6 +112,7 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 	apply(t, s.cp, "%s", objects+hostedCluster.YAML()+hostedCluster.NetworkPolicies()+
 		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
 		hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
+	s.servers = map[string]*lab.Backend{"kube-apiserver": api, "oauth-openshift": oauth, "ignition-server-proxy": ignition, "konnectivity-server": konnectivity}
 	if err := s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM())); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +337,7 @@ func (s *site) connects(t *testing.T, vm *vm, to server) {
 }
 
 // vlanServer starts the load balancer of the apps at its VLAN address, on both ports.
-func vlanServer(t *testing.T, ca *lab.CA, name string) {
+func vlanServer(t *testing.T, ca *lab.CA, name string) (overTLS, plain *lab.Backend) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "ip", "address", "replace", "198.18.50.200/24", "dev", vlan).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -345,8 +347,7 @@ func vlanServer(t *testing.T, ca *lab.CA, name string) {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	ca.TLSBackend(t, "198.18.50.200:443", name)
-	lab.HTTPBackend(t, "198.18.50.200:80", name)
+	return ca.TLSBackend(t, "198.18.50.200:443", name), lab.HTTPBackend(t, "198.18.50.200:80", name)
 }
 
 // greeting returns what a server sends first to a VM that verifies its certificate for name.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/miekg/dns"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,6 +38,7 @@ var otherCluster = lab.HostedCluster{Namespace: "others", Name: "other", BaseDom
 
 const (
 	otherAPI   = "api.other.lab.example.com"
+	otherDNS   = "198.18.60.6"
 	otherProxy = "198.18.60.7"
 	otherInfra = `
 apiVersion: v1
@@ -59,25 +62,15 @@ spec:
 `
 )
 
-// noDNSPods prevents that the StatefulSet creates its pod again.
-const noDNSPods = `
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: no-dns-pods}
-spec:
-  matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}
-  validations: [{expression: "object.metadata.name != 'demo-dns-0'"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: no-dns-pods}
-spec: {policyName: no-dns-pods, validationActions: [Deny]}
-`
-
 // A siteTest is the report of 'kubectl oooi test'.
 type siteTest struct{ Results []scenario }
 
-type scenario struct{ Name, Status, Reason string }
+type scenario struct {
+	Name, Status, Reason string
+	Requests             []sentRequest
+}
+
+type sentRequest struct{ Problem string }
 
 // notPassed returns the scenarios that did not pass, as "NAME STATUS".
 func (r *siteTest) notPassed() []string {
@@ -153,7 +146,8 @@ func (s *site) verify(t *testing.T, args ...string) *siteTest {
 func TestVerifyOnTheNode(t *testing.T) {
 	s := newSite(t)
 	s.setup(t, infra)
-	vlanServer(t, s.ca, "*.apps."+domain)
+	overTLS, plain := vlanServer(t, s.ca, "*.apps."+domain)
+	s.servers["apps-https"], s.servers["apps-http"] = overTLS, plain
 	if err := s.cp.Apply(t.Context(), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
 		t.Fatal(err)
 	}
@@ -244,21 +238,28 @@ func TestVerifyOnTheNode(t *testing.T) {
 		}
 	})
 	t.Run("a pod does not start again", func(t *testing.T) {
-		apply(t, s.cp, "%s", noDNSPods)
-		t.Cleanup(func() {
-			ctx := context.WithoutCancel(t.Context())
-			if err := s.cp.DeleteYAML(ctx, []byte(noDNSPods)); err != nil {
-				t.Error(err)
+		var r *siteTest
+		var running sync.WaitGroup
+		defer running.Wait()
+		running.Go(func() { r = s.verify(t, "--disruptive", "--yes", "--only", "replace-dns") })
+		await(t, "the client", func() string { // before it deletes the pod, all services must have answered for two seconds
+			pods := s.pods(t, "test")
+			if len(pods) != 1 || pods[0].Spec.NodeName == "" {
+				return fmt.Sprintf("%d pods", len(pods))
 			}
-			for _, value := range []string{`"now"`, "null"} { // any change ends the controller's back-off
-				patch := `{"metadata": {"annotations": {"example.com/retried": ` + value + `}}}`
-				if _, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(ctx, "demo-dns", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-					t.Error(err)
-				}
-			}
+			return ""
 		})
-		if got := s.verify(t, "--disruptive", "--yes", "--only", "replace-dns").notPassed(); !slices.Equal(got, []string{"replace-dns fail"}) {
-			t.Errorf("not passed: %q", got)
+		s.cordon(t, node.Node, true)
+		t.Cleanup(func() { s.cordon(t, node.Node, false) })
+		running.Wait()
+		if r == nil {
+			return
+		}
+		if got := r.notPassed(); !slices.Equal(got, []string{"replace-dns fail"}) {
+			t.Fatalf("not passed: %q", got)
+		}
+		if !slices.ContainsFunc(r.Results[0].Requests, func(one sentRequest) bool { return strings.Contains(one.Problem, "1 node(s) were unschedulable") }) {
+			t.Errorf("the reason is not in %+v", r.Results[0])
 		}
 	})
 	await(t, "the pod of DNS", func() string {
@@ -460,16 +461,19 @@ func (s *site) breaks() []siteBreak {
 
 	// Packets are selected by raw bytes: their offsets from the UDP header are those of ARCOUNT, of the first four bytes of
 	// the name, and of the type in a query for api.demo.lab.example.com; over TCP, from the TCP header with timestamps.
+	// An app that does not exist has a name of 10 bytes that begins with "test".
 	const (
 		query    = "udp dport 53 "
 		plain    = "@th,144,16 0 "
 		api      = "@th,160,32 0x03617069 "
+		unused   = "@th,160,32 0x0a746573 "
 		upstream = "@th,160,32 0x096f6f6f "
 	)
 	for _, client := range []struct{ name, device string }{{"vlan", "net1"}, {"pod", "eth0"}} {
 		for _, fault := range []struct{ scenario, match string }{
 			{"udp", "udp dport 53"},
 			{"names", query + plain + api + "@th,368,16 1"},
+			{"names", query + plain + unused},
 			{"tcp", "tcp dport 53"},
 			{"edns", query + "@th,144,16 != 0 ip length < 200"},
 			{"negative", query + plain + api + "@th,368,16 28"},
@@ -504,6 +508,18 @@ func (s *site) breaks() []siteBreak {
 			t.Cleanup(func() { s.restore(t, hostedCluster.Backend(service.name, service.port, at, "")) })
 		})
 	}
+	for _, fault := range []struct {
+		scenario, server string
+		status           int
+	}{
+		{"tls-api", "kube-apiserver", 500}, {"tls-api", "kube-apiserver", 0}, // as with an etcd that hangs: not ready, or no response
+		{"tls-oauth", "oauth-openshift", 503}, {"tls-ignition", "ignition-server-proxy", 0}, {"apps-https", "apps-https", 503}, {"apps-http", "apps-http", 503},
+	} {
+		add(fault.scenario, func(t *testing.T) {
+			s.servers[fault.server].Respond(fault.status)
+			t.Cleanup(func() { s.servers[fault.server].Respond(http.StatusOK) })
+		})
+	}
 	for _, fault := range []struct{ scenario, match, verdict string }{
 		{"apps-https", "tcp dport 443", "drop"}, {"apps-http", "tcp dport 80", "drop"},
 		{"apps-http", "ip saddr 198.18.50.7 tcp dport 80", "reject with tcp reset"}, // to pods, Envoy responds itself
@@ -531,13 +547,22 @@ func (s *site) breaks() []siteBreak {
 		})
 		route(t)
 	})
-	add("isolation-addresses", func(t *testing.T) {
-		for address, device := range map[string]string{"198.18.50.1/24": vlan, otherProxy + "/32": "lo"} {
-			onMachine(t, "ip", "address", "add", address, "dev", device)
-			t.Cleanup(func() { onMachine(t, "ip", "address", "del", address, "dev", device) })
-		}
-		s.ca.TLSBackend(t, otherProxy+":6443", otherAPI)
-	})
+	for address, serve := range map[string]func(t *testing.T){
+		otherProxy: func(t *testing.T) { s.ca.TLSBackend(t, otherProxy+":6443", otherAPI) },
+		otherDNS: func(t *testing.T) {
+			lab.RunDNS(t, &dns.Server{Addr: otherDNS + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+				_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client may have closed its socket
+			})})
+		},
+	} {
+		add("isolation-addresses", func(t *testing.T) {
+			for address, device := range map[string]string{"198.18.50.1/24": vlan, address + "/32": "lo"} {
+				onMachine(t, "ip", "address", "add", address, "dev", device)
+				t.Cleanup(func() { onMachine(t, "ip", "address", "del", address, "dev", device) })
+			}
+			serve(t)
+		})
+	}
 	slices.SortFunc(list, func(a, b siteBreak) int { return strings.Compare(a.want[0], b.want[0]) })
 	return list
 }

@@ -12,7 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -92,6 +94,7 @@ type Backend struct {
 	name     string
 	listener net.Listener
 	done     sync.WaitGroup
+	status   atomic.Int32 // of HTTP responses, see Respond
 
 	mu       sync.Mutex // guards the fields below
 	conns    map[net.Conn]struct{}
@@ -102,11 +105,11 @@ type Backend struct {
 // TCPBackend starts a backend without TLS at an address such as 127.0.3.1:0. The end of the test closes it.
 func TCPBackend(tb testing.TB, address, name string) *Backend {
 	tb.Helper()
-	return startBackend(tb, address, name, func(conn net.Conn) { greet(conn, conn, name) })
+	return startBackend(tb, address, name, func(_ *Backend, conn net.Conn) { greet(conn, conn, name) })
 }
 
 // TLSBackend is TCPBackend with TLS. Its certificate is valid for names; it sends the first of them as its
-// name.
+// name. For clients that offer HTTP/1.1 by ALPN (RFC 7301), it is HTTPBackend with TLS.
 func (ca *CA) TLSBackend(tb testing.TB, address string, names ...string) *Backend {
 	tb.Helper()
 	return tlsBackend(tb, address, names[0], ca.Certificate(tb, names...))
@@ -125,19 +128,36 @@ func (ca *CA) ExpiredTLSBackend(tb testing.TB, address string, names ...string) 
 func tlsBackend(tb testing.TB, address, name string, certificate tls.Certificate) *Backend {
 	tb.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
-	return startBackend(tb, address, name, func(conn net.Conn) {
-		conn = tls.Server(conn, config)
+	overHTTP := config.Clone()
+	overHTTP.NextProtos = []string{http1}
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if slices.Contains(hello.SupportedProtos, http1) {
+			return overHTTP, nil
+		}
+		return nil, nil //nolint:nilnil // selects the config itself
+	}
+	return startBackend(tb, address, name, func(b *Backend, raw net.Conn) {
+		conn := tls.Server(raw, config)
 		defer func() { _ = conn.Close() }() // sends close_notify, so that the client sees no truncation
-		greet(conn, conn, name)
+		switch err := conn.HandshakeContext(context.Background()); {
+		case err != nil:
+		case conn.ConnectionState().NegotiatedProtocol == http1:
+			b.serveHTTP(conn)
+		default:
+			greet(conn, conn, name)
+		}
 	})
 }
+
+// http1 is the name of HTTP/1.1 in ALPN.
+const http1 = "http/1.1"
 
 // HTTPBackend starts a backend for HTTP/1.1 without TLS. It answers every request with its name, and the
 // method, host and path of the request, one a line. It accepts upgrades to any protocol; then it sends its
 // name and echoes.
 func HTTPBackend(tb testing.TB, address, name string) *Backend {
 	tb.Helper()
-	return startBackend(tb, address, name, func(conn net.Conn) { serveHTTP(conn, name) })
+	return startBackend(tb, address, name, (*Backend).serveHTTP)
 }
 
 // greet sends the name, and echoes until the client closes its side.
@@ -147,7 +167,10 @@ func greet(conn io.Writer, from io.Reader, name string) {
 	}
 }
 
-func serveHTTP(conn net.Conn, name string) {
+// Respond sets the status of all further HTTP responses; 0 for no response.
+func (b *Backend) Respond(status int) { b.status.Store(int32(status)) }
+
+func (b *Backend) serveHTTP(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	for {
 		req, err := http.ReadRequest(in)
@@ -157,27 +180,33 @@ func serveHTTP(conn net.Conn, name string) {
 		if protocol := req.Header.Get("Upgrade"); protocol != "" {
 			_, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
 			if err == nil {
-				greet(conn, in, name)
+				greet(conn, in, b.name)
 			}
 			return
 		}
 		if _, err := io.Copy(io.Discard, req.Body); err != nil {
 			return
 		}
-		body := fmt.Sprintf("%s\n%s\n%s\n%s\n", name, req.Method, req.Host, req.RequestURI)
-		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+		status := int(b.status.Load())
+		if status == 0 {
+			_, _ = io.Copy(io.Discard, in) // until the client or the backend closes the connection
+			return
+		}
+		body := fmt.Sprintf("%s\n%s\n%s\n%s\n", b.name, req.Method, req.Host, req.RequestURI)
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Length: %d\r\n\r\n%s", status, http.StatusText(status), len(body), body); err != nil {
 			return
 		}
 	}
 }
 
-func startBackend(tb testing.TB, address, name string, handle func(net.Conn)) *Backend {
+func startBackend(tb testing.TB, address, name string, handle func(*Backend, net.Conn)) *Backend {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	b := &Backend{name: name, listener: listener, conns: map[net.Conn]struct{}{}}
+	b.Respond(http.StatusOK)
 	b.done.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -190,7 +219,7 @@ func startBackend(tb testing.TB, address, name string, handle func(net.Conn)) *B
 			}
 			b.done.Go(func() {
 				defer b.remove(conn)
-				handle(conn)
+				handle(b, conn)
 			})
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,10 +68,16 @@ func (c *command) test() *cobra.Command {
 	flags.StringVar(&f.vmImage, "vm-image", "", "Also boot a VM on the VLAN from this containerDisk image, which must use DHCP")
 	flags.BoolVar(&f.cleanup, "cleanup", false, "Delete the objects of interrupted tests of the Infra, and do not test")
 	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the rights that the command needs, and do not test")
-	cmd.PreRun = func(*cobra.Command, []string) {
+	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if (f.disruptive || f.vmImage != "") && !flags.Changed("timeout") {
 			f.timeout = 15 * time.Minute
 		}
+		for _, name := range []string{"only", "skip", "address", "upstream-name", "vm-image"} {
+			if value := flags.Lookup(name).Value.String(); flags.Changed(name) && strings.Trim(value, "[]") == "" { // such as an unset variable in a script
+				return fmt.Errorf("--%s is empty; specify a value, or omit the flag", name)
+			}
+		}
+		return nil
 	}
 	f.output.Add(cmd)
 	return cmd
@@ -112,9 +119,6 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		if runner.Prober.Address, err = netip.ParseAddr(f.address); err != nil {
 			return fmt.Errorf("--address %q: want an IP address", f.address)
 		}
-	}
-	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(f.upstream), ".")); f.upstream != "" && len(problems) > 0 {
-		return fmt.Errorf("--upstream-name %q: want a domain name", f.upstream)
 	}
 	if name, err = c.soleInfra(ctx, name); err != nil {
 		return err
@@ -217,6 +221,12 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	}
 	if f.timeout <= 0 {
 		return nil, errTimeout
+	}
+	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(f.upstream), ".")); f.upstream != "" && len(problems) > 0 {
+		return nil, fmt.Errorf("--upstream-name %q: want a domain name", f.upstream)
+	}
+	if _, err := reference.ParseDockerRef(f.vmImage); f.vmImage != "" && err != nil {
+		return nil, fmt.Errorf("--vm-image %q: %w", f.vmImage, err)
 	}
 	if f.cleanup && (!f.output.Text() || f.output.Is(junitFormat) || f.output.Is(htmlFormat)) {
 		return nil, errors.New("--cleanup prints no report; omit --output")

@@ -57,17 +57,31 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 	ended := make(chan int)
 	line := []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "-n", s.Namespace, "test", "demo", tester}
 	go func() { ended <- Main(ctx, line, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}) }()
-	for end := time.Now().Add(time.Minute); len(s.testObjects()) < before+5; time.Sleep(50 * time.Millisecond) { // two Jobs, a network, two Leases
-		if time.Now().After(end) {
-			t.Fatalf("the test creates %q\n%s%s", s.testObjects(), &out, &errOut)
+	await := func() {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); len(s.testObjects()) < before+5; time.Sleep(50 * time.Millisecond) { // two Jobs, a network, two Leases
+			if time.Now().After(end) {
+				t.Fatalf("the test creates %q\n%s%s", s.testObjects(), &out, &errOut)
+			}
 		}
 	}
+	await()
 	interrupt(InterruptedError{Signal: syscall.SIGINT})
 	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "then run 'kubectl oooi test demo -n "+s.Namespace+" --cleanup'\n") {
 		t.Errorf("exit code %d after an interrupt, output %s%s", code, &out, &errOut)
 	}
 	if left := s.testObjects(); len(left) > before {
 		t.Errorf("left after an interrupt: %q", left)
+	}
+
+	go func() { ended <- Main(t.Context(), line, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}) }()
+	await()
+	_, stderr, code = s.Run("-n", s.Namespace, "test", "demo", "--cleanup", "--yes")
+	if code != 0 {
+		t.Errorf("--cleanup during a test: exit code %d: %s", code, stderr)
+	}
+	if code := <-ended; code != 1 || out.Len() > 0 || !strings.Contains(errOut.String(), "another client, such as 'kubectl oooi test --cleanup', deleted objects of this command") {
+		t.Errorf("exit code %d of a test whose objects are deleted, output %s%s", code, &out, &errOut)
 	}
 
 	text, stderr, code := s.Run("-n", s.Namespace, "test", tester, "-o", "json", "--only", "dhcp,dns-vlan-names,apps")
@@ -136,11 +150,24 @@ func TestTestRefusals(t *testing.T) {
 	for line, want := range map[string]string{
 		"test --only nonesuch": `unknown scenario "nonesuch"`, "test --only dhcp --skip dhcp": "leave no scenario", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown scenario ""`, "test --cleanup -o html": "--cleanup prints no report",
 		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
-		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo": `"demo" not found`,
+		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo --vm-image @@": `--vm-image "@@": invalid reference format`,
+		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --vm-image=": "--vm-image is empty; specify a value, or omit the flag", "test demo --only=": "--only is empty", "test demo --skip=": "--skip is empty",
+		"test demo --address=": "--address is empty", "test demo --upstream-name=": "--upstream-name is empty", "test demo": `"demo" not found`,
 	} {
 		if _, stderr, code := s.Run(append([]string{"-n", s.Namespace}, strings.Fields(line)...)...); code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: exit code %d, stderr %q, want %q", line, code, stderr, want)
 		}
+	}
+	s.Apply(fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: %s}
+spec:
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100}
+  infraComponents: {dns: {serverIP: 192.0.2.3}}
+`, s.Namespace))
+	if text, stderr, code := s.Run("-n", s.Namespace, "test", "demo"); code != 1 || text != "" || !strings.Contains(stderr, "/demo has no pod of DHCP, DNS or the proxy") {
+		t.Errorf("without pods: exit code %d, output %s%s", code, text, stderr)
 	}
 }
 

@@ -151,7 +151,7 @@ func (p *Prober) Run(ctx context.Context, s *Site, pod *Pod) (output []byte, err
 			return nil, err
 		}
 		if lease != nil {
-			defer func() { err = errors.Join(err, p.Remove(ctx, lease)) }() // after the pod is deleted
+			defer func() { err = errors.Join(err, p.Discard(ctx, lease)) }() // after the pod is deleted
 		}
 	}
 	job, nad, err := r.Objects(input)
@@ -166,9 +166,9 @@ func (p *Prober) Run(ctx context.Context, s *Site, pod *Pod) (output []byte, err
 		return nil, fmt.Errorf("creating Job %s: %w", job.Name, err)
 	}
 	// The garbage collector also deletes the network with the Job, but later.
-	defer func() { err = errors.Join(err, p.Remove(ctx, job)) }()
+	defer func() { err = errors.Join(err, p.Discard(ctx, job)) }()
 	if nad != nil {
-		defer func() { err = errors.Join(err, p.Remove(ctx, nad)) }()
+		defer func() { err = errors.Join(err, p.Discard(ctx, nad)) }()
 		nad.SetOwnerReferences([]metav1.OwnerReference{JobReference(job)})
 		if err := p.Client.Create(ctx, nad); err != nil {
 			return nil, fmt.Errorf("creating NetworkAttachmentDefinition %s: %w", nad.GetName(), err)
@@ -282,6 +282,9 @@ func (p *Prober) wait(ctx context.Context, job *batchv1.Job, run *Pod) ([]byte, 
 		why, limit := fmt.Sprintf("kube-controller-manager has not created the pod of Job %s", job.Name), probeStart
 		var event *corev1.Event
 		if len(list.Items) == 0 {
+			if p.isDeleted(ctx, job) {
+				return nil, ErrDeleted
+			}
 			if event = reader.Warning(ctx, job.Namespace, job.UID); event != nil && event.Reason == "FailedCreate" {
 				limit = 0
 			}
@@ -357,6 +360,29 @@ func (p *Prober) follow(ctx context.Context, pod *corev1.Pod, take func([]byte) 
 		return fmt.Errorf("following the log of Pod %s: %w", pod.Name, err)
 	}
 	return nil
+}
+
+// ErrDeleted means that another client deleted an object that the command has created, while it ran.
+var ErrDeleted = errors.New("another client, such as 'kubectl oooi test --cleanup', deleted objects of this command while it ran; run it again")
+
+// isDeleted reports whether an object that was created no longer exists, or is about to be deleted.
+func (p *Prober) isDeleted(ctx context.Context, o client.Object) bool {
+	now, ok := o.DeepCopyObject().(client.Object)
+	if !ok {
+		return false
+	}
+	err := p.Client.Get(ctx, client.ObjectKeyFromObject(o), now)
+	return apierrors.IsNotFound(err) || err == nil && (now.GetUID() != o.GetUID() || now.GetDeletionTimestamp() != nil)
+}
+
+// Discard is Remove for an object that the command has created. It returns ErrDeleted if another client has deleted it.
+func (p *Prober) Discard(ctx context.Context, o client.Object) error {
+	before, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
+	defer cancel()
+	if p.isDeleted(before, o) {
+		return errors.Join(ErrDeleted, p.Remove(ctx, o))
+	}
+	return p.Remove(ctx, o)
 }
 
 // Remove deletes an object and waits until it no longer exists, even if ctx has ended. The pods of a Job are

@@ -11,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,6 +120,9 @@ func (s *site) watches() []watch {
 func (r *Runner) runScenario(ctx context.Context, s *site, scenario *Scenario) Result {
 	result := Result{Name: scenario.Name, Group: scenario.Group, Title: scenario.Title, Status: doctor.Passed}
 	if err := scenario.run(ctx, r, s, &result); err != nil {
+		if errors.Is(err, doctor.ErrDeleted) {
+			err = doctor.ErrDeleted // the other errors are its consequences
+		}
 		result.Status, result.Reason = doctor.Broken, err.Error()
 	}
 	if result.Status == doctor.Failed {
@@ -162,7 +166,7 @@ func (r *Runner) replace(ctx context.Context, s *site, component string, result 
 		}
 		while := " while Pod " + pod.Name + " is replaced"
 		if d.ready.IsZero() {
-			result.fail("all services"+while, "the new pod is not ready, or a service does not answer")
+			result.fail("all services"+while, cmp.Or(d.state, "the new pod is ready, but a service does not answer"))
 		}
 		d.use.addGaps(result, while, func(w *watch) gap {
 			switch {
@@ -286,6 +290,7 @@ type disruption struct {
 	pod *corev1.Pod
 
 	deleted, ready time.Time // zero until then
+	state          string    // why the new pod is not ready; empty if it is, or if the pod has not been deleted
 }
 
 // follow deletes the pod when all services answer, and returns true when they do so again.
@@ -301,8 +306,9 @@ func (d *disruption) follow(ctx context.Context, _ *batchv1.Job) (done bool, err
 		d.deleted = now
 		return false, nil
 	}
-	switch replaced := d.use.silent() < 0 && d.isReplaced(ctx); {
-	case !replaced:
+	d.observe(ctx)
+	switch {
+	case d.state != "" || d.use.silent() >= 0:
 		d.ready = time.Time{}
 	case d.ready.IsZero():
 		d.ready = now
@@ -310,9 +316,20 @@ func (d *disruption) follow(ctx context.Context, _ *batchv1.Job) (done bool, err
 	return !d.ready.IsZero() && now.Sub(d.ready) >= settle, nil
 }
 
-// isReplaced reports whether another pod of the same name is ready.
-func (d *disruption) isReplaced(ctx context.Context) bool {
+// observe sets the state of the new pod. Another pod of the same name replaces the deleted one.
+func (d *disruption) observe(ctx context.Context) {
 	pod := &corev1.Pod{}
-	err := d.use.runner.Prober.Client.Get(ctx, client.ObjectKeyFromObject(d.pod), pod)
-	return err == nil && pod.UID != d.pod.UID && status.PodReady(pod)
+	switch err := d.use.runner.Prober.Client.Get(ctx, client.ObjectKeyFromObject(d.pod), pod); {
+	case apierrors.IsNotFound(err):
+		d.state = "its controller has not created the new pod: see the Events of 'kubectl describe statefulset'"
+	case err != nil && ctx.Err() != nil: // the last state remains
+	case err != nil:
+		d.state = "reading the new pod: " + err.Error()
+	case pod.UID == d.pod.UID:
+		d.state = "the pod has not ended"
+	case !status.PodReady(pod):
+		d.state = "the new pod is not ready: " + status.UnreadyReason(pod)
+	default:
+		d.state = ""
+	}
 }

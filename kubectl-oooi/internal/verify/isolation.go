@@ -3,6 +3,7 @@ package verify
 import (
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -97,29 +98,58 @@ func (s *site) foreignRoutes() []step {
 	return steps
 }
 
-// foreignAddresses connects to addresses of other hosted clusters.
+// foreignAddresses connects to the proxies of other hosted clusters, and queries their DNS servers.
 func (s *site) foreignAddresses() []step {
 	var steps []step
 	for _, i := range s.others() {
-		for _, h := range i.Cluster.Hostnames {
-			for _, e := range h.Endpoints {
-				for _, a := range addressesOf(i) {
-					if e.Port <= 0 || e.Source == "convention" {
-						continue
-					}
-					t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, uint16(e.Port))} //nolint:gosec // a port
-					steps = append(steps, step{
-						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s", t.Address, i.Cluster.Ref),
-						check: func(o *probe.Outcome) string {
-							if o.TLS != nil && o.TLS.Connected {
-								return "the address accepts connections"
-							}
-							return ""
-						},
-					})
-				}
+		if len(i.Cluster.Hostnames) == 0 {
+			continue
+		}
+		name := i.Cluster.Hostnames[0].Name
+		for _, a := range addressesOf(i) {
+			for _, port := range s.portsOf(i) {
+				t := probe.Target{Name: name, Address: netip.AddrPortFrom(a, port)}
+				steps = append(steps, step{
+					request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s", t.Address, i.Cluster.Ref),
+					check: func(o *probe.Outcome) string {
+						if o.TLS != nil && o.TLS.Connected {
+							return "the address accepts connections"
+						}
+						return ""
+					},
+				})
 			}
+		}
+		for _, a := range i.DNS {
+			if !a.Is4() {
+				continue
+			}
+			steps = append(steps, step{
+				request: probe.Step{DNS: &probe.Query{Server: a, Network: "udp", Name: name, Type: "A"}}, label: fmt.Sprintf("DNS at %s of %s", a, i.Cluster.Ref),
+				check: func(o *probe.Outcome) string {
+					if o.DNS != nil {
+						return "the DNS server answers: " + describe(o.DNS)
+					}
+					return ""
+				},
+			})
 		}
 	}
 	return steps
+}
+
+// portsOf returns the TCP ports of an Infra's proxy: those that objects define, and those on which its ProxyServer listens.
+func (s *site) portsOf(i *model.Infra) []uint16 {
+	ports := map[uint16]bool{}
+	for _, h := range i.Cluster.Hostnames {
+		for _, e := range h.Endpoints {
+			if e.Port > 0 && e.Source != "convention" {
+				ports[uint16(e.Port)] = true //nolint:gosec // a port
+			}
+		}
+	}
+	for _, l := range s.listeners(i) {
+		ports[uint16(l.Port)] = true //nolint:gosec // a port
+	}
+	return slices.Sorted(maps.Keys(ports))
 }

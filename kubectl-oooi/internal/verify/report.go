@@ -91,7 +91,7 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 			switch {
 			case request.Problem != "":
 				fmt.Fprintf(&b, "       from %s: %s: %s\n", request.Client, output.Escaped(request.Label), output.Escaped(request.Problem))
-			case whole || one.Group == GroupDisruption:
+			case whole || one.Group == GroupDisruption || request.Note != "":
 				fmt.Fprintf(&b, "       from %s: %s: %s", request.Client, output.Escaped(request.Label), request.Took.Duration)
 				if request.Note != "" {
 					b.WriteString(", " + request.Note)

@@ -88,6 +88,7 @@ func TestReportFormats(t *testing.T) {
 	})
 	r.add(Result{Name: "apps-http", Group: GroupApps, Title: "VMs reach apps", Status: doctor.Skipped, Reason: "no apps"})
 	r.add(Result{Name: "mtu-vlan", Group: GroupNetwork, Title: "packets pass", Status: doctor.Broken, Reason: "no pod"})
+	r.add(Result{Name: "apps-https", Group: GroupApps, Title: "VMs reach apps", Status: doctor.Passed, Requests: []Request{{Client: VLAN, Label: "console", Took: second, Note: "it is not available"}}})
 	var text, whole, junit bytes.Buffer
 	if err := errors.Join(r.Show(&text, false), r.Show(&whole, true), r.JUnit(&junit)); err != nil {
 		t.Fatal(err)
@@ -98,7 +99,9 @@ fail   tls-api                 VMs reach it (2 requests, at most 1s)
        -> repair it
 skip   apps-http               VMs reach apps: no apps
 error  mtu-vlan                packets pass: no pod
-Infra clusters/demo: 1 passed, 1 failed, 1 not run, 1 skipped, in 1s
+pass   apps-https              VMs reach apps (1s)
+       from vlan: console: 1s, it is not available
+Infra clusters/demo: 2 passed, 1 failed, 1 not run, 1 skipped, in 1s
 `
 	if text.String() != want {
 		t.Errorf("got\n%swant\n%s", &text, want)
@@ -110,7 +113,7 @@ Infra clusters/demo: 1 passed, 1 failed, 1 not run, 1 skipped, in 1s
 	if err := xml.Unmarshal(junit.Bytes(), &suite); err != nil {
 		t.Fatal(err)
 	}
-	if suite.Tests != 4 || suite.Failures != 1 || suite.Errors != 1 || suite.Skipped != 1 || len(suite.Cases) != 4 ||
+	if suite.Tests != 5 || suite.Failures != 1 || suite.Errors != 1 || suite.Skipped != 1 || len(suite.Cases) != 5 ||
 		!strings.Contains(suite.Cases[1].Failure.Text, "from pod: api & others: refused\nrepair it") || suite.Cases[2].Skipped.Message != "no apps" || suite.Cases[3].Error.Message != "no pod" {
 		t.Errorf("JUnit has\n%s", &junit)
 	}

@@ -20,7 +20,7 @@ func TestRequestsOfASite(t *testing.T) {
 	if s == nil {
 		t.Fatal("the site cannot be read")
 	}
-	s.client, s.hostname = "02:00:00:00:00:01", "demo-test-abcde"
+	s.client, s.hostname, s.label = "02:00:00:00:00:01", "demo-test-abcde", "test-fghij"
 	w := &work{site: s}
 	var b strings.Builder
 	for _, one := range Scenarios() {

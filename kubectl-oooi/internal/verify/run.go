@@ -60,17 +60,21 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	if why := s.Unread(); why != "" {
 		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why)
 	}
+	if s.Image() == "" {
+		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl oooi setup'; "+ //nolint:staticcheck // a kind begins with a capital
+			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
+	}
 	if err := s.readAuthorities(ctx, r.Prober.Client); err != nil {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
 	}
 	s.upstream = r.Upstream
-	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); slices.ContainsFunc(s.names(VLAN), func(n doctor.Expectation) bool { return own != "" && n.Name == own }) {
+	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" && (s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n doctor.Expectation) bool { return n.Name == own })) {
 		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
 	}
 	if s.client, err = randomMAC(); err != nil {
 		return nil, err
 	}
-	s.hostname = hostname(s.Infra.Name)
+	s.hostname, s.label = hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
 	report = newReport(s, r.Version)
 	w := &work{site: s}
 	for i := range r.Scenarios {
@@ -79,7 +83,10 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	if len(w.plans) > 0 {
 		r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(w.todo)))
 		performed, failed := r.request(ctx, s, w)
-		if !performed {
+		switch {
+		case errors.Is(errors.Join(failed, w.err()), doctor.ErrDeleted): // no result is reliable
+			return nil, doctor.ErrDeleted
+		case !performed:
 			return nil, failed
 		}
 		err = failed
@@ -189,6 +196,15 @@ func (p *plan) add(request probe.Step) int {
 	return at
 }
 
+// err returns the errors of the clients.
+func (w *work) err() error {
+	var err error
+	for _, p := range w.plans {
+		err = errors.Join(err, p.err)
+	}
+	return err
+}
+
 func (w *work) requests() int {
 	n := 0
 	for _, p := range w.plans {
@@ -244,8 +260,11 @@ func (w *work) evaluate(s *Scenario, report *Report) Result {
 			return r
 		}
 		one := Request{Client: t.client, Label: t.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: t.check(o)}
-		if one.Problem != "" {
+		switch {
+		case one.Problem != "":
 			r.Status, r.Remedy = doctor.Failed, s.Remedy
+		case t.note != nil:
+			one.Note = t.note(o)
 		}
 		r.Requests = append(r.Requests, one)
 	}
@@ -294,7 +313,7 @@ const releaseTime = 5 * time.Second
 
 // unregister deletes the registration of the DHCP client and its lease, even if ctx has ended.
 func (r *Runner) unregister(ctx context.Context, s *site, registered *coordinationv1.Lease) error {
-	if err := r.Prober.Remove(ctx, registered); err != nil {
+	if err := r.Prober.Discard(ctx, registered); err != nil {
 		return err //nolint:wrapcheck // names the object
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*releaseTime)

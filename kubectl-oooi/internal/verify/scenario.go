@@ -65,6 +65,8 @@ type step struct {
 	label string
 	// check returns what is wrong with the outcome, empty if it is as expected.
 	check func(*probe.Outcome) string
+	// note returns what is unusual about an expected outcome, empty if nothing is; nil for no note.
+	note func(*probe.Outcome) string
 }
 
 // Scenarios returns all scenarios, by group. A scenario comes after the one that it needs.

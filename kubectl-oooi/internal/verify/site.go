@@ -35,6 +35,8 @@ type site struct {
 	authorities map[string]*x509.CertPool
 	// client is the MAC address of the DHCP client, and hostname its expected host name.
 	client, hostname string
+	// label is the first label of names of apps that do not exist.
+	label string
 	// upstream is the name that the upstream resolvers must resolve; empty if any reply will do.
 	upstream string
 }
@@ -69,12 +71,22 @@ func (s *site) readAuthorities(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// names returns the names that a client sees.
+// names returns the names that a client sees. In each domain of apps there is one that no app has: DNS and the proxy must
+// handle it like that of the app.
 func (s *site) names(c Client) []doctor.Expectation {
+	view := s.Snapshot.Pod()
 	if c == VLAN {
-		return s.Names(s.View())
+		view = s.View()
 	}
-	return s.Names(s.Snapshot.Pod())
+	list := s.Names(view)
+	for _, n := range list {
+		if s.isApp(n.Name) {
+			_, domain, _ := strings.Cut(n.Name, ".")
+			n.Name = s.label + "." + domain
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 // servers returns the DNS servers of a client: ours on the VLAN, or the cluster IPs of our Service.

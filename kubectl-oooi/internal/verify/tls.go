@@ -4,8 +4,10 @@ import (
 	"crypto/x509"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
@@ -14,13 +16,17 @@ import (
 const tlsRemedy = "run 'kubectl oooi doctor --probe', and 'kubectl oooi routes -o wide' for the backend of the name"
 
 // services are the control-plane services, with the ConfigMap of the CA that has issued their certificates; it is empty
-// for ignition, whose CA is only in a Secret.
+// for ignition, whose CA is only in a Secret. The servers respond to a GET request for path without credentials; konnectivity
+// accepts only agents. Source: hypershift, ignition-server/cmd/start.go.
 var services = []struct {
-	name string
-	role model.Role
-	ca   string
+	name     string
+	role     model.Role
+	ca       string
+	path     string
+	responds string
 }{
-	{"api", model.RoleAPI, rootCA}, {"oauth", model.RoleOAuth, rootCA}, {"ignition", model.RoleIgnition, ""}, {"konnectivity", model.RoleKonnectivity, konnectivityCA},
+	{"api", model.RoleAPI, rootCA, "/readyz", ", and it is ready"}, {"oauth", model.RoleOAuth, rootCA, "/healthz", ", and it responds"},
+	{"ignition", model.RoleIgnition, "", "/healthz", ", and it responds"}, {"konnectivity", model.RoleKonnectivity, konnectivityCA, "", ""},
 }
 
 func tlsScenarios() []Scenario {
@@ -32,7 +38,7 @@ func tlsScenarios() []Scenario {
 		}
 		list = append(list, Scenario{
 			Name: "tls-" + service.name, Group: GroupTLS, Clients: both, Remedy: tlsRemedy,
-			Title: fmt.Sprintf("VMs and pods reach %s through the proxy%s", service.role, by),
+			Title: fmt.Sprintf("VMs and pods reach %s through the proxy%s%s", service.role, by, service.responds),
 			notApplicable: func(s *site, c Client) string {
 				if !s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
 					return "infraComponents.proxy is not enabled"
@@ -45,16 +51,76 @@ func tlsScenarios() []Scenario {
 			steps: func(s *site, c Client) []step {
 				var steps []step
 				for _, t := range s.endpoints(c, service.role) {
+					t.Path = service.path
 					steps = append(steps, step{
-						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s", t.Name, t.Address),
-						check: s.verified(t.Name, service.ca, service.role),
+						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s", t.Name+t.Path, t.Address),
+						check: firstProblem(s.verified(t.Name, service.ca, service.role), responds(t.Path)),
 					})
+				}
+				if service.role == model.RoleAPI && c == VLAN {
+					for _, a := range s.withoutSNI() { // a client sends no SNI to an address
+						t := probe.Target{Name: a.Addr().String(), Address: a, Path: service.path}
+						steps = append(steps, step{
+							request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s without SNI", t.Path, t.Address),
+							check: firstProblem(s.verified("", service.ca, service.role), responds(t.Path)),
+						})
+					}
 				}
 				return steps
 			},
 		})
 	}
 	return list
+}
+
+// firstProblem returns a check that passes if all checks do. It returns the problem of the first that does not.
+func firstProblem(checks ...func(*probe.Outcome) string) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		for _, check := range checks {
+			if problem := check(o); problem != "" {
+				return problem
+			}
+		}
+		return ""
+	}
+}
+
+// responds returns a check of the response to a request for a path; it passes if the path is empty. A server that works may
+// demand credentials.
+func responds(path string) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		switch {
+		case o.Error != "":
+			return o.Error
+		case path == "":
+			return ""
+		case o.HTTP == nil:
+			return "the client sends no requests over TLS; its image is older than the plugin"
+		case o.HTTP.Status >= http.StatusInternalServerError:
+			return strings.TrimSuffix(fmt.Sprintf("GET %s: %d %s: %s", path, o.HTTP.Status, http.StatusText(o.HTTP.Status), reason(o.HTTP.Body)), ": ")
+		}
+		return ""
+	}
+}
+
+// reason returns what the body of a response tells: the checks of an API server that failed, or the beginning of a text. It is
+// empty for a page.
+func reason(body string) string {
+	var failed []string
+	for line := range strings.Lines(body) {
+		if check, ok := strings.CutPrefix(line, "[-]"); ok {
+			failed = append(failed, strings.TrimSpace(check))
+		}
+	}
+	const longest = 200
+	switch text := strings.Join(strings.Fields(body), " "); {
+	case len(failed) > 0:
+		return strings.Join(failed, ", ")
+	case strings.HasPrefix(text, "<"):
+		return ""
+	default:
+		return fmt.Sprintf("%.*s", longest, text)
+	}
 }
 
 // endpoints returns where a client connects to a service: at each name that an object defines.
@@ -78,14 +144,39 @@ func (s *site) endpoints(c Client, role model.Role) []probe.Target {
 	return list
 }
 
-// verified returns a check of the certificates for a name. With the name of a CA's ConfigMap they must lead to that CA,
+// withoutSNI returns where VMs connect to the API server without SNI, as pods of the hosted cluster do: the ports of the proxy
+// whose default is the API server.
+func (s *site) withoutSNI() []netip.AddrPort {
+	list := map[netip.AddrPort]bool{}
+	for _, t := range s.endpoints(VLAN, model.RoleAPI) {
+		for _, l := range s.listeners(s.Model) {
+			if l.Default != "" && slices.ContainsFunc(l.Routes, func(r model.Route) bool { return r.Host == t.Name && r.Upstream == l.Default }) {
+				list[netip.AddrPortFrom(t.Address.Addr(), uint16(l.Port))] = true //nolint:gosec // a port
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(list), netip.AddrPort.Compare)
+}
+
+// listeners returns the listeners of an Infra's proxy, except those of UDP; none without a ProxyServer.
+func (s *site) listeners(i *model.Infra) []*model.Listener {
+	var list []*model.Listener
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra != nil && *p.Infra == i.Ref {
+			list = append(list, p.Listeners...)
+		}
+	}
+	return slices.DeleteFunc(list, func(l *model.Listener) bool { return l.UDP })
+}
+
+// verified returns a check of the certificates for a name, or for any name if it is empty. With the name of a CA's ConfigMap they must lead to that CA,
 // unless the HostedCluster defines a certificate of another CA for the name.
 func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) string {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.TLS != nil && o.TLS.SmallPackets:
 			return "the handshake succeeds in small packets only: large packets are lost on the way"
-		case o.Error != "":
+		case o.Error != "" && (o.TLS == nil || len(o.TLS.Chain) == 0):
 			return o.Error
 		case len(o.TLS.Chain) == 0:
 			return "the server presents no certificate"
@@ -120,7 +211,7 @@ func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) s
 
 func appsScenarios() []Scenario {
 	var list []Scenario
-	add := func(name, title string, port uint16, request func(probe.Target) probe.Step, check func(s *site, name string) func(*probe.Outcome) string) {
+	add := func(name, title string, port uint16, request func(*probe.Target) probe.Step, check func(s *site, name string) func(*probe.Outcome) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupApps, Clients: both, Title: title,
 			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
@@ -134,10 +225,10 @@ func appsScenarios() []Scenario {
 				var steps []step
 				for _, n := range s.apps(c) {
 					for _, a := range n.Addresses {
-						t := probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port)}
+						t := probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port), Path: "/"}
 						steps = append(steps, step{
-							request: request(t), label: fmt.Sprintf("%s at %s", t.Name, t.Address),
-							check: check(s, n.Name),
+							request: request(&t), label: fmt.Sprintf("%s at %s", t.Name, t.Address),
+							check: check(s, n.Name), note: s.noApp(n.Name),
 						})
 					}
 				}
@@ -145,19 +236,54 @@ func appsScenarios() []Scenario {
 			},
 		})
 	}
-	add("apps-https", "VMs and pods reach apps over HTTPS, with a certificate for the name", 443, func(t probe.Target) probe.Step { return probe.Step{TLS: &t} },
-		func(s *site, name string) func(*probe.Outcome) string { return s.verified(name, "", "") })
-	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t probe.Target) probe.Step { return probe.Step{HTTP: &t} },
-		func(*site, string) func(*probe.Outcome) string { return answeredByApps })
+	add("apps-https", "VMs and pods reach apps over HTTPS, with a certificate for the name", 443, func(t *probe.Target) probe.Step { return probe.Step{TLS: t} },
+		func(s *site, name string) func(*probe.Outcome) string {
+			if s.isUnused(name) { // whether the router has a certificate for all names is a matter of the hosted cluster
+				return s.answeredByApps(name)
+			}
+			return firstProblem(s.verified(name, "", ""), s.answeredByApps(name))
+		})
+	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t *probe.Target) probe.Step { return probe.Step{HTTP: t} }, (*site).answeredByApps)
 	return list
 }
 
-// answeredByApps accepts any response of the apps, and none with which the proxy says that it does not reach them.
-func answeredByApps(o *probe.Outcome) string {
-	if o.Error == "" && o.HTTP.ProxyError != "" {
-		return fmt.Sprintf("the proxy does not reach the apps address: HTTP status %d, %s", o.HTTP.Status, o.HTTP.ProxyError)
+// isUnused reports whether a name is that of no app: it begins with the label of the test.
+func (s *site) isUnused(name string) bool { return strings.HasPrefix(name, s.label+".") }
+
+// answeredByApps returns a check of the response for the name of an app. It passes if the router of the apps responds, also that
+// it has no app of this name, and fails for a response with which the proxy says that it does not reach the router.
+func (s *site) answeredByApps(name string) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		switch {
+		case o.Error == "" && o.HTTP != nil && ofProxy(o.HTTP):
+			return fmt.Sprintf("the proxy does not reach the apps address: HTTP status %d, %s", o.HTTP.Status, reason(o.HTTP.Body))
+		case o.Error == "" && o.HTTP != nil && o.HTTP.Status == http.StatusServiceUnavailable && (s.isUnused(name) || ofRouter(o.HTTP)):
+			return ""
+		}
+		return responds("/")(o)
 	}
-	return o.Error
+}
+
+// noApp returns a note about a response of the router that an app, which every cluster has, is not available.
+func (s *site) noApp(name string) func(*probe.Outcome) string {
+	return func(o *probe.Outcome) string {
+		if o.HTTP != nil && ofRouter(o.HTTP) && !s.isUnused(name) {
+			return "the router responds, but that this app is not available"
+		}
+		return ""
+	}
+}
+
+// ofRouter reports whether a response is that of OpenShift's router for a host without a Route, or whose Route has no endpoint.
+func ofRouter(r *probe.Response) bool {
+	return r.Status == http.StatusServiceUnavailable && strings.Contains(r.Body, "Application is not available")
+}
+
+// ofProxy reports whether a response is of Envoy itself, because it had none of the backend. Our configuration adds no header by
+// which the two could be told apart: a backend's responses pass unchanged.
+func ofProxy(r *probe.Response) bool {
+	texts := []string{"upstream connect error or disconnect/reset before headers", "no healthy upstream", "upstream request timeout"}
+	return r.Status >= http.StatusInternalServerError && slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(r.Body, text) })
 }
 
 func networkScenarios() []Scenario {

@@ -65,7 +65,7 @@ func TestDNSAndTLS(t *testing.T) {
 	got := plan.Ask(t.Context())
 	at := netip.MustParseAddr("192.0.2.53")
 	certified := func(name string, covered bool) report.Handshake {
-		return report.Handshake{Name: name, Address: server.Addr(), Connected: true, Covered: covered, Names: []string{"good.example.com", "192.0.2.81"}, Issuer: "CN=lab-ca"}
+		return report.Handshake{Name: name, Address: server.Addr(), Connected: true, Protocol: "http/1.1", Covered: covered, Names: []string{"good.example.com", "192.0.2.81"}, Issuer: "CN=lab-ca"}
 	}
 	want := &report.Report{
 		DNS: []report.Answer{

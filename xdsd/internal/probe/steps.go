@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -54,7 +53,9 @@ func (s source) perform(ctx context.Context, device string, step *probe.Step, o 
 		}
 	case step.HTTP != nil:
 		request = func() (err error) {
-			o.HTTP, err = s.get(ctx, step.HTTP)
+			o.HTTP, err = get(ctx, "http", step.HTTP, &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return s.dialer("tcp", step.HTTP.Address.Addr()).DialContext(ctx, network, step.HTTP.Address.String())
+			}})
 			return err
 		}
 	case step.TLS != nil: // repeats the handshake itself
@@ -136,7 +137,7 @@ func pad(m *dns.Msg, size int) {
 	option.Padding = make([]byte, max(size-m.Len(), 0))
 }
 
-// certificates performs a TLS handshake.
+// certificates performs a TLS handshake, and requests the path of the target, if it has one, over the connection.
 func (s source) certificates(ctx context.Context, target *probe.Target, o *probe.Outcome) error {
 	since := time.Now()
 	h := &probe.Handshake{Name: target.Name, Address: target.Address}
@@ -146,9 +147,17 @@ func (s source) certificates(ctx context.Context, target *probe.Target, o *probe
 	if conn == nil {
 		return errors.New(h.Error)
 	}
+	defer func() { _ = conn.Close() }() // nothing that was sent is of use later
 	o.TLS.Chain = chain(conn)
-	_ = conn.Close() // no data was sent
-	return nil
+	if target.Path == "" {
+		return nil
+	}
+	var err error
+	o.HTTP, err = get(ctx, "https", target, &http.Transport{
+		ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	})
+	o.Took = time.Since(since)
+	return err
 }
 
 func chain(conn *tls.Conn) [][]byte {
@@ -159,38 +168,36 @@ func chain(conn *tls.Conn) [][]byte {
 	return list
 }
 
-// get requests the path / of a server over HTTP, and does not follow redirects.
-func (s source) get(ctx context.Context, target *probe.Target) (*probe.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, attempts*timeout)
+// get requests a path of a server, and does not follow redirects.
+func get(ctx context.Context, scheme string, target *probe.Target, transport *http.Transport) (*probe.Response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, fmt.Errorf("no response within %s", responseTimeout))
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+target.Name+"/", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+target.Name+target.Path, http.NoBody)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // goes to the report
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return s.dialer("tcp", target.Address.Addr()).DialContext(ctx, network, target.Address.String())
-	}}
+	transport.DisableKeepAlives = true
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // goes to the report
-	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
-	return &probe.Response{Status: response.StatusCode, ProxyError: proxyError(response.StatusCode, string(body))}, errors.Join(err, response.Body.Close())
-}
-
-// proxyError returns the text of a response of Envoy itself, and "" for any other. Our configuration adds no header by which
-// the two could be told apart: a backend's responses pass unchanged.
-func proxyError(status int, body string) string {
-	for _, text := range []string{"upstream connect error or disconnect/reset before headers", "no healthy upstream", "upstream request timeout"} {
-		if status >= http.StatusInternalServerError && strings.HasPrefix(body, text) {
-			return body
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
 		}
+		return nil, fmt.Errorf("GET %s: %w", target.Path, err)
 	}
-	return ""
+	defer func() { _ = response.Body.Close() }() // read only
+	r := &probe.Response{Status: response.StatusCode}
+	if r.Status >= http.StatusInternalServerError {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // the status is known, whether or not the body is complete
+		r.Body = string(body)
+	}
+	return r, nil
 }
 
-// maxBody is how much of a response is read.
-const maxBody = 1 << 16
+// responseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
+const responseTimeout = 6 * time.Second
+
+// maxBody is how much of a body is read: the error page of OpenShift's router has 3 KiB.
+const maxBody = 8 << 10
 
 // unfragmented makes a socket send packets that are not fragmented on the way, even if the kernel knows a smaller MTU of
 // the path.

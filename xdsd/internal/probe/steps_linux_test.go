@@ -2,8 +2,12 @@ package probe_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,6 +31,12 @@ func TestSteps(t *testing.T) {
 	ca := lab.NewCA(t)
 	server := ca.TLSBackend(t, "192.0.2.85:443", "good.example.com")
 	lab.HTTPBackend(t, "192.0.2.86:80", "web")
+	ca.TLSBackend(t, "192.0.2.89:443", "broken.example.com").Respond(http.StatusInternalServerError)
+	ca.TLSBackend(t, "192.0.2.90:443", "silent.example.com").Respond(0)
+	serveHTTP2(t, "192.0.2.91:443", ca.Certificate(t, "api.example.com"))
+	get := func(name, address string) report.Step {
+		return report.Step{TLS: &report.Target{Name: name, Address: netip.MustParseAddrPort(address), Path: "/readyz"}}
+	}
 	dns := func(network, name, kind string, edns bool, size int) report.Step {
 		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr("192.0.2.54"), Network: network, Name: name, Type: kind, EDNS: edns, Size: size}}
 	}
@@ -35,8 +45,9 @@ func TestSteps(t *testing.T) {
 		dns("udp", "yes.example.com", "A", false, 1400),
 		{TLS: &report.Target{Name: "good.example.com", Address: server.Addr()}},
 		{TLS: &report.Target{Name: "closed", Address: netip.MustParseAddrPort("192.0.2.87:443")}},
-		{HTTP: &report.Target{Name: "web.example.com", Address: netip.MustParseAddrPort("192.0.2.86:80")}},
+		{HTTP: &report.Target{Name: "web.example.com", Address: netip.MustParseAddrPort("192.0.2.86:80"), Path: "/"}},
 		{},
+		get("good.example.com", "192.0.2.85:443"), get("broken.example.com", "192.0.2.89:443"), get("silent.example.com", "192.0.2.90:443"), get("api.example.com", "192.0.2.91:443"),
 	}
 	got := make([]report.Outcome, len(steps))
 	probe.Run(t.Context(), "", steps, func(o report.Outcome) { got[o.Step] = o })
@@ -48,6 +59,10 @@ func TestSteps(t *testing.T) {
 		{Step: 5, TLS: &report.Certificates{}, Error: "dial tcp 192.0.2.87:443: connect: connection refused"},
 		{Step: 6, HTTP: &report.Response{Status: 200}},
 		{Step: 7, Error: got[7].Error},
+		{Step: 8, TLS: got[8].TLS, HTTP: &report.Response{Status: 200}},
+		{Step: 9, TLS: got[9].TLS, HTTP: &report.Response{Status: 500, Body: "broken.example.com\nGET\nbroken.example.com\n/readyz\n"}},
+		{Step: 10, TLS: got[10].TLS, Error: "GET /readyz: no response within 6s"},
+		{Step: 11, TLS: got[11].TLS, HTTP: &report.Response{Status: 503, Body: "HTTP/2.0 /readyz"}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(report.Outcome{}, "Took")); diff != "" {
 		t.Error(diff)
@@ -60,11 +75,32 @@ func TestSteps(t *testing.T) {
 	case !strings.Contains(got[7].Error, "does not know this kind of request"):
 		t.Errorf("an unknown request has the error %q", got[7].Error)
 	}
+	for _, o := range got[8:] {
+		if o.TLS == nil || len(o.TLS.Chain) == 0 {
+			t.Errorf("with a path, the handshake has the outcome %+v", o)
+		}
+	}
 	for _, o := range got[:5] {
 		if o.Took <= 0 {
 			t.Errorf("step %d took no time", o.Step)
 		}
 	}
+}
+
+// serveHTTP2 starts a server that negotiates HTTP/2, as API servers do, and is not ready.
+func serveHTTP2(t *testing.T, address string, certificate tls.Certificate) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprint(w, r.Proto, " ", r.URL.Path) // the client may have disconnected
+	}))
+	server.Listener, server.EnableHTTP2, server.TLS = listener, true, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
 }
 
 // TestLease leases an address of one of two DHCP servers.
