@@ -20,7 +20,7 @@ func init() {
 	register(
 		Check{
 			Code: "OOOI-ACC-001", Title: "our ServiceAccounts have the rights that setup grants", Needs: []string{"OOOI-HC-001", "OOOI-INF-001", "OOOI-NET-002"},
-			Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets), []Read{{Kind: accessReviews, Where: Everywhere}}),
+			Reads: slices.Concat(renderReads(), in(AtInfra, statefulSets), optional(in(AtInfra, pods)), []Read{{Kind: accessReviews, Where: Everywhere}}),
 			NotApplicable: func(s *Site) string {
 				if _, err := s.rights(); err != nil {
 					return "setup would refuse the Infra: " + err.Error()
