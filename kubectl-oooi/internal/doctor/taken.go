@@ -26,8 +26,9 @@ type takenAddress struct {
 type claim struct {
 	// pod is one of ours that got the answer.
 	pod string
-	// alternates reports whether another MAC address answers in turn.
+	// alternates reports whether another MAC address answers in turn, and changed is when one replaced the other last.
 	alternates bool
+	changed    time.Time
 }
 
 // takenAddresses finds hosts that answer for addresses that are leased to others, by the ARP requests of our pods.
@@ -69,7 +70,7 @@ func takenAddresses(s *Site) []Finding {
 			texts[i] = fmt.Sprintf("%s, which is leased to %s", a, clientOf(t.lease))
 			text := fmt.Sprintf("%s answers ARP requests of Pod %s for %s", mac, t.claim.pod, a)
 			if t.claim.alternates {
-				text += ", in turn with another host"
+				text += ", in turn with another host, until " + formatTime(t.claim.changed) + " at least"
 			}
 			if len(evidence) < maxQuoted {
 				evidence = append(evidence, text)
@@ -106,14 +107,20 @@ func (s *Site) claims(a netip.Addr) map[string]claim {
 			for _, metric := range answerMetrics(observer.metric) {
 				x.value.each(metric, func(labels map[string]string, value float64) {
 					if mac := strings.ToLower(labels["mac"]); value == 1 && labels["address"] == a.String() && !all[mac].alternates {
-						all[mac] = claim{x.pod.Name, false}
+						all[mac] = claim{pod: x.pod.Name}
 					}
 				})
 			}
+			var changed time.Time
+			x.value.each(observer.metric+changedSuffix, func(labels map[string]string, value float64) {
+				if labels["address"] == a.String() {
+					changed = time.Unix(int64(value), 0)
+				}
+			})
 			x.value.each(observer.metric+alternatingSuffix, func(labels map[string]string, _ float64) {
 				if labels["address"] == a.String() {
 					for _, mac := range []string{labels["mac"], labels["other"]} {
-						all[strings.ToLower(mac)] = claim{x.pod.Name, true}
+						all[strings.ToLower(mac)] = claim{x.pod.Name, true, changed}
 					}
 				}
 			})

@@ -108,7 +108,8 @@ func TestTakenAddresses(t *testing.T) {
 	const vm, other, device = "02:00:00:00:00:10", "02:00:00:00:00:11", "02:00:00:00:00:e1"
 	const state = `{"kubevirt": {"clients": [{"mac": "02:00:00:00:00:10", "interface": "clusters-demo/worker-10/vlan"}, {"mac": "02:00:00:00:00:11", "interface": "clusters-demo/worker-11/vlan"}, {"mac": "02:00:00:00:00:12", "interface": "clusters-demo/worker-10/second"}]}}`
 	const leased = " uses 192.0.2.10, which is leased to VM clusters-demo/worker-10 with MAC address 02:00:00:00:00:10: packets to the client go to the other host\n"
-	alternating := answers(vm) + fmt.Sprintf("coredhcp_vlan_neighbor_alternating{address=\"192.0.2.10\",mac=%q,other=%q} 1\n", vm, device)
+	alternating := answers(vm) + fmt.Sprintf("coredhcp_vlan_neighbor_alternating{address=\"192.0.2.10\",mac=%q,other=%q} 1\n", vm, device) +
+		fmt.Sprintf("coredhcp_vlan_neighbor_changed_timestamp_seconds{address=\"192.0.2.10\",mac=%q,previous=%q} 1767323000\n", vm, device)
 	for _, tc := range []struct {
 		name, metrics string
 		want          []string
@@ -117,7 +118,7 @@ func TestTakenAddresses(t *testing.T) {
 		{"another interface of the VM answers", answers("02:00:00:00:00:12"), []string{}},
 		{"a device answers", answers(device), []string{"fail another host, with MAC address " + device + "," + leased + device + " answers ARP requests of Pod dhcp for 192.0.2.10"}},
 		{"another VM answers", answers(other), []string{"fail another host, with MAC address " + other + " (VM interface clusters-demo/worker-11/vlan)," + leased + other + " answers ARP requests of Pod dhcp for 192.0.2.10"}},
-		{"both answer in turn", alternating, []string{"fail another host, with MAC address " + device + "," + leased + device + " answers ARP requests of Pod dhcp for 192.0.2.10, in turn with another host"}},
+		{"both answer in turn", alternating, []string{"fail another host, with MAC address " + device + "," + leased + device + " answers ARP requests of Pod dhcp for 192.0.2.10, in turn with another host, until 2026-01-02T03:03:20Z at least"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pages := map[page]string{dhcpMetrics: sortMetrics(tc.metrics), dhcpState: state}
