@@ -23,8 +23,9 @@ const (
 
 func init() {
 	reads := probeReads()
-	// What these find without a probe explains what the probe finds.
-	linkChecks := []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-LNK-011", "OOOI-LNK-012", "OOOI-LNK-015"}
+	// What these find without a probe explains what the probe finds: a node that forwards no packets between its pods may not do so
+	// on the VLAN's bridge either.
+	linkChecks := []string{"OOOI-SVC-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-008", "OOOI-LNK-009", "OOOI-LNK-010", "OOOI-LNK-011", "OOOI-LNK-012", "OOOI-LNK-015"}
 	checks := []Check{
 		{
 			Code: probeStarts, Title: "a pod starts on the VLAN", After: []string{"OOOI-NODE-001", "OOOI-POD-005"}, Reads: slices.Concat(reads, optional(in(Everywhere, webhookKinds...)), optional(in(AtInfra, statefulSets, podEvents))),
