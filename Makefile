@@ -76,7 +76,8 @@ test-long: deps lab ## Run all tests at full length, also on nodes (as root; hou
 
 .PHONY: bench
 bench: deps lab ## Benchmark our daemons against comparable programs
-	@$(GO_BUILD) run ./test/bench
+	@$(GO_BUILD) build -o bin/bench ./test/bench
+	@bin/bench
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters

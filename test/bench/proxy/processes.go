@@ -22,12 +22,15 @@ func (b *bench) start(ctx context.Context, name string, cpu *int, command string
 	return measure.Start(name, filepath.Join(b.Dir, name+".log"), measure.Pinned(ctx, cpu, command, args...))
 }
 
+// aboveAnyRate is a limit of new connections that no measurement reaches, unlike the default.
+const aboveAnyRate = "1000000"
+
 // startXdsd starts xdsd serve as in a pod that setup deploys, and waits until it is ready.
 func (b *bench) startXdsd(ctx context.Context) (*measure.Process, error) {
 	const state, self = "127.0.0.1:9902", "clusters/" + cluster
 	p, err := b.start(ctx, "xdsd", nil, measure.Binary(), "serve", "--kubeconfig", b.Management.Kubeconfig(),
 		"--proxy-server", self, "--infra", self, "--hosted-cluster", self, "--socket", filepath.Join(b.Dir, "ads.sock"),
-		"--bind", envoyAddress, "--http", state, "--pod", pod, "--admin-socket", b.adminSocket(), "--snapshot", filepath.Join(b.Dir, "proxy.json"))
+		"--bind", envoyAddress, "--http", state, "--pod", pod, "--connections-per-second", aboveAnyRate, "--admin-socket", b.adminSocket(), "--snapshot", filepath.Join(b.Dir, "proxy.json"))
 	if err != nil {
 		return nil, err
 	}
