@@ -64,6 +64,14 @@ func TestPodsThatHearNobody(t *testing.T) {
 		}
 		return text
 	}
+	gone := func(prefix string) string { // hosts that answered once
+		hosts, last := "# TYPE P_vlan_host gauge\n", "# TYPE P_vlan_neighbor_last_answer_timestamp_seconds gauge\n"
+		for _, address := range []string{"192.0.2.77", "192.0.2.78"} {
+			hosts += fmt.Sprintf("P_vlan_host{address=%q,mac=\"\"} 0\n", address)
+			last += fmt.Sprintf("P_vlan_neighbor_last_answer_timestamp_seconds{address=%q,mac=\"02:00:00:00:00:e1\",by=\"icmp\"} 1767322800\n", address)
+		}
+		return strings.ReplaceAll(hosts+last, "P_", prefix+"_")
+	}
 	type answers = map[string]bool
 	const alone = "fail no host on the VLAN answers ARP requests of the pod, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets\nno answer: 192.0.2.2, 192.0.2.3"
 	const detached = ", which do not answer each other either, although their interfaces are up: their ports are probably no longer attached to the bridge"
@@ -74,12 +82,17 @@ func TestPodsThatHearNobody(t *testing.T) {
 	}{
 		{"none", answers{"3": true, "5": true}, answers{"2": true, "5": true}, answers{"2": true, "3": true}, []string{}},
 		{"all", answers{"3": false, "5": false}, answers{"2": false, "5": false}, answers{"2": false, "3": false}, []string{"fail no host on the VLAN answers Pods dhcp, dns, proxy" + detached}},
+		{"other hosts, and our pods are not probed", nil, nil, nil, []string{}},
 		{"proxy", answers{"3": true, "5": false}, answers{"2": true, "5": false}, answers{"2": false, "3": false}, []string{alone}},
 		{"proxy, and DNS is known to DHCP only", answers{"3": true, "5": false}, answers{"5": false}, answers{"2": false, "3": false}, []string{alone}},
 		{"DNS and proxy, and DHCP still has their MAC addresses", answers{"3": true, "5": true}, answers{"2": false, "5": false}, answers{"2": false, "3": false}, []string{"fail no host on the VLAN answers Pods dns, proxy" + detached}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := findingsOn(t, "OOOI-LNK-004", map[page]string{dhcpMetrics: metrics("coredhcp", tc.dhcp), dnsMetrics: metrics("coredns", tc.dns), xdsdMetrics: metrics("xdsd", tc.proxy)})
+			pages := map[page]string{dhcpMetrics: metrics("coredhcp", tc.dhcp), dnsMetrics: metrics("coredns", tc.dns), xdsdMetrics: metrics("xdsd", tc.proxy)}
+			if tc.dns == nil {
+				pages = map[page]string{dhcpMetrics: gone("coredhcp"), dnsMetrics: gone("coredns"), xdsdMetrics: gone("xdsd")}
+			}
+			got := findingsOn(t, "OOOI-LNK-004", pages)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}

@@ -273,8 +273,8 @@ func (s *Site) ownerRef(a netip.Addr) model.Ref {
 	return s.ref()
 }
 
-// unhearing returns the settled pods that no host on the VLAN answers, although they probe several addresses of our pods, or
-// of hosts that once answered, by node.
+// unhearing returns the settled pods that no host on the VLAN answers, although they probe several addresses: at least one of
+// our pods, and others of hosts that once answered. It returns them by node.
 func (s *Site) unhearing() map[string][]*corev1.Pod {
 	byNode := map[string][]*corev1.Pod{}
 	for _, observer := range neighborMetrics {
@@ -282,23 +282,25 @@ func (s *Site) unhearing() map[string][]*corev1.Pod {
 		for _, x := range s.metrics(observer.page) {
 			answered[x.pod.Name] = lastAnswers(x.value, observer.metric)
 		}
-		silent, reached := map[*corev1.Pod]int{}, map[*corev1.Pod]bool{}
+		silent, peers, reached := map[*corev1.Pod]int{}, map[*corev1.Pod]bool{}, map[*corev1.Pod]bool{}
 		for _, metric := range answerMetrics(observer.metric) {
 			for _, x := range s.neighbors(observer.page, metric) {
 				for _, n := range x.value {
 					_, owner, _ := s.owner(n.address)
 					_, before := answered[x.pod.Name][n.address]
+					peer := owner != nil && s.settled(owner, queryGracePeriod)
 					switch {
 					case n.mac != "":
 						reached[x.pod] = true
-					case before || owner != nil && s.settled(owner, queryGracePeriod):
+					case before || peer:
 						silent[x.pod]++
+						peers[x.pod] = peers[x.pod] || peer
 					}
 				}
 			}
 		}
 		for pod, count := range silent {
-			if count > 1 && !reached[pod] && s.settled(pod, queryGracePeriod) {
+			if count > 1 && peers[pod] && !reached[pod] && s.settled(pod, queryGracePeriod) {
 				byNode[pod.Spec.NodeName] = append(byNode[pod.Spec.NodeName], pod)
 			}
 		}
