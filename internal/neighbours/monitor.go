@@ -84,7 +84,7 @@ func (c changes) observe(mac net.HardwareAddr, refused bool, now time.Time) chan
 		}
 		return c
 	}
-	next := changes{current: mac, previous: c.current, changed: now, answered: now, refuses: refused, since: c.since}
+	next := changes{current: mac, previous: c.current, changed: now, answered: now, refuses: refused, since: now}
 	if bytes.Equal(mac, c.previous) && now.Sub(c.changed) < alternationPeriod {
 		next.returns = c.returns + 1
 	}
@@ -107,7 +107,7 @@ func NewMonitor(prefix string) *Monitor {
 	return &Monitor{
 		neighbor: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor"), "1: a host answers ARP requests for an address on the VLAN; 0: none does.", []string{"address", "mac"}, nil),
 		host:     prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "host"), "1: another host on the VLAN, from which packets were received, answers; 0: it no longer does.", []string{"address", "mac"}, nil),
-		since:    prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_since_timestamp_seconds"), "Time since which a host has answered for the address, or since which none has.", []string{"address"}, nil),
+		since:    prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_since_timestamp_seconds"), "Time since which the same host has answered for the address, or since which none has.", []string{"address"}, nil),
 		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered; by icmp: the host refused a datagram, by arp: the kernel knows its MAC address.", []string{"address", "mac", "by"}, nil),
 		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
 			[]string{"address", "mac", "other"}, nil),

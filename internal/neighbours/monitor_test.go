@@ -48,6 +48,7 @@ func TestSince(t *testing.T) {
 		"a host answers again":                  {icmp.lose(at(45)).observe(mac, true, at(60)).since, at(60)},
 		"a host refuses datagrams again":        {icmp.observe(mac, true, at(45)).since, at(0)},
 		"a host was gone in between":            {icmp.observe(mac, false, at(45)).observe(mac, true, at(60)).since, at(60)},
+		"another host answers":                  {arp.observe(net.HardwareAddr{2, 0, 0, 0, 0, 2}, false, at(30)).since, at(30)},
 		"last answer of a host that refuses":    {icmp.answered, at(15)},
 		"last answer of one that never refuses": {arp.answered, at(15)},
 	} {
