@@ -23,7 +23,7 @@ func admissionFaults(r *Running) []Fault {
 			r.denyRequests("coordination.k8s.io", "v1", "leases", "", func() bool { return r.rejects("clusters") })
 			r.requestLease()
 		}},
-		{Name: "quota permits no more leases", Want: []string{"API-003 fail"}, Says: "the namespace has 1 of at most 1 Leases", Break: func(*Site) {
+		{Name: "quota permits no more leases", Want: []string{"API-003 fail"}, Says: "of at most 1 Leases", Break: func(*Site) {
 			r.restartDHCPAfterMend()
 			r.Add("apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: few, namespace: $ns}\nspec: {hard: {count/leases.coordination.k8s.io: \"1\"}}\n")
 			r.Await("Leases to be rejected", func() bool { return r.rejects("clusters") })
