@@ -26,6 +26,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
@@ -473,7 +474,7 @@ func (c *podCheck) preferNode(ctx context.Context, spec *corev1.PodSpec) error {
 // network returns a copy of the workload's NetworkAttachmentDefinition without addresses, because these are in use, and
 // refers to it in the template. It returns nil for a workload that is only on the pod network.
 func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name string) (*unstructured.Unstructured, error) {
-	const annotation = "k8s.v1.cni.cncf.io/networks"
+	const annotation = render.NetworksAnnotation
 	if template.Annotations[annotation] == "" {
 		return nil, nil
 	}

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -116,8 +115,7 @@ func (a *Applier) findEdited(ctx context.Context, p *Plan) (map[inventory.Entry]
 func (r *rollout) replaceEdited(ctx context.Context, set *unstructured.Unstructured) error {
 	for i := range r.edited[entryWithoutUID(set)] {
 		pod := &r.edited[entryWithoutUID(set)][i]
-		err := r.deletePod(ctx, pod, "it started with a configuration that was edited")
-		if err != nil {
+		if _, err := deletePod(ctx, r.Client, r.Out, pod, client.Preconditions{UID: &pod.UID}, "it started with a configuration that was edited"); err != nil {
 			return err
 		}
 		entry := inventory.Entry{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
@@ -137,21 +135,8 @@ func (r *rollout) deleteUnready(ctx context.Context, set *unstructured.Unstructu
 	pods, err := podsOf(ctx, r.Client, set)
 	for i := range pods {
 		if infrastatus.UnreadyReason(&pods[i]) != "" && pods[i].DeletionTimestamp == nil && err == nil {
-			err = r.deletePod(ctx, &pods[i], "it started with a configuration that does not work")
+			_, err = deletePod(ctx, r.Client, r.Out, &pods[i], client.Preconditions{UID: &pods[i].UID}, "it started with a configuration that does not work")
 		}
 	}
-	return err
-}
-
-// deletePod deletes a pod, and prints why. It does nothing if the pod no longer exists.
-func (a *Applier) deletePod(ctx context.Context, pod *corev1.Pod, why string) error {
-	err := a.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("deleting Pod %s/%s, because %s: %w", pod.Namespace, pod.Name, why, err)
-	}
-	_, err = fmt.Fprintf(a.Out, "Pod %s/%s deleted: %s\n", pod.Namespace, pod.Name, why)
 	return err
 }

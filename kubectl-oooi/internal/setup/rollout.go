@@ -18,6 +18,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // componentControl is the name of the step with the objects that all Infras of a cluster share.
@@ -405,7 +406,7 @@ func networkOf(o *unstructured.Unstructured) []string {
 		return nil
 	}
 	config, _, _ := unstructured.NestedString(o.Object, "spec", "config")
-	networks, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "k8s.v1.cni.cncf.io/networks")
+	networks, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.NetworksAnnotation)
 	return []string{config + networks}
 }
 

@@ -270,15 +270,11 @@ func (w *watch) renew(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if err := w.Client.Create(ctx, now, client.DryRunAll, client.FieldOwner(Manager)); err != nil || sameContainers(&pod.Spec, &now.Spec) {
 		return false, nil //nolint:nilerr // a pod that the API server refuses is not better
 	}
-	err = w.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return true, nil // the pod has changed; the next call checks it again
+	// If the pod has changed, the next call checks it again.
+	w.renewed, err = deletePod(ctx, w.Client, w.Out, pod, unchanged(pod), fmt.Sprintf("it is not ready, and differs from what %s would create now", inventory.Of(w.live)))
+	if err != nil && !w.renewed {
+		return false, err
 	}
-	if err != nil {
-		return false, fmt.Errorf("deleting Pod %s/%s, which does not become ready: %w", pod.Namespace, pod.Name, err)
-	}
-	w.renewed = true
-	_, err = fmt.Fprintf(w.Out, "Pod %s/%s deleted: it is not ready, and differs from what %s would create now\n", pod.Namespace, pod.Name, inventory.Of(w.live))
 	return true, err
 }
 

@@ -109,18 +109,31 @@ func (w *workload) deleteBlockingPods(ctx context.Context, c client.Client, out 
 		if !w.blockedBy(*pod) {
 			continue
 		}
-		err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-			continue // the pod has changed; the next call checks it again
-		}
-		if err != nil {
-			return fmt.Errorf("deleting Pod %s/%s, which blocks the rollout of %s: %w", pod.Namespace, pod.Name, inventory.Of(w.Unstructured), err)
-		}
-		if _, err := fmt.Fprintf(out, "Pod %s/%s deleted: it belongs to an earlier revision and is not ready\n", pod.Namespace, pod.Name); err != nil {
-			return err
+		// If the pod has changed, the next call checks it again.
+		if _, err := deletePod(ctx, c, out, pod, unchanged(pod), "it belongs to an earlier revision and is not ready"); err != nil {
+			return fmt.Errorf("%s: %w", inventory.Of(w.Unstructured), err)
 		}
 	}
 	return nil
+}
+
+// unchanged are the preconditions for an operation on a pod that must not have changed since it was read.
+func unchanged(pod *corev1.Pod) client.Preconditions {
+	return client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion}
+}
+
+// deletePod deletes a pod, and prints why. It reports false without an error if the pod no longer exists or does not meet the
+// preconditions.
+func deletePod(ctx context.Context, c client.Client, out io.Writer, pod *corev1.Pod, given client.Preconditions, why string) (bool, error) {
+	err := c.Delete(ctx, pod, given)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("deleting Pod %s/%s, because %s: %w", pod.Namespace, pod.Name, why, err)
+	}
+	_, err = fmt.Fprintf(out, "Pod %s/%s deleted: %s\n", pod.Namespace, pod.Name, why)
+	return true, err
 }
 
 // firstPodDelay is the longest time within which the first pod of a StatefulSet is expected to be created and started.
