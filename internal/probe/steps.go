@@ -3,6 +3,7 @@ package probe
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -91,6 +92,18 @@ type Response struct {
 	Status int `json:"status"`
 	// Body is the beginning of the body of a response whose status is 500 or higher.
 	Body string `json:"body,omitempty"`
+}
+
+// FailedChecks returns the checks of an API server that failed, with their reasons: the lines of its response to GET /readyz
+// that begin with [-]. Source: k8s.io/apiserver/pkg/server/healthz.
+func (r *Response) FailedChecks() []string {
+	var failed []string
+	for line := range strings.Lines(r.Body) {
+		if check, ok := strings.CutPrefix(line, "[-]"); ok {
+			failed = append(failed, strings.TrimSpace(check))
+		}
+	}
+	return failed
 }
 
 // A Binding is what a DHCP server sent with DHCPACK.

@@ -97,7 +97,7 @@ func responds(path string) func(*probe.Outcome) string {
 		case o.HTTP == nil:
 			return "the client sends no requests over TLS; its image is older than the plugin"
 		case o.HTTP.Status >= http.StatusInternalServerError:
-			return strings.TrimSuffix(fmt.Sprintf("GET %s: %d %s: %s", path, o.HTTP.Status, http.StatusText(o.HTTP.Status), reason(o.HTTP.Body)), ": ")
+			return strings.TrimSuffix(fmt.Sprintf("GET %s: %d %s: %s", path, o.HTTP.Status, http.StatusText(o.HTTP.Status), reason(o.HTTP)), ": ")
 		}
 		return ""
 	}
@@ -105,15 +105,9 @@ func responds(path string) func(*probe.Outcome) string {
 
 // reason returns what the body of a response tells: the checks of an API server that failed, or the beginning of a text. It is
 // empty for a page.
-func reason(body string) string {
-	var failed []string
-	for line := range strings.Lines(body) {
-		if check, ok := strings.CutPrefix(line, "[-]"); ok {
-			failed = append(failed, strings.TrimSpace(check))
-		}
-	}
+func reason(r *probe.Response) string {
 	const longest = 200
-	switch text := strings.Join(strings.Fields(body), " "); {
+	switch failed, text := r.FailedChecks(), strings.Join(strings.Fields(r.Body), " "); {
 	case len(failed) > 0:
 		return strings.Join(failed, ", ")
 	case strings.HasPrefix(text, "<"):
@@ -256,7 +250,7 @@ func (s *site) answeredByApps(name string) func(*probe.Outcome) string {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.Error == "" && o.HTTP != nil && ofProxy(o.HTTP):
-			return fmt.Sprintf("the proxy does not reach the apps address: HTTP status %d, %s", o.HTTP.Status, reason(o.HTTP.Body))
+			return fmt.Sprintf("the proxy does not reach the apps address: HTTP status %d, %s", o.HTTP.Status, reason(o.HTTP))
 		case o.Error == "" && o.HTTP != nil && o.HTTP.Status == http.StatusServiceUnavailable && (s.isUnused(name) || ofRouter(o.HTTP)):
 			return ""
 		}

@@ -4,15 +4,12 @@
 package backends
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,11 +29,9 @@ const (
 	interval = 15 * time.Second
 	// maxTargets limits the targets of one round. With more, each round continues where the previous one ended.
 	maxTargets = 64
-	// maxConcurrent limits concurrent probes, connectTimeout one connection and readyTimeout one request. An API server takes
-	// 4 seconds to say that etcd does not answer.
+	// maxConcurrent limits concurrent probes, and connectTimeout one connection.
 	maxConcurrent  = 8
 	connectTimeout = 2 * time.Second
-	readyTimeout   = 6 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
 	maxNames = 4
 	// maxChain limits the certificates that are kept of one server.
@@ -214,47 +209,29 @@ func ask(ctx context.Context, t target) probe.Backend {
 		}
 		return b
 	}
-	_ = conn.Close() // no data was sent
+	defer func() { _ = conn.Close() }() // nothing that was sent is of use later
 	if t.api {
 		presented := conn.ConnectionState().PeerCertificates
 		for _, certificate := range presented[:min(len(presented), maxChain)] {
 			b.Chain = append(b.Chain, certificate.Raw)
 		}
-		if err := askReady(ctx, t, &b); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			b.ReadyError = fmt.Sprintf("no response to GET /readyz within %s", readyTimeout)
-		}
+		askReady(ctx, t, conn, &b)
 	}
 	return b
 }
 
 // askReady requests /readyz of an API server, without credentials. A response that is not HTTP, or a connection that is
-// closed, is an error, but not a fault of an API server: another server is there, or it restarts.
-func askReady(ctx context.Context, t target, b *probe.Backend) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+t.address.String()+"/readyz", http.NoBody)
-	if err != nil {
-		return err //nolint:wrapcheck // goes to the report
+// closed, is not a fault of an API server: another server is there, or it restarts.
+func askReady(ctx context.Context, t target, conn *tls.Conn, b *probe.Backend) {
+	response, err := tlsprobe.Get(ctx, conn, &probe.Target{Name: t.name, Address: t.address, Path: "/readyz"})
+	switch {
+	case errors.Is(err, tlsprobe.ErrNoResponse):
+		b.ReadyError = fmt.Sprintf("no response to GET /readyz within %s", tlsprobe.ResponseTimeout)
+	case err == nil:
+		failed := response.FailedChecks()
+		b.Status, b.Failed = response.Status, failed[:min(len(failed), maxFailed)]
 	}
-	config := &tls.Config{ServerName: t.name, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // no secret is sent, and the handshake reports the certificate
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := client.Do(request)
-	if err != nil {
-		return err //nolint:wrapcheck // goes to the report
-	}
-	defer func() { _ = response.Body.Close() }() // read only
-	b.Status = response.StatusCode
-	lines := bufio.NewScanner(io.LimitReader(response.Body, maxBody))
-	for lines.Scan() && len(b.Failed) < maxFailed {
-		if check, ok := strings.CutPrefix(lines.Text(), "[-]"); ok {
-			b.Failed = append(b.Failed, check)
-		}
-	}
-	return nil // the status is known, whether or not the body is complete
 }
 
-// Limits of what is kept of a response of /readyz.
-const (
-	maxBody   = 16 << 10
-	maxFailed = 5
-)
+// maxFailed limits the failed checks that are kept of a response of /readyz.
+const maxFailed = 5

@@ -153,11 +153,17 @@ func (s source) certificates(ctx context.Context, target *probe.Target, o *probe
 		return nil
 	}
 	var err error
-	o.HTTP, err = get(ctx, "https", target, &http.Transport{
-		ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	})
+	o.HTTP, err = Get(ctx, conn, target)
 	o.Took = time.Since(since)
 	return err
+}
+
+// Get requests the path of a target over a connection of Handshake, and does not follow redirects. It returns ErrNoResponse if
+// the server does not respond in time. The connection is of no further use.
+func Get(ctx context.Context, conn *tls.Conn, target *probe.Target) (*probe.Response, error) {
+	return get(ctx, "https", target, &http.Transport{
+		ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	})
 }
 
 func chain(conn *tls.Conn) [][]byte {
@@ -170,7 +176,7 @@ func chain(conn *tls.Conn) [][]byte {
 
 // get requests a path of a server, and does not follow redirects.
 func get(ctx context.Context, scheme string, target *probe.Target, transport *http.Transport) (*probe.Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, fmt.Errorf("no response within %s", responseTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, ResponseTimeout, ErrNoResponse)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+target.Name+target.Path, http.NoBody)
 	if err != nil {
@@ -193,8 +199,11 @@ func get(ctx context.Context, scheme string, target *probe.Target, transport *ht
 	return r, nil
 }
 
-// responseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
-const responseTimeout = 6 * time.Second
+// ResponseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
+const ResponseTimeout = 6 * time.Second
+
+// ErrNoResponse means that a server did not respond to an HTTP request.
+var ErrNoResponse = fmt.Errorf("no response within %s", ResponseTimeout)
 
 // maxBody is how much of a body is read: the error page of OpenShift's router has 3 KiB.
 const maxBody = 8 << 10
