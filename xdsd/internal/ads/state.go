@@ -91,6 +91,20 @@ func (s *Server) ProxyState(name string) (Proxy, bool) {
 	return p.state(), true
 }
 
+// Connected returns when the Envoy with a node.id connected; zero if it is not connected.
+func (s *Server) Connected(proxy, id string) (connected time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.proxies[proxy]; p != nil {
+		for st := range p.streams {
+			if st.id == id && st.connected.After(connected) {
+				connected = st.connected
+			}
+		}
+	}
+	return connected
+}
+
 func (p *proxy) state() Proxy {
 	state := Proxy{
 		Name: p.name, Resources: p.count(), Pushes: p.pushes,

@@ -55,7 +55,7 @@ func (s *Settings) Run(ctx context.Context) {
 	defer retry.Stop()
 	for {
 		if p := proxyOf(s.Store, s.Proxy); p != nil {
-			desired := settings{s.connected(), p.LogLevel, p.AccessLog}
+			desired := settings{s.ADS.Connected(s.Proxy, s.Pod), p.LogLevel, p.AccessLog}
 			if desired != s.applied && !desired.connected.IsZero() {
 				s.apply(ctx, desired)
 			}
@@ -68,17 +68,6 @@ func (s *Settings) Run(ctx context.Context) {
 		case <-retry.C:
 		}
 	}
-}
-
-// connected returns when the Envoy connected; zero if it is not connected.
-func (s *Settings) connected() time.Time {
-	served, _ := s.ADS.ProxyState(s.Proxy)
-	for _, e := range served.Envoys {
-		if e.ID == s.Pod {
-			return e.Connected
-		}
-	}
-	return time.Time{}
 }
 
 func (s *Settings) apply(ctx context.Context, desired settings) {
