@@ -146,16 +146,9 @@ func (p *Prober) targets() []target {
 			continue
 		}
 		_, service, _ := strings.Cut(u.Service, "/")
-		for _, locality := range envoy.Endpoints(u, p.Store.EndpointSlices(u.Service)).GetEndpoints() {
-			for _, e := range locality.GetLbEndpoints() {
-				socket := e.GetEndpoint().GetAddress().GetSocketAddress()
-				address, err := netip.ParseAddr(socket.GetAddress())
-				if err != nil {
-					continue
-				}
-				for _, name := range byUpstream[u.Name] {
-					list = append(list, target{u.Name, name, netip.AddrPortFrom(address, uint16(socket.GetPortValue())), u.Backend == "" && service == apiServer, u.ProxyProtocol}) //nolint:gosec // a port
-				}
+		for _, address := range envoy.Targets(u, p.Store.EndpointSlices(u.Service)) {
+			for _, name := range byUpstream[u.Name] {
+				list = append(list, target{u.Name, name, address, u.Backend == "" && service == apiServer, u.ProxyProtocol})
 			}
 		}
 	}

@@ -18,14 +18,7 @@ import (
 // otherwise the ready endpoints in list, the EndpointSlices of its Service, or if none is ready, those that terminate
 // but still serve. Without endpoints the assignment is empty, not nil.
 func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.ClusterLoadAssignment {
-	targets := u.Addresses
-	if !u.FromVLAN {
-		targets = targetsOf(list, u)
-	}
-	targets = slices.Clone(targets)
-	slices.SortFunc(targets, netip.AddrPort.Compare)
-	targets = slices.Compact(targets)
-
+	targets := Targets(u, list)
 	locality := &endpointv3.LocalityLbEndpoints{}
 	for _, target := range targets {
 		locality.LbEndpoints = append(locality.LbEndpoints, &endpointv3.LbEndpoint{
@@ -39,6 +32,16 @@ func Endpoints(u *model.Upstream, list []*objects.EndpointSlice) *endpointv3.Clu
 		out.Endpoints = []*endpointv3.LocalityLbEndpoints{locality}
 	}
 	return out
+}
+
+// Targets returns the addresses in the result of Endpoints, sorted.
+func Targets(u *model.Upstream, list []*objects.EndpointSlice) []netip.AddrPort {
+	targets := slices.Clone(u.Addresses)
+	if !u.FromVLAN {
+		targets = targetsOf(list, u)
+	}
+	slices.SortFunc(targets, netip.AddrPort.Compare)
+	return slices.Compact(targets)
 }
 
 // targetsOf returns the ready endpoints on the upstream's port. If none is ready, it returns those that are terminating but

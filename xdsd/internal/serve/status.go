@@ -252,11 +252,8 @@ func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha
 	}
 	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
 	for i, u := range p.Upstreams {
-		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing}
-		for _, locality := range envoy.Endpoints(u, r.Store.EndpointSlices(u.Service)).GetEndpoints() {
-			b.Endpoints += int32(len(locality.GetLbEndpoints())) //nolint:gosec // cannot overflow
-		}
-		b.Healthy = b.Endpoints
+		endpoints := int32(len(envoy.Targets(u, r.Store.EndpointSlices(u.Service)))) //nolint:gosec // cannot overflow
+		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing, Endpoints: endpoints, Healthy: endpoints}
 		if r.Admin != nil {
 			b.Healthy = healthy[envoy.StatName(u.Name)]
 		}
