@@ -41,8 +41,8 @@ const (
 	serverFirstTimeout = 4 * time.Second
 	// connectAttempts is how many endpoints Envoy tries for one connection; the default is 1.
 	connectAttempts = 3
-	// The backoff between attempts doubles from retryBase up to retryMax.
-	retryBase, retryMax = 50 * time.Millisecond, time.Second
+	// retryBase is the backoff before the second attempt. It doubles with each.
+	retryBase = 50 * time.Millisecond
 )
 
 // listener returns the listener of one port, with a filter chain for each name. If only filter chains of a listener
@@ -205,6 +205,15 @@ func (t *translator) input(name string, m message.Validated) *xdscorev3.TypedExt
 
 // selectChain returns the action of a matcher that selects a filter chain by name.
 func (t *translator) selectChain(name string) *matcherv3.Matcher_OnMatch {
+	action := t.previous.actions[name]
+	if action == nil {
+		action = t.newAction(name)
+	}
+	t.next.actions[name] = action
+	return action
+}
+
+func (t *translator) newAction(name string) *matcherv3.Matcher_OnMatch {
 	packed, err := anypb.New(wrapperspb.String(name))
 	if err != nil {
 		t.errs = append(t.errs, fmt.Errorf("selecting filter chain %s: %w", name, err))
@@ -236,7 +245,7 @@ func (t *translator) chain(c chain) *listenerv3.FilterChain {
 		// Envoy's default of an hour would close watches of the API server and konnectivity tunnels.
 		IdleTimeout:        durationpb.New(c.idleTimeout),
 		MaxConnectAttempts: wrapperspb.UInt32(connectAttempts),
-		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryBase), MaxInterval: durationpb.New(retryMax)},
+		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryBase)},
 	}
 	return &listenerv3.FilterChain{
 		Name: c.name,

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	matcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -92,6 +93,7 @@ type Translator struct {
 type messages struct {
 	clusters map[*model.Upstream]*clusterv3.Cluster // without those of UDP, which depend on each other
 	chains   map[chain]*listenerv3.FilterChain
+	actions  map[string]*matcherv3.Matcher_OnMatch // that select a filter chain, by its name
 }
 
 // NewTranslator returns a Translator that has translated nothing yet.
@@ -102,7 +104,7 @@ func NewTranslator(options Options) *Translator { return &Translator{options: op
 func (all *Translator) Translate(p *model.ProxyServer) (ads.Resources, []Omission) {
 	t := translator{
 		proxy: p, options: all.options, upstreams: map[string]*model.Upstream{}, previous: all.kept,
-		next: messages{map[*model.Upstream]*clusterv3.Cluster{}, map[chain]*listenerv3.FilterChain{}},
+		next: messages{map[*model.Upstream]*clusterv3.Cluster{}, map[chain]*listenerv3.FilterChain{}, map[string]*matcherv3.Matcher_OnMatch{}},
 	}
 	if len(t.options.Bind) == 0 {
 		t.options.Bind = []netip.Addr{netip.IPv4Unspecified()}
