@@ -23,6 +23,8 @@ const (
 	// refresh is the time after which current content is written without a change, so that Written shows the age of
 	// the content.
 	refresh = time.Minute
+	// intervalFactor is the ratio of the time between two writes and the time of a write, up to File.MaxInterval.
+	intervalFactor = 500
 )
 
 // Content is a pointer to a struct that embeds a Header. The file has it as JSON.
@@ -63,6 +65,9 @@ type File struct {
 	// Interval is the minimum time between two writes. A daemon that is killed during an outage of the API server loses
 	// the changes since the last write.
 	Interval time.Duration
+	// MaxInterval is the longest time between two writes while the content changes: writes of much content are less
+	// frequent, so that they take at most a 500th of the time. 0 means that Interval is always used.
+	MaxInterval time.Duration
 	// Changes returns the number of changes of the content so far, and whether there is content to write.
 	Changes func() (n uint64, ok bool)
 	// Current reports whether the content is up to date.
@@ -107,10 +112,11 @@ func (f *File) Run(ctx context.Context) {
 		if !ok || changes == saved && (time.Since(written) < refresh || !f.Current()) {
 			continue
 		}
+		started := time.Now()
 		if f.write() {
 			written, saved = time.Now(), changes
 		}
-		wait = f.Interval
+		wait = max(f.Interval, min(f.MaxInterval, intervalFactor*time.Since(started)))
 	}
 }
 

@@ -135,6 +135,37 @@ func TestRun(t *testing.T) {
 	})
 }
 
+func TestSlowWritesAreLessFrequent(t *testing.T) {
+	for name, tc := range map[string]struct{ write, interval time.Duration }{
+		"fast":      {time.Millisecond, 2 * time.Second},
+		"slow":      {10 * time.Millisecond, 5 * time.Second},
+		"very slow": {100 * time.Millisecond, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &source{}
+				f := s.file(filepath.Join(t.TempDir(), "snapshot.json"), slog.New(slog.DiscardHandler))
+				f.MaxInterval = 10 * time.Second
+				var writes []time.Time
+				read := f.Content
+				f.Content = func() snapshotfile.Content {
+					writes = append(writes, time.Now())
+					time.Sleep(tc.write)
+					s.add("next")
+					return read()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				s.add("first")
+				f.Run(ctx)
+				if got := writes[2].Sub(writes[1]) - tc.write; got != tc.interval {
+					t.Errorf("the second write follows after %s, want %s", got, tc.interval)
+				}
+			})
+		})
+	}
+}
+
 func TestLoad(t *testing.T) {
 	for _, tc := range []struct{ name, text, err string }{
 		{"valid", `{"version":1,"names":["one"],"later":true}`, ""},

@@ -8,8 +8,9 @@ import (
 	"github.com/densityops/oooi/internal/snapshotfile"
 )
 
-// fileInterval is the minimum time between two writes of the snapshot file.
-const fileInterval = time.Second
+// fileInterval is the minimum time between two writes of the snapshot file, and maxFileInterval that between two writes of
+// many objects.
+const fileInterval, maxFileInterval = time.Second, 10 * time.Second
 
 // fileContent is the content of a snapshot file. It has the objects, not the snapshot, so that a newer release
 // builds its own snapshot.
@@ -22,7 +23,7 @@ type fileContent struct {
 // snapshotFile returns the snapshot file of the objects.
 func (s *Store) snapshotFile() *snapshotfile.File {
 	return &snapshotfile.File{
-		Path: s.config.File, Objects: "objects", Interval: fileInterval, Log: s.log,
+		Path: s.config.File, Objects: "objects", Interval: fileInterval, MaxInterval: maxFileInterval, Log: s.log,
 		Changes: s.changeCount,
 		Current: func() bool { return s.Status().Age() == 0 },
 		Content: s.fileContent,

@@ -30,9 +30,13 @@ import (
 const (
 	// probeInterval is the interval at which the listeners are probed.
 	probeInterval = 10 * time.Second
-	// minReportInterval is the minimum time between two reports. Without it, every change of endpoints would cause two:
-	// one before and one after Envoy acknowledges it.
-	minReportInterval = time.Second
+	// minReportInterval is the minimum time between two reports, to which each backend adds backendInterval, up to
+	// maxReportInterval: the API server's work for a report grows with their number.
+	minReportInterval, maxReportInterval = time.Second, 5 * time.Second
+	backendInterval                      = 4 * time.Millisecond
+	// ackDelay is the time from a change to its report. In most cases Envoy has acknowledged the change by then; before
+	// that, the report would be followed by another one.
+	ackDelay = 250 * time.Millisecond
 	// applyTimeout limits one report.
 	applyTimeout = 10 * time.Second
 	// HeartbeatInterval is the interval at which a replica reports if nothing has changed.
@@ -87,27 +91,42 @@ func (r *Reporter) Failure() string {
 	return ""
 }
 
-// Run writes the entry when it changes, at most once per second, and otherwise every HeartbeatInterval, until the
-// context ends. It logs errors and retries.
+// Run writes the entry when it changes, at most once per second or, with 1,000 backends, every 5 seconds, and otherwise
+// every HeartbeatInterval, until the context ends. It logs errors and retries.
 func (r *Reporter) Run(ctx context.Context) {
 	changed, cancel := r.ADS.Subscribe()
 	defer cancel()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
-	for {
-		r.report(ctx)
+	sleep := func(d time.Duration) {
 		select {
 		case <-ctx.Done():
-			return
-		case <-time.After(minReportInterval):
+		case <-time.After(d):
 		}
+	}
+	for ctx.Err() == nil {
+		r.report(ctx)
+		sleep(r.interval())
 		select {
 		case <-ctx.Done():
-			return
 		case <-changed:
+			sleep(ackDelay)
+			select {
+			case <-changed:
+			default:
+			}
 		case <-tick.C:
 		}
 	}
+}
+
+// interval returns the minimum time between two reports.
+func (r *Reporter) interval() time.Duration {
+	p := proxyOf(r.Store, r.Proxy)
+	if p == nil {
+		return minReportInterval
+	}
+	return min(minReportInterval+time.Duration(len(p.Upstreams))*backendInterval, maxReportInterval)
 }
 
 // report writes the entry if it has changed or the heartbeat is due.
