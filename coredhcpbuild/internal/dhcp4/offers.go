@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/densityops/oooi/internal/probe"
@@ -32,8 +33,10 @@ type Offered struct {
 // offers remembers the offers that clients do not request. It is safe for concurrent use.
 type offers struct {
 	mu      sync.Mutex
-	clients map[[6]byte]Offered
+	clients *simplelru.LRU[[6]byte, Offered]
 }
+
+func newOffers() *offers { return &offers{clients: newRecent[Offered](maxOffered)} }
 
 // requestsNone reports whether a client may ignore offers: one that boots from the network ignores those without a boot
 // file, and our probes lease nothing.
@@ -50,36 +53,27 @@ func (o *offers) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	client := [6]byte(req.ClientHWAddr)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	offered, known := o.clients[client]
-	if !known && len(o.clients) >= maxOffered {
-		forgetOldest(o.clients, func(o Offered) time.Time { return o.Last })
-	}
+	offered, _ := o.clients.Peek(client)
 	if at.Sub(offered.Last) > offerPause {
 		offered = Offered{MAC: req.ClientHWAddr.String(), First: at}
 	}
-	if o.clients == nil {
-		o.clients = map[[6]byte]Offered{}
-	}
 	offered.Offers++
 	offered.Last = at
-	o.clients[client] = offered
+	o.clients.Add(client, offered)
 }
 
 // forget forgets the offers of a client that has requested an address, of whichever server.
 func (o *offers) forget(client net.HardwareAddr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.clients, [6]byte(client))
+	o.clients.Remove([6]byte(client))
 }
 
 // Offered returns the clients that have requested none of the last offers of this server, sorted by MAC address.
 func (s *Server) Offered() []Offered {
 	s.offers.mu.Lock()
 	defer s.offers.mu.Unlock()
-	list := []Offered{}
-	for _, o := range s.offers.clients {
-		list = append(list, o)
-	}
+	list := s.offers.clients.Values()
 	slices.SortFunc(list, func(a, b Offered) int { return strings.Compare(a.MAC, b.MAC) })
 	return list
 }

@@ -24,7 +24,7 @@ func TestOffersThatAreNotRequested(t *testing.T) {
 		{"boots from the network", []int{0, 4, 12}, "PXEClient:Arch:00007", false, "[]"},
 		{"our probe", []int{0, 4, 12}, "oooi-probe", false, "[]"},
 	} {
-		s := &Server{}
+		s := &Server{offers: newOffers()}
 		for i, seconds := range tc.seconds {
 			s.offers.observe(request(t, 1, byte(i), dhcpv4.MessageTypeDiscover, class(tc.class)), start.Add(time.Duration(seconds)*time.Second))
 		}
@@ -39,7 +39,7 @@ func TestOffersThatAreNotRequested(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}
 	}
-	s := &Server{}
+	s := &Server{offers: newOffers()}
 	for i := range 2 * maxOffered {
 		discover := request(t, 1, 1, dhcpv4.MessageTypeDiscover)
 		discover.ClientHWAddr[1], discover.ClientHWAddr[2] = byte(i>>8), byte(i)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -38,7 +39,7 @@ type selections struct {
 	counter *prometheus.CounterVec
 
 	mu      sync.Mutex
-	clients map[[6]byte]selection
+	clients *simplelru.LRU[[6]byte, selection]
 	labels  []netip.Addr
 }
 
@@ -49,7 +50,7 @@ type selection struct {
 
 func newSelections() *selections {
 	return &selections{
-		clients: map[[6]byte]selection{},
+		clients: newRecent[selection](maxSelecting),
 		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "selected_total", Help: "REQUEST and DECLINE messages that name a server, by server.",
 		}, []string{"server"}),
@@ -67,11 +68,7 @@ func (s *selections) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	client := [6]byte(req.ClientHWAddr)
-	if _, known := s.clients[client]; !known && len(s.clients) >= maxSelecting {
-		forgetOldest(s.clients, func(c selection) time.Time { return c.at })
-	}
-	s.clients[client] = selection{server, at}
+	s.clients.Add([6]byte(req.ClientHWAddr), selection{server, at})
 	if !slices.Contains(s.labels, server) && len(s.labels) < maxSelected {
 		s.labels = append(s.labels, server)
 	}
@@ -82,16 +79,14 @@ func (s *selections) observe(req *dhcpv4.DHCPv4, at time.Time) {
 	s.counter.WithLabelValues(label).Inc()
 }
 
-// forgetOldest deletes the client whose time is the earliest.
-func forgetOldest[T any](clients map[[6]byte]T, at func(T) time.Time) {
-	var oldest [6]byte
-	var since time.Time
-	for client, one := range clients {
-		if t := at(one); since.IsZero() || t.Before(since) {
-			oldest, since = client, t
-		}
+// newRecent returns an empty list of at most size clients by MAC address. It forgets the client that was added, or added
+// again, the longest time ago.
+func newRecent[T any](size int) *simplelru.LRU[[6]byte, T] {
+	list, err := simplelru.NewLRU[[6]byte, T](size, nil)
+	if err != nil {
+		panic(err) // only if size is not positive
 	}
-	delete(clients, oldest)
+	return list
 }
 
 // list returns the selections sorted by server; empty, not nil, if there are none.
@@ -101,8 +96,9 @@ func (s *selections) list() []Selection {
 		selection
 	}
 	s.mu.Lock()
-	clients := make([]client, 0, len(s.clients))
-	for mac, selected := range s.clients {
+	clients := make([]client, 0, s.clients.Len())
+	for _, mac := range s.clients.Keys() {
+		selected, _ := s.clients.Peek(mac)
 		clients = append(clients, client{mac, selected})
 	}
 	s.mu.Unlock()

@@ -54,3 +54,16 @@ func TestSelectionsAreBounded(t *testing.T) {
 		t.Errorf("the oldest client is %s; the last ones must be remembered", first)
 	}
 }
+
+// BenchmarkFlood measures what remembering costs for each packet of clients that were not seen before.
+func BenchmarkFlood(b *testing.B) {
+	s, o := newSelections(), newOffers()
+	p := request(b, 0, 0, dhcpv4.MessageTypeRequest, dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 1))))
+	i := 0
+	for b.Loop() {
+		i++
+		p.ClientHWAddr = net.HardwareAddr{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}
+		s.observe(p, time.Now())
+		o.observe(p, time.Now())
+	}
+}

@@ -49,7 +49,7 @@ type Server struct {
 
 	selections *selections
 	others     others
-	offers     offers
+	offers     *offers
 }
 
 // A packet is a request with its source.
@@ -63,7 +63,7 @@ type packet struct {
 // Listen opens the sockets and registers the metrics. It reads no packets before Run. The caller must call Run. If
 // Listen returns an error, it has closed the sockets.
 func Listen(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{options: o, selections: newSelections()}
+	s := &Server{options: o, selections: newSelections(), offers: newOffers()}
 	s.queue = newQueue(o.Limit, s.serve)
 	s.metrics = newMetrics(s.queue.inFlight)
 	for _, c := range append(s.metrics.collectors(), s.selections.counter) {

@@ -382,7 +382,7 @@ func FuzzPackets(f *testing.F) {
 		dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, 2, 2)))).ToBytes())
 	f.Add(request(f, 1, 3, dhcpv4.MessageTypeDiscover, text(61, 300), text(82, 300), text(57, 2)).ToBytes())
 	f.Add([]byte{1, 1, 6})
-	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {}), selections: newSelections()}
+	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {}), selections: newSelections(), offers: newOffers()}
 	s.metrics = newMetrics(s.queue.inFlight)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if s.receive(nil, data, &net.UDPAddr{}, 1) == dropPanic {
