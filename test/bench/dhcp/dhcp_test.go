@@ -171,8 +171,11 @@ func TestReportShowsMissedTargets(t *testing.T) {
 	}{
 		{"rate reached", newClients, named(nameBolt, 6000, newClients, goal{rate: 6000}), 8000, false},
 		{"rate missed", newClients, named(nameBolt, 5999, newClients, goal{rate: 6000}), 1, true},
-		{"faster than Kea", renewals, named(nameBolt, 9001, renewals, goal{beat: nameKeaMemory}), 9000, false},
-		{"as fast as Kea", renewals, named(nameBolt, 9000, renewals, goal{beat: nameKeaMemory}), 9000, true},
+		{"faster than Kea", renewals, named(nameBolt, 9001, renewals, goal{beat: nameKeaMemory, times: 1}), 9000, false},
+		{"as fast as Kea", renewals, named(nameBolt, 9000, renewals, goal{beat: nameKeaMemory, times: 1}), 9000, true},
+		{"more than a share", newClients, named(nameBolt, 2001, newClients, goal{rate: 1000, beat: nameKeaMemory, times: 0.25}), 8000, false},
+		{"rate of two targets missed", newClients, named(nameBolt, 999, newClients, goal{rate: 1000, beat: nameKeaMemory, times: 0.25}), 1, true},
+		{"share of two targets missed", newClients, named(nameBolt, 2000, newClients, goal{rate: 1000, beat: nameKeaMemory, times: 0.25}), 8000, true},
 		{"no limit found", newClients, named(nameBolt, 0, newClients, goal{rate: 6000}), 1, true},
 	} {
 		r := report{tables: []table{{tc.kind, []limit{tc.ours, named(nameKeaMemory, tc.kea, "", goal{})}}}}
@@ -180,7 +183,7 @@ func TestReportShowsMissedTargets(t *testing.T) {
 			t.Errorf("%s: missed is %t in\n%s", tc.name, got, r.markdown())
 		}
 	}
-	ours, kea := named(nameBolt, 1, renewals, goal{beat: nameKeaMemory}), named(nameKeaMemory, 2, "", goal{})
+	ours, kea := named(nameBolt, 1, renewals, goal{beat: nameKeaMemory, times: 1}), named(nameKeaMemory, 2, "", goal{})
 	for _, disturbed := range []*limit{&ours, &kea} {
 		disturbed.search.high, disturbed.search.worst.otherLoad = 3, 1
 		text := report{tables: []table{{renewals, []limit{ours, kea}}}}.markdown()

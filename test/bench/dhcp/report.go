@@ -69,26 +69,27 @@ func (t table) goal(l limit) string {
 	if !ok {
 		return "|"
 	}
-	if g.beat == "" {
-		return fmt.Sprintf(">= %.0f | %s", g.rate, verdict(l.search.best.rate >= g.rate, l.search.disturbed()))
+	rate := l.search.best.rate
+	met, comparable := rate >= g.rate, true
+	var targets []string
+	if g.rate > 0 {
+		targets = append(targets, fmt.Sprintf(">= %.0f", g.rate))
 	}
-	other := slices.IndexFunc(t.limits, func(other limit) bool { return other.server.name == g.beat })
-	if other < 0 {
-		return "|"
+	if other := slices.IndexFunc(t.limits, func(other limit) bool { return other.server.name == g.beat }); other >= 0 {
+		compared := t.limits[other].search
+		times := ""
+		if g.times != 1 {
+			times = fmt.Sprintf("%.2f times ", g.times)
+		}
+		targets = append(targets, fmt.Sprintf("> %s%s (ratio %.2f)", times, g.beat, rate/compared.best.rate))
+		met, comparable = met && rate > g.times*compared.best.rate, !compared.disturbed()
 	}
-	compared := t.limits[other].search
-	if compared.disturbed() {
-		return fmt.Sprintf("> %s | %s", g.beat, unknown)
+	result := measure.Verdict(met)
+	if !comparable || !met && l.search.disturbed() {
+		result = unknown
 	}
-	return fmt.Sprintf("> %s | %s", g.beat, verdict(l.search.best.rate > compared.best.rate, l.search.disturbed()))
+	return strings.Join(targets, ", ") + " | " + result
 }
 
 // unknown is the verdict if losses may have been caused by other load.
 const unknown = "unknown: other load"
-
-func verdict(met, disturbed bool) string {
-	if !met && disturbed {
-		return unknown
-	}
-	return measure.Verdict(met)
-}

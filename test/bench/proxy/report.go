@@ -76,7 +76,13 @@ func (r report) delayTable(out *strings.Builder) {
 	for _, d := range r.delays {
 		goal, result := "", ""
 		if limit := d.limit(); d.routes == targetRoutes {
-			goal, result = "p99 < "+measure.Milliseconds(limit), measure.Verdict(measure.Quantile(d.reply, 0.99) < limit)
+			met := measure.Quantile(d.reply, 0.99) < limit
+			goal = "p99 < " + measure.Milliseconds(limit)
+			if d.kind == endpointMoved {
+				goal += ", CPU of xdsd < " + measure.Milliseconds(targetEndpointCPU)
+				met = met && d.cpu < targetEndpointCPU
+			}
+			result = measure.Verdict(met)
 		}
 		fmt.Fprintf(out, "| %d | %s | %d | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", d.routes, d.kind, len(d.reply), measure.Milliseconds(d.cpu), measure.Milliseconds(d.envoy),
 			measure.Milliseconds(measure.Quantile(d.reply, 0.5)), measure.Milliseconds(measure.Quantile(d.reply, 0.99)), measure.Milliseconds(measure.Quantile(d.reply, 1)),
