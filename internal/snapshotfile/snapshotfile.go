@@ -23,7 +23,8 @@ const (
 	// refresh is the time after which current content is written without a change, so that Written shows the age of
 	// the content.
 	refresh = time.Minute
-	// intervalFactor is the ratio of the time between two writes and the time of a write, up to File.MaxInterval.
+	// intervalFactor is the ratio of the time between two writes and the time to encode the content, up to
+	// File.MaxInterval.
 	intervalFactor = 500
 )
 
@@ -65,8 +66,8 @@ type File struct {
 	// Interval is the minimum time between two writes. A daemon that is killed during an outage of the API server loses
 	// the changes since the last write.
 	Interval time.Duration
-	// MaxInterval is the longest time between two writes while the content changes: writes of much content are less
-	// frequent, so that they take at most a 500th of the time. 0 means that Interval is always used.
+	// MaxInterval is the longest time between two writes while the content changes: much content is written less
+	// frequently, so that its encoding takes at most a 500th of the time. 0 means that Interval is always used.
 	MaxInterval time.Duration
 	// Changes returns the number of changes of the content so far, and whether there is content to write.
 	Changes func() (n uint64, ok bool)
@@ -112,31 +113,34 @@ func (f *File) Run(ctx context.Context) {
 		if !ok || changes == saved && (time.Since(written) < refresh || !f.Current()) {
 			continue
 		}
-		started := time.Now()
-		if f.write() {
+		encoding, ok := f.write()
+		if ok {
 			written, saved = time.Now(), changes
 		}
-		wait = max(f.Interval, min(f.MaxInterval, intervalFactor*time.Since(started)))
+		wait = max(f.Interval, min(f.MaxInterval, intervalFactor*encoding))
 	}
 }
 
-// write replaces the file atomically, and reports whether it did. It logs the first of several failures.
-func (f *File) write() bool {
+// write replaces the file atomically, and returns how long it took to encode the content, and whether the file was replaced.
+// It logs the first of several failures.
+func (f *File) write() (encoding time.Duration, ok bool) {
+	started := time.Now()
 	content := f.Content()
 	content.header().Version = version
 	data, err := json.Marshal(content)
+	encoding = time.Since(started)
 	if err == nil {
 		err = atomicfile.Replace(f.Path, data)
 	}
 	if err == nil {
 		f.failure.Store(nil)
-		return true
+		return encoding, true
 	}
 	text := fmt.Sprintf("writing the snapshot file: %v", err)
 	if f.failure.Swap(&text) == nil {
 		f.Log.Error("cannot write the snapshot file; after a restart during an outage of the API server, "+f.Objects+" would be missing or outdated", "err", text)
 	}
-	return false
+	return encoding, false
 }
 
 // Failure returns the error of the last write, or "" if it succeeded.

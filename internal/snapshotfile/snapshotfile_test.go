@@ -135,11 +135,11 @@ func TestRun(t *testing.T) {
 	})
 }
 
-func TestSlowWritesAreLessFrequent(t *testing.T) {
-	for name, tc := range map[string]struct{ write, interval time.Duration }{
-		"fast":      {time.Millisecond, 2 * time.Second},
-		"slow":      {10 * time.Millisecond, 5 * time.Second},
-		"very slow": {100 * time.Millisecond, 10 * time.Second},
+func TestMuchContentIsWrittenLessFrequently(t *testing.T) {
+	for name, tc := range map[string]struct{ encoding, interval time.Duration }{
+		"little":    {time.Millisecond, 2 * time.Second},
+		"much":      {10 * time.Millisecond, 5 * time.Second},
+		"very much": {100 * time.Millisecond, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestSlowWritesAreLessFrequent(t *testing.T) {
 				read := f.Content
 				f.Content = func() snapshotfile.Content {
 					writes = append(writes, time.Now())
-					time.Sleep(tc.write)
+					time.Sleep(tc.encoding)
 					s.add("next")
 					return read()
 				}
@@ -158,7 +158,7 @@ func TestSlowWritesAreLessFrequent(t *testing.T) {
 				defer cancel()
 				s.add("first")
 				f.Run(ctx)
-				if got := writes[2].Sub(writes[1]) - tc.write; got != tc.interval {
+				if got := writes[2].Sub(writes[1]) - tc.encoding; got != tc.interval {
 					t.Errorf("the second write follows after %s, want %s", got, tc.interval)
 				}
 			})
