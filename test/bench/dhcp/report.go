@@ -70,7 +70,7 @@ func (t table) goal(l limit) string {
 		return "|"
 	}
 	rate := l.search.best.rate
-	met, comparable := rate >= g.rate, true
+	met, known := rate >= g.rate, true
 	var targets []string
 	if g.rate > 0 {
 		targets = append(targets, fmt.Sprintf(">= %.0f", g.rate))
@@ -82,10 +82,10 @@ func (t table) goal(l limit) string {
 			times = fmt.Sprintf("%.2f times ", g.times)
 		}
 		targets = append(targets, fmt.Sprintf("> %s%s (ratio %.2f)", times, g.beat, rate/compared.best.rate))
-		met, comparable = met && rate > g.times*compared.best.rate, !compared.disturbed()
+		met, known = met && rate > g.times*compared.best.rate, !compared.disturbed()
 	}
 	result := measure.Verdict(met)
-	if !comparable || !met && l.search.disturbed() {
+	if !known || !met && l.search.disturbed() {
 		result = unknown
 	}
 	return strings.Join(targets, ", ") + " | " + result

@@ -58,7 +58,7 @@ func (b *bench) servers() ([]server, error) {
 		{
 			name: nameBolt, stack: "fsync before the ACK", guess: map[kind]float64{newClients: 5000, renewals: 15000},
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
-				return coredhcp(ctx, dir, "", file(dir))
+				return configured(ctx, dir, file(dir))
 			},
 			goal: map[kind]goal{newClients: {rate: 6000, beat: nameKea, times: 1}, renewals: {beat: nameKeaMemory, times: 1}},
 		},
@@ -69,7 +69,7 @@ func (b *bench) servers() ([]server, error) {
 				if err := b.Management.ApplyYAML(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: "+own+"}}")); err != nil {
 					return nil, err
 				}
-				return coredhcp(ctx, dir, "", "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.Management.Kubeconfig())
+				return configured(ctx, dir, "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.Management.Kubeconfig())
 			},
 			goal: map[kind]goal{newClients: {rate: 1000, beat: nameBolt, times: 0.25}, renewals: {beat: nameKeaMemory, times: 1}},
 		},
@@ -77,7 +77,15 @@ func (b *bench) servers() ([]server, error) {
 			name: "coredhcp, kubevirt and leasedb in a file", stack: fmt.Sprintf("%d VMs; fsync before the ACK", b.Machines), guess: map[kind]float64{newClients: 5000, renewals: 15000},
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
 				kubevirt := fmt.Sprintf("  - kubevirt: network=%s namespace=%s kubeconfig=%s\n", attachment, namespace, b.Management.Kubeconfig())
-				return coredhcp(ctx, dir, kubevirt, file(dir))
+				config, err := configure(dir, kubevirt, file(dir))
+				if err != nil {
+					return nil, err
+				}
+				// With VMs and no lease, coredhcp assumes that the file was lost, and probes each address before it offers it.
+				if out, err := exec.CommandContext(ctx, measure.Binary(), "import", "--config", config, "--write").CombinedOutput(); err != nil {
+					return nil, fmt.Errorf("importing a lease: %w: %s", err, out)
+				}
+				return coredhcp(ctx, dir, config)
 			},
 			clients: b.Machines, renewing: b.Machines,
 			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaMemory, times: 1}},
@@ -110,18 +118,32 @@ func run(ctx context.Context, name, dir string, env []string, command string, ar
 	return measure.Start(name, filepath.Join(dir, "log"), cmd)
 }
 
-// coredhcp starts coredhcp with leasedb and the given store. plugins has the lines of plugins before it, or is empty.
-func coredhcp(ctx context.Context, dir, plugins, store string) (*measure.Process, error) {
-	config := filepath.Join(dir, "config.yml")
+// configured starts coredhcp with leasedb and the given store.
+func configured(ctx context.Context, dir, store string) (*measure.Process, error) {
+	config, err := configure(dir, "", store)
+	if err != nil {
+		return nil, err
+	}
+	return coredhcp(ctx, dir, config)
+}
+
+// configure writes the configuration of coredhcp with leasedb and the given store, and returns its path. plugins has the lines
+// of plugins before leasedb, or is empty.
+func configure(dir, plugins, store string) (path string, err error) {
+	path = filepath.Join(dir, "config.yml")
 	text := "server4:\n  listen: [\"%" + device + "\"]\n  plugins:\n" + plugins +
 		"  - leasedb: " + strings.Join([]string{store, "cidr=" + network, "range=" + firstAddress + "-" + lastAddress, "server=" + serverAddress}, " ") + `
   - netmask: 255.0.0.0
   - router: 10.255.0.1
   - dns: 10.255.0.53
 `
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("writing coredhcp's configuration: %w", err)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return "", fmt.Errorf("writing coredhcp's configuration: %w", err)
 	}
+	return path, nil
+}
+
+func coredhcp(ctx context.Context, dir, config string) (*measure.Process, error) {
 	return run(ctx, "coredhcp", dir, nil, measure.Binary(), "--config", config, "--http", "127.0.0.1:0")
 }
 
