@@ -330,14 +330,14 @@ func checkUnfinished(s *Site) []Finding {
 			if client := u.Client.String(); !slices.Contains(clients, client) {
 				clients = append(clients, client)
 			}
-			evidence = append(evidence, fmt.Sprintf("%s to %s: %d connections", u.Client, u.Address, u.Connections))
+			evidence = append(evidence, fmt.Sprintf("unfinished connections of %s to %s: %d", u.Client, u.Address, u.Connections))
 		}
 		if total < minUnfinished {
 			continue
 		}
 		hosts := clients[0]
-		if more := len(clients) - 1; more > 0 {
-			hosts += fmt.Sprintf(" and %d more hosts", more)
+		if len(clients) > 1 {
+			hosts = fmt.Sprintf("%d hosts, such as %s,", len(clients), clients[0])
 		}
 		slices.Sort(ports)
 		f := failed(podRef(x.pod), "find what drops these packets: a stateful firewall or router that does not see both directions, since packets and replies take different paths; ACLs of the switch; clients that no longer exist, and forged source addresses, look the same for a minute",

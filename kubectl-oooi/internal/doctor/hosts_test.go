@@ -107,15 +107,15 @@ func TestUnfinishedHandshakes(t *testing.T) {
 	unfinished := func(address, client string, connections int) string {
 		return fmt.Sprintf(`{"address": %q, "client": %q, "connections": %d}`, address, client, connections)
 	}
-	const message = "fail connections of 192.0.2.10%s to TCP port %s do not complete: the proxy repeats its answer to their first packet, and receives no reply"
+	const message = "fail connections of %s to TCP port %s do not complete: the proxy repeats its answer to their first packet, and receives no reply"
 	for _, tc := range []struct {
 		name  string
 		state []string
 		want  []string
 	}{
-		{"one client", []string{unfinished("192.0.2.5:6443", "192.0.2.10", 3)}, []string{fmt.Sprintf(message, "", "6443") + "\n192.0.2.10 to 192.0.2.5:6443: 3 connections"}},
+		{"one client", []string{unfinished("192.0.2.5:6443", "192.0.2.10", 3)}, []string{fmt.Sprintf(message, "192.0.2.10", "6443") + "\nunfinished connections of 192.0.2.10 to 192.0.2.5:6443: 3"}},
 		{"several", []string{unfinished("192.0.2.5:443", "192.0.2.10", 2), unfinished("192.0.2.5:443", "192.0.2.11", 1), unfinished("192.0.2.5:6443", "192.0.2.10", 1)},
-			[]string{fmt.Sprintf(message, " and 1 more hosts", "443, 6443") + "\n192.0.2.10 to 192.0.2.5:443: 2 connections\n192.0.2.11 to 192.0.2.5:443: 1 connections\n192.0.2.10 to 192.0.2.5:6443: 1 connections"}},
+			[]string{fmt.Sprintf(message, "2 hosts, such as 192.0.2.10,", "443, 6443") + "\nunfinished connections of 192.0.2.10 to 192.0.2.5:443: 2\nunfinished connections of 192.0.2.11 to 192.0.2.5:443: 1\nunfinished connections of 192.0.2.10 to 192.0.2.5:6443: 1"}},
 		{"a client was switched off", []string{unfinished("192.0.2.5:6443", "192.0.2.10", 2)}, []string{}},
 		{"in the pod network", []string{unfinished("10.0.0.5:6443", "192.0.2.10", 3)}, []string{}},
 		{"of our own pods", []string{unfinished("192.0.2.5:6443", "192.0.2.3", 3)}, []string{}},
