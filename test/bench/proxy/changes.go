@@ -175,9 +175,15 @@ type idle struct {
 	xdsd, envoy float64
 }
 
-// measureIdle measures for twice the time that it waits before.
+// Times of measureIdle, in multiples of Options.Settle. Envoy still works for about half a minute after hundreds of changes.
+const (
+	idleWait = 12
+	idleTime = 6
+)
+
+// measureIdle waits until the proxy is idle, and measures for some health checks of each backend.
 func (b *bench) measureIdle(ctx context.Context, envoy *lab.Envoy, n int) error {
-	b.Progress("%d routes: idle for %s", n, 3*b.Settle)
+	b.Progress("%d routes: idle for %s", n, (idleWait+idleTime)*b.Settle)
 	wait := func(d time.Duration) error {
 		select {
 		case <-ctx.Done():
@@ -186,7 +192,7 @@ func (b *bench) measureIdle(ctx context.Context, envoy *lab.Envoy, n int) error 
 			return nil
 		}
 	}
-	if err := wait(b.Settle); err != nil {
+	if err := wait(idleWait * b.Settle); err != nil {
 		return err
 	}
 	before, err := processTimes(b.xdsd.PID(), envoy.PID())
@@ -194,7 +200,7 @@ func (b *bench) measureIdle(ctx context.Context, envoy *lab.Envoy, n int) error 
 		return err
 	}
 	from := time.Now()
-	if err := wait(2 * b.Settle); err != nil {
+	if err := wait(idleTime * b.Settle); err != nil {
 		return err
 	}
 	after, err := processTimes(b.xdsd.PID(), envoy.PID())

@@ -25,7 +25,7 @@ type Options struct {
 	Starts   int           // number of starts of Envoy, at the largest size
 	Rounds   int           // rounds of each comparison; each measures both sides for one slice
 	Slice    time.Duration // duration of a slice
-	Settle   time.Duration // idle time before idle CPU is measured
+	Settle   time.Duration // unit of the times for which the proxy is idle before and while its CPU is measured
 	GoBench  string        // -benchtime of the Go benchmarks; empty to skip them
 	Progress func(format string, args ...any)
 }
