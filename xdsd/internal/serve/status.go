@@ -106,7 +106,11 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		r.report(ctx)
-		sleep(r.interval())
+		backends := 0
+		if p := proxyOf(r.Store, r.Proxy); p != nil {
+			backends = len(p.Upstreams)
+		}
+		sleep(reportInterval(backends))
 		select {
 		case <-ctx.Done():
 		case <-changed:
@@ -120,13 +124,9 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// interval returns the minimum time between two reports.
-func (r *Reporter) interval() time.Duration {
-	p := proxyOf(r.Store, r.Proxy)
-	if p == nil {
-		return minReportInterval
-	}
-	return min(minReportInterval+time.Duration(len(p.Upstreams))*backendInterval, maxReportInterval)
+// reportInterval returns the minimum time between two reports of a number of backends.
+func reportInterval(backends int) time.Duration {
+	return min(minReportInterval+time.Duration(backends)*backendInterval, maxReportInterval)
 }
 
 // report writes the entry if it has changed or the heartbeat is due.

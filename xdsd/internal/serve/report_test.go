@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/url"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,6 +32,14 @@ func TestEachErrorHasItsRemedy(t *testing.T) {
 	} {
 		if got := remedy(fmt.Errorf("applying the status: %w", test.err)); got != test.want {
 			t.Errorf("%v: %q, want %q", test.err, got, test.want)
+		}
+	}
+}
+
+func TestReportsOfManyBackendsAreLessFrequent(t *testing.T) {
+	for backends, want := range map[int]time.Duration{0: time.Second, 10: 1040 * time.Millisecond, 1000: 5 * time.Second, 5000: 5 * time.Second} {
+		if got := reportInterval(backends); got != want {
+			t.Errorf("reports of %d backends have an interval of %s, want %s", backends, got, want)
 		}
 	}
 }
