@@ -195,7 +195,7 @@ func (b *bench) compareApps(ctx context.Context, n int, floor *server) error {
 		return err
 	}
 	defer apps.stop()
-	return b.compare(ctx, n, apps, apps.floor(floor), targetFloor)
+	return b.compare(ctx, n, apps, apps.floor(floor), targetApps)
 }
 
 // measureDirect measures with hosted clusters from a folder, because filling the API server with as many takes too

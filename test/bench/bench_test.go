@@ -83,6 +83,8 @@ func TestReportShowsMissedTargets(t *testing.T) {
 	}{
 		{"noop: at the target", compared(0.97, targetFloor), false},
 		{"noop: below the target", compared(0.969, targetFloor), true},
+		{"noop: apps below their target", compared(0.949, targetApps), true},
+		{"noop: apps at their target", compared(0.95, targetApps), false},
 		{"stock plugin: faster", compared(1.01, targetPeer), false},
 		{"stock plugin: equal", compared(1, targetPeer), true},
 		{"slower with more clusters", compared(0.94, targetFlat), true},

@@ -15,6 +15,7 @@ type target string
 // Targets of throughput.
 const (
 	targetFloor target = ">= 0.97"
+	targetApps  target = ">= 0.95"
 	targetPeer  target = "> 1"
 	targetFlat  target = "flat: >= 0.95"
 )
@@ -33,7 +34,7 @@ func (t target) met(ratio float64) bool {
 	switch t {
 	case targetFloor:
 		return ratio >= 0.97
-	case targetFlat:
+	case targetApps, targetFlat:
 		return ratio >= 0.95
 	default:
 		return ratio > 1
