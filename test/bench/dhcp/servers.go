@@ -58,7 +58,7 @@ func (b *bench) servers() ([]server, error) {
 		{
 			name: nameBolt, stack: "fsync before the ACK", guess: map[kind]float64{newClients: 5000, renewals: 15000},
 			start: func(ctx context.Context, dir string) (*measure.Process, error) {
-				return configured(ctx, dir, file(dir))
+				return startCoredhcp(ctx, dir, file(dir))
 			},
 			goal: map[kind]goal{newClients: {rate: 6000, beat: nameKea, times: 1}, renewals: {beat: nameKeaMemory, times: 1}},
 		},
@@ -69,7 +69,7 @@ func (b *bench) servers() ([]server, error) {
 				if err := b.Management.ApplyYAML(ctx, []byte("{apiVersion: v1, kind: Namespace, metadata: {name: "+own+"}}")); err != nil {
 					return nil, err
 				}
-				return configured(ctx, dir, "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.Management.Kubeconfig())
+				return startCoredhcp(ctx, dir, "store=kubernetes namespace="+own+" pool=bench kubeconfig="+b.Management.Kubeconfig())
 			},
 			goal: map[kind]goal{newClients: {rate: 1000, beat: nameBolt, times: 0.25}, renewals: {beat: nameKeaMemory, times: 1}},
 		},
@@ -85,7 +85,7 @@ func (b *bench) servers() ([]server, error) {
 				if out, err := exec.CommandContext(ctx, measure.Binary(), "import", "--config", config, "--write").CombinedOutput(); err != nil {
 					return nil, fmt.Errorf("importing a lease: %w: %s", err, out)
 				}
-				return coredhcp(ctx, dir, config)
+				return runCoredhcp(ctx, dir, config)
 			},
 			clients: b.Machines, renewing: b.Machines,
 			goal: map[kind]goal{newClients: {rate: 6000}, renewals: {beat: nameKeaMemory, times: 1}},
@@ -118,13 +118,13 @@ func run(ctx context.Context, name, dir string, env []string, command string, ar
 	return measure.Start(name, filepath.Join(dir, "log"), cmd)
 }
 
-// configured starts coredhcp with leasedb and the given store.
-func configured(ctx context.Context, dir, store string) (*measure.Process, error) {
+// startCoredhcp starts coredhcp with leasedb and the given store.
+func startCoredhcp(ctx context.Context, dir, store string) (*measure.Process, error) {
 	config, err := configure(dir, "", store)
 	if err != nil {
 		return nil, err
 	}
-	return coredhcp(ctx, dir, config)
+	return runCoredhcp(ctx, dir, config)
 }
 
 // configure writes the configuration of coredhcp with leasedb and the given store, and returns its path. plugins has the lines
@@ -143,7 +143,7 @@ func configure(dir, plugins, store string) (path string, err error) {
 	return path, nil
 }
 
-func coredhcp(ctx context.Context, dir, config string) (*measure.Process, error) {
+func runCoredhcp(ctx context.Context, dir, config string) (*measure.Process, error) {
 	return run(ctx, "coredhcp", dir, nil, measure.Binary(), "--config", config, "--http", "127.0.0.1:0")
 }
 
