@@ -49,7 +49,7 @@ type directory struct {
 	file *snapshotfile.File
 	// unknown counts packets from unknown MAC addresses, and unknownClients has the last ones.
 	unknown        atomic.Uint64
-	unknownClients unknownClients
+	unknownClients *unknownClients
 	follower       *apiFollower // nil in tests of the index
 }
 
@@ -58,7 +58,7 @@ var _ vm.Directory = (*directory)(nil)
 func newDirectory(c config, log *slog.Logger) *directory {
 	d := &directory{
 		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, vms: map[key]*vmState{},
-		problems: map[key]string{},
+		problems: map[key]string{}, unknownClients: newUnknownClients(),
 	}
 	d.file = d.snapshotFile()
 	return d

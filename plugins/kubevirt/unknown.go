@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 const (
@@ -23,7 +25,15 @@ type UnknownClient struct {
 // unknownClients has the unknown MAC addresses that have sent packets last. It is safe for concurrent use.
 type unknownClients struct {
 	mu   sync.Mutex
-	last map[string]time.Time // by MAC address
+	last *simplelru.LRU[string, time.Time] // by MAC address
+}
+
+func newUnknownClients() *unknownClients {
+	last, err := simplelru.NewLRU[string, time.Time](maxUnknown, nil)
+	if err != nil {
+		panic(err) // only if the size is not positive
+	}
+	return &unknownClients{last: last}
 }
 
 // add remembers a packet. It forgets the address that has been silent for the longest time if there are too many.
@@ -33,20 +43,7 @@ func (u *unknownClients) add(mac net.HardwareAddr, at time.Time) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.last == nil {
-		u.last = map[string]time.Time{}
-	}
-	u.last[string(mac)] = at
-	if len(u.last) <= maxUnknown {
-		return
-	}
-	oldest := ""
-	for other, last := range u.last {
-		if oldest == "" || last.Before(u.last[oldest]) {
-			oldest = other
-		}
-	}
-	delete(u.last, oldest)
+	u.last.Add(string(mac), at)
 }
 
 // list returns the addresses for which known returns false, the last one first.
@@ -54,7 +51,8 @@ func (u *unknownClients) list(known func(net.HardwareAddr) bool) []UnknownClient
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var list []UnknownClient
-	for mac, last := range u.last {
+	for _, mac := range u.last.Keys() {
+		last, _ := u.last.Peek(mac)
 		if address := net.HardwareAddr(mac); !known(address) {
 			list = append(list, UnknownClient{address.String(), last.UTC()})
 		}
