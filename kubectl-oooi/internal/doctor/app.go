@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -121,7 +122,7 @@ func checkAppsReader(s *Site) []Finding {
 // sbr adds it.
 func checkAppsRoute(s *Site) []Finding {
 	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
-	if !render.IsOVN(config) || s.Infra.Status.AppsIngress == nil {
+	if !cni.IsOVN(config) || s.Infra.Status.AppsIngress == nil {
 		return nil
 	}
 	gateway := s.Model.Gateway()

@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 func init() {
@@ -34,7 +34,7 @@ func init() {
 			Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", Needs: []string{"OOOI-NET-001"}, Reads: in(AtNetwork, attachments),
 			Run: func(s *Site) []Finding {
 				config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
-				field, err := render.IPAM(config)
+				field, err := cni.IPAM(config)
 				switch {
 				case err != nil:
 					return []Finding{failed(s.network(), "correct spec.config", "%v", err)}
@@ -155,7 +155,7 @@ func (s *Site) editedLink(d *drift) (has, wanted string) {
 	}
 	link := func(u *unstructured.Unstructured) string {
 		config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
-		return render.Link(config)
+		return cni.Identity(config)
 	}
 	has, wanted = link(s.facts.list(attachments, d.Object.Namespace)[at]), link(vms)
 	if has == "" || wanted == "" {

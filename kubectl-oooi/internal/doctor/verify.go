@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // ClientReads returns what a ClientSite reads.
@@ -51,7 +51,7 @@ func (s *Site) MTU() int {
 	if err != nil {
 		return 0
 	}
-	return render.MTU(input.Attachment)
+	return cni.MTU(input.Attachment)
 }
 
 // Follows reports whether the daemon of a pod of DHCP, DNS or the proxy follows the API server, according to the daemon.

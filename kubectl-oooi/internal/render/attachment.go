@@ -1,10 +1,8 @@
 package render
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -14,89 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 )
-
-// StaticIPAM is the result of IPAM for a configuration that assigns the addresses that a pod requests, and no others.
-const StaticIPAM = "ipam of type static"
-
-// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets", or StaticIPAM; empty if
-// it assigns none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them
-// from a DHCP server of its own. IPAM returns an error if the configuration is invalid.
-func IPAM(config string) (string, error) {
-	plugins, err := pluginsOf(config)
-	if err != nil {
-		return "", err
-	}
-	if ipam, ok := plugins[0]["ipam"].(map[string]any); ok && len(ipam) > 0 {
-		if ipam["type"] == "static" && ipam["addresses"] == nil {
-			return StaticIPAM, nil
-		}
-		return "ipam", nil
-	}
-	if subnets, ok := plugins[0]["subnets"].(string); ok && subnets != "" && plugins[0]["type"] == ovnOverlay {
-		return "subnets", nil
-	}
-	return "", nil
-}
-
-// Link returns the layer 2 network to which a CNI configuration attaches pods. It is equal for configurations of the same
-// network, and empty if the network is unknown.
-func Link(config string) string {
-	plugins, err := pluginsOf(config)
-	if err != nil || len(plugins) == 0 {
-		return ""
-	}
-	p := plugins[0]
-	text := func(keys ...string) string {
-		for _, key := range keys {
-			if p[key] != nil {
-				return fmt.Sprint(p[key])
-			}
-		}
-		return ""
-	}
-	switch text("type") {
-	case "bridge", "cnv-bridge":
-		return "bridge " + text("bridge") + " vlan " + cmp.Or(text("vlan"), "0")
-	case "macvlan", "ipvlan":
-		return "interface " + text("master")
-	case ovnOverlay:
-		if text("topology") == localnetNetwork {
-			return "localnet " + text("physicalNetworkName", "name") + " vlan " + cmp.Or(text("vlanID"), "0")
-		}
-	}
-	return ""
-}
-
-// MTU returns the MTU in a CNI configuration; 0 if it has none.
-func MTU(config string) int {
-	plugins, err := pluginsOf(config)
-	if err != nil || len(plugins) == 0 {
-		return 0
-	}
-	mtu, _ := plugins[0]["mtu"].(float64)
-	return int(mtu)
-}
-
-// pluginsOf returns the plugins of a CNI configuration or configuration list. The first one creates the interface.
-func pluginsOf(config string) ([]map[string]any, error) {
-	var conf struct {
-		Plugins []map[string]any `json:"plugins"`
-	}
-	var single map[string]any
-	for _, into := range []any{&single, &conf} {
-		if err := json.Unmarshal([]byte(config), into); err != nil {
-			return nil, fmt.Errorf("spec.config is not a CNI configuration: %w", err)
-		}
-	}
-	if len(conf.Plugins) > 0 {
-		return conf.Plugins, nil
-	}
-	if single["type"] == nil {
-		return nil, errors.New("spec.config is not a CNI configuration: the fields type and plugins are missing")
-	}
-	return []map[string]any{single}, nil
-}
 
 // NetworkComponent is the value of v1alpha1.LabelComponent on a VMs' NetworkAttachmentDefinition that setup created.
 const NetworkComponent = "network"
@@ -113,7 +30,7 @@ func (in *Input) vmAttachment() *unstructured.Unstructured {
 // that selects it. It is derived from that of the VMs, assigns the replica's addresses, and routes packets from these
 // addresses to the VLAN.
 func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, network, error) {
-	plugins, err := pluginsOf(in.Attachment)
+	plugins, err := cni.Plugins(in.Attachment)
 	if err != nil {
 		nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
 		return nil, network{}, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
@@ -143,18 +60,8 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	return networkAttachmentDefinition(meta, string(config)), network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}, nil
 }
 
-// ovnOverlay is the CNI plugin of OVN-Kubernetes. It cannot be chained with other plugins.
-const ovnOverlay = "ovn-k8s-cni-overlay"
-
-// IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes. It is false for an invalid
-// configuration.
-func IsOVN(config string) bool {
-	plugins, err := pluginsOf(config)
-	return err == nil && plugins[0]["type"] == ovnOverlay
-}
-
 // onOVN reports whether the VMs' network is one of OVN-Kubernetes.
-func (in *Input) onOVN() bool { return IsOVN(in.Attachment) }
+func (in *Input) onOVN() bool { return cni.IsOVN(in.Attachment) }
 
 // ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the same physical one. It
 // has no subnets, because OVN-Kubernetes refuses a pod that requests addresses on a network with subnets (its

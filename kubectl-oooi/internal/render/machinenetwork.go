@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/internal/cni"
 )
 
 // A MachineNetwork describes the VMs' NetworkAttachmentDefinition that setup creates if --make-network is set.
@@ -81,7 +83,7 @@ func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 		config["type"], config["master"], config["mode"] = "macvlan", n.Device, "bridge"
 	default:
 		// OVN-Kubernetes treats networks of the same name as one, so the name contains the namespace.
-		config["type"], config["topology"], config["name"] = ovnOverlay, "localnet", nad.Namespace+"-"+nad.Name
+		config["type"], config["topology"], config["name"] = cni.OVNKubernetes, "localnet", nad.Namespace+"-"+nad.Name
 		config["physicalNetworkName"], config["netAttachDefName"], vlan = n.Device, nad.String(), "vlanID"
 	}
 	if n.VLAN != 0 {

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -26,7 +27,7 @@ func TestMachineNetworkConfig(t *testing.T) {
 		if err != nil || got != want {
 			t.Errorf("%s: got %s (%v), want %s", text, got, err, want)
 		}
-		if ipam, err := render.IPAM(got); ipam != "" || err != nil {
+		if ipam, err := cni.IPAM(got); ipam != "" || err != nil {
 			t.Errorf("%s: the configuration assigns addresses by %q (%v)", text, ipam, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
@@ -232,7 +233,7 @@ func (d *discovery) proxyServers() error {
 // networks that do not exist or cannot be read.
 func (d *discovery) sameLinks() error {
 	own := d.known.network()
-	link := render.Link(d.known.Attachments[own.String()])
+	link := cni.Identity(d.known.Attachments[own.String()])
 	if link == "" {
 		return nil
 	}
@@ -247,7 +248,7 @@ func (d *discovery) sameLinks() error {
 		}
 		if err == nil {
 			config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
-			if known[nad] = render.Link(config) == link; known[nad] {
+			if known[nad] = cni.Identity(config) == link; known[nad] {
 				d.known.aliases = append(d.known.aliases, nad.String())
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -217,11 +218,11 @@ func (k *Known) attach(in *render.Input) error {
 	case !exists:
 		return fmt.Errorf("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, k.NetworkHint)
 	}
-	ipam, err := render.IPAM(in.Attachment)
+	ipam, err := cni.IPAM(in.Attachment)
 	if err != nil {
 		return fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
-	if ipam != "" && (!k.standalone() || ipam != render.StaticIPAM) {
+	if ipam != "" && (!k.standalone() || ipam != cni.StaticIPAM) {
 		return fmt.Errorf("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
 	}
 	return nil

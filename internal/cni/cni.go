@@ -1,0 +1,173 @@
+// Package cni reads the CNI configuration in spec.config of a NetworkAttachmentDefinition, and identifies the
+// network to which it attaches pods and VMs.
+//
+// A VLAN is a network, not the name of a NetworkAttachmentDefinition: each namespace has its own
+// NetworkAttachmentDefinition of one network if Multus isolates namespaces. Two of them are of the same network if they
+// have the same Identity.
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is the resource of NetworkAttachmentDefinitions.
+var Resource = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
+
+// OVNKubernetes is the CNI plugin of OVN-Kubernetes. It cannot be chained with other plugins.
+const OVNKubernetes = "ovn-k8s-cni-overlay"
+
+// localnet is the topology of a network of OVN-Kubernetes that is connected to a physical network.
+const localnet = "localnet"
+
+// maxVLAN is the highest VLAN ID (IEEE 802.1Q).
+const maxVLAN = 4094
+
+// Plugins returns the plugins of a CNI configuration or configuration list; there is at least one. The first one creates
+// the interface, and has the name of the list if it has none.
+func Plugins(config string) ([]map[string]any, error) {
+	var list struct {
+		Name    string           `json:"name"`
+		Plugins []map[string]any `json:"plugins"`
+	}
+	var single map[string]any
+	for _, into := range []any{&single, &list} {
+		if err := json.Unmarshal([]byte(config), into); err != nil {
+			return nil, fmt.Errorf("spec.config is not a CNI configuration: %w", err)
+		}
+	}
+	plugins := list.Plugins
+	if len(plugins) == 0 {
+		plugins = []map[string]any{single}
+	}
+	first := plugins[0]
+	if first["type"] == nil {
+		return nil, errors.New("spec.config is not a CNI configuration: the fields type and plugins are missing")
+	}
+	if first["name"] == nil && list.Name != "" {
+		first["name"] = list.Name
+	}
+	return plugins, nil
+}
+
+// Identity returns the identity of the network to which a CNI configuration attaches pods: where their untagged frames
+// are sent. It is empty if the configuration does not identify the network.
+//
+//   - bridge, cnv-bridge, ovs: the bridge and the VLAN ID
+//   - macvlan, ipvlan, vlan: the master interface and the VLAN ID
+//   - OVN-Kubernetes, topology localnet: the physical network and the VLAN ID. They are a function of the network's name,
+//     because OVN-Kubernetes refuses a second configuration with the same name. Logical networks with different names
+//     on one physical network and VLAN are one network, because the physical network joins them.
+//   - OVN-Kubernetes, other topologies: the topology and the network's name
+func Identity(config string) string {
+	plugins, err := Plugins(config)
+	if err != nil {
+		return ""
+	}
+	p := plugins[0]
+	switch text(p, "type") {
+	case "bridge", "cnv-bridge":
+		bridge := text(p, "bridge")
+		if bridge == "" {
+			bridge = "cni0" // the plugin's default
+		}
+		return onVLAN("bridge "+bridge, p["vlan"])
+	case "ovs":
+		if bridge := text(p, "bridge"); bridge != "" {
+			return onVLAN("ovs bridge "+bridge, p["vlan"])
+		}
+	case "macvlan", "ipvlan", "vlan":
+		master := text(p, "master")
+		if master == "" {
+			master = "of the default route" // the default of macvlan and ipvlan
+		}
+		if p["linkInContainer"] != true {
+			return onVLAN("interface "+master, p["vlanId"])
+		}
+	case OVNKubernetes:
+		topology, name := text(p, "topology"), text(p, "name")
+		switch physical := text(p, "physicalNetworkName"); {
+		case topology == localnet && physical != "":
+			return onVLAN("localnet "+physical, p["vlanID"])
+		case topology == localnet && name != "":
+			return onVLAN("localnet "+name, p["vlanID"]) // OVN-Kubernetes' default
+		case topology != "" && topology != localnet && name != "":
+			return topology + " " + name
+		}
+	}
+	return ""
+}
+
+// text returns a string field of a plugin; empty if it is missing or not a string.
+func text(p map[string]any, field string) string {
+	s, _ := p[field].(string)
+	return s
+}
+
+// onVLAN returns the identity of a VLAN on a link; empty if id is not a VLAN ID. Untagged frames have VLAN 0.
+func onVLAN(link string, id any) string {
+	number := 0.0
+	switch id := id.(type) {
+	case nil:
+	case float64:
+		number = id
+	case string: // some plugins accept it
+		n, err := strconv.Atoi(strings.TrimSpace(id))
+		if err != nil {
+			return ""
+		}
+		number = float64(n)
+	default:
+		return ""
+	}
+	if number != math.Trunc(number) || number < 0 || number > maxVLAN {
+		return ""
+	}
+	return fmt.Sprintf("%s vlan %d", link, int(number))
+}
+
+// StaticIPAM is the result of IPAM for a configuration that assigns the addresses that a pod requests, and no others.
+const StaticIPAM = "ipam of type static"
+
+// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets", or StaticIPAM; empty if
+// it assigns none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them
+// from a DHCP server of its own. IPAM returns an error if the configuration is invalid.
+func IPAM(config string) (string, error) {
+	plugins, err := Plugins(config)
+	if err != nil {
+		return "", err
+	}
+	if ipam, ok := plugins[0]["ipam"].(map[string]any); ok && len(ipam) > 0 {
+		if ipam["type"] == "static" && ipam["addresses"] == nil {
+			return StaticIPAM, nil
+		}
+		return "ipam", nil
+	}
+	if text(plugins[0], "subnets") != "" && plugins[0]["type"] == OVNKubernetes {
+		return "subnets", nil
+	}
+	return "", nil
+}
+
+// MTU returns the MTU in a CNI configuration; 0 if it has none.
+func MTU(config string) int {
+	plugins, err := Plugins(config)
+	if err != nil {
+		return 0
+	}
+	mtu, _ := plugins[0]["mtu"].(float64)
+	return int(mtu)
+}
+
+// IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes. It is false for an invalid
+// configuration.
+func IsOVN(config string) bool {
+	plugins, err := Plugins(config)
+	return err == nil && plugins[0]["type"] == OVNKubernetes
+}
