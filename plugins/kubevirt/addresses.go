@@ -42,9 +42,13 @@ func Addresses(ctx context.Context, args ...string) ([]ReportedInterface, error)
 	if err != nil {
 		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", config.Host, err)
 	}
+	n, err := listNetworks(ctx, client, c)
+	if err != nil {
+		return nil, err
+	}
 	var all []ReportedInterface
 	for namespace := range strings.SplitSeq(c.namespaces, ",") {
-		list, err := listReported(ctx, client.Resource(instances).Namespace(namespace), c)
+		list, err := listReported(ctx, client.Resource(instances).Namespace(namespace), c.selector, n)
 		if err != nil {
 			return nil, err
 		}
@@ -55,16 +59,16 @@ func Addresses(ctx context.Context, args ...string) ([]ReportedInterface, error)
 }
 
 // listReported lists the interfaces of one namespace, or of all namespaces if client is not namespaced.
-func listReported(ctx context.Context, client dynamic.ResourceInterface, c config) (all []ReportedInterface, err error) {
+func listReported(ctx context.Context, client dynamic.ResourceInterface, selector string, on *networks) (all []ReportedInterface, err error) {
 	const page = 500
-	options := metav1.ListOptions{LabelSelector: c.selector, Limit: page}
+	options := metav1.ListOptions{LabelSelector: selector, Limit: page}
 	for more := true; more; more = options.Continue != "" {
 		list, err := client.List(ctx, options)
 		if err != nil {
 			return nil, fmt.Errorf("kubevirt: listing VirtualMachineInstances: %w", err)
 		}
 		for i := range list.Items {
-			reported, err := reportedBy(&list.Items[i], c.network)
+			reported, err := reportedBy(&list.Items[i], on)
 			if err != nil {
 				return nil, fmt.Errorf("kubevirt: reading VirtualMachineInstance %s/%s: %w", list.Items[i].GetNamespace(), list.Items[i].GetName(), err)
 			}
@@ -75,9 +79,9 @@ func listReported(ctx context.Context, client dynamic.ResourceInterface, c confi
 	return all, nil
 }
 
-// reportedBy returns the interfaces of a VirtualMachineInstance that report addresses.
-func reportedBy(u *unstructured.Unstructured, network string) ([]ReportedInterface, error) {
-	i, raw, err := decode(network, u)
+// reportedBy returns the interfaces of a VirtualMachineInstance on the network that report addresses.
+func reportedBy(u *unstructured.Unstructured, on *networks) ([]ReportedInterface, error) {
+	i, raw, err := decode(u)
 	if err != nil {
 		return nil, fmt.Errorf("unexpected object structure: %w", err)
 	}
@@ -85,7 +89,7 @@ func reportedBy(u *unstructured.Unstructured, network string) ([]ReportedInterfa
 		return nil, nil
 	}
 	var all []ReportedInterface
-	for _, n := range i.Interfaces {
+	for _, n := range on.on(i, nil) {
 		reported := ReportedInterface{Interface: vm.Interface{Namespace: i.Namespace, VM: i.owner(), Name: n.Name}, MAC: n.MAC, Hostname: i.Hostname}
 		for _, s := range raw.Status.Interfaces {
 			if s.Name != n.Name {

@@ -41,8 +41,9 @@ type directory struct {
 	vms         map[key]*vmState
 	problems    map[key]string // errors in annotations, by instance
 	refused     map[key]string // reasons of refused reservations, by instance
-	known       bool           // the VMs are complete, now or as of asOf
-	asOf        time.Time      // when the snapshot file was written; zero once the API server has been listed
+	networks    networks
+	known       bool      // the VMs are complete, now or as of asOf
+	asOf        time.Time // when the snapshot file was written; zero once the API server has been listed
 	changes     uint64
 	subscribers subscribers.Set[func(vm.Interface)]
 
@@ -58,7 +59,7 @@ var _ vm.Directory = (*directory)(nil)
 func newDirectory(c config, log *slog.Logger) *directory {
 	d := &directory{
 		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, vms: map[key]*vmState{},
-		problems: map[key]string{}, unknownClients: newUnknownClients(),
+		problems: map[key]string{}, networks: networks{own: c.network}, unknownClients: newUnknownClients(),
 	}
 	d.file = d.snapshotFile()
 	return d
@@ -140,7 +141,7 @@ func (d *directory) ReportRefused(all map[vm.Interface]string) {
 }
 
 // Exists implements vm.Directory. A VM that does not run keeps its interfaces. One that runs has only those of its
-// instance.
+// instance, and those of which it is unknown whether they are on the network: their addresses may be in use.
 func (d *directory) Exists(i vm.Interface) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -148,7 +149,17 @@ func (d *directory) Exists(i vm.Interface) bool {
 	if m == nil {
 		return false
 	}
-	return len(m.running) == 0 || slices.Contains(m.interfaces, i.Name)
+	if len(m.running) == 0 || slices.Contains(m.interfaces, i.Name) {
+		return true
+	}
+	for _, running := range m.running {
+		for _, a := range running.attachments {
+			if _, known := d.networks.compare(a.network); a.Name == i.Name && !known {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Synced implements vm.Directory.
@@ -175,9 +186,20 @@ func (d *directory) ready() bool {
 func (d *directory) put(i *instance) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.replace(i)
+}
+
+// replace is put for a caller that holds d.mu.
+func (d *directory) replace(i *instance) {
 	d.changes++
 	at := key{i.Namespace, i.Name}
-	if before := d.instances[at]; before != nil {
+	before := d.instances[at]
+	if i.attachments != nil { // not from the snapshot file
+		own := *i // the watch compares its own with the next version
+		own.Interfaces = d.networks.on(i, before)
+		i = &own
+	}
+	if before != nil {
 		d.unindex(before)
 		if before.owner() != i.owner() {
 			d.removeIfUnused(key{before.Namespace, before.owner()}, false)

@@ -18,7 +18,9 @@ type fileContent struct {
 	snapshotfile.Header
 
 	// Scope is the config's String. Files of other scopes are not loaded.
-	Scope     string      `json:"scope"`
+	Scope string `json:"scope"`
+	// Network is the identity of the network; empty if it is unknown.
+	Network   string      `json:"network,omitempty"`
 	Instances []*instance `json:"instances"`
 	Machines  []savedVM   `json:"machines"`
 }
@@ -58,6 +60,7 @@ func (d *directory) load() {
 	}) {
 		return
 	}
+	d.networks.identity = f.Network
 	for _, i := range f.Instances {
 		d.put(i)
 	}
@@ -77,6 +80,7 @@ func (d *directory) fileContent() snapshotfile.Content {
 	f := &fileContent{Header: snapshotfile.Header{Written: time.Now().UTC()}, Scope: d.config.String()}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	f.Network = d.networks.identity
 	for _, i := range d.instances {
 		if !i.test {
 			f.Instances = append(f.Instances, i)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -26,7 +28,8 @@ const gap = 10 * time.Second
 // An apiFollower watches the resources of an API server for a directory, and creates Events.
 type apiFollower struct {
 	instances []*watch.Follower
-	vms       []*vmFollower
+	vms       []*optionalFollower
+	networks  []*optionalFollower
 	clients   *testClients // nil for none
 	recorder  *recorder
 }
@@ -55,6 +58,9 @@ func newFollower(d *directory, client *rest.Config, log *slog.Logger) (*apiFollo
 		f.instances = append(f.instances, followInstances(d, full, namespace, log))
 		f.vms = append(f.vms, followVirtualMachines(d, partial, namespace, log))
 	}
+	for _, namespace := range d.config.networkNamespaces() {
+		f.networks = append(f.networks, followNetworks(d, full, namespace, log))
+	}
 	if d.config.testClients != "" {
 		f.clients = followTestClients(d, full, log)
 	}
@@ -68,8 +74,8 @@ func (f *apiFollower) run(ctx context.Context) {
 	for _, i := range f.instances {
 		group.Go(func() { i.Run(ctx) })
 	}
-	for _, m := range f.vms {
-		group.Go(func() { m.follower.Run(ctx) })
+	for _, o := range f.optional() {
+		group.Go(func() { o.follower.Run(ctx) })
 	}
 	if f.clients != nil {
 		group.Go(func() { f.clients.run(ctx) })
@@ -84,18 +90,23 @@ func (f *apiFollower) current() bool {
 			return false
 		}
 	}
-	return f.vmsCurrent()
+	return allCurrent(f.optional())
 }
 
 // vmsCurrent reports whether the known VirtualMachines are current, in the namespaces in which they can be read.
-func (f *apiFollower) vmsCurrent() bool {
-	for _, m := range f.vms {
-		if !m.unavailable() && !m.follower.Current(gap) {
+func (f *apiFollower) vmsCurrent() bool { return allCurrent(f.vms) }
+
+func allCurrent(list []*optionalFollower) bool {
+	for _, o := range list {
+		if !o.unavailable() && !o.follower.Current(gap) {
 			return false
 		}
 	}
 	return true
 }
+
+// optional returns the watches of resources that may be unreadable.
+func (f *apiFollower) optional() []*optionalFollower { return slices.Concat(f.vms, f.networks) }
 
 // listed reports whether all resources that can be read have been listed.
 func (f *apiFollower) listed() bool {
@@ -104,8 +115,8 @@ func (f *apiFollower) listed() bool {
 			return false
 		}
 	}
-	for _, m := range f.vms {
-		if _, synced := m.follower.List(); !synced && !m.unavailable() {
+	for _, o := range f.optional() {
+		if _, synced := o.follower.List(); !synced && !o.unavailable() {
 			return false
 		}
 	}
@@ -117,8 +128,8 @@ func (f *apiFollower) status() []watch.ResourceStatus {
 	for _, i := range f.instances {
 		list = append(list, i.Status())
 	}
-	for _, m := range f.vms {
-		list = append(list, m.follower.Status())
+	for _, o := range f.optional() {
+		list = append(list, o.follower.Status())
 	}
 	return list
 }
@@ -129,7 +140,7 @@ func followInstances(d *directory, client dynamic.Interface, namespace string, l
 	var f *watch.Follower
 	f = watch.NewFollower(client, watch.Following{
 		Resource: instances, Kind: "VirtualMachineInstance", Namespace: namespace, Selector: d.config.selector,
-		Decode: decoder(d.config.network),
+		Decode: decodeInstance,
 		Changed: func(o objects.Object) {
 			if o == nil {
 				list, _ := f.List()
@@ -188,46 +199,77 @@ func (d *directory) markSynced() {
 	before := d.known && d.asOf.IsZero()
 	d.known, d.asOf = true, time.Time{}
 	d.changes++
-	n := len(d.instances)
+	n, problem := len(d.instances), d.networks.problem()
 	d.mu.Unlock()
-	if !before {
-		d.log.Info("VMs are synced", "scope", d.config.String(), "instances", n)
+	if before {
+		return
+	}
+	d.log.Info("VMs are synced", "scope", d.config.String(), "instances", n)
+	if problem != "" {
+		d.log.Warn("cannot identify the network; NetworkAttachmentDefinitions of other namespaces may not be recognized", "reason", problem)
 	}
 }
 
-// A vmFollower watches the metadata of the VirtualMachines of a namespace.
-type vmFollower struct {
-	follower   *watch.Follower
-	log        *slog.Logger
-	markSynced func()
+// An optionalFollower watches a resource that may be unreadable: its API is not served, or the right is missing.
+type optionalFollower struct {
+	follower *watch.Follower
+	log      *slog.Logger
+	// refusal and remedy are logged if the resource cannot be read.
+	refusal, remedy string
+	markSynced      func()
 
 	mu       sync.Mutex
 	last     string // the last error
-	noAccess bool   // VirtualMachines may not be read, or are not served
+	noAccess bool   // the resource may not be read, or is not served
 }
 
-func followVirtualMachines(d *directory, client dynamic.Interface, namespace string, log *slog.Logger) *vmFollower {
-	m := &vmFollower{log: log.With("resource", virtualMachines.GroupResource().String()), markSynced: d.markSynced}
-	m.follower = watch.NewFollower(client, watch.Following{
-		Resource: virtualMachines, Kind: "VirtualMachine", Namespace: namespace,
-		Decode: func(u *unstructured.Unstructured) objects.Object {
-			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}}
-		},
-		Changed: func(o objects.Object) {
-			if o == nil {
-				list, _ := m.follower.List()
-				d.replaceVirtualMachines(namespace, list)
+// following configures an optionalFollower.
+type following struct {
+	resource        schema.GroupVersionResource
+	kind, namespace string
+	decode          func(*unstructured.Unstructured) objects.Object
+	// replace is called with the objects of a list, and changed with one object and whether it exists.
+	replace func(namespace string, list []objects.Object)
+	changed func(o objects.Object, exists bool)
+}
+
+// follow sets the watch.
+func (o *optionalFollower) follow(d *directory, client dynamic.Interface, f following, log *slog.Logger) {
+	o.log, o.markSynced = log.With("resource", f.resource.GroupResource().String(), "namespace", f.namespace), d.markSynced
+	o.follower = watch.NewFollower(client, watch.Following{
+		Resource: f.resource, Kind: f.kind, Namespace: f.namespace, Decode: f.decode,
+		Changed: func(changed objects.Object) {
+			if changed == nil {
+				list, _ := o.follower.List()
+				f.replace(f.namespace, list)
 				d.markSynced()
 				return
 			}
-			at := key{o.GetNamespace(), o.GetName()}
-			if _, listed := m.follower.Get(at.namespace, at.name); listed {
-				d.declare(at)
-				return
-			}
-			d.undeclare(at, true)
+			_, exists := o.follower.Get(changed.GetNamespace(), changed.GetName())
+			f.changed(changed, exists)
 		},
-		Failed: m.failed,
+		Failed: o.failed,
+	}, log)
+}
+
+// followVirtualMachines returns a watch of the metadata of the VirtualMachines of a namespace.
+func followVirtualMachines(d *directory, client dynamic.Interface, namespace string, log *slog.Logger) *optionalFollower {
+	m := &optionalFollower{
+		refusal: "cannot read VirtualMachines; VMs keep their addresses only while they run", remedy: "grant list and watch for virtualmachines",
+	}
+	m.follow(d, client, following{
+		resource: virtualMachines, kind: "VirtualMachine", namespace: namespace,
+		decode: func(u *unstructured.Unstructured) objects.Object {
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}}
+		},
+		replace: d.replaceVirtualMachines,
+		changed: func(o objects.Object, exists bool) {
+			if at := (key{o.GetNamespace(), o.GetName()}); exists {
+				d.declare(at)
+			} else {
+				d.undeclare(at, true)
+			}
+		},
 	}, log)
 	return m
 }
@@ -253,35 +295,33 @@ func (d *directory) replaceVirtualMachines(namespace string, list []objects.Obje
 	}
 }
 
-// failed handles the result of an attempt to list or watch; err is nil after a success. Without the right to read
-// VirtualMachines, or without their API, a VM exists only while it runs.
-func (m *vmFollower) failed(err error) {
+// failed handles the result of an attempt to list or watch; err is nil after a success.
+func (o *optionalFollower) failed(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	no := apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
-	m.mu.Lock()
-	changed, refused := text != m.last, no && !m.noAccess
-	m.last, m.noAccess = text, no
-	m.mu.Unlock()
+	o.mu.Lock()
+	changed, refused := text != o.last, no && !o.noAccess
+	o.last, o.noAccess = text, no
+	o.mu.Unlock()
 	switch {
 	case refused:
-		m.log.Warn("cannot read VirtualMachines; VMs keep their addresses only while they run",
-			"err", err, "remedy", "grant list and watch for virtualmachines")
-		m.markSynced()
+		o.log.Warn(o.refusal, "err", err, "remedy", o.remedy)
+		o.markSynced()
 	case no || !changed:
 	case err == nil:
-		m.log.Info("watch is open")
+		o.log.Info("watch is open")
 	default:
-		m.log.Error("watch failed; keeping the previous objects", "err", err)
+		o.log.Error("watch failed; keeping the previous objects", "err", err)
 	}
 }
 
-func (m *vmFollower) unavailable() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.noAccess
+func (o *optionalFollower) unavailable() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.noAccess
 }
 
 // metadataOnly requests objects without spec and status from an API server.

@@ -34,12 +34,14 @@ type instance struct {
 	// Final is set if the VM has ended.
 	Final    bool   `json:"final,omitempty"`
 	Hostname string `json:"hostname"`
-	// Interfaces are the interfaces on the network, in the order of the spec.
+	// Interfaces are the interfaces on the network, in the order of the spec. The directory sets them from attachments.
 	Interfaces []nic `json:"interfaces,omitempty"`
 	// Addresses and Options are the unparsed annotations.
 	Addresses string `json:"addresses,omitempty"`
 	Options   string `json:"options,omitempty"`
 
+	// attachments are the interfaces on all networks of Multus; nil for an instance from the snapshot file.
+	attachments []attachment
 	// test marks a test client. It is never in the snapshot file.
 	test bool
 }
@@ -49,6 +51,13 @@ type nic struct {
 	Name string `json:"name"`
 	// MAC is empty until the interface has a MAC address.
 	MAC string `json:"mac,omitempty"`
+}
+
+// An attachment is an interface with its NetworkAttachmentDefinition, "namespace/name".
+type attachment struct {
+	nic
+
+	network string
 }
 
 // GetNamespace and the following methods implement objects.Object.
@@ -99,22 +108,20 @@ type rawInstance struct {
 	} `json:"status"`
 }
 
-// decoder returns a function that reduces VirtualMachineInstances to instances with their interfaces on a network.
-func decoder(network string) func(*unstructured.Unstructured) objects.Object {
-	return func(u *unstructured.Unstructured) objects.Object {
-		i, _, err := decode(network, u)
-		if err != nil {
-			return &objects.Broken{
-				ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()},
-				Kind:       u.GetKind(), Error: err.Error(),
-			}
+// decodeInstance reduces a VirtualMachineInstance to an instance.
+func decodeInstance(u *unstructured.Unstructured) objects.Object {
+	i, _, err := decode(u)
+	if err != nil {
+		return &objects.Broken{
+			ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()},
+			Kind:       u.GetKind(), Error: err.Error(),
 		}
-		return i
 	}
+	return i
 }
 
-// decode returns a VirtualMachineInstance, with its interfaces on a network, and the fields of the API's object.
-func decode(network string, u *unstructured.Unstructured) (*instance, *rawInstance, error) {
+// decode returns a VirtualMachineInstance and the fields of the API's object.
+func decode(u *unstructured.Unstructured) (*instance, *rawInstance, error) {
 	raw := &rawInstance{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, raw); err != nil {
 		return nil, nil, err //nolint:wrapcheck // wrapped by the callers
@@ -122,13 +129,13 @@ func decode(network string, u *unstructured.Unstructured) (*instance, *rawInstan
 	annotations := u.GetAnnotations()
 	return &instance{
 		Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), Created: u.GetCreationTimestamp(),
-		Machine:    controllingVM(raw.Metadata.OwnerReferences),
-		Deleted:    u.GetDeletionTimestamp() != nil,
-		Final:      raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
-		Hostname:   hostname(raw.Spec.Hostname, u.GetName()),
-		Interfaces: raw.interfacesOn(network, u.GetNamespace()),
-		Addresses:  annotations[v1alpha1.AnnotationDHCPAddresses],
-		Options:    annotations[optionsAnnotation],
+		Machine:     controllingVM(raw.Metadata.OwnerReferences),
+		Deleted:     u.GetDeletionTimestamp() != nil,
+		Final:       raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
+		Hostname:    hostname(raw.Spec.Hostname, u.GetName()),
+		attachments: raw.attachments(u.GetNamespace()),
+		Addresses:   annotations[v1alpha1.AnnotationDHCPAddresses],
+		Options:     annotations[optionsAnnotation],
 	}, raw, nil
 }
 
@@ -151,9 +158,9 @@ func hostname(specified, name string) string {
 	return label[:min(len(label), 63)]
 }
 
-// interfacesOn returns the interfaces on a network.
-func (r *rawInstance) interfacesOn(network, namespace string) []nic {
-	var list []nic
+// attachments returns the interfaces on networks of Multus. The result is never nil.
+func (r *rawInstance) attachments(namespace string) []attachment {
+	list := []attachment{}
 	for _, n := range r.Spec.Networks {
 		if n.Multus == nil {
 			continue
@@ -162,9 +169,7 @@ func (r *rawInstance) interfacesOn(network, namespace string) []nic {
 		if !strings.Contains(name, "/") { // in the instance's namespace
 			name = namespace + "/" + name
 		}
-		if name == network {
-			list = append(list, nic{Name: n.Name, MAC: r.mac(n.Name)})
-		}
+		list = append(list, attachment{nic{Name: n.Name, MAC: r.mac(n.Name)}, name})
 	}
 	return list
 }

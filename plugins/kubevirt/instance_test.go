@@ -24,11 +24,12 @@ func parseYAML(tb testing.TB, text string) *unstructured.Unstructured {
 // decodeYAML returns an instance of YAML, with its interfaces on the network clusters/vlan.
 func decodeYAML(tb testing.TB, text string) *instance {
 	tb.Helper()
-	o := decoder("clusters/vlan")(parseYAML(tb, text))
+	o := decodeInstance(parseYAML(tb, text))
 	i, ok := o.(*instance)
 	if !ok {
 		tb.Fatalf("got a %T: %+v", o, o)
 	}
+	i.Interfaces = (&networks{own: "clusters/vlan"}).on(i, nil)
 	return i
 }
 
@@ -105,7 +106,7 @@ status: {phase: Succeeded}`)
 }
 
 func TestBrokenInstance(t *testing.T) {
-	o := decoder("a/b")(parseYAML(t, "metadata: {name: w, namespace: a}\nspec: {networks: 7}"))
+	o := decodeInstance(parseYAML(t, "metadata: {name: w, namespace: a}\nspec: {networks: 7}"))
 	broken, ok := o.(*objects.Broken)
 	if !ok || broken.Name != "w" || broken.Error == "" {
 		t.Errorf("got %+v", o)

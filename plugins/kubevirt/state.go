@@ -17,6 +17,12 @@ import (
 type State struct {
 	// Scope describes which VMs are served: their network, namespaces and labels.
 	Scope string `json:"scope"`
+	// Network is the identity of the network, such as "bridge br1 vlan 100"; empty if it is unknown, so that only
+	// interfaces with the plugin's NetworkAttachmentDefinition are served.
+	Network string `json:"network,omitempty"`
+	// NetworkProblem describes why the NetworkAttachmentDefinition does not identify the network; empty if it does.
+	// The last known identity is used then.
+	NetworkProblem string `json:"networkProblem,omitempty"`
 	// Ready is set if VMs are known, from the API server or the snapshot file.
 	Ready bool `json:"ready"`
 	// Synced is set if the known VMs are current.
@@ -94,7 +100,7 @@ func (d *directory) state() *State {
 	})
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	s.AsOf = d.asOf
+	s.AsOf, s.Network, s.NetworkProblem = d.asOf, d.networks.identity, d.networks.problem()
 	for mac, claims := range d.index {
 		text := net.HardwareAddr(mac).String()
 		first := claims[0].client
@@ -140,6 +146,7 @@ var (
 	clientsDesc    = desc("clients", "MAC addresses of VM interfaces on the network.")
 	machinesDesc   = desc("machines", "VMs in the scope, running or not, on this network or not.")
 	duplicatesDesc = desc("duplicate_macs", "MAC addresses of more than one interface.")
+	networkDesc    = desc("network_identified", "1 if the NetworkAttachmentDefinition identifies the network, 0 if interfaces with others may be missing.")
 	problemsDesc   = desc("problems", "VMs with an ignored annotation or a refused reservation.")
 	unknownDesc    = desc("unknown_total", "Packets dropped because their MAC address belongs to no VM in the scope.")
 )
@@ -151,7 +158,7 @@ type collector struct{}
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, clientsDesc, machinesDesc, duplicatesDesc, problemsDesc, unknownDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, clientsDesc, machinesDesc, duplicatesDesc, networkDesc, problemsDesc, unknownDesc} {
 		ch <- d
 	}
 }
@@ -165,12 +172,15 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
 	}
-	synced, age, duplicates := 0.0, 0.0, 0
+	synced, identified, age, duplicates := 0.0, 0.0, 0.0, 0
 	if d.Synced() {
 		synced = 1
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	if d.networks.problem() == "" {
+		identified = 1
+	}
 	if !d.asOf.IsZero() {
 		age = time.Since(d.asOf).Seconds()
 	}
@@ -184,6 +194,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(clientsDesc, float64(len(d.index)))
 	gauge(machinesDesc, float64(len(d.vms)))
 	gauge(duplicatesDesc, float64(duplicates))
+	gauge(networkDesc, identified)
 	gauge(problemsDesc, float64(len(d.allProblems())))
 	ch <- prometheus.MustNewConstMetric(unknownDesc, prometheus.CounterValue, float64(d.unknown.Load()))
 }

@@ -104,7 +104,7 @@ func (s *Site) withoutBinding(user string) []string {
 }
 
 // watched are resources that our daemons watch, those without which most fails first.
-var watched = []string{"virtualmachineinstances", "services", "endpointslices", "routes", "hostedclusters", "proxyservers", "infras", "leases", "secrets"}
+var watched = []string{"virtualmachineinstances", "services", "endpointslices", "routes", "hostedclusters", "proxyservers", "infras", "leases", "secrets", "network-attachment-definitions"}
 
 // rank returns how early a missing right is named: that to read what a daemon serves first, and to write Events last.
 func (r Right) rank() int {

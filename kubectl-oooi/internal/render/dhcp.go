@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -34,6 +35,13 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 	rules := []rule{
 		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
 		allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"}),
+	}
+	networks := []string{readable, in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).Namespace}
+	if readable == "" || networks[0] == networks[1] {
+		networks = networks[:1]
+	}
+	for _, namespace := range networks {
+		rules = append(rules, allow(namespace, cni.Resource.Group, cni.Resource.Resource, readVerbs))
 	}
 	if readable != "" { // coredhcp must not create events in the namespaces of others
 		rules = append(rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
