@@ -91,7 +91,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	// Without SetLogger controller-runtime discards its log messages, and klog writes its own format to stderr.
 	klog.SetSlogLogger(log)
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
-	config := watch.Config{Kubeconfig: f.kubeconfig, Context: f.context, Apps: &model.AppsOptions{Admin: true}, Proxies: true, Statuses: true}
+	config := watch.Config{Kubeconfig: f.kubeconfig, Context: f.context, Apps: &model.AppsOptions{Admin: true}, Proxies: true, Statuses: true, Networks: true}
 	store, err := watch.Open(config, log)
 	if err != nil {
 		return err

@@ -104,6 +104,29 @@ func Identity(config string) string {
 	return ""
 }
 
+// identifying are the fields that Identity reads.
+var identifying = []string{"type", "name", "bridge", "vlan", "vlanId", "vlanID", "master", "linkInContainer", "topology", "physicalNetworkName"}
+
+// Reduce returns a CNI configuration with the same Identity and no further fields, which may contain secrets; empty for one
+// that does not identify its network.
+func Reduce(config string) string {
+	plugins, err := Plugins(config)
+	if err != nil || Identity(config) == "" {
+		return ""
+	}
+	reduced := map[string]any{}
+	for _, field := range identifying {
+		if value, ok := plugins[0][field]; ok {
+			reduced[field] = value
+		}
+	}
+	text, err := json.Marshal(reduced)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
 // text returns a string field of a plugin; empty if it is missing or not a string.
 func text(p map[string]any, field string) string {
 	s, _ := p[field].(string)

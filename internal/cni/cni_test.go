@@ -46,10 +46,13 @@ func TestIdentity(t *testing.T) {
 		{"type that is no text", `{"type":7}`, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Identity(tc.config); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
+			if got, reduced := Identity(tc.config), Identity(Reduce(tc.config)); got != tc.want || reduced != tc.want {
+				t.Errorf("got %q, and %q after Reduce, want %q", got, reduced, tc.want)
 			}
 		})
+	}
+	if got := Reduce(`{"type":"bridge","bridge":"br1","args":{"password":"secret"}}`); strings.Contains(got, "secret") {
+		t.Errorf("Reduce keeps a secret: %s", got)
 	}
 	if Identity(cudn("clusters")) != Identity(cudn("clusters-demo")) {
 		t.Error("the NetworkAttachmentDefinitions of one ClusterUserDefinedNetwork are of different networks")
@@ -87,6 +90,9 @@ func FuzzConfig(f *testing.F) {
 		plugins, err := Plugins(config)
 		if err == nil && (len(plugins) == 0 || plugins[0]["type"] == nil) {
 			t.Errorf("no plugin creates the interface: %v", plugins)
+		}
+		if got, want := Identity(Reduce(config)), Identity(config); got != want {
+			t.Errorf("Reduce changes the identity from %q to %q", want, got)
 		}
 		_, ipamErr := IPAM(config)
 		if (err == nil) != (ipamErr == nil) || err != nil && (Identity(config) != "" || MTU(config) != 0 || IsOVN(config)) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -14,6 +15,7 @@ import (
 type Builder struct {
 	options  Options
 	previous reusable
+	networks cni.Networks
 	// management is computed from managementRoutes.
 	managementRoutes []*objects.Route
 	management       *managementNames
@@ -87,6 +89,8 @@ func NewBuilder(options Options) *Builder {
 // objects are not affected.
 func (b *Builder) Build(in *Objects) *Snapshot {
 	all := newEnvironment()
+	b.networks = networksOf(in, b.networks)
+	all.networks = b.networks
 	for _, s := range in.Services {
 		all.services.set(s.Namespace+"/"+s.Name, clusterIPs(s))
 	}
@@ -120,11 +124,12 @@ type environment struct {
 	index      serviceIndex // all Services, for apps addresses and proxies; nil without them
 	routes     map[string][]*objects.Route
 	nodePorts  map[string]nodePorts // by namespace
+	networks   cni.Networks
 	management *managementNames
 }
 
 func newEnvironment() *environment {
-	return &environment{services: &addressMap{}, routes: map[string][]*objects.Route{}, nodePorts: map[string]nodePorts{}}
+	return &environment{services: &addressMap{}, routes: map[string][]*objects.Route{}, nodePorts: map[string]nodePorts{}, networks: cni.Networks{}}
 }
 
 // builder builds one snapshot.
@@ -140,14 +145,15 @@ type builder struct {
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
 	lastServices          map[string]string  // Services that backends selected by labels in the previous snapshot, by upstream
-	claims                map[string][]claim // by VLAN, "namespace/name"
+	vlans                 map[string]string  // names of VLANs, by their networks
+	claims                map[string][]claim // by VLAN
 	found                 problems
 }
 
 func newBuilder(all *environment, previous *reusable) *builder {
 	return &builder{
 		environment: all, previous: previous,
-		byKey: map[string]*draft{}, byNamespace: map[string][]*draft{}, byDomain: map[string][]*draft{}, claims: map[string][]claim{},
+		byKey: map[string]*draft{}, byNamespace: map[string][]*draft{}, byDomain: map[string][]*draft{}, vlans: map[string]string{}, claims: map[string][]claim{},
 	}
 }
 
@@ -216,6 +222,7 @@ func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
 	r := b.previous.parseInfra(in)
 	b.parsedInfras[in] = r
 	infra := r.resolve(b.services, &b.found)
+	infra.VLAN = b.vlanOf(infra.NetworkAttachment)
 	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
 	b.infras = append(b.infras, infra)
 	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims()...)

@@ -121,6 +121,7 @@ func FuzzIncrementalBuilder(f *testing.F) {
 		in, before := &model.Objects{}, &model.Objects{}
 		for round := range 12 {
 			in = mutate(random, in, separate(random, generate(random)))
+			in.NetworkAttachments = randomNetworks(random, in.Infras)
 			s := builder.Update(changesOf(before, in))
 			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
 				t.Fatalf("round %d: the snapshot differs from that of all objects (-want +got):\n%s", round, diff)
@@ -134,6 +135,23 @@ func FuzzIncrementalBuilder(f *testing.F) {
 			in.LastGood = s.LastGood()
 		}
 	})
+}
+
+// randomNetworks returns the NetworkAttachmentDefinitions of Infras, of which some are of one network.
+func randomNetworks(random *rand.Rand, infras []*v1alpha1.Infra) []*objects.NetworkAttachment {
+	var list []*objects.NetworkAttachment
+	known := map[string]bool{}
+	for _, i := range infras {
+		nad := i.Spec.NetworkConfig.NetworkAttachment(i.Namespace)
+		if known[nad.String()] {
+			continue
+		}
+		known[nad.String()] = true
+		list = append(list, &objects.NetworkAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name}, Network: fmt.Sprintf("bridge br1 vlan %d", random.IntN(3*len(infras))),
+		})
+	}
+	return list
 }
 
 // separate gives most HostedClusters and Infras domains, networks and references of their own, so that only some of them

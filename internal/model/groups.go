@@ -22,11 +22,12 @@ const (
 	keyInfra                        // "namespace/name"
 	keyNamespace                    // the namespace of a control plane
 	keyDomain                       // a cluster domain
-	keyVLAN
+	keyVLAN                         // a network
 	keyCIDR
 	// Objects that groups read.
 	readService   // "namespace/name"
 	readNamespace // the namespace of VMs
+	readNetwork   // a NetworkAttachmentDefinition, "namespace/name"
 )
 
 // A groupSet is a set of groups, of which most have one.
@@ -106,7 +107,7 @@ func (u *update) keysOf(m member) (keys, reads []key) {
 	parsed := u.previous.parseInfra(in)
 	u.previous.parsedInfras[in] = parsed
 	infra := &parsed.infra
-	keys = append(keys, keyInfra.of(m.key), keyVLAN.of(infra.VLAN))
+	keys = append(keys, keyInfra.of(m.key), keyVLAN.of(u.all.networks.Of(infra.NetworkAttachment)))
 	for _, cidr := range infra.CIDRs {
 		keys = append(keys, keyCIDR.of(cidr.String()))
 	}
@@ -120,7 +121,7 @@ func (u *update) keysOf(m member) (keys, reads []key) {
 	if domain := infraDomainOf(in, infra.Ref, &problems{}); domain != "" {
 		keys = append(keys, keyDomain.of(domain))
 	}
-	reads = append(reads, readService.of(m.key+"-dns"))
+	reads = append(reads, readNetwork.of(infra.NetworkAttachment), readService.of(m.key+"-dns"))
 	if infra.Proxy != nil && infra.Proxy.Service != "" {
 		reads = append(reads, readService.of(infra.Proxy.Service))
 	}

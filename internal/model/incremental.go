@@ -95,6 +95,9 @@ func (o *Objects) Additions() []Change {
 	for _, one := range o.AppsServices {
 		add(KindAppsService, one)
 	}
+	for _, one := range o.NetworkAttachments {
+		add(KindNetworkAttachment, one)
+	}
 	for _, one := range o.Broken {
 		add("broken "+one.Kind, one)
 	}
@@ -109,6 +112,8 @@ const (
 	kindRoute         = "Route"
 	// KindAppsService is the kind of the apps Service in a hosted cluster.
 	KindAppsService = "AppsService"
+	// KindNetworkAttachment is the kind of NetworkAttachmentDefinitions.
+	KindNetworkAttachment = "NetworkAttachmentDefinition"
 )
 
 // Update applies changes, of which no two are of the same object, and returns the next snapshot.
@@ -187,6 +192,9 @@ func (u *update) apply(c Change) {
 		now, _ := c.Now.(*objects.Route)
 		u.all.routes[c.Namespace] = replaced(u.all.routes[c.Namespace], c.Name, now, now != nil)
 		u.routes[c.Namespace] = true
+	case KindNetworkAttachment:
+		now, _ := c.Now.(*objects.NetworkAttachment)
+		u.setNetwork(key, now)
 	case KindAppsService:
 		if now, ok := c.Now.(*objects.AppsService); ok {
 			u.appsServices[key] = now
@@ -270,6 +278,15 @@ func (u *update) setService(namespace, name string, now *objects.Service) {
 		u.dissolveKey(keyNamespace.of(namespace))
 		u.dissolveReaders(readNamespace.of(namespace))
 		u.everything = u.everything || apps != nil && apps.Service == key
+	}
+}
+
+// setNetwork sets the network of a NetworkAttachmentDefinition. If that is deleted or invalid, its last network remains,
+// because that detaches no VM.
+func (u *update) setNetwork(nad string, now *objects.NetworkAttachment) {
+	if now != nil && now.Network != "" && u.all.networks[nad] != now.Network {
+		u.all.networks[nad] = now.Network
+		u.dissolveReaders(readNetwork.of(nad))
 	}
 }
 

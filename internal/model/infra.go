@@ -19,8 +19,10 @@ type Infra struct {
 	// UID and Generation are those in the metadata of the Infra.
 	UID        types.UID `json:"-"`
 	Generation int64     `json:"-"`
-	// VLAN is the NetworkAttachmentDefinition of the VMs, "namespace/name". Infras with the same one are on
-	// the same VLAN.
+	// NetworkAttachment is the NetworkAttachmentDefinition of the VMs, "namespace/name".
+	NetworkAttachment string `json:"-"`
+	// VLAN is the name of the VLAN: the NetworkAttachmentDefinition of the first Infra on the network. Infras are on the
+	// same VLAN if their NetworkAttachmentDefinitions are of the same network.
 	VLAN string `json:"vlan"`
 	// CIDRs are the valid subnets of the VLAN in the spec.
 	CIDRs []netip.Prefix `json:"cidrs"`
@@ -94,7 +96,7 @@ type parsedInfra struct {
 func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	r := &parsedInfra{infra: Infra{
 		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
-		VLAN: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
+		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
 	}}
 	i, found := &r.infra, &r.found
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)

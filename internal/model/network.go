@@ -294,8 +294,8 @@ func (c claim) conflicts(o claim) bool {
 // VLAN than its spec says; its clients would see the names of the other Infra's cluster.
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
-		found.add(a.Ref, ReasonVLANMismatch, "%s has the same NetworkAttachmentDefinition %s but different %s subnets, so both count as one VLAN, whose clients see the names of both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
-			b.Ref, v.Name, family)
+		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
+			b.Ref, sharedNetwork(a, b), family)
 	}
 	reported := false
 	first := v.infras[0]
@@ -310,6 +310,14 @@ func (v *VLAN) checkSubnets(found *problems) {
 		}
 		reported = true
 	}
+}
+
+// sharedNetwork describes the network of two Infras, as the end of a phrase.
+func sharedNetwork(a, b *Infra) string {
+	if a.NetworkAttachment == b.NetworkAttachment {
+		return " (NetworkAttachmentDefinition " + a.NetworkAttachment + ")"
+	}
+	return " (NetworkAttachmentDefinitions " + a.NetworkAttachment + " and " + b.NetworkAttachment + ")"
 }
 
 // disjointFamily returns the address family of which both Infras have subnets but no common one, or "".

@@ -246,10 +246,11 @@ func (p *proxyBuilder) claim(address netip.Addr) {
 			p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %s is the %s: use another address", address, what)
 		}
 	}
-	vlan := config.NetworkAttachment(p.in.Namespace)
+	nad := config.NetworkAttachment(p.in.Namespace)
 	add := func(address netip.Addr, use claimKind) {
-		if vlan.Name != "" {
-			p.claims[vlan.String()] = append(p.claims[vlan.String()], claim{v1alpha1.AddressRange{First: address, Last: address}, p.out.Ref, use})
+		if nad.Name != "" {
+			vlan := p.vlanOf(nad.String())
+			p.claims[vlan] = append(p.claims[vlan], claim{v1alpha1.AddressRange{First: address, Last: address}, p.out.Ref, use})
 		}
 	}
 	add(address, claimDaemon)

@@ -19,6 +19,9 @@ type Objects struct {
 	Services       []*objects.Service       `json:"services,omitempty"`
 	Routes         []*objects.Route         `json:"routes,omitempty"`
 	ProxyServers   []*v1alpha1.ProxyServer  `json:"proxyServers,omitempty"`
+	// NetworkAttachments identify the networks of Infras and ProxyServers. Those that are not in the list are networks of
+	// their own.
+	NetworkAttachments []*objects.NetworkAttachment `json:"networkAttachments,omitempty"`
 	// EndpointSlices are only kept for the snapshot file. Build ignores them, because they change often and a
 	// Snapshot does not depend on them.
 	EndpointSlices []*objects.EndpointSlice `json:"endpointSlices,omitempty"`
@@ -46,6 +49,8 @@ func (o *Objects) Add(list ...objects.Object) {
 			o.Services = append(o.Services, one)
 		case *v1alpha1.ProxyServer:
 			o.ProxyServers = append(o.ProxyServers, one)
+		case *objects.NetworkAttachment:
+			o.NetworkAttachments = append(o.NetworkAttachments, one)
 		case *objects.EndpointSlice:
 			o.EndpointSlices = append(o.EndpointSlices, one)
 		case *objects.LabelledService:
@@ -180,7 +185,7 @@ func (s *Snapshot) ProxyServer(name string) *ProxyServer {
 
 // VLAN is one network with the Infras on it.
 type VLAN struct {
-	// Name is the NetworkAttachmentDefinition of its VMs, "namespace/name".
+	// Name is the NetworkAttachmentDefinition of its first Infra, "namespace/name".
 	Name string `json:"name"`
 	// CIDRs are its subnets, sorted.
 	CIDRs []netip.Prefix `json:"cidrs"`
@@ -188,6 +193,11 @@ type VLAN struct {
 	View *View `json:"view"`
 
 	infras []*Infra
+}
+
+// Uses reports whether an Infra on the VLAN has a NetworkAttachmentDefinition, "namespace/name".
+func (v *VLAN) Uses(nad string) bool {
+	return slices.ContainsFunc(v.infras, func(i *Infra) bool { return i.NetworkAttachment == nad })
 }
 
 // Build returns the Snapshot of the objects. It never fails: a fault of an object becomes a Problem, and other

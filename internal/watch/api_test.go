@@ -385,3 +385,63 @@ metadata: {name: demo, namespace: %s}
 spec: {infraRef: {name: demo}, networkConfig: {serverIP: %s}}
 `, namespace, serverIP)
 }
+
+// TestNetworksAreOptional reads NetworkAttachmentDefinitions without their API, without the right to read them, and with it.
+func TestNetworksAreOptional(t *testing.T) {
+	cp := management.Get(t)
+	first, second := cp.Namespace(t), cp.Namespace(t)
+	user := "networks-" + first
+	rights := func(networks string) string {
+		return fmt.Sprintf(`
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: %[1]s}
+rules:
+- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [list, watch]}
+- {apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [list, watch]}
+- {apiGroups: [route.openshift.io], resources: [routes], verbs: [list, watch]}
+- {apiGroups: [""], resources: [services], verbs: [list, watch]}
+%[2]s
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
+subjects: [{kind: User, name: %[1]s, apiGroup: rbac.authorization.k8s.io}]
+`, user, networks)
+	}
+	apply(t, cp, rights("")+infraIn(first, "a", "192.0.2.3")+infraIn(second, "b", "192.0.2.3"))
+	kubeconfig, err := cp.UserKubeconfig(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Networks: true})
+	vlans := func(s *model.Snapshot) int {
+		n := 0
+		for _, v := range s.VLANs {
+			if v.Uses(first+"/vlan") || v.Uses(second+"/vlan") {
+				n++
+			}
+		}
+		return n
+	}
+	await(t, store, "a VLAN for each name", func(s *model.Snapshot) bool { return vlans(s) == 2 })
+	if age := store.Status().Age(); age != 0 {
+		t.Errorf("without the right to read an optional resource, the data is %s old", age)
+	}
+	if err := cp.InstallCRDs(t.Context(), lab.NetworkAttachmentDefinition); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{first, second} {
+		apply(t, cp, fmt.Sprintf(`
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan, namespace: %s}
+spec: {config: '{"type": "bridge", "bridge": "br1", "vlan": 100}'}
+`, namespace))
+	}
+	apply(t, cp, rights("- {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [list, watch]}"))
+	await(t, store, "one VLAN", func(s *model.Snapshot) bool { return vlans(s) == 1 })
+}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -24,6 +25,8 @@ type resource struct {
 	// minor, if set, reports whether a change requires no new snapshot. before is nil for an added object, now for a
 	// deleted one. Every change is then passed on to the Store's subscribers.
 	minor func(before, now objects.Object) bool
+	// optional resources are treated like ones that are not served if the right to read them is missing.
+	optional bool
 	// group, if set, returns the key under which table.grouped finds an object.
 	group func(objects.Object) string
 }
@@ -38,15 +41,22 @@ var (
 
 // resourcesOf returns the resources for a snapshot with the options.
 func resourcesOf(options model.Options) []resource {
-	if !options.Proxies {
-		return resources(objects.Decode[objects.Service])
+	network := resource{
+		gvr: cni.Resource, kind: model.KindNetworkAttachment, decode: objects.DecodeNetworkAttachment, optional: true,
+		scoped: func(model.Scope) []objectKey { return nil },
 	}
-	return append(resources(objects.Decode[objects.LabelledService]), proxyResources()...)
+	if !options.Proxies {
+		return append(resources(objects.Decode[objects.Service]), network)
+	}
+	return append(resources(objects.Decode[objects.LabelledService]), append(proxyResources(), network)...)
 }
 
 // resources returns the resources to watch in an API server.
 func (c Config) resources() []resource {
 	list := resourcesOf(c.options())
+	if !c.Networks {
+		list = slices.DeleteFunc(list, func(r resource) bool { return r.gvr == cni.Resource })
+	}
 	if !c.Endpoints {
 		list = slices.DeleteFunc(list, func(r resource) bool { return r.gvr == objects.EndpointSliceResource })
 	}

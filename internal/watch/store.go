@@ -46,6 +46,9 @@ type Config struct {
 	Endpoints bool
 	// Statuses reports whether the Store has the statuses of Infras and ProxyServers. It requires an API server.
 	Statuses bool
+	// Networks reports whether NetworkAttachmentDefinitions are read, to find Infras on the same network. With Manifests
+	// they always are.
+	Networks bool
 	// Names limits the names that are published.
 	Names model.NameRules
 	// File is the snapshot file, which is read at the start and written after changes; empty for none.

@@ -206,7 +206,7 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 	} else {
 		w.state.verb, w.state.err = verb, err.Error()
 		w.state.reason = cmp.Or(string(apierrors.ReasonForError(err)), reasonUnreachable)
-		w.state.missing = apierrors.IsNotFound(err)
+		w.state.missing = apierrors.IsNotFound(err) || w.resource.optional && apierrors.IsForbidden(err)
 		if before.connected || w.state.missing { // a missing resource is known to have no objects
 			w.state.lastSeen = now
 		}
@@ -227,7 +227,9 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 			w.log.Info("watch recovered")
 		}
 	case after.missing:
-		if !before.missing {
+		if !before.missing && apierrors.IsForbidden(err) {
+			w.log.Warn("cannot read an optional resource; continuing without it", "verb", verb, "err", err, "remedy", remedy(err))
+		} else if !before.missing {
 			w.log.Info("the API server does not serve this resource; waiting for it to appear")
 		}
 		w.dropMissing(now.Sub(after.missingSince))

@@ -57,7 +57,7 @@ func (q *Query) selectViews(s *model.Snapshot) (vlans []*model.VLAN, pod bool, e
 		return vlans, len(vlans) == 0, nil
 	}
 	if q.VLAN != "" {
-		at := slices.IndexFunc(s.VLANs, func(v *model.VLAN) bool { return v.Name == q.VLAN })
+		at := slices.IndexFunc(s.VLANs, func(v *model.VLAN) bool { return v.Uses(q.VLAN) })
 		if at < 0 {
 			names := make([]string, len(s.VLANs))
 			for i, v := range s.VLANs {

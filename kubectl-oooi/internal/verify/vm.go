@@ -89,7 +89,7 @@ func machine(s *site, image string) *unstructured.Unstructured {
 					"interfaces": []any{map[string]any{"name": "vlan", "bridge": map[string]any{}, "macAddress": s.client}},
 				},
 			},
-			"networks": []any{map[string]any{"name": "vlan", "multus": map[string]any{"networkName": s.Model.VLAN}}},
+			"networks": []any{map[string]any{"name": "vlan", "multus": map[string]any{"networkName": s.Model.NetworkAttachment}}},
 			"volumes":  []any{map[string]any{"name": "root", "containerDisk": map[string]any{"image": image}}},
 		}},
 	}}}

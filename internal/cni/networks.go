@@ -1,0 +1,16 @@
+package cni
+
+// Networks has the identities of networks by NetworkAttachmentDefinition, "namespace/name". Those without an identity, and
+// those that it does not have, are networks of their own.
+type Networks map[string]string
+
+// Of returns what identifies the network of a NetworkAttachmentDefinition: its identity, or its name if that is unknown.
+func (n Networks) Of(nad string) string {
+	if identity := n[nad]; identity != "" {
+		return identity
+	}
+	return nad
+}
+
+// Same reports whether two NetworkAttachmentDefinitions are of the same network.
+func (n Networks) Same(a, b string) bool { return n.Of(a) == n.Of(b) }
