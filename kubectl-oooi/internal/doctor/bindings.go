@@ -12,7 +12,6 @@ import (
 
 	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -83,7 +82,7 @@ func (s *Site) vmMACs() map[string]string {
 	for _, u := range s.list(machines, AtControlPlane) {
 		specified, _, _ := unstructured.NestedSlice(u.Object, "spec", "domain", "devices", "interfaces")
 		reported, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
-		for _, name := range read.MachineInterfaces(u, s.network().Key()) {
+		for _, name := range s.machineInterfaces(u) {
 			key := refTo(u).Key() + "/" + name
 			macs[key] = mac(specified, name, "macAddress", func(map[string]any) bool { return true })
 			if macs[key] == "" {

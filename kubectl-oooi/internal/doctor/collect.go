@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
@@ -104,8 +106,15 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 func (c *Collector) places(g *collection, names []string) []place {
 	var places []place
 	g.controlPlanes = map[string]bool{}
+	for nad := range g.networks() { // networks of other Infras may be the same
+		namespace, _, _ := strings.Cut(nad, "/")
+		places = append(places, place{attachments, namespace})
+	}
 	for _, infra := range names {
 		c.eachRead(NewSite(g.facts, infra), func(r Read, namespace string) {
+			if r.Kind == machines {
+				places = append(places, place{attachments, namespace})
+			}
 			if r.Where == AtControlPlane {
 				g.controlPlanes[namespace] = true
 			}
@@ -338,9 +347,11 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 	case attachments: // other networks may have secrets in their configuration
 		named := g.networks()
 		err = g.list(ctx, p, func(u *unstructured.Unstructured) {
-			if named[u.GetNamespace()+"/"+u.GetName()] || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
-				take(u)
+			if !named[u.GetNamespace()+"/"+u.GetName()] && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
+				config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+				u.Object["spec"] = map[string]any{"config": cni.Reduce(config)}
 			}
+			take(u)
 		})
 	default:
 		err = g.list(ctx, p, take)

@@ -13,7 +13,6 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // runningSince returns when a VM reached phase Running, or its creation time if it does not report that.
@@ -39,7 +38,7 @@ func (s *Site) servedVMs() []*unstructured.Unstructured {
 	}
 	return slices.DeleteFunc(s.list(machines, AtControlPlane), func(u *unstructured.Unstructured) bool {
 		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		return phase != "Running" || u.GetDeletionTimestamp() != nil || len(read.MachineInterfaces(u, s.network().Key())) == 0 || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod
+		return phase != "Running" || u.GetDeletionTimestamp() != nil || len(s.machineInterfaces(u)) == 0 || s.facts.Taken.Sub(runningSince(u)) < leaseGracePeriod
 	})
 }
 
@@ -78,7 +77,7 @@ func checkKnownVMs(s *Site) []Finding {
 	served, macs, unknown := s.servedVMs(), s.vmMACs(), s.unknownClients()
 	list, _ := s.leases()
 	for _, u := range s.list(machines, AtControlPlane) {
-		for _, i := range read.MachineInterfaces(u, s.network().Key()) {
+		for _, i := range s.machineInterfaces(u) {
 			ref, excluded := refTo(u), s.lacksLabel(u)
 			last := unknown[macs[ref.Key()+"/"+i]]
 			lease := slices.IndexFunc(list, func(l *leases.Lease) bool {
@@ -162,7 +161,7 @@ func checkOtherMACs(s *Site) []Finding {
 	served := s.servedVMs()
 	findings := s.otherNetworks(asked)
 	for _, u := range s.list(machines, AtControlPlane) {
-		for _, name := range read.MachineInterfaces(u, s.network().Key()) {
+		for _, name := range s.machineInterfaces(u) {
 			ref := refTo(u)
 			mac := known[ref.Key()+"/"+name]
 			if mac == "" {

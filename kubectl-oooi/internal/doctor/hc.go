@@ -108,10 +108,19 @@ func checkConditions(ref model.Ref, u *unstructured.Unstructured) []Finding {
 	return findings
 }
 
-// checkNodePoolNetworks finds NodePools of the hosted cluster whose VMs are not on the Infra's network.
+// checkNodePoolNetworks finds NodePools of the hosted cluster whose VMs are on no network of its Infras, of which there may
+// be several, and an Infra on whose network no NodePool is.
 func checkNodePoolNetworks(s *Site) []Finding {
-	nad := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace).String()
+	nad := s.network().Key()
+	var served []string
+	for _, i := range s.Snapshot.Infras {
+		if i.Cluster != nil && i.Cluster.Ref == s.Cluster.Ref {
+			served = append(served, i.NetworkAttachment)
+		}
+	}
 	var findings []Finding
+	var others []string // NodePools on the networks of other Infras
+	used := false
 	for _, u := range s.nodePools() {
 		var names []string
 		networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "platform", "kubevirt", "additionalNetworks")
@@ -121,10 +130,20 @@ func checkNodePoolNetworks(s *Site) []Finding {
 				names = append(names, name)
 			}
 		}
-		if !slices.Contains(names, nad) {
+		on := func(network string) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return s.networks.Same(name, network) })
+		}
+		switch used = used || on(nad); {
+		case !slices.ContainsFunc(served, on):
 			findings = append(findings, failed(refTo(u), "add the network to spec.platform.kubevirt.additionalNetworks, and let the NodePool roll out", "the VMs of the NodePool are not on network %s", nad).
 				because("additionalNetworks: "+strings.Join(names, ", ")))
+		case !on(nad):
+			others = append(others, refTo(u).Key()+": "+strings.Join(names, ", "))
 		}
+	}
+	if !used && len(findings) == 0 && len(others) > 0 {
+		findings = append(findings, failed(s.ref(), "add the network to spec.platform.kubevirt.additionalNetworks of a NodePool, or delete the Infra with teardown", "no NodePool of the hosted cluster is on network %s", nad).
+			because(others...))
 	}
 	return findings
 }

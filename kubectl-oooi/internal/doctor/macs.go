@@ -10,8 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // podMACs returns our pods by the MAC address of their VLAN interface. It omits addresses that several pods have, as with the
@@ -67,7 +65,7 @@ func (s *Site) otherNetworks(asked map[string]string) []Finding {
 	var findings []Finding
 	for _, u := range s.list(machines, AtControlPlane) {
 		ref, served := refTo(u), s.network().Key()
-		ours := read.MachineInterfaces(u, served)
+		ours := s.machineInterfaces(u)
 		macs := map[string]string{} // by interface
 		for _, field := range [][]string{{"spec", "domain", "devices", "interfaces"}, {"status", "interfaces"}} {
 			interfaces, _, _ := unstructured.NestedSlice(u.Object, field...)

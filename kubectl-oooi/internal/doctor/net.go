@@ -74,7 +74,7 @@ func checkDuplicateAddresses(s *Site) []Finding {
 	var findings []Finding
 	for _, u := range s.list(machines, AtControlPlane) {
 		ref := refTo(u)
-		for _, a := range read.MachineAddresses(u, s.network().Key()) {
+		for _, a := range read.MachineAddresses(u, s.networks, s.network().Key()) {
 			if other, ok := owner[a]; ok && other != ref.String() {
 				findings = append(findings, failed(ref, "find the source of the address: a setting in the VM, or another DHCP server", "the VM has address %s, which %s also has", a, other))
 				continue

@@ -95,7 +95,7 @@ func checkOtherDHCP(s *Site) []Finding {
 func (s *Site) DHCPServers() (own, others []netip.Addr) {
 	for _, u := range s.facts.list(infras, "") {
 		infra, err := decode[v1alpha1.Infra](u)
-		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace) != s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace) {
+		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || !s.networks.Same(infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(), s.network().Key()) {
 			continue
 		}
 		for _, i := range infra.Spec.InfraComponents.DHCP.EffectiveInstances() {

@@ -177,7 +177,7 @@ func (s *Site) knownMachine() *leases.Lease {
 			continue
 		}
 		if slices.ContainsFunc(s.list(machines, AtControlPlane), func(u *unstructured.Unstructured) bool {
-			return u.GetNamespace()+"/"+u.GetName() == l.VM && !s.lacksLabel(u) && len(read.MachineInterfaces(u, s.network().Key())) > 0
+			return u.GetNamespace()+"/"+u.GetName() == l.VM && !s.lacksLabel(u) && len(s.machineInterfaces(u)) > 0
 		}) {
 			return l
 		}
@@ -227,7 +227,7 @@ func (s *Site) takenAddresses() map[netip.Addr]bool {
 		taken[l.Address] = true
 	}
 	for _, u := range s.list(machines, AtControlPlane) {
-		for _, a := range read.MachineAddresses(u, s.network().Key()) {
+		for _, a := range read.MachineAddresses(u, s.networks, s.network().Key()) {
 			taken[a] = true
 		}
 	}

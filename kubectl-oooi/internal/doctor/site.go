@@ -10,8 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -29,6 +31,7 @@ type Site struct {
 	Cluster  *model.Cluster
 
 	facts      *Facts
+	networks   cni.Networks
 	namespaces map[Where][]string
 	invalid    error      // why setup would refuse a standalone ProxyServer; nil if it would not
 	rendering  *rendering // set by rendered
@@ -112,7 +115,7 @@ func (s *Site) proxyModels() []*model.ProxyServer {
 // NewSite returns the Site of the Infra or standalone ProxyServer "namespace/name"; nil if the facts do not contain it,
 // or if it cannot be decoded.
 func NewSite(facts *Facts, infra string) *Site {
-	s := &Site{facts: facts, Snapshot: facts.model()}
+	s := &Site{facts: facts, networks: facts.networks(), Snapshot: facts.model()}
 	for _, u := range facts.list(infras, "") {
 		if u.GetNamespace()+"/"+u.GetName() == infra {
 			s.Infra = &v1alpha1.Infra{}
@@ -157,7 +160,7 @@ func (s *Site) useStandalone(key string) bool {
 		}
 	}
 	s.Standalone.Default()
-	s.Infra, _, s.invalid = setup.StandaloneInfra(s.Standalone, known, others)
+	s.Infra, _, s.invalid = setup.StandaloneInfra(s.Standalone, known, others, s.networks)
 	s.Infra.Generation, s.Infra.Status.ObservedGeneration = s.Standalone.Generation, s.Standalone.Status.ObservedGeneration
 	return true
 }
@@ -218,12 +221,27 @@ func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
 		routes:         objects.Decode[objects.Route],
 		services:       objects.Decode[objects.LabelledService],
 		endpointSlices: objects.Decode[objects.EndpointSlice],
+		attachments:    objects.DecodeNetworkAttachment,
 	} {
 		for _, u := range facts.list(kind, "") {
 			all.Add(decode(u))
 		}
 	}
 	return model.Build(all, model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.management()}})
+}
+
+// networks returns the networks of the NetworkAttachmentDefinitions.
+func (f *Facts) networks() cni.Networks {
+	all := cni.Networks{}
+	for _, u := range f.list(attachments, "") {
+		read.AddNetwork(all, u)
+	}
+	return all
+}
+
+// machineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network of the Infra.
+func (s *Site) machineInterfaces(u *unstructured.Unstructured) []string {
+	return read.MachineInterfaces(u, s.networks, s.network().Key())
 }
 
 // declared reports whether the running check has declared a read. If not, it records an error of the check.

@@ -2,21 +2,26 @@ package read
 
 import (
 	"net/netip"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 )
 
-// MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network nad, which is the
-// "namespace/name" of a NetworkAttachmentDefinition; nil if it has none.
-func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
+// MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network of a
+// NetworkAttachmentDefinition, "namespace/name"; nil if it has none. With networks nil, these are the ones that name it.
+func MachineInterfaces(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
 	var list []string
-	networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
-	for _, n := range networks {
+	attached, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
+	for _, n := range attached {
 		n, _ := n.(map[string]any)
-		network, _, _ := unstructured.NestedString(n, "multus", "networkName")
-		if name, ok := n["name"].(string); ok && (network == nad || u.GetNamespace()+"/"+network == nad) {
+		network, multus, _ := unstructured.NestedString(n, "multus", "networkName")
+		if !strings.Contains(network, "/") {
+			network = u.GetNamespace() + "/" + network
+		}
+		if name, ok := n["name"].(string); ok && multus && networks.Same(network, nad) {
 			list = append(list, name)
 		}
 	}
@@ -24,12 +29,12 @@ func MachineInterfaces(u *unstructured.Unstructured, nad string) []string {
 }
 
 // MachineAddresses returns the addresses that the status of a VirtualMachineInstance reports for its interfaces on the
-// network nad, which is the "namespace/name" of a NetworkAttachmentDefinition; nil if it reports none. Link-local and
-// invalid addresses are omitted.
-func MachineAddresses(u *unstructured.Unstructured, nad string) []netip.Addr {
+// network of a NetworkAttachmentDefinition, as in MachineInterfaces; nil if it reports none. Link-local and invalid
+// addresses are omitted.
+func MachineAddresses(u *unstructured.Unstructured, networks cni.Networks, nad string) []netip.Addr {
 	var list []netip.Addr
 	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
-	for _, name := range MachineInterfaces(u, nad) {
+	for _, name := range MachineInterfaces(u, networks, nad) {
 		for _, i := range interfaces {
 			i, _ := i.(map[string]any)
 			if i["name"] != name {

@@ -226,7 +226,7 @@ func (r *rollout) checkMachineNetwork(ctx context.Context) error {
 	}
 	present := live.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
 	wanted := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
-	if present == wanted {
+	if r.plan.networks.Same(present, wanted) {
 		return nil
 	}
 	var options []client.ListOption
@@ -237,9 +237,9 @@ func (r *rollout) checkMachineNetwork(ctx context.Context) error {
 	moved := false
 	err = r.presentVMs(ctx, func(u *unstructured.Unstructured) {
 		switch {
-		case len(read.MachineInterfaces(u, wanted)) > 0:
+		case len(read.MachineInterfaces(u, r.plan.networks, wanted)) > 0:
 			moved = true
-		case len(read.MachineInterfaces(u, present)) > 0:
+		case len(read.MachineInterfaces(u, r.plan.networks, present)) > 0:
 			left = append(left, u.GetNamespace()+"/"+u.GetName())
 		}
 	}, options...)
@@ -277,7 +277,7 @@ func (r *rollout) checkSelector(ctx context.Context, changed []*unstructured.Uns
 	var left []string
 	selected := false
 	err = r.presentVMs(ctx, func(u *unstructured.Unstructured) {
-		if len(read.MachineInterfaces(u, network)) == 0 {
+		if len(read.MachineInterfaces(u, r.plan.networks, network)) == 0 {
 			return
 		}
 		set := labels.Set(u.GetLabels())

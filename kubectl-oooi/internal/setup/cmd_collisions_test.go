@@ -212,12 +212,14 @@ func (f writerFunc) Write(text []byte) (int, error) {
 func TestSetupRefusesAddressesOnTheSameBridge(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	nad := func(name, config string) {
+	nad := func(namespace, name, config string) {
 		t.Helper()
-		s.Apply(fmt.Sprintf("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: %s, namespace: %s}, spec: {config: '%s'}}", name, s.Namespace, config))
+		s.Apply(fmt.Sprintf("{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: %s, namespace: %s}, spec: {config: '%s'}}", name, namespace, config))
 	}
-	nad("alias", `{"cniVersion": "0.3.1", "name": "alias", "type": "bridge", "bridge": "`+s.Bridge+`"}`)
-	nad("tagged", `{"cniVersion": "0.3.1", "name": "tagged", "type": "bridge", "bridge": "`+s.Bridge+`", "vlan": 7}`)
+	nad(s.Namespace+"-demo", "vlan100", `{"cniVersion": "0.3.1", "name": "vlan100", "type": "cnv-bridge", "bridge": "`+s.Bridge+`"}`)
+	nad(s.Namespace, "broken", "{")
+	nad(s.Namespace, "alias", `{"cniVersion": "0.3.1", "name": "alias", "type": "bridge", "bridge": "`+s.Bridge+`"}`)
+	nad(s.Namespace, "tagged", `{"cniVersion": "0.3.1", "name": "tagged", "type": "bridge", "bridge": "`+s.Bridge+`", "vlan": 7}`)
 	proxy := func(network string) {
 		t.Helper()
 		s.Infra = fmt.Sprintf(`
@@ -229,8 +231,13 @@ spec:
   backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetPort: 5000, targetNamespace: %[1]s}]
 `, s.Namespace, network)
 	}
-	proxy("alias")
-	s.Refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.Namespace + "/demo on the same VLAN\nerror: NetworkAttachmentDefinition " + s.Namespace + "/vlan100 is of the same bridge and VLAN, interface or localnet as " + s.Namespace + "/alias")
+	for network, nad := range map[string]string{
+		"alias": s.Namespace + "/alias",
+		"vlan100, networkAttachmentNamespace: " + s.Namespace + "-demo": s.Namespace + "-demo/vlan100",
+	} {
+		proxy(network)
+		s.Refused("error: AddressConflict: 192.0.2.3 is also an address of Infra " + s.Namespace + "/demo on the same VLAN\nerror: NetworkAttachmentDefinition " + s.Namespace + "/vlan100 is of the same bridge and VLAN, interface or localnet as " + nad)
+	}
 	proxy("tagged")
 	s.Setup()
 }

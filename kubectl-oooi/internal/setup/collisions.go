@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -160,11 +159,11 @@ func (k *Known) secondDHCP() []error {
 	if k.standalone() || cluster.Name == "" || !k.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
 		return nil
 	}
-	network := k.network()
+	network, networks := k.network(), k.networks()
 	var errs []error
 	for _, other := range k.Objects.Infras {
 		if keyOf(other) != keyOf(k.Infra) && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
-			other.Spec.NetworkConfig.NetworkAttachment(other.Namespace) == network && other.Spec.NamedHostedCluster().IsSet() && other.Spec.NamedHostedCluster().NamespacedName() == cluster {
+			networks.Same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace).String(), network.String()) && other.Spec.NamedHostedCluster().IsSet() && other.Spec.NamedHostedCluster().NamespacedName() == cluster {
 			errs = append(errs, fmt.Errorf("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two Infras", keyOf(other), cluster, network))
 		}
 	}
@@ -228,55 +227,50 @@ func (d *discovery) proxyServers() error {
 	return nil
 }
 
-// sameLinks gives the other Infras and ProxyServers on the same layer 2 network the name of the Infra's network, so that
-// the model compares their addresses: several NetworkAttachmentDefinitions may be of one bridge and VLAN. It ignores
-// networks that do not exist or cannot be read.
-func (d *discovery) sameLinks() error {
-	own := d.known.network()
-	link := cni.Identity(d.known.Attachments[own.String()])
-	if link == "" {
-		return nil
+// networks reads which NetworkAttachmentDefinitions are of one network. Without the right to list all, it reads those in the
+// namespaces of Infras, ProxyServers and VMs.
+func (d *discovery) networks() error {
+	k := d.known
+	namespaces := []string{k.network().Namespace, k.Infra.Namespace}
+	for _, nad := range k.otherNetworks() {
+		namespace, _, _ := strings.Cut(nad, "/")
+		namespaces = append(namespaces, namespace)
 	}
-	known := map[types.NamespacedName]bool{own: false}
-	same := func(nad types.NamespacedName) (bool, error) {
-		if is, ok := known[nad]; ok || nad.Name == "" {
-			return is, nil
-		}
-		u, err := d.Object(d.ctx, read.AttachmentKind, nad)
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !errors.Is(err, read.ErrNotServed) {
-			return false, err //nolint:wrapcheck // read wraps it
-		}
-		if err == nil {
-			config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
-			if known[nad] = cni.Identity(config) == link; known[nad] {
-				d.known.aliases = append(d.known.aliases, nad.String())
-			}
-		}
-		return known[nad], nil
+	if cluster := k.hostedClusterRef(); cluster.Name != "" {
+		namespaces = append(namespaces, model.ControlPlaneNamespace(cluster.Namespace, cluster.Name))
 	}
-	for i, other := range d.known.Objects.Infras {
-		is, err := same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace))
-		if err != nil {
-			return err
-		}
-		if is {
-			other = other.DeepCopy()
-			other.Spec.NetworkConfig.NetworkAttachmentDefinition, other.Spec.NetworkConfig.NetworkAttachmentNamespace = own.Name, own.Namespace
-			d.known.Objects.Infras[i] = other
-		}
+	found, err := d.Networks(d.ctx, namespaces...)
+	k.found = found
+	return err //nolint:wrapcheck // read wraps it
+}
+
+// networks returns the networks of the known NetworkAttachmentDefinitions.
+func (k *Known) networks() cni.Networks {
+	all := cni.Networks{}
+	maps.Copy(all, k.found)
+	for nad, config := range k.Attachments {
+		all[nad] = cni.Identity(config)
 	}
-	for i, other := range d.known.Objects.ProxyServers {
-		is, err := same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace))
-		if err != nil {
-			return err
-		}
-		if is {
-			other = other.DeepCopy()
-			other.Spec.NetworkConfig.NetworkAttachmentName, other.Spec.NetworkConfig.NetworkAttachmentNamespace = own.Name, own.Namespace
-			d.known.Objects.ProxyServers[i] = other
-		}
+	return all
+}
+
+// otherNetworks returns the NetworkAttachmentDefinitions of the other Infras and of the standalone ProxyServers, sorted.
+func (k *Known) otherNetworks() []string {
+	var list []string
+	for _, i := range k.Objects.Infras {
+		list = append(list, i.Spec.NetworkConfig.NetworkAttachment(i.Namespace).String())
 	}
-	return nil
+	for _, p := range k.Objects.ProxyServers {
+		list = append(list, p.Spec.NetworkConfig.NetworkAttachment(p.Namespace).String())
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// aliases returns the NetworkAttachmentDefinitions of other Infras and ProxyServers that are of the Infra's network.
+func (k *Known) aliases() []string {
+	own, networks := k.network().String(), k.networks()
+	return slices.DeleteFunc(k.otherNetworks(), func(nad string) bool { return nad == own || !networks.Same(nad, own) })
 }
 
 // snapshotBefore returns the model of the objects before the change; nil if the Infra and the ProxyServer are new.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
@@ -39,8 +40,8 @@ type Known struct {
 	Objects model.Objects
 	// Attachments are the CNI configurations (JSON) of NetworkAttachmentDefinitions, by "namespace/name".
 	Attachments map[string]string
-	// aliases are other NetworkAttachmentDefinitions ("namespace/name") of the same layer 2 network as the Infra's.
-	aliases []string
+	// found are the networks of the cluster's NetworkAttachmentDefinitions.
+	found cni.Networks
 	// MakeNetwork is the VMs' network to create; nil to use an existing one.
 	MakeNetwork *render.MachineNetwork
 	// ownNetwork is set if setup created the VMs' network for this Infra.

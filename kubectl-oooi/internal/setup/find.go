@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
@@ -47,12 +48,16 @@ func (d *Description) Find(ctx context.Context, c client.Client, warn func(strin
 		}
 		d.Network = strings.Join(networks, "")
 	}
-	taken, err := d.infras(ctx, r)
+	networks, err := r.Networks(ctx, d.parseRef(d.Network).Namespace, d.Infra.Namespace)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // read wraps it
+	}
+	taken, err := d.infras(ctx, r, networks)
 	if err != nil {
 		return nil, err
 	}
 	err = each(ctx, r, read.MachineKind, "", func(u *unstructured.Unstructured) {
-		for _, a := range read.MachineAddresses(u, d.parseRef(d.Network).String()) {
+		for _, a := range read.MachineAddresses(u, networks, d.parseRef(d.Network).String()) {
 			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}
 	})
@@ -110,7 +115,7 @@ func (d *Description) vmNetworks(ctx context.Context, r *read.Reader) ([]string,
 
 // infras returns the addresses that other Infras on the network use, and sets the subnet and the gateway to theirs if
 // no flag gives them.
-func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.AddressRange, error) {
+func (d *Description) infras(ctx context.Context, r *read.Reader, networks cni.Networks) ([]v1alpha1.AddressRange, error) {
 	all := &model.Objects{}
 	err := each(ctx, r, read.InfraKind, "", func(u *unstructured.Unstructured) {
 		if u.GetNamespace() != d.Infra.Namespace || u.GetName() != d.Infra.Name {
@@ -122,7 +127,7 @@ func (d *Description) infras(ctx context.Context, r *read.Reader) ([]v1alpha1.Ad
 	}
 	var taken []v1alpha1.AddressRange
 	for _, i := range model.Build(all, model.Options{}).Infras {
-		if i.VLAN != d.parseRef(d.Network).String() {
+		if !networks.Same(i.NetworkAttachment, d.parseRef(d.Network).String()) {
 			continue
 		}
 		taken = append(taken, i.Taken()...)

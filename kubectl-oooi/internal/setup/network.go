@@ -38,7 +38,7 @@ func networkUser(ctx context.Context, c client.Client, e inventory.Entry, infra 
 			other, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
 			return ok && keyOf(other) != infra.String() && other.Spec.NetworkConfig.NetworkAttachment(other.Namespace).String() == key
 		}},
-		{read.MachineKind, func(u *unstructured.Unstructured) bool { return len(read.MachineInterfaces(u, key)) > 0 }},
+		{read.MachineKind, func(u *unstructured.Unstructured) bool { return len(read.MachineInterfaces(u, nil, key)) > 0 }},
 	} {
 		err := r.In(ctx, use.kind, "", func(u *unstructured.Unstructured) {
 			if user == "" && use.by(u) {

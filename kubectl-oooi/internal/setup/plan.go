@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,6 +37,7 @@ type Plan struct {
 	// HostedCluster is the Infra's; empty while it is unknown.
 	HostedCluster types.NamespacedName
 
+	networks         cni.Networks
 	machineNamespace string // of the hosted cluster's VMs; empty while it is unknown
 }
 
@@ -43,7 +45,7 @@ type Plan struct {
 // clears images of the earlier operator in k.Infra, with a warning in the plan.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
-	p := &Plan{Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot}
+	p := &Plan{Infra: k.Infra, networks: k.networks(), Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot}
 	errs := k.checkProblems(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
 	errs = append(errs, k.invalidImages(images)...)
@@ -89,7 +91,12 @@ func (k *Known) snapshot() *model.Snapshot {
 }
 
 func (k *Known) build(all *model.Objects) *model.Snapshot {
-	return model.Build(all, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
+	with := *all
+	for nad, identity := range k.networks() {
+		namespace, name, _ := strings.Cut(nad, "/")
+		with.NetworkAttachments = append(with.NetworkAttachments, &objects.NetworkAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Network: identity})
+	}
+	return model.Build(&with, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
 }
 
 // fatalReasons are the reasons of problems for which setup refuses an Infra: the Infra would not work, or would
@@ -127,8 +134,8 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: %s", problem.Reason, problem.Message))
 		}
 	}
-	if conflict := func(p model.Problem) bool { return p.Reason == model.ReasonAddressConflict }; len(errs) > 0 && len(k.aliases) > 0 && slices.ContainsFunc(snapshot.Problems, conflict) {
-		errs = append(errs, fmt.Errorf("NetworkAttachmentDefinition %s is of the same bridge and VLAN, interface or localnet as %s", strings.Join(k.aliases, ", "), k.network()))
+	if conflict := func(p model.Problem) bool { return p.Reason == model.ReasonAddressConflict }; len(errs) > 0 && len(k.aliases()) > 0 && slices.ContainsFunc(snapshot.Problems, conflict) {
+		errs = append(errs, fmt.Errorf("NetworkAttachmentDefinition %s is of the same bridge and VLAN, interface or localnet as %s", strings.Join(k.aliases(), ", "), k.network()))
 	}
 	return slices.Concat(errs, k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
 }

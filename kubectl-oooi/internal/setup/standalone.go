@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 )
 
 // standalone reports whether setup deploys a ProxyServer without an Infra.
@@ -14,7 +15,7 @@ func (k *Known) standalone() bool { return k.Written == nil }
 
 // deriveInfra sets Infra to the one that StandaloneInfra derives from the ProxyServer and the known objects.
 func (k *Known) deriveInfra() (err error) {
-	k.Infra, k.assumedSubnet, err = StandaloneInfra(k.ProxyServer, k.Objects.Infras, k.Objects.ProxyServers)
+	k.Infra, k.assumedSubnet, err = StandaloneInfra(k.ProxyServer, k.Objects.Infras, k.Objects.ProxyServers, k.networks())
 	return err
 }
 
@@ -22,7 +23,7 @@ func (k *Known) deriveInfra() (err error) {
 // is used to render objects, and is not applied. If the address has no prefix length, the subnet is that of another
 // Infra or standalone ProxyServer on the same network, else the one that assumed returns: /24 as in the earlier
 // operator, or /64. With an error, the Infra has only what is valid.
-func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer) (infra *v1alpha1.Infra, assumed netip.Prefix, err error) {
+func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) (infra *v1alpha1.Infra, assumed netip.Prefix, err error) {
 	config := server.Spec.NetworkConfig
 	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", server.Namespace, server.Name)
 	nad := config.NetworkAttachment(server.Namespace)
@@ -47,7 +48,7 @@ func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, ser
 	}
 	subnet, err := netip.ParsePrefix(config.ServerIP)
 	if err != nil {
-		if subnet = subnetOf(address, nad, infras, servers); !subnet.IsValid() {
+		if subnet = subnetOf(address, nad, infras, servers, networks); !subnet.IsValid() {
 			bits := 24
 			if address.Is6() {
 				bits = 64
@@ -71,7 +72,7 @@ func (k *Known) otherSubnet() []string {
 		return nil
 	}
 	own, err := netip.ParsePrefix(k.ProxyServer.Spec.NetworkConfig.ServerIP)
-	other := subnetOf(own.Addr(), k.network(), k.Objects.Infras, k.Objects.ProxyServers)
+	other := subnetOf(own.Addr(), k.network(), k.Objects.Infras, k.Objects.ProxyServers, k.networks())
 	if err != nil || !other.IsValid() || other.Bits() == own.Bits() {
 		return nil
 	}
@@ -81,10 +82,11 @@ func (k *Known) otherSubnet() []string {
 
 // subnetOf returns the subnet of an address according to the Infras and the standalone ProxyServers on its network; the
 // zero Prefix if none of them has a subnet with the address.
-func subnetOf(address netip.Addr, nad types.NamespacedName, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer) netip.Prefix {
+func subnetOf(address netip.Addr, nad types.NamespacedName, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) netip.Prefix {
+	same := func(other types.NamespacedName) bool { return networks.Same(other.String(), nad.String()) }
 	var texts []string
 	for _, i := range infras {
-		if config := &i.Spec.NetworkConfig; config.NetworkAttachment(i.Namespace) == nad {
+		if config := &i.Spec.NetworkConfig; same(config.NetworkAttachment(i.Namespace)) {
 			texts = append(texts, config.CIDR)
 			for _, c := range config.AdditionalCIDRs {
 				texts = append(texts, string(c))
@@ -92,7 +94,7 @@ func subnetOf(address netip.Addr, nad types.NamespacedName, infras []*v1alpha1.I
 		}
 	}
 	for _, p := range servers {
-		if p.Spec.InfraRef == nil && p.Spec.NetworkConfig.NetworkAttachment(p.Namespace) == nad {
+		if p.Spec.InfraRef == nil && same(p.Spec.NetworkConfig.NetworkAttachment(p.Namespace)) {
 			texts = append(texts, p.Spec.NetworkConfig.ServerIP)
 		}
 	}
