@@ -56,6 +56,36 @@ func vmOf(tb testing.TB, d *directory, mac string) string {
 
 const macA, macB = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
 
+// TestMACStaysKnownWhileTheStatusLacksIt removes the entry with the MAC address from the status of an instance, as KubeVirt
+// does for a moment.
+func TestMACStaysKnownWhileTheStatusLacksIt(t *testing.T) {
+	const spec = `
+metadata: {name: w1, namespace: clusters-demo, uid: %s}
+spec: {networks: [%s]}
+status: {interfaces: [%s]}
+`
+	const onVLAN, reported, guest = "{name: vlan, multus: {networkName: clusters/vlan}}",
+		"{name: vlan, mac: '" + macA + "', infoSource: domain}", "{name: vlan, mac: '" + macB + "', infoSource: guest-agent}"
+	d := testDirectory("")
+	for _, step := range []struct {
+		when, uid, network, status string
+		known                      bool
+	}{
+		{"before the hypervisor reports it", "a", onVLAN, "", false},
+		{"reported", "a", onVLAN, reported, true},
+		{"not reported", "a", onVLAN, "", true},
+		{"still not reported, and another one by the guest", "a", onVLAN, guest, true},
+		{"detached", "a", "", "", false},
+		{"attached again", "a", onVLAN, reported, true},
+		{"another instance of the VM", "b", onVLAN, "", false},
+	} {
+		d.put(decodeYAML(t, fmt.Sprintf(spec, step.uid, step.network, step.status)))
+		if known := vmOf(t, d, macA) == "w1"; known != step.known || vmOf(t, d, macB) != "" {
+			t.Errorf("%s: known: %t, want %t", step.when, known, step.known)
+		}
+	}
+}
+
 func TestVMExistsAsLongAsItsVirtualMachine(t *testing.T) {
 	d := testDirectory("")
 	var deleted []string

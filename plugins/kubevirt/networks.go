@@ -85,10 +85,26 @@ func (n *networks) on(i, before *instance) []nic {
 	for _, a := range i.attachments {
 		on, _ := n.compare(a.network)
 		if on || before.had(a) {
+			if a.MAC == "" {
+				a.MAC = before.mac(a.Name) // KubeVirt's status can lack it for a moment
+			}
 			list = append(list, a.nic)
 		}
 	}
 	return list
+}
+
+// mac returns the MAC address of an interface on the network; "" if it has none, or i is nil.
+func (i *instance) mac(name string) string {
+	if i == nil {
+		return ""
+	}
+	for _, n := range i.Interfaces {
+		if n.Name == name {
+			return n.MAC
+		}
+	}
+	return ""
 }
 
 // had reports whether an instance, which may be nil, had an interface on the network with the same

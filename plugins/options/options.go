@@ -65,7 +65,7 @@ func answer(set option.Set, own dhcpv4.Options, req, resp *dhcpv4.DHCPv4) *dhcpv
 		b.Answer(req, resp)
 	}
 	dropLateTimes(resp)
-	addDefaultRoute(req, resp)
+	addDefaultRoute(resp)
 	return resp
 }
 
@@ -81,8 +81,8 @@ func dropLateTimes(resp *dhcpv4.DHCPv4) {
 }
 
 // addDefaultRoute adds the default route to option 121, whichever plugin set it, because clients with that option
-// ignore the routers of option 3 (RFC 3442).
-func addDefaultRoute(req, resp *dhcpv4.DHCPv4) {
+// ignore the routers of option 3 (RFC 3442), even if they did not request it.
+func addDefaultRoute(resp *dhcpv4.DHCPv4) {
 	value := resp.Options.Get(dhcpv4.OptionClasslessStaticRoute)
 	routers := resp.Router()
 	if value == nil || len(routers) == 0 {
@@ -96,9 +96,6 @@ func addDefaultRoute(req, resp *dhcpv4.DHCPv4) {
 		if ones, _ := route.Dest.Mask.Size(); ones == 0 {
 			return
 		}
-	}
-	if !req.IsOptionRequested(dhcpv4.OptionClasslessStaticRoute) {
-		return // the client uses option 3
 	}
 	defaultRoute := &dhcpv4.Route{Dest: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Router: routers[0]}
 	resp.UpdateOption(dhcpv4.OptClasslessStaticRoute(append(routes, defaultRoute)...))

@@ -120,6 +120,8 @@ func TestDefaultRouteIsAdded(t *testing.T) {
 		{"routes of another plugin", "", []dhcpv4.Option{router, static}, requested, "route to 198.51.100.0/24 via 192.0.2.8; route to 0.0.0.0/0 via 192.0.2.1"},
 		{"configured default route", "routes=0.0.0.0/0>192.0.2.9", []dhcpv4.Option{router}, requested, "route to 0.0.0.0/0 via 192.0.2.9"},
 		{"no router", "routes=10.0.0.0/8>192.0.2.9", nil, requested, "route to 10.0.0.0/8 via 192.0.2.9"},
+		{"not requested, of another plugin", "", []dhcpv4.Option{router, static}, []uint8{3}, "route to 198.51.100.0/24 via 192.0.2.8; route to 0.0.0.0/0 via 192.0.2.1"},
+		{"not requested, and sent by force", "force=121:hex:080ac0000209", []dhcpv4.Option{router}, []uint8{3}, "route to 10.0.0.0/8 via 192.0.2.9; route to 0.0.0.0/0 via 192.0.2.1"},
 		{"not requested", "routes=10.0.0.0/8>192.0.2.9", []dhcpv4.Option{router}, []uint8{3}, ""},
 		{"no routes", "", []dhcpv4.Option{router}, requested, ""},
 	} {
@@ -148,6 +150,18 @@ type singleVM struct {
 
 func (m singleVM) Lookup(addr net.HardwareAddr) (vm.Client, bool) {
 	return m.client, addr.String() == mac.String()
+}
+
+func TestRoutesOfAVMIncludeTheDefaultRoute(t *testing.T) {
+	vm.Provide(singleVM{client: vm.Client{Options: dhcpv4.Options{121: {8, 10, 192, 0, 2, 9}}}})
+	t.Cleanup(func() { vm.Provide(singleVM{}) })
+	const want = "route to 10.0.0.0/8 via 192.0.2.9; route to 0.0.0.0/0 via 192.0.2.1"
+	for _, requested := range [][]uint8{{1, 3}, {1, 3, 121}, nil} { // a VM's options are sent without a request
+		resp := exchange(t, "", dhcpv4.MessageTypeRequest, requested, dhcpv4.OptRouter(net.IPv4(192, 0, 2, 1)))
+		if got := dhcpv4.Routes(resp.ClasslessStaticRoute()).String(); got != want {
+			t.Errorf("with the request of %v the routes are %q, want %q", requested, got, want)
+		}
+	}
 }
 
 func TestOptionsOfAVMTakePrecedence(t *testing.T) {
