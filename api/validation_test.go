@@ -40,6 +40,7 @@ func TestRejectedValues(t *testing.T) {
 		notATarget    = "must be a port number from 1 to 65535, or the name of a port"
 		notATargetRE  = "spec.backends[0].targetPort in body should match"
 		needsBackends = "spec.backends: Required value: needs backends, or an infraRef to derive them from"
+		notReachable  = "spec.appsIngress.addresses: Invalid value: "
 		needsCluster  = "spec.appsIngress: Required value: appsIngress needs a hosted cluster: set spec.hostedClusterRef or spec.appsIngress.hostedClusterRef"
 		target        = "hostname: a.example.com, targetService: a, targetPort: 443"
 	)
@@ -129,6 +130,15 @@ func TestRejectedValues(t *testing.T) {
 		{"static source without addresses", infra, `appsIngress: {source: Static}`, "spec.appsIngress.addresses: Required value: source Static needs addresses"},
 		{"static source with an empty list of addresses", infra, `appsIngress: {source: Static, addresses: []}`, "spec.appsIngress.addresses: Required value: source Static needs addresses"},
 		{"static source with a host name", infra, `appsIngress: {source: Static, addresses: [lb.example.com]}`, notAnAddress},
+		{"static source with a loopback address", infra, `appsIngress: {source: Static, addresses: [127.0.0.1]}`, notReachable},
+		{"static source with the IPv6 loopback address", infra, `appsIngress: {source: Static, addresses: ["::1"]}`, notReachable},
+		{"static source with a link-local address", infra, `appsIngress: {source: Static, addresses: [192.0.2.220, 169.254.1.1]}`, notReachable},
+		{"static source with an IPv6 link-local address", infra, `appsIngress: {source: Static, addresses: ["FE80::1"]}`, notReachable},
+		{"static source with a reserved address", infra, `appsIngress: {source: Static, addresses: [240.0.0.1]}`, notReachable},
+		{"static source with the limited broadcast address", infra, `appsIngress: {source: Static, addresses: [255.255.255.255]}`, notReachable},
+		{"static source with a multicast address", infra, `appsIngress: {source: Static, addresses: [224.0.0.1]}`, notReachable},
+		{"static source with an IPv6 multicast address", infra, `appsIngress: {source: Static, addresses: ["ff02::1"]}`, notReachable},
+		{"static source with an unspecified address", infra, `appsIngress: {source: Static, addresses: ["::"]}`, notReachable},
 		{"static source with an address twice", infra, `appsIngress: {source: Static, addresses: [192.0.2.220, 192.0.2.220]}`, "Duplicate value"},
 		{"static source with too many addresses", infra, `appsIngress: {source: Static, addresses: [` + addressList(17) + `]}`, "must have at most 16 items"},
 		{"unknown dial", infra, `appsIngress: {dial: Tunnel}`, `spec.appsIngress.dial: Unsupported value: "Tunnel"`},
@@ -230,6 +240,7 @@ func TestAcceptedValues(t *testing.T) {
 		{"durations of all shapes", infra, `infraComponents: {proxy: {connectTimeout: 1h2m3s4ms, idleTimeout: 0s}}`},
 		{"proxy limits", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}], workerThreads: 2, xdsdResources: {limits: {cpu: 100m}}, limits: {maxConnections: 1000, connectionsPerSecond: 0, maxHeap: 1Gi, ports: [{port: 443, maxConnections: 10}], perSource: {prefixLength: 24, ipv6PrefixLength: 64, networks: [{cidr: 192.0.2.1/32, maxConnections: 0}]}}}}`},
 		{"apps with spec.hostedClusterRef", infra, `{hostedClusterRef: {name: blue}, appsIngress: {enabled: true}}`},
+		{"static apps addresses", infra, `{hostedClusterRef: {name: blue}, appsIngress: {enabled: true, source: Static, addresses: [192.0.2.220, 100.64.0.1, 169.1.1.1, 223.255.255.1, "2001:db8::1", "fd00::1", "::ffff:192.0.2.1", "fe00::1"]}}`},
 		{"apps with their own hostedClusterRef", infra, `appsIngress: {enabled: true, hostedClusterRef: {name: blue}}`},
 		{"disabled apps without a hosted cluster", infra, `appsIngress: {enabled: false}`},
 		{"apps domains of all shapes", infra, `appsIngress: {baseDomain: Apps.my_lab.Example.com.}`},

@@ -39,7 +39,8 @@ const (
 // DefaultLogLevel is the default log level of Envoy.
 const DefaultLogLevel = LogLevelInfo
 
-// DefaultHostedClusterNamespace is the default namespace in a reference to a HostedCluster.
+// DefaultHostedClusterNamespace is the namespace of a HostedCluster that a reference names without a namespace and that is
+// not in the namespace of the referring object.
 const DefaultHostedClusterNamespace = "clusters"
 
 // HostedClusterReference refers to a HyperShift HostedCluster.
@@ -48,9 +49,9 @@ type HostedClusterReference struct {
 	// +required
 	Name string `json:"name"`
 
-	// Namespace of the HostedCluster.
+	// Namespace of the HostedCluster. Absent: the namespace of the Infra if it has a HostedCluster of that name, else
+	// clusters. setup sets it to the one that it finds.
 	// +optional
-	// +kubebuilder:default=clusters
 	Namespace string `json:"namespace,omitempty"`
 }
 

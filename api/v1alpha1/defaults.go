@@ -3,7 +3,6 @@ package v1alpha1
 // Default sets the same defaults as the CRD, for objects that are read from a file and not from an API
 // server. It does not add absent blocks.
 func (i *Infra) Default() {
-	i.Spec.HostedClusterRef.setDefaults()
 	i.Spec.InfraComponents.DHCP.setDefaults()
 	i.Spec.InfraComponents.DNS.setDefaults()
 	i.Spec.InfraComponents.Proxy.setDefaults()
@@ -18,12 +17,6 @@ func (p *ProxyServer) Default() {
 	setDefault(&p.Spec.LogLevel, DefaultLogLevel)
 	for i := range p.Spec.Backends {
 		p.Spec.Backends[i].setDefaults()
-	}
-}
-
-func (r *HostedClusterReference) setDefaults() {
-	if r != nil {
-		setDefault(&r.Namespace, DefaultHostedClusterNamespace)
 	}
 }
 
@@ -60,7 +53,6 @@ func (a *AppsIngress) setDefaults() {
 	setDefault(&a.Dial, AppsIngressDialService)
 	setDefault(&a.AddressDeadline, DefaultAddressDeadline)
 	setDefault(&a.ProxyProtocol, ProxyProtocolNone)
-	a.HostedClusterRef.setDefaults()
 	if a.KubeconfigSecretRef != nil {
 		setDefault(&a.KubeconfigSecretRef.Key, DefaultKubeconfigKey)
 	}

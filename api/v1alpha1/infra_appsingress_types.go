@@ -22,6 +22,10 @@ const (
 	AppsIngressSourceStatic AppsIngressSource = "Static"
 )
 
+// MirroredServiceNote is the requirement of AppsIngressSourceMirroredService, which oooi cannot check.
+const MirroredServiceNote = "the endpoints of a mirrored Service are the first addresses of the VMs, which nodes of the management cluster must reach; " +
+	"with attachDefaultNetwork: false in the NodePools they are VLAN addresses, and source HostedService or Static is required"
+
 // AppsIngressDial is the way to connect to the hosted cluster's API server.
 //
 // +kubebuilder:validation:Enum=Service;URL
@@ -70,6 +74,7 @@ type AppsIngress struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule=`self.all(a, !a.matches(r'^(0|127|22[4-9]|23[0-9]|24[0-9]|25[0-5])[.]|^169[.]254[.]|^[fF][eE][89abAB][0-9a-fA-F]:|^[fF][fF][0-9a-fA-F]{2}:|^::1?$'))`,message="must be addresses that other hosts can reach: not loopback, link-local, multicast, reserved or unspecified"
 	Addresses []IP `json:"addresses,omitempty"`
 
 	// KubeconfigSecretRef refers to a Secret with a kubeconfig for the hosted cluster, in the Infra's

@@ -44,14 +44,17 @@ func (r *HostedClusterReference) IsSet() bool {
 	return r != nil && r.Name != ""
 }
 
-// NamespacedName returns the namespace and name of the HostedCluster, or the zero value if r is not set.
-func (r *HostedClusterReference) NamespacedName() types.NamespacedName {
-	if !r.IsSet() {
-		return types.NamespacedName{}
+// Candidates returns the HostedClusters that r may refer to, of which the first that exists is meant. Without a namespace in
+// r they are in infraNamespace, the namespace of the Infra, and in DefaultHostedClusterNamespace. Candidates returns none if r
+// is not set.
+func (r *HostedClusterReference) Candidates(infraNamespace string) []types.NamespacedName {
+	switch {
+	case !r.IsSet():
+		return nil
+	case r.Namespace != "":
+		return []types.NamespacedName{{Namespace: r.Namespace, Name: r.Name}}
+	case infraNamespace == DefaultHostedClusterNamespace:
+		return []types.NamespacedName{{Namespace: infraNamespace, Name: r.Name}}
 	}
-	namespace := r.Namespace
-	if namespace == "" {
-		namespace = DefaultHostedClusterNamespace
-	}
-	return types.NamespacedName{Namespace: namespace, Name: r.Name}
+	return []types.NamespacedName{{Namespace: infraNamespace, Name: r.Name}, {Namespace: DefaultHostedClusterNamespace, Name: r.Name}}
 }

@@ -1,9 +1,8 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestNetworkAttachment(t *testing.T) {
@@ -32,21 +31,23 @@ func TestNetworkAttachment(t *testing.T) {
 
 func TestHostedClusterReference(t *testing.T) {
 	tests := []struct {
-		name string
-		ref  *HostedClusterReference
-		want types.NamespacedName
+		name  string
+		ref   *HostedClusterReference
+		infra string // namespace of the Infra
+		want  string
 	}{
-		{"absent", nil, types.NamespacedName{}},
-		{"without a name, as the earlier operator wrote it", &HostedClusterReference{Namespace: "clusters"}, types.NamespacedName{}},
-		{"without a namespace", &HostedClusterReference{Name: "blue"}, types.NamespacedName{Namespace: "clusters", Name: "blue"}},
-		{"name and namespace", &HostedClusterReference{Name: "blue", Namespace: "tenants"}, types.NamespacedName{Namespace: "tenants", Name: "blue"}},
+		{"absent", nil, "own", "[]"},
+		{"without a name, as the earlier operator wrote it", &HostedClusterReference{Namespace: "clusters"}, "own", "[]"},
+		{"without a namespace", &HostedClusterReference{Name: "blue"}, "own", "[own/blue clusters/blue]"},
+		{"without a namespace, of an Infra in the default one", &HostedClusterReference{Name: "blue"}, "clusters", "[clusters/blue]"},
+		{"name and namespace", &HostedClusterReference{Name: "blue", Namespace: "tenants"}, "own", "[tenants/blue]"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if got := test.ref.NamespacedName(); got != test.want {
+			if got := fmt.Sprint(test.ref.Candidates(test.infra)); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
-			if got := test.ref.IsSet(); got != (test.want.Name != "") {
+			if got := test.ref.IsSet(); got != (test.want != "[]") {
 				t.Errorf("IsSet is %v", got)
 			}
 		})

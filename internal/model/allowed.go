@@ -63,8 +63,7 @@ func (a *addressFilter) add(prefix netip.Prefix) {
 func (a *addressFilter) rejectReason(address netip.Addr) string {
 	address = address.Unmap()
 	switch {
-	case !address.IsValid() || address.Zone() != "" || address.IsUnspecified() || address.IsLoopback() ||
-		address.IsMulticast() || address.IsLinkLocalUnicast() || address == limitedBroadcast:
+	case !isReachable(address):
 		return "is not an address that clients can reach"
 	case !slices.ContainsFunc(a.ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(address) }):
 		return "is not in the allowed ranges " + a.String()
@@ -89,8 +88,14 @@ func (f *appsFinder) networksOf(c *draft) []netip.Prefix {
 	return list
 }
 
-// limitedBroadcast is the limited broadcast address (RFC 919).
-var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+// reservedIPv4 is the network of addresses that no host has (RFC 1112, section 4), with the limited broadcast address.
+var reservedIPv4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
+
+// isReachable reports whether clients on other hosts can connect to an address of its kind.
+func isReachable(address netip.Addr) bool {
+	return address.IsValid() && address.Zone() == "" && !address.IsUnspecified() && !address.IsLoopback() &&
+		!address.IsMulticast() && !address.IsLinkLocalUnicast() && !reservedIPv4.Contains(address)
+}
 
 // accepted returns the accepted addresses of a list.
 func (a *addressFilter) accepted(list []netip.Addr) []netip.Addr {

@@ -288,10 +288,10 @@ func (f *appsFinder) lookUp(source AppsSource, a appsQuery) []netip.Addr {
 	return nil
 }
 
-// lookUpStatic returns the addresses in the Infra's spec. It omits and reports addresses that no host can
-// have; all others are accepted, whatever their network.
+// lookUpStatic returns the addresses in the Infra's spec. It omits and reports reserved addresses of the VLAN; all others
+// that clients can reach are accepted, whatever their network.
 func (f *appsFinder) lookUpStatic(a appsQuery) []netip.Addr {
-	return slices.DeleteFunc(a.infra.addresses("appsIngress.addresses", a.infra.apps.Addresses, &f.found), func(address netip.Addr) bool {
+	return slices.DeleteFunc(slices.Clone(a.infra.staticApps), func(address netip.Addr) bool {
 		what := reservedAddress(address, a.filter.networks)
 		if what != "" {
 			f.found.add(a.infra.Ref, ReasonInvalidAddress, "spec.appsIngress.addresses: %s is the %s, which no host can have: not used", address, what)

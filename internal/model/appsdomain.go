@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// appsDomain is an apps domain of a cluster.
-type appsDomain struct {
+// ownedDomain is an apps domain or the domain of a cluster.
+type ownedDomain struct {
 	cluster *Cluster
 	name    string
 }
@@ -37,7 +37,7 @@ func (b *viewBuilder) refuseAppsDomains(ordered []Publication) {
 			continue
 		}
 		for _, name := range p.Cluster.AppsDomains {
-			if d := (appsDomain{p.Cluster, name}); b.isOutside(d, domains) {
+			if d := (ownedDomain{p.Cluster, name}); b.isOutside(d, domains) {
 				outside[name] = append(outside[name], p.Cluster)
 			}
 		}
@@ -54,7 +54,7 @@ func (b *viewBuilder) refuseAppsDomains(ordered []Publication) {
 // isOutside reports whether the rules for apps domains outside of their cluster's own domains apply further to d. As a
 // side effect, it refuses d if d is in another cluster's domain, or contains its own cluster's domain; the result is
 // then false.
-func (b *viewBuilder) isOutside(d appsDomain, domains map[string]*Cluster) bool {
+func (b *viewBuilder) isOutside(d ownedDomain, domains map[string]*Cluster) bool {
 	c := d.cluster
 	for at := range nameAndParents(d.name) {
 		if slices.Contains(c.Domains, at) {
@@ -81,7 +81,7 @@ func (b *viewBuilder) refuseContaining(c *Cluster, outside map[string][]*Cluster
 		for at := range nameAndParents(name) {
 			for _, other := range outside[at] {
 				if refused(other) {
-					b.refuse(appsDomain{other, at}, "it contains %s, %s of %s", name, what, c.Ref)
+					b.refuse(ownedDomain{other, at}, "it contains %s, %s of %s", name, what, c.Ref)
 				}
 			}
 		}
@@ -89,21 +89,27 @@ func (b *viewBuilder) refuseContaining(c *Cluster, outside map[string][]*Cluster
 	for _, domain := range c.Domains {
 		check(domain, "the domain", func(*Cluster) bool { return true })
 	}
-	for _, h := range c.Hostnames {
-		if !c.owns(h.Name) && !slices.ContainsFunc(c.AppsDomains, func(apps string) bool { return within(h.Name, apps) }) {
-			check(h.Name, "a hostname", func(other *Cluster) bool { return compareAge(c, other) < 0 })
+	checkHostname := func(name string) {
+		if !c.owns(name) && !slices.ContainsFunc(c.AppsDomains, func(apps string) bool { return within(name, apps) }) {
+			check(name, "a hostname", func(other *Cluster) bool { return compareAge(c, other) < 0 })
 		}
+	}
+	for _, h := range c.Hostnames {
+		checkHostname(h.Name)
+	}
+	for _, name := range c.AppsNames {
+		checkHostname(name)
 	}
 }
 
 // refuseNested refuses the apps domains that equal, contain or are in an apps domain of an older cluster.
 func (b *viewBuilder) refuseNested(ordered []Publication, outside map[string][]*Cluster) {
 	served := map[string]*Cluster{}
-	servedByParent := map[string]appsDomain{} // apps domains that are served, by each of their parents
+	servedByParent := map[string]ownedDomain{} // apps domains that are served, by each of their parents
 	for _, p := range ordered {
 		c := p.Cluster
 		for _, name := range c.AppsDomains {
-			d := appsDomain{c, name}
+			d := ownedDomain{c, name}
 			if !slices.Contains(outside[name], c) {
 				continue
 			}
@@ -129,7 +135,7 @@ func (b *viewBuilder) refuseNested(ordered []Publication, outside map[string][]*
 }
 
 // refuse records that an apps domain is not served, and reports it once.
-func (b *viewBuilder) refuse(d appsDomain, why string, args ...any) {
+func (b *viewBuilder) refuse(d ownedDomain, why string, args ...any) {
 	if !b.refused[d] {
 		b.refused[d] = true
 		b.conflicts.add(d.cluster.Ref, ReasonNameConflict, "apps domain "+d.name+" is not served: "+why, args...)
@@ -139,7 +145,7 @@ func (b *viewBuilder) refuse(d appsDomain, why string, args ...any) {
 // isRefused reports whether a hostname only exists by convention, in an apps domain that is refused.
 func (b *viewBuilder) isRefused(c *Cluster, h Hostname) bool {
 	label, parent, _ := strings.Cut(h.Name, ".")
-	return label == oauthHost && b.refused[appsDomain{c, parent}] &&
+	return label == oauthHost && b.refused[ownedDomain{c, parent}] &&
 		!slices.ContainsFunc(h.Endpoints, func(e Endpoint) bool { return e.Source != conventional })
 }
 

@@ -175,7 +175,10 @@ func TestAppsDomains(t *testing.T) {
 			pods:     withOAuth("apps.apps.example.com apps"),
 			problems: []string{"flat: NameConflict: apps domain apps.example.com is not served: it lies in apps.example.com, the domain of HostedCluster clusters/apps"}},
 		{name: "the domain of a younger cluster, in its own domain", clusters: []testCluster{{name: "apps", domain: "apps.example.com"}, {name: "flat", domain: "example.com"}},
-			pods: withOAuth("apps.apps.example.com apps", "apps.example.com flat")},
+			pods: withOAuth("apps.example.com flat"), problems: []string{
+				"apps: NameConflict: cluster domain apps.example.com is not served where HostedCluster clusters/flat is",
+				"flat: DomainOverlap: cluster domain apps.example.com of HostedCluster clusters/apps lies in apps.example.com, an apps domain of this cluster",
+			}},
 
 		{name: "in a domain that two clusters claim", clusters: []testCluster{
 			with(green, "apps.blue.example.com"), {name: "blue2", domain: "blue.example.com"}, blue,

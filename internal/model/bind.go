@@ -16,12 +16,20 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 	if infraDomain != "" {
 		servedNote = "; meanwhile the names in spec.infraComponents.dns are served"
 	}
-	if want, ok := namedCluster(in); ok {
-		found := b.byKey[want.Key()]
-		if found == nil {
-			b.found.add(ref, ReasonHostedClusterNotFound, "%s does not exist%s%s", want, b.namespaceHint(in, want), servedNote)
+	if named := in.Spec.NamedHostedCluster(); named.IsSet() {
+		candidates := named.Candidates(in.Namespace)
+		for _, candidate := range candidates {
+			if found := b.byKey[candidate.String()]; found != nil {
+				return found
+			}
 		}
-		return found
+		want := candidates[len(candidates)-1]
+		where := ""
+		if len(candidates) > 1 {
+			where = " and neither does one of that name in namespace " + in.Namespace
+		}
+		b.found.add(ref, ReasonHostedClusterNotFound, "HostedCluster %s does not exist%s%s%s", want, where, b.namespaceHint(in, want.String(), "; ", " does: "), servedNote)
+		return nil
 	}
 	for _, rule := range []struct {
 		field, value string
@@ -45,26 +53,33 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 	return nil
 }
 
-// namespaceHint returns a hint for the message that HostedCluster want does not exist: a HostedCluster of
-// that name exists in the Infra's own namespace. It returns "" if none does. A reference without a namespace
-// means the namespace clusters.
-func (b *builder) namespaceHint(in *v1alpha1.Infra, want Ref) string {
-	other := b.byKey[in.Namespace+"/"+want.Name]
-	if other == nil {
+// namespaceHint returns a hint for a message about the HostedCluster served, "namespace/name", that the Infra refers to, if
+// another one of that name exists in the Infra's own namespace: prefix, that HostedCluster, infix, and how to refer to it.
+func (b *builder) namespaceHint(in *v1alpha1.Infra, served, prefix, infix string) string {
+	named := in.Spec.NamedHostedCluster()
+	if !named.IsSet() {
+		return ""
+	}
+	own := b.byKey[in.Namespace+"/"+named.Name]
+	if own == nil || own.Key() == served {
 		return ""
 	}
 	field := "spec.hostedClusterRef"
 	if !in.Spec.HostedClusterRef.IsSet() {
 		field = "spec.appsIngress.hostedClusterRef"
 	}
-	return "; " + other.String() + " does: set " + field + ".namespace to " + in.Namespace
+	return prefix + own.String() + infix + "set " + field + ".namespace to " + in.Namespace
 }
 
-// namedCluster returns the HostedCluster that the Infra refers to, and whether it refers to any.
-func namedCluster(in *v1alpha1.Infra) (Ref, bool) {
-	ref := in.Spec.NamedHostedCluster()
-	key := ref.NamespacedName()
-	return Ref{Kind: "HostedCluster", Namespace: key.Namespace, Name: key.Name}, ref.IsSet()
+// notChosen returns why an Infra serves a HostedCluster although its reference may mean another one, which exists, too; ""
+// if it does not.
+func (b *builder) notChosen(in *v1alpha1.Infra, cluster *draft) string {
+	for _, candidate := range in.Spec.NamedHostedCluster().Candidates(in.Namespace) {
+		if other := b.byKey[candidate.String()]; other != nil && cluster != nil && other != cluster {
+			return "the reference has no namespace, so the HostedCluster in the Infra's namespace is served; " + other.String() + " exists, too"
+		}
+	}
+	return ""
 }
 
 // ownerOf returns the oldest HostedCluster with this cluster domain, or nil. An Infra never takes a domain

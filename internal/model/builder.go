@@ -227,7 +227,9 @@ func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
 	b.infras = append(b.infras, infra)
 	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims()...)
 	infraDomain := infraDomainOf(in, infra.Ref, &b.found)
-	return &clusterClaim{in: in, infra: infra, infraDomain: infraDomain, cluster: b.bind(in, infra.Ref, infraDomain)}
+	cluster := b.bind(in, infra.Ref, infraDomain)
+	infra.NotChosen = b.notChosen(in, cluster)
+	return &clusterClaim{in: in, infra: infra, infraDomain: infraDomain, cluster: cluster}
 }
 
 // addInfra binds an Infra to the hosted cluster of its claim, or to a placeholder if it has a cluster domain.

@@ -101,7 +101,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
-	}, apiPort: apiPort(hc, allocated), oauth: hasOAuth(hc), nodePorts: allocated, object: hc}
+	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), nodePorts: allocated, object: hc}
 	c.Platform, c.Registries = hc.Spec.Platform.Type, registries(&hc.Spec)
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
@@ -126,6 +126,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 	for _, apps := range appsDomains(hc, c.Ref, domain, found) {
 		c.addAppsDomain(apps)
 	}
+	c.addComponentRoutes(hc, found)
 	c.finish()
 	return c
 }
@@ -142,6 +143,27 @@ func (d *draft) addAppsDomain(domain string) {
 	d.AppsDomains = append(d.AppsDomains, domain)
 	if d.oauth {
 		d.addName(oauthHost+"."+domain, RoleOAuth, portHTTPS, conventional)
+	}
+}
+
+// addComponentRoutes adds the custom hostnames of OpenShift's components. The OAuth server runs in the control plane; the
+// others, such as the console, are apps.
+func (d *draft) addComponentRoutes(hc *objects.HostedCluster, found *problems) {
+	if hc.Spec.Configuration == nil || hc.Spec.Configuration.Ingress == nil {
+		return
+	}
+	for _, r := range hc.Spec.Configuration.Ingress.ComponentRoutes {
+		source := "spec.configuration.ingress.componentRoutes[" + r.Namespace + "/" + r.Name + "]"
+		name, ok := publishable(d.Ref, r.Hostname, source, found)
+		switch {
+		case !ok:
+		case r.Namespace == "openshift-authentication" && r.Name == oauthHost:
+			if d.oauth {
+				d.addName(name, RoleOAuth, portHTTPS, source)
+			}
+		case !slices.Contains(d.AppsNames, name) && !slices.ContainsFunc(d.AppsDomains, func(apps string) bool { return within(name, apps) }):
+			d.AppsNames = append(d.AppsNames, name)
+		}
 	}
 }
 

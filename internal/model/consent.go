@@ -45,8 +45,8 @@ func (b *builder) refuseUnconsented(claims []*clusterClaim) {
 		served := claimants[slices.IndexFunc(claimants, consents)]
 		for _, c := range claimants {
 			if !consents(c) {
-				b.found.add(c.infra.Ref, ReasonConsentMissing, "%s is served by %s: to let this Infra serve it as well, list %s in the HostedCluster's annotation %s",
-					cluster.Ref, served.infra.Ref, c.infra.Key(), objects.AnnotationInfras)
+				b.found.add(c.infra.Ref, ReasonConsentMissing, "%s is served by %s: to let this Infra serve it as well, list %s in the HostedCluster's annotation %s%s",
+					cluster.Ref, served.infra.Ref, c.infra.Key(), objects.AnnotationInfras, b.namespaceHint(c.in, cluster.Key(), "; if ", " is meant, "))
 				c.cluster = nil
 			}
 		}

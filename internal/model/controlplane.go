@@ -55,10 +55,10 @@ func nodePortsOf(services []*objects.Service) map[string]nodePorts {
 }
 
 // addPublished adds the control-plane names in the objects: those of spec.services, of Routes, and of the
-// HostedCluster's status.
+// HostedCluster's status. Without an OAuth server it omits that server's names, which spec.services usually has.
 func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
 	add := func(host string, role Role, port int32, source string) {
-		if host == "" {
+		if host == "" || role == RoleOAuth && !d.oauth {
 			return
 		}
 		if name, ok := publishable(d.Ref, host, source, found); ok {
@@ -76,7 +76,9 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 		if !ok || r.Spec.WildcardPolicy == "Subdomain" {
 			continue
 		}
-		add(r.Spec.Host, role, portHTTPS, "Route "+r.Name)
+		for _, host := range r.Hosts() {
+			add(host, role, portHTTPS, "Route "+r.Name)
+		}
 	}
 	add(hc.Status.ControlPlaneEndpoint.Host, RoleAPI, d.apiPort, "status.controlPlaneEndpoint")
 	host, port := splitHost(hc.Status.IgnitionEndpoint)
@@ -123,12 +125,6 @@ func strategyEndpoint(s objects.PublishingStrategy, loadBalancerPort, allocated 
 	default:
 		return "", 0
 	}
-}
-
-// hasOAuth reports whether HyperShift runs an OAuth server for the cluster.
-func hasOAuth(hc *objects.HostedCluster) bool {
-	cfg := hc.Spec.Configuration
-	return cfg == nil || cfg.Authentication == nil || cfg.Authentication.Type != "OIDC"
 }
 
 // conventional is the Source of an Endpoint whose name is not in any object.

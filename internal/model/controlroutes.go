@@ -120,16 +120,20 @@ func onlyRole(h Hostname) (Role, bool) {
 // routed to the API server.
 func (p *proxyBuilder) addRoutes(infra *Infra, namespace string) {
 	for _, r := range p.routes[namespace] {
-		if _, known := roleByService[r.Spec.To.Name]; known || r.Spec.WildcardPolicy == "Subdomain" || r.Spec.Host == "" {
+		if _, known := roleByService[r.Spec.To.Name]; known || r.Spec.WildcardPolicy == "Subdomain" {
 			continue
 		}
 		ref := Ref{Kind: "Route", Namespace: r.Namespace, Name: r.Name}
-		name, ok := publishable(ref, r.Spec.Host, "spec.host", &p.found)
-		if !ok {
-			continue
+		for _, host := range r.Hosts() {
+			source := "spec.host"
+			if host != r.Spec.Host {
+				source = "status.ingress"
+			}
+			if name, ok := publishable(ref, host, source, &p.found); ok {
+				up := p.serviceUpstream(infra, namespace, r.Spec.To.Name, routePort(r))
+				p.route(portHTTPS, Route{Host: name, Upstream: up, Owner: ref, Source: source})
+			}
 		}
-		up := p.serviceUpstream(infra, namespace, r.Spec.To.Name, routePort(r))
-		p.route(portHTTPS, Route{Host: name, Upstream: up, Owner: ref, Source: "spec.host"})
 	}
 }
 

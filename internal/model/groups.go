@@ -111,9 +111,11 @@ func (u *update) keysOf(m member) (keys, reads []key) {
 	for _, cidr := range infra.CIDRs {
 		keys = append(keys, keyCIDR.of(cidr.String()))
 	}
-	if want, ok := namedCluster(in); ok {
-		// The second one is mentioned in a problem if the first one does not exist.
-		keys = append(keys, keyHostedCluster.of(want.Key()), keyHostedCluster.of(in.Namespace+"/"+want.Name))
+	if named := in.Spec.NamedHostedCluster(); named.IsSet() {
+		for _, candidate := range named.Candidates(in.Namespace) {
+			keys = append(keys, keyHostedCluster.of(candidate.String()))
+		}
+		keys = append(keys, keyHostedCluster.of(in.Namespace+"/"+named.Name)) // which problems mention
 	}
 	if namespace := controlPlaneNamespace(in); namespace != "" {
 		keys = append(keys, keyNamespace.of(namespace))

@@ -37,6 +37,9 @@ type Infra struct {
 	Cluster *Cluster `json:"-"`
 	// Serves is the reference of Cluster; nil without a cluster.
 	Serves *Ref `json:"serves,omitempty"`
+	// NotChosen tells that a reference without a namespace may also mean another HostedCluster, which exists; "" if it
+	// does not.
+	NotChosen string `json:"-"`
 
 	apps       *v1alpha1.AppsIngress
 	proxy      *v1alpha1.InfraProxy
@@ -46,6 +49,7 @@ type Infra struct {
 	gateway    netip.Addr
 	ranges     []v1alpha1.AddressRange // of the DHCP pool
 	upstreams  []netip.Addr            // upstream resolvers
+	staticApps []netip.Addr            // apps addresses in the spec
 	// appsRanges are the addresses that apps may have.
 	appsRanges []reservedRange
 }
@@ -123,6 +127,9 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	} else {
 		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are forwarded, not answered")
 	}
+	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.Source == v1alpha1.AppsIngressSourceStatic {
+		i.staticApps = i.reachable("appsIngress.addresses", apps.Addresses, found)
+	}
 	i.checkNetwork(&in.Spec, found)
 	return r
 }
@@ -196,6 +203,17 @@ func proxyService(infra Ref, name string) string {
 	name, rest, _ := strings.Cut(name, ".")
 	namespace, _, _ := strings.Cut(rest, ".")
 	return cmp.Or(namespace, infra.Namespace) + "/" + name
+}
+
+// reachable is addresses without those that clients on other hosts cannot connect to.
+func (i *Infra) reachable(field string, texts []v1alpha1.IP, found *problems) []netip.Addr {
+	return slices.DeleteFunc(i.addresses(field, texts, found), func(address netip.Addr) bool {
+		if isReachable(address) {
+			return false
+		}
+		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an address that a client can reach", field, address)
+		return true
+	})
 }
 
 // addresses parses a component's VLAN addresses. Invalid ones are reported and ignored.

@@ -29,7 +29,7 @@ type managementNames struct {
 }
 
 // canaryRoute is the Route by which OpenShift probes its routers. Its host cannot be customized, so it has
-// the apps domain of the management cluster.
+// the apps domain of the management cluster. It has spec.subdomain, so only its status has the host.
 var canaryRoute = Ref{Kind: "Route", Namespace: "openshift-ingress-canary", Name: "canary"}
 
 // newManagementNames computes the names of the management cluster. routes are its Routes in all namespaces
@@ -37,17 +37,19 @@ var canaryRoute = Ref{Kind: "Route", Namespace: "openshift-ingress-canary", Name
 func newManagementNames(routes []*objects.Route, controlPlanes []string, rules NameRules) *managementNames {
 	o := &managementNames{controlPlanes: controlPlanes, routes: map[string]*objects.Route{}, rules: rules, domains: slices.Clone(rules.Management)}
 	for _, r := range routes {
-		if _, isControlPlane := slices.BinarySearch(controlPlanes, r.Namespace); isControlPlane || !r.IsAdmitted() {
+		if _, isControlPlane := slices.BinarySearch(controlPlanes, r.Namespace); isControlPlane {
 			continue
 		}
-		host, err := cleanName(r.Spec.Host)
-		if err != nil {
-			continue
-		}
-		o.routes[host] = r
-		if r.Namespace == canaryRoute.Namespace && r.Name == canaryRoute.Name {
-			_, domain, _ := strings.Cut(host, ".")
-			o.domains = append(o.domains, domain)
+		for admitted := range r.AdmittedHosts() {
+			host, err := cleanName(admitted)
+			if err != nil {
+				continue
+			}
+			o.routes[host] = r
+			if r.Namespace == canaryRoute.Namespace && r.Name == canaryRoute.Name {
+				_, domain, _ := strings.Cut(host, ".")
+				o.domains = append(o.domains, domain)
+			}
 		}
 	}
 	for _, domain := range slices.Clone(o.domains) {
@@ -114,10 +116,10 @@ func (s *nameFilter) apply() {
 	apps := slices.DeleteFunc(slices.Clone(s.AppsDomains), derived)
 	s.Domains = domains
 	apps, lostApps := keep(apps, "apps domain", s.appsFault)
-	s.AppsNames = slices.DeleteFunc(slices.Clone(s.AppsNames), func(name string) bool {
+	s.AppsNames, _ = keep(slices.DeleteFunc(slices.Clone(s.AppsNames), func(name string) bool {
 		_, domain, _ := strings.Cut(name, ".")
 		return slices.Contains(lostDomains, domain)
-	})
+	}), "apps name", s.hostFault)
 	for _, domain := range s.AppsDomains {
 		if derived(domain) {
 			lostApps = append(lostApps, domain)
@@ -205,10 +207,14 @@ func (s *nameFilter) routeFault(name string) string {
 
 // hasAdmittedRoute reports whether a router serves the name by a Route of the control plane.
 func (s *nameFilter) hasAdmittedRoute(name string) bool {
-	return slices.ContainsFunc(s.ownRoutes, func(r *objects.Route) bool {
-		host, err := cleanName(r.Spec.Host)
-		return err == nil && host == name && r.IsAdmitted()
-	})
+	for _, r := range s.ownRoutes {
+		for admitted := range r.AdmittedHosts() {
+			if host, err := cleanName(admitted); err == nil && host == name {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // removeNames removes the hostnames for which refused returns true. It does not modify a list that other

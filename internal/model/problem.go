@@ -25,6 +25,9 @@ const (
 	ReasonNameNotAllowed Reason = "NameNotAllowed"
 	// ReasonNameConflict: a name or port is already used, for example by an older cluster.
 	ReasonNameConflict Reason = "NameConflict"
+	// ReasonDomainOverlap: the domain of a younger cluster lies in an apps domain of this one. Only names of the younger
+	// one are affected.
+	ReasonDomainOverlap Reason = "DomainOverlap"
 	// ReasonHostedClusterNotFound: the HostedCluster that the Infra refers to does not exist (yet), or the Infra
 	// refers to none and none matches it.
 	ReasonHostedClusterNotFound Reason = "HostedClusterNotFound"

@@ -18,6 +18,10 @@ type View struct {
 	conflicts []Problem     // names that older clusters have
 }
 
+// ACMEChallenge is how names with the challenges of certificate authorities begin (RFC 8555, section 8.4). They are forwarded,
+// even in a zone of the view: ACME clients create their records in public DNS, and wait until the zone's servers have them.
+const ACMEChallenge = "_acme-challenge."
+
 // Zone is a domain for which the view is authoritative: a cluster domain, or a control-plane hostname outside
 // of its cluster's domains.
 type Zone struct {
@@ -110,7 +114,7 @@ func NewView(publications []Publication, previous *View) *View {
 		names:   make(map[string]*Cluster, hostnames),
 		zones:   make(map[string]*Cluster, len(ordered)),
 		apps:    make(map[string]*Cluster, len(ordered)),
-		refused: map[appsDomain]bool{},
+		refused: map[ownedDomain]bool{},
 		view:    &View{from: ordered, Names: make([]Name, 0, hostnames)},
 	}
 	b.refuseAppsDomains(ordered)
@@ -126,12 +130,13 @@ type viewBuilder struct {
 	names     map[string]*Cluster
 	zones     map[string]*Cluster
 	apps      map[string]*Cluster
-	refused   map[appsDomain]bool
+	refused   map[ownedDomain]bool
 	view      *View
 	conflicts problems
 }
 
 func (b *viewBuilder) add(p Publication) {
+	b.refuseNestedDomains(p.Cluster)
 	if p.ControlPlane.Served {
 		b.addControlPlane(p)
 	}
@@ -140,16 +145,38 @@ func (b *viewBuilder) add(p Publication) {
 	}
 }
 
+// refuseNestedDomains refuses the cluster domains of c that lie in an apps domain of an older cluster: their names would
+// replace names of its apps. It reports that for both clusters.
+func (b *viewBuilder) refuseNestedDomains(c *Cluster) {
+	for _, domain := range c.Domains {
+		for at := range nameAndParents(domain) {
+			if older := b.apps[at]; older != nil && older != c {
+				b.refused[ownedDomain{c, domain}] = true
+				b.conflicts.add(c.Ref, ReasonNameConflict, "cluster domain %s is not served where %s is: it lies in %s, an apps domain of %[2]s, which is older", domain, older.Ref, at)
+				b.conflicts.add(older.Ref, ReasonDomainOverlap, "cluster domain %s of %s lies in %s, an apps domain of this cluster, which is older and keeps its names", domain, c.Ref, at)
+				break
+			}
+		}
+	}
+}
+
+// isInRefusedDomain reports whether a name is in a cluster domain of c that is refused.
+func (b *viewBuilder) isInRefusedDomain(c *Cluster, name string) bool {
+	return len(b.refused) > 0 && slices.ContainsFunc(c.Domains, func(domain string) bool {
+		return b.refused[ownedDomain{c, domain}] && within(name, domain)
+	})
+}
+
 func (b *viewBuilder) addControlPlane(p Publication) {
 	c, before := p.Cluster, len(b.view.Zones)
 	for _, domain := range c.Domains {
-		if b.claim(b.zones, domain, c, "cluster domain") {
+		if !b.isInRefusedDomain(c, domain) && b.claim(b.zones, domain, c, "cluster domain") {
 			b.addZone(domain, c)
 		}
 	}
 	target := &Target{Cluster: c.Ref, Addresses: p.ControlPlane.Addresses}
 	for _, h := range c.Hostnames {
-		if b.isRefused(c, h) || b.inOlderDomain(c, h) || !b.claim(b.names, h.Name, c, "hostname") {
+		if b.isRefused(c, h) || b.inOlderDomain(c, h.Name) || !b.claim(b.names, h.Name, c, "hostname") {
 			continue
 		}
 		b.view.Names = append(b.view.Names, Name{Name: h.Name, Target: target})
@@ -167,19 +194,22 @@ func (b *viewBuilder) addControlPlane(p Publication) {
 	}
 }
 
-// inOlderDomain reports whether a hostname is in a domain of an older cluster, and reports the conflict. Such
-// a name could replace an apps name, or one that the older cluster will have later.
-func (b *viewBuilder) inOlderDomain(c *Cluster, h Hostname) bool {
-	if c.owns(h.Name) {
+// inOlderDomain reports whether a hostname is in a domain of an older cluster, or is one of its apps names, and reports
+// the conflict. Such a name could replace an apps name, or one that the older cluster will have later.
+func (b *viewBuilder) inOlderDomain(c *Cluster, name string) bool {
+	if b.isInRefusedDomain(c, name) {
+		return true // reported for the domain
+	}
+	if c.owns(name) {
 		return false
 	}
-	for at := range nameAndParents(h.Name) {
-		owner := b.zones[at]
-		if owner == nil {
-			owner = b.apps[at]
+	for at := range nameAndParents(name) {
+		owner := b.apps[at]
+		if zone := b.zones[at]; zone != nil && at != name {
+			owner = zone
 		}
-		if at != h.Name && owner != nil && owner != c {
-			b.conflicts.add(c.Ref, ReasonNameConflict, "hostname %s is not served: it lies in %s, a domain of %s, which is older", h.Name, at, owner.Ref)
+		if owner != nil && owner != c {
+			b.conflicts.add(c.Ref, ReasonNameConflict, "hostname %s is not served: it lies in %s, a domain of %s, which is older", name, at, owner.Ref)
 			return true
 		}
 	}
@@ -190,21 +220,25 @@ func (b *viewBuilder) addApps(p Publication) {
 	c := p.Cluster
 	add := func(name string, subtree bool) {
 		if b.claim(b.apps, name, c, "apps domain") {
-			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: c.domainFor(name), Subtree: subtree, NameServers: p.NameServers, Answer: p.Apps})
+			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: b.domainFor(c, name), Subtree: subtree, NameServers: p.NameServers, Answer: p.Apps})
 		}
 	}
 	for _, domain := range c.AppsDomains {
-		if (c.owns(domain) || p.Apps.Served) && !b.refused[appsDomain{c, domain}] {
+		if (c.owns(domain) || p.Apps.Served) && !b.refused[ownedDomain{c, domain}] && !b.isInRefusedDomain(c, domain) {
 			add(domain, true)
 		}
 	}
 	for _, name := range c.AppsNames {
-		add(name, false)
+		if owner := b.names[name]; owner != nil && owner != c {
+			b.conflicts.add(c.Ref, ReasonNameConflict, "apps name %s is not served for this cluster: it belongs to %s, which is older", name, owner.Ref)
+		} else if !b.inOlderDomain(c, name) {
+			add(name, false)
+		}
 	}
 }
 
 func (b *viewBuilder) addZone(origin string, c *Cluster) {
-	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: c.domainFor(origin)})
+	b.view.Zones = append(b.view.Zones, Zone{Origin: origin, Cluster: &c.Ref, Domain: b.domainFor(c, origin)})
 }
 
 // claim gives name to c unless an older cluster has it, and reports the conflict. Names in a cluster domain
@@ -232,9 +266,11 @@ func (b *viewBuilder) lostParentDomain(name string, c *Cluster) bool {
 }
 
 // domainFor returns the domain that the name of a zone's name server is in.
-func (c *Cluster) domainFor(origin string) string {
-	if len(c.Domains) > 0 {
-		return c.Domains[0]
+func (b *viewBuilder) domainFor(c *Cluster, origin string) string {
+	for _, domain := range c.Domains {
+		if !b.isInRefusedDomain(c, domain) {
+			return domain
+		}
 	}
 	return origin
 }

@@ -40,6 +40,12 @@ func (hc *HostedCluster) Consents(infra string) bool {
 	return false
 }
 
+// HasOAuth reports whether HyperShift runs an OAuth server for the cluster.
+func (hc *HostedCluster) HasOAuth() bool {
+	cfg := hc.Spec.Configuration
+	return cfg == nil || cfg.Authentication == nil || cfg.Authentication.Type != "OIDC"
+}
+
 // HostedClusterSpec is the part of HyperShift's HostedClusterSpec that is in use.
 type HostedClusterSpec struct {
 	InfraID              string                      `json:"infraID,omitempty"`
@@ -114,8 +120,17 @@ func (c *Configured) UnmarshalJSON(data []byte) error {
 
 // IngressConfiguration is the part of config.openshift.io/v1 IngressSpec that is in use.
 type IngressConfiguration struct {
-	Domain     string `json:"domain,omitempty"`
-	AppsDomain string `json:"appsDomain,omitempty"`
+	Domain          string           `json:"domain,omitempty"`
+	AppsDomain      string           `json:"appsDomain,omitempty"`
+	ComponentRoutes []ComponentRoute `json:"componentRoutes,omitempty"`
+}
+
+// ComponentRoute is the part of config.openshift.io/v1 ComponentRouteSpec that is in use: the custom hostname of a
+// component's Route, such as the console's.
+type ComponentRoute struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Hostname  string `json:"hostname"`
 }
 
 // AuthenticationConfiguration is the part of config.openshift.io/v1 AuthenticationSpec that is in use. Type

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"iter"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +22,30 @@ type Route struct {
 	Status RouteStatus `json:"status,omitzero"`
 }
 
-// IsAdmitted reports whether a router serves the Route under its host. If several Routes have the same host,
-// a router only admits the oldest.
-func (r *Route) IsAdmitted() bool {
-	return slices.ContainsFunc(r.Status.Ingress, func(i RouteIngress) bool {
-		return i.Host == r.Spec.Host && slices.Contains(i.Conditions, RouteCondition{Type: "Admitted", Status: "True"})
-	})
+// AdmittedHosts yields the hosts under which routers serve the Route. With spec.subdomain they differ from spec.host. If
+// several Routes have the same host, a router only admits the oldest.
+func (r *Route) AdmittedHosts() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, i := range r.Status.Ingress {
+			if i.Host != "" && slices.Contains(i.Conditions, RouteCondition{Type: "Admitted", Status: "True"}) && !yield(i.Host) {
+				return
+			}
+		}
+	}
+}
+
+// Hosts returns spec.host and the hosts under which routers serve the Route.
+func (r *Route) Hosts() []string {
+	var hosts []string
+	if r.Spec.Host != "" {
+		hosts = append(hosts, r.Spec.Host)
+	}
+	for host := range r.AdmittedHosts() {
+		if !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+		}
+	}
+	return hosts
 }
 
 // RouteStatus is the part of OpenShift's RouteStatus that is in use.

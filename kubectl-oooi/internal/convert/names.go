@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,7 +19,7 @@ func modelObjects(s *infraGroup, infra *v1alpha1.Infra) *model.Objects {
 	if components.Proxy != nil && components.Proxy.ControlPlaneNamespace == "" {
 		components.Proxy.ControlPlaneNamespace = s.namespace + "-" + s.name // the operator's default
 		if ref := known.Spec.HostedClusterRef; ref.IsSet() {
-			components.Proxy.ControlPlaneNamespace = model.ControlPlaneNamespace(ref.NamespacedName().Namespace, ref.Name)
+			components.Proxy.ControlPlaneNamespace = model.ControlPlaneNamespace(cmp.Or(ref.Namespace, v1alpha1.DefaultHostedClusterNamespace), ref.Name)
 		}
 	}
 	all := &model.Objects{Infras: []*v1alpha1.Infra{known}}

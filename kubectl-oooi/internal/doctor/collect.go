@@ -248,7 +248,9 @@ func (g *collection) hostedPlaces() []place {
 	places := []place{{hostedClusters, ""}}
 	for _, u := range g.facts.list(infras, "") {
 		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
-			places = append(places, place{hostedClusters, hostedNamespace(infra)})
+			for _, namespace := range hostedNamespaces(infra) {
+				places = append(places, place{hostedClusters, namespace})
+			}
 		}
 	}
 	return places

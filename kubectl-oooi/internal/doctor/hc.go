@@ -49,10 +49,8 @@ func init() {
 					return nil
 				}
 				var findings []Finding
-				for _, service := range hc.Spec.Services {
-					if why := setup.Unreachable(service); why != "" {
-						findings = append(findings, failed(*s.hosted(), "publish the service under a name: docs/how-to/publish-services.md", "spec.services, service %s: %s", service.Service, why))
-					}
+				for _, why := range setup.UnreachableServices(hc) {
+					findings = append(findings, failed(*s.hosted(), "publish the service under a name: docs/how-to/publish-services.md", "%s", why))
 				}
 				return findings
 			},
@@ -100,7 +98,10 @@ func checkConditions(ref model.Ref, u *unstructured.Unstructured) []Finding {
 		for _, c := range conditionList(u) {
 			if c.Type == e.kind && string(c.Status) != e.status {
 				f := warned(ref, fmt.Sprintf("see the conditions of the HostedCluster: kubectl -n %s describe hostedcluster %s", ref.Namespace, ref.Name), "%s", c)
-				f.Severity = e.severity
+				// A component that is not available, such as a catalog of OLM in a disconnected site, does not stop nodes.
+				if c.Reason != "ComponentsNotAvailable" {
+					f.Severity = e.severity
+				}
 				findings = append(findings, f)
 			}
 		}

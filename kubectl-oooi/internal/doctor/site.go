@@ -191,7 +191,7 @@ func namespacesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.R
 		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtDefault: {metav1.NamespaceDefault},
 		AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace},
 	}
-	at[AtHosted] = []string{hostedNamespace(infra)} // the namespace of the reference, or all without one
+	at[AtHosted] = hostedNamespaces(infra)
 	if hosted != nil {
 		at[AtHosted] = []string{hosted.Namespace}
 	}
@@ -201,14 +201,17 @@ func namespacesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.R
 	return at
 }
 
-// hostedNamespace returns the namespace of the HostedCluster that an Infra refers to, empty if it refers to
+// hostedNamespaces returns the namespaces of the HostedClusters that an Infra may refer to, or "" for all if it refers to
 // none.
-func hostedNamespace(infra *v1alpha1.Infra) string {
-	ref := infra.Spec.NamedHostedCluster()
-	if !ref.IsSet() {
-		return ""
+func hostedNamespaces(infra *v1alpha1.Infra) []string {
+	var namespaces []string
+	for _, candidate := range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
+		namespaces = append(namespaces, candidate.Namespace)
 	}
-	return ref.NamespacedName().Namespace
+	if namespaces == nil {
+		return []string{""}
+	}
+	return namespaces
 }
 
 // snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.

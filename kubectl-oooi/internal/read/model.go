@@ -53,13 +53,12 @@ func (r *Reader) addAll(ctx context.Context, all *model.Objects, kind schema.Gro
 	return r.inAllNamespaces(ctx, kind, namespaces, func(u *unstructured.Unstructured) { all.Add(decode(u)) })
 }
 
-// hostedNamespaces returns the namespaces of the HostedClusters that Infras name.
+// hostedNamespaces returns the namespaces of the HostedClusters that Infras may name.
 func hostedNamespaces(all *model.Objects) []string {
 	var list []string
 	for _, i := range all.Infras {
-		list = append(list, i.Spec.HostedClusterRef.NamespacedName().Namespace)
-		if apps := i.Spec.AppsIngress; apps != nil {
-			list = append(list, apps.HostedClusterRef.NamespacedName().Namespace)
+		for _, candidate := range i.Spec.NamedHostedCluster().Candidates(i.Namespace) {
+			list = append(list, candidate.Namespace)
 		}
 	}
 	return list

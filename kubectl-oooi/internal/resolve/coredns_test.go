@@ -98,7 +98,7 @@ func compare(t *testing.T, objects *model.Objects, view *model.View, server stri
 func testNames(view *model.View) []string {
 	var all []string
 	add := func(name string) {
-		all = append(all, "x."+name, "a.b."+name)
+		all = append(all, "x."+name, "a.b."+name, model.ACMEChallenge+name)
 		for at := name; at != ""; _, at, _ = strings.Cut(at, ".") {
 			all = append(all, at, "beside."+at)
 		}

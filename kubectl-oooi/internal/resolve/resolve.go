@@ -50,6 +50,8 @@ func (r *resolver) answerView(v *model.View, out View) View {
 	switch {
 	case at == nil:
 		r.unserved(&out)
+	case strings.HasPrefix(r.name, model.ACMEChallenge):
+		out.forward("certificate authorities query public DNS for challenges (RFC 8555)")
 	case exact && at.name != nil:
 		r.answerControlPlane(at.name, &out)
 	case at.forwarded, !exact && at.app != nil && at.app.Subtree && !at.app.Served:

@@ -23,10 +23,8 @@ func Advice(k *Known, p *Plan) string {
 	case hosted == nil:
 		b.WriteString("\nThe HostedCluster does not exist yet. Run setup again after creating it.\n")
 	default:
-		for _, s := range hosted.Spec.Services {
-			if why := Unreachable(s); why != "" {
-				fmt.Fprintf(&b, "\nHostedCluster %s/%s, spec.services, %s: %s\n", hosted.Namespace, hosted.Name, s.Service, why)
-			}
+		for _, why := range UnreachableServices(hosted) {
+			fmt.Fprintf(&b, "\nHostedCluster %s/%s, %s\n", hosted.Namespace, hosted.Name, why)
 		}
 	}
 	return b.String()
@@ -68,14 +66,29 @@ func servicePublishing(domain string) string {
 `, domain)
 }
 
-// Unreachable returns why nodes on the VLAN cannot reach a service with this publishing strategy, and which field is
-// wrong. It returns an empty string if they can.
-func Unreachable(s objects.ServicePublishing) string {
+// UnreachableServices returns a text for each service of a HostedCluster that nodes on the VLAN cannot reach as it is
+// published: the entry of spec.services, why, and which field is wrong.
+func UnreachableServices(hc *objects.HostedCluster) []string {
+	var list []string
+	for _, s := range hc.Spec.Services {
+		if s.Service == "OAuthServer" && !hc.HasOAuth() {
+			continue // HyperShift requires the entry and ignores it
+		}
+		if why := unreachable(s); why != "" {
+			list = append(list, "spec.services, "+s.Service+": "+why)
+		}
+	}
+	return list
+}
+
+func unreachable(s objects.ServicePublishing) string {
 	switch strategy := s.Strategy; {
 	case strategy.Type == "LoadBalancer" && (strategy.LoadBalancer == nil || strategy.LoadBalancer.Hostname == ""):
 		return "nodes connect to the address of the load balancer in the management cluster, which the VLAN does not reach; loadBalancer.hostname is required, and can be set only when the HostedCluster is created"
 	case strategy.Type == "NodePort" && strategy.NodePort != nil && isAddress(strategy.NodePort.Address):
 		return "nodes connect to the IP address in nodePort.address, which the VLAN does not reach; nodePort.address must be a hostname"
+	case s.Service == "APIServer" && strategy.Type == "Route" && (strategy.Route == nil || strategy.Route.Hostname == ""):
+		return "HyperShift never completes an API server that is published by a Route without a hostname, as 'hypershift create cluster' does with --external-dns-domain; route.hostname is required, and can be set only when the HostedCluster is created"
 	}
 	return ""
 }

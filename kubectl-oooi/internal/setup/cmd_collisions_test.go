@@ -35,7 +35,7 @@ func TestSetupRefusesCollisions(t *testing.T) {
 		{"a hostname as upstream resolver", "203.0.113.53", "dns.example.com", `spec.networkConfig.dnsServers: "dns.example.com" is not an IP address`},
 		{"an unknown hosted cluster", "hostedClusterRef: {name: demo", "hostedClusterRef: {name: nope", "error: HostedClusterNotFound: HostedCluster " + s.Namespace + "/nope does not exist; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName"},
 		{
-			"a hosted cluster in the Infra's namespace without that namespace", "{name: demo, namespace: " + s.Namespace + "}\n  networkConfig", "{name: demo}\n  networkConfig",
+			"a hosted cluster in the Infra's namespace with another namespace", "{name: demo, namespace: " + s.Namespace + "}\n  networkConfig", "{name: demo, namespace: clusters}\n  networkConfig",
 			"error: HostedClusterNotFound: HostedCluster clusters/demo does not exist; HostedCluster " + s.Namespace + "/demo does: set spec.hostedClusterRef.namespace to " + s.Namespace,
 		},
 	} {

@@ -163,7 +163,7 @@ func (k *Known) secondDHCP() []error {
 	var errs []error
 	for _, other := range k.Objects.Infras {
 		if keyOf(other) != keyOf(k.Infra) && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
-			networks.Same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace).String(), network.String()) && other.Spec.NamedHostedCluster().IsSet() && other.Spec.NamedHostedCluster().NamespacedName() == cluster {
+			networks.Same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace).String(), network.String()) && k.namedHostedCluster(other) == cluster {
 			errs = append(errs, fmt.Errorf("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two Infras", keyOf(other), cluster, network))
 		}
 	}
@@ -385,26 +385,24 @@ func (k *Known) InNamespace(flag string) error {
 }
 
 // unknownHostedCluster returns an error for an Infra whose HostedCluster does not exist, unless the Infra defines the
-// names to serve until it does. That exception does not apply if the reference has the default namespace and a
-// HostedCluster of that name is in the Infra's own namespace: then the user most likely omitted the namespace.
+// names to serve until it does. That exception does not apply if a HostedCluster of that name is in the Infra's own
+// namespace: then the namespace of the reference is most likely wrong.
 func (k *Known) unknownHostedCluster(snapshot *model.Snapshot, problem model.Problem) error {
 	named := k.hostedClusterRef()
 	if named.Name == "" {
 		return nil
 	}
-	if k.before != nil && k.before.Spec.NamedHostedCluster().IsSet() {
-		served := k.before.Spec.NamedHostedCluster().NamespacedName()
-		if served != named && k.findHostedCluster(served) != nil {
+	if k.before != nil {
+		if served := k.namedHostedCluster(k.before); served.Name != "" && served != named && k.findHostedCluster(served) != nil {
 			return fmt.Errorf("%s: %s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra with teardown", problem.Reason, problem.Message, served)
 		}
 	}
-	namespaceOmitted := named.Namespace == v1alpha1.DefaultHostedClusterNamespace &&
-		k.findHostedCluster(client.ObjectKey{Namespace: k.Infra.Namespace, Name: named.Name}) != nil
-	if i := snapshot.Infra(keyOf(k.Infra)); !namespaceOmitted && i != nil && i.Cluster != nil {
+	wrongNamespace := k.findHostedCluster(client.ObjectKey{Namespace: k.Infra.Namespace, Name: named.Name}) != nil
+	if i := snapshot.Infra(keyOf(k.Infra)); !wrongNamespace && i != nil && i.Cluster != nil {
 		return nil
 	}
 	remedy := ""
-	if !namespaceOmitted {
+	if !wrongNamespace {
 		remedy = "; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists"
 	}
 	return fmt.Errorf("%s: %s%s", problem.Reason, problem.Message, remedy)

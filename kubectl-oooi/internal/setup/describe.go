@@ -121,8 +121,8 @@ func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error 
 		Infra: d.Infra, Network: spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(),
 		CIDR: spec.NetworkConfig.CIDR, Gateway: spec.NetworkConfig.Gateway, Upstream: spec.NetworkConfig.DNSServers,
 	}
-	if spec.HostedClusterRef != nil {
-		old.HostedCluster = spec.HostedClusterRef.NamespacedName().String()
+	if ref := spec.HostedClusterRef; ref.IsSet() {
+		old.HostedCluster = strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/")
 	}
 	if c := spec.InfraComponents; c.DHCP != nil && c.DNS != nil && c.Proxy != nil {
 		old.DHCP, old.DNS, old.Proxy = c.DHCP.ServerIP, c.DNS.ServerIP, c.Proxy.ServerIP

@@ -32,7 +32,7 @@ var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.networks, d.subnet, d.holders, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.internalService, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.networks, d.subnet, d.holders, k.pinHostedCluster, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.backends, d.internalService, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -86,10 +86,13 @@ func (d *discovery) hostedClusters() error {
 		return nil
 	}
 	list, err := d.list(read.HostedClusterKind, "")
-	if named := d.known.hostedClusterRef(); apierrors.IsForbidden(err) && named.Name != "" {
-		var u *unstructured.Unstructured
-		if u, err = d.Object(d.ctx, read.HostedClusterKind, named); err == nil {
-			list = append(list, u)
+	if apierrors.IsForbidden(err) {
+		for _, named := range d.known.Infra.Spec.NamedHostedCluster().Candidates(d.known.Infra.Namespace) {
+			var u *unstructured.Unstructured
+			if u, err = d.Object(d.ctx, read.HostedClusterKind, named); err == nil {
+				list = append(list, u)
+				break
+			}
 		}
 	}
 	if err != nil && !apierrors.IsNotFound(err) {

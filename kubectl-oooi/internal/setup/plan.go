@@ -156,7 +156,9 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 		in.ProxySpec = k.ProxyServer.Spec
 	}
 	in.HostedCluster = k.hostedCluster(snapshot)
-	if in.HostedCluster.Name != "" && k.ControlPlane {
+	// Which of several candidates is meant is unknown until one of them exists.
+	unknown := len(k.Infra.Spec.NamedHostedCluster().Candidates(k.Infra.Namespace)) > 1 && k.findHostedCluster(in.HostedCluster) == nil
+	if in.HostedCluster.Name != "" && k.ControlPlane && !unknown {
 		in.ControlPlane = k.controlPlane(snapshot)
 	}
 	in.BackendControlPlanes = k.backendControlPlanes(in.ControlPlane)
@@ -260,12 +262,46 @@ func (k *Known) hostedCluster(snapshot *model.Snapshot) types.NamespacedName {
 }
 
 // hostedClusterRef returns the HostedCluster that the Infra names; empty if it names none.
-func (k *Known) hostedClusterRef() types.NamespacedName {
-	ref := k.Infra.Spec.NamedHostedCluster()
-	if !ref.IsSet() {
-		return types.NamespacedName{}
+func (k *Known) hostedClusterRef() types.NamespacedName { return k.namedHostedCluster(k.Infra) }
+
+// namedHostedCluster returns the HostedCluster that an Infra names: the first that it may refer to and that exists, else the
+// last. It is empty if the Infra names none.
+func (k *Known) namedHostedCluster(infra *v1alpha1.Infra) types.NamespacedName {
+	var named types.NamespacedName
+	for _, named = range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
+		if k.findHostedCluster(named) != nil {
+			break
+		}
 	}
-	return ref.NamespacedName()
+	return named
+}
+
+// pinHostedCluster sets the namespace in the Infra's reference to its HostedCluster, if the reference lacks it and the
+// HostedCluster exists. Otherwise another one of that name, created later, could replace it. The HostedCluster that the
+// Infra in the cluster refers to takes precedence.
+func (k *Known) pinHostedCluster() error {
+	ref := k.Infra.Spec.NamedHostedCluster()
+	if k.standalone() || !ref.IsSet() || ref.Namespace != "" {
+		return nil
+	}
+	named := k.hostedClusterRef()
+	if k.before != nil {
+		if served := k.namedHostedCluster(k.before); served.Name == ref.Name && k.findHostedCluster(served) != nil {
+			named = served
+		}
+	}
+	if k.findHostedCluster(named) == nil {
+		return nil
+	}
+	ref.Namespace = named.Namespace
+	path := []string{"spec", "hostedClusterRef", "namespace"}
+	if ref != k.Infra.Spec.HostedClusterRef {
+		path = []string{"spec", "appsIngress", "hostedClusterRef", "namespace"}
+	}
+	if err := unstructured.SetNestedField(k.Written.Object, ref.Namespace, path...); err != nil {
+		return fmt.Errorf("setting %s: %w", strings.Join(path, "."), err)
+	}
+	return nil
 }
 
 // controlPlane returns the namespace of the control plane, whether or not it exists: the hosted cluster's, else the
@@ -349,6 +385,9 @@ func (k *Known) warnings(in *render.Input) []string {
 	list = append(list, k.movedDNS()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")
+	}
+	if spec.AppsIngress.IsEnabled() && spec.AppsIngress.Source == v1alpha1.AppsIngressSourceMirroredService {
+		list = append(list, "spec.appsIngress.source MirroredService: "+v1alpha1.MirroredServiceNote)
 	}
 	return list
 }

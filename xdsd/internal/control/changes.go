@@ -196,7 +196,7 @@ func (x *index) computeInfraFingerprints() map[string]any {
 		if i.Proxy != nil {
 			proxy = fmt.Sprint(*i.Proxy)
 		}
-		all[key] = [6]any{i.UID, i.Generation, i.Cluster, proxy, fmt.Sprint(x.problemsOf(i)), fmt.Sprint(x.proxiesOf[i.Ref])}
+		all[key] = [7]any{i.UID, i.Generation, i.Cluster, i.NotChosen, proxy, fmt.Sprint(x.problemsOf(i)), fmt.Sprint(x.proxiesOf[i.Ref])}
 	}
 	return all
 }

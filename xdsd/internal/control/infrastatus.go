@@ -71,6 +71,9 @@ func (f *infraFacts) bound() metav1.Condition {
 	if f.infra.Serves != nil {
 		message = f.infra.Serves.String()
 	}
+	if f.infra.NotChosen != "" {
+		message += ": " + f.infra.NotChosen
+	}
 	return problemCondition(v1alpha1.ConditionHostedClusterBound, problems, "Bound", message)
 }
 
@@ -93,7 +96,11 @@ func (f *infraFacts) names() metav1.Condition {
 	case f.dns.enabled && f.dns.fault != "":
 		return condition(kind, metav1.ConditionFalse, "DNSNotReady", "%s", f.dns.fault)
 	}
-	return condition(kind, metav1.ConditionTrue, "Served", "%d names of %s are served", len(f.infra.Cluster.Hostnames), f.infra.Cluster.Ref)
+	message := fmt.Sprintf("%d names of %s are served", len(f.infra.Cluster.Hostnames), f.infra.Cluster.Ref)
+	if overlaps := f.problemsWith(model.ReasonDomainOverlap); len(overlaps) > 0 {
+		message += "; " + messages(overlaps)
+	}
+	return condition(kind, metav1.ConditionTrue, "Served", "%s", message)
 }
 
 // apps returns the condition AppsIngressReady, which corresponds to status.appsIngress.
@@ -105,7 +112,11 @@ func (f *infraFacts) apps() metav1.Condition {
 	case state == nil:
 		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "the apps ingress has not been checked yet")
 	case state.Phase == v1alpha1.AppsIngressReady:
-		return condition(kind, metav1.ConditionTrue, "Ready", "%s", strings.Join(state.ExternalIPs, ", "))
+		message := strings.Join(state.ExternalIPs, ", ")
+		if f.object.Spec.AppsIngress.Source == v1alpha1.AppsIngressSourceMirroredService {
+			message += "; " + v1alpha1.MirroredServiceNote
+		}
+		return condition(kind, metav1.ConditionTrue, "Ready", "%s", message)
 	}
 	return condition(kind, metav1.ConditionFalse, string(cmp.Or(state.Reason, v1alpha1.AppsIngressReason(state.Phase))), "%s", state.Message)
 }

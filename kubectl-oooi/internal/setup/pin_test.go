@@ -1,0 +1,51 @@
+package setup
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
+)
+
+// TestReferenceWithoutNamespaceIsPinned checks which namespace setup writes into a reference to a HostedCluster.
+func TestReferenceWithoutNamespaceIsPinned(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		exist  []string // namespaces with a HostedCluster demo
+		served string   // the namespace in the Infra of the cluster; empty if that Infra does not exist
+		want   string
+	}{
+		{"in the Infra's namespace", []string{"tenant"}, "", "tenant"},
+		{"in the default namespace", []string{"clusters"}, "", "clusters"},
+		{"in both", []string{"clusters", "tenant"}, "", "tenant"},
+		{"in both, and a site that serves the other one", []string{"clusters", "tenant"}, "clusters", "clusters"},
+		{"the one that the site served is gone", []string{"tenant"}, "clusters", "tenant"},
+		{"in neither", []string{"other"}, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			known := exampleKnown(t)
+			known.Objects.HostedClusters = nil
+			for _, namespace := range tc.exist {
+				known.Objects.HostedClusters = append(known.Objects.HostedClusters, &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "demo"}})
+			}
+			known.Infra.Namespace = "tenant"
+			known.Infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Name: "demo"}
+			known.Written.SetNamespace("tenant")
+			unstructured.RemoveNestedField(known.Written.Object, "spec", "hostedClusterRef", "namespace")
+			if tc.served != "" {
+				known.before = known.Infra.DeepCopy()
+				known.before.Spec.HostedClusterRef.Namespace = tc.served
+			}
+			if err := known.pinHostedCluster(); err != nil {
+				t.Fatal(err)
+			}
+			written, _, _ := unstructured.NestedString(known.Written.Object, "spec", "hostedClusterRef", "namespace")
+			if got := known.Infra.Spec.HostedClusterRef.Namespace; got != tc.want || written != tc.want {
+				t.Errorf("the namespace is %q, written %q, want %q", got, written, tc.want)
+			}
+		})
+	}
+}
