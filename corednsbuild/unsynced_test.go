@@ -25,7 +25,7 @@ current-context: away
 		t.Fatal(err)
 	}
 	before := time.Now()
-	instance := start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews example.com {\n kubeconfig %s\n }\n hcpapps\n}", kubeconfig))
+	instance := start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n kubeconfig %s\n guard example.com\n }\n hcpapps\n template IN A {\n rcode NXDOMAIN\n }\n}", kubeconfig))
 	if took := time.Since(before); took > 2*time.Second {
 		t.Errorf("the server listened after %s", took)
 	}
@@ -43,5 +43,9 @@ current-context: away
 		if ede, ok := opt.Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeNotReady {
 			t.Errorf("%s: the extended error is %v", name, opt.Option[0])
 		}
+	}
+	reply, _, err := new(dns.Client).ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), address(t, instance, 0))
+	if err != nil || reply.Rcode != dns.RcodeNameError {
+		t.Errorf("a name outside of the guarded zones was not passed on: %v\n%s", err, reply)
 	}
 }

@@ -312,6 +312,41 @@ func TestServerFailureBeforeTheFirstSnapshot(t *testing.T) {
 	expectRcode(t, h, new(dns.Msg).SetQuestion("www.example.net.", dns.TypeA), viewstest.Passed)
 }
 
+func TestACMEChallengesArePassedOn(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n}")
+	for _, name := range []string{
+		"_acme-challenge.blue.example.com.", "_ACME-Challenge.api.blue.example.com.", "_acme-challenge.shop.apps.blue.example.com.", "_acme-challenge.api.blue.example.net.",
+	} {
+		expectRcode(t, h, new(dns.Msg).SetQuestion(name, dns.TypeTXT), viewstest.Passed)
+	}
+	for name, rcode := range map[string]int{
+		"_acme-challengex.blue.example.com.": dns.RcodeNameError, "x._acme-challenge.blue.example.com.": dns.RcodeNameError, "_acme.blue.example.com.": dns.RcodeNameError,
+	} {
+		expectRcode(t, h, new(dns.Msg).SetQuestion(name, dns.TypeTXT), rcode)
+	}
+}
+
+// TestGuardedZones checks that names outside of the guarded zones are passed on while there is no view to answer from, and
+// that the zones do not limit the names that a view has.
+func TestGuardedZones(t *testing.T) {
+	const guard = " guard Blue.example.com api.green.example.com\n}"
+	h := start(t, "hcpviews {\n manifests testdata/manifests\n view vlan 192.0.2.0/25\n view pod 10.0.0.0/8\n"+guard)
+	check(t, h, []viewCase{
+		{"a name of the view outside of the zones", blueClient, test.Case{
+			Qname: "api.blue.example.net.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("api.blue.example.net. 30 IN A 192.0.2.3")},
+		}},
+		{"a client without a view, inside", "203.0.113.1", test.Case{Qname: "x.BLUE.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeRefused}},
+		{"a client without a view, outside", "203.0.113.1", test.Case{Qname: "api.blue.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+	})
+	h.Source = &views.Source{}
+	for name, rcode := range map[string]int{
+		"blue.example.com.": dns.RcodeServerFailure, "shop.apps.blue.example.com.": dns.RcodeServerFailure, "api.green.example.com.": dns.RcodeServerFailure,
+		"oauth.green.example.com.": viewstest.Passed, "www.example.net.": viewstest.Passed,
+	} {
+		expectRcode(t, h, new(dns.Msg).SetQuestion(name, dns.TypeA), rcode)
+	}
+}
+
 func TestMetadataNamesTheView(t *testing.T) {
 	h := start(t, "hcpviews {\n manifests testdata/manifests\n view vlan 192.0.2.0/25\n view pod 10.0.0.0/8\n}")
 	for client, want := range map[string]string{blueClient: "vlan", podClient: "pod", "203.0.113.1": ""} {

@@ -91,6 +91,8 @@ func TestParse(t *testing.T) {
 		{input: "hcpviews example.com example.net:", shouldErr: true, errText: `"example.net:" is not a zone`},
 		{input: `hcpviews example.com\`, shouldErr: true, errText: `"example.com\\" is not a zone`},
 		{input: "hcpviews {\n fallthrough example..com\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: "example..com" is not a zone`},
+		{input: "hcpviews {\n guard\n}", shouldErr: true, errText: "Testfile:2 - Error during parsing: guard: want one or more zones"},
+		{input: "hcpviews {\n guard example..com\n}", shouldErr: true, errText: `Testfile:2 - Error during parsing: guard: "example..com" is not a zone`},
 		{input: "hcpviews\nhcpviews", shouldErr: true, errText: plugin.ErrOnce.Error()},
 		{input: "hcpviews {\n}\nhcpviews example.com {\n}", shouldErr: true, errText: plugin.ErrOnce.Error()},
 	} {

@@ -77,7 +77,7 @@ func (in *Input) corefile() string {
 	if servers := in.Infra.Spec.NetworkConfig.DNSServers; len(servers) > 0 {
 		upstream = strings.Join(servers, " ")
 	}
-	zones := in.zones()
+	guarded := in.guardedZones()
 	block := func(device, view string) {
 		fmt.Fprintf(&b, ".:53 {\n    bind %s\n    errors\n", device)
 		if view == "pod" {
@@ -88,14 +88,18 @@ func (in *Input) corefile() string {
 			// VMs must not resolve names of Services of the management cluster.
 			b.WriteString("    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n")
 		}
-		fmt.Fprintf(&b, "    hcpviews%s {\n        infra %s\n", zones, in.key())
+		fmt.Fprintf(&b, "    hcpviews {\n        infra %s\n", in.key())
 		if in.HostedCluster.Name != "" && in.ControlPlane != "" {
 			fmt.Fprintf(&b, "        hostedcluster %s\n", in.HostedCluster)
 		}
 		if len(in.Management) > 0 {
 			fmt.Fprintf(&b, "        management %s\n", strings.Join(in.Management, " "))
 		}
-		fmt.Fprintf(&b, "        view %s\n        snapshot /var/lib/coredns/snapshot.json\n    }\n    hcpapps%s\n    cache 30\n    forward . %s\n}\n", view, zones, upstream)
+		fmt.Fprintf(&b, "        view %s\n", view)
+		if len(guarded) > 0 {
+			fmt.Fprintf(&b, "        guard %s\n", strings.Join(guarded, " "))
+		}
+		fmt.Fprintf(&b, "        snapshot /var/lib/coredns/snapshot.json\n    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n", upstream)
 	}
 	block(vlanDevice, "vlan")
 	b.WriteString("\n")
@@ -103,13 +107,13 @@ func (in *Input) corefile() string {
 	return b.String()
 }
 
-// zones returns the domains of the hosted cluster and its hostnames outside of them, each with a leading space.
-// CoreDNS answers names in a zone only after it has read the objects, so a hostname is a zone of its own, without its
-// siblings. Without zones, all names wait for the objects.
-func (in *Input) zones() string {
+// guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other
+// names even before it has read the objects, which then define which names it answers. A hostname is a zone of its own,
+// without its siblings.
+func (in *Input) guardedZones() []string {
 	c := in.cluster()
 	if c == nil {
-		return ""
+		return nil
 	}
 	all := slices.Concat(c.Domains, c.AppsDomains)
 	for _, h := range c.Hostnames {
@@ -127,14 +131,11 @@ func (in *Input) zones() string {
 			zones = append(zones, zone)
 		}
 	}
-	if len(zones) == 0 {
-		return ""
-	}
-	return " " + strings.Join(zones, " ")
+	return zones
 }
 
 // generatedHosts returns the hostnames that OpenShift generates for HyperShift's Routes, because these may be created
-// after the Corefile.
+// after the Corefile. HyperShift shortens labels of the maximum length, so their hosts are unknown.
 func (in *Input) generatedHosts() []string {
 	var hosts []string
 	for _, domain := range in.Management {
@@ -142,7 +143,7 @@ func (in *Input) generatedHosts() []string {
 			continue
 		}
 		for _, route := range []string{"ignition-server", "konnectivity-server", "oauth"} {
-			if label := route + "-" + in.ControlPlane; len(label) <= validation.DNS1123LabelMaxLength {
+			if label := route + "-" + in.ControlPlane; len(label) < validation.DNS1123LabelMaxLength {
 				hosts = append(hosts, label+"."+domain)
 			}
 		}

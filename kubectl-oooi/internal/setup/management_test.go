@@ -82,8 +82,8 @@ func TestCorefileHasTheManagementDomains(t *testing.T) {
 	}
 }
 
-// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a zone of its own. Names in a
-// zone are answered with SERVFAIL before the objects are read, and names beside the hostname must not be.
+// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a zone of its own. Names in
+// these zones are answered with SERVFAIL before the objects are read, and names beside the hostname must not be.
 func TestZonesExcludeSiblingsOfHostnames(t *testing.T) {
 	known := exampleKnown(t)
 	known.ControlPlane = true
@@ -92,7 +92,7 @@ func TestZonesExcludeSiblingsOfHostnames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "hcpviews api-demo.example.com demo.example.com {"
+	want := "guard api-demo.example.com demo.example.com\n"
 	if n := strings.Count(string(plan.YAML), want); n != 2 {
 		t.Errorf("%d server blocks have %q, want 2:\n%s", n, want, plan.YAML)
 	}

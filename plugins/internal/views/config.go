@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/internal/watch"
@@ -34,6 +35,9 @@ type Config struct {
 	Block string
 	// Answers maps a view to the addresses that names resolve to in it, which replace those from Infras.
 	Answers map[string]Answer
+	// Guarded are the zones whose names are not passed on for lack of a view, in lower case and with a trailing dot: they
+	// get SERVFAIL before the first snapshot, and REFUSED from clients without a view. Empty for all names.
+	Guarded []string
 	// Bound contains the addresses in the bind directive of the server block.
 	Bound []netip.Addr
 }
@@ -76,6 +80,8 @@ func (cfg *Config) parser(property string) Parser {
 		return cfg.parseView
 	case "answer":
 		return cfg.parseAnswer
+	case "guard":
+		return cfg.parseGuard
 	default:
 		return nil
 	}
@@ -249,6 +255,30 @@ func (cfg *Config) parseAnswer(args []string) error {
 		cfg.Answers = map[string]Answer{}
 	}
 	cfg.Answers[name] = answer
+	return nil
+}
+
+func (cfg *Config) parseGuard(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("want one or more zones")
+	}
+	if err := checkZones(args); err != nil {
+		return err
+	}
+	for _, arg := range args {
+		cfg.Guarded = append(cfg.Guarded, plugin.Host(arg).NormalizeExact()...)
+	}
+	return nil
+}
+
+// checkZones returns an error for zones that CoreDNS would silently ignore or never match.
+func checkZones(args []string) error {
+	for _, arg := range args {
+		zones := plugin.Host(arg).NormalizeExact()
+		if _, ok := dns.IsDomainName(arg); !ok || len(zones) == 0 || !dns.IsFqdn(zones[0]) {
+			return fmt.Errorf("%q is not a zone", arg)
+		}
+	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package views
 
 import (
 	"context"
+	"strings"
 
 	"github.com/coredns/coredns/plugin"
 	"github.com/coredns/coredns/plugin/metadata"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
@@ -55,23 +57,35 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 	}
 	table := h.Source.Table()
 	if table == nil {
-		h.Requests.countWithoutView(metrics.WithServer(ctx), servfail)
-		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
+		return h.failOrPass(ctx, w, r, servfail)
 	}
 	view := table.ClientView(clientAddr(w.RemoteAddr()))
 	if view == nil {
-		h.Requests.countWithoutView(metrics.WithServer(ctx), nametree.Refused.String())
-		return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
+		return h.failOrPass(ctx, w, r, nametree.Refused.String())
 	}
 	found, exact := view.Tree.Lookup(q.Name)
 	return h.serve(ctx, w, r, lookup{view, found, exact})
+}
+
+// failOrPass replies to a query for which there is no view, with answer, or passes it to the next plugin if its name is in
+// none of the guarded zones.
+func (h *Handler) failOrPass(ctx context.Context, w dns.ResponseWriter, r *dns.Msg, answer string) (int, error) {
+	if zones := h.Config.Guarded; len(zones) > 0 && !withinAny(r.Question[0].Name, zones) {
+		h.Requests.countWithoutView(metrics.WithServer(ctx), passed)
+		return plugin.NextOrFailure(h.Plugin, h.Next, ctx, w, r)
+	}
+	h.Requests.countWithoutView(metrics.WithServer(ctx), answer)
+	if answer == servfail {
+		return reply(w, failure(r, dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady))
+	}
+	return reply(w, failure(r, dns.RcodeRefused, dns.ExtendedErrorCodeProhibited))
 }
 
 // serve answers a query whose name was looked up, or passes it to the next plugin.
 func (h *Handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg, l lookup) (int, error) {
 	q, view := r.Question[0], l.view
 	node, deny := l.found.Answers(h.Part, l.exact)
-	if node == nil || deny && h.Fall.Through(q.Name) {
+	if node == nil || deny && h.Fall.Through(q.Name) || isACMEChallenge(q.Name) {
 		h.Requests.countPassed(metrics.WithServer(ctx), view, h.Part)
 		if next := h.nextOfSource(); next != nil && next.serves(q.Name) {
 			return next.serve(ctx, w, r, l)
@@ -90,6 +104,11 @@ func (h *Handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg, l
 	return reply(w, m)
 }
 
+func isACMEChallenge(qname string) bool {
+	const prefix = model.ACMEChallenge
+	return len(qname) > len(prefix) && qname[0] == '_' && strings.EqualFold(qname[:len(prefix)], prefix)
+}
+
 // nextOfSource returns the next plugin if it has the same source, so that it need not look up a name again; otherwise nil.
 func (h *Handler) nextOfSource() *Handler {
 	of, ok := h.Next.(interface{ handler() *Handler })
@@ -106,8 +125,10 @@ func (h *Handler) nextOfSource() *Handler {
 func (h *Handler) handler() *Handler { return h }
 
 // serves reports whether a name is in the zones of the block.
-func (h *Handler) serves(qname string) bool {
-	for _, zone := range h.Zones {
+func (h *Handler) serves(qname string) bool { return withinAny(qname, h.Zones) }
+
+func withinAny(qname string, zones []string) bool {
+	for _, zone := range zones {
 		if nametree.Within(qname, zone) {
 			return true
 		}

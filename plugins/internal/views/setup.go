@@ -11,8 +11,6 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 
-	"github.com/miekg/dns"
-
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -32,8 +30,8 @@ func (h *Handler) Parse(c *caddy.Controller, own func(property string) Parser) e
 			return plugin.ErrOnce
 		}
 		args := c.RemainingArgs()
-		if err := checkZones(c, args); err != nil {
-			return err
+		if err := checkZones(args); err != nil {
+			return c.Errf("%v", err)
 		}
 		h.Zones = plugin.OriginsFromArgsOrServerBlock(args, c.ServerBlockKeys)
 		for c.NextBlock() {
@@ -72,23 +70,12 @@ func (h *Handler) parseProperty(c *caddy.Controller, own func(property string) P
 		h.TTL = uint32(ttl)
 	case property == "fallthrough":
 		zones := c.RemainingArgs()
-		if err := checkZones(c, zones); err != nil {
-			return err
+		if err := checkZones(zones); err != nil {
+			return c.Errf("%v", err)
 		}
 		h.Fall.SetZonesFromArgs(zones)
 	default:
 		return c.Errf("unknown property '%s'", property)
-	}
-	return nil
-}
-
-// checkZones returns an error for zones that CoreDNS would silently ignore or never match.
-func checkZones(c *caddy.Controller, args []string) error {
-	for _, arg := range args {
-		zones := plugin.Host(arg).NormalizeExact()
-		if _, ok := dns.IsDomainName(arg); !ok || len(zones) == 0 || !dns.IsFqdn(zones[0]) {
-			return c.Errf("%q is not a zone", arg)
-		}
 	}
 	return nil
 }
@@ -121,6 +108,9 @@ func (h *Handler) Hook(c *caddy.Controller) {
 		h.Config.Bound = boundAddresses(config.ListenHosts)
 		source = NewSource(h.Config, NewLogger(h.Plugin))
 		c.Set(blockSource{config}, source)
+	}
+	if len(h.Config.Guarded) == 0 {
+		h.Config.Guarded = source.config.Guarded
 	}
 	source.Serve(h)
 	h.BehindCache = behindCache(h.Plugin)

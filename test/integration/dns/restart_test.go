@@ -11,19 +11,21 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// restartCorefile is the Corefile of a pod on the VLAN, with a listener for each view and explicit zones.
+// restartCorefile is the Corefile of a pod on the VLAN as setup renders it, with a listener for each view and guarded
+// zones.
 const restartCorefile = `.:$DNS {
 		bind 127.0.0.2
 		errors
 		ready 127.0.0.1:$READY
 		prometheus 127.0.0.1:$METRICS
-		hcpviews $DOMAIN {
+		hcpviews {
 			kubeconfig $KUBECONFIG
 			infra clusters/blue
+			guard $DOMAIN
 			view vlan
 			$SNAPSHOT
 		}
-		hcpapps $DOMAIN
+		hcpapps
 		cache
 		forward . $UPSTREAM
 	}
@@ -31,13 +33,14 @@ const restartCorefile = `.:$DNS {
 		bind 127.0.0.1
 		errors
 		prometheus 127.0.0.1:$METRICS
-		hcpviews $DOMAIN {
+		hcpviews {
 			kubeconfig $KUBECONFIG
 			infra clusters/blue
+			guard $DOMAIN
 			view pod
 			$SNAPSHOT
 		}
-		hcpapps $DOMAIN
+		hcpapps
 		forward . $UPSTREAM
 	}`
 
@@ -63,6 +66,8 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 	upstreamQuestions := []question{
 		{from: blueVM, to: "127.0.0.2", name: "www.example.org", want: upstreamAnswer},
 		{from: pod, name: "www.example.org", want: upstreamAnswer},
+		{from: blueVM, to: "127.0.0.2", name: "sibling.apps.management.example.com", want: upstreamAnswer},
+		{from: pod, name: "sibling.apps.management.example.com", want: upstreamAnswer},
 	}
 	file := filepath.Join(t.TempDir(), "snapshot.json")
 	withSnapshot := startCoreDNS(t, restartCorefile, variables("snapshot "+file))
@@ -113,8 +118,17 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 	moved := blue
 	moved.proxy = "127.50.0.33"
 	update(t, cp, moved.infra())
+	// HyperShift creates this Route only after setup.
+	const metricsProxy = "metrics-proxy-clusters-blue.apps.management.example.com"
+	apply(t, cp, `
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: metrics-proxy, namespace: clusters-blue}
+spec: {host: `+metricsProxy+`, to: {kind: Service, name: metrics-proxy, weight: 100}}
+`)
 	for _, c := range []*coredns{withSnapshot, withoutSnapshot} {
 		c.await(t, questions(moved.proxy, blue.pod, blueApps, blue.pod, nxDomain)...)
+		c.await(t, question{from: blueVM, to: "127.0.0.2", name: metricsProxy, want: moved.proxy}, question{from: pod, name: metricsProxy, want: blue.pod})
 		c.expect(t, upstreamQuestions...)
 		if !c.isReady(t) {
 			t.Error("not ready after the outage")
