@@ -54,7 +54,9 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		Address:                       message.Address(t.options.Bind[0].String(), port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		SocketOptions:                 keepAlive(),
-		IgnoreGlobalConnLimit:         slices.ContainsFunc(message.Reserved, func(r message.Reservation) bool { return r.Port == l.Port }),
+		// A reserved port has only its own limit. IgnoreGlobalConnLimit would not suffice: each of its connections would free
+		// a slot of the global limit that it never took when it ends.
+		BypassOverloadManager: slices.ContainsFunc(message.Reserved, func(r message.Reservation) bool { return r.Port == l.Port }),
 	}
 	if len(t.options.Floating) > 0 {
 		out.Freebind = wrapperspb.Bool(true)
