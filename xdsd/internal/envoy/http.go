@@ -24,6 +24,9 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
+		// With HTTP/2, a client could use megabytes of memory for each of its connections. Upstreams get HTTP/1 anyway.
+		CodecType:           hcmv3.HttpConnectionManager_HTTP1,
+		MaxRequestHeadersKb: wrapperspb.UInt32(maxRequestHeaders >> 10),
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 			ConfigSource: message.ADSSource(), RouteConfigName: name,
 		}},
@@ -50,6 +53,10 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 }
 
 // httpIdleTimeout closes connections without a request. With Envoy's default, a client that sends nothing could keep
+// maxRequestHeaders is the maximum size of a request's headers in bytes, which Envoy keeps in memory: as much as OpenShift's
+// router accepts. Envoy's default is 60 KiB.
+const maxRequestHeaders = 32 << 10
+
 // its connections open for an hour.
 const httpIdleTimeout = 2 * time.Minute
 
