@@ -41,6 +41,7 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
 		RequestHeadersTimeout:      durationpb.New(helloTimeout),
 		StripPortMode:              &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true},
+		StripTrailingHostDot:       true,
 		CommonHttpProtocolOptions:  &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(httpIdleTimeout)},
 		StreamIdleTimeout:          durationpb.New(0), // the route's IdleTimeout applies
 		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
