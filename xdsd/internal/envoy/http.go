@@ -53,11 +53,11 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	}}}
 }
 
-// httpIdleTimeout closes connections without a request. With Envoy's default, a client that sends nothing could keep
 // maxRequestHeaders is the maximum size of a request's headers in bytes, which Envoy keeps in memory: as much as OpenShift's
 // router accepts. Envoy's default is 60 KiB.
 const maxRequestHeaders = 32 << 10
 
+// httpIdleTimeout closes connections without a request. With Envoy's default, a client that sends nothing could keep
 // its connections open for an hour.
 const httpIdleTimeout = 2 * time.Minute
 
@@ -67,6 +67,8 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 		Name: message.ListenerName(l.Port),
 		// A cluster may arrive after the routes that reference it.
 		ValidateClusters: wrapperspb.Bool(false),
+		// Also an empty port (RFC 3986 section 3.2.3), which StripAnyHostPort leaves in the Host header.
+		IgnorePortInHostMatching: true,
 	}
 	for _, r := range l.Routes {
 		routes := []*routev3.Route{rejectSeveralHosts()}
