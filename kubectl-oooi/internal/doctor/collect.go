@@ -229,13 +229,13 @@ type collection struct {
 }
 
 // configMapsIn returns the names of the ConfigMaps in a namespace that checks read: those with the Corefile of the
-// cluster's DNS, and in the namespace of a control plane the one with its CA.
+// cluster's DNS and with the configuration of Multus, and in the namespace of a control plane the one with its CA.
 func (g *collection) configMapsIn(namespace string) []string {
 	var names []string
 	if g.controlPlanes[namespace] {
 		names = append(names, rootCA)
 	}
-	for _, c := range []types.NamespacedName{coreConfig, operatorConfig} {
+	for _, c := range slices.Concat([]types.NamespacedName{coreConfig, operatorConfig}, read.MultusConfigs) {
 		if c.Namespace == namespace {
 			names = append(names, c.Name)
 		}

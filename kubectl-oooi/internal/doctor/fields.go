@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -55,7 +57,7 @@ var keptFields = map[Kind]fields{
 	clusterIngress: withMetadata(fields{"spec": {"domain": nil, "appsDomain": nil}}, nil, nil),
 	dnsOperators:   withMetadata(fields{"spec": {"servers": {"name": nil, "zones": nil, "forwardPlugin": {"upstreams": nil}}}}, nil, nil),
 	crds:           withMetadata(fields{"spec": {"versions": {"name": nil, "served": nil}}, "status": {"conditions": conditionFields}}, nil, nil),
-	configMaps:     withMetadata(fields{"data": {"Corefile": nil, rootCAKey: nil, setup.RememberedKey: nil}}, ourLabels, nil),
+	configMaps:     withMetadata(fields{"data": {"Corefile": nil, rootCAKey: nil, setup.RememberedKey: nil, read.MultusKeys[0]: nil, read.MultusKeys[1]: nil}}, ourLabels, nil),
 	statefulSets:   withMetadata(fields{"spec": {"replicas": nil}, "status": {"replicas": nil}}, ourLabels, []string{v1alpha1.AnnotationInfra}),
 	// Of these, only differences from the rendered objects are checked.
 	serviceAccounts:    withMetadata(fields{}, ourLabels, nil),
@@ -214,6 +216,11 @@ func pruneObject(u *unstructured.Unstructured) *unstructured.Unstructured {
 	case configMaps:
 		if text, ok, _ := unstructured.NestedString(all, "data", "Corefile"); ok {
 			_ = unstructured.SetNestedField(all, forwardLines(text), "data", "Corefile") // data is a map
+		}
+		for _, key := range read.MultusKeys {
+			if text, ok, _ := unstructured.NestedString(all, "data", key); ok { // the rest of Multus' configuration is not read
+				_ = unstructured.SetNestedField(all, model.ParseIsolation(text).String(), "data", key) // data is a map
+			}
 		}
 		if k.GetName() != rootCA {
 			unstructured.RemoveNestedField(all, "data", rootCAKey)

@@ -85,6 +85,8 @@ const (
 	AtDefault Where = "namespace default"
 	// AtClusterDNS are the namespaces of the cluster's DNS on plain Kubernetes and on OpenShift.
 	AtClusterDNS Where = "kube-system and openshift-dns"
+	// AtMultus is the namespace of Multus on plain Kubernetes.
+	AtMultus Where = "kube-system"
 )
 
 // Read is one input of a check: objects of a kind, access reviews, logs, or a page of oooi's pods, in the namespaces that

@@ -56,7 +56,35 @@ func init() {
 			Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
 			Run: checkNetworkType,
 		},
+		Check{
+			Code: "OOOI-NET-006", Title: "Multus allows VMs to use their networks", Needs: []string{"OOOI-HC-001"},
+			Reads: slices.Concat(in(AtHosted, nodePools), in(AtControlPlane, machines), in(Everywhere, constraints), optional(in(AtMultus, configMaps))),
+			Run:   checkRejectedNetworks,
+		},
 	)
+}
+
+// checkRejectedNetworks finds NodePools and VMs whose pods Multus rejects.
+func checkRejectedNetworks(s *Site) []Finding {
+	isolation := model.OpenShiftIsolation
+	if !s.served(constraints) {
+		isolation = read.Isolation(all[corev1.ConfigMap](s, configMaps, AtMultus))
+	}
+	var refs []model.AttachmentRef
+	for _, u := range slices.Concat(s.nodePools(), s.list(machines, AtControlPlane)) {
+		refs = append(refs, read.AttachmentRefs(u, s.Cluster.ControlPlaneNamespace)...)
+	}
+	var findings []Finding
+	reported := map[string]int{} // findings by network, of its first object
+	for _, r := range isolation.Rejected(refs) {
+		if at, found := reported[r.Attachment]; found {
+			findings[at] = findings[at].because("so does " + r.Object.String())
+			continue
+		}
+		reported[r.Attachment] = len(findings)
+		findings = append(findings, failed(r.Object, r.Remedy(), "%s", r.Rejection()))
+	}
+	return findings
 }
 
 // checkDuplicateAddresses finds addresses, as VMs report them, that two VMs have, or a VM and the gateway or

@@ -8,6 +8,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // RoleName is the name of the ClusterRole that Role returns.
@@ -66,7 +68,12 @@ func rulesOf(kind Kind) []rbacv1.PolicyRule {
 	case crds:
 		return []rbacv1.PolicyRule{rule(resource, ourCRDs(), "get")}
 	case configMaps:
-		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, []string{coreConfig.Name, operatorConfig.Name, rootCA}, "get")}
+		names := []string{coreConfig.Name, operatorConfig.Name, rootCA}
+		for _, c := range read.MultusConfigs {
+			names = append(names, c.Name)
+		}
+		slices.Sort(names)
+		return []rbacv1.PolicyRule{rule(resource, nil, "list"), rule(resource, names, "get")}
 	case infras: // a named Infra is read with get
 		return []rbacv1.PolicyRule{rule(resource, nil, "get", "list")}
 	default:

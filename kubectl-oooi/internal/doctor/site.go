@@ -189,7 +189,7 @@ func namespacesOf(infra *v1alpha1.Infra, cluster *model.Cluster, hosted *model.R
 	nad := infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace)
 	at := map[Where][]string{
 		Everywhere: {""}, AtInfra: {infra.Namespace}, AtNetwork: {nad.Namespace}, AtSystem: {render.SystemNamespace}, AtDefault: {metav1.NamespaceDefault},
-		AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace},
+		AtClusterDNS: {coreConfig.Namespace, operatorConfig.Namespace}, AtMultus: {read.MultusConfigs[0].Namespace},
 	}
 	at[AtHosted] = hostedNamespaces(infra)
 	if hosted != nil {

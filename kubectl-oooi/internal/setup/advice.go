@@ -27,6 +27,9 @@ func Advice(k *Known, p *Plan) string {
 			fmt.Fprintf(&b, "\nHostedCluster %s/%s, %s\n", hosted.Namespace, hosted.Name, why)
 		}
 	}
+	if k.vms.isolation.Enabled && len(k.vms.refs) == 0 {
+		fmt.Fprintf(&b, "\nSet spec.platform.kubevirt.additionalNetworks of the NodePools to [{name: %s}].\n", k.vms.wanted.Attachment)
+	}
 	return b.String()
 }
 

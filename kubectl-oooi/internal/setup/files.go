@@ -65,6 +65,8 @@ type Known struct {
 	before *v1alpha1.Infra
 	// proxyBefore is ProxyServer as it is in the cluster; nil if it does not exist or cannot be read.
 	proxyBefore *v1alpha1.ProxyServer
+	// vms are the hosted cluster's VMs, if Multus isolates namespaces.
+	vms isolatedVMs
 	// leased are the bound DHCP leases of the Infra.
 	leased []*leases.Lease
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.

@@ -137,7 +137,9 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	if conflict := func(p model.Problem) bool { return p.Reason == model.ReasonAddressConflict }; len(errs) > 0 && len(k.aliases()) > 0 && slices.ContainsFunc(snapshot.Problems, conflict) {
 		errs = append(errs, fmt.Errorf("NetworkAttachmentDefinition %s is of the same bridge and VLAN, interface or localnet as %s", strings.Join(k.aliases(), ", "), k.network()))
 	}
-	return slices.Concat(errs, k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
+	warnings, err := k.rejectedVMs()
+	p.Warnings = append(p.Warnings, warnings...)
+	return slices.Concat(append(errs, err), k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
 }
 
 // Input returns the input of render. Unlike Make, it does not look for problems. Like Make, it clears images of the
@@ -162,10 +164,17 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 		in.ControlPlane = k.controlPlane(snapshot)
 	}
 	in.BackendControlPlanes = k.backendControlPlanes(in.ControlPlane)
-	if hc := k.findHostedCluster(in.HostedCluster); hc != nil && hc.Spec.Platform.KubeVirt != nil && hc.Spec.Platform.KubeVirt.Credentials != nil {
-		in.MachineNamespace = hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
-	}
+	in.MachineNamespace = k.infraNamespace(in.HostedCluster)
 	return in
+}
+
+// infraNamespace returns the namespace of a HostedCluster's VMs if it is not the control plane's; empty otherwise.
+func (k *Known) infraNamespace(key types.NamespacedName) string {
+	hc := k.findHostedCluster(key)
+	if hc == nil || hc.Spec.Platform.KubeVirt == nil || hc.Spec.Platform.KubeVirt.Credentials == nil {
+		return ""
+	}
+	return hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
 }
 
 // backendControlPlanes returns the namespaces, except one, of control planes in which the ProxyServer has backends.
