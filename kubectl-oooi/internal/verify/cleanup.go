@@ -55,6 +55,14 @@ func (r *Runner) CleanUp(ctx context.Context, namespace, infra string, confirm f
 		list = slices.Insert(list, 0, client.Object(&policies.Items[i]))
 	}
 	reader := &read.Reader{Client: r.Prober.Client}
+	err = reader.In(ctx, machineKind, "", func(u *unstructured.Unstructured) {
+		if u.GetAnnotations()[v1alpha1.AnnotationInfra] == namespace+"/"+infra {
+			list = append(list, u)
+		}
+	}, own)
+	if err != nil && !errors.Is(err, read.ErrNotServed) && !apierrors.IsForbidden(err) { // who cannot list them has created none
+		return 0, err //nolint:wrapcheck // error of an internal package
+	}
 	err = reader.In(ctx, read.AttachmentKind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) }, own)
 	if err != nil && !errors.Is(err, read.ErrNotServed) {
 		return 0, err //nolint:wrapcheck // error of an internal package

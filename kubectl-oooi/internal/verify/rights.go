@@ -33,7 +33,8 @@ func Role(disruptive, vm bool) *rbacv1.ClusterRole {
 		rule("networking.k8s.io", "networkpolicies", nil, "create", "delete", "get", "list")
 	}
 	if vm {
-		rule(machineKind.Group, "virtualmachines", nil, "create", "delete", "get")
+		rule(machineKind.Group, "virtualmachines", nil, "create", "delete", "get", "list")
+		rule(machineKind.Group, "virtualmachineinstances", nil, "get")
 	}
 	return role
 }

@@ -1,21 +1,28 @@
 package verify
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // VMScenario is the name of the scenario that boots a VM. It requires Runner.VMImage.
@@ -31,7 +38,7 @@ func vmScenario() Scenario {
 	return Scenario{
 		Name: VMScenario, Group: GroupDHCP, Clients: []Client{VLAN},
 		Title:  "a VM that boots gets an address of the ranges",
-		Remedy: "check that the image boots and uses DHCP, that KubeVirt runs VMs in the namespace of the Infra, and the events of the VirtualMachineInstance",
+		Remedy: "check that the image boots and uses DHCP, that KubeVirt runs VMs in the VM's namespace, and the events of the VirtualMachineInstance",
 		run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
 			return runner.bootVM(ctx, s, result)
 		},
@@ -40,8 +47,7 @@ func vmScenario() Scenario {
 
 // bootVM boots a VM with the MAC address of the DHCP client, until DHCP has leased it an address.
 func (r *Runner) bootVM(ctx context.Context, s *site, result *Result) error {
-	// The client on the VLAN uses the other services meanwhile. Its Job owns the VM, which is deleted with it if this process is
-	// killed.
+	// The client on the VLAN uses the other services meanwhile.
 	watches := slices.DeleteFunc(s.watches(), func(w watch) bool { return w.component == v1alpha1.ComponentDHCP })
 	if why := s.noDHCP(); why != "" || len(watches) == 0 {
 		result.Status, result.Reason = doctor.Skipped, why
@@ -51,9 +57,13 @@ func (r *Runner) bootVM(ctx context.Context, s *site, result *Result) error {
 		return nil
 	}
 	r.Progress("booting a VM")
-	b := &boot{use: newUse(r, s, watches), vm: machine(s, r.VMImage)}
+	namespace, network, err := r.machineNetwork(ctx, s)
+	if err != nil {
+		return err
+	}
+	b := &boot{use: newUse(r, s, watches), vm: machine(s, namespace, network, r.VMImage)}
 	b.use.deadline = bootDeadline
-	err := b.use.run(ctx, b.follow)
+	err = b.use.run(ctx, b.follow)
 	if removed := b.remove(ctx); err == nil {
 		err = removed
 	}
@@ -63,6 +73,9 @@ func (r *Runner) bootVM(ctx context.Context, s *site, result *Result) error {
 		return err
 	case b.began.IsZero():
 		return errEnded
+	case b.failure != "":
+		result.fail(request.Label, fmt.Sprintf("VirtualMachine %s/%s does not start: %s", namespace, b.vm.GetName(), b.failure))
+		return nil
 	case b.lease == nil:
 		result.fail(request.Label, fmt.Sprintf("none within %s; the VirtualMachine is %s", request.Took.Duration, b.state))
 		return nil
@@ -75,9 +88,38 @@ func (r *Runner) bootVM(ctx context.Context, s *site, result *Result) error {
 	return nil
 }
 
-// machine returns a VM in the namespace of the Infra with one interface, which is on the VLAN. It has no label of the hosted
-// cluster: DHCP serves it because its MAC address is registered.
-func machine(s *site, image string) *unstructured.Unstructured {
+// machineNetwork returns the namespace of the VM, and its network. These are of the hosted cluster's VMs if their namespace has a
+// NetworkAttachmentDefinition of the VLAN: KubeVirt's pods may run there, and Multus may reject them elsewhere.
+func (r *Runner) machineNetwork(ctx context.Context, s *site) (namespace, network string, err error) {
+	config := func(key types.NamespacedName) (string, error) {
+		u, err := (&read.Reader{Client: r.Prober.Client}).Object(ctx, read.AttachmentKind, key)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err //nolint:wrapcheck // names the object
+		}
+		text, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+		return text, nil
+	}
+	own := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace)
+	if s.Cluster != nil && s.Cluster.ControlPlaneNamespace != "" {
+		local := types.NamespacedName{Namespace: s.Cluster.ControlPlaneNamespace, Name: own.Name}
+		ofVMs, err1 := config(local)
+		ofInfra, err2 := config(own)
+		if err := errors.Join(err1, err2); err != nil {
+			return "", "", err
+		}
+		if link := cni.Identity(ofVMs); link != "" && link == cni.Identity(ofInfra) {
+			return local.Namespace, local.String(), nil
+		}
+	}
+	return s.Infra.Namespace, own.String(), nil
+}
+
+// machine returns a VM with one interface, which is on the network. It has no label of the hosted cluster: DHCP serves it because
+// its MAC address is registered.
+func machine(s *site, namespace, network, image string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"runStrategy": "Always",
 		"template": map[string]any{"spec": map[string]any{
@@ -89,13 +131,14 @@ func machine(s *site, image string) *unstructured.Unstructured {
 					"interfaces": []any{map[string]any{"name": "vlan", "bridge": map[string]any{}, "macAddress": s.client}},
 				},
 			},
-			"networks": []any{map[string]any{"name": "vlan", "multus": map[string]any{"networkName": s.Model.NetworkAttachment}}},
+			"networks": []any{map[string]any{"name": "vlan", "multus": map[string]any{"networkName": network}}},
 			"volumes":  []any{map[string]any{"name": "root", "containerDisk": map[string]any{"image": image}}},
 		}},
 	}}}
 	u.SetGroupVersionKind(machineKind)
-	u.SetNamespace(s.Infra.Namespace)
+	u.SetNamespace(namespace)
 	u.SetName(s.hostname)
+	u.SetAnnotations(map[string]string{v1alpha1.AnnotationInfra: s.key})
 	u.SetLabels(map[string]string{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: testclient.Component, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 	return u
 }
@@ -109,30 +152,30 @@ type boot struct {
 	took  time.Duration
 	lease *leases.Lease // nil until it is leased
 	state string
+	// failure is why KubeVirt cannot start the VM; empty if it has not reported that.
+	failure string
 }
 
 // follow creates the VM and returns true when DHCP has leased an address.
 func (b *boot) follow(ctx context.Context, job *batchv1.Job) (done bool, err error) {
 	r := b.use.runner
 	if b.began.IsZero() {
-		b.vm.SetOwnerReferences([]metav1.OwnerReference{doctor.JobReference(job)})
+		if b.vm.GetNamespace() == job.Namespace { // it is deleted with the Job if this process is killed
+			b.vm.SetOwnerReferences([]metav1.OwnerReference{doctor.JobReference(job)})
+		}
 		if err := r.Prober.Client.Create(ctx, b.vm); err != nil {
 			return false, fmt.Errorf("creating VirtualMachine %s: %w", b.vm.GetName(), err)
 		}
 		b.began = time.Now()
 		return false, nil
 	}
-	list, bound, err := r.leasesOf(ctx, b.vm.GetNamespace(), b.use.site.hostname)
+	list, bound, err := r.leasesOf(ctx, job.Namespace, b.use.site.hostname)
 	if err != nil {
 		return false, err
 	}
 	if !bound {
-		now := b.vm.DeepCopy()
-		if err := r.Prober.Client.Get(ctx, client.ObjectKeyFromObject(b.vm), now); err != nil {
-			return false, fmt.Errorf("reading VirtualMachine %s: %w", b.vm.GetName(), err)
-		}
-		b.state, _, _ = unstructured.NestedString(now.Object, "status", "printableStatus")
-		return false, nil
+		err := b.observe(ctx)
+		return b.failure != "", err
 	}
 	b.took = time.Since(b.began)
 	b.lease, err = leases.Read(list[0], time.Now())
@@ -140,6 +183,39 @@ func (b *boot) follow(ctx context.Context, job *batchv1.Job) (done bool, err err
 		return false, err //nolint:wrapcheck // names the Lease
 	}
 	return true, b.remove(ctx) // before DHCP may lease the address to others
+}
+
+// observe reads the state of the VM, and why KubeVirt cannot start it.
+func (b *boot) observe(ctx context.Context) error {
+	for _, kind := range []schema.GroupVersionKind{machineKind, read.MachineKind} {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(kind)
+		err := b.use.runner.Prober.Client.Get(ctx, client.ObjectKeyFromObject(b.vm), u)
+		if apierrors.IsNotFound(err) && kind == read.MachineKind {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s %s: %w", kind.Kind, b.vm.GetName(), err)
+		}
+		if kind == machineKind {
+			b.state, _, _ = unstructured.NestedString(u.Object, "status", "printableStatus")
+		}
+		b.failure = cmp.Or(b.failure, startFailure(u))
+	}
+	return nil
+}
+
+// startFailure returns why KubeVirt cannot start a VirtualMachine or VirtualMachineInstance, such as an image that cannot be pulled
+// or a pod that Pod Security refuses; empty if its conditions do not say so.
+func startFailure(u *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		c, _ := c.(map[string]any)
+		if c["type"] == "Failure" && c["status"] == "True" || c["type"] == "Synchronized" && c["status"] == "False" {
+			return strings.TrimSpace(fmt.Sprintf("%v: %v", c["reason"], c["message"]))
+		}
+	}
+	return ""
 }
 
 // remove deletes the VM, even if ctx has ended.
