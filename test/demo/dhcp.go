@@ -19,7 +19,7 @@ import (
 const dhcpConfig = `server4:
   listen: ["%%%[1]s"]
   plugins:
-  - kubevirt: network=clusters/vlan51 namespace=clusters-demo infra-id=demo-x7k2p
+  - kubevirt: network=clusters-demo/vlan51 namespace=clusters-demo infra-id=demo-x7k2p
       kubeconfig=%[4]s
   - leasedb: store=kubernetes namespace=clusters pool=clusters.demo-vlan51
       kubeconfig=%[4]s
@@ -241,7 +241,7 @@ apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: ` + workerName + `, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
 spec:
-  networks: [{name: vlan, multus: {networkName: clusters/vlan51}}]
+  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan51}}]
   domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
 `
 
@@ -252,7 +252,7 @@ kind: Infra
 metadata: {name: demo-vlan51, namespace: clusters}
 spec:
   hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 198.18.51.0/24, gateway: 198.18.51.1, networkAttachmentDefinition: vlan51}
+  networkConfig: {cidr: 198.18.51.0/24, gateway: 198.18.51.1, networkAttachmentDefinition: clusters-demo/vlan51}
   infraComponents:
     dhcp: {serverIP: ` + bridgeDHCP + `, rangeStart: 198.18.51.100, rangeEnd: 198.18.51.199}
     dns: {serverIP: ` + bridgeDNS + `}

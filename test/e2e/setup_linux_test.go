@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -45,6 +46,11 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan50, namespace: clusters}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}'}
 ---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan50, namespace: clusters-demo}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"}'}
+---
 `
 
 // worker is a VM of the hosted cluster. The arguments are its name and its MAC address.
@@ -56,7 +62,7 @@ spec:
   domain:
     devices:
       interfaces: [{name: vlan, bridge: {}, macAddress: "%s"}]
-  networks: [{name: vlan, multus: {networkName: clusters/vlan50}}]
+  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan50}}]
 `
 
 // infra is the Infra that the tests set up.
@@ -306,6 +312,32 @@ func TestSetup(t *testing.T) {
 		t.Errorf("teardown leaves the Corefile of the cluster's DNS as\n%s", after)
 	}
 	s.checkNothingLeft(t, s.cp, existing)
+}
+
+// TestIsolatedNamespaces creates a pod in the VMs' namespace that refers to the network of the Infra's namespace, as the pod of a VM
+// does. Multus rejects it, and setup refuses a VM with such a pod.
+func TestIsolatedNamespaces(t *testing.T) {
+	s := newSite(t)
+	apply(t, s.cp, `
+apiVersion: v1
+kind: Pod
+metadata: {name: vm, namespace: clusters-demo, annotations: {k8s.v1.cni.cncf.io/networks: clusters/vlan50}}
+spec: {terminationGracePeriodSeconds: 1, containers: [{name: vm, image: %s}]}
+`, oooiImage)
+	pods := kube(t, s.cp).CoreV1().Pods("clusters-demo")
+	await(t, "Multus to reject the pod", func() string {
+		found := events(t, kube(t, s.cp), "clusters-demo")
+		return map[bool]string{false: found}[strings.Contains(found, "namespace isolation enabled")]
+	})
+	if err := pods.Delete(t.Context(), "vm", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	vm := strings.Replace(worker, "networkName: clusters-demo/", "networkName: clusters/", 1)
+	apply(t, s.cp, vm, "worker-1", "02:00:00:00:50:71")
+	s.expectFailure(infra, []string{"VirtualMachineInstance clusters-demo/worker-1: Multus isolates namespaces"})(t)
+	if err := s.cp.DeleteYAML(t.Context(), fmt.Appendf(nil, vm, "worker-1", "02:00:00:00:50:71")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A server has a name, and the address to which the name resolves on the VLAN.

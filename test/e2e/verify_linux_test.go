@@ -363,7 +363,7 @@ func (s *site) bootTestVM(t *testing.T) {
 	machines := &unstructured.UnstructuredList{}
 	machines.SetGroupVersionKind(schema.GroupVersionKind{Group: "kubevirt.io", Version: "v1", Kind: "VirtualMachineList"})
 	await(t, "the VirtualMachine", func() string {
-		if err := c.List(t.Context(), machines, client.InNamespace("clusters")); err != nil {
+		if err := c.List(t.Context(), machines, client.InNamespace("clusters-demo")); err != nil {
 			return err.Error()
 		}
 		return map[bool]string{true: "there is none"}[len(machines.Items) != 1]
@@ -371,7 +371,7 @@ func (s *site) bootTestVM(t *testing.T) {
 	spec, _, _ := unstructured.NestedMap(machines.Items[0].Object, "spec", "template", "spec")
 	interfaces, _, _ := unstructured.NestedSlice(spec, "domain", "devices", "interfaces")
 	vmi := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": spec}}
-	vmi.SetNamespace("clusters")
+	vmi.SetNamespace("clusters-demo")
 	vmi.SetName(machines.Items[0].GetName())
 	if err := s.cp.Apply(t.Context(), vmi); err != nil {
 		t.Fatal(err)

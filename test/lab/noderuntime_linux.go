@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // containerdConfig uses the standard paths, which are the node's own.
@@ -38,9 +40,10 @@ disabled_plugins = ["io.containerd.internal.v1.opt"] # it makes /opt/containerd
 // multusConfig makes Multus create eth0 and then the interfaces that a Pod requests. The Pod network uses
 // ptp, so that every packet is routed: a bridge would forward packets between Pods of a node without the
 // rules for Services. It is a delegate and not a clusterNetwork, because Multus 4.2.2 loses half of a
-// clusterNetwork before it deletes a Pod's interface.
+// clusterNetwork before it deletes a Pod's interface. Namespaces are isolated as on OpenShift.
 const multusConfig = `{
-  "cniVersion": "0.3.1", "name": "multus", "type": "multus",
+  "cniVersion": "0.3.1", "name": "multus", "type": "multus", "namespaceIsolation": true,
+  "globalNamespaces": "default,openshift-multus,openshift-sriov-network-operator,openshift-cnv",
   "kubeconfig": "/var/lib/cni/multus.kubeconfig",
   "confDir": "/var/lib/cni/net.d", "binDir": "/var/lib/cni/bin", "cniDir": "/var/lib/cni/multus",
   "delegates": [{
@@ -96,7 +99,11 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.writeFile("cni/net.d/00-multus.conf", fmt.Appendf(nil, multusConfig, podCIDR(n.number))); err != nil {
+	config := fmt.Appendf(nil, multusConfig, podCIDR(n.number))
+	if err := n.writeFile("cni/net.d/00-multus.conf", config); err != nil {
+		return err
+	}
+	if err := n.publishMultusConfig(ctx, string(config)); err != nil {
 		return err
 	}
 	if err := n.cp.writeKubeconfigFor(n.path("cni/multus.kubeconfig"), n.apiServer(), "multus", pair); err != nil {
@@ -115,6 +122,15 @@ func (n *Node) setUpCNI(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// publishMultusConfig creates the ConfigMap from which Multus' DaemonSet takes its configuration.
+func (n *Node) publishMultusConfig(ctx context.Context, config string) error {
+	return n.cp.Apply(ctx, &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: "multus-cni-config"},
+		Data:       map[string]string{"cni-conf.json": config},
+	})
 }
 
 // ImportImage imports a built image to the node. Pods must use it with imagePullPolicy IfNotPresent or Never.

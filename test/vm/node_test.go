@@ -39,11 +39,16 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan60, namespace: clusters}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan60", "type": "bridge", "bridge": "vlan60"}'}
 ---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan60, namespace: clusters-demo}
+spec: {config: '{"cniVersion": "0.3.1", "name": "vlan60", "type": "bridge", "bridge": "vlan60"}'}
+---
 apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: demo-worker-6k8d2, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
 spec:
-  networks: [{name: vlan, multus: {networkName: clusters/vlan60}}]
+  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan60}}]
   domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:c6:12:3c:01"}]}}
 ---
 `

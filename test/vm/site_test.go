@@ -50,7 +50,7 @@ kind: Infra
 metadata: {name: demo, namespace: clusters}
 spec:
   hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: ` + router + `, networkAttachmentDefinition: vlan50}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: ` + router + `, networkAttachmentDefinition: clusters-demo/vlan50}
   infraComponents: {dns: {serverIP: ` + dnsServer + `}, proxy: {serverIP: ` + proxyServer + `}}
   appsIngress: {enabled: false}
 ---
@@ -73,7 +73,7 @@ metadata:
   namespace: clusters-demo
   ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: ` + workerName + `, uid: 0f3b7d4e-0000-4000-8000-000000000001, controller: true}]
 spec:
-  networks: [{name: vlan, multus: {networkName: clusters/vlan50}}]
+  networks: [{name: vlan, multus: {networkName: clusters-demo/vlan50}}]
   domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "` + workerMAC + `"}]}}
 `
 
@@ -144,7 +144,7 @@ func (s *site) startDHCP(t *testing.T, cp *lab.ControlPlane) {
 server4:
   listen: ["%%services"]
   plugins:
-  - kubevirt: network=clusters/vlan50 namespace=clusters-demo kubeconfig=%[1]s
+  - kubevirt: network=clusters-demo/vlan50 namespace=clusters-demo kubeconfig=%[1]s
   - leasedb: store=bolt file=%[2]s/leases.db cidr=192.0.2.0/24 range=192.0.2.100-192.0.2.199 lease=1h server=%[3]s
   - netmask: 255.255.255.0
   - router: %[4]s

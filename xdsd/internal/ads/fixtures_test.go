@@ -1,7 +1,6 @@
 package ads
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -138,7 +137,6 @@ func newServer(t testing.TB, options Options) *Server {
 	if options.Log == nil {
 		options.Log = discardLogger()
 	}
-	options.Retry = cmp.Or(options.Retry, time.Hour) // only tests of retries wait for one
 	s, err := New(options)
 	if err != nil {
 		t.Fatal(err)
