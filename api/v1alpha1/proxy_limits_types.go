@@ -12,7 +12,7 @@ const (
 // ProxyLimits limits what clients can use of a proxy. Each replica has these limits.
 type ProxyLimits struct {
 	// MaxConnections limits the open connections of all clients. Only clients of port 6443 may use 35 % of it, and only
-	// those of port 8091 15 %. Absent: 50000, or about half of the file descriptors if that is less.
+	// those of port 8091 15 %. Absent: 50000, or less if the file descriptors or the heap do not suffice.
 	// +optional
 	// +kubebuilder:validation:Minimum=16
 	// +kubebuilder:validation:Maximum=10000000
@@ -32,8 +32,8 @@ type ProxyLimits struct {
 	// +kubebuilder:validation:MaxItems=64
 	Ports []PortLimits `json:"ports,omitempty"`
 
-	// MaxHeap is the heap of Envoy at 95 % of which it accepts no more connections. Absent: 90 % of the memory limit of
-	// its container, or 4Gi without one. It is never more than 90 % of the memory limit.
+	// MaxHeap is the heap of Envoy at 95 % of which it accepts connections to ports 6443 and 8091 only. Absent: 90 % of
+	// the memory limit of its container, or 4Gi without one. It is never more than 90 % of the memory limit.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('64Mi')) >= 0",message="must be at least 64Mi; with less, Envoy would accept no connection"
 	MaxHeap *resource.Quantity `json:"maxHeap,omitempty"`

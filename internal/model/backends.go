@@ -62,7 +62,7 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	if l := p.listener(in.Port); len(l.routes) > before { // at least one route was added
 		p.upstreams[u.Name] = u
 		if isPlain {
-			l.plaintext = append(l.plaintext, u.Name)
+			l.tcp = append(l.tcp, u.Name)
 		}
 	} else if opened {
 		delete(p.listeners, in.Port)

@@ -38,7 +38,7 @@ func TestProxiesThatDifferAreNotEqual(t *testing.T) {
 		return &ProxyServer{
 			Ref: Ref{"k", "n", "a"}, Infra: &Ref{"k", "n", "i"}, Cluster: &Ref{"k", "n", "c"}, VLAN: []netip.Addr{netip.IPv6Unspecified()},
 			AccessLog: true, LogLevel: "info",
-			Listeners: []*Listener{{Port: 1, HTTP: true, Default: "d", Plain: "p", Routes: []Route{{Host: "h", Upstream: "u", Owner: Ref{"k", "n", "a"}, Source: "s", Rules: []HTTPRule{{
+			Listeners: []*Listener{{Port: 1, HTTP: true, Default: "d", Backends: true, Routes: []Route{{Host: "h", Upstream: "u", Owner: Ref{"k", "n", "a"}, Source: "s", Rules: []HTTPRule{{
 				Headers: []HTTPHeader{{}}, Redirect: &HTTPRedirect{}, Backends: []HTTPBackend{{}}, Retry: &HTTPRetry{Codes: []int32{1}},
 			}}}}}},
 			Upstreams: []*Upstream{{

@@ -69,7 +69,9 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 	// Published ports take precedence. A name with a single role also has it on that role's usual ports.
 	for _, h := range c.Hostnames {
 		for _, e := range h.Endpoints {
-			if isPort(e.Port) {
+			if user := podPorts[e.Port]; user != "" {
+				p.found.add(c.Ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: %s is not routed on it; publish another port", e.Source, e.Port, user, h.Name)
+			} else if isPort(e.Port) {
 				addRoute(e.Port, h.Name, e.Role, e.Source)
 			} else if !hasPort(h, e.Role) {
 				p.found.add(c.Ref, ReasonServiceNotFound, "%s: Service %s/%s has no node port for port %d yet: %s is not routed to it",

@@ -591,11 +591,11 @@ func checkProxy(t *testing.T, p *model.ProxyServer) {
 	}
 	ports := map[port]bool{}
 	for _, l := range p.Listeners {
-		if ports[port{l.Port, l.UDP}] || l.UDP && (len(l.Routes) != 1 || l.HTTP || l.Default+l.Plain != "") || l.Port <= 0 || l.Port > 65535 {
+		if ports[port{l.Port, l.UDP}] || l.UDP && (len(l.Routes) != 1 || l.HTTP || l.Default != "") || l.Port <= 0 || l.Port > 65535 {
 			t.Errorf("%s listens on %d", p.Ref, l.Port)
 		}
 		ports[port{l.Port, l.UDP}] = true
-		upstreamNames := []string{l.Default, l.Plain}
+		upstreamNames := []string{l.Default}
 		hosts := map[string]bool{}
 		for _, r := range l.Routes {
 			upstreamNames = append(upstreamNames, r.Upstream)

@@ -312,14 +312,6 @@ func (v *VLAN) checkSubnets(found *problems) {
 	}
 }
 
-// sharedNetwork describes the network of two Infras, as the end of a phrase.
-func sharedNetwork(a, b *Infra) string {
-	if a.NetworkAttachment == b.NetworkAttachment {
-		return " (NetworkAttachmentDefinition " + a.NetworkAttachment + ")"
-	}
-	return " (NetworkAttachmentDefinitions " + a.NetworkAttachment + " and " + b.NetworkAttachment + ")"
-}
-
 // disjointFamily returns the address family of which both Infras have subnets but no common one, or "".
 func (i *Infra) disjointFamily(o *Infra) string {
 	for _, family := range []string{"IPv4", "IPv6"} {

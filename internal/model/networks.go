@@ -28,3 +28,11 @@ func (b *builder) vlanOf(nad string) string {
 	}
 	return b.vlans[network]
 }
+
+// sharedNetwork describes the network of two Infras, as the end of a phrase.
+func sharedNetwork(a, b *Infra) string {
+	if a.NetworkAttachment == b.NetworkAttachment {
+		return " (NetworkAttachmentDefinition " + a.NetworkAttachment + ")"
+	}
+	return " (NetworkAttachmentDefinitions " + a.NetworkAttachment + " and " + b.NetworkAttachment + ")"
+}

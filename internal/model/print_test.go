@@ -61,7 +61,7 @@ func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 				line("      %s (%s) -> %v redirect %+v timeout %s retry %+v", rule.Match(), rule.Name, rule.Backends, rule.Redirect, rule.Timeout, rule.Retry)
 			}
 		}
-		line("    default -> %q, not TLS -> %q", l.Default, l.Plain)
+		line("    default -> %q, of backends %t", l.Default, l.Backends)
 	}
 	for _, u := range p.Upstreams {
 		line("  upstream %s: service %q port %q addresses %v missing %q", u.Name, u.Service, u.PortName, u.Addresses, u.Missing)

@@ -46,11 +46,11 @@ type Listener struct {
 	UDP bool `json:"udp,omitempty"`
 	// Routes are sorted by host.
 	Routes []Route `json:"routes"`
-	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. If it is
-	// empty, they are closed, except those without TLS if Plain is set.
+	// Default is the upstream of connections that match no route: other names, no SNI, and no TLS. It is of the Infra, or
+	// else of the port's only TCP backend. If it is empty, they are closed.
 	Default string `json:"default,omitempty"`
-	// Plain is the upstream of connections without TLS if Default is empty. If both are empty, they are closed.
-	Plain string `json:"plain,omitempty"`
+	// Backends reports whether the port has no default of the Infra, so that Default depends on the ProxyServer's backends.
+	Backends bool `json:"backends,omitempty"`
 }
 
 // Route routes one name on one port to an upstream.
@@ -129,7 +129,7 @@ func (p *ProxyServer) equal(o *ProxyServer) bool {
 	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
 		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
-			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Plain == b.Plain && slices.EqualFunc(a.Routes, b.Routes, Route.equal)
+			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Backends == b.Backends && slices.EqualFunc(a.Routes, b.Routes, Route.equal)
 		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
 }
 
@@ -207,9 +207,8 @@ type listenerBuilder struct {
 	// defaults are candidates for the default upstream, which is used if the port has no API server and all
 	// candidates are the same.
 	defaults []string
-	// plaintext are candidates for the upstream of connections without TLS, which is used if the port has no
-	// default and all candidates are the same.
-	plaintext []string
+	// tcp are the upstreams of TCP backends. If the port has no default of the Infra and all are the same, it is the default.
+	tcp []string
 }
 
 func (p *proxyBuilder) build() *ProxyServer {
@@ -317,8 +316,8 @@ func (l *listenerBuilder) build(port int32) *Listener {
 	if out.Default == "" {
 		out.Default = commonValue(l.defaults)
 	}
-	if out.Default == "" { // the Infra's default takes precedence over a ProxyServer's backends
-		out.Plain = commonValue(l.plaintext)
+	if out.Default == "" && !l.http { // the Infra's default takes precedence over a ProxyServer's backends
+		out.Default, out.Backends = commonValue(l.tcp), true
 	}
 	return out
 }

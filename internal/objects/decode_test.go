@@ -41,7 +41,11 @@ spec:
   - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.example.com}}}
   - {service: Ignition, servicePublishingStrategy: {type: NodePort, nodePort: {address: node.example.com, port: 30443}}}
   configuration:
-    ingress: {domain: apps.example.com, appsDomain: shops.example.com, loadBalancer: {platform: {type: ""}}}
+    ingress:
+      domain: apps.example.com
+      appsDomain: shops.example.com
+      componentRoutes: [{namespace: openshift-console, name: console, hostname: console.example.org, servingCertKeyPairSecret: {name: tls}}]
+      loadBalancer: {platform: {type: ""}}
     authentication: {type: OIDC, oidcProviders: [{name: idp}]}
   platform: {type: KubeVirt, kubevirt: {baseDomainPassthrough: true, generateID: abc}}
   pullSecret: {name: pull-secret}
@@ -68,7 +72,10 @@ func TestDecodeHostedCluster(t *testing.T) {
 				{Service: "Ignition", Strategy: objects.PublishingStrategy{Type: "NodePort", NodePort: &objects.NodePort{Address: "node.example.com", Port: 30443}}},
 			},
 			Configuration: &objects.HostedClusterConfiguration{
-				Ingress:        &objects.IngressConfiguration{Domain: "apps.example.com", AppsDomain: "shops.example.com"},
+				Ingress: &objects.IngressConfiguration{
+					Domain: "apps.example.com", AppsDomain: "shops.example.com",
+					ComponentRoutes: []objects.ComponentRoute{{Namespace: "openshift-console", Name: "console", Hostname: "console.example.org"}},
+				},
 				Authentication: &objects.AuthenticationConfiguration{Type: "OIDC"},
 			},
 			Platform: objects.HostedClusterPlatform{Type: "KubeVirt", KubeVirt: &objects.KubeVirtPlatform{BaseDomainPassthrough: true}},

@@ -166,7 +166,7 @@ func (s *Site) scopeOfPort(status v1alpha1.ListenerStatus) string {
 func (s *Site) explainedScope(match func(l *model.Listener, host string) bool) string {
 	for _, p := range s.proxyModels() {
 		for _, l := range p.Listeners {
-			routes := slices.Concat(l.Routes, []model.Route{{Upstream: l.Default}, {Upstream: l.Plain}})
+			routes := slices.Concat(l.Routes, []model.Route{{Upstream: l.Default}})
 			for _, r := range routes {
 				if scope := upstreamScope(r.Upstream); s.explained[scope] != "" && match(l, r.Host) {
 					return scope
@@ -370,10 +370,8 @@ func routesOf(p *model.ProxyServer) []string {
 				lines = append(lines, fmt.Sprintf("%s %d, %s: %s", port, l.Port, r.Host, r.Upstream))
 			}
 		}
-		for what, upstream := range map[string]string{"other names": l.Default, "no TLS": l.Plain} {
-			if upstream != "" {
-				lines = append(lines, fmt.Sprintf("port %d, %s: %s", l.Port, what, upstream))
-			}
+		if l.Default != "" {
+			lines = append(lines, fmt.Sprintf("port %d, other names: %s", l.Port, l.Default))
 		}
 	}
 	for _, u := range p.Upstreams {

@@ -103,6 +103,9 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	labels := in.labels(w.component)
 	selector := maps.Clone(labels)
 	labels["app.kubernetes.io/instance"], selector["app.kubernetes.io/instance"] = w.instance.name, w.instance.name
+	if w.component == v1alpha1.ComponentProxy {
+		labels["app"] = "proxy-server" // scripts and dashboards written for the earlier operator select pods by it
+	}
 	spec := w.spec
 	spec.ServiceAccountName = in.name(w.component)
 	spec.AutomountServiceAccountToken = new(false) // see tokenVolume

@@ -45,8 +45,6 @@ type Listener struct {
 	// Default is the target of connections that no route matches; nil if they are closed or, with
 	// ByHost, answered with 404.
 	Default *Target `json:"default,omitempty"`
-	// Plain is the target of connections that are not TLS if Default is nil; nil if they are closed.
-	Plain *Target `json:"plain,omitempty"`
 }
 
 // A Route sends the connections for one name to a target.
@@ -183,7 +181,7 @@ func NewReport(p *model.ProxyServer, objects *model.Objects) *Report {
 		targets[u.Name] = target(u, backendPort(p, u.Backend, objects))
 	}
 	for _, l := range p.Listeners {
-		listener := Listener{Port: l.Port, By: BySNI, Default: targets[l.Default], Plain: targets[l.Plain]}
+		listener := Listener{Port: l.Port, By: BySNI, Default: targets[l.Default]}
 		if l.HTTP {
 			listener.By = ByHost
 		}

@@ -37,9 +37,6 @@ func Rows(reports []*Report) []Row {
 			if l.By != ByUDP && !hasAnyHost(l) {
 				rows = append(rows, Row{r, l, "(any other)", l.Default, "default"})
 			}
-			if l.Plain != nil {
-				rows = append(rows, Row{r, l, "(not TLS)", l.Plain, "default"})
-			}
 		}
 	}
 	return rows

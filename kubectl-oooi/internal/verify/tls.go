@@ -144,7 +144,7 @@ func (s *site) withoutSNI() []netip.AddrPort {
 	list := map[netip.AddrPort]bool{}
 	for _, t := range s.endpoints(VLAN, model.RoleAPI) {
 		for _, l := range s.listeners(s.Model) {
-			if l.Default != "" && slices.ContainsFunc(l.Routes, func(r model.Route) bool { return r.Host == t.Name && r.Upstream == l.Default }) {
+			if l.Default != "" && !l.Backends && slices.ContainsFunc(l.Routes, func(r model.Route) bool { return r.Host == t.Name && r.Upstream == l.Default }) {
 				list[netip.AddrPortFrom(t.Address.Addr(), uint16(l.Port))] = true //nolint:gosec // a port
 			}
 		}

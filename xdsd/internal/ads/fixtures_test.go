@@ -1,6 +1,7 @@
 package ads
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -137,6 +138,7 @@ func newServer(t testing.TB, options Options) *Server {
 	if options.Log == nil {
 		options.Log = discardLogger()
 	}
+	options.Retry = cmp.Or(options.Retry, time.Hour) // only tests of retries wait for one
 	s, err := New(options)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package ads
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,12 +25,16 @@ type Options struct {
 	// Retain is how long a removed cluster is still served, so that Envoy removes the listeners that use it first.
 	// 0 means 30 s.
 	Retain time.Duration
+	// Retry is how long after a rejection listeners are sent again: their port may be free then. It doubles with each
+	// rejection, up to a minute. 0 means 1 s.
+	Retry time.Duration
 }
 
 // A Server holds the configuration of all proxies and serves it. All methods are safe for concurrent use.
 type Server struct {
 	log     *slog.Logger
 	retain  time.Duration
+	retry   time.Duration
 	latency *prometheus.HistogramVec
 
 	// mu is held while tables are changed and watched. They send to channels that are never full.
@@ -42,7 +47,7 @@ type Server struct {
 // New returns a Server without configuration. It returns an error if its metrics are already registered.
 func New(options Options) (*Server, error) {
 	s := &Server{
-		log: options.Log, retain: options.Retain,
+		log: options.Log, retain: options.Retain, retry: cmp.Or(options.Retry, time.Second),
 		assignments: map[string]versioned{},
 		proxies:     map[string]*proxy{},
 		subscribers: map[chan struct{}]struct{}{},

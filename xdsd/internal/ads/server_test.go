@@ -2,6 +2,7 @@ package ads
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -382,6 +383,35 @@ func TestNACK(t *testing.T) {
 	}
 	if got, want := lines(c.View().Responses[seen:]), "listener more tls\n"; got != want {
 		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+}
+
+// TestRejectedListenerIsRetried rejects a listener several times, as an Envoy does while another process uses its port. It
+// must be sent again without a change, to no other Envoy, and no longer when it is accepted.
+func TestRejectedListenerIsRetried(t *testing.T) {
+	s := newServer(t, Options{Retry: time.Millisecond})
+	conn, _ := serve(t, s)
+	set(t, s, tenant, baseResources())
+	var busy atomic.Int32
+	busy.Store(3)
+	c := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1", Reject: rejecting("busy", func(m *discoveryv3.Resource) bool {
+		return m.GetName() == "late" && busy.Add(-1) >= 0
+	})})
+	other := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2"})
+	awaitProxy(t, s, tenant, current(2))
+	seen, seenByOther := len(c.View().Responses), len(other.View().Responses)
+	r := baseResources()
+	r.Listeners = append(r.Listeners, listener("late", 1, "a"))
+	set(t, s, tenant, r)
+	p := awaitProxy(t, s, tenant, current(2))
+	if n := p.Envoys[0].Types["listener"].NACK; n != nil {
+		t.Errorf("the NACK stays: %+v", n)
+	}
+	if got, want := lines(c.View().Responses[seen:]), strings.Repeat("listener late rejected\n", 3)+"listener late\n"; got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+	if got, want := lines(other.View().Responses[seenByOther:]), "listener late\n"; got != want {
+		t.Errorf("sent to the other Envoy:\n%swant:\n%s", got, want)
 	}
 }
 

@@ -230,6 +230,9 @@ func (st *stream) record(r *discoveryv3.DeltaDiscoveryRequest) bool {
 			t.reject(f, NACK{Type: kinds[typeURL], Version: f.version, Message: strings.TrimSpace(detail.GetMessage()), Time: now})
 			st.lastNACK = t.nack
 			st.server.recordNACK(st, typeURL, t.nack)
+			if typeURL == resource.ListenerType {
+				st.retry(t)
+			}
 		} else {
 			t.ack(f)
 			st.server.latency.WithLabelValues(kinds[typeURL]).Observe(now.Sub(f.at).Seconds())
@@ -243,6 +246,28 @@ func (st *stream) record(r *discoveryv3.DeltaDiscoveryRequest) bool {
 		return true
 	}
 	return answers
+}
+
+// maxRetry is the maximum of Options.Retry after several rejections.
+const maxRetry = time.Minute
+
+// retry sends rejected listeners again after Options.Retry, unless Envoy answers for them before. The caller holds Server.mu.
+func (st *stream) retry(t *typeState) {
+	rejected := t.nack
+	time.AfterFunc(min(maxRetry, st.server.retry<<min(t.rejections-1, 10)), func() {
+		st.server.mu.Lock()
+		defer st.server.mu.Unlock()
+		if _, connected := st.proxy.streams[st]; !connected || t.nack != rejected {
+			return
+		}
+		listeners, again := st.proxy.tables[resource.ListenerType], map[string]versioned{}
+		for name := range t.resend {
+			if r, ok := listeners.resources[name]; ok {
+				again[name] = r
+			}
+		}
+		listeners.update(again, nil) // a new version, with which the stream gets what it rejected
+	})
 }
 
 // recordNACK counts a NACK, and logs it unless the last one of the same proxy and type had the same message. The caller

@@ -21,9 +21,10 @@ type typeState struct {
 
 	// resend has the names of the resources in rejected responses. At least one of them is invalid; Envoy may or may
 	// not have applied the others, and go-control-plane considers all of them delivered. They are sent again with the
-	// next change of the type, but not as long as its version is rejectedVersion.
+	// next change of the type, or by retry, but not as long as its version is rejectedVersion.
 	resend          map[string]struct{}
 	rejectedVersion string
+	rejections      int // consecutive ones
 }
 
 // A pendingResponse was sent, and neither acknowledged nor rejected yet.
@@ -66,7 +67,7 @@ func (t *typeState) ack(f pendingResponse) {
 		}
 		delete(t.resend, name)
 	}
-	t.acked = f.version
+	t.acked, t.rejections = f.version, 0
 	t.clearNACK()
 }
 
@@ -78,6 +79,7 @@ func (t *typeState) reject(f pendingResponse, nack NACK) {
 		nack.Message = strings.ToValidUTF8(nack.Message[:maxDetail], "")
 	}
 	t.rejectedVersion, t.nack = f.version, &nack
+	t.rejections++
 }
 
 func (t *typeState) unsubscribe(names []string) {

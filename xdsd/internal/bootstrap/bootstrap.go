@@ -56,8 +56,6 @@ func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 func (c Config) admin() *bootstrapv3.Admin {
 	return &bootstrapv3.Admin{
 		Address: pipe(c.AdminSocket, 0o600), // without a mode, the umask would decide
-		// Stats and readiness must be available when the connection limit is reached.
-		IgnoreGlobalConnLimit: true,
 	}
 }
 
@@ -158,8 +156,8 @@ func (c Config) reservedFor(ports ...message.Reservation) uint32 {
 	return sum
 }
 
-// runtime sets connection limits of single ports and of the reserved ports, whose listeners ignore the global limit,
-// makes the other limits known to xdsd serve, and lets the admin interface set other keys.
+// runtime sets connection limits of single ports and of the reserved ports, whose listeners are not subject to
+// the global limit, makes the other limits known to xdsd serve, and lets the admin interface set other keys.
 func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	fields := map[string]*structpb.Value{}
 	set := func(key string, limit uint64) { fields[key] = structpb.NewNumberValue(float64(limit)) }

@@ -213,6 +213,38 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+// TestConnectionsAreLimitedByTheHeap checks that the default limit of connections follows the heap, and that an explicit one
+// does not.
+func TestConnectionsAreLimitedByTheHeap(t *testing.T) {
+	for _, tc := range []struct {
+		heap, memory uint64
+		explicit     uint32
+		want         int64
+	}{
+		{0, 0, 0, 50_000},
+		{4 << 30, 0, 0, 50_000},
+		{160 << 20, 0, 0, 2_560},
+		{4 << 30, 1 << 30, 0, 14_745}, // 90 % of the memory
+		{160 << 20, 0, 9_000, 9_000},
+	} {
+		config := baseConfig()
+		config.MaxHeapBytes, config.MemoryBytes, config.MaxConnections = tc.heap, tc.memory, tc.explicit
+		if got := maxConnections(t, config); got != tc.want {
+			t.Errorf("heap %d, memory %d, limit %d: %d connections, want %d", tc.heap, tc.memory, tc.explicit, got, tc.want)
+		}
+	}
+}
+
+// maxConnections returns the limit of all connections.
+func maxConnections(t *testing.T, config bootstrap.Config) int64 {
+	t.Helper()
+	b, err := config.Bootstrap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(b.GetLayeredRuntime().GetLayers()[0].GetStaticLayer().GetFields()["oooi.limits.max_connections"].GetNumberValue())
+}
+
 // TestDescriptors checks that the default limit of connections leaves file descriptors for UDP sessions, and that both
 // together never need more than there are.
 func TestDescriptors(t *testing.T) {
@@ -231,13 +263,9 @@ func TestDescriptors(t *testing.T) {
 	} {
 		config := baseConfig()
 		config.Descriptors, config.MaxConnections = tc.descriptors, tc.explicit
-		b, err := config.Bootstrap()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := b.GetLayeredRuntime().GetLayers()[0].GetStaticLayer().GetFields()["oooi.limits.max_connections"].GetNumberValue()
-		if int64(got) != tc.connections || config.UDPSessions() != tc.sessions {
-			t.Errorf("%d descriptors and %d connections: %v connections and %d sessions, want %d and %d", tc.descriptors, tc.explicit, got, config.UDPSessions(), tc.connections, tc.sessions)
+		got := maxConnections(t, config)
+		if got != tc.connections || config.UDPSessions() != tc.sessions {
+			t.Errorf("%d descriptors and %d connections: %d connections and %d sessions, want %d and %d", tc.descriptors, tc.explicit, got, config.UDPSessions(), tc.connections, tc.sessions)
 		}
 	}
 }

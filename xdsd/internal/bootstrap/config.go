@@ -49,7 +49,7 @@ type Config struct {
 	// higher as DefaultHealthPort is.
 	MetricsPort uint16
 	// MaxConnections limits the connections of all clients together. The default is DefaultMaxConnections, or less if
-	// Descriptors do not suffice for it: each connection needs two.
+	// Descriptors or MaxHeapBytes do not suffice for it: each connection needs two descriptors, and memory.
 	MaxConnections uint32
 	// Descriptors is the hard limit of file descriptors (RLIMIT_NOFILE) of Envoy's process, to which Envoy raises its
 	// soft limit; 0 if it is unknown.
@@ -73,11 +73,24 @@ func (c Config) withDefaults() Config {
 		c.MetricsAddresses = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 	}
 	c.MetricsPort = cmp.Or(c.MetricsPort, DefaultMetricsPort)
-	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.descriptorLimit(c.Descriptors/8)))
 	if c.MemoryBytes > 0 {
 		c.MaxHeapBytes = min(cmp.Or(c.MaxHeapBytes, math.MaxUint64), c.MemoryBytes/10*9)
 	}
+	c.MaxConnections = cmp.Or(c.MaxConnections, min(DefaultMaxConnections, c.descriptorLimit(c.Descriptors/8), c.heapLimit()))
 	return c
+}
+
+// connectionMemory is the heap in bytes that is reckoned for one connection. Most connections use a fifth of it; one with
+// full buffers or unfinished headers may use it all.
+const connectionMemory = 64 << 10
+
+// heapLimit returns the number of connections for which the heap suffices, so that the clients of some ports cannot use up
+// the heap that connections to the reserved ports need.
+func (c Config) heapLimit() uint32 {
+	if c.MaxHeapBytes == 0 {
+		return math.MaxUint32
+	}
+	return uint32(min(math.MaxUint32, max(1, c.MaxHeapBytes/connectionMemory))) //nolint:gosec // limited
 }
 
 // ownDescriptors returns the number of file descriptors for sockets of listeners, health checks and files.

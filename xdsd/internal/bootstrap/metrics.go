@@ -20,9 +20,15 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/message"
 )
 
-// maxOwnConnections limits connections to the listener for metrics and, of the node and of all others, to that for health.
-// It suffices for a few Prometheus servers.
-const maxOwnConnections = 128
+// maxOwnConnections returns the limit of connections to the listener for metrics and, of the node and of all others, to that
+// for health: 128, or less if Envoy has few file descriptors, of which a request needs three. It suffices for a few
+// Prometheus servers.
+func (c Config) maxOwnConnections() uint64 {
+	if c.Descriptors == 0 {
+		return 128
+	}
+	return min(128, max(1, c.ownDescriptors()/16))
+}
 
 // ownIdleTimeout is how long a client may keep a connection to such a listener open between two requests.
 const ownIdleTimeout = 30 * time.Second
@@ -65,14 +71,13 @@ func (c Config) ownListener(p *packer, name string, port uint16, routes ...*rout
 			// The only limit of this listener: it ignores the global one, see below.
 			p.filter("envoy.filters.network.connection_limit", &limitv3.ConnectionLimit{
 				StatPrefix:     name,
-				MaxConnections: wrapperspb.UInt64(maxOwnConnections),
+				MaxConnections: wrapperspb.UInt64(c.maxOwnConnections()),
 			}),
 			p.filter("envoy.filters.network.http_connection_manager", manager(p, name, routes)),
 		}}},
 		// The default is 1 MiB; requests here have a few lines.
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(32 << 10),
 		// Probes must succeed and metrics must be available when Envoy has too many clients or too little memory.
-		IgnoreGlobalConnLimit: true,
 		BypassOverloadManager: true,
 	}
 	for _, a := range c.MetricsAddresses[1:] {

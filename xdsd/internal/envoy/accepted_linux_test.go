@@ -139,6 +139,12 @@ type proxy struct {
 // startProxy starts an Envoy with the given number of worker threads.
 func startProxy(tb testing.TB, workers int) *proxy {
 	tb.Helper()
+	return startLimited(tb, workers, bootstrap.Config{})
+}
+
+// startLimited is startProxy with the limits in config. Envoy has as many file descriptors as config.Descriptors.
+func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
+	tb.Helper()
 	network, err := lab.OpenNamespace()
 	if errors.Is(err, os.ErrPermission) && os.Getenv("CI") == "" {
 		tb.Skip(err)
@@ -147,10 +153,8 @@ func startProxy(tb testing.TB, workers int) *proxy {
 	}
 	tb.Cleanup(func() { _ = network.Close() })
 	dir := lab.TempDir(tb)
-	config := bootstrap.Config{
-		NodeID: "test", ProxyServer: proxyName, ServerSocket: filepath.Join(dir, "ads.sock"), AdminSocket: filepath.Join(dir, "admin.sock"),
-		DrainTime: time.Second,
-	}
+	config.NodeID, config.ProxyServer, config.DrainTime = "test", proxyName, time.Second
+	config.ServerSocket, config.AdminSocket = filepath.Join(dir, "ads.sock"), filepath.Join(dir, "admin.sock")
 	// Removed clusters are served for a second instead of 30, of which thousands would accumulate.
 	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler), Retain: time.Second})
 	if err != nil {
@@ -185,7 +189,9 @@ func startProxy(tb testing.TB, workers int) *proxy {
 	if err := os.WriteFile(inside, []byte(script), 0o700); err != nil {
 		tb.Fatal(err)
 	}
-	envoy := lab.NewEnvoy(tb, lab.EnvoyConfig{Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true})
+	envoy := lab.NewEnvoy(tb, lab.EnvoyConfig{
+		Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true, Descriptors: int(config.Descriptors), //nolint:gosec // few
+	})
 	tb.Cleanup(func() {
 		// Listeners that Envoy accepted, but could not open.
 		if stats, err := envoy.Stats(context.Background()); err != nil {

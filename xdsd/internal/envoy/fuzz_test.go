@@ -64,7 +64,7 @@ func FuzzTranslate(f *testing.F) {
 					t.Errorf("listener %s: %v", l.GetName(), err)
 				}
 				if !slices.ContainsFunc(p.Listeners, func(in *model.Listener) bool {
-					return !in.UDP && !in.HTTP && message.ListenerName(in.Port) == l.GetName()
+					return !in.UDP && !in.HTTP && onlyBackend(in) == nil && message.ListenerName(in.Port) == l.GetName()
 				}) {
 					continue
 				}
@@ -91,8 +91,7 @@ func FuzzTranslate(f *testing.F) {
 	})
 }
 
-// selected returns the filter chain that a listener selects by name, and without TLS by the name "". It fails the test
-// if a name is listed twice.
+// selected returns the filter chain that a listener selects by name. It fails the test if a name is listed twice.
 func selected(t *testing.T, l *listenerv3.Listener) map[string]string {
 	t.Helper()
 	chains := map[string]string{}
@@ -106,11 +105,7 @@ func selected(t *testing.T, l *listenerv3.Listener) map[string]string {
 		}
 		chains[name] = chain.GetValue()
 	}
-	protocols := l.GetFilterChainMatcher().GetMatcherTree().GetExactMatchMap().GetMap()
-	if plain := protocols["raw_buffer"]; plain != nil {
-		add("", plain)
-	}
-	byName := protocols["tls"].GetMatcher()
+	byName := l.GetFilterChainMatcher().GetMatcherTree().GetExactMatchMap().GetMap()["tls"].GetMatcher()
 	for name, on := range byName.GetMatcherTree().GetExactMatchMap().GetMap() {
 		add(name, on)
 	}

@@ -24,6 +24,9 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	name := message.ListenerName(l.Port)
 	hcm := &hcmv3.HttpConnectionManager{
 		StatPrefix: name,
+		// With HTTP/2, a client could use megabytes of memory for each of its connections. Upstreams get HTTP/1 anyway.
+		CodecType:           hcmv3.HttpConnectionManager_HTTP1,
+		MaxRequestHeadersKb: wrapperspb.UInt32(maxRequestHeaders >> 10),
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
 			ConfigSource: message.ADSSource(), RouteConfigName: name,
 		}},
@@ -38,6 +41,7 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 		ServerHeaderTransformation: hcmv3.HttpConnectionManager_PASS_THROUGH,
 		RequestHeadersTimeout:      durationpb.New(helloTimeout),
 		StripPortMode:              &hcmv3.HttpConnectionManager_StripAnyHostPort{StripAnyHostPort: true},
+		StripTrailingHostDot:       true,
 		CommonHttpProtocolOptions:  &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(httpIdleTimeout)},
 		StreamIdleTimeout:          durationpb.New(0), // the route's IdleTimeout applies
 		HttpProtocolOptions:        &corev3.Http1ProtocolOptions{AcceptHttp_10: true},
@@ -49,6 +53,10 @@ func (t *translator) httpChain(l *model.Listener) *listenerv3.FilterChain {
 	}}}
 }
 
+// maxRequestHeaders is the maximum size of a request's headers in bytes, which Envoy keeps in memory: as much as OpenShift's
+// router accepts. Envoy's default is 60 KiB.
+const maxRequestHeaders = 32 << 10
+
 // httpIdleTimeout closes connections without a request. With Envoy's default, a client that sends nothing could keep
 // its connections open for an hour.
 const httpIdleTimeout = 2 * time.Minute
@@ -59,6 +67,8 @@ func (t *translator) routeConfiguration(l *model.Listener) *routev3.RouteConfigu
 		Name: message.ListenerName(l.Port),
 		// A cluster may arrive after the routes that reference it.
 		ValidateClusters: wrapperspb.Bool(false),
+		// Also an empty port (RFC 3986 section 3.2.3), which StripAnyHostPort leaves in the Host header.
+		IgnorePortInHostMatching: true,
 	}
 	for _, r := range l.Routes {
 		routes := []*routev3.Route{rejectSeveralHosts()}

@@ -54,7 +54,9 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		Address:                       message.Address(t.options.Bind[0].String(), port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		SocketOptions:                 keepAlive(),
-		IgnoreGlobalConnLimit:         slices.ContainsFunc(message.Reserved, func(r message.Reservation) bool { return r.Port == l.Port }),
+		// A reserved port has only its own limit. IgnoreGlobalConnLimit would not suffice: each of its connections would free
+		// a slot of the global limit that it never took when it ends.
+		BypassOverloadManager: slices.ContainsFunc(message.Reserved, func(r message.Reservation) bool { return r.Port == l.Port }),
 	}
 	if len(t.options.Floating) > 0 {
 		out.Freebind = wrapperspb.Bool(true)
@@ -71,14 +73,18 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		return out
 	}
 	out.AccessLog = t.accessLog("connection", connectionFields) // one for all filter chains
+	if r := onlyBackend(l); r != nil {
+		out.FilterChains = []*listenerv3.FilterChain{t.chain(t.chainOf(l, r))}
+		return out
+	}
 	out.ListenerFilters = append(out.ListenerFilters, &listenerv3.ListenerFilter{
 		Name:       "envoy.filters.listener.tls_inspector",
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: t.wrap("TLS inspector", &tlsinspectorv3.TlsInspector{})},
 	})
-	// These fields must not depend on the ProxyServer's backends: Envoy replaces a listener if anything but its filter
+	// These fields must not depend on the ProxyServer's backends, except by onlyBackend: Envoy replaces a listener if anything but its filter
 	// chains changes, and closes all its connections after the drain time.
 	out.ListenerFiltersTimeout = durationpb.New(helloTimeout)
-	if l.Default == "" {
+	if l.Backends {
 		out.ListenerFiltersTimeout = durationpb.New(serverFirstTimeout)
 		out.ContinueOnListenerFiltersTimeout = true
 	}
@@ -86,9 +92,9 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	t.errs = nil
 	out.FilterChains = append(out.FilterChains, t.sentinel())
 	names := map[string]string{sentinelName: sentinelChain}
-	for _, r := range l.Routes {
-		// Envoy's errors contain the chain's name, and so the object that caused them.
-		c := chain{r.Owner.String() + " " + r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream, t.upstreams[r.Upstream].IdleTimeout}
+	for i := range l.Routes {
+		r := &l.Routes[i]
+		c := t.chainOf(l, r)
 		m := t.previous.chains[c]
 		if m == nil {
 			m = t.chain(c)
@@ -101,10 +107,7 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 		names[r.Host] = c.name
 	}
 	t.errs = outer
-	if l.Plain != "" {
-		out.FilterChains = append(out.FilterChains, t.chain(chain{plainChain, t.stats(l, "not TLS", l.Plain), l.Plain, t.upstreams[l.Plain].IdleTimeout}))
-	}
-	out.FilterChainMatcher = t.matchNames(names, l.Plain != "")
+	out.FilterChainMatcher = t.matchNames(names)
 	if l.Default != "" {
 		out.DefaultFilterChain = t.chain(chain{"default", t.stats(l, "*", l.Default), l.Default, t.upstreams[l.Default].IdleTimeout})
 	}
@@ -135,8 +138,8 @@ func (t *translator) rateLimit(listener string, rate uint32) []*listenerv3.Liste
 // sentinelName is a name that cannot exist (RFC 6761 section 6.4).
 const sentinelName = "sentinel.invalid"
 
-// Names of filter chains without a route. Those of routes contain a space and a slash.
-const sentinelChain, plainChain = "sentinel", "not TLS"
+// sentinelChain is the name of the filter chain of sentinelName. Those of routes contain a space and a slash.
+const sentinelChain = "sentinel"
 
 // sentinel returns a filter chain that every TLS listener has. Envoy would replace a listener without filter chains
 // when it gets its first one.
@@ -150,11 +153,10 @@ func (t *translator) sentinel() *listenerv3.FilterChain {
 	}
 }
 
-// matchNames returns a matcher that selects the filter chain of a TLS connection by name, and plainChain for a connection
-// without TLS if plain is set. names maps names, and wildcards of which the longest one matches, to filter chains. Filter
+// matchNames returns a matcher that selects the filter chain of a TLS connection by name. names maps names, and wildcards of which the longest one matches, to filter chains. Filter
 // chains with criteria of their own would match the same connections, but at each change of any of them, Envoy opens four
 // sockets and builds three tries of addresses for each.
-func (t *translator) matchNames(names map[string]string, plain bool) *matcherv3.Matcher {
+func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 	name := t.input("server name", &networkv3.ServerNameInput{})
 	exact, wildcards := map[string]*matcherv3.Matcher_OnMatch{}, &matcherv3.Matcher_MatcherList{}
 	for _, host := range slices.SortedFunc(maps.Keys(names), longestFirst) {
@@ -182,9 +184,6 @@ func (t *translator) matchNames(names map[string]string, plain bool) *matcherv3.
 		}}
 	}
 	protocols := map[string]*matcherv3.Matcher_OnMatch{"tls": {OnMatch: &matcherv3.Matcher_OnMatch_Matcher{Matcher: byName}}}
-	if plain {
-		protocols["raw_buffer"] = t.selectChain(plainChain)
-	}
 	return matchExactly(t.input("transport protocol", &networkv3.TransportProtocolInput{}), protocols)
 }
 
@@ -229,6 +228,21 @@ func (t *translator) stats(l *model.Listener, name, upstream string) string {
 		tenant = t.proxy.Infra.Key()
 	}
 	return message.RouteStats(l.Port, tenant, name)
+}
+
+// onlyBackend returns the first route of a port all of whose routes lead to its only TCP backend; nil for any other port.
+// All connections lead there, so Envoy need not wait for their first bytes: the TLS inspector would discard the data of a
+// client that sends and closes at once.
+func onlyBackend(l *model.Listener) *model.Route {
+	if !l.Backends || l.Default == "" || slices.ContainsFunc(l.Routes, func(r model.Route) bool { return r.Upstream != l.Default }) {
+		return nil
+	}
+	return &l.Routes[0]
+}
+
+// chainOf returns the chain of a route. Envoy's errors contain its name, and so the object that caused them.
+func (t *translator) chainOf(l *model.Listener, r *model.Route) chain {
+	return chain{r.Owner.String() + " " + r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream, t.upstreams[r.Upstream].IdleTimeout}
 }
 
 // A chain is what the message of a filter chain depends on, which forwards TCP connections to an upstream.

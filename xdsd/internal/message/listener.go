@@ -34,6 +34,7 @@ type Reservation struct {
 func (r Reservation) Of(limit int64) int64 { return limit * r.Percent / 100 }
 
 // Reserved are the reservations of the ports that nodes need to join and to stay connected. The remaining connections
-// are shared by all other ports, whose clients thus cannot use up the limit. Listeners of the reserved ports ignore the
-// global limit and have their own limits, which the bootstrap configuration sets by listener name.
+// are shared by all other ports, whose clients thus cannot use up the limit. Listeners of the reserved ports bypass the
+// overload manager with its limits of connections and heap, and have their own limits of connections, which the bootstrap
+// configuration sets by listener name.
 var Reserved = []Reservation{{Port: 6443, Percent: 35}, {Port: 8091, Percent: 15}}

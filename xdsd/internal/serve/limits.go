@@ -200,9 +200,7 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 		if from.Exceptions {
 			s.Value, s.Field = 0, s.Field+" or limits.perSource.networks"
 		}
-		for _, a := range from.Sources[kind][:min(len(from.Sources[kind]), maxSources)] {
-			s.Sources = append(s.Sources, a.String())
-		}
+		s.Sources = from.Sources[kind][:min(len(from.Sources[kind]), maxSources)]
 	case v1alpha1.LimitBackendConnections:
 		s.Backend = of.upstream
 		if at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return envoy.StatName(u.Name) == of.upstream }); at >= 0 {

@@ -150,7 +150,7 @@ func hexAddress(a netip.Addr) string {
 
 // routesInfra reports whether a listener has a route of an Infra, not only of backends.
 func routesInfra(p *model.ProxyServer, l *model.Listener) bool {
-	return l.Default != "" || slices.ContainsFunc(l.Routes, func(r model.Route) bool {
+	return l.Default != "" && !l.Backends || slices.ContainsFunc(l.Routes, func(r model.Route) bool {
 		return slices.ContainsFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream && u.Backend == "" })
 	})
 }
@@ -182,7 +182,7 @@ func probeHost(l *model.Listener, probeable map[string]bool) (host string, found
 		}
 		return r.Host, true
 	}
-	return "", found || probeable[l.Default] || probeable[l.Plain]
+	return "", found || probeable[l.Default]
 }
 
 // isProbeable reports whether all upstreams of a route are probeable.

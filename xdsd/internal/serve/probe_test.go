@@ -151,7 +151,7 @@ func TestBackendsWithoutServiceAreReady(t *testing.T) {
 		ready    bool
 	}{
 		{"TLS", model.Listener{Port: tcp, Routes: []model.Route{route}}, true},
-		{"TCP", model.Listener{Port: tcp, Routes: []model.Route{plain}, Plain: gone}, true},
+		{"TCP", model.Listener{Port: tcp, Routes: []model.Route{plain}, Default: gone, Backends: true}, true},
 		{"HTTP", model.Listener{Port: tcp, HTTP: true, Routes: []model.Route{route}}, true},
 		{"HTTP with another Service", model.Listener{Port: tcp, HTTP: true, Routes: []model.Route{mixed}}, true},
 		{"UDP", model.Listener{Port: udp, UDP: true, Routes: []model.Route{route}}, true},

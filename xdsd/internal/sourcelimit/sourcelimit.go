@@ -68,8 +68,9 @@ type State struct {
 	// Refused is the number of connections that were refused at each limit. A packet that repeats the request of a
 	// connection counts again.
 	Refused map[Kind]int64 `json:"refused"`
-	// Sources are the addresses of clients that reached each limit within the last ten minutes, sorted.
-	Sources map[Kind][]netip.Addr `json:"sources"`
+	// Sources are the clients that reached each limit within the last ten minutes, sorted: addresses, or networks if all
+	// addresses in one are one client.
+	Sources map[Kind][]string `json:"sources"`
 }
 
 // tablePrefix begins the names of our tables. A hash of the rules follows, so that unchanged rules, with their counts,
@@ -77,7 +78,7 @@ type State struct {
 const tablePrefix = "oooi-sources-"
 
 // version changes with the rules that Apply writes for a Config.
-const version = 1
+const version = 2
 
 func (c *Config) table() *nftables.Table {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %+v", version, *c))
@@ -129,7 +130,7 @@ func (c *Config) Read() (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection to nftables: %w", err)
 	}
-	state := &State{Refused: map[Kind]int64{}, Sources: map[Kind][]netip.Addr{}}
+	state := &State{Refused: map[Kind]int64{}, Sources: map[Kind][]string{}}
 	if c.none() {
 		return state, nil
 	}
@@ -142,6 +143,7 @@ func (c *Config) Read() (*State, error) {
 		if counter, ok := o.(*nftables.CounterObj); ok {
 			state.Refused[kind] = int64(counter.Packets) //nolint:gosec // cannot overflow
 		}
+		var sources []netip.Prefix
 		for _, f := range families {
 			elements, err := conn.GetSetElements(&nftables.Set{Table: table, Name: f.limited(kind), KeyType: f.keyType})
 			if err != nil {
@@ -149,11 +151,18 @@ func (c *Config) Read() (*State, error) {
 			}
 			for _, e := range elements {
 				if a, ok := netip.AddrFromSlice(e.Key); ok {
-					state.Sources[kind] = append(state.Sources[kind], a)
+					sources = append(sources, netip.PrefixFrom(a, c.bits(f)))
 				}
 			}
 		}
-		slices.SortFunc(state.Sources[kind], netip.Addr.Compare)
+		slices.SortFunc(sources, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+		for _, s := range sources {
+			text := s.String()
+			if s.IsSingleIP() {
+				text = s.Addr().String()
+			}
+			state.Sources[kind] = append(state.Sources[kind], text)
+		}
 	}
 	return state, nil
 }
@@ -169,6 +178,14 @@ type family struct {
 var families = []*family{
 	{"4", unix.NFPROTO_IPV4, nftables.TypeIPAddr, 12, 4},
 	{"6", unix.NFPROTO_IPV6, nftables.TypeIP6Addr, 8, 16},
+}
+
+// bits returns the length of the networks of a family that are one source each.
+func (c *Config) bits(f *family) int {
+	if f.size == 16 {
+		return c.Bits6
+	}
+	return c.Bits4
 }
 
 // limited returns the name of the set of sources that reached a limit.
@@ -269,10 +286,7 @@ func (c *Config) addRules(r *rules) error {
 
 // limit adds rules with limits for the sources in packets that match. name is part of the names of their sets.
 func (c *Config) limit(r *rules, chain *nftables.Chain, f *family, match []expr.Any, limits Limits, name string) error {
-	bits := c.Bits4
-	if f.size == 16 {
-		bits = c.Bits6
-	}
+	bits := c.bits(f)
 	if limits.PerSecond > 0 {
 		over := &expr.Limit{Type: expr.LimitTypePkts, Rate: uint64(limits.PerSecond), Over: true, Unit: expr.LimitTimeSecond, Burst: burst * limits.PerSecond}
 		set, err := r.set(f, name+"_rate"+f.name, maxSources, time.Minute)
@@ -298,13 +312,13 @@ func (*rules) count(set *nftables.Set, operation uint32, over expr.Any) []expr.A
 	return []expr.Any{&expr.Dynset{SrcRegKey: 1, SetName: set.Name, SetID: set.ID, Operation: operation, Exprs: []expr.Any{over}}}
 }
 
-// refuse returns expressions that count a refused connection and remember its source address.
+// refuse returns expressions that count a refused connection and remember its source, which is in register 1.
 func (r *rules) refuse(f *family, kind Kind) []expr.Any {
-	const counter = 1                      // NFT_OBJECT_COUNTER
-	return append(f.source(int(f.size)*8), // register 1 has the source's network
+	const counter = 1 // NFT_OBJECT_COUNTER
+	return []expr.Any{
 		&expr.Objref{Type: counter, Name: string(kind)},
 		&expr.Dynset{SrcRegKey: 1, SetName: f.limited(kind), Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: limitedFor},
-	)
+	}
 }
 
 // Validate returns an error that names an invalid field.
