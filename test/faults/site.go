@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -92,6 +93,17 @@ func (s *Site) Get(kind schema.GroupVersionKind, namespace, name string) *unstru
 		s.Fatal(err)
 	}
 	return u
+}
+
+// networkOf returns the name of the NetworkAttachmentDefinition of a StatefulSet's pods.
+func (s *Site) networkOf(set string) string {
+	s.Helper()
+	text, _, _ := unstructured.NestedString(s.Get(setKind, "$ns", set).Object, "spec", "template", "metadata", "annotations", "k8s.v1.cni.cncf.io/networks")
+	var networks []struct{ Name string }
+	if err := json.Unmarshal([]byte(text), &networks); err != nil || len(networks) != 1 {
+		s.Fatalf("StatefulSet %s selects the networks %s: %v", set, text, err)
+	}
+	return networks[0].Name
 }
 
 // Await waits until a condition holds, and fails the test after a minute.

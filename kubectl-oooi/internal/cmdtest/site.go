@@ -180,6 +180,17 @@ func (s *Site) Run(args ...string) (out, stderr string, code int) {
 	return outBuffer.String(), errBuffer.String(), code
 }
 
+// NetworkOf returns the name of the NetworkAttachmentDefinition of a StatefulSet's pods.
+func (s *Site) NetworkOf(set string) string {
+	s.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set}, o); err != nil {
+		s.Fatal(err)
+	}
+	return render.NetworkOf(o)
+}
+
 // Setup runs setup without waiting for components, and returns its standard error: a line for each changed object.
 func (s *Site) Setup(more ...string) string {
 	s.Helper()

@@ -26,6 +26,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
@@ -234,6 +235,7 @@ var infraKind = schema.GroupVersionKind{Group: "hostedcluster.densityops.com", V
 func TestDriftNamesItsCause(t *testing.T) {
 	s := newTestSite(t)
 	in := func(text string) string { return strings.ReplaceAll(text, "NS", s.Namespace) }
+	network := render.NetworkOf(s.Get(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), "$ns", "demo-dns"))
 	for _, tc := range []struct {
 		name          string
 		kind          schema.GroupVersionKind
@@ -246,7 +248,7 @@ func TestDriftNamesItsCause(t *testing.T) {
 	}{
 		{
 			"VMs' network", read.AttachmentKind, "vlan100", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"vlan100\", \"type\": \"bridge\", \"bridge\": \"br-vlan100\", \"mtu\": 9000}"}}`,
-			"demo-dns", `setup would change the network of its pods: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
+			network, `setup would change the network of its pods: NetworkAttachmentDefinition NS/vlan100 was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup -f FILE' with the Infra's file; this restarts pod NS/demo-dns-0: 'kubectl oooi diff -f FILE' with the same file shows what changes",
 			true,
 		},
@@ -257,8 +259,8 @@ func TestDriftNamesItsCause(t *testing.T) {
 			true,
 		},
 		{
-			"rendered network", read.AttachmentKind, "demo-dns", `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
-			"demo-dns", `setup would change the network of its pods: the object was changed by "doctor.test" at `,
+			"rendered network", read.AttachmentKind, network, `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"mine\", \"type\": \"bridge\"}"}}`,
+			network, `setup would change the network of its pods: the object was changed by "doctor.test" at `,
 			"run 'kubectl oooi setup -f FILE' with the Infra's file and --force-conflicts to restore it; this restarts no pod: 'kubectl oooi diff -f FILE --force-conflicts' with the same file",
 			false,
 		},

@@ -22,6 +22,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -136,7 +137,11 @@ func (s *Site) drifts() []drift {
 			continue
 		}
 		d := drift{Object: refTo(want), Component: want.GetLabels()[v1alpha1.LabelComponent]}
-		switch has := s.facts.deployed[keyOf(want)]; {
+		has := s.facts.deployed[keyOf(want)]
+		if used := s.usedAttachment(list, want); has == nil && used != nil {
+			has, d.Object = used, refTo(used)
+		}
+		switch {
 		case has != nil:
 			d.compare(want, has)
 		case want.GetNamespace() != s.Infra.Namespace: // other checks cover missing objects there
@@ -149,6 +154,23 @@ func (s *Site) drifts() []drift {
 		}
 	}
 	return drifts
+}
+
+// usedAttachment returns the deployed NetworkAttachmentDefinition of the pods that a rendered one is for: its name changes
+// with its content. It returns nil for other kinds, and if there is none.
+func (s *Site) usedAttachment(rendered []*unstructured.Unstructured, want *unstructured.Unstructured) *unstructured.Unstructured {
+	if want.GroupVersionKind() != attachments {
+		return nil
+	}
+	for _, set := range rendered {
+		if set.GroupVersionKind() != statefulSets || render.NetworkOf(set) != want.GetName() {
+			continue
+		}
+		if has := s.facts.deployed[keyOf(set)]; has != nil {
+			return s.facts.deployed[objectKey{attachments, want.GetNamespace(), render.NetworkOf(has)}]
+		}
+	}
+	return nil
 }
 
 // compare sets the differences between a rendered and a deployed object, and who made them.

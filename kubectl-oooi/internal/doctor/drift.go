@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
@@ -224,7 +225,11 @@ func (s *Site) cause(d *drift, restarts []string) (why []string, remedy string) 
 		if changed := changedSince(source, d); changed != "" {
 			why = append(why, changed)
 			if source.GetKind() == attachments.Kind {
-				otherwise = fmt.Sprintf("; if the change of NetworkAttachmentDefinition %s/%s was not intended, restore it instead: VMs that run are attached as before", source.GetNamespace(), source.GetName())
+				vms := "running VMs stay on the network as it was"
+				if config, _, _ := unstructured.NestedString(source.Object, "spec", "config"); cni.IsOVN(config) {
+					vms = "OVN-Kubernetes has moved running VMs to the changed network, and moves them back"
+				}
+				otherwise = fmt.Sprintf("; if the change of NetworkAttachmentDefinition %s/%s was not intended, restore it instead: %s", source.GetNamespace(), source.GetName(), vms)
 			}
 		}
 		if d.applier() == "setup" && editedSince(source, d) {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -35,9 +34,8 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 		nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
 		return nil, network{}, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
 	}
-	meta := in.meta(component, i.name)
 	if in.onOVN() {
-		return in.ovnAttachment(component, meta, plugins[0], i)
+		return in.ovnAttachment(component, plugins[0], i)
 	}
 	first := map[string]any{}
 	for key, value := range plugins[0] {
@@ -53,11 +51,57 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 		list = append(list, p)
 	}
 	list = append(list, map[string]any{"type": "sbr"})
-	config, err := json.Marshal(map[string]any{"cniVersion": "0.3.1", "name": i.name, "plugins": list})
+	nad, err := in.podAttachment(component, i, map[string]any{"cniVersion": "0.3.1", "plugins": list})
 	if err != nil {
-		return nil, network{}, fmt.Errorf("encoding the network of %s: %w", i.name, err)
+		return nil, network{}, err
 	}
-	return networkAttachmentDefinition(meta, string(config)), network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}, nil
+	return nad, selectionOf(nad), nil
+}
+
+// podAttachment returns a NetworkAttachmentDefinition with a CNI configuration, whose names it sets. The names end with a
+// hash of the configuration, so that another configuration is another object and another network: running pods keep
+// theirs until they are replaced. OVN-Kubernetes would apply an edited one to running pods at once, and refuses a second
+// network with the same name and another configuration.
+func (in *Input) podAttachment(component string, i instance, config map[string]any) (*unstructured.Unstructured, error) {
+	content, err := json.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the network of %s: %w", i.name, err)
+	}
+	meta := in.meta(component, i.name+"-"+hash(map[string]string{"config": string(content)})[:8])
+	text, err := NameNetwork(config, meta.Namespace, meta.Name)
+	if err != nil {
+		return nil, err
+	}
+	return networkAttachmentDefinition(meta, text), nil
+}
+
+// NameNetwork sets the names in a CNI configuration to those of a NetworkAttachmentDefinition, and returns its JSON.
+func NameNetwork(config map[string]any, namespace, name string) (string, error) {
+	config["name"] = namespace + "-" + name
+	if config["type"] == cni.OVNKubernetes {
+		config["netAttachDefName"] = namespace + "/" + name
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("encoding the network %s: %w", name, err)
+	}
+	return string(text), nil
+}
+
+// NetworkOf returns the name of the NetworkAttachmentDefinition that the pod template of a workload selects in its
+// namespace; empty if it selects none, or several.
+func NetworkOf(workload *unstructured.Unstructured) string {
+	text, _, _ := unstructured.NestedString(workload.Object, "spec", "template", "metadata", "annotations", NetworksAnnotation)
+	var networks []network
+	if json.Unmarshal([]byte(text), &networks) != nil || len(networks) != 1 {
+		return ""
+	}
+	return networks[0].Name
+}
+
+// selectionOf returns the element of a pod's annotation that selects a NetworkAttachmentDefinition.
+func selectionOf(nad *unstructured.Unstructured) network {
+	return network{Name: nad.GetName(), Namespace: nad.GetNamespace(), Interface: vlanDevice}
 }
 
 // onOVN reports whether the VMs' network is one of OVN-Kubernetes.
@@ -70,26 +114,25 @@ func (in *Input) onOVN() bool { return cni.IsOVN(in.Attachment) }
 // A port with addresses can use no others, so a proxy with a floating address requests none, and xdsd hold adds the
 // replica's own ones. Without requested addresses the MAC address would change with each restart, so the pod requests
 // a MAC address.
-func (in *Input) ovnAttachment(component string, meta metav1.ObjectMeta, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
+func (in *Input) ovnAttachment(component string, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
 	config := maps.Clone(plugin)
-	for _, key := range []string{"subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
+	for _, key := range []string{"name", "netAttachDefName", "subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
 		delete(config, key)
 	}
-	config["name"], config["netAttachDefName"] = meta.Namespace+"-"+meta.Name, meta.Namespace+"/"+meta.Name
 	if plugin["physicalNetworkName"] == nil {
 		config["physicalNetworkName"] = plugin["name"] // the default
 	}
-	text, err := json.Marshal(config)
+	nad, err := in.podAttachment(component, i, config)
 	if err != nil {
-		return nil, network{}, fmt.Errorf("encoding the network of %s: %w", i.name, err)
+		return nil, network{}, err
 	}
-	n := network{Name: meta.Name, Namespace: meta.Namespace, Interface: vlanDevice}
+	n := selectionOf(nad)
 	if component == v1alpha1.ComponentProxy && in.hasFloatingAddress() {
 		n.MAC = hardwareAddress(i.addresses[0])
 	} else {
 		n.IPs = in.prefixes(i)
 	}
-	return networkAttachmentDefinition(meta, string(text)), n, nil
+	return nad, n, nil
 }
 
 // prefixes returns a replica's addresses with the prefix lengths of their subnets.
@@ -142,10 +185,4 @@ func (in *Input) networks() []netip.Prefix {
 		}
 	}
 	return all
-}
-
-// configOf returns the CNI configuration of a NetworkAttachmentDefinition.
-func configOf(nad *unstructured.Unstructured) string {
-	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
-	return config
 }

@@ -58,7 +58,7 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, config: withNetwork(config, configOf(nad)), port: 67,
+			component: component, instance: i, network: network, config: config, port: 67,
 			spec: corev1.PodSpec{
 				Affinity: in.spread(component, len(instances)),
 				Containers: []corev1.Container{restrictedContainer(corev1.Container{

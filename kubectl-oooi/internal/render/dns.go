@@ -36,7 +36,7 @@ func dns(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, config: withNetwork(config, configOf(nad)), port: 53,
+			component: component, instance: i, network: network, config: config, port: 53,
 			spec: corev1.PodSpec{
 				// Not the cluster DNS: it may forward to this DNS, so that unknown names would loop.
 				DNSPolicy: corev1.DNSDefault,

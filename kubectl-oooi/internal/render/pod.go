@@ -88,7 +88,7 @@ type workload struct {
 	component string
 	instance  instance
 	network   network
-	config    map[string]string // the pod is replaced when this changes
+	config    map[string]string // the pod is replaced when this or the network changes
 	spec      corev1.PodSpec
 	port      int64 // the lowest port that the pod listens on
 	// privileged is set if a container has capabilities and runs as root.
@@ -123,8 +123,10 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	}
 	annotations := map[string]string{
 		NetworksAnnotation:                        string(networks),
-		v1alpha1.GroupName + "/config":            hash(w.config),
 		"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
+	}
+	if w.config != nil {
+		annotations[v1alpha1.GroupName+"/config"] = hash(w.config)
 	}
 	if in.OpenShift {
 		annotations[RequiredSCC] = restrictedSCC
@@ -156,20 +158,13 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	}, nil
 }
 
-// hash returns a digest of a configuration. It is an annotation of the pod template, so that a change replaces the pod.
+// hash returns a digest of a configuration, with which a pod template or the name of an object changes.
 func hash(config map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		fmt.Fprintf(sum, "%d %s %d %s", len(key), key, len(config[key]), config[key])
 	}
 	return hex.EncodeToString(sum.Sum(nil))[:16]
-}
-
-// withNetwork returns a configuration with the pod's network added.
-func withNetwork(config map[string]string, network string) map[string]string {
-	all := maps.Clone(config)
-	all["network"] = network
-	return all
 }
 
 // tcpProbe connects to a named port.

@@ -28,8 +28,8 @@ const ComponentTest = testclient.Component
 type Probe struct {
 	// Component is ComponentProbe or ComponentTest.
 	Component string
-	// Name is the name of the Job and of the NetworkAttachmentDefinition, Address the VLAN address of the pod; the zero
-	// Addr for a pod that is only in the pod network.
+	// Name is the name of the Job, with which the name of the NetworkAttachmentDefinition begins. Address is the VLAN address
+	// of the pod; the zero Addr for a pod that is only in the pod network.
 	Name    string
 	Address netip.Addr
 	// Arguments are the arguments of xdsd probe.

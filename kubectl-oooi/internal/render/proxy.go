@@ -53,7 +53,7 @@ func proxy(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, port: lowest, config: map[string]string{"network": configOf(nad)},
+			component: component, instance: i, network: network, port: lowest,
 			spec: in.proxyPod(server, i, instances), privileged: in.hasFloatingAddress(),
 		})
 		if err != nil {

@@ -166,16 +166,19 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 		return nil
 	}
 	var names []string
-	for _, o := range r.plan.Objects {
-		after := r.predicted[entryWithoutUID(o)]
-		if o.GetKind() != read.AttachmentKind.Kind || after == nil {
-			continue
-		}
-		live, err := current(ctx, r.Client, o)
+	for _, o := range changed {
+		before, err := r.attachmentOf(ctx, r.live[entryWithoutUID(o)])
 		if err != nil {
 			return err
 		}
-		if live != nil && !reflect.DeepEqual(networkWithoutAddresses(live), networkWithoutAddresses(after)) {
+		after, err := r.attachmentOf(ctx, o)
+		if err != nil {
+			return err
+		}
+		network := func(nad *unstructured.Unstructured) any {
+			return networkWithout(nad, "name", "netAttachDefName", "ipam")
+		}
+		if before != nil && after != nil && !reflect.DeepEqual(network(before), network(after)) {
 			names = append(names, o.GetName())
 		}
 	}
@@ -186,14 +189,30 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 		return err
 	}
 	source := r.plan.Infra.Spec.NetworkConfig
-	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the NetworkAttachmentDefinitions of the pods (%s) change with it; check that the VMs are attached to the same network\n",
+	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the pods of %s move to the changed network; check that the VMs are attached to the same network\n",
 		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
 	return err
 }
 
-// networkWithoutAddresses returns the CNI plugins in a NetworkAttachmentDefinition without their IPAM; nil if they cannot
-// be decoded.
-func networkWithoutAddresses(nad *unstructured.Unstructured) []map[string]any {
+// attachmentOf returns the NetworkAttachmentDefinition of a workload's pods: the plan's, or the present one. It is nil if
+// the workload is nil or on the pod network only, and if the NetworkAttachmentDefinition does not exist.
+func (r *rollout) attachmentOf(ctx context.Context, workload *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if workload == nil || render.NetworkOf(workload) == "" {
+		return nil, nil
+	}
+	if nad := r.plan.find(read.AttachmentKind.Kind, workload.GetNamespace(), render.NetworkOf(workload)); nad != nil {
+		return nad, nil
+	}
+	nad := &unstructured.Unstructured{}
+	nad.SetGroupVersionKind(read.AttachmentKind)
+	nad.SetNamespace(workload.GetNamespace())
+	nad.SetName(render.NetworkOf(workload))
+	return current(ctx, r.Client, nad)
+}
+
+// networkWithout returns the CNI plugins in a NetworkAttachmentDefinition without some fields; nil if they cannot be
+// decoded.
+func networkWithout(nad *unstructured.Unstructured, fields ...string) []map[string]any {
 	text, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
 	config := map[string]any{}
 	if json.Unmarshal([]byte(text), &config) != nil {
@@ -207,7 +226,9 @@ func networkWithoutAddresses(nad *unstructured.Unstructured) []map[string]any {
 		}
 	}
 	for _, plugin := range plugins {
-		delete(plugin, "ipam")
+		for _, field := range fields {
+			delete(plugin, field)
+		}
 	}
 	return plugins
 }
@@ -472,7 +493,7 @@ func (c *podCheck) preferNode(ctx context.Context, spec *corev1.PodSpec) error {
 }
 
 // network returns a copy of the workload's NetworkAttachmentDefinition without addresses, because these are in use, and
-// refers to it in the template. It returns nil for a workload that is only on the pod network.
+// refers to it in the template. The copy is a network with another name. It returns nil for a workload that is only on the pod network.
 func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name string) (*unstructured.Unstructured, error) {
 	const annotation = render.NetworksAnnotation
 	if template.Annotations[annotation] == "" {
@@ -504,12 +525,10 @@ func (c *podCheck) network(p *Plan, template *corev1.PodTemplateSpec, name strin
 			}
 		}
 		config["plugins"] = plugins
-	} else {
-		config["netAttachDefName"] = o.GetNamespace() + "/" + name
 	}
-	changed, err := json.Marshal(config)
+	changed, err := render.NameNetwork(config, o.GetNamespace(), name)
 	if err == nil {
-		err = unstructured.SetNestedField(o.Object, string(changed), "spec", "config")
+		err = unstructured.SetNestedField(o.Object, changed, "spec", "config")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encoding the network of %s: %w", name, err)

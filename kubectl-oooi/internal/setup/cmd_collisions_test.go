@@ -163,7 +163,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	s.Setup()
 	nad := &unstructured.Unstructured{}
 	nad.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}, nad); err != nil {
+	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: s.NetworkOf("demo-dns")}, nad); err != nil {
 		t.Fatal(err)
 	}
 	if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); !strings.Contains(config, `"192.0.2.2/24"`) {

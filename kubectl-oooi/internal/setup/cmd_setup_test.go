@@ -31,13 +31,16 @@ func TestOnlyChangedObjectsAreApplied(t *testing.T) {
 	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.Namespace) }
 	for _, tc := range []struct{ what, old, new, want string }{
 		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
-		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/demo-proxy configured\nStatefulSet NS/demo-proxy configured\n" +
-			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")}, // a protected address of DHCP
+		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/NEW created\nStatefulSet NS/demo-proxy configured\n" +
+			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n" + // a protected address of DHCP
+			"NetworkAttachmentDefinition NS/OLD deleted\n")},
 		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
 	} {
 		s.Infra = strings.ReplaceAll(s.Infra, tc.old, tc.new)
-		if stderr := s.Setup(); stderr != tc.want {
-			t.Errorf("changing %s printed\n%s\nwant\n%s", tc.what, stderr, tc.want)
+		old := s.NetworkOf("demo-proxy")
+		stderr := s.Setup()
+		if want := strings.NewReplacer("OLD", old, "NEW", s.NetworkOf("demo-proxy")).Replace(tc.want); stderr != want {
+			t.Errorf("changing %s printed\n%s\nwant\n%s", tc.what, stderr, want)
 		}
 	}
 	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {enabled: false, ")

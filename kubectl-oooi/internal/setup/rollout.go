@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -397,17 +398,24 @@ func (r *rollout) moves(ctx context.Context, component string, objects []*unstru
 }
 
 func hasNetwork(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "StatefulSet" || o.GetKind() == "NetworkAttachmentDefinition"
+	return o.GetKind() == "StatefulSet" || o.GetKind() == read.AttachmentKind.Kind
 }
 
-// networkOf returns what an object says about the network of pods; nothing if it says nothing.
+// networkOf returns what an object says about the network of pods, without names; nothing if it says nothing.
 func networkOf(o *unstructured.Unstructured) []string {
-	if !hasNetwork(o) {
-		return nil
+	switch o.GetKind() {
+	case read.AttachmentKind.Kind:
+		return []string{fmt.Sprint(networkWithout(o, "name", "netAttachDefName"))}
+	case "StatefulSet":
+		text, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.NetworksAnnotation)
+		var networks []map[string]any
+		_ = json.Unmarshal([]byte(text), &networks) // without networks, the pod has no addresses
+		for _, n := range networks {
+			delete(n, "name")
+		}
+		return []string{fmt.Sprint(networks)}
 	}
-	config, _, _ := unstructured.NestedString(o.Object, "spec", "config")
-	networks, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.NetworksAnnotation)
-	return []string{config + networks}
+	return nil
 }
 
 // changes reports whether an object that exists differs from what it will be after the change.

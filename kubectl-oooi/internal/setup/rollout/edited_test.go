@@ -28,7 +28,7 @@ func (s *runningSite) edits() map[string]edit {
 			`{"data": {"Corefile": ". { erratic }"}}`, []string{"data", "Corefile"},
 		},
 		"NetworkAttachmentDefinition": {
-			inventory.Entry{APIVersion: "k8s.cni.cncf.io/v1", Kind: "NetworkAttachmentDefinition", Namespace: s.Namespace, Name: "demo-dns"},
+			inventory.Entry{APIVersion: "k8s.cni.cncf.io/v1", Kind: "NetworkAttachmentDefinition", Namespace: s.Namespace, Name: s.NetworkOf("demo-dns")},
 			`{"spec": {"config": "{\"cniVersion\": \"1.0.0\", \"type\": \"bridge\", \"bridge\": \"other\"}"}}`, []string{"spec", "config"},
 		},
 	}

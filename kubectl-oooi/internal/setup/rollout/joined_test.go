@@ -11,12 +11,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// networkOf returns the CNI configuration of a NetworkAttachmentDefinition.
-func (s *runningSite) networkOf(name string) string {
+// networkOf returns the CNI configuration of a StatefulSet's pods.
+func (s *runningSite) networkOf(set string) string {
 	s.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: s.NetworkOf(set)}, o); err != nil {
 		s.Fatal(err)
 	}
 	config, _, _ := unstructured.NestedString(o.Object, "spec", "config")
