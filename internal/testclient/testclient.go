@@ -5,6 +5,7 @@ package testclient
 import (
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -30,6 +31,9 @@ type Client struct {
 
 // VM returns the name under which DHCP serves a client. No VM can have it.
 func VM(name string) string { return Component + ":" + name }
+
+// IsVM reports whether VM returns this name for a client.
+func IsVM(name string) bool { return strings.HasPrefix(name, VM("")) }
 
 // Selector returns the label selector of the clients of an Infra.
 func Selector(infra string) string {

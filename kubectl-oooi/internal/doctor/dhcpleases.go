@@ -240,7 +240,7 @@ func (s *Site) lostLeases() map[string]lostLease {
 }
 
 // isTestClient reports whether a holder of a lease is a client of 'kubectl oooi test', which deletes its Lease at the end.
-func isTestClient(holder model.Ref) bool { return strings.HasPrefix(holder.Name, testclient.VM("")) }
+func isTestClient(holder model.Ref) bool { return testclient.IsVM(holder.Name) }
 
 // checkVMLeases finds VMs without a lease.
 func checkVMLeases(s *Site) []Finding {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/plugins/leasedb/internal/pool"
 )
 
@@ -74,6 +75,19 @@ func TestQuarantineWithoutAnAnswerLasts(t *testing.T) {
 	b.recheck(9 * time.Minute)
 	if list := b.Quarantined(); len(list) != 1 || list[0].MAC != "" || !list[0].Declined {
 		t.Errorf("in quarantine: %+v", list)
+	}
+}
+
+// TestEndedTestIsNoLostBinding deletes the binding of a client of 'kubectl oooi test', as the test does when it ends.
+func TestEndedTestIsNoLostBinding(t *testing.T) {
+	b := newVMHarness(t)
+	addr := b.dora(b.directory.boot(testclient.VM("demo-test-x")))
+	if err := b.store.Delete(t.Context(), b.Bindings()[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.Remove(addr, 1<<62)
+	if list := b.Lost(); len(list) != 0 {
+		t.Errorf("lost: %+v", list)
 	}
 }
 
