@@ -3,6 +3,7 @@ package leases
 import (
 	"time"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
@@ -24,12 +25,12 @@ func Columns(namespace, infra bool) []output.Column[*Lease] {
 	}
 }
 
-// end returns when the lease ends: at a time or, without one, together with its VM.
+// end returns when the lease ends: at a time or, without one, together with its VM; empty if it has ended.
 func (l *Lease) end() string {
 	switch {
 	case !l.Expires.IsZero():
 		return stamp(l.Expires)
-	case l.VM != "":
+	case l.VM != "" && l.State == dhcplease.StateBound:
 		return "with the VM"
 	default:
 		return ""
