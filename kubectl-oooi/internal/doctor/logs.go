@@ -97,13 +97,14 @@ func getLog(ctx context.Context, clients *kubernetes.Clientset, pod *corev1.Pod,
 // credential matches what a log must not have, but may have by mistake.
 var credential = regexp.MustCompile(`eyJ[\w-]+\.[\w-]+\.[\w-]+|(?i)(bearer|basic) [\w.~+/=-]+|[\w+/=]{60,}`)
 
-// quotable returns the lines of a log that are not empty, shortened, and without what looks like a credential.
+// quotable returns the lines of a text that are not empty, without their middle if they are long, and without what looks
+// like a credential.
 func quotable(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if line = credential.ReplaceAllString(strings.TrimSpace(line), "[...]"); line != "" {
-			if len(line) > quoteBytes {
-				line = strings.ToValidUTF8(line[:quoteBytes], "") + "..."
+			if len(line) > quoteBytes { // the end of a wrapped error is its cause
+				line = strings.ToValidUTF8(line[:quoteBytes/3], "") + "[...]" + strings.ToValidUTF8(line[len(line)-quoteBytes*2/3:], "")
 			}
 			lines = append(lines, line)
 		}

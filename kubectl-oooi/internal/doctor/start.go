@@ -7,13 +7,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // startReasons are the reasons of the kubelet's Events about pods whose containers cannot be started.
 var startReasons = []string{"FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "FailedMapVolume"}
 
-// ownPodName matches the names of pods of our components. Events about others are not read.
-var ownPodName = regexp.MustCompile(`-(dhcp|dns|proxy)-\d+$`)
+// ownPodName matches the names of pods of our components, which have an address if there are several replicas. Events about
+// others are not read.
+var ownPodName = regexp.MustCompile(`-(dhcp|dns|proxy)(-[0-9a-f]+(-+[0-9a-f]*)*)?-\d+$`)
 
 // startEvent returns the latest Event about a pod none of whose containers has started, nil if there is none.
 func (s *Site) startEvent(p *corev1.Pod) *corev1.Event {
@@ -49,8 +52,6 @@ func (s *Site) withStartEvent(f Finding, p *corev1.Pod) Finding {
 // Messages of the kubelet about pods that it cannot start.
 var (
 	unauthorizedMultus = regexp.MustCompile(`(?i)multus.*unauthorized`)
-	missingPlugin      = regexp.MustCompile(`failed to find plugin \\?"([^"\\]+)\\?"`)
-	missingLink        = regexp.MustCompile(`(?i)link not found|no such network interface|no such device|failed to lookup (master|bridge|iface)`)
 	missingObject      = regexp.MustCompile(`(configmap|secret|network-attachment-definition)s?(\.k8s\.cni\.cncf\.io)? \\?"([^"\\]+)\\?" not found|cannot find a network-attachment-definition \(([^)]+)\)`)
 )
 
@@ -61,18 +62,17 @@ func startFailure(message, node string) (why, remedy string) {
 	if node != "" {
 		onNode, selector = "on node "+node, " --field-selector spec.nodeName="+node
 	}
-	switch plugin, missing := missingPlugin.FindStringSubmatch(message), missingObject.FindStringSubmatch(message); {
+	missing := missingObject.FindStringSubmatch(message)
+	why, remedy = status.NetworkFailure(message, node)
+	switch {
 	case strings.Contains(message, annotationRemoved):
 		return annotationRemoved, annotationRemedy
 	case unauthorizedMultus.MatchString(message):
 		return "the API server rejects the credentials of Multus " + onNode, "restart Multus, which then reads new credentials: kubectl delete pods -A -l app=multus" + selector
-	case plugin != nil:
-		return fmt.Sprintf("CNI plugin %s is not installed %s", plugin[1], onNode),
-			fmt.Sprintf("install the plugin in the CNI directory %s (/opt/cni/bin; /var/lib/cni/bin on OpenShift), or correct the type in the configuration of the NetworkAttachmentDefinition", onNode)
 	case missing != nil:
 		return fmt.Sprintf("%s %s does not exist", missing[1], missing[3]+missing[4]), "create the object again; for one that setup renders, the finding of OOOI-INF-002 has the command"
-	case missingLink.MatchString(message):
-		return "an interface of the NetworkAttachmentDefinition does not exist " + onNode, "create the bridge or VLAN interface " + onNode + ", or run our pods only on nodes that have it: nodeSelector of the component in the Infra"
+	case why != "":
+		return why, remedy
 	}
 	return "", "correct what the Event says; the log of the kubelet " + onNode + " has more: journalctl -u kubelet"
 }

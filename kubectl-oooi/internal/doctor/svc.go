@@ -66,7 +66,7 @@ func checkSilentNodes(s *Site) []Finding {
 		if n.answered || len(n.silent) < minSilentPods {
 			continue
 		}
-		f := failed(model.Ref{Kind: nodes.Kind, Name: node}, "check the network plugin on the node, its forwarding (sysctl net.ipv4.ip_forward must be 1; a policy DROP of chain FORWARD, which Docker and firewalld set: 'iptables -S FORWARD', 'nft list ruleset') and the path from the API server to its pods: firewalls between the nodes, routes or tunnels of the pod network",
+		f := failed(model.Ref{Kind: nodes.Kind, Name: node}, "check the network plugin on the node, its forwarding (sysctl net.ipv4.ip_forward, or net.ipv4.conf.IFACE.forwarding of the pod network's and the uplink's interfaces, must be 1; a policy DROP of chain FORWARD, which Docker and firewalld set: 'iptables -S FORWARD', 'nft list ruleset') and the path from the API server to its pods: firewalls between the nodes, routes or tunnels of the pod network",
 			"none of our pods on the node answers the API server, although their kubelet reaches them: the path to the pods of the node is interrupted")
 		for _, pod := range slices.SortedFunc(maps.Keys(n.silent), func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) }) {
 			f = f.because(fmt.Sprintf("Pod %s, %s: %s", pod.Name, pod.Status.PodIP, n.silent[pod]))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,7 +111,7 @@ func suggestSetup(err error) error {
 }
 
 // Warning returns the last warning event about an object: for a pod that does not start, the image or network that it
-// waits for. It returns nil if there is none, or if listing events fails.
+// waits for. Its message is one line. It returns nil if there is none, or if listing events fails.
 func (r *Reader) Warning(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
 	var list corev1.EventList
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{"involvedObject.uid": string(uid)}); err != nil {
@@ -121,6 +122,9 @@ func (r *Reader) Warning(ctx context.Context, namespace string, uid types.UID) *
 		if e := &list.Items[i]; e.Type == corev1.EventTypeWarning && (last == nil || !e.LastTimestamp.Before(&last.LastTimestamp)) {
 			last = e
 		}
+	}
+	if last != nil {
+		last.Message = strings.Join(strings.Fields(last.Message), " ") // errors of CNI plugins end with lines of quotes
 	}
 	return last
 }

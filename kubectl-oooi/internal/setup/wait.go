@@ -19,6 +19,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // Waiter waits until all components of a plan work.
@@ -95,7 +96,7 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 }
 
 // describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning
-// event if that differs, and returns the event; nil if the pod has none.
+// event if that differs, with the remedy if it is known, and returns the event; nil if the pod has none.
 func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (string, *corev1.Event) {
 	why = cmp.Or(strings.TrimSpace(why), string(pod.Status.Phase), string(corev1.PodPending))
 	text := "pod " + pod.Name + ": " + why
@@ -103,8 +104,11 @@ func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (str
 	if event == nil {
 		return text, nil
 	}
-	if message := strings.TrimSpace(event.Message); !strings.Contains(why, message) { // the scheduler also sets it in a condition
-		text += " (" + message + ")"
+	if !strings.Contains(why, event.Message) { // the scheduler also sets it in a condition
+		text += " (" + event.Message + ")"
+	}
+	if cause, remedy := infrastatus.NetworkFailure(event.Message, pod.Spec.NodeName); cause != "" {
+		text += "; " + cause + ": " + remedy
 	}
 	return text, event
 }

@@ -23,9 +23,15 @@ func TestWaitingTextOfAPod(t *testing.T) {
 		{name: "ready, with an event", phase: "Running", event: "Back-off", want: "pod demo-dns-check-0: Running (Back-off)"},
 		{name: "without a status", want: "pod demo-dns-check-0: Pending"},
 		{name: "unschedulable", why: unschedulable, phase: "Pending", event: unschedulable + "\n", want: "pod demo-dns-check-0: " + unschedulable},
+		{
+			name: "no bridge mapping", why: "ContainersNotReady", phase: "Pending",
+			event: "CmdAdd (shim): CNI request failed with status 400: '[clusters/demo-dns-check-0] failed to configure pod interface: failed to find OVN bridge-mapping for network: \"physnet\"\n'\n': StdinData: {}\n')",
+			want: "pod demo-dns-check-0: ContainersNotReady (CmdAdd (shim): CNI request failed with status 400: '[clusters/demo-dns-check-0] failed to configure pod interface: failed to find OVN bridge-mapping for network: \"physnet\" ' ': StdinData: {} ')); " +
+				"network physnet has no OVN bridge mapping on node n1: map the network to a bridge on node n1: create a NodeNetworkConfigurationPolicy that selects the node, with desiredState.ovn.bridge-mappings: [{localnet: physnet, bridge: BRIDGE, state: present}]",
+		},
 		{name: "another event", why: "Pending", phase: "Pending", event: "no network", want: "pod demo-dns-check-0: Pending (no network)"},
 	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-check-0", UID: "pod"}, Status: corev1.PodStatus{Phase: corev1.PodPhase(tc.phase)}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dns-check-0", UID: "pod"}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: corev1.PodPhase(tc.phase)}}
 		b := fake.NewClientBuilder().WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string {
 			event, ok := o.(*corev1.Event)
 			if !ok {
