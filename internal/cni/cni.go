@@ -188,6 +188,13 @@ func MTU(config string) int {
 	return int(mtu)
 }
 
+// ChecksMAC reports whether a bridge drops frames of a VM with another source address than its pod's interface has. It is
+// false for an invalid configuration.
+func ChecksMAC(config string) bool {
+	plugins, err := Plugins(config)
+	return err == nil && plugins[0]["macspoofchk"] == true
+}
+
 // IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes. It is false for an invalid
 // configuration.
 func IsOVN(config string) bool {

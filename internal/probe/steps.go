@@ -23,8 +23,8 @@ type Query struct {
 	Network string `json:"network"`
 	Name    string `json:"name"`
 	Type    string `json:"type"`
-	// EDNS adds an OPT record (RFC 6891). Size, if it is not 0, pads the query so that the IP packet has this size, and
-	// sends it unfragmented.
+	// EDNS adds an OPT record (RFC 6891). Size, if it is not 0, pads the query so that the IP packet has this size, or the
+	// MTU of the interface if that is smaller, and sends it unfragmented.
 	EDNS bool `json:"edns,omitempty"`
 	Size int  `json:"size,omitempty"`
 }

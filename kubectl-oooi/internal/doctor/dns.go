@@ -94,7 +94,7 @@ func init() {
 			},
 		},
 		Check{
-			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-NET-006", "OOOI-DNS-003", "OOOI-LNK-006", "OOOI-LNK-008"}, Reads: pagesIn(AtInfra, xdsdMetrics, dnsMetrics), NotApplicable: noPods(xdsdMetrics, AtInfra),
+			Code: "OOOI-DNS-007", Title: "the upstream resolvers answer", After: []string{"OOOI-NET-006", "OOOI-DNS-003", "OOOI-LNK-006", "OOOI-LNK-008"}, Reads: slices.Concat(pagesIn(AtInfra, xdsdMetrics, dnsMetrics), optional(in(AtInfra, egressFirewalls))), NotApplicable: noPods(xdsdMetrics, AtInfra),
 			Run: checkForwarding,
 		},
 		Check{
@@ -356,7 +356,7 @@ func (s *Site) slowResolvers() []Finding {
 // names that cannot exist, by the last queries that xdsd sent for names in the domain invalid (RFC 6761, 6.4). Resolvers
 // that deny the root of the DNS deny every name.
 func checkForwarding(s *Site) []Finding {
-	const remedy = "check networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty, and whether pods reach these resolvers: docs/how-to/change-upstream-resolvers.md"
+	remedy := s.firewallRemedy() + "check networkConfig.dnsServers of the Infra, or /etc/resolv.conf of the node if that is empty, and whether pods reach these resolvers: docs/how-to/change-upstream-resolvers.md"
 	var evidence []string
 	for _, d := range s.metrics(dnsMetrics) {
 		d.value.each("coredns_proxy_healthcheck_failures_total", func(labels map[string]string, value float64) {

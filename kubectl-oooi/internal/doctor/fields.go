@@ -64,6 +64,7 @@ var keptFields = map[Kind]fields{
 	disruptionBudgets:  withMetadata(fields{}, ourLabels, nil),
 	deployments:        merge(withMetadata(fields{"status": {"availableReplicas": nil}}, ourLabels, nil), fields{"metadata": {"ownerReferences": ownerFields}}),
 	networkPolicies:    withMetadata(fields{"spec": {"podSelector": nil, "policyTypes": nil, "ingress": nil, "egress": nil}}, ourLabels, nil),
+	egressFirewalls:    withMetadata(fields{}, nil, nil),
 	leaseObjects:       withMetadata(fields{"spec": {"holderIdentity": nil, "renewTime": nil}}, leases.Keys(), leases.Keys()),
 	podEvents:          withMetadata(fields{"involvedObject": {"kind": nil, "namespace": nil, "name": nil, "uid": nil, "fieldPath": nil}, "reason": nil, "message": nil, "lastTimestamp": nil}, nil, nil),
 	limitRanges:        withMetadata(fields{"spec": {"limits": nil}}, nil, nil),

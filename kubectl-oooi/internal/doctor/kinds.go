@@ -38,6 +38,8 @@ var (
 	deployments     = Kind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	networkPolicies = Kind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
 	serviceAccounts = Kind{Version: "v1", Kind: "ServiceAccount"}
+	// egressFirewalls are OVN-Kubernetes' filters of the pods in a namespace. They are not evaluated.
+	egressFirewalls = Kind{Group: "k8s.ovn.org", Version: "v1", Kind: "EgressFirewall"}
 	// disruptionBudgets exist for components with several replicas.
 	disruptionBudgets = Kind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"}
 	// podEvents are Events about pods that could not be created or started, and about failed probes of their containers.

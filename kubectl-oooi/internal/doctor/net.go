@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -53,8 +52,9 @@ func init() {
 			Run: checkDuplicateAddresses,
 		},
 		Check{
-			Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"}, Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras)),
-			Run: checkNetworkType,
+			Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"},
+			Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras), optional(slices.Concat(in(AtControlPlane, machines), pagesIn(AtInfra, daemonMetrics...)))),
+			Run:   checkNetworkType,
 		},
 		Check{
 			Code: "OOOI-NET-006", Title: "Multus allows VMs to use their networks", Needs: []string{"OOOI-HC-001"},
@@ -205,34 +205,33 @@ const ownFlag = "--own"
 // unsuitableTypes are CNI plugins whose networks deliver no frames to a VM that KubeVirt bridges to them.
 var unsuitableTypes = []string{"macvlan", "ipvlan"}
 
-// checkNetworkType finds a network that is unsuitable for VMs, and a DHCP option that sets another MTU than the
-// network's.
+// checkNetworkType finds a network that is unsuitable for VMs or for their migration, and a DHCP option that sets another
+// MTU than the network's.
 func checkNetworkType(s *Site) []Finding {
 	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
-	var conf struct {
-		Type    string `json:"type"`
-		MTU     int    `json:"mtu"`
-		Plugins []struct {
-			Type string `json:"type"`
-			MTU  int    `json:"mtu"`
-		} `json:"plugins"`
-	}
-	if json.Unmarshal([]byte(config), &conf) != nil {
+	plugins, err := cni.Plugins(config)
+	if err != nil {
 		return nil // reported by OOOI-NET-002
 	}
-	if len(conf.Plugins) > 0 {
-		conf.Type, conf.MTU = conf.Plugins[0].Type, conf.Plugins[0].MTU
-	}
 	var findings []Finding
-	if slices.Contains(unsuitableTypes, conf.Type) {
+	if kind, _ := plugins[0]["type"].(string); slices.Contains(unsuitableTypes, kind) {
 		findings = append(findings, failed(s.network(), "use a bridge (type cnv-bridge or bridge) or a localnet of OVN-Kubernetes",
-			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", conf.Type))
+			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", kind))
 	}
-	if dhcp := s.Infra.Spec.InfraComponents.DHCP; dhcp != nil && conf.MTU > 0 {
+	if cni.ChecksMAC(config) {
+		for _, u := range s.list(machines, AtControlPlane) {
+			if !hasEnded(u) && len(read.WithoutMAC(u, s.networks, s.network().Key())) > 0 {
+				findings = append(findings, warned(s.network(), "remove macspoofchk from spec.config, or set macAddress in the VMs' specs",
+					"spec.config has macspoofchk, and VM %s/%s has no macAddress in its spec: a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames", u.GetNamespace(), u.GetName()))
+				break
+			}
+		}
+	}
+	if dhcp, mtu := s.Infra.Spec.InfraComponents.DHCP, s.MTU(); dhcp != nil && mtu > 0 {
 		const option = 26 // RFC 2132, 5.1
 		for _, o := range dhcp.Options {
-			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(conf.MTU) {
-				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets MTU %s, but NetworkAttachmentDefinition %s has MTU %d", o.Value, s.network().Key(), conf.MTU))
+			if (o.Code != nil && *o.Code == option || o.Name == "mtu" || o.Name == "interface-mtu") && o.Value != fmt.Sprint(mtu) {
+				findings = append(findings, failed(s.ref(), "remove the option, or set it to the MTU of the network", "infraComponents.dhcp.options sets MTU %s, but NetworkAttachmentDefinition %s has MTU %d", o.Value, s.network().Key(), mtu))
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 // plan is what a probe requests on the VLAN, with the expected results.
 type plan struct {
+	// dnsServers are IPv4 addresses, as those of all targets: the pod of a probe has no IPv6 address on the VLAN.
 	dnsServers []netip.Addr
 	names      []Expectation
 	dhcp       bool
@@ -53,7 +54,7 @@ func (s *Site) plan() *plan {
 	for _, c := range s.components() {
 		switch c.name {
 		case v1alpha1.ComponentDNS:
-			p.dnsServers = c.addresses
+			p.dnsServers = slices.DeleteFunc(slices.Clone(c.addresses), func(a netip.Addr) bool { return !a.Is4() })
 		case v1alpha1.ComponentDHCP:
 			p.dhcp = true
 		}

@@ -20,7 +20,7 @@ import (
 func init() {
 	register(Check{
 		Code: "OOOI-NODE-003", Title: "our pods reach the API server from their nodes", After: []string{"OOOI-NODE-001", "OOOI-NET-006", "OOOI-POD-002"},
-		Reads: append(pagesIn(AtInfra, xdsdState, dhcpState, dnsMetrics), slices.Concat(in(AtSystem, pods), pagesIn(AtSystem, controlState), logReads(AtSystem))...), NotApplicable: noServingPods(xdsdState, dhcpState),
+		Reads: append(pagesIn(AtInfra, xdsdState, dhcpState, dnsMetrics), slices.Concat(optional(in(AtInfra, egressFirewalls)), in(AtSystem, pods), pagesIn(AtSystem, controlState), logReads(AtSystem))...), NotApplicable: noServingPods(xdsdState, dhcpState),
 		Run: checkReach,
 	})
 }
@@ -121,14 +121,23 @@ func checkReach(s *Site) []Finding {
 	}
 	var findings []Finding
 	for _, node := range slices.Sorted(maps.Keys(byNode)) {
-		findings = append(findings, apiUnreachable(node, byNode[node])...)
+		findings = append(findings, s.apiUnreachable(node, byNode[node])...)
 	}
 	return findings
 }
 
+// firewallRemedy returns the beginning of a remedy for pods in the Infra's namespace that do not reach a host outside of the
+// cluster network: the EgressFirewall of the namespace; empty if there is none.
+func (s *Site) firewallRemedy() string {
+	for _, u := range s.list(egressFirewalls, AtInfra) {
+		return fmt.Sprintf("check that %s allows egress to the API server and to the upstream resolvers: kubectl -n %s get egressfirewall %s -o yaml; otherwise ", refTo(u), u.GetNamespace(), u.GetName())
+	}
+	return ""
+}
+
 // apiUnreachable returns a finding for a node if several of its pods do not reach the API server. Other checks find that a
 // single pod does not. A pod notices after up to 15 seconds that its connections are dead, and 10 later that it cannot connect.
-func apiUnreachable(node string, pods []reach) []Finding {
+func (s *Site) apiUnreachable(node string, pods []reach) []Finding {
 	silent := slices.DeleteFunc(slices.Clone(pods), func(r reach) bool { return r.address == "" && !r.unknown })
 	certain := slices.IndexFunc(silent, func(r reach) bool { return r.address != "" })
 	if certain < 0 || len(silent) < 2 {
@@ -137,7 +146,7 @@ func apiUnreachable(node string, pods []reach) []Finding {
 	address := silent[certain].address
 	slices.SortFunc(silent, func(a, b reach) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
 	f := failed(model.Ref{Kind: nodes.Kind, Name: node},
-		"check kube-proxy or the network plugin on the node, filters of the egress of its pods ('nft list ruleset' on the node), and its connection to the API server: kubectl get pods -A -o wide --field-selector spec.nodeName="+node,
+		s.firewallRemedy()+"check kube-proxy or the network plugin on the node, filters of the egress of its pods ('nft list ruleset' on the node), and its connection to the API server: kubectl get pods -A -o wide --field-selector spec.nodeName="+node,
 		"our pods on the node do not reach the API server at %s, which answers doctor: they serve what they last knew", address)
 	for _, r := range silent {
 		f = f.because(fmt.Sprintf("Pod %s: %s", r.pod.Name, cmp.Or(r.reason, "does not follow the API server")))

@@ -45,13 +45,17 @@ func (s *Site) Image() string {
 	return image
 }
 
-// MTU returns the MTU in the configuration of the VMs' network, 0 if it has none.
+// MTU returns the MTU of the VMs' network: that of the pods' interfaces or, if it is unknown, that of its configuration; 0 if
+// that has none. OVN-Kubernetes' default is the pod network's MTU.
 func (s *Site) MTU() int {
-	input, err := s.input()
-	if err != nil {
-		return 0
+	mtu := 0
+	for _, i := range s.vlanInterfaces() {
+		mtu = max(mtu, i.mtu)
 	}
-	return cni.MTU(input.Attachment)
+	if input, err := s.input(); mtu == 0 && err == nil {
+		mtu = cni.MTU(input.Attachment)
+	}
+	return mtu
 }
 
 // Follows reports whether the daemon of a pod of DHCP, DNS or the proxy follows the API server, according to the daemon.

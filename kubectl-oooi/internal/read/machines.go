@@ -2,6 +2,7 @@ package read
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +24,20 @@ func MachineInterfaces(u *unstructured.Unstructured, networks cni.Networks, nad 
 		}
 		if name, ok := n["name"].(string); ok && multus && networks.Same(network, nad) {
 			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// WithoutMAC returns the names among MachineInterfaces without a macAddress in the spec: the interface gets another MAC
+// address in each pod, whereas a guest that migrates keeps its own.
+func WithoutMAC(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
+	list := MachineInterfaces(u, networks, nad)
+	interfaces, _, _ := unstructured.NestedSlice(u.Object, "spec", "domain", "devices", "interfaces")
+	for _, i := range interfaces {
+		i, _ := i.(map[string]any)
+		if mac, _ := i["macAddress"].(string); mac != "" {
+			list = slices.DeleteFunc(list, func(name string) bool { return name == i["name"] })
 		}
 	}
 	return list

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
@@ -72,6 +73,9 @@ func (r *rollout) check(ctx context.Context) error {
 			c.remove(ctx)
 		}
 	}()
+	if err := r.reportMACChecks(ctx); err != nil {
+		return err
+	}
 	changed := r.changedWorkloads()
 	if err := r.fitsTimeout(ctx, changed); err != nil {
 		return err
@@ -191,6 +195,26 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 	source := r.plan.Infra.Spec.NetworkConfig
 	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the pods of %s move to the changed network; check that the VMs are attached to the same network\n",
 		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
+	return err
+}
+
+// reportMACChecks prints a warning if the VMs' network drops the frames of VMs after a migration.
+func (r *rollout) reportMACChecks(ctx context.Context) error {
+	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace)
+	if !cni.ChecksMAC(r.plan.attachment) || r.plan.machineNamespace == "" {
+		return nil
+	}
+	var names []string
+	err := r.presentVMs(ctx, func(u *unstructured.Unstructured) {
+		if len(read.WithoutMAC(u, r.plan.networks, network.String())) > 0 {
+			names = append(names, u.GetNamespace()+"/"+u.GetName())
+		}
+	})
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s has macspoofchk, and VMs on it have no macAddress (%d, such as %s): a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames; remove macspoofchk, or set macAddress in the VMs' specs\n",
+		network, len(names), names[0])
 	return err
 }
 

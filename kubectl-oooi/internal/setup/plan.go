@@ -39,6 +39,7 @@ type Plan struct {
 
 	networks         cni.Networks
 	machineNamespace string // of the hosted cluster's VMs; empty while it is unknown
+	attachment       string // the CNI configuration of the VMs' network
 }
 
 // Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
@@ -57,6 +58,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 		return nil, errors.Join(append(errs, err)...)
 	}
 	p.HostedCluster, p.machineNamespace = in.HostedCluster, cmp.Or(in.MachineNamespace, in.ControlPlane)
+	p.attachment = in.Attachment
 	p.Warnings = append(p.Warnings, k.warnings(in)...)
 	rendered, err := render.Objects(in)
 	if errs = append(errs, err); errors.Join(errs...) != nil {

@@ -103,7 +103,10 @@ func (p *Plan) neighbors() map[netip.Addr]string {
 }
 
 // A source has the source addresses of connections by family; nil means any.
-type source struct{ v4, v6 net.IP }
+type source struct {
+	v4, v6 net.IP
+	mtu    int // of the device; 0 if it is unknown
+}
 
 // sourceOf returns the addresses of a device. In a pod with several networks, routing rules select the interface by the
 // source address, so that packets without one may leave through another interface.
@@ -112,6 +115,7 @@ func sourceOf(device string) (s source) {
 	if err != nil {
 		return s
 	}
+	s.mtu = i.MTU
 	addresses, err := i.Addrs()
 	if err != nil {
 		return s

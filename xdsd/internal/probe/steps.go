@@ -94,7 +94,11 @@ func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error)
 	}
 	if q.Size > 0 {
 		client.Dialer.Control = unfragmented
-		pad(message, q.Size-headers(q.Server))
+		size := q.Size
+		if s.mtu > 0 {
+			size = min(size, s.mtu)
+		}
+		pad(message, size-headers(q.Server))
 	}
 	reply, _, err := client.ExchangeContext(ctx, message, net.JoinHostPort(server, "53"))
 	if err != nil {

@@ -1,0 +1,68 @@
+package doctor
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestNetworkOfVMs has a network of VMs, and an MTU in DHCP options.
+func TestNetworkOfVMs(t *testing.T) {
+	const infra = "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo, namespace: clusters}\nspec:\n  hostedClusterRef: {name: demo}\n" +
+		"  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}\n" +
+		"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99, options: [{name: mtu, value: \"1500\"}]}, dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.4}}\n"
+	const machine = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: worker, namespace: clusters-demo}\n" +
+		"spec: {domain: {devices: {interfaces: [{name: vlan%s}]}}, networks: [{name: vlan, multus: {networkName: clusters/vlan}}]}\n"
+	link := func(mtu int) map[page]string {
+		return map[page]string{dnsMetrics: sortMetrics(fmt.Sprintf("oooi_interface_up{interface=\"net1\"} 1\noooi_interface_mtu_bytes{interface=\"net1\"} %d\n", mtu))}
+	}
+	const dropped = "warn spec.config has macspoofchk, and VM clusters-demo/worker has no macAddress in its spec: a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames"
+	mtu := func(n int) string {
+		return fmt.Sprintf("fail infraComponents.dhcp.options sets MTU 1500, but NetworkAttachmentDefinition clusters/vlan has MTU %d", n)
+	}
+	for _, tc := range []struct {
+		name, config, mac string
+		pages             map[page]string
+		want              []string
+	}{
+		{"suitable", `{"type": "bridge", "bridge": "br", "macspoofchk": true, "mtu": 1500}`, ", macAddress: 02:00:00:00:00:01", nil, []string{}},
+		{"MAC address of the pod", `{"type": "bridge", "bridge": "br", "macspoofchk": true}`, "", nil, []string{dropped}},
+		{"MAC address of the pod, and any is accepted", `{"type": "bridge", "bridge": "br", "macspoofchk": false}`, "", nil, []string{}},
+		{"MTU of the configuration", `{"type": "bridge", "bridge": "br", "mtu": 9000}`, "", nil, []string{mtu(9000)}},
+		{"MTU of the link", `{"type": "ovn-k8s-cni-overlay", "topology": "localnet", "name": "physnet"}`, "", link(1400), []string{mtu(1400)}},
+		{"MTU of both", `{"type": "ovn-k8s-cni-overlay", "topology": "localnet", "name": "physnet", "mtu": 1500}`, "", link(1500), []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			network := "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan, namespace: clusters}\nspec: {config: '" + tc.config + "'}\n"
+			got := findingsOn(t, "OOOI-NET-005", tc.pages, infra, network, fmt.Sprintf(machine, tc.mac))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestNamesOfPods covers the pods of our components, whose Events are read.
+func TestNamesOfPods(t *testing.T) {
+	for name, want := range map[string]bool{
+		"demo-dhcp-0": true, "demo-dhcp-198-18-50-15-0": true, "demo-proxy-2001-db8--5-0": true, "demo-proxy-fd00---0": true,
+		"demo-dhcp-check-x7k2p": false, "virt-launcher-demo-0": false, "demo-dnsmasq-0": false,
+	} {
+		if got := ownPodName.MatchString(name); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+	}
+}
+
+// TestCauseAtTheEndOfALongLineIsQuoted quotes an error that a CNI plugin returned to Multus, and that to the kubelet.
+func TestCauseAtTheEndOfALongLineIsQuoted(t *testing.T) {
+	long := "Failed to create pod sandbox: rpc error: " + fmt.Sprintf("%01000d", 0) + ` failed to find OVN bridge-mapping for network: "physnet"`
+	lines := quotable(long)
+	if len(lines) != 1 || len(lines[0]) > quoteBytes+len("[...]") {
+		t.Fatalf("%q", lines)
+	}
+	if why, _ := startFailure(lines[0], "n1"); why != "network physnet has no OVN bridge mapping on node n1" {
+		t.Errorf("%q in %q", why, lines)
+	}
+}
