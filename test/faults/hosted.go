@@ -15,7 +15,7 @@ func hostedFaults() []Fault {
 		{Name: "VMs are on another network", Break: func(s *Site) {
 			s.Patch(nodePoolKind, "$ns", "workers", `{"spec": {"platform": {"kubevirt": {"additionalNetworks": [{"name": "default/vlan7"}]}}}}`)
 		}, Want: []string{"HC-004 fail"}},
-		{Name: "Multus rejects the VMs", Want: []string{"NET-006 fail"}, Says: "so does VirtualMachineInstance", Break: func(s *Site) {
+		{Name: "Multus rejects the VMs", Want: []string{"NET-008 fail"}, Says: "so does VirtualMachineInstance", Break: func(s *Site) {
 			s.Add(`{apiVersion: v1, kind: ConfigMap, metadata: {name: multus-cni-config, namespace: kube-system}, data: {cni-conf.json: '{"type": "multus", "namespaceIsolation": true}'}}`)
 		}},
 	}

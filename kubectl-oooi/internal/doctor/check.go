@@ -55,7 +55,7 @@ func (c *Check) ofProxy() bool {
 	case v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS:
 		return false
 	}
-	if slices.Contains([]string{"OOOI-PRX-001", "OOOI-NET-002", "OOOI-NET-004", "OOOI-NET-005", "OOOI-NET-006", "OOOI-OLD-004", "OOOI-SVC-004", "OOOI-LNK-012"}, c.Code) {
+	if slices.Contains([]string{"OOOI-PRX-001", "OOOI-NET-002", "OOOI-NET-004", "OOOI-NET-005", "OOOI-NET-008", "OOOI-OLD-004", "OOOI-SVC-004", "OOOI-LNK-012"}, c.Code) {
 		return false
 	}
 	return !slices.ContainsFunc([]string{"OOOI-HC-", "OOOI-APP-", "OOOI-PRB-"}, func(prefix string) bool { return strings.HasPrefix(c.Code, prefix) })

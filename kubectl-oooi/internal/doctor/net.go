@@ -57,7 +57,7 @@ func init() {
 			Run:   checkNetworkType,
 		},
 		Check{
-			Code: "OOOI-NET-006", Title: "Multus allows VMs to use their networks", Needs: []string{"OOOI-HC-001"},
+			Code: "OOOI-NET-008", Title: "Multus allows VMs to use their networks", Needs: []string{"OOOI-HC-001"},
 			Reads: slices.Concat(in(AtHosted, nodePools), in(AtControlPlane, machines), in(Everywhere, constraints), optional(in(AtMultus, configMaps))),
 			Run:   checkRejectedNetworks,
 		},
