@@ -57,7 +57,8 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 		t.Fatal(err)
 	}
 	p := &faults.Site{
-		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", Net: "198.18.50", Bundles: t.TempDir(), Timeout: 3 * time.Minute,
+		T: t, ControlPlane: s.cp, Client: c, Namespace: "clusters", VLAN: "vlan50", VMNetwork: "clusters-demo/vlan50", Net: "198.18.50",
+		Bundles: t.TempDir(), Timeout: 3 * time.Minute,
 		FloatingAddress: floats, Doctor: s.doctor, Node: &faults.NodeSite{
 			Freeze: func(t *testing.T, pod, container string) func() {
 				s.signal(t, pod, container, syscall.SIGSTOP)

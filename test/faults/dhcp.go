@@ -47,7 +47,7 @@ func leaseOutsideRanges(last int) func(*Site) {
 	return func(s *Site) {
 		s.addLeases(last, last, fmt.Sprintf("$ns-demo/worker-%d/vlan", last))
 		s.Add(fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: worker-%d, namespace: $ns-demo}\nspec:\n  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}\n"+
-			"  networks: [{name: vlan, multus: {networkName: $ns/$vlan}}]\nstatus: {phase: Running}\n", last))
+			"  networks: [{name: vlan, multus: {networkName: $vmnet}}]\nstatus: {phase: Running}\n", last))
 	}
 }
 
@@ -64,7 +64,7 @@ func declinedLease(last int) func(*Site) {
 // vmWithoutLease creates a VM that has run for longer than the grace period and has no lease.
 func vmWithoutLease(s *Site) {
 	s.Add("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: worker-h, namespace: $ns-demo}\nspec:\n  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}\n" +
-		"  networks: [{name: vlan, multus: {networkName: $ns/$vlan}}]\n" +
+		"  networks: [{name: vlan, multus: {networkName: $vmnet}}]\n" +
 		"status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: \"2026-01-02T03:04:05Z\"}]}\n")
 }
 

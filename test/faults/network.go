@@ -41,6 +41,6 @@ func networkConfig(config string) func(*Site) {
 func duplicateAddress(s *Site) {
 	for _, name := range []string{"worker-x", "worker-y"} {
 		s.Add("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: " + name + ", namespace: $ns-demo}\nspec:\n  domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}\n" +
-			"  networks: [{name: vlan, multus: {networkName: $ns/$vlan}}]\nstatus: {phase: Running, interfaces: [{name: vlan, ipAddress: $net.60, ipAddresses: [$net.60]}]}\n")
+			"  networks: [{name: vlan, multus: {networkName: $vmnet}}]\nstatus: {phase: Running, interfaces: [{name: vlan, ipAddress: $net.60, ipAddresses: [$net.60]}]}\n")
 	}
 }

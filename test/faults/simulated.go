@@ -47,7 +47,7 @@ kind: VirtualMachineInstance
 metadata: {name: worker-a, namespace: $ns-demo}
 spec:
   domain: {devices: {interfaces: [{name: vlan, bridge: {}}]}}
-  networks: [{name: vlan, multus: {networkName: $ns/$vlan}}]
+  networks: [{name: vlan, multus: {networkName: $vmnet}}]
 status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
 ---
 apiVersion: coordination.k8s.io/v1

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -22,8 +23,9 @@ import (
 // A Site is an Infra named demo with everything around it. It is used by one test at a time, whose T it
 // contains.
 //
-// In arguments of its methods, $ns is replaced by the Infra's namespace, $vlan by the VMs' network and $net by
-// the first three numbers of its addresses. The hosted control plane is in namespace $ns-demo.
+// In arguments of its methods, $ns is replaced by the Infra's namespace, $vlan by the Infra's network, $vmnet by
+// the VMs' one ("namespace/name") and $net by the first three numbers of its addresses. The hosted control plane is
+// in namespace $ns-demo.
 type Site struct {
 	*testing.T
 
@@ -32,6 +34,8 @@ type Site struct {
 	Client       client.Client
 	// Namespace, VLAN and Net are the values of $ns, $vlan and $net.
 	Namespace, VLAN, Net string
+	// VMNetwork is the value of $vmnet; "$ns/$vlan" if it is empty. Where Multus isolates namespaces, it is of VMs' namespace.
+	VMNetwork string
 	// Doctor runs 'kubectl oooi doctor demo -n NAMESPACE' with further arguments.
 	Doctor func(t *testing.T, args ...string) Output
 	// Timeout is how long doctor's findings may differ from the expected ones. With 0, doctor runs once: only
@@ -66,6 +70,8 @@ func (s *Site) expand(text string) string {
 			return s.VLAN
 		case "net":
 			return s.Net
+		case "vmnet":
+			return cmp.Or(s.VMNetwork, s.Namespace+"/"+s.VLAN)
 		}
 		if name != strings.ToUpper(name) { // variables of a Corefile
 			s.Fatalf("unknown variable $%s", name)
