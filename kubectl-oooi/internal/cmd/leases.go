@@ -8,9 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // leasesFlags are the flags of leases.
@@ -49,10 +54,19 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 	if err != nil {
 		return err
 	}
-	if infra != "" { // an Infra that does not exist is an error; one without leases is not
-		if _, err := r.Infra(ctx, namespace, infra); err != nil {
+	ranges := map[string]*v1alpha1.InfraDHCP{} // by "namespace/name" of the Infra
+	if infra != "" {                           // an Infra that does not exist is an error; one without leases is not
+		i, err := r.Infra(ctx, namespace, infra)
+		if err != nil {
 			return err
 		}
+		ranges[namespace+"/"+infra] = i.Spec.InfraComponents.DHCP
+	} else if err := r.In(ctx, read.InfraKind, namespace, func(u *unstructured.Unstructured) {
+		if i, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			ranges[i.Namespace+"/"+i.Name] = i.Spec.InfraComponents.DHCP
+		}
+	}); err != nil && !apierrors.IsForbidden(err) && !errors.Is(err, read.ErrNotServed) {
+		return err
 	}
 	all, err := r.Leases(ctx, namespace, leases.PoolLabel)
 	if err != nil {
@@ -66,6 +80,8 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 		case err != nil:
 			broken = errors.Join(broken, fmt.Errorf("%w; delete this Lease: the VM then gets a new one", err))
 		case l != nil && (infra == "" || l.Infra == infra):
+			dhcp := ranges[l.Metadata.Namespace+"/"+l.Infra]
+			l.OutsideRanges = l.State == "bound" && dhcp.IsEnabled() && !dhcp.Leasable(l.Address)
 			list = append(list, l)
 		}
 	}

@@ -35,8 +35,12 @@ func init() {
 				findings = append(findings, invalid...)
 				for _, l := range list {
 					if l.State == "bound" && !s.Infra.Spec.InfraComponents.DHCP.Leasable(l.Address) && !s.reserved(l) {
+						what := "the VM keeps it until it is deleted"
+						if l.VM == "" {
+							what = "its client gets another address at its next request"
+						}
 						findings = append(findings, warned(leaseRef(l), "include the address in infraComponents.dhcp.ranges, and not in exclude, or reserve it for the VM",
-							"DHCP no longer leases %s: its client gets another address at its next request", l.Address).because(holder(l)))
+							"DHCP no longer leases %s: %s", l.Address, what).because(holder(l)))
 					}
 				}
 				return findings

@@ -32,6 +32,9 @@ type Lease struct {
 	Address  netip.Addr      `json:"address"`
 	// State is bound, released, declined or expired.
 	State string `json:"state"`
+	// OutsideRanges is set if the address is bound and DHCP does not lease it to another VM: it is reserved, or the
+	// ranges have changed.
+	OutsideRanges bool `json:"outsideRanges,omitempty"`
 	// VM is "namespace/name" of the VM, Interface its interface; empty for other clients.
 	VM        string `json:"vm,omitempty"`
 	Interface string `json:"interface,omitempty"`

@@ -16,13 +16,21 @@ func Columns(namespace, infra bool) []output.Column[*Lease] {
 		{Title: "MAC", Value: func(l *Lease) string { return l.MAC }},
 		{Title: "VM", Value: func(l *Lease) string { return l.VM }},
 		{Title: "HOSTNAME", Value: func(l *Lease) string { return l.Hostname }},
-		{Title: "STATE", Value: func(l *Lease) string { return l.State }},
+		{Title: "STATE", Value: (*Lease).state},
 		{Title: "SINCE", Value: func(l *Lease) string { return stamp(l.Since) }},
 		{Title: "EXPIRES", Value: (*Lease).end},
 		{Title: "INTERFACE", Value: func(l *Lease) string { return l.Interface }, Wide: true},
 		{Title: "CLIENT", Value: func(l *Lease) string { return l.Client }, Wide: true},
 		{Title: "LEASE", Value: func(l *Lease) string { return l.Metadata.Name }, Wide: true},
 	}
+}
+
+// state returns the state, and whether the address is outside of the ranges.
+func (l *Lease) state() string {
+	if l.OutsideRanges {
+		return l.State + ", outside of the ranges"
+	}
+	return l.State
 }
 
 // end returns when the lease ends: at a time or, without one, together with its VM; empty if it has ended.

@@ -175,10 +175,17 @@ func (p *Pool) permitted(c Client, a netip.Addr) bool {
 	return ok || a == c.Reserved
 }
 
-// inForce reports whether a binding currently entitles the client to its address.
+// inForce reports whether a binding currently entitles the client to its address. That of a VM does so outside of the
+// ranges, too, unless the address is reserved for another VM.
 func (p *Pool) inForce(c Client, e *entry) bool {
 	b, now := e.binding, p.Clock.Now()
-	return !b.Released && p.permitted(c, b.Addr) && !e.avoided(c, now) && (b.Expires.IsZero() || b.Expires.After(now))
+	if b.Released || e.avoided(c, now) || p.isProtected(b.Addr) {
+		return false
+	}
+	if b.Expires.IsZero() {
+		return p.permitted(c, b.Addr) || !p.reservedForOther(c, b.Addr)
+	}
+	return p.permitted(c, b.Addr) && b.Expires.After(now)
 }
 
 // reservedForOther reports whether an address is reserved for another VM.
@@ -251,8 +258,11 @@ func (p *Pool) logOutOfRange() {
 			continue
 		}
 		if _, ok := p.Ranges.Number(addr); !ok {
-			p.Log.Warn("a binding is outside of the ranges; unless the address is reserved for its holder, the client gets another address at its next request",
-				"address", addr, "holder", b.Holder)
+			what := "it stays until its VM is deleted"
+			if !b.Expires.IsZero() {
+				what = "the client gets another address at its next request"
+			}
+			p.Log.Warn("a binding is outside of the ranges; "+what, "address", addr, "holder", b.Holder)
 		}
 	}
 }
