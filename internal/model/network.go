@@ -44,7 +44,7 @@ func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
 	i.checkUpstreams(spec.NetworkConfig.DNSServers, fields, found)
 	i.readAppsRanges(spec.AppsIngress, fields, found)
 	if dhcp := spec.InfraComponents.DHCP; dhcp.IsEnabled() {
-		i.checkRanges(dhcp, fields, found)
+		i.checkRanges(dhcp, spec.NetworkConfig.CIDR, fields, found)
 	}
 }
 
@@ -184,14 +184,31 @@ func assignedAddresses(spec *v1alpha1.InfraSpec) []assignedAddress {
 	return uses
 }
 
-// checkRanges reads the ranges and exclusions of DHCP, and reports addresses that cannot be leased.
-func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]string, found *problems) {
+// checkRanges reads the ranges and exclusions of DHCP, and reports addresses that cannot be leased. DHCP serves only the
+// subnet cidr: clients in another one cannot reach networkConfig.gateway, their router.
+func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[netip.Addr]string, found *problems) {
+	subnet, _ := netip.ParsePrefix(cidr) // an invalid one is reported with its field
+	served := func(r v1alpha1.AddressRange) bool {
+		return !subnet.IsValid() || subnet.Contains(r.First) && subnet.Contains(r.Last)
+	}
+	notServed := func(reason Reason, field string, address any) {
+		found.add(i.Ref, reason, "spec.infraComponents.dhcp%s: %s is not in spec.networkConfig.cidr %s, the only subnet that DHCP serves: clients in additionalCIDRs could not reach the gateway", field, address, subnet.Masked())
+	}
+	for _, instance := range dhcp.EffectiveInstances() {
+		address, err := v1alpha1.ParseAddress(string(instance.IP))
+		if err == nil && i.inNetwork(address) && !served(v1alpha1.AddressRange{First: address, Last: address}) {
+			notServed(ReasonInvalidAddress, "", address)
+		}
+	}
 	var excluded []v1alpha1.AddressRange
 	for _, text := range dhcp.Exclude {
 		r, err := v1alpha1.ParseAddressRange(text)
 		if err != nil {
 			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp.exclude: %v", err)
 			continue
+		}
+		if !served(r) {
+			notServed(ReasonInvalidRange, ".exclude", r)
 		}
 		excluded = append(excluded, r)
 	}
@@ -201,8 +218,8 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, fields map[netip.Addr]stri
 			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: %v", err)
 			continue
 		}
-		if len(i.CIDRs) > 0 && !slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(r.First) && p.Contains(r.Last) }) {
-			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s is not in one of the VLAN's subnets %v", r, i.CIDRs)
+		if !served(r) {
+			notServed(ReasonInvalidRange, "", fmt.Sprintf("the range %s", r))
 		}
 		for _, other := range i.reservedRanges(fields) {
 			if !r.Overlaps(other.AddressRange) {

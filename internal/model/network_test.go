@@ -47,6 +47,12 @@ func TestNetworkProblems(t *testing.T) {
 			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range", "a: InvalidRange: spec.infraComponents.dhcp: range \"192.0.2.100-192.0.2.10\" ends before"}},
 		{name: "a range that leaves the network", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.3.10}"},
 			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.3.10 is not in"}},
+		{name: "addresses of DHCP in another subnet", infras: []string{"dhcp: {serverIP: '2001:db8::4', rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, ranges: [{start: '2001:db8::10', end: '2001:db8::1f'}], exclude: ['2001:db8::1f']}"},
+			want: []string{
+				"a: InvalidAddress: spec.infraComponents.dhcp: 2001:db8::4 is not in spec.networkConfig.cidr 192.0.2.0/24, the only subnet that DHCP serves: clients in additionalCIDRs could not reach the gateway",
+				"a: InvalidRange: spec.infraComponents.dhcp.exclude: 2001:db8::1f is not in spec.networkConfig.cidr 192.0.2.0/24",
+				"a: InvalidRange: spec.infraComponents.dhcp: the range 2001:db8::10-2001:db8::1f is not in spec.networkConfig.cidr 192.0.2.0/24",
+			}},
 		{name: "a range over a service", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110}"},
 			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.110 contains 192.0.2.104, which is spec.infraComponents.dhcp: exclude it"}},
 		{name: "a range over a service, which is excluded", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, exclude: [192.0.2.104-192.0.2.105]}"}},
