@@ -137,15 +137,22 @@ func TestImages(t *testing.T) {
 	}
 }
 
-func TestANewInfraUsesTheImageOfControl(t *testing.T) {
-	const image = "registry.example.com/oooi:7"
+func TestANewInfraUsesTheImagesOfTheSite(t *testing.T) {
+	const image, envoy = "registry.example.com/oooi:7", "registry.example.com/envoy:7"
 	first, second := newSite(t), newSite(t)
-	if stderr := first.Setup("--image", image); strings.Contains(stderr, "--image") {
+	if stderr := first.Setup("--image", image, "--envoy-image", envoy); strings.Contains(stderr, "--image") {
 		t.Errorf("the first setup printed %s", stderr)
 	}
 	stderr := second.Setup()
 	if !strings.Contains(stderr, "--image "+image+" is the image of control, which all Infras share; --image= resets it\n") || strings.Contains(stderr, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
 		t.Errorf("setup of another Infra: images %v, stderr %s", second.Images(), stderr)
 	}
-	second.Setup("--image=") // other tests share control
+	if want := "--envoy-image " + envoy + " is the image that was given for Infra " + first.Namespace + "/demo; --envoy-image= resets it\n"; !strings.Contains(stderr, want) || second.Images()["envoy"] != envoy {
+		t.Errorf("setup of another Infra: images %v, stderr %s, want %q", second.Images(), stderr, want)
+	}
+	second.Setup("--image=", "--envoy-image=")
+	if second.Images()["envoy"] == envoy {
+		t.Error("--envoy-image= did not reset the image")
+	}
+	first.Setup("--image=", "--envoy-image=") // other tests share control
 }

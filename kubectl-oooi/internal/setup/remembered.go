@@ -21,6 +21,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
@@ -44,8 +45,10 @@ type Remembered struct {
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns; empty if they are the defaults.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
-	// FromControl is set if the images and PullSecret are those of control, because the Infra is new.
-	FromControl bool `json:"-"`
+	// FromControl is set if Image and PullSecret are those of control, because the Infra is new. EnvoyImageOf is then the
+	// Infra that EnvoyImage was given for; empty for none.
+	FromControl  bool   `json:"-"`
+	EnvoyImageOf string `json:"-"`
 }
 
 // VersionOf returns the version of the plugin that set up an Infra or a standalone ProxyServer; empty if it is unknown.
@@ -188,9 +191,9 @@ var RememberedFlags = []string{FlagRegistry, FlagImage, FlagEnvoyImage, FlagPull
 
 // Recall returns the remembered flags of an Infra. For an Infra that a version without remembered flags set up, they
 // are the images of its workloads. For a new Infra, Image and PullSecret are those of control, which all Infras share; if
-// control runs the default image from a mirror, Registry is that mirror. An image that is found in none of these is
-// taken from defaults. Recall returns nil for a new Infra if setup did not deploy control, or if reading control is
-// forbidden.
+// control runs the default image from a mirror, Registry is that mirror; EnvoyImage is the one that was given for another
+// Infra. An image that is found in none of these is taken from defaults. Recall returns nil for a new Infra if there is
+// neither a control that setup deployed nor such an image, or if reading them is forbidden.
 func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, defaults render.Images) (*Remembered, error) {
 	r, err := recall(ctx, c, client.ObjectKeyFromObject(infra))
 	if err != nil || r != nil {
@@ -198,13 +201,17 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 	}
 	images, err := runningImages(ctx, c, infra)
 	isNew := images == (render.Images{})
+	envoyOf := ""
 	if err == nil && isNew {
 		images, err = controlImages(ctx, c)
+	}
+	if err == nil && isNew {
+		envoyOf, images.Envoy, err = givenEnvoyImage(ctx, c)
 	}
 	if err != nil || images == (render.Images{}) {
 		return nil, err
 	}
-	r = &Remembered{FromControl: isNew, PullSecret: images.PullSecret}
+	r = &Remembered{FromControl: isNew, EnvoyImageOf: envoyOf, PullSecret: images.PullSecret}
 	if r.PullSecret != "" {
 		r.Given = append(r.Given, FlagPullSecret)
 	}
@@ -216,7 +223,7 @@ func Recall(ctx context.Context, c client.Client, infra *v1alpha1.Infra, default
 	}
 	r.Image, r.EnvoyImage = cmp.Or(images.Oooi, defaults.Oooi), cmp.Or(images.Envoy, defaults.Envoy)
 	for _, i := range []struct{ flag, image, original string }{{FlagImage, r.Image, original}, {FlagEnvoyImage, r.EnvoyImage, defaults.Envoy}} {
-		if Repository(i.image) != Repository(i.original) { // otherwise it is the default of another release
+		if given := i.flag == FlagEnvoyImage && envoyOf != ""; given || Repository(i.image) != Repository(i.original) { // otherwise it is the default of another release
 			r.Given = append(r.Given, i.flag)
 		}
 	}
@@ -244,6 +251,33 @@ func controlImages(ctx context.Context, c client.Client) (render.Images, error) 
 	return images, nil
 }
 
+// givenEnvoyImage returns the first Infra, "namespace/name", for which --envoy-image was given, and that image; empty if
+// there is none, or without the right to read Infras and their inventories.
+func givenEnvoyImage(ctx context.Context, c client.Client) (infra, image string, err error) {
+	var all []types.NamespacedName
+	err = (&read.Reader{Client: c}).In(ctx, read.InfraKind, "", func(u *unstructured.Unstructured) { all = append(all, client.ObjectKeyFromObject(u)) })
+	if apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err //nolint:wrapcheck // read wraps it
+	}
+	slices.SortFunc(all, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	for _, key := range all {
+		text, err := inventory.ReadKey(ctx, c, key, RememberedKey)
+		if apierrors.IsForbidden(err) {
+			continue
+		}
+		if err != nil {
+			return "", "", err
+		}
+		if r, err := ParseRemembered(text); err == nil && slices.Contains(r.Given, FlagEnvoyImage) { // setup of that Infra reports the error
+			return key.String(), r.EnvoyImage, nil
+		}
+	}
+	return "", "", nil
+}
+
 // Repository returns an image reference without tag and digest.
 func Repository(image string) string {
 	named, err := reference.ParseDockerRef(image)
@@ -268,6 +302,9 @@ func ResolveFlags(given map[string]string, before *Remembered, defaults render.I
 		source := "kept from the previous setup"
 		if before != nil && before.FromControl {
 			source = "the " + strings.ReplaceAll(flag, "-", " ") + " of control, which all Infras share"
+			if flag == FlagEnvoyImage && before.EnvoyImageOf != "" {
+				source = "the image that was given for Infra " + before.EnvoyImageOf
+			}
 		}
 		switch {
 		case ok && flagValue != "" && flagValue != forget:
