@@ -106,9 +106,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
 	}
-	if p := hc.Spec.Platform.KubeVirt; p != nil && p.Credentials != nil {
-		c.vmNamespace = p.Credentials.InfraNamespace
-	}
+	c.vmNamespace = hc.Spec.Platform.VMNamespace()
 	domain := ""
 	if hc.Spec.DNS.BaseDomain != "" {
 		domain, _ = publishable(c.Ref, clusterDomain(hc), "spec.dns", found)

@@ -100,6 +100,31 @@ func testProbe(t *testing.T, sourceRouting bool) {
 	}
 }
 
+// TestHostsOnADeviceWithoutAddress probes the VLAN from a pod that has an address in the pod network only.
+func TestHostsOnADeviceWithoutAddress(t *testing.T) {
+	network.Need(t)
+	const mac = "02:00:00:00:00:98"
+	host, pod := lab.NewNamespace(t), lab.NewNamespace(t)
+	for _, ends := range [][2]lab.End{
+		{{In: host, Device: "vlan", MAC: mac, Addresses: []string{"192.0.2.4/24"}}, {In: pod, Device: "net1"}},
+		{{In: host, Device: "node", Addresses: []string{"198.51.100.1/24"}}, {In: pod, Device: "eth0", Addresses: []string{"198.51.100.2/24"}}},
+	} {
+		if err := lab.Cable(ends[0], ends[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod.Run(t, "ip", "route", "add", "default", "via", "198.51.100.1")
+	used, free := netip.MustParseAddr("192.0.2.4"), netip.MustParseAddr("192.0.2.5")
+	var got map[netip.Addr]net.HardwareAddr
+	err := pod.Do(func() (err error) {
+		got, err = neighbours.Hosts(t.Context(), "net1", []netip.Addr{used, free})
+		return err
+	})
+	if err != nil || len(got) != 1 || got[used].String() != mac {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
 // TestProbeOfAnotherNetwork probes loopback, which has no neighbors.
 func TestProbeOfAnotherNetwork(t *testing.T) {
 	found, err := neighbours.Probe(t.Context(), []netip.Addr{netip.MustParseAddr("127.0.0.1")})

@@ -89,9 +89,23 @@ type KubeVirtPlatform struct {
 }
 
 // KubeVirtCredentials is the part of HyperShift's KubevirtPlatformCredentials that is in use: the namespace
-// of the VMs, if they do not run in the control plane's namespace.
+// of the VMs, if they do not run in the control plane's namespace. With InfraKubeConfigSecret, it is one of another cluster.
 type KubeVirtCredentials struct {
-	InfraNamespace string `json:"infraNamespace,omitempty"`
+	InfraNamespace        string          `json:"infraNamespace,omitempty"`
+	InfraKubeConfigSecret *LocalReference `json:"infraKubeConfigSecret,omitempty"`
+}
+
+// HasExternalVMs reports whether the VMs run in another cluster.
+func (p *HostedClusterPlatform) HasExternalVMs() bool {
+	return p.KubeVirt != nil && p.KubeVirt.Credentials != nil && p.KubeVirt.Credentials.InfraKubeConfigSecret != nil
+}
+
+// VMNamespace returns the namespace of the VMs; empty if it is the control plane's, or one of another cluster.
+func (p *HostedClusterPlatform) VMNamespace() string {
+	if p.KubeVirt == nil || p.KubeVirt.Credentials == nil || p.HasExternalVMs() {
+		return ""
+	}
+	return p.KubeVirt.Credentials.InfraNamespace
 }
 
 // HostedClusterConfiguration is the part of HyperShift's ClusterConfiguration that changes the apps domain, disables the

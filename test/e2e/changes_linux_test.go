@@ -84,6 +84,11 @@ func invalidInputs(s *site) []change {
 		{name: "no image of control", extra: true, run: s.expectFailure(pinned, []string{"checking Deployment oooi-system/oooi-control", missingImage, nothingApplied}, "--image", missingImage)},
 		{name: "no image of Envoy", run: s.expectFailure(infra, []string{missingImage, nothingApplied}, "--envoy-image", missingImage)},
 		{name: "another program", extra: true, run: s.expectFailure(editedInfra("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.159, image: "+toolsImage), []string{"coredhcp", nothingApplied})},
+		{name: "an address of another host, and a silent resolver", run: func(t *testing.T) {
+			hostOnVLAN(t, "198.18.50.211/24")
+			s.expectFailure(editedInfra("serverIP: 198.18.50.7", "serverIP: 198.18.50.211", "dnsServers: [192.0.2.99]", "dnsServers: [192.0.2.98]"),
+				[]string{"198.18.50.211 is used by another host on the VLAN, with MAC address ", "upstream resolver 192.0.2.98:53 does not answer", nothingApplied})(t)
+		}},
 		{name: "an unknown flag", extra: true, run: s.expectFailure(infra, []string{"unknown flag: --no-such-flag"}, "--no-such-flag")},
 		{name: "a file that is not YAML", extra: true, run: s.expectFailure("][", []string{"infra.yaml"})},
 		{name: "an unknown field", extra: true, run: s.expectFailure(editedInfra("dns: {serverIP", "dns: {address"), []string{"address"})},

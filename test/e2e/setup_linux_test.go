@@ -371,15 +371,21 @@ func (s *site) connects(t *testing.T, vm *vm, to server) {
 // vlanServer starts the load balancer of the apps at its VLAN address, on both ports.
 func vlanServer(t *testing.T, ca *lab.CA, name string) (overTLS, plain *lab.Backend) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "ip", "address", "replace", "198.18.50.200/24", "dev", vlan).CombinedOutput(); err != nil {
+	hostOnVLAN(t, "198.18.50.200/24")
+	return ca.TLSBackend(t, "198.18.50.200:443", name), lab.HTTPBackend(t, "198.18.50.200:80", name)
+}
+
+// hostOnVLAN gives the VLAN's bridge an address until the end of the test.
+func hostOnVLAN(t *testing.T, address string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "ip", "address", "replace", address, "dev", vlan).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Cleanup(func() {
-		if out, err := exec.Command("ip", "address", "del", "198.18.50.200/24", "dev", vlan).CombinedOutput(); err != nil {
+		if out, err := exec.Command("ip", "address", "del", address, "dev", vlan).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	return ca.TLSBackend(t, "198.18.50.200:443", name), lab.HTTPBackend(t, "198.18.50.200:80", name)
 }
 
 // greeting returns what a server sends first to a VM that verifies its certificate for name.

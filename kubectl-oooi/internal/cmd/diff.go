@@ -79,7 +79,7 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	if err != nil || !differs {
 		return err
 	}
-	lines := podLines(changes)
+	lines := append(podLines(changes), setup.Interruptions(changes)...)
 	for _, change := range changes {
 		if change.Verb == setup.Recreated {
 			lines = append(lines, fmt.Sprintf("%s is %s", change.Entry, change.Verb))

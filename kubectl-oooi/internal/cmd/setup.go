@@ -38,7 +38,7 @@ type setupFlags struct {
 	adopt          bool
 	dns            string
 	makeNetwork    string
-	changeNetwork  bool
+	allowLoss      bool
 	virtualIngress bool
 }
 
@@ -72,7 +72,6 @@ func (c *command) setup() *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."))
-	flags.BoolVar(&f.changeNetwork, "change-network", false, "Change the VMs' network of an Infra to one to which no VM of the hosted cluster is attached")
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch"))
 	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default
@@ -102,6 +101,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
+	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a change by which present VMs lose an address, names or the proxy")
 	flags.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
 	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods, the Infra or the ProxyServer")
 	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
@@ -202,7 +202,7 @@ func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) e
 	}
 	applier := &setup.Applier{
 		Client: cl, Out: c.ErrOut, Force: f.forceConflicts, Adopt: f.adopt, DryRun: f.dryRun == dryRunServer, OneByOne: f.wait, AllowDowngrade: f.allowDowngrade,
-		ChangeNetwork: f.changeNetwork, Remember: remembered,
+		AllowLoss: f.allowLoss, Remember: remembered,
 	}
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
@@ -260,6 +260,7 @@ func (c *command) printChanges(changes []setup.ObjectChange) error {
 	if len(lines) == 0 {
 		lines = []string{"restarts no pod"}
 	}
+	lines = append(lines, setup.Interruptions(changes)...)
 	_, err := fmt.Fprintln(c.Out, strings.Join(lines, "\n"))
 	return err
 }
@@ -309,7 +310,7 @@ func (c *command) readInput(f *setupFlags) (*setup.Known, error) {
 		err = known.InNamespace(*c.cluster.Namespace)
 	}
 	if err == nil {
-		known.VirtualIngress = f.virtualIngress
+		known.VirtualIngress, known.AllowLoss = f.virtualIngress, f.allowLoss
 	}
 	if err == nil && f.makeNetwork != "" {
 		if known.MakeNetwork, err = render.ParseMachineNetwork(f.makeNetwork); err != nil {

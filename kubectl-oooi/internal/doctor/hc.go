@@ -123,6 +123,9 @@ func checkNodePoolNetworks(s *Site) []Finding {
 	var others []string // NodePools on the networks of other Infras
 	used := false
 	for _, u := range s.nodePools() {
+		if platform, _, _ := unstructured.NestedString(u.Object, "spec", "platform", "type"); platform != "" && platform != "KubeVirt" {
+			continue // its nodes are no VMs, and have no additionalNetworks
+		}
 		var names []string
 		networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "platform", "kubevirt", "additionalNetworks")
 		for _, n := range networks {

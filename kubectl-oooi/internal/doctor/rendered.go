@@ -101,6 +101,13 @@ func (s *Site) input() (*render.Input, error) {
 			err = errors.Join(err, k.UseAttachment(u))
 		}
 	}
+	var sets []string
+	for _, u := range s.facts.list(statefulSets, s.Infra.Namespace) {
+		if u.GetAnnotations()[v1alpha1.AnnotationInfra] == s.Infra.Namespace+"/"+s.Infra.Name {
+			sets = append(sets, u.GetName())
+		}
+	}
+	k.UseSets(sets, nil)
 	remembered, invalid := s.remembered()
 	if err := errors.Join(err, invalid); err != nil {
 		return nil, err

@@ -79,8 +79,8 @@ func backendNamespaces(all *model.Objects, more string) []string {
 	list := infraNamespaces(all, more)
 	for _, hc := range all.HostedClusters {
 		list = append(list, model.ControlPlaneNamespace(hc.Namespace, hc.Name))
-		if kubevirt := hc.Spec.Platform.KubeVirt; kubevirt != nil && kubevirt.Credentials != nil {
-			list = append(list, kubevirt.Credentials.InfraNamespace)
+		if vms := hc.Spec.Platform.VMNamespace(); vms != "" {
+			list = append(list, vms)
 		}
 	}
 	for _, p := range all.ProxyServers {

@@ -6,11 +6,12 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it: one
+// Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it, given the
+// present ones: one
 // name, or for a floating address those of all proxy replicas. It omits components with an invalid replica address,
 // and invalid floating addresses.
-func Addresses(infra *v1alpha1.Infra) map[netip.Addr][]string {
-	in := &Input{Infra: infra}
+func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
+	in := &Input{Infra: infra, Sets: present}
 	all := map[netip.Addr][]string{}
 	components := &infra.Spec.InfraComponents
 	for _, c := range []struct {

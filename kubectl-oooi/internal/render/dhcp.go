@@ -60,7 +60,7 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 		set, err := in.statefulSet(workload{
 			component: component, instance: i, network: network, config: config, port: 67,
 			spec: corev1.PodSpec{
-				Affinity: in.spread(component, len(instances)),
+				Affinity: in.spread(component),
 				Containers: []corev1.Container{restrictedContainer(corev1.Container{
 					Name: "coredhcp", Image: cmp.Or(spec.Image, in.Images.Oooi),
 					Command: []string{"/coredhcp", "--config", "/etc/coredhcp/config.yml", "--http", "$(POD_IP):9903"},

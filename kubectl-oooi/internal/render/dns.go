@@ -40,7 +40,7 @@ func dns(in *Input) ([]runtime.Object, error) {
 			spec: corev1.PodSpec{
 				// Not the cluster DNS: it may forward to this DNS, so that unknown names would loop.
 				DNSPolicy: corev1.DNSDefault,
-				Affinity:  in.spread(component, len(instances)),
+				Affinity:  in.spread(component),
 				Containers: []corev1.Container{restrictedContainer(corev1.Container{
 					Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile"},
 					Env: []corev1.EnvVar{podIP},

@@ -30,6 +30,8 @@ type Input struct {
 	BackendControlPlanes []string
 	// MachineNamespace is the namespace of the VMs; empty if it is the control plane's.
 	MachineNamespace string
+	// Sets are the present StatefulSets, whose names replicas keep.
+	Sets Sets
 	// Snapshot is the model of names and ports.
 	Snapshot *model.Snapshot
 	// Attachment is the CNI configuration in the VMs' NetworkAttachmentDefinition.

@@ -43,18 +43,14 @@ type instance struct {
 	addresses []netip.Addr
 }
 
-// instances returns the replicas of a component. A single one has the component's name. The names of several contain
-// their address, so that they do not change when other replicas are added or removed.
+// instances returns the replicas of a component.
 func (in *Input) instances(component string, list []v1alpha1.Instance) ([]instance, error) {
 	if len(list) == 0 {
 		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP: an address on the VLAN is required", component)
 	}
 	var all []instance
 	for _, i := range list {
-		one := instance{name: in.name(component)}
-		if len(list) > 1 {
-			one.name += "-" + nameSuffix(string(i.IP))
-		}
+		one := instance{name: in.setName(component, i.IP, len(list) > 1)}
 		if len(one.name) > longestName {
 			return nil, fmt.Errorf("metadata.name: %s is too long: the StatefulSet name %s has more than %d characters", in.Infra.Name, one.name, longestName)
 		}
@@ -267,11 +263,9 @@ func (in *Input) disruptionBudget(component string, instances int) []runtime.Obj
 	}}
 }
 
-// spread prefers different nodes for the replicas of a component; nil for a single replica.
-func (in *Input) spread(component string, instances int) *corev1.Affinity {
-	if instances < 2 {
-		return nil
-	}
+// spread prefers different nodes for the replicas of a component. A single replica has it, too, so that another replica does
+// not change its pod.
+func (in *Input) spread(component string) *corev1.Affinity {
 	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{
 			TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: in.labels(component)},

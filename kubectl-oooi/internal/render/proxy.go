@@ -197,7 +197,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
 		DNSPolicy: policy, DNSConfig: resolvers, TerminationGracePeriodSeconds: new(grace),
-		Affinity: in.spread(v1alpha1.ComponentProxy, len(all)),
+		Affinity: in.spread(v1alpha1.ComponentProxy),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, hostIP, envoyMemory}, Command: bootstrap,
 			VolumeMounts: sockets, Resources: resources(xdsdResources, "10m", "32Mi"),

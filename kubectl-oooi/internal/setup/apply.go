@@ -51,9 +51,8 @@ type Applier struct {
 	// AllowDowngrade replaces objects that a newer version of the plugin applied, for which Apply and Preview otherwise
 	// return an error.
 	AllowDowngrade bool
-	// ChangeNetwork changes the VMs' network of an Infra to one to which no VM of the hosted cluster is attached, for
-	// which Apply otherwise returns an error while VMs are attached to the present one.
-	ChangeNetwork bool
+	// AllowLoss applies a change although its pods would be away for long, because the API server takes long to admit them.
+	AllowLoss bool
 	// Remember has the version of the plugin, and the flags to store for the next setup. If it is nil, Apply stores no
 	// flags, and allows a downgrade.
 	Remember *Remembered
@@ -122,6 +121,9 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	}
 	if err != nil || a.DryRun {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged))
+	}
+	if err := rollout.announce(ctx, obsolete); err != nil {
+		return err
 	}
 	infra := client.ObjectKeyFromObject(p.Infra)
 	// The inventory is saved before the first object is applied, so that teardown finds the objects of an interrupted

@@ -17,14 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -41,16 +39,18 @@ const (
 )
 
 // checkCommands are the commands of containers in a check, by container name: the program validates its
-// configuration, or only starts, and exits. Other containers keep their command.
+// configuration, or only starts, and exits. Other containers keep their command. Envoy starts, and xdsd stops it.
 var checkCommands = map[string][]string{
 	"coredns":  {"/coredns", "-check", "-conf", "/etc/coredns/Corefile"},
 	"coredhcp": {"/coredhcp", "--check", "--config", "/etc/coredhcp/config.yml"},
-	"envoy":    {"envoy", "--mode", "validate", "-c", "/run/envoy/envoy.yaml"},
-	"xdsd":     {"/xdsd", "--help"},
+	"xdsd":     {"/xdsd", "check", "--min-envoy", oldestEnvoy},
 	"holder":   {"/xdsd", "--help"},
 	"control":  {"/xdsd", "--help"},
 	"ingress":  {"/xdsd", "--help"},
 }
+
+// oldestEnvoy is the oldest version of Envoy that accepts the proxy's configuration.
+const oldestEnvoy = "1.31"
 
 // podTemplate returns the pod template of a StatefulSet or Deployment.
 func podTemplate(o *unstructured.Unstructured) (*corev1.PodTemplateSpec, error) {
@@ -73,7 +73,7 @@ func (r *rollout) check(ctx context.Context) error {
 			c.remove(ctx)
 		}
 	}()
-	if err := r.reportMACChecks(ctx); err != nil {
+	if err := r.reportMACChecks(); err != nil {
 		return err
 	}
 	changed := r.changedWorkloads()
@@ -83,14 +83,20 @@ func (r *rollout) check(ctx context.Context) error {
 	if err := r.reportNetworks(ctx, changed); err != nil {
 		return err
 	}
-	if err := r.checkSelector(ctx, changed); err != nil {
-		return err
-	}
 	if err := r.admissible(ctx, changed); err != nil {
 		return err
 	}
+	var wanted []*podCheck
 	for _, o := range changed {
-		c := &podCheck{Applier: r.Applier, workload: o}
+		wanted = append(wanted, &podCheck{Applier: r.Applier, workload: o})
+	}
+	if r.OneByOne && r.isNew() {
+		if first := r.firstCheck(); first != nil {
+			wanted = append(wanted, first)
+		}
+	}
+	for _, c := range wanted {
+		o := c.workload
 		checks = append(checks, c)
 		if err := c.start(ctx, r.plan); err != nil {
 			if ctx.Err() != nil {
@@ -163,8 +169,7 @@ func (r *rollout) fitsTimeout(ctx context.Context, changed []*unstructured.Unstr
 }
 
 // reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a
-// check finds out whether pods can be attached to it, and not whether VMs are there. It returns an error if they move to
-// another NetworkAttachmentDefinition and the VMs do not.
+// check finds out whether pods can be attached to it, and not whether VMs are there.
 func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Unstructured) error {
 	if len(changed) == 0 {
 		return nil
@@ -189,9 +194,6 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 	if len(names) == 0 {
 		return nil
 	}
-	if err := r.checkMachineNetwork(ctx); err != nil {
-		return err
-	}
 	source := r.plan.Infra.Spec.NetworkConfig
 	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s, the VMs' network, has changed since the last setup, and the pods of %s move to the changed network; check that the VMs are attached to the same network\n",
 		source.NetworkAttachmentDefinition, strings.Join(names, ", "))
@@ -199,21 +201,21 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 }
 
 // reportMACChecks prints a warning if the VMs' network drops the frames of VMs after a migration.
-func (r *rollout) reportMACChecks(ctx context.Context) error {
+func (r *rollout) reportMACChecks() error {
 	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace)
-	if !cni.ChecksMAC(r.plan.attachment) || r.plan.machineNamespace == "" {
+	if !cni.ChecksMAC(r.plan.attachment) {
 		return nil
 	}
 	var names []string
-	err := r.presentVMs(ctx, func(u *unstructured.Unstructured) {
+	for _, u := range r.plan.attached {
 		if len(read.WithoutMAC(u, r.plan.networks, network.String())) > 0 {
 			names = append(names, u.GetNamespace()+"/"+u.GetName())
 		}
-	})
-	if err != nil || len(names) == 0 {
-		return err
 	}
-	_, err = fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s has macspoofchk, and VMs on it have no macAddress (%d, such as %s): a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames; remove macspoofchk, or set macAddress in the VMs' specs\n",
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s has macspoofchk, and VMs on it have no macAddress (%d, such as %s): a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames; remove macspoofchk, or set macAddress in the VMs' specs\n",
 		network, len(names), names[0])
 	return err
 }
@@ -257,122 +259,12 @@ func networkWithout(nad *unstructured.Unstructured, fields ...string) []map[stri
 	return plugins
 }
 
-// checkMachineNetwork returns an error if VMs of the hosted cluster are attached to the Infra's present network, and
-// none to its new one, unless ChangeNetwork is set. It returns nil if listing VMs is forbidden or KubeVirt is not served.
-func (r *rollout) checkMachineNetwork(ctx context.Context) error {
-	cluster := r.plan.cluster()
-	if r.ChangeNetwork || cluster == nil || r.plan.machineNamespace == "" {
-		return nil
-	}
-	reader := &read.Reader{Client: r.Client}
-	live, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
-	if err != nil {
-		return client.IgnoreNotFound(err) //nolint:wrapcheck // read wraps it
-	}
-	present := live.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
-	wanted := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
-	if r.plan.networks.Same(present, wanted) {
-		return nil
-	}
-	var options []client.ListOption
-	if cluster.InfraID != "" {
-		options = append(options, client.MatchingLabels{objects.LabelInfraID: cluster.InfraID})
-	}
-	var left []string
-	moved := false
-	err = r.presentVMs(ctx, func(u *unstructured.Unstructured) {
-		switch {
-		case len(read.MachineInterfaces(u, r.plan.networks, wanted)) > 0:
-			moved = true
-		case len(read.MachineInterfaces(u, r.plan.networks, present)) > 0:
-			left = append(left, u.GetNamespace()+"/"+u.GetName())
-		}
-	}, options...)
-	if err != nil || moved || len(left) == 0 {
-		return err
-	}
-	return fmt.Errorf("networkConfig.networkAttachmentDefinition of Infra %s changes from %s to %s, but the VMs of the hosted cluster are attached to %[2]s (%[4]d, such as %[5]s) and none to %[3]s: they would lose DHCP, DNS and the proxy; change additionalNetworks of the NodePools first and run setup when a VM is attached to %[3]s, or use --change-network",
-		r.infra, present, wanted, len(left), left[0])
-}
-
-// checkSelector returns an error if DHCP of changed workloads selects none of the VMs on the network that it selects now.
-// It returns nil if listing VMs is forbidden or KubeVirt is not served.
-func (r *rollout) checkSelector(ctx context.Context, changed []*unstructured.Unstructured) error {
-	if r.plan.machineNamespace == "" || !slices.ContainsFunc(changed, func(o *unstructured.Unstructured) bool { return r.plan.componentOf(o) == v1alpha1.ComponentDHCP }) {
-		return nil
-	}
-	reader := &read.Reader{Client: r.Client}
-	live, err := reader.Infra(ctx, r.infra.Namespace, r.infra.Name)
-	if err != nil {
-		return client.IgnoreNotFound(err) //nolint:wrapcheck // read wraps it
-	}
-	infraID := ""
-	if cluster := r.plan.cluster(); cluster != nil {
-		infraID = cluster.InfraID
-	}
-	before, err1 := vmSelector(live, infraID)
-	after, err2 := vmSelector(r.plan.Infra, infraID)
-	if err := errors.Join(err1, err2); err != nil {
-		return err
-	}
-	if before.String() == after.String() {
-		return nil
-	}
-	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
-	var left []string
-	selected := false
-	err = r.presentVMs(ctx, func(u *unstructured.Unstructured) {
-		if len(read.MachineInterfaces(u, r.plan.networks, network)) == 0 {
-			return
-		}
-		set := labels.Set(u.GetLabels())
-		if selected = selected || after.Matches(set); before.Matches(set) {
-			left = append(left, u.GetNamespace()+"/"+u.GetName())
-		}
-	})
-	if err != nil || selected || len(left) == 0 {
-		return err
-	}
-	return fmt.Errorf("spec.infraComponents.dhcp.vmSelector of Infra %s selects no VM on %s; DHCP would no longer answer %s (%d VMs now): correct the selector, or the labels of the VMs", r.infra, network, left[0], len(left))
-}
-
-// presentVMs calls visit for each VM in the namespace of the hosted cluster's VMs that has not ended, and for none if
-// listing them is forbidden or KubeVirt is not served.
-func (r *rollout) presentVMs(ctx context.Context, visit func(*unstructured.Unstructured), options ...client.ListOption) error {
-	err := (&read.Reader{Client: r.Client}).In(ctx, read.MachineKind, r.plan.machineNamespace, func(u *unstructured.Unstructured) {
-		if phase, _, _ := unstructured.NestedString(u.Object, "status", "phase"); phase != "Succeeded" && phase != "Failed" {
-			visit(u)
-		}
-	}, options...)
-	if apierrors.IsForbidden(err) || errors.Is(err, read.ErrNotServed) {
-		return nil
-	}
-	return err //nolint:wrapcheck // read wraps it
-}
-
-// vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector.
-func vmSelector(infra *v1alpha1.Infra, infraID string) (labels.Selector, error) {
-	dhcp := infra.Spec.InfraComponents.DHCP
-	switch {
-	case !dhcp.IsEnabled():
-		return labels.Nothing(), nil
-	case dhcp.VMSelector != nil:
-		s, err := metav1.LabelSelectorAsSelector(dhcp.VMSelector)
-		if err != nil {
-			return nil, fmt.Errorf("spec.infraComponents.dhcp.vmSelector: %w", err)
-		}
-		return s, nil
-	case infraID != "":
-		return labels.SelectorFromSet(labels.Set{objects.LabelInfraID: infraID}), nil
-	}
-	return labels.Everything(), nil
-}
-
 // A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {
 	*Applier
 
 	workload *unstructured.Unstructured
+	only     []string // arguments of xdsd check, if the pod runs nothing else
 	job      *batchv1.Job
 	since    time.Time // when the pod was first found to be stuck; zero while it is not
 	done     bool
@@ -414,6 +306,12 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	}
 	for i := range spec.InitContainers {
 		stripContainer(&spec.InitContainers[i])
+	}
+	if c.only != nil {
+		p.addNetworkCheck(spec, c.only)
+		spec.InitContainers, spec.Containers, spec.Volumes = nil, spec.Containers[len(spec.Containers)-1:], nil
+	} else {
+		p.addNetworkCheck(spec, p.newNetwork(c.workload.GetName(), p.componentOf(c.workload)))
 	}
 	var needs []*unstructured.Unstructured
 	for i := range spec.Volumes {
@@ -489,7 +387,7 @@ func copyAs(o *unstructured.Unstructured, name string) *unstructured.Unstructure
 // stripContainer removes probes and ports, and requests no resources: the container serves nothing, and the present pods
 // use the resources. It keeps the limits, which a ResourceQuota may require.
 func stripContainer(c *corev1.Container) {
-	c.ReadinessProbe, c.LivenessProbe, c.StartupProbe, c.Ports = nil, nil, nil, nil
+	c.ReadinessProbe, c.LivenessProbe, c.StartupProbe, c.Lifecycle, c.Ports = nil, nil, nil, nil, nil
 	requests := corev1.ResourceList{}
 	for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
 		for name := range list {
@@ -592,7 +490,7 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 			continue
 		}
 		output := strings.TrimSpace(end.Message)
-		if strings.Contains(output, "flag provided but not defined") || strings.Contains(output, "unknown flag") {
+		if strings.Contains(output, "flag provided but not defined") || strings.Contains(output, "unknown flag") || strings.Contains(output, "unknown command") {
 			return "", &skippedError{"the image of container " + s.Name + " does not support this check"}
 		}
 		failed = append(failed, fmt.Sprintf("container %s, image %s, exited with %d: %s", s.Name, s.Image, end.ExitCode, output))

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,41 +34,76 @@ type holder struct {
 // holders reads the present VLAN addresses of the Infra's workloads: from the Infra in the cluster, and from the
 // network status of its pods, which may still have addresses of an earlier spec.
 func (d *discovery) holders() error {
-	if d.known.standalone() {
-		return nil
+	held, err := d.podAddresses()
+	if err != nil || d.known.standalone() {
+		return err
 	}
 	infra := d.known.Infra
 	switch before, err := d.Infra(d.ctx, infra.Namespace, infra.Name); {
 	case apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) || apierrors.IsForbidden(err):
+		return nil
 	case err != nil:
 		return err
 	default:
 		before.Default()
 		d.known.before = before
-		for address, sets := range render.Addresses(before) {
-			d.known.holders = append(d.known.holders, heldAddress{address, holder{sets, "StatefulSet " + strings.Join(sets, " or ")}})
+	}
+	var sets []string
+	err = d.In(d.ctx, appsv1.SchemeGroupVersion.WithKind("StatefulSet"), infra.Namespace, func(u *unstructured.Unstructured) {
+		if u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(infra) {
+			sets = append(sets, u.GetName())
 		}
+	})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err //nolint:wrapcheck // read wraps it
+	}
+	d.known.UseSets(sets, held)
+	for address, sets := range render.Addresses(d.known.before, d.known.sets) {
+		d.known.holders = append(d.known.holders, heldAddress{address, holder{sets, "StatefulSet " + strings.Join(sets, " or ")}})
+	}
+	return nil
+}
+
+// podAddresses reads the VLAN addresses of the Infra's pods, and returns them by StatefulSet.
+func (d *discovery) podAddresses() (map[string][]netip.Addr, error) {
+	infra, label := d.known.Infra, v1alpha1.LabelInfra
+	if d.known.standalone() {
+		label = v1alpha1.LabelProxyServer
 	}
 	var pods corev1.PodList
-	err := d.Client.List(d.ctx, &pods, client.InNamespace(infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
+	err := d.Client.List(d.ctx, &pods, client.InNamespace(infra.Namespace), client.MatchingLabels{label: infra.Name})
 	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("listing the pods of Infra %s: %w", keyOf(infra), err)
+		return nil, fmt.Errorf("listing the pods of Infra %s: %w", keyOf(infra), err)
 	}
+	d.known.running = map[string]bool{}
+	held := map[string][]netip.Addr{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		set := pod.Labels["app.kubernetes.io/instance"]
-		if set == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		_, ofInfra := pod.Labels[v1alpha1.LabelInfra]
+		if set == "" || ofInfra == d.known.standalone() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
+		d.known.running[set] = true
 		addresses, err := read.PodAddresses(pod)
 		if err != nil {
 			continue // Multus has not attached it yet
 		}
+		held[set] = append(held[set], addresses...)
 		for _, address := range addresses {
 			d.known.holders = append(d.known.holders, heldAddress{address, holder{[]string{set}, "pod " + pod.Name}})
 		}
 	}
-	return nil
+	return held, nil
+}
+
+// UseSets sets the names of the Infra's present StatefulSets, which replicas keep, and the addresses of their pods, if known.
+func (k *Known) UseSets(names []string, held map[string][]netip.Addr) {
+	deployed := k.Infra
+	if k.before != nil {
+		deployed = k.before
+	}
+	k.sets = render.SetsOf(deployed, names, held)
 }
 
 // leases reads the bound DHCP leases of the Infra. It ignores Lease objects that cannot be parsed, which doctor reports.
@@ -90,9 +126,9 @@ func (d *discovery) leases() error {
 // leasedAddresses returns an error for each new address of a component that a client of DHCP has.
 func (k *Known) leasedAddresses() []error {
 	var errs []error
-	before, after := map[netip.Addr][]string{}, render.Addresses(k.Infra)
+	before, after := map[netip.Addr][]string{}, render.Addresses(k.Infra, k.sets)
 	if k.before != nil {
-		before = render.Addresses(k.before)
+		before = render.Addresses(k.before, k.sets)
 	}
 	for _, l := range k.leased {
 		if sets, wanted := after[l.Address]; wanted && before[l.Address] == nil {
@@ -100,21 +136,6 @@ func (k *Known) leasedAddresses() []error {
 		}
 	}
 	return errs
-}
-
-// lostLeases returns a warning for each leased address that DHCP leased before the change and does not lease after it.
-func (k *Known) lostLeases() []string {
-	dhcp := k.Infra.Spec.InfraComponents.DHCP
-	if k.before == nil || !dhcp.IsEnabled() {
-		return nil
-	}
-	var list []string
-	for _, l := range k.leased {
-		if k.before.Spec.InfraComponents.DHCP.Leasable(l.Address) && !dhcp.Leasable(l.Address) {
-			list = append(list, fmt.Sprintf("DHCP no longer leases %s, which %s has: it gets another address at its next request, while it runs", l.Address, clientOf(l)))
-		}
-	}
-	return list
 }
 
 // movedDNS returns a warning if DNS keeps none of its addresses, and clients have leases that name them.
@@ -182,7 +203,7 @@ func (k *Known) movedAddresses() []error {
 	if k.standalone() {
 		return nil
 	}
-	after := render.Addresses(k.Infra)
+	after := render.Addresses(k.Infra, k.sets)
 	kept := func(set string) bool {
 		return slices.ContainsFunc(slices.Collect(maps.Values(after)), func(sets []string) bool { return slices.Contains(sets, set) })
 	}

@@ -32,7 +32,7 @@ var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1
 // Infra, such as workloads of the earlier operator.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.networks, d.subnet, d.holders, k.pinHostedCluster, d.leases, d.attachment, d.podSecurity, d.namespaceExists, d.controlPlane, d.isolatedVMs, d.backends, d.internalService, d.earlierOperator, d.resolverLoop} {
+	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.networks, d.subnet, d.holders, k.pinHostedCluster, d.leases, d.attachment, d.attachedVMs, d.podSecurity, d.namespaceExists, d.controlPlane, d.isolatedVMs, d.backends, d.internalService, d.earlierOperator, d.resolverLoop} {
 		if err := step(); err != nil {
 			return err
 		}

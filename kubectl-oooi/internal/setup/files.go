@@ -61,6 +61,10 @@ type Known struct {
 	Management []string
 	// holders are the addresses of the Infra's workloads before the change.
 	holders []heldAddress
+	// sets are the Infra's present StatefulSets.
+	sets render.Sets
+	// running are the StatefulSets of the Infra that have a pod before the change.
+	running map[string]bool
 	// before is the Infra in the cluster; nil if it does not exist or cannot be read.
 	before *v1alpha1.Infra
 	// proxyBefore is ProxyServer as it is in the cluster; nil if it does not exist or cannot be read.
@@ -69,6 +73,10 @@ type Known struct {
 	vms isolatedVMs
 	// leased are the bound DHCP leases of the Infra.
 	leased []*leases.Lease
+	// attached are the VirtualMachineInstances on the Infra's network before the change.
+	attached []*unstructured.Unstructured
+	// AllowLoss makes what present VMs lose by the change a warning instead of an error.
+	AllowLoss bool
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
 	VirtualIngress bool
 }

@@ -37,16 +37,21 @@ type Plan struct {
 	// HostedCluster is the Infra's; empty while it is unknown.
 	HostedCluster types.NamespacedName
 
-	networks         cni.Networks
-	machineNamespace string // of the hosted cluster's VMs; empty while it is unknown
-	attachment       string // the CNI configuration of the VMs' network
+	sets         render.Sets
+	attachment   string                       // the CNI configuration of the VMs' network
+	networks     cni.Networks                 // of the known NetworkAttachmentDefinitions
+	attached     []*unstructured.Unstructured // the VMs on the Infra's network before the change
+	image        string                       // the default one, with xdsd
+	newResolvers []string                     // upstream resolvers that the change adds
+	running      map[string]bool              // the StatefulSets that have a pod before the change
+	holders      []heldAddress                // the VLAN addresses of the Infra's workloads before the change
 }
 
 // Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
 // clears images of the earlier operator in k.Infra, with a warning in the plan.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
-	p := &Plan{Infra: k.Infra, networks: k.networks(), Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot}
+	p := &Plan{Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot, holders: k.holders, running: k.running, newResolvers: k.addedResolvers(), networks: k.networks(), attached: k.attached, image: images.Oooi, sets: k.sets}
 	errs := k.checkProblems(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
 	errs = append(errs, k.invalidImages(images)...)
@@ -57,8 +62,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if err := k.checkInput(in); err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
-	p.HostedCluster, p.machineNamespace = in.HostedCluster, cmp.Or(in.MachineNamespace, in.ControlPlane)
-	p.attachment = in.Attachment
+	p.HostedCluster, p.attachment = in.HostedCluster, in.Attachment
 	p.Warnings = append(p.Warnings, k.warnings(in)...)
 	rendered, err := render.Objects(in)
 	if errs = append(errs, err); errors.Join(errs...) != nil {
@@ -117,7 +121,8 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	kind := p.kind()
 	var errs []error
 	var conflicts []model.Problem
-	if before := k.snapshotBefore(); before != nil {
+	before := k.snapshotBefore()
+	if before != nil {
 		conflicts = k.newConflicts(before, snapshot)
 		errs = append(errs, k.lostRoutes(before, snapshot)...)
 	}
@@ -141,7 +146,7 @@ func (k *Known) checkProblems(snapshot *model.Snapshot, p *Plan) []error {
 	}
 	warnings, err := k.rejectedVMs()
 	p.Warnings = append(p.Warnings, warnings...)
-	return slices.Concat(append(errs, err), k.movedAddresses(), k.leasedAddresses(), k.secondDHCP())
+	return slices.Concat(append(errs, err), k.movedAddresses(), k.leasedAddresses(), k.secondDHCP(), k.withoutVMs(k.findHostedCluster(k.hostedCluster(snapshot))), k.losses(before, snapshot, p))
 }
 
 // Input returns the input of render. Unlike Make, it does not look for problems. Like Make, it clears images of the
@@ -154,7 +159,7 @@ func (k *Known) Input(images render.Images) *render.Input {
 func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.Input {
 	in := &render.Input{
 		Infra: k.Infra, Written: k.Written, ProxyServer: k.WrittenProxyServer, Snapshot: snapshot, Images: images, OpenShift: k.OpenShift,
-		Management: k.Management, Attachment: k.Attachments[k.network().String()], OwnAttachment: k.ownNetwork,
+		Management: k.Management, Sets: k.sets, Attachment: k.Attachments[k.network().String()], OwnAttachment: k.ownNetwork,
 	}
 	if k.ProxyServer != nil {
 		in.ProxySpec = k.ProxyServer.Spec
@@ -173,10 +178,10 @@ func (k *Known) input(snapshot *model.Snapshot, images render.Images) *render.In
 // infraNamespace returns the namespace of a HostedCluster's VMs if it is not the control plane's; empty otherwise.
 func (k *Known) infraNamespace(key types.NamespacedName) string {
 	hc := k.findHostedCluster(key)
-	if hc == nil || hc.Spec.Platform.KubeVirt == nil || hc.Spec.Platform.KubeVirt.Credentials == nil {
+	if hc == nil {
 		return ""
 	}
-	return hc.Spec.Platform.KubeVirt.Credentials.InfraNamespace
+	return hc.Spec.Platform.VMNamespace()
 }
 
 // backendControlPlanes returns the namespaces, except one, of control planes in which the ProxyServer has backends.
@@ -392,7 +397,7 @@ func (k *Known) warnings(in *render.Input) []string {
 	list = append(list, k.otherSubnet()...)
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)
-	list = append(list, k.lostLeases()...)
+	list = append(list, beingDeleted(k.findHostedCluster(in.HostedCluster))...)
 	list = append(list, k.movedDNS()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")

@@ -292,31 +292,21 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 		component := r.plan.componentOf(o)
 		groups[component] = append(groups[component], o)
 	}
-	retired := map[string][]inventory.Entry{}
-	for _, e := range obsolete {
-		if e.Kind != "StatefulSet" {
-			continue
-		}
-		live, err := current(ctx, r.Client, e.Object())
-		if err != nil {
-			return nil, err
-		}
-		if live == nil {
-			continue
-		}
-		component := live.GetLabels()[v1alpha1.LabelComponent]
-		if len(groups[component]) == 0 || component == "" {
-			component = "" // no longer in the plan; another component may use its address
-		}
-		retired[component] = append(retired[component], e)
+	for _, objects := range groups { // new replicas serve while the present ones are replaced
+		slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return r.replacementRank(a) - r.replacementRank(b) })
+	}
+	deployed := func(component string) bool { return slices.ContainsFunc(groups[component], isWorkload) }
+	retired, err := r.retired(ctx, obsolete, deployed)
+	if err != nil {
+		return nil, err
 	}
 	led, err := r.controlLeads(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Without control, nothing tells whether a change works that replaces no pod.
+	// Without control, nothing tells whether a change works that replaces no pod. A disabled component stops working.
 	keptPods := func(component string) bool {
-		return led && r.workedBefore[component] && !slices.ContainsFunc(groups[component], r.replaces)
+		return led && deployed(component) && r.workedBefore[component] && !slices.ContainsFunc(groups[component], r.replaces)
 	}
 	var list []step
 	now := step{retired: retired[""]}
@@ -360,6 +350,43 @@ func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step
 		}
 	}
 	return append(list, now), nil
+}
+
+// replacementRank is 1 for a StatefulSet that exists, and 0 for other objects, of which StatefulSets are the last.
+func (r *rollout) replacementRank(o *unstructured.Unstructured) int {
+	if o.GetKind() == "StatefulSet" && r.live[entryWithoutUID(o)] != nil {
+		return 1
+	}
+	return 0
+}
+
+// retired returns the obsolete StatefulSets to delete before the objects of a step are applied, by the component of the
+// step; "" is the first step. Those of a disabled component are deleted last, when no other component directs clients to
+// them any more, unless another component gets one of their addresses.
+func (r *rollout) retired(ctx context.Context, obsolete []inventory.Entry, deployed func(component string) bool) (map[string][]inventory.Entry, error) {
+	list := map[string][]inventory.Entry{}
+	addresses := render.Addresses(r.plan.Infra, r.plan.sets)
+	for _, e := range obsolete {
+		if e.Kind != "StatefulSet" {
+			continue
+		}
+		live, err := current(ctx, r.Client, e.Object())
+		if err != nil {
+			return nil, err
+		}
+		if live == nil {
+			continue
+		}
+		component := live.GetLabels()[v1alpha1.LabelComponent]
+		if deployed(component) {
+			list[component] = append(list[component], e)
+			continue
+		}
+		if slices.ContainsFunc(r.plan.holders, func(h heldAddress) bool { return addresses[h.address] != nil && slices.Contains(h.by.sets, e.Name) }) {
+			list[""] = append(list[""], e)
+		}
+	}
+	return list, nil
 }
 
 // moves reports whether the pods of a component get other networks or addresses, which are in their

@@ -109,8 +109,14 @@ type seenPod struct {
 // ephemeral storage until the kubelet evicts it.
 const stableTime = 20 * time.Second
 
-// errStuck means that waiting longer does not help.
-var errStuck = errors.New("pods do not become ready")
+// errStuck means that waiting longer does not help. errNoImage is an errStuck for an image that cannot be pulled.
+var (
+	errStuck   = errors.New("pods do not become ready")
+	errNoImage = errors.New("correct the image or --image-pull-secret, or push the image, and run setup again")
+)
+
+// pullDeadline is for how long the kubelet may fail to pull an image: a registry may restart.
+const pullDeadline = 30 * time.Second
 
 // missing returns why a workload is not rolled out yet, and an empty string once all pods of the new revision are
 // ready. It deletes pods of an earlier revision that are not ready, and a stuck pod that its controller would create
@@ -159,6 +165,9 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		if err := w.checkStuck(pod.UID, text, grace); err != nil {
 			if renewed, failed := w.renew(ctx, pod); renewed || failed != nil {
 				return text, failed
+			}
+			if infrastatus.WaitsForImage(pod) && (grace == 0 || time.Since(w.stuck[pod.UID]) >= pullDeadline) {
+				err = fmt.Errorf("%w; %w", err, errNoImage)
 			}
 			return text, err
 		}

@@ -78,6 +78,13 @@ func Exited(container string, t *corev1.ContainerStateTerminated) string {
 	return strings.TrimSuffix(text+": "+strings.TrimSpace(t.Message), ": ")
 }
 
+// WaitsForImage reports whether the kubelet cannot pull an image of a pod.
+func WaitsForImage(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting != nil && slices.Contains([]string{"InvalidImageName", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"}, c.State.Waiting.Reason)
+	})
+}
+
 // StuckAfter returns how long a pod may stay in its present state before it counts as stuck; negative if waiting may
 // help. event is the last warning about the pod, nil if there is none. The kubelet retries to pull an image, and to start
 // a container, after ten seconds.

@@ -78,6 +78,32 @@ func (a *Admin) stats(ctx context.Context, query, filter string) ([]stat, error)
 	return all.Stats, nil
 }
 
+// Version returns Envoy's version, such as "1.35.3".
+func (a *Admin) Version(ctx context.Context) (string, error) {
+	body, err := a.request(ctx, http.MethodGet, "/server_info")
+	if err != nil {
+		return "", fmt.Errorf("reading Envoy's version: %w", err)
+	}
+	var info struct {
+		// Version is "revision/version/status/type/TLS library".
+		Version string `json:"version"`
+	}
+	err = json.Unmarshal(body, &info)
+	parts := strings.Split(info.Version, "/")
+	if err != nil || len(parts) < 2 {
+		return "", errors.Join(fmt.Errorf("reading Envoy's version: unexpected version %q", info.Version), err)
+	}
+	return parts[1], nil
+}
+
+// Quit makes Envoy exit.
+func (a *Admin) Quit(ctx context.Context) error {
+	if _, err := a.request(ctx, http.MethodPost, "/quitquitquit"); err != nil {
+		return fmt.Errorf("stopping Envoy: %w", err)
+	}
+	return nil
+}
+
 // SetLogLevel sets the level of all of Envoy's loggers, and returns whether any of them had another level before. With
 // an error it returns false.
 func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {

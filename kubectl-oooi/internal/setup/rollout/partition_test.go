@@ -185,7 +185,7 @@ func TestUnfinishedRolloutIsRestoredBeforeTheChecks(t *testing.T) {
 		return strings.HasPrefix(pod.Name, "demo-dhcp-192") && pod.Labels[batchv1.JobNameLabel] == ""
 	}, no)
 	good := s.Infra
-	s.Infra = strings.Replace(s.Infra, "dhcp: {serverIP: 192.0.2.2,", "dhcp: {instances: [{ip: 192.0.2.2}, {ip: 192.0.2.8}],", 1)
+	s.Infra = strings.Replace(s.Infra, "dhcp: {serverIP: 192.0.2.2,", "dhcp: {instances: [{ip: 192.0.2.7}, {ip: 192.0.2.8}],", 1)
 	s.killSetup("StatefulSet " + s.Namespace + "/demo-dhcp deleted")
 	if s.exists("demo-dhcp") || s.journal() == "" {
 		t.Fatal("the killed setup left StatefulSet demo-dhcp, or no journal")
@@ -199,7 +199,7 @@ func TestUnfinishedRolloutIsRestoredBeforeTheChecks(t *testing.T) {
 	if !strings.Contains(stderr, want) || strings.Contains(stderr, "nothing was applied") {
 		t.Errorf("want %q in %s", want, stderr)
 	}
-	if !s.exists("demo-dhcp") || !isReady(s.pod("demo-dhcp-0")) || s.exists("demo-dhcp-192-0-2-2") || s.journal() != "" {
+	if !s.exists("demo-dhcp") || !isReady(s.pod("demo-dhcp-0")) || s.exists("demo-dhcp-192-0-2-7") || s.journal() != "" {
 		t.Errorf("DHCP is not as before the killed setup; pods: %s, journal: %s", s.podUIDs(), s.journal())
 	}
 	s.Infra = good

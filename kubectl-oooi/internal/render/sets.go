@@ -1,0 +1,53 @@
+package render
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Sets are the StatefulSets of an Infra in the cluster. A replica keeps the name of its StatefulSet when other replicas are
+// added or removed, because another name would be another pod. The zero value has none.
+type Sets struct {
+	names []string
+	// unsuffixed are the addresses of the replicas whose StatefulSets have no address in their name, by component.
+	unsuffixed map[string]netip.Addr
+}
+
+// SetsOf returns the StatefulSets with the given names of the Infra with which they were deployed. A name without an
+// address is that of the only replica, or of the first one without a name of its own; if addresses of its pod are known, of
+// one that has one of them.
+func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr) Sets {
+	s := Sets{names: names, unsuffixed: map[string]netip.Addr{}}
+	components := &infra.Spec.InfraComponents
+	for component, list := range map[string][]v1alpha1.Instance{
+		v1alpha1.ComponentDHCP: components.DHCP.EffectiveInstances(), v1alpha1.ComponentDNS: components.DNS.EffectiveInstances(), v1alpha1.ComponentProxy: components.Proxy.EffectiveInstances(),
+	} {
+		name := infra.Name + "-" + component
+		if !slices.Contains(names, name) {
+			continue
+		}
+		for _, i := range list {
+			address, err := v1alpha1.ParseAddress(string(i.IP))
+			if err != nil || len(list) > 1 && (slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
+				continue
+			}
+			s.unsuffixed[component] = address
+			break
+		}
+	}
+	return s
+}
+
+// setName returns the name of a replica's StatefulSet: the present one. A new one has the component's name, with its address
+// if there are several replicas.
+func (in *Input) setName(component string, ip v1alpha1.IP, several bool) string {
+	name := in.name(component)
+	suffixed := name + "-" + nameSuffix(string(ip))
+	address, err := v1alpha1.ParseAddress(string(ip))
+	if err == nil && in.Sets.unsuffixed[component] == address || !several && !slices.Contains(in.Sets.names, suffixed) {
+		return name
+	}
+	return suffixed
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/spf13/cobra"
+
+	"github.com/densityops/oooi/internal/neighbours"
+	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+	"github.com/densityops/oooi/xdsd/internal/serve"
+)
+
+// checkFlags are the flags of xdsd check.
+type checkFlags struct {
+	device    string
+	unused    []string
+	resolvers []string
+	socket    string
+	envoy     string
+	timeout   time.Duration
+}
+
+func newCheckCommand() *cobra.Command {
+	f := &checkFlags{}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check what a changed workload needs",
+		Long: "check exits with an error if another host on the VLAN uses an address, if an upstream resolver does not answer, or if Envoy is\n" +
+			"too old. 'kubectl oooi setup' runs it in the pod of a check, before it replaces pods.",
+		Example: "  xdsd check --device net1 --unused 192.0.2.4 --resolver 203.0.113.53",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+			defer cancel()
+			return errors.Join(f.checkUnused(ctx), f.checkResolvers(ctx), f.checkEnvoy(ctx))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.device, "device", "", "network interface on the VLAN")
+	flags.StringSliceVar(&f.unused, "unused", nil, "IPv4 addresses that no host on the VLAN may use")
+	flags.StringSliceVar(&f.resolvers, "resolver", nil, "upstream resolvers, as ADDRESS or ADDRESS:PORT")
+	flags.StringVar(&f.envoy, "min-envoy", "", "oldest version of Envoy; Envoy is stopped after the check")
+	flags.StringVar(&f.socket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface")
+	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum duration of all checks together")
+	return cmd
+}
+
+func (f *checkFlags) checkUnused(ctx context.Context) error {
+	if len(f.unused) == 0 {
+		return nil
+	}
+	var addrs []netip.Addr
+	for _, text := range f.unused {
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is4() {
+			return fmt.Errorf("--unused %q: must be an IPv4 address", text)
+		}
+		addrs = append(addrs, a)
+	}
+	hosts, err := neighbours.Hosts(ctx, f.device, addrs)
+	if err != nil {
+		return fmt.Errorf("--unused: %w", err)
+	}
+	for _, a := range addrs {
+		if mac := hosts[a]; mac != nil {
+			err = errors.Join(err, fmt.Errorf("%s is used by another host on the VLAN, with MAC address %s; choose another address, or stop that host", a, mac))
+		}
+	}
+	return err
+}
+
+func (f *checkFlags) checkResolvers(ctx context.Context) error {
+	failed := make([]error, len(f.resolvers))
+	done := make(chan struct{}, len(f.resolvers))
+	for i, server := range f.resolvers {
+		go func() {
+			failed[i] = queryRoot(ctx, server)
+			done <- struct{}{}
+		}()
+	}
+	for range f.resolvers {
+		<-done
+	}
+	return errors.Join(failed...)
+}
+
+// queryRoot returns an error if a resolver does not answer, whatever its answer.
+func queryRoot(ctx context.Context, server string) error {
+	if a, err := netip.ParseAddr(strings.Trim(server, "[]")); err == nil {
+		server = net.JoinHostPort(a.String(), "53")
+	}
+	const attempts = 3
+	query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
+	var err error
+	for range attempts {
+		if _, _, err = (&dns.Client{Timeout: 2 * time.Second}).ExchangeContext(ctx, query, server); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("upstream resolver %s does not answer: %w; correct networkConfig.dnsServers, or open the way from the management cluster's pods", server, err)
+}
+
+// checkEnvoy waits for Envoy's admin interface, compares its version, and stops Envoy.
+func (f *checkFlags) checkEnvoy(ctx context.Context) error {
+	if f.envoy == "" {
+		return nil
+	}
+	admin := serve.NewAdmin(f.socket)
+	for {
+		is, err := admin.Version(ctx)
+		if err == nil {
+			if err := admin.Quit(ctx); err != nil {
+				return err //nolint:wrapcheck // serve wraps it
+			}
+			if compareVersions(is, f.envoy) < 0 {
+				return fmt.Errorf("the image has Envoy %s, and version %s or later is required", is, f.envoy)
+			}
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for Envoy to start: %w", err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// compareVersions compares versions such as 1.31.2-dev by their numbers.
+func compareVersions(a, b string) int {
+	return slices.CompareFunc(numbers(a), numbers(b), cmp.Compare[int])
+}
+
+func numbers(version string) []int {
+	var list []int
+	version, _, _ = strings.Cut(version, "-")
+	for part := range strings.SplitSeq(version, ".") {
+		n := 0
+		if _, err := fmt.Sscan(part, &n); err != nil {
+			break
+		}
+		list = append(list, n)
+	}
+	return list
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// TestCheckResolvers checks resolvers of which one refuses each query, which is an answer, and one is silent.
+func TestCheckResolvers(t *testing.T) {
+	listen := func() net.PacketConn {
+		t.Helper()
+		conn, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	answering, silent := listen(), listen()
+	server := &dns.Server{PacketConn: answering, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client retries
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ActivateAndServe() }()
+	t.Cleanup(func() {
+		_, _ = answering.Close(), silent.Close()
+		<-ended
+	})
+	if out, err := run(t.Context(), "check", "--resolver", answering.LocalAddr().String()); err != nil {
+		t.Errorf("a resolver that answers: %v %s", err, out)
+	}
+	both := answering.LocalAddr().String() + "," + silent.LocalAddr().String()
+	_, err := run(t.Context(), "check", "--resolver", both)
+	if err == nil || strings.Count(err.Error(), "does not answer") != 1 || !strings.Contains(err.Error(), "upstream resolver "+silent.LocalAddr().String()+" does not answer: ") {
+		t.Errorf("a silent resolver: %v", err)
+	}
+}
+
+// TestCheckEnvoy checks the version of a running Envoy, which the check stops.
+func TestCheckEnvoy(t *testing.T) {
+	for _, tc := range []struct{ oldest, want string }{{"1.31", ""}, {"99.0", "the image has Envoy 1."}} {
+		dir := lab.TempDir(t)
+		file, socket := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin.sock")
+		if out, err := run(t.Context(), "bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--metrics-address", "127.31.0.1",
+			"--socket", filepath.Join(dir, "ads.sock"), "--admin-socket", socket, "--file", file); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		config, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		envoy := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: config, Args: []string{"--concurrency", "1"}, Unready: true})
+		_, err = run(t.Context(), "check", "--min-envoy", tc.oldest, "--admin-socket", socket)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("--min-envoy %s: %v, want %q", tc.oldest, err, tc.want)
+		}
+		lab.Poll(t, "Envoy to end", func() bool { return envoy.PID() == 0 })
+	}
+}
+
+func TestCompareVersions(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{{"1.31.0", "1.31", 1}, {"1.30.12", "1.31", -1}, {"1.100.0-dev", "1.31", 1}, {"2.0.0", "1.31", 1}} {
+		if got := compareVersions(tc.a, tc.b); got != tc.want {
+			t.Errorf("compareVersions(%q, %q) = %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+	}
+}
+
+func TestCheckNeedsIPv4Addresses(t *testing.T) {
+	for _, address := range []string{"somewhere", netip.IPv6Loopback().String()} {
+		if _, err := run(t.Context(), "check", "--device", "lo", "--unused", address); err == nil || !strings.Contains(err.Error(), "must be an IPv4 address") {
+			t.Errorf("--unused %s: %v", address, err)
+		}
+	}
+}
