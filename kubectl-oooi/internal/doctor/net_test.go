@@ -2,9 +2,13 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 )
 
 // TestNetworkOfVMs has a network of VMs, and an MTU in DHCP options.
@@ -64,5 +68,27 @@ func TestCauseAtTheEndOfALongLineIsQuoted(t *testing.T) {
 	}
 	if why, _ := startFailure(lines[0], "n1"); why != "network physnet has no OVN bridge mapping on node n1" {
 		t.Errorf("%q in %q", why, lines)
+	}
+}
+
+// TestEgressFirewallIsNamed covers an EgressFirewall in the Infra's namespace, and one in another.
+func TestEgressFirewallIsNamed(t *testing.T) {
+	for namespace, want := range map[string]string{
+		"clusters": "check that EgressFirewall clusters/default allows egress to the API server and to the upstream resolvers: kubectl -n clusters get egressfirewall default -o yaml; otherwise ",
+		"others":   "",
+	} {
+		facts := NewFacts(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+		for _, text := range append(slices.Clone(fuzzObjects), "apiVersion: k8s.ovn.org/v1\nkind: EgressFirewall\nmetadata: {name: default, namespace: "+namespace+"}\nspec: {egress: [{type: Deny, to: {cidrSelector: 0.0.0.0/0}}]}\n") {
+			u := &unstructured.Unstructured{}
+			if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+				t.Fatal(err)
+			}
+			facts.add(u)
+		}
+		s := NewSite(facts, "clusters/demo")
+		s.reads = in(AtInfra, egressFirewalls)
+		if got := s.firewallRemedy(); got != want {
+			t.Errorf("in namespace %s: %q, want %q", namespace, got, want)
+		}
 	}
 }

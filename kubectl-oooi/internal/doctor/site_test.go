@@ -151,8 +151,9 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	}
 }
 
-// unservedGroups are groups of OpenShift that the lab does not serve. TestRendersAsSetup covers their objects.
-var unservedGroups = []string{"config.openshift.io", "security.openshift.io"}
+// unservedGroups are groups of OpenShift and OVN-Kubernetes that the lab does not serve. TestRendersAsSetup and
+// TestEgressFirewallIsNamed cover their objects.
+var unservedGroups = []string{"config.openshift.io", "security.openshift.io", "k8s.ovn.org"}
 
 // orderedChecks returns all checks in their order.
 func orderedChecks(t *testing.T) []doctor.Check {

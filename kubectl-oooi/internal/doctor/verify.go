@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
@@ -52,8 +53,9 @@ func (s *Site) MTU() int {
 	for _, i := range s.vlanInterfaces() {
 		mtu = max(mtu, i.mtu)
 	}
-	if input, err := s.input(); mtu == 0 && err == nil {
-		mtu = cni.MTU(input.Attachment)
+	if nad := s.attachment(); mtu == 0 && nad != nil {
+		config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+		mtu = cni.MTU(config)
 	}
 	return mtu
 }
