@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -191,6 +192,19 @@ func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
 		_, all, code := s.Run("setup", "-f", "FILE")
 		stderr <- fmt.Sprint(all, "exit ", code)
 	}()
+	s.waitUntil("the pod that checks the addresses exists", func() bool {
+		var pods corev1.PodList
+		if err := s.Client.List(t.Context(), &pods, client.InNamespace(s.Namespace), client.HasLabels{batchv1.JobNameLabel}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range pods.Items { // no kubelet runs it
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Succeeded"}}`))
+			if err := s.Client.Status().Patch(t.Context(), &pods.Items[i], patch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(pods.Items) > 0
+	})
 	s.waitUntil("setup has applied the Infra", func() bool { return s.exists("StatefulSet", "demo-proxy") })
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
 		t.Errorf("teardown exited with %d, stderr %s", code, stderr)

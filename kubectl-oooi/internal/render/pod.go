@@ -30,11 +30,11 @@ const (
 const nonRootUser = 65532
 
 // RequiredSCC is the annotation by which a pod requires one SecurityContextConstraints of OpenShift, so that no other
-// with a higher priority is selected. Pods without capabilities comply with restrictedSCC, which every ServiceAccount
+// with a higher priority is selected. Pods without capabilities comply with RestrictedSCC, which every ServiceAccount
 // may use.
 const (
 	RequiredSCC   = "openshift.io/required-scc"
-	restrictedSCC = "restricted-v2"
+	RestrictedSCC = "restricted-v2"
 )
 
 // An instance is one replica of a component, with VLAN addresses that no other pod has.
@@ -125,7 +125,7 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 		annotations[v1alpha1.GroupName+"/config"] = hash(w.config)
 	}
 	if in.OpenShift {
-		annotations[RequiredSCC] = restrictedSCC
+		annotations[RequiredSCC] = RestrictedSCC
 		if w.privileged {
 			annotations[RequiredSCC] = in.constraints()
 		}

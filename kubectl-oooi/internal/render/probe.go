@@ -70,7 +70,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "68"}},
 	}
 	if in.OpenShift {
-		annotations[RequiredSCC] = restrictedSCC
+		annotations[RequiredSCC] = RestrictedSCC
 	} else {
 		security.RunAsUser, security.RunAsGroup = new(int64(nonRootUser)), new(int64(nonRootUser))
 	}

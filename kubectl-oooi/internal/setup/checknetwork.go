@@ -69,13 +69,17 @@ func (p *Plan) addNetworkCheck(spec *corev1.PodSpec, arguments []string) {
 }
 
 // firstCheck returns a check of only the VLAN addresses of an Infra that is deployed for the first time; nil without
-// addresses.
+// addresses, or if all pods need SecurityContextConstraints that do not exist yet.
 func (r *rollout) firstCheck() *podCheck {
 	var first *unstructured.Unstructured
 	sets := map[string]bool{}
 	for _, o := range r.plan.infraObjects() {
-		if o.GetKind() == "StatefulSet" {
-			first, sets[o.GetName()] = cmp.Or(first, o), true
+		if o.GetKind() != "StatefulSet" {
+			continue
+		}
+		sets[o.GetName()] = true
+		if constraints, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.RequiredSCC); constraints == "" || constraints == render.RestrictedSCC {
+			first = cmp.Or(first, o)
 		}
 	}
 	unused := r.plan.unused(func(set string) bool { return sets[set] })
