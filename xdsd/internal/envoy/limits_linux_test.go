@@ -28,7 +28,7 @@ func TestConnectionLimitsHold(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
 		t.Fatal(err)
 	}
-	for _, descriptors := range lab.Length([]uint64{1024}, []uint64{1024, own.Max}) {
+	for _, descriptors := range lab.Length([]uint64{1024}, []uint64{1024, min(own.Max, 20_000)}) {
 		t.Run(fmt.Sprint(descriptors, " file descriptors"), func(t *testing.T) {
 			p := startLimited(t, 4, bootstrap.Config{Descriptors: descriptors})
 			pid := p.envoy.PID()
