@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,7 +62,7 @@ func TestNamesOfPods(t *testing.T) {
 
 // TestCauseAtTheEndOfALongLineIsQuoted quotes an error that a CNI plugin returned to Multus, and that to the kubelet.
 func TestCauseAtTheEndOfALongLineIsQuoted(t *testing.T) {
-	long := "Failed to create pod sandbox: rpc error: " + fmt.Sprintf("%01000d", 0) + ` failed to find OVN bridge-mapping for network: "physnet"`
+	long := "Failed to create pod sandbox: " + strings.Repeat("rpc error: ", 100) + `failed to find OVN bridge-mapping for network: "physnet"`
 	lines := quotable(long)
 	if len(lines) != 1 || len(lines[0]) > quoteBytes+len("[...]") {
 		t.Fatalf("%q", lines)
