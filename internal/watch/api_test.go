@@ -140,7 +140,7 @@ status:
 
 func TestResourceThatAppearsAndDisappears(t *testing.T) {
 	cp := lab.New(t, lab.Config{Name: "bare"})
-	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig()})
+	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Retention: time.Second})
 	await(t, store, "a sync without any CRD", func(s *model.Snapshot) bool { return len(s.Clusters) == 0 })
 	for _, r := range store.Status().Resources {
 		if r.Missing != (r.Resource != "services") {

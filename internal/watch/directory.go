@@ -376,6 +376,11 @@ func (s *directorySource) follow(*model.Snapshot) {}
 
 func (s *directorySource) wait() {}
 
+// restore does nothing: a file that is deleted is deleted on purpose.
+func (s *directorySource) restore([]objects.Object, []keptObject) {}
+
+func (s *directorySource) keptObjects() []keptObject { return nil }
+
 func (s *directorySource) status() []ResourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/snapshotfile"
 )
 
@@ -18,6 +19,8 @@ type fileContent struct {
 	snapshotfile.Header
 
 	Objects *model.Objects `json:"objects"`
+	// Kept are the objects that had disappeared from the API server.
+	Kept []keptObject `json:"kept,omitempty"`
 }
 
 // snapshotFile returns the snapshot file of the objects.
@@ -44,6 +47,7 @@ func (s *Store) load() {
 	s.objects, s.fileWritten = saved.Objects, saved.Written
 	s.lastGood, s.lastServices = saved.Objects.LastGood, saved.Objects.LastServices
 	s.snapshot.Store(s.builder.Build(saved.Objects))
+	s.source.restore(s.config.decoded(saved.Objects), saved.Kept)
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -56,19 +60,37 @@ func (s *Store) changeCount() (n uint64, complete bool) {
 
 // fileContent returns the content of the snapshot file. There must be a snapshot from the source.
 func (s *Store) fileContent() snapshotfile.Content {
-	written := s.Status().Since
+	written, disappeared := s.Status().Since, s.source.keptObjects()
 	s.mu.Lock()
 	kept := s.objects
 	s.mu.Unlock()
 	if kept == nil { // built from changes
 		all, _ := s.source.objects()
 		all.LastGood = s.Snapshot().LastGood()
-		return &fileContent{snapshotfile.Header{Written: written}, all}
+		return &fileContent{snapshotfile.Header{Written: written}, all, disappeared}
 	}
 	all := *kept
 	if s.config.Endpoints { // EndpointSlices change without a new snapshot
 		now, _ := s.source.objects()
 		all.EndpointSlices = now.EndpointSlices
 	}
-	return &fileContent{snapshotfile.Header{Written: written}, &all}
+	return &fileContent{snapshotfile.Header{Written: written}, &all, disappeared}
+}
+
+// decoded returns the objects as the watches decode them.
+func (c Config) decoded(all *model.Objects) []objects.Object {
+	var list []objects.Object
+	for _, change := range all.Additions() {
+		if s, ok := change.Now.(*objects.Service); ok && c.Proxies {
+			change.Now = &objects.LabelledService{Service: *s}
+		}
+		list = append(list, change.Now)
+	}
+	for _, o := range all.ProxyServers {
+		list = append(list, o)
+	}
+	for _, o := range all.EndpointSlices {
+		list = append(list, o)
+	}
+	return list
 }

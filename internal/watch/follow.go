@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,8 +26,11 @@ type Following struct {
 	// Changed is called after every change, one call at a time: with the object that was added, changed or
 	// deleted, or with nil after a list that differs. Get reports whether the object exists.
 	Changed func(objects.Object)
+	// Keep is how long objects stay in Get and List if all of them disappear at once: a list is empty, or the API server does
+	// not serve the resource; 0 for not at all. Changed is called with nil after they disappeared, or were removed.
+	Keep time.Duration
 	// Failed, if set, is called with nil when a watch is opened, and with the error of a list or watch request that
-	// fails. Errors are then not logged, and objects are kept if the API server does not serve the resource.
+	// fails. Errors are then not logged, and without Keep objects are kept if the API server does not serve the resource.
 	Failed func(error)
 }
 
@@ -43,11 +47,27 @@ func NewFollower(client dynamic.Interface, f Following, log *slog.Logger) *Follo
 		f.Changed(now)
 	}, log)
 	w.selector, w.onAttempt = f.Selector, f.Failed
+	if w.table.retention = f.Keep; f.Keep > 0 {
+		w.table.keep = keepOutage
+	}
 	return &Follower{w}
 }
 
 // Run watches the resource until the context ends. It must be called only once.
 func (f *Follower) Run(ctx context.Context) { f.watcher.run(ctx) }
+
+// Restore sets the objects before Run: those that were known when the process ended, and KeptSince at that time. The first list
+// replaces them, except those that Keep keeps.
+func (f *Follower) Restore(list []objects.Object, keptSince map[string]time.Time) {
+	f.watcher.table.restore(list, keptSince)
+}
+
+// KeptSince returns when the objects disappeared that Keep keeps, by "namespace/name".
+func (f *Follower) KeptSince() map[string]time.Time {
+	f.watcher.table.mu.Lock()
+	defer f.watcher.table.mu.Unlock()
+	return maps.Clone(f.watcher.table.kept)
+}
 
 // Get returns the last known state of an object, or nil and false if the object does not exist.
 func (f *Follower) Get(namespace, name string) (objects.Object, bool) {

@@ -27,6 +27,8 @@ type resource struct {
 	minor func(before, now objects.Object) bool
 	// optional resources are treated like ones that are not served if the right to read them is missing.
 	optional bool
+	// keep is the rule for objects that disappear from the API server; ruleFor returns that of a watch.
+	keep keepRule
 	// group, if set, returns the key under which table.grouped finds an object.
 	group func(objects.Object) string
 }
@@ -42,7 +44,7 @@ var (
 // resourcesOf returns the resources for a snapshot with the options.
 func resourcesOf(options model.Options) []resource {
 	network := resource{
-		gvr: cni.Resource, kind: model.KindNetworkAttachment, decode: objects.DecodeNetworkAttachment, optional: true,
+		gvr: cni.Resource, kind: model.KindNetworkAttachment, decode: objects.DecodeNetworkAttachment, optional: true, keep: keepOutage,
 		scoped: func(model.Scope) []objectKey { return nil },
 	}
 	if !options.Proxies {
@@ -113,11 +115,11 @@ func isBroken(o objects.Object) bool {
 func proxyResources() []resource {
 	return []resource{
 		{
-			gvr: proxyServerResource, kind: "ProxyServer", decode: decodeProxyServer,
+			gvr: proxyServerResource, kind: "ProxyServer", decode: decodeProxyServer, keep: keepOutage,
 			scoped: func(s model.Scope) []objectKey { return keysOf(s.ProxyServers) },
 		},
 		{
-			gvr: objects.EndpointSliceResource, kind: "EndpointSlice", decode: objects.Decode[objects.EndpointSlice],
+			gvr: objects.EndpointSliceResource, kind: "EndpointSlice", decode: objects.Decode[objects.EndpointSlice], keep: keepOutage,
 			scoped: backendNamespaces,
 			minor:  func(before, now objects.Object) bool { return !isBroken(before) && !isBroken(now) },
 			group:  serviceOf,
@@ -147,19 +149,19 @@ func serviceOf(o objects.Object) string {
 func resources(service func(*unstructured.Unstructured) objects.Object) []resource {
 	return []resource{
 		{
-			gvr: objects.HostedClusterResource, kind: "HostedCluster", decode: objects.Decode[objects.HostedCluster],
+			gvr: objects.HostedClusterResource, kind: "HostedCluster", decode: objects.Decode[objects.HostedCluster], keep: keepUnannounced,
 			scoped: func(s model.Scope) []objectKey { return keysOf(s.HostedClusters) },
 		},
 		{
-			gvr: infraResource, kind: "Infra", decode: objects.Decode[v1alpha1.Infra],
+			gvr: infraResource, kind: "Infra", decode: objects.Decode[v1alpha1.Infra], keep: keepOutage,
 			scoped: func(s model.Scope) []objectKey { return keysOf(s.Infras) },
 		},
 		{
-			gvr: objects.RouteResource, kind: "Route", decode: objects.Decode[objects.Route],
+			gvr: objects.RouteResource, kind: "Route", decode: objects.Decode[objects.Route], keep: keepOutage,
 			scoped: controlPlaneNamespaces,
 		},
 		{
-			gvr: objects.ServiceResource, kind: "Service", decode: service,
+			gvr: objects.ServiceResource, kind: "Service", decode: service, keep: keepOutage,
 			scoped: func(s model.Scope) []objectKey {
 				keys := backendNamespaces(s)
 				for _, infra := range keysOf(s.Infras) {

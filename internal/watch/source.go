@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -32,6 +33,10 @@ type source interface {
 	endpointSlices(service string) []*objects.EndpointSlice
 	// object returns an Infra or a ProxyServer with its status, or nil if it does not exist.
 	object(resource schema.GroupVersionResource, name string) objects.Object
+	// restore sets the objects before the first list, of which some may have disappeared from the API server already.
+	restore(list []objects.Object, kept []keptObject)
+	// keptObjects returns the objects that disappeared from the API server and stay in use.
+	keptObjects() []keptObject
 	// status returns the state of each watch.
 	status() []ResourceStatus
 	// follow starts and stops the additional watches that a snapshot requires. run must have been called; it
@@ -61,6 +66,8 @@ type ResourceStatus struct {
 	Error string `json:"error,omitempty"`
 	// Reason is the API server's reason for Error, such as Unauthorized, or Unreachable without an answer.
 	Reason string `json:"reason,omitempty"`
+	// Kept describes objects that disappeared from the API server and stay in use; nil for none.
+	Kept *Kept `json:"kept,omitempty"`
 }
 
 // reasonUnreachable is the reason of errors that the API server did not send.
@@ -100,7 +107,9 @@ func newAPISource(config *rest.Config, watched Config, log *slog.Logger) (*apiSo
 	s := &apiSource{hosted: newHostedServices(secrets, log)}
 	for _, r := range watched.resources() {
 		for _, key := range r.keysToWatch(watched.Scope) {
-			s.watchers = append(s.watchers, newWatcher(client, r, key, func(before, now objects.Object) { s.notify(r, before, now) }, log))
+			w := newWatcher(client, r, key, func(before, now objects.Object) { s.notify(r, before, now) }, log)
+			w.table.retention = cmp.Or(watched.Retention, DefaultRetention)
+			s.watchers = append(s.watchers, w)
 		}
 	}
 	return s, nil

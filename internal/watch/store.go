@@ -51,6 +51,9 @@ type Config struct {
 	Networks bool
 	// Names limits the names that are published.
 	Names model.NameRules
+	// Retention is how long objects stay in use that disappear from the API server without evidence that they were deleted on
+	// purpose; 0 for DefaultRetention.
+	Retention time.Duration
 	// File is the snapshot file, which is read at the start and written after changes; empty for none.
 	File string
 }

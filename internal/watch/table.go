@@ -2,10 +2,12 @@ package watch
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -29,12 +31,31 @@ type table struct {
 	// changedKeys are the keys of the items that changed since takeChanged was last called.
 	changedKeys map[string]bool
 	synced      bool // whether the first list was completed
+
+	// keep is the rule for items that disappear, and retention how long those are kept that the rule does not keep always.
+	keep      keepRule
+	retention time.Duration
+	now       func() time.Time
+	log       *slog.Logger
+	kept      map[string]time.Time // when the items disappeared that are kept
+	removed   map[string]removal   // with keepOutage, objects that were deleted recently without a deletionTimestamp
+	notifying sync.Mutex           // held during a call of changed
 }
 
 var _ cache.TransformingStore = (*table)(nil)
 
 func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func(before, now objects.Object)) *table {
-	return &table{decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}, changedKeys: map[string]bool{}}
+	return &table{
+		decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}, changedKeys: map[string]bool{},
+		now: time.Now, log: slog.New(slog.DiscardHandler), kept: map[string]time.Time{}, removed: map[string]removal{},
+	}
+}
+
+// notify calls changed, one call at a time.
+func (t *table) notify(before, now objects.Object) {
+	t.notifying.Lock()
+	defer t.notifying.Unlock()
+	t.changed(before, now)
 }
 
 // Transformer returns the transform with which the reflector reduces objects while it streams the first list.
@@ -65,6 +86,8 @@ func (t *table) Update(obj any) error {
 	t.mu.Lock()
 	before := t.items[keyOf(o)]
 	same := reflect.DeepEqual(before, o)
+	t.clearKept(keyOf(o))
+	delete(t.removed, keyOf(o))
 	if !same { // an equal object is not replaced, so that snapshots share it
 		t.removeFromGroup(before)
 		t.items[keyOf(o)] = o
@@ -73,7 +96,7 @@ func (t *table) Update(obj any) error {
 	}
 	t.mu.Unlock()
 	if !same {
-		t.changed(before, o)
+		t.notify(before, o)
 	}
 	return nil
 }
@@ -85,15 +108,21 @@ func (t *table) Delete(obj any) error {
 		return err
 	}
 	t.mu.Lock()
+	if t.keepDeleted(keyOf(o), o) {
+		t.mu.Unlock()
+		return nil
+	}
 	t.removeFromGroup(t.items[keyOf(o)])
 	delete(t.items, keyOf(o))
+	delete(t.kept, keyOf(o))
 	t.changedKeys[keyOf(o)] = true
 	t.mu.Unlock()
-	t.changed(o, nil)
+	t.notify(o, nil)
 	return nil
 }
 
-// Replace replaces all objects after a list. Equal objects are kept, so that snapshots share them.
+// Replace replaces all objects after a list, except those that are kept. Equal objects are not replaced, so that snapshots
+// share them.
 func (t *table) Replace(list []any, _ string) error {
 	items := make(map[string]objects.Object, len(list))
 	for _, obj := range list {
@@ -104,6 +133,7 @@ func (t *table) Replace(list []any, _ string) error {
 		items[keyOf(o)] = o
 	}
 	t.mu.Lock()
+	t.keepUnlisted(items)
 	same := t.synced && len(items) == len(t.items)
 	for key, o := range items {
 		before, known := t.items[key]
@@ -126,7 +156,7 @@ func (t *table) Replace(list []any, _ string) error {
 	}
 	t.mu.Unlock()
 	if !same {
-		t.changed(nil, nil)
+		t.notify(nil, nil)
 	}
 	return nil
 }

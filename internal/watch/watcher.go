@@ -34,9 +34,6 @@ const (
 	retryCap   = 3 * time.Second
 	// retryHosted is retryCap for watches of one hosted cluster, because there may be a thousand of them.
 	retryHosted = 20 * time.Second
-	// missingGracePeriod is how long the objects of a resource are kept after the API server stopped serving
-	// it: an API server that restarts may return NotFound for a moment.
-	missingGracePeriod = time.Minute
 )
 
 // watcher watches one resource, in one namespace or in all.
@@ -63,12 +60,11 @@ type watcher struct {
 
 // watchState is the state of a watch.
 type watchState struct {
-	connected    bool
-	missing      bool      // the API server does not serve the resource
-	lastSeen     time.Time // when the watch was last connected
-	missingSince time.Time // when the resource was first found missing
-	verb, err    string    // the last failed request and its error; empty while connected
-	reason       string    // of the error
+	connected bool
+	missing   bool      // the API server does not serve the resource
+	lastSeen  time.Time // when the watch was last connected
+	verb, err string    // the last failed request and its error; empty while connected
+	reason    string    // of the error
 }
 
 func newWatcher(client dynamic.Interface, r resource, key objectKey, changed func(before, now objects.Object), log *slog.Logger) *watcher {
@@ -80,7 +76,8 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
 		maxBackoff: retryCap,
 	}
-	w.table.group = r.group
+	w.table.group, w.table.log, w.table.keep = r.group, log, r.ruleFor(key)
+	w.table.now = func() time.Time { return w.clock.Now() }
 	return w
 }
 
@@ -93,6 +90,11 @@ func (w *watcher) run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(w.listerWatcher(), nil, w.table, cache.ReflectorOptions{
 		Name: w.resource.gvr.String(), TypeDescription: w.resource.kind, Logger: &quiet, Backoff: backoff,
 	})
+	var group sync.WaitGroup
+	defer group.Wait()
+	if w.table.keep == keepOutage || w.table.keep == keepUnannounced {
+		group.Go(func() { w.table.expireKept(ctx) })
+	}
 	r.RunWithContext(ctx)
 }
 
@@ -210,12 +212,12 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 		if before.connected || w.state.missing { // a missing resource is known to have no objects
 			w.state.lastSeen = now
 		}
-		if w.state.missing && !before.missing {
-			w.state.missingSince = now
-		}
 	}
 	after := w.state
 	w.mu.Unlock()
+	if after.missing && !before.missing && (w.table.keep != keepNothing || w.onAttempt == nil) {
+		w.table.keepUnserved()
+	}
 	if w.onAttempt != nil {
 		w.onAttempt(err)
 		return
@@ -232,24 +234,8 @@ func (w *watcher) recordAttempt(ctx context.Context, verb string, err error) {
 		} else if !before.missing {
 			w.log.Info("the API server does not serve this resource; waiting for it to appear")
 		}
-		w.dropMissing(now.Sub(after.missingSince))
 	case before.err != after.err:
 		w.log.Error("watch failed; keeping the previous objects", "verb", verb, "err", err, "remedy", remedy(err))
-	}
-}
-
-// dropMissing removes the objects of a resource that is not served: immediately if there are none, so that
-// the table is synced, else after missingGracePeriod.
-func (w *watcher) dropMissing(since time.Duration) {
-	items, synced := w.table.list()
-	if synced && len(items) == 0 {
-		return
-	}
-	if len(items) > 0 && since < missingGracePeriod {
-		return
-	}
-	if err := w.table.Replace(nil, ""); err != nil {
-		w.log.Error("removing the objects of a resource that is no longer served failed", "err", err)
 	}
 }
 
@@ -280,5 +266,6 @@ func (w *watcher) status() ResourceStatus {
 		LastSeen:  w.state.lastSeen,
 		Error:     w.state.err,
 		Reason:    w.state.reason,
+		Kept:      w.table.keptState(),
 	}
 }

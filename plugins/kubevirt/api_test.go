@@ -16,6 +16,7 @@ import (
 
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -251,5 +252,51 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
 	await(t, "the deletion to be observed after the VM ended", func() bool { return d.deletions() == ns+"/w1/vlan" })
 	if lines := d.log.Lines("cannot read VirtualMachines"); len(lines) != 1 || !strings.Contains(lines[0], "grant list and watch") {
 		t.Errorf("the log has %q", lines)
+	}
+}
+
+// TestVMsDisappearWithTheirAPI deletes the CRDs of KubeVirt. VMs must be known until they exist again, also after a restart,
+// and no deletion may be observed.
+func TestVMsDisappearWithTheirAPI(t *testing.T) {
+	cp := lab.New(t, lab.Config{CRDs: []lab.CRDSet{lab.KubeVirt, lab.KubeVirtMachines}})
+	ns := cp.Namespace(t)
+	c := config{network: "clusters/vlan", namespaces: ns, kubeconfig: cp.Kubeconfig(), snapshot: filepath.Join(t.TempDir(), "snapshot")}
+	d := startDirectory(t, c)
+	all := virtualMachineYAML(ns, "w1") + vmi(ns, "w1", macA, "demo", vmUID)
+	apply(t, cp, all)
+	await(t, "the VM", func() bool { return d.Synced() && vmOf(t, d.directory, macA) == "w1" })
+	crds, err := lab.CRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds {
+		if err := cp.Delete(t.Context(), crd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func(d *runningDirectory) bool {
+		n := watch.CountKept(d.follower.status())
+		return n["virtualmachineinstances.kubevirt.io"] == 1 && n["virtualmachines.kubevirt.io"] == 1
+	}
+	await(t, "the VM to be kept", func() bool { return kept(d) && vmOf(t, d.directory, macA) == "w1" })
+	await(t, "the snapshot file to contain what is kept", func() bool {
+		data, err := os.ReadFile(c.snapshot)
+		return err == nil && strings.Contains(string(data), `"kept":{"virtualmachine`)
+	})
+	d.stop()
+	restarted := startDirectory(t, c)
+	await(t, "the VM to be kept after a restart", func() bool {
+		return len(restarted.log.Lines("does not serve this resource", "virtualmachineinstances")) == 1 && kept(restarted)
+	})
+	if got := vmOf(t, restarted.directory, macA); got != "w1" {
+		t.Errorf("after the restart the VM is %q", got)
+	}
+	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, all)
+	await(t, "the VM to exist again", func() bool { return restarted.Synced() && len(watch.CountKept(restarted.follower.status())) == 0 })
+	if vmOf(t, restarted.directory, macA) != "w1" || d.deletions()+restarted.deletions() != "" {
+		t.Errorf("deletions %q and %q", d.deletions(), restarted.deletions())
 	}
 }

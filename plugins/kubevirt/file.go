@@ -23,6 +23,8 @@ type fileContent struct {
 	Network   string      `json:"network,omitempty"`
 	Instances []*instance `json:"instances"`
 	Machines  []savedVM   `json:"machines"`
+	// Kept has when objects disappeared from the API server that stay in use, by resource and "namespace/name".
+	Kept map[string]map[string]time.Time `json:"kept,omitempty"`
 }
 
 // savedVM is a VirtualMachine in the snapshot file.
@@ -71,13 +73,16 @@ func (d *directory) load() {
 			restored.interfaces = m.Interfaces
 		}
 	}
+	if d.follower != nil {
+		d.follower.restore(f)
+	}
 	d.known, d.asOf = true, f.Written
 	d.log.Info("loaded VMs from the snapshot file", "file", d.config.snapshot, "written", f.Written, "instances", len(f.Instances))
 }
 
 // fileContent returns the content for the snapshot file.
 func (d *directory) fileContent() snapshotfile.Content {
-	f := &fileContent{Header: snapshotfile.Header{Written: time.Now().UTC()}, Scope: d.config.String()}
+	f := &fileContent{Header: snapshotfile.Header{Written: time.Now().UTC()}, Scope: d.config.String(), Kept: d.follower.keptSince()}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	f.Network = d.networks.identity

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,11 +28,12 @@ const gap = 10 * time.Second
 
 // An apiFollower watches the resources of an API server for a directory, and creates Events.
 type apiFollower struct {
-	instances []*watch.Follower
-	vms       []*optionalFollower
-	networks  []*optionalFollower
-	clients   *testClients // nil for none
-	recorder  *recorder
+	namespaces []string          // of the VMs; an empty one for all
+	instances  []*watch.Follower // by namespace, as vms
+	vms        []*optionalFollower
+	networks   []*optionalFollower
+	clients    *testClients // nil for none
+	recorder   *recorder
 }
 
 // record queues an Event of an instance.
@@ -55,6 +57,7 @@ func newFollower(d *directory, client *rest.Config, log *slog.Logger) (*apiFollo
 	}
 	f := &apiFollower{recorder: newRecorder(full, log)}
 	for namespace := range strings.SplitSeq(d.config.namespaces, ",") {
+		f.namespaces = append(f.namespaces, namespace)
 		f.instances = append(f.instances, followInstances(d, full, namespace, log))
 		f.vms = append(f.vms, followVirtualMachines(d, partial, namespace, log))
 	}
@@ -123,6 +126,44 @@ func (f *apiFollower) listed() bool {
 	return true
 }
 
+// restore sets the objects of a snapshot file before the first lists.
+func (f *apiFollower) restore(file *fileContent) {
+	for n, namespace := range f.namespaces {
+		var running, declared []objects.Object
+		for _, i := range file.Instances {
+			if namespace == "" || namespace == i.Namespace {
+				running = append(running, i)
+			}
+		}
+		for _, m := range file.Machines {
+			if namespace == "" || namespace == m.Namespace {
+				declared = append(declared, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name}})
+			}
+		}
+		f.instances[n].Restore(running, file.Kept[instances.Resource])
+		f.vms[n].follower.Restore(declared, file.Kept[virtualMachines.Resource])
+	}
+}
+
+// keptSince returns when objects disappeared from the API server that stay in use, by resource and "namespace/name".
+func (f *apiFollower) keptSince() map[string]map[string]time.Time {
+	kept := map[string]map[string]time.Time{}
+	if f == nil { // in tests of the index
+		return kept
+	}
+	for n := range f.namespaces {
+		for resource, since := range map[string]map[string]time.Time{
+			instances.Resource: f.instances[n].KeptSince(), virtualMachines.Resource: f.vms[n].follower.KeptSince(),
+		} {
+			if len(since) > 0 && kept[resource] == nil {
+				kept[resource] = map[string]time.Time{}
+			}
+			maps.Copy(kept[resource], since)
+		}
+	}
+	return kept
+}
+
 func (f *apiFollower) status() []watch.ResourceStatus {
 	var list []watch.ResourceStatus
 	for _, i := range f.instances {
@@ -140,7 +181,7 @@ func followInstances(d *directory, client dynamic.Interface, namespace string, l
 	var f *watch.Follower
 	f = watch.NewFollower(client, watch.Following{
 		Resource: instances, Kind: "VirtualMachineInstance", Namespace: namespace, Selector: d.config.selector,
-		Decode: decodeInstance,
+		Decode: decodeInstance, Keep: watch.DefaultRetention,
 		Changed: func(o objects.Object) {
 			if o == nil {
 				list, _ := f.List()
@@ -237,7 +278,7 @@ type following struct {
 func (o *optionalFollower) follow(d *directory, client dynamic.Interface, f following, log *slog.Logger) {
 	o.log, o.markSynced = log.With("resource", f.resource.GroupResource().String(), "namespace", f.namespace), d.markSynced
 	o.follower = watch.NewFollower(client, watch.Following{
-		Resource: f.resource, Kind: f.kind, Namespace: f.namespace, Decode: f.decode,
+		Resource: f.resource, Kind: f.kind, Namespace: f.namespace, Decode: f.decode, Keep: watch.DefaultRetention,
 		Changed: func(changed objects.Object) {
 			if changed == nil {
 				list, _ := o.follower.List()

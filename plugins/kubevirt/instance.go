@@ -66,6 +66,15 @@ func (i *instance) GetName() string                   { return i.Name }
 func (i *instance) GetUID() types.UID                 { return i.UID }
 func (i *instance) GetCreationTimestamp() metav1.Time { return i.Created }
 
+// GetDeletionTimestamp returns a time, which is not that of the object, if the object has a deletion timestamp. Package
+// watch tells a deletion from a disappearance by it.
+func (i *instance) GetDeletionTimestamp() *metav1.Time {
+	if !i.Deleted {
+		return nil
+	}
+	return &i.Created
+}
+
 // owner returns the name of the VirtualMachine that controls the instance, or that of the instance if none does.
 func (i *instance) owner() string {
 	if i.Machine != "" {

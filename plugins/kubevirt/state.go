@@ -148,6 +148,7 @@ var (
 	duplicatesDesc = desc("duplicate_macs", "MAC addresses of more than one interface.")
 	networkDesc    = desc("network_identified", "1 if the NetworkAttachmentDefinition identifies the network, 0 if interfaces with others may be missing.")
 	problemsDesc   = desc("problems", "VMs with an ignored annotation or a refused reservation.")
+	keptDesc       = prometheus.NewDesc("coredhcp_kubevirt_kept_objects", "Number of objects that disappeared from the API server and stay in use, by resource.", []string{"resource"}, nil)
 	unknownDesc    = desc("unknown_total", "Packets dropped because their MAC address belongs to no VM in the scope.")
 )
 
@@ -158,7 +159,7 @@ type collector struct{}
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, clientsDesc, machinesDesc, duplicatesDesc, networkDesc, problemsDesc, unknownDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, clientsDesc, machinesDesc, duplicatesDesc, networkDesc, problemsDesc, keptDesc, unknownDesc} {
 		ch <- d
 	}
 }
@@ -171,6 +172,11 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge := func(desc *prometheus.Desc, value float64) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value)
+	}
+	if d.follower != nil {
+		for resource, n := range watch.CountKept(d.follower.status()) {
+			ch <- prometheus.MustNewConstMetric(keptDesc, prometheus.GaugeValue, float64(n), resource)
+		}
 	}
 	synced, identified, age, duplicates := 0.0, 0.0, 0.0, 0
 	if d.Synced() {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -57,7 +58,7 @@ func (cp *ControlPlane) ApplyStatusYAML(ctx context.Context, stream []byte) erro
 }
 
 // Delete deletes objects in reverse order. It ignores objects that do not exist, and does not wait for
-// finalizers.
+// finalizers. A HostedCluster gets a deletionTimestamp first, as with HyperShift, which removes its finalizer then.
 func (cp *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
 	for _, object := range slices.Backward(objects) {
 		err := forEachItem([]runtime.Object{object}, func(u *unstructured.Unstructured) error { return cp.delete(ctx, u) })
@@ -124,8 +125,32 @@ func (cp *ControlPlane) delete(ctx context.Context, u *unstructured.Unstructured
 	if err != nil {
 		return err
 	}
+	if u.GetKind() == "HostedCluster" {
+		if err := announceDeletion(ctx, client, u.GetName()); err != nil {
+			return err
+		}
+	}
 	background := metav1.DeletePropagationBackground
 	err = client.Delete(ctx, u.GetName(), metav1.DeleteOptions{PropagationPolicy: &background})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// announceDeletion gives an object a deletionTimestamp, and then deletes it. It ignores an object that does not exist.
+func announceDeletion(ctx context.Context, client dynamic.ResourceInterface, name string) error {
+	finalizers := func(json string) error {
+		_, err := client.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata": {"finalizers": `+json+`}}`), metav1.PatchOptions{})
+		return err
+	}
+	err := finalizers(`["hypershift.openshift.io/finalizer"]`)
+	if err == nil {
+		err = client.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if err == nil {
+		err = finalizers("null")
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

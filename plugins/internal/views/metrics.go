@@ -3,6 +3,8 @@ package views
 import (
 	"github.com/coredns/coredns/plugin"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/densityops/oooi/internal/watch"
 )
 
 // Metrics of the stores. They are registered once per process, because plugins share the stores.
@@ -19,6 +21,8 @@ var (
 		"1 if the last write of the snapshot file failed.", []string{"source"}, nil)
 	watchesDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "failed_watches"),
 		"Number of watches that are not connected, by the API server's reason, or Unreachable.", []string{"source", "reason"}, nil)
+	keptDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "kept_objects"),
+		"Number of objects that disappeared from the API server and stay in use, by resource.", []string{"source", "resource"}, nil)
 	clustersDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "hosted_clusters"),
 		"Number of hosted clusters in the snapshot.", []string{"source"}, nil)
 	problemsDesc = prometheus.NewDesc(prometheus.BuildFQName(plugin.Namespace, "oooi", "problems"),
@@ -32,7 +36,7 @@ type collector struct{}
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, failedDesc, watchesDesc, clustersDesc, problemsDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, failedDesc, watchesDesc, keptDesc, clustersDesc, problemsDesc} {
 		ch <- d
 	}
 }
@@ -56,6 +60,9 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for reason, n := range watches {
 			gauge(watchesDesc, float64(n), reason)
+		}
+		for resource, n := range watch.CountKept(status.Resources) {
+			gauge(keptDesc, float64(n), resource)
 		}
 		snapshot := s.Snapshot()
 		if snapshot == nil {

@@ -14,6 +14,7 @@ var (
 	syncedDesc = desc("synced", "Whether the configuration comes from the API server (1), or only from the snapshot file (0).")
 	ageDesc    = desc("snapshot_age_seconds", "Seconds since a watch of the API server was lost; 0 while every watch is connected.")
 	buildsDesc = desc("snapshots_total", "Number of snapshots built from the objects.")
+	keptDesc   = desc("kept_objects", "Number of objects that disappeared from the API server and stay in use, by resource.", "resource")
 
 	problemsDesc   = desc("problems", "Number of faults found in the objects, by reason.", "reason")
 	listenersDesc  = desc("listeners", "Ports of a proxy.", "proxy")
@@ -29,7 +30,7 @@ type collector struct{ store *watch.Store }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, problemsDesc, listenersDesc, routesDesc, unresolvedDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, keptDesc, problemsDesc, listenersDesc, routesDesc, unresolvedDesc} {
 		ch <- d
 	}
 }
@@ -47,6 +48,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(syncedDesc, synced)
 	gauge(ageDesc, status.Age().Seconds())
 	ch <- prometheus.MustNewConstMetric(buildsDesc, prometheus.CounterValue, float64(status.Builds))
+	for resource, n := range watch.CountKept(status.Resources) {
+		gauge(keptDesc, float64(n), resource)
+	}
 	s := c.store.Snapshot()
 	if s == nil {
 		return
