@@ -21,8 +21,8 @@ import (
 const cleanupTimeout = 30 * time.Second
 
 // waitForCleanup waits until control has deleted the objects of apps ingress in the hosted cluster. The Secret with the
-// reader's kubeconfig is deleted last. It reports whether the Secret is deleted: after cleanupTimeout, or if reading
-// Secrets is forbidden, it prints what may be left, and returns false without an error.
+// reader's kubeconfig is deleted last. It reports whether control has deleted the Secret: after cleanupTimeout, it deletes the
+// Secret itself. Then, or if reading Secrets is forbidden, it prints what may be left, and returns false without an error.
 func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) (bool, error) {
 	key := model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name})
 	namespace, name, _ := strings.Cut(key, "/")
@@ -45,6 +45,11 @@ func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra t
 		case <-waiting.Done():
 			if ctx.Err() != nil {
 				continue // both contexts have ended
+			}
+			if secret.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+				if err := client.IgnoreNotFound(c.Delete(ctx, secret)); err != nil && !apierrors.IsForbidden(err) {
+					return false, fmt.Errorf("deleting Secret %s: %w", key, err)
+				}
 			}
 			_, err := fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: the Service, ServiceAccount, Role and RoleBinding of apps ingress may remain there, with label %s=%s; delete them\n", cleanupTimeout, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
 			return false, err

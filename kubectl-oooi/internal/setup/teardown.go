@@ -110,6 +110,9 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	return slices.Concat(t.own, t.leases, t.shared, t.crds), nil
 }
 
+// deletedFirst reports whether an entry is an Infra or a StatefulSet, which Run deletes before other objects.
+func deletedFirst(e inventory.Entry) bool { return e.Kind == "Infra" || e.Kind == "StatefulSet" }
+
 // checkKind returns an error if the object whose objects Plan finds is not of the kind that the user named: a
 // ProxyServer that belongs to an Infra is deleted with that Infra only.
 func (t *Teardown) checkKind(ctx context.Context) error {
@@ -316,15 +319,21 @@ func (t *Teardown) Run(ctx context.Context) error {
 	}
 	clean := true
 	var deleted []inventory.Entry
-	for i, e := range t.own {
-		removed, err := removeOwned(ctx, t.Client, t.Out, e, t.Infra)
-		if err != nil {
-			return err
+	for _, workloads := range []bool{true, false} {
+		for _, e := range t.own {
+			if workloads != deletedFirst(e) {
+				continue
+			}
+			removed, err := removeOwned(ctx, t.Client, t.Out, e, t.Infra)
+			if err != nil {
+				return err
+			}
+			if removed {
+				deleted = append(deleted, e)
+			}
 		}
-		if removed {
-			deleted = append(deleted, e)
-		}
-		if i == 0 && t.apps && e.Kind == "Infra" {
+		// Control cleans up in the hosted cluster when neither the Infra nor its pods exist. It needs Roles for that.
+		if workloads && t.apps {
 			if clean, err = waitForCleanup(ctx, t.Client, t.Out, t.Infra); err != nil {
 				return err
 			}

@@ -207,6 +207,61 @@ func TestReaderCanDoNothingElse(t *testing.T) {
 	})
 }
 
+// TestAppsServiceStaysWhilePodsServe deletes an Infra whose pods serve the VLAN, with control and while it is down. Its apps
+// Service stays until the last pod is deleted.
+func TestAppsServiceStaysWhilePodsServe(t *testing.T) {
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	control := tenants.NewReplica(t, n.Management, "control")
+	control.Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo-dns-0", Labels: map[string]string{v1alpha1.LabelInfra: "demo", v1alpha1.LabelComponent: v1alpha1.ComponentDNS}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "coredns", Image: "coredns"}}, SchedulerName: "none"},
+	}
+	lab.Await(t, "the pod to be created", func() string { // when its ServiceAccount exists
+		if err := n.Client.Create(t.Context(), pod); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err.Error()
+		}
+		return ""
+	})
+	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo"}}
+	if err := n.Client.Delete(t.Context(), infra); err != nil {
+		t.Fatal(err)
+	}
+	// The sweep of another replica deletes a Service of another Infra, which it reads after that of demo.
+	other := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: tenant.ServiceKey().Namespace, Name: "zz-other", Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+			Annotations: map[string]string{v1alpha1.AnnotationInfra: n.Namespace + "/other"},
+		},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}},
+	}
+	if err := n.Guest.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	control.Kill(t)
+	control.Start(t)
+	lab.Await(t, "the sweep", func() string {
+		if err := n.Guest.Get(t.Context(), client.ObjectKeyFromObject(other), other); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("Service %s: %v", other.Name, err)
+		}
+		return ""
+	})
+	if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); err != nil {
+		t.Fatalf("the apps Service while a pod serves: %v", err)
+	}
+	if err := n.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	lab.Await(t, "the apps Service to be deleted", func() string {
+		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), &corev1.Service{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+}
+
 // TestDeletionIsNotBlocked deletes objects in several ways. Nothing waits for control, because there are no
 // finalizers.
 func TestDeletionIsNotBlocked(t *testing.T) {
@@ -276,7 +331,7 @@ func TestDeletionIsNotBlocked(t *testing.T) {
 		hc.SetKind("HostedCluster")
 		hc.SetNamespace(n.Namespace)
 		hc.SetName("demo")
-		if err := n.Client.Delete(t.Context(), hc); err != nil {
+		if err := n.Management.Delete(t.Context(), hc); err != nil {
 			t.Fatal(err)
 		}
 		n.Await(tenant.Pending, v1alpha1.AppsIngressKubeconfigMissing, "does not exist")

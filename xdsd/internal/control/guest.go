@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -43,6 +45,8 @@ type guestReconciler struct {
 	leftovers *Leftovers
 	retry     workqueue.TypedRateLimiter[client.ObjectKey]
 	log       *slog.Logger
+	// podsEnded receives a value when the last pod of an Infra that does not exist has ended.
+	podsEnded chan struct{}
 }
 
 func newRetry() workqueue.TypedRateLimiter[client.ObjectKey] {
@@ -50,8 +54,9 @@ func newRetry() workqueue.TypedRateLimiter[client.ObjectKey] {
 }
 
 func (r *guestReconciler) register(m ctrl.Manager) error {
-	r.retry = newRetry()
+	r.retry, r.podsEnded = newRetry(), make(chan struct{}, 1)
 	err := ctrl.NewControllerManagedBy(m).Named("guest").
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.withoutInfra)).
 		WatchesRawSource(changes(r.indexes, infraFingerprints, itself[*v1alpha1.Infra])).
 		WithOptions(controller.Options{MaxConcurrentReconciles: guestConcurrency}).
 		Complete(r)
@@ -75,6 +80,14 @@ func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	i := x.infra(object)
 	switch {
 	case !exists:
+		serves, err := r.podsServe(ctx, key)
+		if err != nil || serves {
+			return ctrl.Result{}, err // the end of the last pod enqueues the Infra again
+		}
+		select {
+		case r.podsEnded <- struct{}{}:
+		default:
+		}
 		return r.cleanUp(ctx, key)
 	case i == nil: // what the Infra needs is unknown
 		return ctrl.Result{}, nil
@@ -89,6 +102,22 @@ func (r *guestReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, nil
 	}
 	return r.ensure(ctx, object, i.Cluster)
+}
+
+// withoutInfra returns the Infra of a pod, if that Infra does not exist.
+func (r *guestReconciler) withoutInfra(ctx context.Context, pod client.Object) []ctrl.Request {
+	requests := byLabel(v1alpha1.LabelInfra)(ctx, pod)
+	return slices.DeleteFunc(requests, func(request ctrl.Request) bool {
+		_, exists := r.indexes.store.Infra(request.String())
+		return exists
+	})
+}
+
+// podsServe reports whether pods of an Infra run. They serve the VLAN also if the Infra disappeared without teardown, so the
+// apps Service has to stay.
+func (r *guestReconciler) podsServe(ctx context.Context, infra client.ObjectKey) (bool, error) {
+	pods, err := podsOf(ctx, r.client, infra.Namespace, client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
+	return len(pods) > 0, err
 }
 
 // ensure applies the objects in the hosted cluster and records the outcome.

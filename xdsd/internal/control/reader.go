@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -45,13 +44,12 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 	if err != nil {
 		return due, err //nolint:wrapcheck // a Fault describes what failed
 	}
+	// Without an owner reference: pods use it also if the Infra disappears without teardown.
 	desired := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
 		WithAnnotations(map[string]string{
 			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339), annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
 		}).
-		// The garbage collector deletes the Secret with the Infra.
-		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion(v1alpha1.SchemeGroupVersion.String()).WithKind("Infra").WithName(object.Name).WithUID(object.UID)).
 		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: reader.Kubeconfig})
 	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)

@@ -46,6 +46,7 @@ func (r *guestReconciler) sweep(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(delays.Step()):
+		case <-r.podsEnded:
 		}
 	}
 }
@@ -109,20 +110,31 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 		return fmt.Errorf("the kubeconfig in Secret %s cannot be used: %w", access.Secret, err)
 	}
 	defer cluster.Close()
-	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool { return !r.needsObjects(infra, c) })
+	var serving error // the Infras that do not exist, and whose pods serve
+	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool {
+		_, exists := r.indexes.store.Infra(infra)
+		if exists {
+			return !r.needsObjects(infra, c)
+		}
+		serves, err := r.podsServe(ctx, requestOf(infra).NamespacedName)
+		if serves {
+			err = fmt.Errorf("Infra %s does not exist, but its pods serve: create it again, or run 'kubectl oooi teardown'", infra) //nolint:staticcheck // a kind begins with a capital
+		}
+		if err != nil {
+			serving = err
+		}
+		return err == nil
+	})
 	for _, what := range removed {
 		r.log.Info("deleted an object that no Infra needs", "hostedcluster", c.Key(), "object", what)
 	}
-	return err //nolint:wrapcheck // it describes what failed
+	return errors.Join(err, serving)
 }
 
-// needsObjects reports whether an Infra, as "namespace/name", needs its objects in a cluster. If that is unknown,
+// needsObjects reports whether an Infra that exists, as "namespace/name", needs its objects in a cluster. If that is unknown,
 // it reports true.
 func (r *guestReconciler) needsObjects(infra string, c *model.Cluster) bool {
-	object, exists := r.indexes.store.Infra(infra)
+	object, _ := r.indexes.store.Infra(infra)
 	i := r.indexes.current().infra(object)
-	if i == nil {
-		return exists
-	}
-	return managesAppsService(object, i) && i.Cluster.Ref == c.Ref
+	return i == nil || managesAppsService(object, i) && i.Cluster.Ref == c.Ref
 }
