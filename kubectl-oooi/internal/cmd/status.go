@@ -294,7 +294,7 @@ func (c *command) warnOrphans(ctx context.Context, cl client.Client, namespace s
 		for _, e := range orphans[infra] {
 			names = append(names, e.String())
 		}
-		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but the pods of its StatefulSets may still use addresses on the VLAN: %s; run 'kubectl oooi teardown %s -n %s' to delete them, or create it again",
+		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but its StatefulSets serve the VLAN as last configured: %s; create it again, or run 'kubectl oooi teardown %s -n %s' to delete them",
 			infra, strings.Join(names, ", "), infra.Name, infra.Namespace))
 	}
 	return len(orphans) > 0, nil

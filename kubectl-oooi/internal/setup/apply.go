@@ -406,45 +406,26 @@ const atOnce = 10
 
 // preflight submits each object to the API server as a dry run, and records the results. The error lists all refusals.
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {
-	var owner, others []*unstructured.Unstructured
-	for _, o := range p.Objects {
-		switch {
-		case o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.keepsExisting(p, o):
-		case p.isOwner(o):
-			owner = append(owner, o)
-		default:
-			others = append(others, o)
-		}
+	objects := slices.DeleteFunc(slices.Clone(p.Objects), func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition" || a.keepsExisting(p, o)
+	})
+	predicted, errs := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, o := range objects {
+		group.Go(func() error {
+			var err error
+			if predicted[i], err = a.dryRun(ctx, o); err != nil {
+				errs[i] = a.explain(o, err)
+			}
+			return nil
+		})
 	}
-	var errs []error
-	for _, objects := range [][]*unstructured.Unstructured{owner, others} { // the owner first: if it exists, the others refer to its UID
-		predicted, refused := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
-		var group errgroup.Group
-		group.SetLimit(atOnce)
-		for i, o := range objects {
-			group.Go(func() error {
-				p.setOwner(o)
-				var err error
-				if predicted[i], err = a.dryRun(ctx, o); err != nil {
-					refused[i] = a.explain(o, err)
-				}
-				return nil
-			})
-		}
-		_ = group.Wait()
-		errs = append(errs, refused...)
-		for i, o := range objects {
-			if refused[i] != nil {
-				continue
-			}
+	_ = group.Wait() // always nil
+	for i, o := range objects {
+		if errs[i] == nil {
 			a.predict(o, predicted[i])
-			if predicted[i].GetResourceVersion() != "" { // the object exists
-				p.recordOwnerUID(o, predicted[i])
-			}
-			errs = append(errs, a.reportForeign(o, predicted[i]))
-		}
-		if ctx.Err() != nil {
-			break
+			errs[i] = a.reportForeign(o, predicted[i])
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -470,8 +451,7 @@ func (a *Applier) apply(ctx context.Context, p *Plan, o *unstructured.Unstructur
 		}
 	}
 	predicted, checked := a.predicted[entryWithoutUID(o)]
-	asIs := before != nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object) &&
-		equality.Semantic.DeepEqual(o.GetOwnerReferences(), before.GetOwnerReferences()) // the dry run had no owner references if the owner did not exist
+	asIs := before != nil && checked && equality.Semantic.DeepEqual(predicted.Object, before.Object)
 	if asIs || before != nil && a.keepsExisting(p, o) {
 		o.SetUID(before.GetUID())
 		return nil

@@ -75,12 +75,10 @@ func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before 
 			live = nil
 		}
 		change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Live: live}
-		p.setOwner(o)
 		kept := a.keepsExisting(p, o)
 		if change.Merged, err = a.merged(ctx, o, live, kept); err != nil {
 			return nil, err
 		}
-		p.recordOwnerUID(o, live)
 		switch {
 		case live == nil:
 		case sameContent(live, change.Merged):

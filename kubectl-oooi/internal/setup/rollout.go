@@ -517,7 +517,6 @@ func (r *rollout) change(ctx context.Context, s step) error {
 		return err
 	}
 	for _, o := range s.objects {
-		r.plan.setOwner(o)
 		if err := r.apply(ctx, r.plan, o); err != nil {
 			return err
 		}
