@@ -93,6 +93,7 @@ type InfraComponents struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=infra,categories=oooi
 // +kubebuilder:metadata:labels=app.kubernetes.io/managed-by=oooi
+// +kubebuilder:metadata:annotations={"argocd.argoproj.io/sync-options=Prune=false,Delete=false","helm.sh/resource-policy=keep","kustomize.toolkit.fluxcd.io/prune=disabled"}
 // +kubebuilder:printcolumn:name="HostedCluster",type=string,JSONPath=`.spec.hostedClusterRef.name`,description="Hosted cluster that the VLAN belongs to, if the spec names it"
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=`.spec.networkConfig.cidr`,description="Subnet of the VLAN"
 // +kubebuilder:printcolumn:name="DHCP",type=string,JSONPath=`.spec.infraComponents.dhcp.serverIP`,description="Address of the DHCP server on the VLAN"

@@ -316,6 +316,7 @@ type HealthCheck struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=proxysrv,categories=oooi
 // +kubebuilder:metadata:labels=app.kubernetes.io/managed-by=oooi
+// +kubebuilder:metadata:annotations={"argocd.argoproj.io/sync-options=Prune=false,Delete=false","helm.sh/resource-policy=keep","kustomize.toolkit.fluxcd.io/prune=disabled"}
 // +kubebuilder:printcolumn:name="Infra",type=string,JSONPath=`.spec.infraRef.name`,description="Infra that routes are derived from"
 // +kubebuilder:printcolumn:name="ServerIP",type=string,JSONPath=`.spec.networkConfig.serverIP`,description="Address of the proxy on the VLAN"
 // +kubebuilder:printcolumn:name="Backends",type=integer,JSONPath=`.status.backendCount`,description="Backends that are routed"

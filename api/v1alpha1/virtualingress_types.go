@@ -241,6 +241,7 @@ type VirtualIngressResource struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=virtualingresses,shortName=ving,categories=oooi
 // +kubebuilder:metadata:labels=app.kubernetes.io/managed-by=oooi
+// +kubebuilder:metadata:annotations={"argocd.argoproj.io/sync-options=Prune=false,Delete=false","helm.sh/resource-policy=keep","kustomize.toolkit.fluxcd.io/prune=disabled"}
 // +kubebuilder:printcolumn:name="Class",type=string,JSONPath=`.spec.ingressClassName`,description="IngressClass of the Ingress"
 // +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.spec.rules[0].host`,description="Host of the first rule"
 // +kubebuilder:printcolumn:name="Ingress",type=string,JSONPath=`.status.ingressName`,description="Generated Ingress"

@@ -144,7 +144,8 @@ func defaults(t *testing.T, folder string) map[string]any {
 	return values
 }
 
-// base returns the objects that kustomize builds from manifests/base.
+// base returns the objects that kustomize builds from manifests/base, without the annotation by which Helm keeps them: who
+// uninstalls the release of the chart, which has only these objects, means to delete them. Helm never deletes CRDs.
 func base(t *testing.T) objects {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(manifests, "base"))
@@ -157,6 +158,16 @@ func base(t *testing.T) objects {
 	}
 	all := objects{}
 	all.add(t, text)
+	for key, o := range all {
+		meta, _ := o["metadata"].(map[string]any)
+		annotations, _ := meta["annotations"].(map[string]any)
+		if annotations["helm.sh/resource-policy"] != "keep" || annotations["argocd.argoproj.io/sync-options"] != "Prune=false,Delete=false" || annotations["kustomize.toolkit.fluxcd.io/prune"] != "disabled" {
+			t.Errorf("%s has the annotations %v; GitOps tools would delete it with the application of one Infra", key, annotations)
+		}
+		if o["kind"] != "CustomResourceDefinition" {
+			delete(annotations, "helm.sh/resource-policy")
+		}
+	}
 	return all
 }
 

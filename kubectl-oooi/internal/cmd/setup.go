@@ -40,6 +40,7 @@ type setupFlags struct {
 	makeNetwork    string
 	allowLoss      bool
 	virtualIngress bool
+	shared         string
 }
 
 func (c *command) setup() *cobra.Command {
@@ -72,6 +73,7 @@ func (c *command) setup() *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."))
+	f.choices = append(f.choices, addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone))
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch"))
 	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default
@@ -139,6 +141,9 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		return err
 	}
 	if f.dryRun == dryRunClient {
+		if f.withoutInfra() {
+			return c.printShared(f)
+		}
 		if f.described.CIDR != "" {
 			if err := f.described.Choose(nil); err != nil {
 				return err
@@ -168,7 +173,10 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 
 // check rejects invalid flags before the cluster is read.
 func (f *setupFlags) check() error {
-	if len(f.files.names) == 0 && f.described.Infra.Name == "" {
+	if f.shared != "" && f.shared != setup.SharedAll && f.dryRun != dryRunClient {
+		return fmt.Errorf("--shared=%s selects the objects to print, and requires --dry-run=client", f.shared)
+	}
+	if len(f.files.names) == 0 && f.described.Infra.Name == "" && !f.withoutInfra() {
 		return errors.New("specify a file with -f, or the name of an Infra and flags that describe it; see 'kubectl oooi setup --help' for examples")
 	}
 	if err := checkChoices(f.choices); err != nil {
@@ -181,6 +189,11 @@ func (f *setupFlags) check() error {
 		return fmt.Errorf("--output %q: only yaml is supported, and only with --dry-run=client", f.output)
 	}
 	return nil
+}
+
+// withoutInfra reports whether only the objects are printed that all Infras share, and no Infra is specified.
+func (f *setupFlags) withoutInfra() bool {
+	return f.shared == setup.SharedOnly && len(f.files.names) == 0 && f.described.Infra.Name == ""
 }
 
 // withTimeout runs do with the timeout of --timeout, and names the flag in the error if the time is over.
@@ -310,7 +323,7 @@ func (c *command) readInput(f *setupFlags) (*setup.Known, error) {
 		err = known.InNamespace(*c.cluster.Namespace)
 	}
 	if err == nil {
-		known.VirtualIngress, known.AllowLoss = f.virtualIngress, f.allowLoss
+		known.VirtualIngress, known.AllowLoss, known.Shared = f.virtualIngress, f.allowLoss, f.shared
 	}
 	if err == nil && f.makeNetwork != "" {
 		if known.MakeNetwork, err = render.ParseMachineNetwork(f.makeNetwork); err != nil {
@@ -416,6 +429,20 @@ func (c *command) client() (client.Client, error) {
 		return nil, err
 	}
 	return to.client, nil
+}
+
+// printShared prints the objects that all Infras share.
+func (c *command) printShared(f *setupFlags) error {
+	remembered, _, err := withImages(f.given, nil)
+	if err != nil {
+		return err
+	}
+	text, err := setup.SharedObjects(remembered.Images(), f.virtualIngress)
+	if err != nil {
+		return err
+	}
+	_, err = c.Out.Write(text)
+	return err
 }
 
 // printPlan prints the objects as YAML for --dry-run=client.

@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
@@ -79,7 +81,7 @@ func TestExamplesMatchRenderedObjects(t *testing.T) {
 			folder := filepath.Join(filepath.Dir(exampleFolder(t)), name)
 			render := func() *Plan {
 				known := knownOf(t, filepath.Join(folder, file), filepath.Join(folder, "cluster.yaml"))
-				known.ControlPlane, known.OpenShift = true, name == "several"
+				known.ControlPlane, known.OpenShift, known.Shared = true, name == "several", SharedNone
 				plan, err := Make(known, exampleImages)
 				if err != nil {
 					t.Fatal(err)
@@ -100,11 +102,7 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	t.Helper()
 	overlay := filepath.Join(folder, "overlay")
 	for _, name := range slices.Sorted(maps.Keys(plan.Overlay)) {
-		text := plan.Overlay[name]
-		if name == "kustomization.yaml" { // the example is in a deeper directory than the overlay in Build
-			text = bytes.ReplaceAll(text, []byte(render.BaseDir), []byte("../../../base"))
-		}
-		golden.Check(t, filepath.Join(overlay, name), string(text))
+		golden.Check(t, filepath.Join(overlay, name), string(plan.Overlay[name]))
 	}
 	entries, err := os.ReadDir(overlay)
 	if err != nil {
@@ -125,6 +123,43 @@ func checkOverlay(t *testing.T, plan *Plan, folder string) {
 	}
 	if !bytes.Equal(text, plan.YAML) {
 		t.Error("the output of kustomize for the overlay differs from that of setup")
+	}
+}
+
+// TestSharedObjectsArePrintedApart checks that the objects that all Infras share, and the others, are those of one output.
+func TestSharedObjectsArePrintedApart(t *testing.T) {
+	files := exampleFiles(exampleFolder(t))
+	printed := func(shared string) []string {
+		known := knownOf(t, files...)
+		known.ControlPlane, known.Shared, known.VirtualIngress = true, shared, true
+		plan, err := Make(known, exampleImages)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []string
+		for _, o := range plan.Objects {
+			list = append(list, inventory.Of(o).String())
+			if plan.shared(o) != (shared == SharedOnly) && shared != SharedAll {
+				t.Errorf("%s is printed with --shared=%s", inventory.Of(o), shared)
+			}
+		}
+		slices.Sort(list)
+		return list
+	}
+	apart := append(printed(SharedOnly), printed(SharedNone)...)
+	slices.Sort(apart)
+	if diff := cmp.Diff(printed(SharedAll), apart); diff != "" {
+		t.Errorf("(-all +apart):\n%s", diff)
+	}
+	text, err := SharedObjects(exampleImages, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := knownOf(t, files...)
+	known.ControlPlane, known.Shared, known.VirtualIngress = true, SharedOnly, true
+	plan, err := Make(known, exampleImages)
+	if err != nil || !bytes.Equal(text, plan.YAML) {
+		t.Errorf("without an Infra, other objects are printed (%v)", err)
 	}
 }
 

@@ -79,7 +79,17 @@ type Known struct {
 	AllowLoss bool
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
 	VirtualIngress bool
+	// Shared is SharedOnly or SharedNone to leave out objects, for printing; otherwise all are in the plan.
+	Shared string
 }
+
+// Values of Known.Shared. Objects that all Infras of a cluster share are the CRDs, control and its namespace, and the
+// VirtualIngress controller.
+const (
+	SharedAll  = "all"
+	SharedOnly = "only"
+	SharedNone = "none"
+)
 
 // ReadFiles reads YAML or JSON documents from files and URLs; the name "-" stands for in. Objects without a namespace
 // get the given one. described is the Infra that flags describe; nil if no flag does. ReadFiles returns an error if an

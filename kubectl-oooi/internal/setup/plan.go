@@ -68,15 +68,40 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if errs = append(errs, err); errors.Join(errs...) != nil {
 		return nil, errors.Join(errs...)
 	}
-	folders := []string{render.BaseDir}
-	if k.VirtualIngress {
-		folders = append(folders, render.VirtualIngressDir)
+	folders := sharedFolders(k.VirtualIngress)
+	switch k.Shared {
+	case SharedOnly:
+		rendered = nil
+	case SharedNone:
+		folders = nil
 	}
 	if p.Overlay, err = render.Overlay(rendered, images, control, folders...); err != nil {
 		return nil, err
 	}
 	p.Objects, p.YAML, err = render.Build(p.Overlay)
 	return p, err
+}
+
+// sharedFolders returns the directories with the objects that all Infras share.
+func sharedFolders(virtualIngress bool) []string {
+	if virtualIngress {
+		return []string{render.BaseDir, render.VirtualIngressDir}
+	}
+	return []string{render.BaseDir}
+}
+
+// SharedObjects returns the objects that all Infras share as YAML.
+func SharedObjects(images render.Images, virtualIngress bool) ([]byte, error) {
+	k := &Known{Infra: &v1alpha1.Infra{}}
+	if err := errors.Join(k.invalidImages(images)...); err != nil {
+		return nil, err
+	}
+	files, err := render.Overlay(nil, images, nil, sharedFolders(virtualIngress)...)
+	if err != nil {
+		return nil, err
+	}
+	_, text, err := render.Build(files)
+	return text, err
 }
 
 // snapshot returns the model of the known objects. It includes the Infra's ProxyServer even if that does not exist

@@ -306,13 +306,17 @@ func TestPodMonitors(t *testing.T) {
 		}
 		monitors = append(monitors, m)
 	}
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+"/manifests/examples/demo/overlay")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rendered, err := built.AsYaml()
-	if err != nil {
-		t.Fatal(err)
+	var rendered []byte
+	for _, application := range []string{"shared", "demo/overlay"} {
+		built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+"/manifests/examples/"+application)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := built.AsYaml()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rendered = append(append(rendered, text...), "---\n"...)
 	}
 	got := map[string]bool{}
 	for _, text := range documents(rendered) {
