@@ -262,7 +262,7 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 	ns := cp.Namespace(t)
 	c := config{network: "clusters/vlan", namespaces: ns, kubeconfig: cp.Kubeconfig(), snapshot: filepath.Join(t.TempDir(), "snapshot")}
 	d := startDirectory(t, c)
-	all := virtualMachineYAML(ns, "w1") + vmi(ns, "w1", macA, "demo", vmUID)
+	all := virtualMachineYAML(ns, "w1") + strings.Replace(vmi(ns, "w1", macA, "demo", vmUID), "finalizers: [kubevirt.io/test]", "finalizers: []", 1)
 	apply(t, cp, all)
 	await(t, "the VM", func() bool { return d.Synced() && vmOf(t, d.directory, macA) == "w1" })
 	crds, err := lab.CRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines)

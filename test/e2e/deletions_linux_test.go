@@ -17,7 +17,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestDeletionsStopNothingThatServes deletes what a wrong prune, a deleted application or a restored etcd takes away, under
+// TestDeletionsStopNothingThatServes deletes objects as a wrong prune, a deleted application or a restored etcd does, under
 // probes of names, connections and leases. Pods of the Infra must serve on, also after their containers restart. Then it
 // creates everything again.
 func TestDeletionsStopNothingThatServes(t *testing.T) {

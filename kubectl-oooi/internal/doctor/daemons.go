@@ -22,6 +22,14 @@ type (
 		Connected bool   `json:"connected"`
 		Missing   bool   `json:"missing"`
 		Error     string `json:"error"`
+		// Kept are the objects that disappeared from the API server and stay in use; nil for none.
+		Kept *keptReport `json:"kept"`
+	}
+
+	keptReport struct {
+		Objects int       `json:"objects"`
+		Names   []string  `json:"names"`
+		Until   time.Time `json:"until"` // zero: until they appear again
 	}
 
 	// storeReport is the state of all watches of a daemon. Since is the time from which its data is outdated,
@@ -61,9 +69,31 @@ func staleFindings(pod *corev1.Pod, daemon, container string, synced bool, age t
 	case len(evidence) > 0:
 		f = warned(podRef(pod), remedy, "%s does not follow some of its objects", daemon)
 	default:
+		return keptFindings(pod, daemon, watches)
+	}
+	return append([]Finding{withRejectedToken(f.because(evidence...), pod)}, keptFindings(pod, daemon, watches)...)
+}
+
+// keptFindings returns a warning if a daemon uses objects that disappeared from the API server.
+func keptFindings(pod *corev1.Pod, daemon string, watches []watchReport) []Finding {
+	var evidence []string
+	for _, w := range watches {
+		if w.Kept == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s: %d", w.Resource, w.Kept.Objects)
+		if len(w.Kept.Names) > 0 {
+			text += ", such as " + w.Kept.Names[0]
+		}
+		if !w.Kept.Until.IsZero() {
+			text += ", until " + w.Kept.Until.UTC().Format(time.RFC3339)
+		}
+		evidence = append(evidence, text)
+	}
+	if len(evidence) == 0 {
 		return nil
 	}
-	return []Finding{withRejectedToken(f.because(evidence...), pod)}
+	return []Finding{warned(podRef(pod), "create the objects again; if they are meant to end, run 'kubectl oooi teardown'", "%s uses objects that disappeared from the API server", daemon).because(evidence...)}
 }
 
 // withRejectedToken adds that the API server rejects the token of a pod to a finding whose evidence says so, and the remedy.

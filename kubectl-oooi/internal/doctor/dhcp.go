@@ -235,6 +235,9 @@ func checkDHCPWatches(s *Site) []Finding {
 			}
 			findings = append(findings, withRejectedToken(f, d.pod))
 		}
+		if k := d.value.Kubevirt; k != nil {
+			findings = append(findings, keptFindings(d.pod, "coredhcp", k.Watches)...)
+		}
 		for _, l := range d.value.Leasedb {
 			if !l.Addresses.Synced || l.Failure != "" {
 				f := failed(podRef(d.pod), remedy, "coredhcp does not follow the leases of pool %s: no new leases are granted", l.Pool)

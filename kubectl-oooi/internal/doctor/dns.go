@@ -128,13 +128,16 @@ func followed(page series) (synced bool, age time.Duration) {
 	return synced, time.Duration(seconds * float64(time.Second))
 }
 
-// failedWatches returns the watches of coredns that are not connected, one for each reason.
+// failedWatches returns the watches of coredns that are not connected, one for each reason, and those that keep objects.
 func failedWatches(page series) []watchReport {
 	var list []watchReport
 	page.each("coredns_oooi_failed_watches", func(labels map[string]string, value float64) {
 		if value > 0 {
 			list = append(list, watchReport{Resource: fmt.Sprintf("%.0f watches", value), Error: labels["reason"]})
 		}
+	})
+	page.each("coredns_oooi_kept_objects", func(labels map[string]string, value float64) {
+		list = append(list, watchReport{Resource: labels["resource"], Connected: true, Kept: &keptReport{Objects: int(value)}})
 	})
 	return list
 }

@@ -265,6 +265,34 @@ func TestForwardedQueries(t *testing.T) {
 	}
 }
 
+// TestDisappearedObjects has pods that use objects that disappeared from the API server.
+func TestDisappearedObjects(t *testing.T) {
+	const kept = `"kept": {"objects": 2, "names": ["clusters/a", "clusters/b"], "since": "2026-01-02T03:00:00Z", "until": "2026-01-02T03:10:00Z"}`
+	for code, tc := range map[string]struct {
+		page       page
+		body, want string
+	}{
+		"OOOI-DNS-006": {
+			dnsMetrics, sortMetrics("coredns_oooi_synced{source=\"x\"} 1\ncoredns_oooi_kept_objects{source=\"x\",resource=\"hostedclusters\"} 2\n"),
+			"warn coredns uses objects that disappeared from the API server\nhostedclusters: 2",
+		},
+		"OOOI-PRX-008": {
+			xdsdState, `{"store": {"synced": true, "resources": [{"resource": "services", "connected": true, ` + kept + `}]}}`,
+			"warn xdsd uses objects that disappeared from the API server\nservices: 2, such as clusters/a, until 2026-01-02T03:10:00Z",
+		},
+		"OOOI-DHCP-008": {
+			dhcpState, `{"kubevirt": {"synced": true, "watches": [{"resource": "virtualmachineinstances", "connected": true, ` + kept + `}]}}`,
+			"warn coredhcp uses objects that disappeared from the API server\nvirtualmachineinstances: 2, such as clusters/a, until 2026-01-02T03:10:00Z",
+		},
+	} {
+		t.Run(code, func(t *testing.T) {
+			if diff := cmp.Diff([]string{tc.want}, findingsOn(t, code, map[page]string{tc.page: tc.body})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestReach has pods of one node with failed watches of the API server.
 func TestReach(t *testing.T) {
 	const xdsdLost = `{"store": {"resources": [{"resource": "services", "error": "dial tcp 10.96.0.1:443: i/o timeout"}]}}`
