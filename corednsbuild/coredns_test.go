@@ -283,7 +283,7 @@ func stableGoroutines() int {
 
 func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 	dir := manifests(t)
-	appsIngress := "\n  appsIngress: {enabled: true, source: Static, addresses: [127.50.0.100]}\n---"
+	appsIngress := "\n  appsIngress: {enabled: true, source: Static, addresses: [198.51.100.50]}\n---"
 	path := filepath.Join(dir, "blue.yaml")
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -303,9 +303,9 @@ func TestBothPluginsShareTheBlocksSource(t *testing.T) {
 	}`, dir, upstream(t))), 0)
 	for range 2 {
 		expect(t, server, blueVM, "api.blue.example.com.", "127.50.0.3")
-		expect(t, server, blueVM, "shop.apps.blue.example.com.", "127.50.0.100")
-		expect(t, server, blueVM, "a.b.apps.blue.example.com.", "127.50.0.100")
-		expect(t, server, blueVM, "console-openshift-console.blue.example.com.", "127.50.0.100")
+		expect(t, server, blueVM, "shop.apps.blue.example.com.", "198.51.100.50")
+		expect(t, server, blueVM, "a.b.apps.blue.example.com.", "198.51.100.50")
+		expect(t, server, blueVM, "console-openshift-console.blue.example.com.", "198.51.100.50")
 		expect(t, server, blueVM, "oauth-openshift.apps.blue.example.com.", "127.50.0.3")
 		expect(t, server, blueVM, "x.oauth-openshift.apps.blue.example.com.", "NXDOMAIN")
 		expect(t, server, blueVM, "apps.blue.example.com.", "NOERROR")
