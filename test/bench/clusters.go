@@ -31,6 +31,11 @@ func (c cluster) onVLAN(host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 64 + byte(c>>8), byte(c), host})
 }
 
+// apps returns the address of the cluster's apps, which must not be a loopback address.
+func (c cluster) apps() netip.Addr {
+	return netip.AddrFrom4([4]byte{100, 64 + byte(c>>8), byte(c), 100})
+}
+
 // Host parts of addresses on a VLAN.
 const (
 	gatewayHost  = 1
@@ -38,7 +43,6 @@ const (
 	proxyMoved   = 4 // the address to which the proxy is changed
 	proxyLast    = 5 // the address to which all proxies are changed at once
 	vmHost       = 10
-	appsHost     = 100
 	vlanMaskBits = 24
 )
 
@@ -82,7 +86,7 @@ func (c cluster) objects() []string {
 "networkConfig":{"cidr":"%[3]s/%[4]d","gateway":"%[5]s","networkAttachmentDefinition":"vlan-%[1]s"},
 "infraComponents":{"proxy":{"serverIP":"%[6]s"}},
 "appsIngress":{"enabled":true,"source":"Static","addresses":["%[7]s"]}}}`,
-			c.name(), namespace, c.onVLAN(0), vlanMaskBits, c.onVLAN(gatewayHost), c.onVLAN(proxyHost), c.onVLAN(appsHost)),
+			c.name(), namespace, c.onVLAN(0), vlanMaskBits, c.onVLAN(gatewayHost), c.onVLAN(proxyHost), c.apps()),
 		fmt.Sprintf(`{"apiVersion":"v1","kind":"Service",
 "metadata":{"name":%[1]q,"namespace":%[2]q},
 "spec":{"clusterIP":"%[3]s","externalIPs":["%[4]s"],"selector":{"app.kubernetes.io/name":%[1]q},
