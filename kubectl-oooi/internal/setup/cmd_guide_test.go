@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,10 +144,15 @@ func TestSubnetOfAnotherProxy(t *testing.T) {
 		t.Errorf("without the cluster the address is not in a subnet /24: %s\n%s", stderr, out)
 	}
 	s.Infra = alone
-	network := &unstructured.Unstructured{}
-	network.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"})
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: "hosted-clusters", Name: "mycluster-proxy-proxy"}, network); err != nil || !strings.Contains(fmt.Sprint(network.Object), "192.168.100.4/25") {
-		t.Errorf("%v: the network of the pod is %v", err, network.Object)
+	networks := &unstructured.UnstructuredList{}
+	networks.SetGroupVersionKind(schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinitionList"})
+	if err := s.Client.List(s.Context(), networks, client.InNamespace("hosted-clusters")); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(networks.Items, func(n unstructured.Unstructured) bool {
+		return strings.HasPrefix(n.GetName(), "mycluster-proxy-proxy") && strings.Contains(fmt.Sprint(n.Object["spec"]), "192.168.100.4/25")
+	}) {
+		t.Errorf("no network of the pod has the subnet of the cluster: %v", networks.Items)
 	}
 	for _, name := range []string{"mycluster-samples", "mycluster-proxy"} {
 		if _, stderr, code := s.Run("teardown", name, "-n", "hosted-clusters", "--yes"); code != 0 {
