@@ -77,8 +77,10 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	var list []string
 	for _, watched := range w.watches {
 		text, err := watched.missing(ctx)
-		if errors.Is(err, errStuck) && !errors.Is(err, errNoImage) { // waiting may help: a node may be added
-			err = watched.foreign(err)
+		if errors.Is(err, errStuck) {
+			if foreign := watched.foreign(err); foreign != nil || !errors.Is(err, errNoImage) { // waiting may help: a node may be added
+				err = foreign
+			}
 		}
 		if err != nil {
 			return nil, err
