@@ -19,7 +19,7 @@ type Sets struct {
 // address is that of the only replica, or of the first one without a name of its own; if addresses of its pod are known, of
 // one that has one of them.
 func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr) Sets {
-	s := Sets{names: names, unsuffixed: map[string]netip.Addr{}}
+	s := Sets{names: names}
 	components := &infra.Spec.InfraComponents
 	for component, list := range map[string][]v1alpha1.Instance{
 		v1alpha1.ComponentDHCP: components.DHCP.EffectiveInstances(), v1alpha1.ComponentDNS: components.DNS.EffectiveInstances(), v1alpha1.ComponentProxy: components.Proxy.EffectiveInstances(),
@@ -32,6 +32,9 @@ func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr)
 			address, err := v1alpha1.ParseAddress(string(i.IP))
 			if err != nil || len(list) > 1 && (slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
 				continue
+			}
+			if s.unsuffixed == nil {
+				s.unsuffixed = map[string]netip.Addr{}
 			}
 			s.unsuffixed[component] = address
 			break

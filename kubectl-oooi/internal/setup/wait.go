@@ -78,8 +78,8 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	for _, watched := range w.watches {
 		text, err := watched.missing(ctx)
 		if errors.Is(err, errStuck) {
-			if foreign := watched.foreign(err); foreign != nil || !errors.Is(err, errNoImage) { // waiting may help: a node may be added
-				err = foreign
+			if foreign := watched.foreign(err); foreign != nil || !errors.Is(err, errNoImage) {
+				err = foreign // without a foreign field, waiting may help: a node may be added
 			}
 		}
 		if err != nil {
