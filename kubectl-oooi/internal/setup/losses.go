@@ -163,8 +163,8 @@ func (k *Known) lostNetwork() []string {
 	return lost(left, "DHCP, DNS and the proxy", fmt.Sprintf("spec.networkConfig.networkAttachmentDefinition changes from %s to %s, to which they are not attached", was, is))
 }
 
-// lostLeases returns which clients lose their addresses, because DHCP serves another subnet or no longer leases them.
-// Clients whose addresses are no longer leased keep them until they are deleted.
+// lostLeases returns which clients lose their addresses, because DHCP serves another subnet or no longer leases
+// them. The latter keep them until they are deleted.
 func (k *Known) lostLeases() []string {
 	was, is := k.before.Spec.InfraComponents.DHCP, k.Infra.Spec.InfraComponents.DHCP
 	if !was.IsEnabled() || !is.IsEnabled() {

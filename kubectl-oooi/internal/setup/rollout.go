@@ -361,7 +361,7 @@ func (r *rollout) replacementRank(o *unstructured.Unstructured) int {
 }
 
 // retired returns the obsolete StatefulSets to delete before the objects of a step are applied, by the component of the
-// step; "" is the first step. Those of a disabled component are deleted last, when no other component still directs clients to
+// step; "" is the first step. Those of a disabled component are deleted last, when no other component directs clients to
 // them, unless another component gets one of their addresses.
 func (r *rollout) retired(ctx context.Context, obsolete []inventory.Entry, deployed func(component string) bool) (map[string][]inventory.Entry, error) {
 	list := map[string][]inventory.Entry{}
