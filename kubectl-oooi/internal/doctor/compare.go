@@ -140,6 +140,8 @@ func (s *Site) drifts() []drift {
 		has := s.facts.deployed[keyOf(want)]
 		if used := s.usedAttachment(list, want); has == nil && used != nil {
 			has, d.Object = used, refTo(used)
+			want = want.DeepCopy()
+			want.SetName(used.GetName())
 		}
 		switch {
 		case has != nil:
