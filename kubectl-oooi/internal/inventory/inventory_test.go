@@ -2,8 +2,6 @@ package inventory_test
 
 import (
 	"context"
-	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -73,35 +71,6 @@ spec:
 	owner.FinishOrphaning(t.Context(), c)
 	if exists() {
 		t.Error("the Infra still exists")
-	}
-}
-
-// TestWaitForDeletionEndsIfAnAPIIsDown deletes a namespace of a cluster with an APIService that does not answer. The
-// namespace controller does not delete the namespace.
-func TestWaitForDeletionEndsIfAnAPIIsDown(t *testing.T) {
-	cp := lab.New(t, lab.Config{Name: "undiscovered", ControllerManager: true})
-	c, err := client.New(cp.RESTConfig(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cp.ApplyYAML(t.Context(), []byte(`
-apiVersion: apiregistration.k8s.io/v1
-kind: APIService
-metadata: {name: v1.down.example.com}
-spec: {group: down.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: {namespace: default, name: down}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: deleted}
-`)); err != nil {
-		t.Fatal(err)
-	}
-	e := inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: "deleted"}
-	if _, err := e.Delete(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.WaitForDeletion(t.Context(), c); !errors.Is(err, inventory.ErrUndiscovered) || !strings.Contains(err.Error(), "down.example.com/v1") {
-		t.Errorf("waiting ended with %v", err)
 	}
 }
 
