@@ -30,7 +30,8 @@ func TestCheckResolvers(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- server.ActivateAndServe() }()
 	t.Cleanup(func() {
-		_, _ = answering.Close(), silent.Close()
+		_ = answering.Close()
+		_ = silent.Close()
 		<-ended
 	})
 	if out, err := run(t.Context(), "check", "--resolver", answering.LocalAddr().String()); err != nil {

@@ -96,12 +96,12 @@ func driftFaults() []Fault {
 			s.Patch(configMapKind, "$ns", "demo-oooi-inventory", `{"data": {"inventory.yaml": "- {"}}`)
 		}},
 		{Name: "network of DNS lost its label", Want: []string{"INF-002 warn"}, Says: `.metadata.labels.app.kubernetes.io/managed-by: found "mine"`, Break: func(s *Site) {
-			s.Patch(nadKind, "$ns", s.networkOf("demo-dns"), `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "mine"}}}`)
+			s.Patch(nadKind, "$ns", s.networkOfDNS(), `{"metadata": {"labels": {"app.kubernetes.io/managed-by": "mine"}}}`)
 		}},
 		{Name: "pod was created after an edit of its network", Want: []string{"INF-002 warn"}, Says: "Pod demo-dns-0 was created since then", Break: func(s *Site) {
 			pod := s.Get(podKind, "$ns", "demo-dns-0")
-			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", s.networkOf("demo-dns")).Object, "spec", "config")
-			s.Patch(nadKind, "$ns", s.networkOf("demo-dns"), `{"spec": {"config": `+toJSON(strings.Replace(config, "{", `{"mtu": 1400, `, 1))+`}}`)
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", s.networkOfDNS()).Object, "spec", "config")
+			s.Patch(nadKind, "$ns", s.networkOfDNS(), `{"spec": {"config": `+toJSON(strings.Replace(config, "{", `{"mtu": 1400, `, 1))+`}}`)
 			if err := s.Client.Delete(s.Context(), pod); err != nil {
 				s.Fatal(err)
 			}

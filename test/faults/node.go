@@ -120,13 +120,13 @@ func processFaults() []Fault {
 			restore()
 		}, Want: []string{"POD-013 fail"}, Says: "another configuration than ConfigMap demo-dns has"},
 		{Name: "CNI plugin is missing on the node", Break: func(s *Site) {
-			s.Patch(nadKind, "$ns", s.networkOf("demo-dns"), `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"demo-dns\", \"type\": \"nonesuch\"}"}}`)
+			s.Patch(nadKind, "$ns", s.networkOfDNS(), `{"spec": {"config": "{\"cniVersion\": \"0.3.1\", \"name\": \"demo-dns\", \"type\": \"nonesuch\"}"}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"POD-002 fail"}, Says: "CNI plugin nonesuch is not installed on node "},
 		{Name: "network assigns another address", Break: func(s *Site) {
-			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", s.networkOf("demo-dns")).Object, "spec", "config")
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", s.networkOfDNS()).Object, "spec", "config")
 			other := strings.ReplaceAll(config, s.Net+".6/24", s.Net+".66/24")
-			s.Patch(nadKind, "$ns", s.networkOf("demo-dns"), `{"spec": {"config": `+toJSON(other)+`}}`)
+			s.Patch(nadKind, "$ns", s.networkOfDNS(), `{"spec": {"config": `+toJSON(other)+`}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"NET-003 fail", "INF-002 warn"}},
 		{Name: "network of DHCP was edited to another bridge", Break: func(s *Site) {
@@ -229,12 +229,12 @@ func vlanFaults() []Fault {
 		{Name: "VLAN interface of the proxy has a small MTU", Break: vlanInterface("demo-proxy-0", "ip link set net1 mtu 1280"), Want: []string{"LNK-003 fail"}},
 		{Name: "route of DHCP leads half of the VLAN to a gateway", Break: vlanInterface("demo-dhcp-0", `ip route add $net.128/25 via $net.1 dev net1 onlink table "$(ip rule | sed -n 's/.*from $net.5 lookup //p')"`), Want: []string{"LNK-011 fail"}, Says: "leave through gateway"},
 		{Name: "network of DNS has a route to half of the VLAN", Break: func(s *Site) {
-			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", s.networkOf("demo-dns")).Object, "spec", "config")
+			config, _, _ := unstructured.NestedString(s.Get(nadKind, "$ns", s.networkOfDNS()).Object, "spec", "config")
 			routed := strings.ReplaceAll(config, `"ipam":{`, s.expand(`"ipam":{"routes":[{"dst":"$net.128/25","gw":"$net.1"}],`))
 			if routed == config {
 				s.Fatalf("no ipam in %s", config)
 			}
-			s.Patch(nadKind, "$ns", s.networkOf("demo-dns"), `{"spec": {"config": `+toJSON(routed)+`}}`)
+			s.Patch(nadKind, "$ns", s.networkOfDNS(), `{"spec": {"config": `+toJSON(routed)+`}}`)
 			s.restartNowAndAfterMend("demo-dns-0")
 		}, Want: []string{"LNK-011 fail", "INF-002 warn"}, Says: "spec.config has a route that diverts packets of Pod demo-dns-0"},
 		{Name: "filter on the VLAN drops ARP requests to DHCP", Break: filter("demo-dhcp-0", "netdev", "ingress device net1", "ether type arp"), Want: []string{"LNK-004 fail"}},

@@ -101,9 +101,10 @@ func (s *Site) Get(kind schema.GroupVersionKind, namespace, name string) *unstru
 	return u
 }
 
-// networkOf returns the name of the NetworkAttachmentDefinition of a StatefulSet's pods.
-func (s *Site) networkOf(set string) string {
+// networkOfDNS returns the name of the NetworkAttachmentDefinition of the DNS pods.
+func (s *Site) networkOfDNS() string {
 	s.Helper()
+	const set = "demo-dns"
 	text, _, _ := unstructured.NestedString(s.Get(setKind, "$ns", set).Object, "spec", "template", "metadata", "annotations", "k8s.v1.cni.cncf.io/networks")
 	var networks []struct{ Name string }
 	if err := json.Unmarshal([]byte(text), &networks); err != nil || len(networks) != 1 {

@@ -72,8 +72,9 @@ func (c *command) setup() *cobra.Command {
 	addPlanFlags(cmd, f)
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."))
-	f.choices = append(f.choices, addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone))
+	f.choices = append(f.choices,
+		addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."),
+		addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone))
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch"))
 	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default

@@ -90,7 +90,7 @@ func (c Config) heapLimit() uint32 {
 	if c.MaxHeapBytes == 0 {
 		return math.MaxUint32
 	}
-	return uint32(min(math.MaxUint32, max(1, c.MaxHeapBytes/connectionMemory))) //nolint:gosec // limited
+	return uint32(min(math.MaxUint32, max(1, c.MaxHeapBytes/connectionMemory)))
 }
 
 // ownDescriptors returns the number of file descriptors for sockets of listeners, health checks and files.

@@ -190,7 +190,7 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 		tb.Fatal(err)
 	}
 	envoy := lab.NewEnvoy(tb, lab.EnvoyConfig{
-		Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true, Descriptors: int(config.Descriptors), //nolint:gosec // few
+		Bootstrap: text, Args: append(args, "--concurrency", fmt.Sprint(workers)), Binary: inside, Unready: true, Descriptors: int(config.Descriptors),
 	})
 	tb.Cleanup(func() {
 		// Listeners that Envoy accepted, but could not open.

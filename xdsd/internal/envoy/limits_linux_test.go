@@ -99,7 +99,7 @@ func TestConnectionsLeaveHeap(t *testing.T) {
 					_, err = conn.Write(make([]byte, 64<<10))
 				}
 			})
-			mute := p.serve(t, func(conn net.Conn) { <-t.Context().Done() })
+			mute := p.serve(t, func(net.Conn) { <-t.Context().Done() })
 			p.send(t, forward(t, map[int32]netip.AddrPort{80: echo, 443: echo, 444: flood, 445: mute, 6443: echo}))
 			before, data := p.heap(t), append([]byte(tc.text), bytes.Repeat([]byte("x"), tc.size-len(tc.text))...)
 			for range 4000 {
