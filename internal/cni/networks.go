@@ -1,5 +1,16 @@
 package cni
 
+import "strings"
+
+// Reference returns the NetworkAttachmentDefinition, "namespace/name", to which a pod or VM in a namespace refers as network:
+// without a namespace it is in that of the pod.
+func Reference(namespace, network string) string {
+	if strings.Contains(network, "/") {
+		return network
+	}
+	return namespace + "/" + network
+}
+
 // Networks has the identities of networks by NetworkAttachmentDefinition, "namespace/name". Those without an identity, and
 // those that it does not have, are networks of their own.
 type Networks map[string]string

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/internal/cni"
 )
 
 // Isolation is Multus' isolation of namespaces: which NetworkAttachmentDefinitions pods may use. It has the fields of
@@ -47,10 +49,7 @@ type AttachmentRef struct {
 
 // NewAttachmentRef returns a reference to the network "namespace/name", or "name" in the namespace of the pods.
 func NewAttachmentRef(object Ref, namespace, network string) AttachmentRef {
-	if !strings.Contains(network, "/") {
-		network = namespace + "/" + network
-	}
-	return AttachmentRef{Object: object, Namespace: namespace, Attachment: network}
+	return AttachmentRef{Object: object, Namespace: namespace, Attachment: cni.Reference(namespace, network)}
 }
 
 // Key returns the namespace and the name of the NetworkAttachmentDefinition.

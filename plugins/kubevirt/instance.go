@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -174,11 +175,7 @@ func (r *rawInstance) attachments(namespace string) []attachment {
 		if n.Multus == nil {
 			continue
 		}
-		name := n.Multus.NetworkName
-		if !strings.Contains(name, "/") { // in the instance's namespace
-			name = namespace + "/" + name
-		}
-		list = append(list, attachment{nic{Name: n.Name, MAC: r.mac(n.Name)}, name})
+		list = append(list, attachment{nic{Name: n.Name, MAC: r.mac(n.Name)}, cni.Reference(namespace, n.Multus.NetworkName)})
 	}
 	return list
 }

@@ -3,7 +3,6 @@ package read
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -19,10 +18,7 @@ func MachineInterfaces(u *unstructured.Unstructured, networks cni.Networks, nad 
 	for _, n := range attached {
 		n, _ := n.(map[string]any)
 		network, multus, _ := unstructured.NestedString(n, "multus", "networkName")
-		if !strings.Contains(network, "/") {
-			network = u.GetNamespace() + "/" + network
-		}
-		if name, ok := n["name"].(string); ok && multus && networks.Same(network, nad) {
+		if name, ok := n["name"].(string); ok && multus && networks.Same(cni.Reference(u.GetNamespace(), network), nad) {
 			list = append(list, name)
 		}
 	}
