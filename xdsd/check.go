@@ -1,18 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
@@ -80,16 +80,11 @@ func (f *checkFlags) checkUnused(ctx context.Context) error {
 
 func (f *checkFlags) checkResolvers(ctx context.Context) error {
 	failed := make([]error, len(f.resolvers))
-	done := make(chan struct{}, len(f.resolvers))
+	var group sync.WaitGroup
 	for i, server := range f.resolvers {
-		go func() {
-			failed[i] = queryRoot(ctx, server)
-			done <- struct{}{}
-		}()
+		group.Go(func() { failed[i] = queryRoot(ctx, server) })
 	}
-	for range f.resolvers {
-		<-done
-	}
+	group.Wait()
 	return errors.Join(failed...)
 }
 
@@ -121,7 +116,7 @@ func (f *checkFlags) checkEnvoy(ctx context.Context) error {
 			if err := admin.Quit(ctx); err != nil {
 				return err //nolint:wrapcheck // serve wraps it
 			}
-			if compareVersions(is, f.envoy) < 0 {
+			if isOlder(is, f.envoy) {
 				return fmt.Errorf("the image has Envoy %s, and version %s or later is required", is, f.envoy)
 			}
 			return nil
@@ -134,20 +129,9 @@ func (f *checkFlags) checkEnvoy(ctx context.Context) error {
 	}
 }
 
-// compareVersions compares versions such as 1.31.2-dev by their numbers.
-func compareVersions(a, b string) int {
-	return slices.CompareFunc(numbers(a), numbers(b), cmp.Compare[int])
-}
-
-func numbers(version string) []int {
-	var list []int
-	version, _, _ = strings.Cut(version, "-")
-	for part := range strings.SplitSeq(version, ".") {
-		n := 0
-		if _, err := fmt.Sscan(part, &n); err != nil {
-			break
-		}
-		list = append(list, n)
-	}
-	return list
+// isOlder reports whether a version, such as 1.31.2-dev, is older than another one, or is not a version.
+func isOlder(is, oldest string) bool {
+	a, err1 := version.ParseGeneric(is)
+	b, err2 := version.ParseGeneric(oldest)
+	return err1 != nil || err2 != nil || a.LessThan(b)
 }

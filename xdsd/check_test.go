@@ -66,13 +66,13 @@ func TestCheckEnvoy(t *testing.T) {
 	}
 }
 
-func TestCompareVersions(t *testing.T) {
+func TestOldVersions(t *testing.T) {
 	for _, tc := range []struct {
-		a, b string
-		want int
-	}{{"1.31.0", "1.31", 1}, {"1.30.12", "1.31", -1}, {"1.100.0-dev", "1.31", 1}, {"2.0.0", "1.31", 1}} {
-		if got := compareVersions(tc.a, tc.b); got != tc.want {
-			t.Errorf("compareVersions(%q, %q) = %d, want %d", tc.a, tc.b, got, tc.want)
+		is, oldest string
+		want       bool
+	}{{"1.31.0", "1.31", false}, {"1.30.12", "1.31", true}, {"1.100.0-dev", "1.31", false}, {"2.0.0", "1.31", false}, {"unknown", "1.31", true}} {
+		if got := isOlder(tc.is, tc.oldest); got != tc.want {
+			t.Errorf("isOlder(%q, %q) = %t, want %t", tc.is, tc.oldest, got, tc.want)
 		}
 	}
 }

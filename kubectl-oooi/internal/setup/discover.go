@@ -47,6 +47,7 @@ type discovery struct {
 	known *Known
 	// noNamespace is set if the Infra's namespace does not exist.
 	noNamespace bool
+	machinesIn  map[string][]*unstructured.Unstructured // by namespace
 }
 
 // list returns the objects of a kind in a namespace, or in all namespaces if it is empty. It returns none if the
@@ -58,6 +59,24 @@ func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*uns
 		return nil, nil
 	}
 	return list, err
+}
+
+// machines returns the VMs in a namespace, which it lists once. It returns none if listing them is forbidden, or KubeVirt is
+// not served.
+func (d *discovery) machines(namespace string) ([]*unstructured.Unstructured, error) {
+	list, known := d.machinesIn[namespace]
+	if known {
+		return list, nil
+	}
+	list, err := d.list(read.MachineKind, namespace)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	if d.machinesIn == nil {
+		d.machinesIn = map[string][]*unstructured.Unstructured{}
+	}
+	d.machinesIn[namespace] = list
+	return list, nil
 }
 
 // infra reads the Infra that the ProxyServer names, unless a file contains it.

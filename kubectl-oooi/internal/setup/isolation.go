@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
@@ -43,21 +42,21 @@ func (d *discovery) isolatedVMs() error {
 	}
 	vms := isolatedVMs{isolation: isolation}
 	var refs []model.AttachmentRef
-	for _, kind := range []schema.GroupVersionKind{read.NodePoolKind, read.MachineKind} {
-		in := namespace
-		if kind == read.NodePoolKind {
-			in = hosted.Namespace
+	pools, err := d.list(read.NodePoolKind, hosted.Namespace)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	for _, u := range pools {
+		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster == hosted.Name {
+			refs = append(refs, read.AttachmentRefs(u, namespace)...)
 		}
-		list, err := d.list(kind, in)
-		if err != nil && !apierrors.IsForbidden(err) {
-			return err
-		}
-		for _, u := range list {
-			cluster, isPool, _ := unstructured.NestedString(u.Object, "spec", "clusterName")
-			if !isPool || cluster == hosted.Name {
-				refs = append(refs, read.AttachmentRefs(u, namespace)...)
-			}
-		}
+	}
+	machines, err := d.machines(namespace)
+	if err != nil {
+		return err
+	}
+	for _, u := range machines {
+		refs = append(refs, read.AttachmentRefs(u, namespace)...)
 	}
 	if vms.refs, err = k.onNetwork(refs...); err != nil {
 		return err

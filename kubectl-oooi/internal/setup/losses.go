@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -23,8 +22,8 @@ import (
 // AllowLoss is the flag with which setup applies a change by which present VMs lose something.
 const AllowLoss = "allow-loss"
 
-// attachedVMs reads the VMs on the Infra's network before the change, or on its network if it is new, in the namespace of its hosted cluster's VMs. It reads none
-// if listing them is forbidden, or KubeVirt is not served.
+// attachedVMs reads the VMs on the Infra's network before the change, or on its network if it is new, in the namespace of its
+// hosted cluster's VMs.
 func (d *discovery) attachedVMs() error {
 	k := d.known
 	infra, snapshot := k.Infra, k.snapshot()
@@ -35,14 +34,13 @@ func (d *discovery) attachedVMs() error {
 	if named.Name == "" {
 		return nil
 	}
-	namespace, infraID := model.ControlPlaneNamespace(named.Namespace, named.Name), ""
+	infraID := ""
 	if hc := k.findHostedCluster(named); hc != nil {
 		infraID = hc.Spec.InfraID
-		namespace = cmp.Or(hc.Spec.Platform.VMNamespace(), namespace)
 	}
 	networks, network := k.networks(), infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()
-	all, err := d.list(read.MachineKind, namespace)
-	if err != nil && !apierrors.IsForbidden(err) {
+	all, err := d.machines(cmp.Or(k.infraNamespace(named), model.ControlPlaneNamespace(named.Namespace, named.Name)))
+	if err != nil {
 		return err
 	}
 	for _, u := range all {

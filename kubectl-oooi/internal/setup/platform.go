@@ -2,6 +2,7 @@ package setup
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -32,5 +33,5 @@ func beingDeleted(hc *objects.HostedCluster) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("HostedCluster %s/%s is being deleted (since %s): its names and routes end with it; 'kubectl oooi teardown' deletes what setup created",
-		hc.Namespace, hc.Name, hc.DeletionTimestamp.UTC().Format("2006-01-02T15:04:05Z07:00"))}
+		hc.Namespace, hc.Name, hc.DeletionTimestamp.UTC().Format(time.RFC3339))}
 }
