@@ -82,6 +82,9 @@ type HostedClusterPlatform struct {
 	KubeVirt *KubeVirtPlatform `json:"kubevirt,omitempty"`
 }
 
+// PlatformKubeVirt is the platform type of HostedClusters and NodePools whose nodes are VMs of KubeVirt.
+const PlatformKubeVirt = "KubeVirt"
+
 // KubeVirtPlatform is the part of HyperShift's KubevirtPlatformSpec that is in use.
 type KubeVirtPlatform struct {
 	BaseDomainPassthrough bool                 `json:"baseDomainPassthrough,omitempty"`

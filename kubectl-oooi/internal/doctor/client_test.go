@@ -79,7 +79,8 @@ func FuzzAnswers(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	objects := append(slices.Clone(fuzzObjects), string(authority))
+	network := "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan, namespace: clusters}\nspec: {config: '{\"type\": \"bridge\"}'}\n"
+	objects := append(slices.Clone(fuzzObjects), string(authority), network)
 	f.Fuzz(func(t *testing.T, which int, body string) {
 		if which < 0 || which >= len(all) {
 			t.Skip()

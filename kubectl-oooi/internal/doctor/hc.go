@@ -9,6 +9,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -123,16 +124,12 @@ func checkNodePoolNetworks(s *Site) []Finding {
 	var others []string // NodePools on the networks of other Infras
 	used := false
 	for _, u := range s.nodePools() {
-		if platform, _, _ := unstructured.NestedString(u.Object, "spec", "platform", "type"); platform != "" && platform != "KubeVirt" {
+		if platform, _, _ := unstructured.NestedString(u.Object, "spec", "platform", "type"); platform != "" && platform != objects.PlatformKubeVirt {
 			continue // its nodes are no VMs, and have no additionalNetworks
 		}
 		var names []string
-		networks, _, _ := unstructured.NestedSlice(u.Object, "spec", "platform", "kubevirt", "additionalNetworks")
-		for _, n := range networks {
-			if n, ok := n.(map[string]any); ok {
-				name, _ := n["name"].(string)
-				names = append(names, name)
-			}
+		for _, r := range read.AttachmentRefs(u, s.Cluster.ControlPlaneNamespace) {
+			names = append(names, r.Attachment)
 		}
 		on := func(network string) bool {
 			return slices.ContainsFunc(names, func(name string) bool { return s.networks.Same(name, network) })

@@ -7,9 +7,8 @@ import (
 )
 
 // Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it, given the
-// present ones: one
-// name, or for a floating address those of all proxy replicas. It omits components with an invalid replica address,
-// and invalid floating addresses.
+// present ones: one name, or for a floating address the names of all proxy replicas. It omits components with an invalid
+// replica address, and invalid floating addresses.
 func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
 	in := &Input{Infra: infra, Sets: present}
 	all := map[netip.Addr][]string{}

@@ -239,17 +239,10 @@ func (r *rollout) attachmentOf(ctx context.Context, workload *unstructured.Unstr
 // networkWithout returns the CNI plugins in a NetworkAttachmentDefinition without some fields; nil if they cannot be
 // decoded.
 func networkWithout(nad *unstructured.Unstructured, fields ...string) []map[string]any {
-	text, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
-	config := map[string]any{}
-	if json.Unmarshal([]byte(text), &config) != nil {
+	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+	plugins, err := cni.Plugins(config)
+	if err != nil {
 		return nil
-	}
-	plugins := []map[string]any{config}
-	list, _ := config["plugins"].([]any)
-	for _, p := range list {
-		if plugin, ok := p.(map[string]any); ok {
-			plugins = append(plugins, plugin)
-		}
 	}
 	for _, plugin := range plugins {
 		for _, field := range fields {

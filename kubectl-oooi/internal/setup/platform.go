@@ -7,9 +7,6 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// kubeVirt is the platform type of HostedClusters whose nodes are VMs of KubeVirt.
-const kubeVirt = "KubeVirt"
-
 // withoutVMs returns an error if DHCP could not find the VMs of the Infra's HostedCluster, which may be nil: it reads
 // VirtualMachineInstances of this cluster.
 func (k *Known) withoutVMs(hc *objects.HostedCluster) []error {
@@ -21,7 +18,7 @@ func (k *Known) withoutVMs(hc *objects.HostedCluster) []error {
 	switch {
 	case platform.HasExternalVMs():
 		return []error{fmt.Errorf("spec.infraComponents.dhcp: the VMs of HostedCluster %s/%s run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret), and DHCP serves VMs of this cluster; set spec.infraComponents.dhcp.enabled to false, and serve DHCP on the VLAN by other means", hc.Namespace, hc.Name)}
-	case platform.Type != "" && platform.Type != kubeVirt && dhcp.VMSelector == nil:
+	case platform.Type != "" && platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
 		return []error{fmt.Errorf("spec.infraComponents.dhcp: HostedCluster %s/%s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled to false, or vmSelector if the nodes are VMs of KubeVirt in this cluster", hc.Namespace, hc.Name, platform.Type)}
 	}
 	return nil
