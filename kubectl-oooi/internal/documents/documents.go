@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,26 +108,68 @@ func Read(names []string, in io.Reader) ([]*Object, error) {
 	return all, nil
 }
 
-// Parse returns the objects in the content of a file, as Read does.
+// Parse returns the objects in the content of a file, as Read does. Each value of a stream of JSON values is a document.
 func Parse(name string, data []byte) ([]*Object, error) {
 	var all []*Object
 	pages := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for i := 1; ; i++ {
+	for i := 1; ; {
 		page, err := pages.Read()
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
-		var found []*unstructured.Unstructured
+		list := [][]byte{page}
 		if err == nil {
-			found, err = objectsOf(page)
+			list, err = values(page)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s, document %d: %w", name, i, err)
-		}
-		for _, u := range found {
-			all = append(all, &Object{Unstructured: u, File: name, Document: i})
+		for _, document := range list {
+			var found []*unstructured.Unstructured
+			if err == nil {
+				found, err = objectsOf(document)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s, document %d: %w", name, i, err)
+			}
+			for _, u := range found {
+				all = append(all, &Object{Unstructured: u, File: name, Document: i})
+			}
+			i++
 		}
 	}
+}
+
+// values returns the JSON values in a page of YAML, or the page itself if it is not JSON. The page is returned with an error
+// if only a part of it is JSON: a parser of YAML would ignore the rest.
+func values(page []byte) ([][]byte, error) {
+	var list [][]byte
+	if !utilyaml.IsJSONBuffer(page) {
+		return append(list, page), nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(page))
+	for {
+		var value json.RawMessage
+		switch err := decoder.Decode(&value); {
+		case errors.Is(err, io.EOF):
+			return list, nil
+		case err != nil && len(list) == 0:
+			return append(list, page), checkFlow(page)
+		case err != nil:
+			return [][]byte{page}, fmt.Errorf("invalid JSON after %d values: %w", len(list), err)
+		}
+		list = append(list, value)
+	}
+}
+
+// checkFlow returns an error if a page of YAML in flow style has text after its value, which other parsers ignore.
+func checkFlow(page []byte) error {
+	decoder := goyaml.NewDecoder(bytes.NewReader(page))
+	var node goyaml.Node
+	if decoder.Decode(&node) != nil {
+		return nil // the caller reports it
+	}
+	if err := decoder.Decode(&node); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("invalid YAML after the first value: %w", err)
+	}
+	return nil
 }
 
 // objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments.

@@ -35,6 +35,29 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadStreamOfJSONValues covers the output of commands such as jq '.items[]'.
+func TestReadStreamOfJSONValues(t *testing.T) {
+	for _, text := range []string{
+		"{\n  \"kind\": \"A\"\n}\n{\"kind\": \"B\"}\n\n{\"kind\": \"C\"}\n", `{"kind": "A"}{"kind": "B"} {"kind": "C"}`, "{\"kind\": \"A\"}\n{\"kind\": \"B\"}\n---\n{kind: C} # in flow style\n",
+	} {
+		all, err := Read([]string{"-"}, strings.NewReader(text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		got := ""
+		for i, o := range all {
+			got += o.GetKind()
+			if o.Document != i+1 {
+				t.Errorf("%q: %s is in document %d", text, o.GetKind(), o.Document)
+			}
+		}
+		if got != "ABC" {
+			t.Errorf("%q: the kinds are %s", text, got)
+		}
+	}
+}
+
 // TestReadDirectoriesAndURLs passes names to Expand and Read as kubectl's --filename does.
 func TestReadDirectoriesAndURLs(t *testing.T) {
 	dir := t.TempDir()
@@ -83,6 +106,10 @@ func TestReadErrorsContainFileAndDocument(t *testing.T) {
 		{"invalid YAML", "a: b\n---\n{", "-, document 2: invalid YAML"},
 		{"a duplicate key", "a: b\na: c", `-, document 1: invalid YAML: yaml: unmarshal errors:`},
 		{"not an object", "[1, 2]", "-, document 1: not an object"},
+		{"text after a JSON value", `{"kind": "A"} }`, "-, document 1: invalid JSON after 1 values"},
+		{"an invalid JSON value after others", "kind: A\n---\n{\"kind\": \"B\"}{\"kind\": C}", "-, document 2: invalid JSON after 1 values"},
+		{"text after YAML in flow style", "{kind: A} }", "-, document 1: invalid YAML after the first value"},
+		{"a duplicate key in a JSON value", `{"kind": "A"}` + "\n" + `{"kind": "B", "kind": "C"}`, "-, document 2: invalid YAML"},
 		{"a list item that is not an object", "kind: List\nitems: [1]", "-, document 1:"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
