@@ -127,13 +127,20 @@ type connectionError struct {
 
 func (u *connectionError) Error() string {
 	var operation *net.OpError
-	if errors.As(u.err, &operation) && operation.Err != nil {
+	var network net.Error
+	switch {
+	case errors.As(u.err, &operation) && operation.Op == "proxyconnect": // by net/http
+		return fmt.Sprintf("the proxy to %s (HTTPS_PROXY) does not answer: %v", u.host, operation.Err)
+	case operation != nil && operation.Err != nil:
 		if number, ok := errors.AsType[syscall.Errno](operation.Err); ok {
 			return fmt.Sprintf("%s does not answer: %s", u.host, number.Error())
 		}
 		return fmt.Sprintf("%s does not answer: %v", u.host, operation.Err)
+	case utilnet.IsProbableEOF(u.err), errors.As(u.err, &network) && network.Timeout():
+		return fmt.Sprintf("%s does not answer: %v", u.host, u.err)
+	default: // such as a missing credential plugin, an untrusted certificate, or a proxy that refuses
+		return fmt.Sprintf("connecting to %s: %v", u.host, u.err)
 	}
-	return fmt.Sprintf("%s does not answer: %v", u.host, u.err)
 }
 
 func (u *connectionError) Unwrap() error { return u.err }
