@@ -154,6 +154,9 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		if err != nil {
 			return err
 		}
+		if err := known.Validate(); err != nil {
+			return err //nolint:wrapcheck // it names the object
+		}
 		known.OpenShift = f.openShift == "true"
 		if known.Infra == nil {
 			return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and --dry-run=client does not read the cluster; specify its file with -f",

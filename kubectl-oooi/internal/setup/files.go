@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/schema"
 )
 
 // Known is the input of a plan: objects that ReadFiles reads from files, and what Discover adds from the cluster.
@@ -137,12 +138,13 @@ func (k *Known) add(u *documents.Object) error {
 		if k.Infra != nil {
 			return fmt.Errorf("found a second Infra %s; specify one Infra at a time", u.GetName())
 		}
-		if err := checkName("Infra", infra.Name); err != nil {
+		if err := checkName("Infra", infra.Name, validation.IsDNS1123Label); err != nil { // names of Services contain it
 			return err
 		}
 		infra.Namespace = u.GetNamespace()
 		infra.Default()
 		k.Infra, k.Written = infra, documents.Manifest(u.Unstructured)
+		return defaultLists(k.Written)
 	case "ProxyServer." + v1alpha1.GroupName:
 		server := &v1alpha1.ProxyServer{}
 		if err := u.Strict(server); err != nil {
@@ -151,12 +153,17 @@ func (k *Known) add(u *documents.Object) error {
 		if k.ProxyServer != nil {
 			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time: an Infra has one, with all backends, and setup deploys one standalone proxy", u.GetName())
 		}
-		if err := checkName("ProxyServer", server.Name); err != nil {
+		valid := validation.IsDNS1123Subdomain
+		if server.Spec.InfraRef == nil {
+			valid = validation.IsDNS1123Label
+		}
+		if err := checkName("ProxyServer", server.Name, valid); err != nil {
 			return err
 		}
 		server.Namespace = u.GetNamespace()
 		server.Default()
 		k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u.Unstructured)
+		return defaultLists(k.WrittenProxyServer)
 	case "HostedCluster.hypershift.openshift.io":
 		return k.addToModel(objects.Decode[objects.HostedCluster](u.Unstructured))
 	case "Route.route.openshift.io":
@@ -175,12 +182,40 @@ func (k *Known) add(u *documents.Object) error {
 	return nil
 }
 
-// checkName returns an error for a name that the API server would refuse.
-func checkName(kind, name string) error {
+// defaultLists sets the defaults inside of the lists of an Infra or ProxyServer, so that GitOps tools find no difference from
+// the object in the cluster.
+func defaultLists(u *unstructured.Unstructured) error {
+	s, err := schema.Of(u.GetKind())
+	if err == nil {
+		s.DefaultLists(u)
+	}
+	return err //nolint:wrapcheck // schema wraps it
+}
+
+// Validate returns an error for values in the Infra and the ProxyServer that the schemas of their APIs do not allow.
+func (k *Known) Validate() error {
+	var errs []error
+	for _, u := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {
+		if u == nil {
+			continue
+		}
+		s, err := schema.Of(u.GetKind())
+		if err == nil {
+			err = s.Validate(u)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %s/%s is invalid: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkName returns an error for a name that the API server would refuse, for the object or for those with its name.
+func checkName(kind, name string, valid func(string) []string) error {
 	if name == "" {
 		return fmt.Errorf("the %s has no name; set metadata.name", kind)
 	}
-	if reasons := validation.IsDNS1123Subdomain(name); len(reasons) > 0 {
+	if reasons := valid(name); len(reasons) > 0 {
 		return fmt.Errorf("in %s %s: metadata.name: %s", kind, name, strings.Join(reasons, "; "))
 	}
 	return nil
