@@ -86,6 +86,17 @@ func compareAge(a, b *Cluster) int {
 	return cmp.Or(a.Created.Compare(b.Created), compareRefs(a.Ref, b.Ref))
 }
 
+// KeeperOf returns the cluster that keeps the names in a domain of c: one that is older and has an apps domain that the
+// domain equals or lies in. It returns nil if there is none.
+func (s *Snapshot) KeeperOf(c *Cluster, domain string) *Cluster {
+	for _, other := range s.Clusters {
+		if compareAge(other, c) < 0 && slices.ContainsFunc(other.AppsDomains, func(apps string) bool { return within(domain, apps) }) {
+			return other
+		}
+	}
+	return nil
+}
+
 // ControlPlaneNamespace returns the namespace in which HyperShift runs the control plane of the HostedCluster
 // namespace/name.
 func ControlPlaneNamespace(namespace, name string) string {
@@ -151,7 +162,7 @@ func (d *draft) addComponentRoutes(hc *objects.HostedCluster, found *problems) {
 		return
 	}
 	for _, r := range hc.Spec.Configuration.Ingress.ComponentRoutes {
-		source := "spec.configuration.ingress.componentRoutes[" + r.Namespace + "/" + r.Name + "]"
+		source := r.Field()
 		name, ok := publishable(d.Ref, r.Hostname, source, found)
 		switch {
 		case !ok:

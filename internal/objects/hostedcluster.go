@@ -150,6 +150,11 @@ type ComponentRoute struct {
 	Hostname  string `json:"hostname"`
 }
 
+// Field returns the path of the entry in a HostedCluster.
+func (r ComponentRoute) Field() string {
+	return "spec.configuration.ingress.componentRoutes[" + r.Namespace + "/" + r.Name + "]"
+}
+
 // AuthenticationConfiguration is the part of config.openshift.io/v1 AuthenticationSpec that is in use. Type
 // OIDC means that no OAuth server runs.
 type AuthenticationConfiguration struct {

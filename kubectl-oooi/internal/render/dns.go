@@ -115,7 +115,7 @@ func (in *Input) guardedZones() []string {
 	if c == nil {
 		return nil
 	}
-	all := slices.Concat(c.Domains, c.AppsDomains)
+	all := slices.Concat(c.Domains, c.AppsDomains, c.AppsNames)
 	for _, h := range c.Hostnames {
 		all = append(all, h.Name)
 	}

@@ -19,9 +19,6 @@ func nameSource(c *model.Cluster, e model.Endpoint) Source {
 
 // appSource returns the field that defines the apps domain of a name.
 func (r *resolver) appSource(app *model.App) Source {
-	if !app.Subtree {
-		return Source{Object: *app.Cluster, Field: "convention"}
-	}
 	for _, hc := range r.objects.HostedClusters {
 		if hc.Namespace != app.Cluster.Namespace || hc.Name != app.Cluster.Name || hc.Spec.Configuration == nil || hc.Spec.Configuration.Ingress == nil {
 			continue
@@ -31,7 +28,16 @@ func (r *resolver) appSource(app *model.App) Source {
 			return Source{Object: *app.Cluster, Field: "spec.configuration.ingress.appsDomain"}
 		case ingress.Domain:
 			return Source{Object: *app.Cluster, Field: "spec.configuration.ingress.domain"}
+		default:
+			for _, route := range ingress.ComponentRoutes {
+				if strings.EqualFold(strings.TrimSuffix(route.Hostname, "."), app.Name) {
+					return Source{Object: *app.Cluster, Field: route.Field()}
+				}
+			}
 		}
+	}
+	if !app.Subtree {
+		return Source{Object: *app.Cluster, Field: "convention"}
 	}
 	c := r.cluster(*app.Cluster)
 	if slices.ContainsFunc(c.Domains, func(domain string) bool { return app.Name == "apps."+domain }) {

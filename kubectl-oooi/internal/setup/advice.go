@@ -11,8 +11,8 @@ import (
 )
 
 // Advice returns what the user has to do after setup, as lines to print: set spec.services of a HostedCluster that does
-// not exist yet, run setup again once the HostedCluster exists, or correct the entries of spec.services that nodes on
-// the VLAN cannot reach. It returns an empty string for a standalone ProxyServer, or if no action is required.
+// not exist yet, run setup again once the HostedCluster exists, or add the network to NodePools. It returns an empty
+// string for a standalone ProxyServer, or if no action is required.
 func Advice(k *Known, p *Plan) string {
 	var b strings.Builder
 	cluster := p.cluster()
@@ -22,10 +22,6 @@ func Advice(k *Known, p *Plan) string {
 		fmt.Fprintf(&b, "\nSet spec.services of the HostedCluster to:\n%s", servicePublishing(cluster.Domains[0]))
 	case hosted == nil:
 		b.WriteString("\nThe HostedCluster does not exist yet. Run setup again after creating it.\n")
-	default:
-		for _, why := range UnreachableServices(hosted) {
-			fmt.Fprintf(&b, "\nHostedCluster %s/%s, %s\n", hosted.Namespace, hosted.Name, why)
-		}
 	}
 	if k.vms.isolation.Enabled && len(k.vms.refs) == 0 {
 		fmt.Fprintf(&b, "\nSet spec.platform.kubevirt.additionalNetworks of the NodePools to [{name: %s}].\n", k.vms.wanted.Attachment)
@@ -34,19 +30,36 @@ func Advice(k *Known, p *Plan) string {
 }
 
 // Domains returns the domains that the cluster DNS must forward to the Infra's DNS; nil if DNS is disabled or the
-// hosted cluster is unknown.
+// hosted cluster is unknown. It omits domains whose names an older cluster keeps: a longer zone in the cluster DNS would
+// take them from that cluster.
 func (p *Plan) Domains() []string {
 	c := p.cluster()
 	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
 		return nil
 	}
-	domains := slices.Clone(c.Domains)
-	for _, apps := range c.AppsDomains {
-		if !slices.ContainsFunc(domains, func(d string) bool { return strings.HasSuffix(apps, "."+d) }) {
-			domains = append(domains, apps)
+	var domains []string
+	for _, domain := range slices.Concat(c.Domains, c.AppsDomains, c.AppsNames) {
+		known := slices.ContainsFunc(domains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) })
+		if !known && p.Snapshot.KeeperOf(c, domain) == nil {
+			domains = append(domains, domain)
 		}
 	}
 	return domains
+}
+
+// keptByOthers returns a warning for each domain that Domains omits.
+func (p *Plan) keptByOthers() []string {
+	c := p.cluster()
+	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return nil
+	}
+	var list []string
+	for _, domain := range c.Domains {
+		if older := p.Snapshot.KeeperOf(c, domain); older != nil {
+			list = append(list, fmt.Sprintf("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of others", domain, older.Ref, c.Ref))
+		}
+	}
+	return list
 }
 
 func (p *Plan) cluster() *model.Cluster {

@@ -63,7 +63,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 		return nil, errors.Join(append(errs, err)...)
 	}
 	p.HostedCluster, p.attachment = in.HostedCluster, in.Attachment
-	p.Warnings = append(p.Warnings, k.warnings(in)...)
+	p.Warnings = append(append(p.Warnings, k.warnings(in)...), p.keptByOthers()...)
 	rendered, err := render.Objects(in)
 	if errs = append(errs, err); errors.Join(errs...) != nil {
 		return nil, errors.Join(errs...)
@@ -422,7 +422,12 @@ func (k *Known) warnings(in *render.Input) []string {
 	list = append(list, k.otherSubnet()...)
 	spec := &k.Infra.Spec
 	list = append(list, k.ignoredFields()...)
-	list = append(list, beingDeleted(k.findHostedCluster(in.HostedCluster))...)
+	if hosted := k.findHostedCluster(in.HostedCluster); hosted != nil && !k.standalone() {
+		list = append(list, beingDeleted(hosted)...)
+		for _, why := range UnreachableServices(hosted) {
+			list = append(list, fmt.Sprintf("HostedCluster %s/%s, %s", hosted.Namespace, hosted.Name, why))
+		}
+	}
 	list = append(list, k.movedDNS()...)
 	if spec.AppsIngress.IsEnabled() && (spec.AppsIngress.MetalLB == nil || spec.AppsIngress.MetalLB.AddressPoolName == "") && cmp.Or(spec.AppsIngress.Source, v1alpha1.AppsIngressSourceHostedService) == v1alpha1.AppsIngressSourceHostedService {
 		list = append(list, "spec.appsIngress.metallb.addressPoolName is empty; MetalLB selects a pool with autoAssign")

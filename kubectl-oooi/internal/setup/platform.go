@@ -24,9 +24,9 @@ func (k *Known) withoutVMs(hc *objects.HostedCluster) []error {
 	return nil
 }
 
-// beingDeleted returns a warning if the Infra's HostedCluster, which may be nil, is being deleted.
+// beingDeleted returns a warning if the Infra's HostedCluster is being deleted.
 func beingDeleted(hc *objects.HostedCluster) []string {
-	if hc == nil || hc.DeletionTimestamp == nil {
+	if hc.DeletionTimestamp == nil {
 		return nil
 	}
 	return []string{fmt.Sprintf("HostedCluster %s/%s is being deleted (since %s): its names and routes end with it; 'kubectl oooi teardown' deletes what setup created",
