@@ -35,9 +35,11 @@ type State struct {
 
 	Addresses pool.Stats   `json:"addresses"`
 	Leases    []pool.Lease `json:"leases"`
-	// Quarantined are the addresses in quarantine. Lost are bindings of VMs whose stored objects were deleted.
+	// Quarantined are the addresses in quarantine. Lost are bindings of VMs whose stored objects were deleted. Unrenewed are
+	// bindings that VMs have not renewed with this replica.
 	Quarantined []pool.Quarantine `json:"quarantined"`
 	Lost        []pool.Lost       `json:"lost"`
+	Unrenewed   []pool.Unrenewed  `json:"unrenewed"`
 }
 
 // Status returns the states of all pools in the order of the configuration. The result is empty, not nil, if there are
@@ -49,7 +51,7 @@ func Status() []State {
 		s := State{
 			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
 			DirectorySynced: i.directory != nil && i.directory.Synced(), Addresses: i.pool.Stats(), Leases: i.pool.Leases(),
-			Quarantined: i.pool.Quarantined(), Lost: i.pool.Lost(),
+			Quarantined: i.pool.Quarantined(), Lost: i.pool.Lost(), Unrenewed: i.pool.Unrenewed(),
 			Operations: i.store.operations(), Read: time.Now().UTC(), SnapshotFailure: i.file.Failure(), Rebuilding: i.pool.Rebuilding(),
 		}
 		if c.store == storeBolt {

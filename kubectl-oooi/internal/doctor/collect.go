@@ -345,7 +345,9 @@ func (g *collection) collectPlace(ctx context.Context, p place) {
 			err = g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
 		}
 	case pods: // other pods may have free text in their status
-		err = g.list(ctx, p, take, client.MatchingLabels{labelPartOf: partOf})
+		if err = g.list(ctx, p, take, client.MatchingLabels{labelPartOf: partOf}); err == nil {
+			err = g.list(ctx, p, take, client.HasLabels{labelCreatedBy}) // of VMs
+		}
 	case attachments: // other networks may have secrets in their configuration
 		named := g.networks()
 		err = g.list(ctx, p, func(u *unstructured.Unstructured) {

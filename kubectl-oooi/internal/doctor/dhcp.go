@@ -146,6 +146,10 @@ func init() {
 			Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", After: []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-009", "OOOI-LNK-012"},
 			Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon, Run: checkUnrequestedOffers,
 		},
+		Check{
+			Code: "OOOI-DHCP-018", Title: "VMs renew their leases", Needs: []string{"OOOI-DHCP-007", "OOOI-HC-001"}, After: []string{"OOOI-NET-005", "OOOI-DHCP-015"},
+			Reads: slices.Concat(in(AtInfra, infras), in(AtControlPlane, machines), state), NotApplicable: noDaemon, Run: checkRenewals,
+		},
 	)
 }
 
@@ -198,6 +202,7 @@ type dhcpReport struct {
 		} `json:"addresses"`
 		// Quarantined are the addresses in quarantine, and Lost the bindings of VMs whose Leases were deleted.
 		Quarantined []quarantine `json:"quarantined"`
+		Unrenewed   []unrenewed  `json:"unrenewed"`
 		Lost        []lostLease  `json:"lost"`
 		// Operations are the last results of operations of the lease store, by type, at the time Read.
 		Operations map[string]storeOperation `json:"operations"`

@@ -216,6 +216,41 @@ func sizeOf(r v1alpha1.AddressRange) *big.Int {
 	return n.Add(n, big.NewInt(1))
 }
 
+// unrenewed is the lease of a VM that has not requested it from a replica for longer than the lease time.
+type unrenewed struct {
+	Address netip.Addr `json:"address"`
+	Holder  string     `json:"holder"`
+	Since   time.Time  `json:"since"`
+}
+
+// checkRenewals finds running VMs from which no DHCP replica has heard for longer than the lease time.
+func checkRenewals(s *Site) []Finding {
+	reports := states[dhcpReport](s, dhcpState, AtInfra)
+	missedBy := map[string]int{} // replicas by holder
+	last := map[string]unrenewed{}
+	for _, d := range reports {
+		for i := range d.value.Leasedb {
+			for _, l := range d.value.Leasedb[i].Unrenewed {
+				missedBy[l.Holder]++
+				if l.Since.After(last[l.Holder].Since) {
+					last[l.Holder] = l
+				}
+			}
+		}
+	}
+	var findings []Finding
+	for _, u := range s.servedVMs() {
+		for _, name := range s.machineInterfaces(u) {
+			holder := u.GetNamespace() + "/" + u.GetName() + "/" + name
+			if l := last[holder]; len(reports) > 0 && missedBy[holder] == len(reports) && runningSince(u).Before(l.Since) {
+				findings = append(findings, warned(refTo(u), "check whether the guest is connected to the VLAN and configures the interface by DHCP: virtctl console "+u.GetName()+" -n "+u.GetNamespace(),
+					"the VM has not renewed the lease of %s since %s or earlier, which is longer than the lease time: it has lost the VLAN, hangs, or configures the address without DHCP", l.Address, formatTime(l.Since)))
+			}
+		}
+	}
+	return findings
+}
+
 // lostLease is the lease of a VM whose Lease object was deleted by another client than coredhcp.
 type lostLease struct {
 	Address netip.Addr `json:"address"`

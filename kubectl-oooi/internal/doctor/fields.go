@@ -83,7 +83,7 @@ var keptFields = map[Kind]fields{
 			"imagePullSecrets": nil, "nodeSelector": nil, "tolerations": nil,
 		},
 		"status": {"phase": nil, "podIP": nil, "podIPs": {"ip": nil}, "conditions": merge(conditionFields, fields{"lastTransitionTime": nil}), "containerStatuses": containerFields, "initContainerStatuses": containerFields},
-	}, ourLabels, []string{"k8s.v1.cni.cncf.io/network-status", render.NetworksAnnotation}),
+	}, slices.Concat(ourLabels, []string{labelCreatedBy}), []string{"k8s.v1.cni.cncf.io/network-status", render.NetworksAnnotation}),
 }
 
 var (

@@ -53,8 +53,8 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-NET-005", Title: "the VMs' network is suitable for VMs", Needs: []string{"OOOI-NET-002"},
-			Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras), optional(slices.Concat(in(AtControlPlane, machines), pagesIn(AtInfra, daemonMetrics...)))),
-			Run:   checkNetworkType,
+			Reads: slices.Concat(in(AtNetwork, attachments), in(AtInfra, infras), optional(slices.Concat(in(AtControlPlane, machines, pods), pagesIn(AtInfra, daemonMetrics...)))),
+			Run:   func(s *Site) []Finding { return append(checkNetworkType(s), checkMigratedVMs(s)...) },
 		},
 		Check{
 			Code: "OOOI-NET-008", Title: "Multus allows VMs to use their networks", Needs: []string{"OOOI-HC-001"},
@@ -62,6 +62,38 @@ func init() {
 			Run:   checkRejectedNetworks,
 		},
 	)
+}
+
+// labelCreatedBy is the label of KubeVirt's pods with the UID of their VirtualMachineInstance.
+const labelCreatedBy = "kubevirt.io/created-by"
+
+// checkMigratedVMs finds VMs with another MAC address than their pods have, as after a migration of a VM without macAddress,
+// if the network drops the frames of such VMs.
+func checkMigratedVMs(s *Site) []Finding {
+	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
+	// OVN-Kubernetes sets the port security of a logical switch port to the MAC address of the pod.
+	if !cni.ChecksMAC(config) && !cni.IsOVN(config) {
+		return nil
+	}
+	var findings []Finding
+	launchers := all[corev1.Pod](s, pods, AtControlPlane)
+	for _, u := range s.list(machines, AtControlPlane) {
+		own := read.MachineMACs(u, s.networks, s.network().Key())
+		node, _, _ := unstructured.NestedString(u.Object, "status", "nodeName")
+		for _, p := range launchers {
+			if p.Labels[labelCreatedBy] != string(u.GetUID()) || p.Spec.NodeName != node || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+				continue
+			}
+			interfaces, _ := read.PodInterfaces(p)
+			for _, i := range interfaces {
+				if len(own) > 0 && i.MAC != "" && s.networks.Same(i.Network, s.network().Key()) && !slices.ContainsFunc(own, func(mac string) bool { return strings.EqualFold(mac, i.MAC) }) {
+					findings = append(findings, failed(refTo(u), "restart the VM, set macAddress in its spec, or remove macspoofchk from the network's configuration",
+						"the VM has MAC address %s on the VLAN, and its pod %s has %s, as after a migration of a VM without macAddress in its spec: the network drops the frames of the VM", own[0], p.Name, i.MAC))
+				}
+			}
+		}
+	}
+	return findings
 }
 
 // checkRejectedNetworks finds NodePools and VMs whose pods Multus rejects.

@@ -48,6 +48,42 @@ func TestNetworkOfVMs(t *testing.T) {
 	}
 }
 
+// TestMigratedVM covers the pod of a VM that has another MAC address than the VM.
+func TestMigratedVM(t *testing.T) {
+	const machine = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: worker, namespace: clusters-demo, uid: vm-1}\n" +
+		"spec: {domain: {devices: {interfaces: [{name: vlan, macAddress: 02:00:00:00:00:0a}]}}, networks: [{name: vlan, multus: {networkName: clusters/vlan}}]}\n" +
+		"status: {nodeName: n2, interfaces: [{name: vlan, mac: 02:00:00:00:00:0A}]}\n"
+	launcher := func(node, mac string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: virt-launcher-worker-" + node + "\n  namespace: clusters-demo\n  labels: {kubevirt.io/created-by: vm-1}\n" +
+			"  annotations: {k8s.v1.cni.cncf.io/network-status: '[{\"name\": \"clusters/vlan\", \"interface\": \"pod1\", \"mac\": \"" + mac + "\"}]'}\n" +
+			"spec: {nodeName: " + node + "}\nstatus: {phase: Running}\n"
+	}
+	const (
+		checked, free = `{"type": "bridge", "bridge": "br", "macspoofchk": true}`, `{"type": "bridge", "bridge": "br"}`
+		localnet      = `{"type": "ovn-k8s-cni-overlay", "topology": "localnet", "name": "physnet"}`
+		own, other    = "02:00:00:00:00:0a", "02:00:00:00:00:0b"
+	)
+	dropped := []string{"fail the VM has MAC address 02:00:00:00:00:0A on the VLAN, and its pod virt-launcher-worker-n2 has 02:00:00:00:00:0b, as after a migration of a VM without macAddress in its spec: the network drops the frames of the VM"}
+	for _, tc := range []struct {
+		name, config, source, target string
+		want                         []string
+	}{
+		{"the pod has the VM's address", checked, other, own, []string{}},
+		{"the pod has another one", checked, own, other, dropped},
+		{"the pod has another one, and OVN-Kubernetes", localnet, own, other, dropped},
+		{"the pod has another one, and the network accepts all", free, own, other, []string{}},
+		{"the pod has none", checked, own, "", []string{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			network := "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan, namespace: clusters}\nspec: {config: '" + tc.config + "'}\n"
+			got := findingsOn(t, "OOOI-NET-005", nil, network, machine, launcher("n1", tc.source), launcher("n2", tc.target))
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // TestNamesOfPods covers the pods of our components, whose Events are read.
 func TestNamesOfPods(t *testing.T) {
 	for name, want := range map[string]bool{

@@ -39,25 +39,42 @@ func WithoutMAC(u *unstructured.Unstructured, networks cni.Networks, nad string)
 	return list
 }
 
+// MachineMACs returns the MAC addresses that the status of a VirtualMachineInstance reports for its interfaces on the network
+// of a NetworkAttachmentDefinition, as in MachineInterfaces; nil if it reports none.
+func MachineMACs(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
+	var list []string
+	eachInterface(u, networks, nad, func(status map[string]any) {
+		if mac, _ := status["mac"].(string); mac != "" {
+			list = append(list, mac)
+		}
+	})
+	return list
+}
+
 // MachineAddresses returns the addresses that the status of a VirtualMachineInstance reports for its interfaces on the
 // network of a NetworkAttachmentDefinition, as in MachineInterfaces; nil if it reports none. Link-local and invalid
 // addresses are omitted.
 func MachineAddresses(u *unstructured.Unstructured, networks cni.Networks, nad string) []netip.Addr {
 	var list []netip.Addr
+	eachInterface(u, networks, nad, func(status map[string]any) {
+		texts, _, _ := unstructured.NestedStringSlice(status, "ipAddresses")
+		for _, text := range texts {
+			if a, err := v1alpha1.ParseAddress(text); err == nil && !a.IsLinkLocalUnicast() {
+				list = append(list, a)
+			}
+		}
+	})
+	return list
+}
+
+// eachInterface calls f with the status of each interface on a network, as in MachineInterfaces.
+func eachInterface(u *unstructured.Unstructured, networks cni.Networks, nad string, f func(status map[string]any)) {
 	interfaces, _, _ := unstructured.NestedSlice(u.Object, "status", "interfaces")
 	for _, name := range MachineInterfaces(u, networks, nad) {
 		for _, i := range interfaces {
-			i, _ := i.(map[string]any)
-			if i["name"] != name {
-				continue
-			}
-			texts, _, _ := unstructured.NestedStringSlice(i, "ipAddresses")
-			for _, text := range texts {
-				if a, err := v1alpha1.ParseAddress(text); err == nil && !a.IsLinkLocalUnicast() {
-					list = append(list, a)
-				}
+			if status, _ := i.(map[string]any); status["name"] == name {
+				f(status)
 			}
 		}
 	}
-	return list
 }

@@ -14,7 +14,9 @@ import (
 // PodInterface is an interface of a pod on a network other than the pod network, as Multus reports it.
 type PodInterface struct {
 	// Name is the name of the interface in the pod; MAC is its MAC address, empty if the CNI plugin does not report it.
-	Name, MAC string
+	// Network is the "namespace/name" of the NetworkAttachmentDefinition.
+	Name, MAC, Network string
+
 	Addresses []netip.Addr
 }
 
@@ -27,6 +29,7 @@ func PodInterfaces(p *corev1.Pod) ([]PodInterface, error) {
 		return nil, fmt.Errorf("annotation %s is missing: Multus has not attached the pod to a network", annotation)
 	}
 	var networks []struct {
+		Name      string   `json:"name"`
 		Default   bool     `json:"default"`
 		Interface string   `json:"interface"`
 		IPs       []string `json:"ips"`
@@ -40,7 +43,7 @@ func PodInterfaces(p *corev1.Pod) ([]PodInterface, error) {
 		if n.Default {
 			continue
 		}
-		i := PodInterface{Name: n.Interface, MAC: n.MAC}
+		i := PodInterface{Name: n.Interface, MAC: n.MAC, Network: n.Name}
 		for _, ip := range n.IPs {
 			if a, err := v1alpha1.ParseAddress(strings.TrimSpace(ip)); err == nil {
 				i.Addresses = append(i.Addresses, a)

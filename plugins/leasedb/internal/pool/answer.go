@@ -263,7 +263,7 @@ func (p *Pool) remaining(e *entry) time.Duration {
 
 // recordContact records that the holder of a binding was in contact.
 func (p *Pool) recordContact(c Client, e *entry) {
-	e.deletedAt, e.missingSince, e.newDescription, e.confirmed = zero, zero, nil, true
+	e.deletedAt, e.missingSince, e.newDescription, e.confirmed, e.requestedAt = zero, zero, nil, true, p.Clock.Now()
 	if b := e.binding; b.MAC != c.MAC || b.Hostname != c.Hostname {
 		e.newDescription = &c
 	}
@@ -305,6 +305,7 @@ func (p *Pool) bind(ctx context.Context, c Client, addr netip.Addr) Answer {
 	if e.binding.Holder != c.Holder {
 		return refuse(ReasonTaken) // leased to another client in the meantime
 	}
+	e.requestedAt = p.Clock.Now()
 	e.endAvoidance() // the host that used the address is the client
 	if h.held.IsValid() && h.held != addr {
 		p.unhold(h.held)

@@ -104,6 +104,7 @@ type Pool struct {
 	nextProbe          int             // number of the next address to probe
 	loaded             bool            // the first list of the store or the snapshot file was received
 	loadedAt           time.Time
+	started            time.Time
 	mark               time.Time     // newest time in the store when it was loaded
 	marked             time.Time     // time of the last mark
 	jumps              uint64        // number of jumps of the system clock
@@ -143,9 +144,10 @@ type entry struct {
 	minEnd time.Time
 	// ackedAt is the time of the last ACK to the holder; zero after a renewal or a DECLINE.
 	ackedAt            time.Time
-	confirmed          bool // the holder was in contact since this process started
-	unconfirmedDecline bool // the holder has declined it, but no host was found to use it
-	probed             bool // a probe for heldBy found no other host
+	requestedAt        time.Time // of the last request of the holder that was granted
+	confirmed          bool      // the holder was in contact since this process started
+	unconfirmedDecline bool      // the holder has declined it, but no host was found to use it
+	probed             bool      // a probe for heldBy found no other host
 	// newDescription is set if MAC address or hostname of the client differ from the stored ones.
 	newDescription *Client
 }
@@ -166,7 +168,7 @@ type hold struct {
 // not be empty.
 func New(c Config) *Pool {
 	return &Pool{
-		Config:  c,
+		Config: c, started: c.Clock.Now(),
 		entries: map[netip.Addr]*entry{}, holders: map[string]*holder{}, taken: newBitmap(c.Ranges.Size()),
 		declines: map[string][]time.Time{}, lost: map[string]Lost{}, deleted: map[string]time.Time{},
 		nextProbe: rand.IntN(c.Ranges.Size()), //nolint:gosec // not secret: replicas should probe different addresses

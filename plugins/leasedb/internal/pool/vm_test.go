@@ -322,3 +322,38 @@ func TestReservedAddressIsLeasedToNoOtherVM(t *testing.T) {
 		}
 	})
 }
+
+// TestVMsThatDoNotRenew checks which VMs are silent while one VM renews and the other one does not.
+func TestVMsThatDoNotRenew(t *testing.T) {
+	b := newVMHarness(t)
+	renewing, other := b.directory.boot("worker-0"), b.directory.boot("worker-1")
+	renewed, kept := b.dora(renewing), b.dora(other)
+	pass := func(halves int) {
+		for range halves {
+			b.advance(30 * time.Minute)
+			b.verify(renewing, renewed)
+		}
+	}
+	want := func(when string, since ...time.Time) {
+		t.Helper()
+		list := b.Unrenewed()
+		if len(list) != len(since) || len(list) == 1 && (list[0].Addr != kept || list[0].Holder != other.Holder || !list[0].Since.Equal(since[0])) {
+			t.Errorf("%s: not renewed: %+v", when, list)
+		}
+	}
+	pass(2)
+	want("after the lease time")
+	pass(1)
+	want("after one and a half times the lease time", start)
+	b.verify(other, kept)
+	want("after a renewal")
+	b.open()
+	restarted := b.clock.Now()
+	pass(2)
+	want("in the first hour of a process")
+	pass(1)
+	want("after one and a half hours of a process", restarted)
+	b.directory.remove("worker-1", false)
+	pass(1)
+	want("without the VM")
+}
