@@ -79,9 +79,6 @@ func siteFaults() []Fault {
 		{Name: "Service of a deleted Infra exists", Want: []string{"OLD-002 warn"}, Break: func(s *Site) {
 			s.Add("apiVersion: v1\nkind: Service\nmetadata: {name: gone-dns, namespace: $ns, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: $ns/gone}}\nspec: {ports: [{port: 53}]}\n")
 		}},
-		{Name: "leases of a deleted Infra exist", Want: []string{"OLD-002 warn"}, Break: func(s *Site) {
-			s.Add("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: $ns.gone.192.0.2.50, namespace: $ns, labels: {leasedb.densityops.com/pool: $ns.gone, leasedb.densityops.com/state: bound}}\nspec: {holderIdentity: x/y/z, renewTime: \"2026-01-02T03:04:05.000000Z\"}\n")
-		}},
 		{Name: "API of the earlier operator exists", Want: []string{"OLD-003 warn"}, Break: func(s *Site) {
 			s.Undo(func() {
 				s.Await("the API to be deleted", func() bool { return s.Get(crdKind, "", "dhcpservers.hostedcluster.densityops.com") == nil })

@@ -74,7 +74,7 @@ func (s *Site) pageBodies(p page, where Where) []podPage[string] {
 	var list []podPage[string]
 	for _, pod := range s.servingPods(p, where) {
 		switch a := s.facts.answer(pod, p); {
-		case a == nil:
+		case a == nil, a.Refused != "": // see unreadPage
 		case a.Silent != "" && (s.explained[componentOf(pod)] != "" || !whole):
 		case a.Silent != "":
 			s.unanswered = append(s.unanswered, fmt.Sprintf("Pod %s did not answer: %s", pod.Name, a.Silent))

@@ -11,7 +11,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
-	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -34,7 +33,7 @@ func init() {
 		},
 		Check{
 			Code: "OOOI-OLD-002", Title: "no objects of deleted Infras exist", After: []string{"OOOI-API-001"},
-			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, proxyServers, statefulSets, services, leaseObjects)),
+			Reads: slices.Concat(in(Everywhere, infras), in(AtInfra, proxyServers, statefulSets, services)),
 			Run:   checkOrphans,
 		},
 		Check{
@@ -57,8 +56,8 @@ func init() {
 	)
 }
 
-// checkOrphans finds our StatefulSets, Services and Leases in the Infra's namespace whose Infra or standalone
-// ProxyServer does not exist. It returns one finding for each kind and owner.
+// checkOrphans finds our StatefulSets and Services in the Infra's namespace whose Infra or standalone ProxyServer does not
+// exist. It returns one finding for each kind and owner. Leases may remain: teardown keeps them for the next setup.
 func checkOrphans(s *Site) []Finding {
 	existing := map[string]bool{}
 	for _, u := range slices.Concat(s.list(infras, Everywhere), s.list(proxyServers, AtInfra)) {
@@ -85,21 +84,11 @@ func checkOrphans(s *Site) []Finding {
 			}
 		}
 	}
-	for _, u := range s.list(leaseObjects, AtInfra) {
-		namespace, name, ok := strings.Cut(u.GetLabels()[leases.PoolLabel], ".")
-		if ok && namespace == u.GetNamespace() {
-			add(leaseObjects, u, namespace+"/"+name)
-		}
-	}
 	var findings []Finding
 	for _, key := range slices.Sorted(maps.Keys(count)) {
-		kind, infra, _ := strings.Cut(key, " of ")
+		_, infra, _ := strings.Cut(key, " of ")
 		namespace, name, _ := strings.Cut(infra, "/")
-		command := fmt.Sprintf("kubectl oooi teardown %s -n %s", name, namespace)
-		if kind == leaseObjects.Kind {
-			command += " --leases"
-		}
-		findings = append(findings, warned(first[key], fmt.Sprintf("run '%s' to delete the remaining objects", command),
+		findings = append(findings, warned(first[key], fmt.Sprintf("run 'kubectl oooi teardown %s -n %s' to delete the remaining objects", name, namespace),
 			"the object belongs to %s, but no Infra or standalone ProxyServer of that name exists; objects of this kind: %d", infra, count[key]))
 	}
 	return findings

@@ -113,7 +113,7 @@ func TestRemediesThatRunSetup(t *testing.T) {
 	if tried == 0 {
 		t.Error("no remedy runs setup")
 	}
-	for _, command := range []string{"status", "routes", "teardown", "teardown--leases"} {
+	for _, command := range []string{"status", "routes", "teardown"} {
 		if !ran[command] {
 			t.Errorf("no remedy runs %s", command)
 		}

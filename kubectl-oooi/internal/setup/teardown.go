@@ -83,10 +83,14 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 		self := inventory.Of(infra)
 		own = append(slices.DeleteFunc(own, self.Same), self)
 	}
-	if t.Leases {
-		if err := t.findLeases(ctx); err != nil {
-			return nil, err
-		}
+	kept, err := t.findLeases(ctx)
+	switch {
+	case t.Leases && err != nil:
+		return nil, err
+	case t.Leases:
+		t.leases = kept
+	case len(kept) > 0:
+		t.Notes = append(t.Notes, fmt.Sprintf("%d DHCP leases are kept, so that VMs get their addresses again after another setup; --leases deletes them", len(kept)))
 	}
 	if len(own)+len(t.leases) == 0 {
 		return nil, fmt.Errorf("%s %s does not exist, and no objects that setup created for it were found", cmp.Or(t.Kind, read.InfraKind.Kind), t.Infra)
@@ -188,15 +192,16 @@ func (t *Teardown) owner(ctx context.Context, kind string) (*unstructured.Unstru
 	return current(ctx, t.Client, inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: kind, Namespace: t.Infra.Namespace, Name: t.Infra.Name}.Object())
 }
 
-// findLeases adds the Lease objects of the Infra's DHCP pool, which do not have the annotation of the Infra.
-func (t *Teardown) findLeases(ctx context.Context) error {
+// findLeases returns the Lease objects of the Infra's DHCP pool, which do not have the annotation of the Infra.
+func (t *Teardown) findLeases(ctx context.Context) ([]inventory.Entry, error) {
+	var list []inventory.Entry
 	r := &read.Reader{Client: t.Client}
 	err := r.In(ctx, coordinationv1.SchemeGroupVersion.WithKind("Lease"), t.Infra.Namespace, func(u *unstructured.Unstructured) {
 		if infra, _, ok := leases.ParseName(u.GetNamespace(), u.GetName()); ok && infra == t.Infra.Name {
-			t.leases = append(t.leases, inventory.Of(u))
+			list = append(list, inventory.Of(u))
 		}
 	}, client.HasLabels{leases.PoolLabel})
-	return err //nolint:wrapcheck // read wraps it
+	return list, err //nolint:wrapcheck // read wraps it
 }
 
 // last reports whether no Infra and no ProxyServer exists that Run does not delete.
