@@ -4,7 +4,9 @@ package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,14 +197,32 @@ func (e Entry) FinishOrphaning(ctx context.Context, c client.Client) {
 	})
 }
 
+// ErrUndiscovered means that Kubernetes does not finish the deletion of a namespace while an aggregated API of the cluster
+// is down: it does not know whether the namespace has objects of that API.
+var ErrUndiscovered = errors.New("Kubernetes finishes the deletion when all APIs of the cluster are available") //nolint:staticcheck // a name
+
+// discoveryGrace is how long a namespace may have the condition of ErrUndiscovered: APIs also change for a moment when CRDs
+// are deleted.
+const discoveryGrace = 10 * time.Second
+
 // WaitForDeletion waits until the object no longer exists or, for an entry with a UID, has another UID. It retries
-// after errors, and returns an error only if ctx ends. The error names what prevents the deletion, if that is known.
+// after errors, and returns an error only if ctx ends, or ErrUndiscovered. The error names what prevents the deletion, if
+// that is known.
 func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 	u := e.Object()
+	var since time.Time // of the condition of ErrUndiscovered; zero without it
 	for {
 		err := c.Get(ctx, client.ObjectKey{Namespace: e.Namespace, Name: e.Name}, u)
 		if apierrors.IsNotFound(err) || err == nil && e.UID != "" && u.GetUID() != e.UID {
 			return nil
+		}
+		switch {
+		case err != nil || !undiscovered(u):
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= discoveryGrace:
+			return fmt.Errorf("waiting for the deletion of %s%s: %w", e, remaining(u), ErrUndiscovered)
 		}
 		select {
 		case <-ctx.Done():
@@ -210,6 +230,15 @@ func (e Entry) WaitForDeletion(ctx context.Context, c client.Client) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// undiscovered reports whether a namespace is kept because an API of the cluster is down.
+func undiscovered(u *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	return u.GetKind() == "Namespace" && slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == string(corev1.NamespaceDeletionDiscoveryFailure) && condition["status"] == "True"
+	})
 }
 
 // remaining returns what keeps an object that is being deleted: its finalizers, and the conditions of a Namespace that

@@ -2,6 +2,8 @@ package inventory_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +73,37 @@ spec:
 	owner.FinishOrphaning(t.Context(), c)
 	if exists() {
 		t.Error("the Infra still exists")
+	}
+}
+
+// TestWaitForDeletionEndsIfAnAPIIsDown deletes a namespace of a cluster with an APIService that does not answer. The
+// namespace controller does not delete the namespace.
+func TestWaitForDeletionEndsIfAnAPIIsDown(t *testing.T) {
+	cp := lab.New(t, lab.Config{Name: "undiscovered", ControllerManager: true})
+	c, err := client.New(cp.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.ApplyYAML(t.Context(), []byte(`
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.down.example.com}
+spec: {group: down.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: {namespace: default, name: down}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: deleted, labels: {app.kubernetes.io/managed-by: oooi}}
+`)); err != nil {
+		t.Fatal(err)
+	}
+	e := inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: "deleted"}
+	if deleted, err := e.Delete(t.Context(), c); err != nil || !deleted {
+		t.Fatalf("deleted: %t, error %v", deleted, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), lab.WaitTimeout)
+	defer cancel()
+	if err := e.WaitForDeletion(ctx, c); !errors.Is(err, inventory.ErrUndiscovered) || !strings.Contains(err.Error(), "down.example.com/v1") {
+		t.Errorf("waiting ended with %v", err)
 	}
 }
 

@@ -365,7 +365,8 @@ func (t *Teardown) Run(ctx context.Context) error {
 	return t.wait(ctx, deleted, clean)
 }
 
-// wait waits until the deleted objects no longer exist, the owners of others last. If control has cleaned up, only
+// wait waits until the deleted objects no longer exist, the owners of others last. It prints a warning for a namespace that
+// Kubernetes keeps while an API of the cluster is down. If control has cleaned up, only
 // objects that teardown deleted had an owner. wait then takes the garbage collector's step for it, because the garbage
 // collector learns of a kind only up to 30 seconds after its CRD was created.
 func (t *Teardown) wait(ctx context.Context, deleted []inventory.Entry, clean bool) error {
@@ -377,7 +378,11 @@ func (t *Teardown) wait(ctx context.Context, deleted []inventory.Entry, clean bo
 			if owners && clean {
 				e.FinishOrphaning(ctx, t.Client)
 			}
-			if err := e.WaitForDeletion(ctx, t.Client); err != nil && !meta.IsNoMatchError(err) {
+			err := e.WaitForDeletion(ctx, t.Client)
+			if errors.Is(err, inventory.ErrUndiscovered) {
+				_, err = fmt.Fprintf(t.Out, "Warning: %v\n", err)
+			}
+			if err != nil && !meta.IsNoMatchError(err) {
 				return err
 			}
 		}
