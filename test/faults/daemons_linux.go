@@ -349,7 +349,6 @@ func dhcpDaemonFaults(r *Running) []Fault {
 			})
 			r.requestAddress("02:00:00:00:00:0a")
 		}},
-		{Name: "VMs do not renew their leases", Want: []string{"DHCP-018 warn"}, Says: "has not renewed the lease of 192.0.2.10", Break: func(*Site) { r.shortenLeases() }},
 		{Name: "router with proxy ARP answers for addresses of the DHCP ranges", Want: []string{"DHCP-004 warn"}, Says: "it does proxy ARP", Break: func(*Site) { r.addProxyARP("02:00:00:00:00:e1") }},
 		{Name: "Lease of a running VM was deleted", Want: []string{"DHCP-005 warn"}, Says: "the Lease of its address 192.0.2.10 was deleted", Break: func(s *Site) {
 			s.Remove(leaseKind, "$ns", "$ns.demo.$net.10")
@@ -420,28 +419,6 @@ func (r *Running) forgetClients() {
 	r.Helper()
 	r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
 	r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
-}
-
-// shortenLeases restarts coredhcp with the shortest lease time, until Mend, and waits until that has elapsed. No VM renews
-// its lease then.
-func (r *Running) shortenLeases() {
-	r.Helper()
-	r.Undo(r.forgetClients)
-	pod := r.Pods["dhcp"]
-	pod.Containers["coredhcp"].Kill(r.T)
-	files, err := filepath.Glob(filepath.Join(pod.Volume("config"), "*"))
-	if err != nil || len(files) != 1 {
-		r.Fatalf("configuration files %v, error %v", files, err)
-	}
-	text, err := os.ReadFile(files[0])
-	if err == nil {
-		err = os.WriteFile(files[0], regexp.MustCompile(`lease=\S+`).ReplaceAll(text, []byte("lease=1m")), 0o600)
-	}
-	if err != nil {
-		r.Fatal(err)
-	}
-	pod.Containers["coredhcp"].Start(r.T)
-	time.Sleep(61 * time.Second)
 }
 
 // refuseAsOtherDHCP refuses the address of a MAC address as a server that does not answer other requests, until Mend.

@@ -52,9 +52,9 @@ func init() {
 			Run: func(s *Site) []Finding { return append(takenAddresses(s), checkUsedAddresses(s)...) },
 		},
 		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016", "OOOI-DHCP-017"},
+			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease, and renews it", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016", "OOOI-DHCP-017"},
 			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
-			Run: checkVMLeases,
+			Run: func(s *Site) []Finding { return append(checkVMLeases(s), checkRenewals(s)...) },
 		},
 		Check{
 			Code: "OOOI-DHCP-006", Title: "DHCP offers our DNS servers", Reads: in(AtInfra, infras), NotApplicable: notApplicable,
@@ -145,10 +145,6 @@ func init() {
 		Check{
 			Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", After: []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-009", "OOOI-LNK-012"},
 			Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon, Run: checkUnrequestedOffers,
-		},
-		Check{
-			Code: "OOOI-DHCP-018", Title: "VMs renew their leases", Needs: []string{"OOOI-DHCP-007", "OOOI-HC-001"}, After: []string{"OOOI-NET-005", "OOOI-DHCP-015"},
-			Reads: slices.Concat(in(AtInfra, infras), in(AtControlPlane, machines), state), NotApplicable: noDaemon, Run: checkRenewals,
 		},
 	)
 }

@@ -27,7 +27,9 @@ func TestVMsThatDoNotRenew(t *testing.T) {
 		{"another VM", "Running", silent("clusters-demo/other/vlan", "2026-01-02T01:00:00Z"), []string{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := findingsOn(t, "OOOI-DHCP-018", map[page]string{dhcpState: tc.state}, fmt.Sprintf(machine, tc.phase))
+			const lease = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: clusters.demo.192.0.2.20, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/state: bound}}\n" +
+				"spec: {holderIdentity: clusters-demo/worker/vlan, renewTime: \"2026-01-01T00:00:00.000000Z\"}\n"
+			got := findingsOn(t, "OOOI-DHCP-005", map[page]string{dhcpState: tc.state}, fmt.Sprintf(machine, tc.phase), lease)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Error(diff)
 			}
