@@ -87,7 +87,7 @@ func (s *site) testFaults(t *testing.T, machine *lab.Machine, floats bool, all [
 		},
 	}
 	t.Run("nothing is wrong", func(t *testing.T) { p.Healthy(t) })
-	for _, f := range lab.Sample(all, 4) {
+	for _, f := range lab.Sample(all, 8) {
 		t.Run(f.Name, func(t *testing.T) { p.Try(t, &f) })
 	}
 	t.Run("nothing is wrong after the faults", func(t *testing.T) { p.Healthy(t) })

@@ -46,7 +46,7 @@ func TestDoctorAsksDaemons(t *testing.T) {
 	t.Run("ClusterRole oooi-doctor suffices", func(t *testing.T) { testClusterRole(t, r) })
 	t.Run("missing rights are reported", func(t *testing.T) { testMissingRights(t, r) })
 	t.Run("test client is gone", func(t *testing.T) { testClientLease(t, r) })
-	for _, f := range lab.Sample(faults.OnRunning(r), 4) {
+	for _, f := range lab.Sample(faults.OnRunning(r), 8) {
 		t.Run(f.Name, func(t *testing.T) { r.Try(t, &f) })
 	}
 	r.T = t

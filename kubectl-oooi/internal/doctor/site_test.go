@@ -69,7 +69,7 @@ func newTestSite(t *testing.T) *testSite {
 func TestDoctor(t *testing.T) {
 	s := newTestSite(t)
 	t.Run("healthy", func(t *testing.T) { s.Healthy(t) })
-	for _, f := range lab.Sample(faults.OnAPIServer(), 3) {
+	for _, f := range lab.Sample(faults.OnAPIServer(), 6) {
 		t.Run(f.Name, func(t *testing.T) { s.Try(t, &f) })
 	}
 }
