@@ -201,6 +201,21 @@ func TestRejectedValues(t *testing.T) {
 		{"backend with maxConnections of zero", proxy, backend(target + ", maxConnections: 0"), "should be greater than or equal to 1"},
 		{"negative idle timeout", proxy, backend(target + ", idleTimeout: -1h"), notADuration},
 		{"backend with another version of the PROXY protocol", proxy, backend(target + ", proxyProtocol: V3"), "Unsupported value"},
+		{"backend with maxPendingConnections of zero", proxy, backend(target + ", maxPendingConnections: 0"), "spec.backends[0].maxPendingConnections in body should be greater than or equal to 1"},
+		{"UDP backend with maxPendingConnections", proxy, backend(target + ", protocol: UDP, maxPendingConnections: 1"), "spec.backends[0].maxPendingConnections: Forbidden: needs protocol TCP, TLS or HTTPS"},
+		{"HTTP backend with maxPendingConnections", proxy, backend(target + ", protocol: HTTP, maxPendingConnections: 1"), "spec.backends[0].maxPendingConnections: Forbidden: needs protocol TCP, TLS or HTTPS"},
+		{"negative number of connect attempts", proxy, backend(target + ", retry: {attempts: -1}"), "spec.backends[0].retry.attempts in body should be greater than or equal to 0"},
+		{"too many connect attempts", proxy, backend(target + ", retry: {attempts: 11}"), "spec.backends[0].retry.attempts in body should be less than or equal to 10"},
+		{"connect backoff of zero", proxy, backend(target + ", retry: {backoff: 0s}"), "must be from 1ms to 1m"},
+		{"connect backoff too long", proxy, backend(target + ", retry: {backoff: 1m1ms}"), "must be from 1ms to 1m"},
+		{"HTTP backend with retry of connections", proxy, backend(target + ", protocol: HTTP, retry: {}"), "spec.backends[0].retry: Forbidden: needs protocol TCP, TLS or HTTPS; with HTTP, set retry of http.rules"},
+		{"UDP backend with retry", proxy, backend(target + ", protocol: UDP, retry: {}"), "spec.backends[0].retry: Forbidden: needs protocol TCP, TLS or HTTPS"},
+		{"UDP backend with outlierDetection", proxy, backend(target + ", protocol: UDP, outlierDetection: {}"), "spec.backends[0].outlierDetection: Forbidden: needs a protocol other than UDP"},
+		{"negative number of consecutive failures", proxy, backend(target + ", outlierDetection: {consecutiveFailures: -1}"), "should be greater than or equal to 0"},
+		{"ejection time too short", proxy, backend(target + ", outlierDetection: {ejectionTime: 999ms}"), "must be from 1s to 1h"},
+		{"ejection time too long", proxy, backend(target + ", outlierDetection: {ejectionTime: 61m}"), "must be from 1s to 1h"},
+		{"ejection of no endpoint", proxy, backend(target + ", outlierDetection: {maxEjectionPercent: 0}"), "should be greater than or equal to 1"},
+		{"ejection of all endpoints", proxy, backend(target + ", outlierDetection: {maxEjectionPercent: 100}"), "should be less than or equal to 99"},
 		{"health check interval of zero", proxy, backend(target + ", healthCheck: {interval: 0s}"), notLong},
 		{"health check timeout of zero", proxy, backend(target + ", healthCheck: {timeout: 0ms}"), notLong},
 		{"health check with unhealthyAfter of zero", proxy, backend(target + ", healthCheck: {unhealthyAfter: 0}"), "should be greater than or equal to 1"},
@@ -263,6 +278,8 @@ func TestAcceptedValues(t *testing.T) {
 - {name: a, hostname: a.example.com, port: 1, targetService: a, targetPort: a, targetNamespace: a}
 - {name: b, hostname: a.example.com, port: 2, targetService: a, targetPort: 8080-tcp, targetNamespace: a}
 - {name: c, hostname: a.example.com, port: 3, targetService: a, targetPort: client-protocol, targetNamespace: a}`},
+		{"TLS backend without retries and ejection", proxy, backend(`hostname: a, targetService: a, targetPort: 443, protocol: TLS, maxPendingConnections: 1, retry: {attempts: 0}, outlierDetection: {consecutiveFailures: 0}`)},
+		{"HTTP backend with outlierDetection", proxy, backend(`hostname: a, targetService: a, targetPort: 80, protocol: HTTP, outlierDetection: {ejectionTime: 1h, maxEjectionPercent: 99}`)},
 		{"target that is an address, as the earlier operator wrote", proxy, backend(`hostname: a, targetService: 192.0.2.220, targetPort: 443`)},
 	}
 	for _, test := range tests {

@@ -88,6 +88,15 @@ func (b *ProxyBackend) setDefaults() {
 		setDefault(&check.UnhealthyAfter, DefaultUnhealthyAfter)
 		setDefault(&check.HealthyAfter, DefaultHealthyAfter)
 	}
+	if retry := b.Retry; retry != nil {
+		setDefaultPointer(&retry.Attempts, DefaultConnectRetries)
+		setDefault(&retry.Backoff, DefaultConnectBackoff)
+	}
+	if outlier := b.OutlierDetection; outlier != nil {
+		setDefaultPointer(&outlier.ConsecutiveFailures, DefaultConsecutiveFailures)
+		setDefault(&outlier.EjectionTime, DefaultEjectionTime)
+		setDefault(&outlier.MaxEjectionPercent, DefaultMaxEjectionPercent)
+	}
 }
 
 func (r *HTTPRouteRule) setDefaults() {

@@ -56,6 +56,8 @@ const (
 	LimitConnectionRate LimitName = "ConnectionRate"
 	// LimitBackendConnections is the limit of the open connections to one backend.
 	LimitBackendConnections LimitName = "BackendConnections"
+	// LimitBackendPendingConnections is the limit of the connections that are being opened to one backend.
+	LimitBackendPendingConnections LimitName = "BackendPendingConnections"
 	// LimitHeap is the limit of Envoy's heap, in bytes.
 	LimitHeap LimitName = "Heap"
 	// LimitSourceConnections is the limit of the open connections of one client on the VLAN.
@@ -66,8 +68,8 @@ const (
 
 // LimitStatus is a limit of a proxy that clients have reached.
 type LimitStatus struct {
-	// Name of the limit: Connections, PortConnections, ConnectionRate, BackendConnections, Heap, SourceConnections or
-	// SourceConnectionRate.
+	// Name of the limit: Connections, PortConnections, ConnectionRate, BackendConnections, BackendPendingConnections, Heap,
+	// SourceConnections or SourceConnectionRate.
 	// +required
 	Name LimitName `json:"name"`
 

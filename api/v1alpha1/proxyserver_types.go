@@ -159,6 +159,9 @@ const DefaultConnectTimeoutSeconds int32 = 30
 // +kubebuilder:validation:XValidation:rule="has(self.targetService) != has(self.targetSelector) || has(self.http) && !has(self.targetService)",message="set exactly one of targetService and targetSelector"
 // +kubebuilder:validation:XValidation:rule="has(self.targetPort) || !has(self.targetService) && !has(self.targetSelector)",message="is required with targetService and targetSelector",fieldPath=".targetPort",reason=FieldValueRequired
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || has(self.protocol) && self.protocol == 'HTTP'",message="needs protocol HTTP",fieldPath=".http",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="!has(self.retry) || !has(self.protocol) || !(self.protocol in ['HTTP', 'UDP'])",message="needs protocol TCP, TLS or HTTPS; with HTTP, set retry of http.rules",fieldPath=".retry",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="!has(self.maxPendingConnections) || !has(self.protocol) || !(self.protocol in ['HTTP', 'UDP'])",message="needs protocol TCP, TLS or HTTPS",fieldPath=".maxPendingConnections",reason=FieldValueForbidden
+// +kubebuilder:validation:XValidation:rule="!has(self.outlierDetection) || !has(self.protocol) || self.protocol != 'UDP'",message="needs a protocol other than UDP",fieldPath=".outlierDetection",reason=FieldValueForbidden
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || has(self.targetService) || has(self.targetSelector) || self.http.rules.all(r, has(r.backendRefs) && size(r.backendRefs) > 0 || has(r.filters) && size(r.filters) > 0)",message="each rule needs backendRefs or a redirect, or the backend a targetService or targetSelector",fieldPath=".http.rules"
 type ProxyBackend struct {
 	// Name identifies the backend in status, logs and metrics.
@@ -235,6 +238,21 @@ type ProxyBackend struct {
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
 
+	// MaxPendingConnections limits the connections that are being opened to the Service. Further connections of clients are
+	// closed, so that endpoints that do not answer cannot use up maxConnections. Absent: maxConnections. Not with HTTP and UDP.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxPendingConnections *int32 `json:"maxPendingConnections,omitempty"`
+
+	// Retry repeats failed attempts to connect to the Service. Absent: its defaults. Not with HTTP, whose rules have their
+	// own retry, and UDP.
+	// +optional
+	Retry *ConnectRetry `json:"retry,omitempty"`
+
+	// OutlierDetection ejects endpoints to which connections fail. Absent: its defaults. Not with UDP.
+	// +optional
+	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
+
 	// HealthCheck makes Envoy probe the Service's endpoints with TCP connections. Absent: only the readiness
 	// in EndpointSlices is used. Ignored for UDP.
 	// +optional
@@ -310,6 +328,55 @@ type HealthCheck struct {
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	HealthyAfter int32 `json:"healthyAfter,omitempty"`
+}
+
+// Defaults of the attempts to connect to a backend, and of the ejection of its endpoints.
+const (
+	DefaultConnectRetries      int32    = 2
+	DefaultConnectBackoff      Duration = "50ms"
+	DefaultConsecutiveFailures int32    = 2
+	DefaultEjectionTime        Duration = "5s"
+	DefaultMaxEjectionPercent  int32    = 50
+)
+
+// ConnectRetry repeats failed attempts to connect to a Service, each of which may select another endpoint.
+type ConnectRetry struct {
+	// Attempts is the number of repetitions. With 0, the connection of the client is closed after the first failure.
+	// +optional
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10
+	Attempts *int32 `json:"attempts,omitempty"`
+
+	// Backoff is the time before the first repetition, which grows with each further one, at random up to ten times this.
+	// +optional
+	// +kubebuilder:default="50ms"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('1m')",message="must be from 1ms to 1m"
+	Backoff Duration `json:"backoff,omitempty"`
+}
+
+// OutlierDetection ejects endpoints to which connections fail: they get no connections for some time.
+type OutlierDetection struct {
+	// ConsecutiveFailures is the number of consecutive failed connections after which an endpoint is ejected. With 0, none
+	// is.
+	// +optional
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=0
+	ConsecutiveFailures *int32 `json:"consecutiveFailures,omitempty"`
+
+	// EjectionTime is how long an endpoint is ejected. It grows by this with each further ejection, up to 30s, unless this
+	// is longer.
+	// +optional
+	// +kubebuilder:default="5s"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('1h')",message="must be from 1s to 1h"
+	EjectionTime Duration `json:"ejectionTime,omitempty"`
+
+	// MaxEjectionPercent is the highest share of endpoints that are ejected at the same time. All of them never are.
+	// +optional
+	// +kubebuilder:default=50
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=99
+	MaxEjectionPercent int32 `json:"maxEjectionPercent,omitempty"`
 }
 
 // +kubebuilder:object:root=true

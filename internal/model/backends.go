@@ -27,6 +27,9 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
 		return
 	}
+	if in.Protocol == v1alpha1.ProtocolUDP || in.Protocol == v1alpha1.ProtocolHTTP {
+		p.reportTCPFields(in, source)
+	}
 	if in.Protocol == v1alpha1.ProtocolUDP {
 		p.addUDPBackend(in, source)
 		return
@@ -69,6 +72,17 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	}
 }
 
+// reportTCPFields reports fields of a backend that only TCP and TLS have. The API server rejects them, but an object may be
+// read from a file.
+func (p *proxyBuilder) reportTCPFields(in *v1alpha1.ProxyBackend, source string) {
+	if in.Retry != nil {
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: retry is not supported for %s: ignored", source, in.Protocol)
+	}
+	if in.MaxPendingConnections != nil {
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: maxPendingConnections is not supported for %s: ignored", source, in.Protocol)
+	}
+}
+
 // addUDPBackend adds the listener of a backend with the protocol UDP, which gets all datagrams of its port.
 func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
@@ -87,6 +101,9 @@ func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 	if proxyProtocol(in.ProxyProtocol) != "" {
 		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
 	}
+	if in.OutlierDetection != nil {
+		p.found.add(ref, ReasonUnsupported, "%s: outlierDetection needs connections: ignored for UDP", source)
+	}
 	u := p.backendUpstream(in, source)
 	if p.hasBackend(in.Name) {
 		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
@@ -98,7 +115,7 @@ func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 
 // setUDP changes the settings of a backend's upstream to those of UDP.
 func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
-	u.UDP, u.HealthCheck, u.ProxyProtocol = true, nil, ""
+	u.UDP, u.HealthCheck, u.Outlier, u.ProxyProtocol = true, nil, nil, ""
 	u.MaxConnections = positive(u.MaxConnections, v1alpha1.DefaultUDPSessions)
 	// A session ends only by its timeout, so it must have one.
 	if u.IdleTimeout = in.IdleTimeout.Or(v1alpha1.DefaultUDPIdleTimeout); u.IdleTimeout < time.Millisecond {
@@ -127,6 +144,13 @@ func (p *proxyBuilder) upstreamSettings(in *v1alpha1.ProxyBackend) *Upstream {
 	if in.MaxConnections != nil {
 		u.MaxConnections = positive(*in.MaxConnections, 0)
 	}
+	if in.Protocol != v1alpha1.ProtocolHTTP && in.Protocol != v1alpha1.ProtocolUDP {
+		u.Retry = connectRetry(in.Retry)
+		if in.MaxPendingConnections != nil {
+			u.MaxPending = positive(*in.MaxPendingConnections, 0)
+		}
+	}
+	u.Outlier = outlierDetection(in.OutlierDetection)
 	if check := in.HealthCheck; check != nil {
 		u.HealthCheck = &HealthCheck{
 			Interval:       max(minHealthCheckTime, check.Interval.Or(v1alpha1.DefaultHealthCheckInterval)),
@@ -186,6 +210,42 @@ const namespaceOutOfScope = "the proxy does not read namespace "
 
 // NamespaceOutOfScope reports whether Upstream.Missing says that the namespace of the Service is not in the scope.
 func NamespaceOutOfScope(missing string) bool { return strings.HasPrefix(missing, namespaceOutOfScope) }
+
+// Limits of connectRetry and outlierDetection, which are those of the API. The API server rejects other values, but an
+// object may be read from a file.
+const (
+	maxConnectRetries                    = 10
+	minConnectBackoff, maxConnectBackoff = time.Millisecond, time.Minute
+	minEjectionTime, maxEjectionTime     = time.Second, time.Hour
+	maxEjectionPercent                   = 99
+)
+
+// connectRetry returns the setting, nil for the defaults.
+func connectRetry(in *v1alpha1.ConnectRetry) *ConnectRetry {
+	if in == nil {
+		return nil
+	}
+	out := DefaultRetry
+	if in.Attempts != nil && *in.Attempts >= 0 {
+		out.Attempts = min(*in.Attempts, maxConnectRetries)
+	}
+	out.Backoff = min(max(in.Backoff.Or(v1alpha1.DefaultConnectBackoff), minConnectBackoff), maxConnectBackoff)
+	return &out
+}
+
+// outlierDetection returns the setting, nil for the defaults.
+func outlierDetection(in *v1alpha1.OutlierDetection) *OutlierDetection {
+	if in == nil {
+		return nil
+	}
+	out := DefaultOutlier
+	if in.ConsecutiveFailures != nil && *in.ConsecutiveFailures >= 0 {
+		out.Failures = *in.ConsecutiveFailures
+	}
+	out.Time = min(max(in.EjectionTime.Or(v1alpha1.DefaultEjectionTime), minEjectionTime), maxEjectionTime)
+	out.MaxPercent = min(positive(in.MaxEjectionPercent, out.MaxPercent), maxEjectionPercent)
+	return &out
+}
 
 // minHealthCheckTime is the shortest interval and timeout of a health check, so that probes do not overload
 // the endpoints.

@@ -44,11 +44,12 @@ func TestProxiesThatDifferAreNotEqual(t *testing.T) {
 			Upstreams: []*Upstream{{
 				Name: "u", Owner: Ref{"k", "n", "a"}, Backend: "b", Service: "s", Selected: true, PortName: "p", Missing: "m",
 				Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::]:1")}, FromVLAN: true, ConnectTimeout: 1, IdleTimeout: 1, MaxConnections: 1,
+				MaxPending: 1, Retry: &ConnectRetry{1, 1}, Outlier: &OutlierDetection{1, 1, 1},
 				HealthCheck: &HealthCheck{1, 1, 1, 1}, ProxyProtocol: "V1",
 			}},
 		}
 	}
-	checkEqual(t, newValue, func(a, b *ProxyServer) bool { return a.equal(b) }, 38)
+	checkEqual(t, newValue, func(a, b *ProxyServer) bool { return a.equal(b) }, 43)
 }
 
 // TestRecreatedClusterInheritsNoAppsAddress recreates a hosted cluster, whose apps had an address, under the

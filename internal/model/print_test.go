@@ -66,6 +66,9 @@ func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 	for _, u := range p.Upstreams {
 		line("  upstream %s: service %q port %q addresses %v missing %q", u.Name, u.Service, u.PortName, u.Addresses, u.Missing)
 		line("    connect %s idle %s limit %d from VLAN %t check %+v", u.ConnectTimeout, u.IdleTimeout, u.MaxConnections, u.FromVLAN, u.HealthCheck)
+		if u.MaxPending != 0 || u.Retry != nil || u.Outlier != nil {
+			line("    pending %d retry %+v outlier %+v", u.MaxPending, u.Retry, u.Outlier)
+		}
 		if u.ProxyProtocol != "" {
 			line("    PROXY protocol %s", u.ProxyProtocol)
 		}

@@ -110,11 +110,45 @@ type Upstream struct {
 	IdleTimeout time.Duration `json:"idleTimeout"`
 	// MaxConnections limits open connections; 0 for no limit.
 	MaxConnections int32 `json:"maxConnections,omitempty"`
+	// MaxPending limits connections that are being opened; 0 for MaxConnections.
+	MaxPending int32 `json:"maxPending,omitempty"`
+	// Retry repeats failed attempts to connect; nil for the defaults. It does not apply to HTTP and UDP.
+	Retry *ConnectRetry `json:"retry,omitempty"`
+	// Outlier ejects endpoints to which connections fail; nil for the defaults. It does not apply to UDP.
+	Outlier *OutlierDetection `json:"outlier,omitempty"`
 	// HealthCheck is the health check of the endpoints; nil for none.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 	// ProxyProtocol is the version of the PROXY protocol header that connections begin with; empty for none.
 	ProxyProtocol v1alpha1.ProxyProtocol `json:"proxyProtocol,omitempty"`
 }
+
+// ConnectRetry repeats failed attempts to connect.
+type ConnectRetry struct {
+	// Attempts is the number of repetitions.
+	Attempts int32 `json:"attempts"`
+	// Backoff is the time before the first repetition.
+	Backoff time.Duration `json:"backoff"`
+}
+
+// OutlierDetection ejects endpoints to which connections fail.
+type OutlierDetection struct {
+	// Failures is the number of consecutive failed connections after which an endpoint is ejected; 0 for never.
+	Failures int32 `json:"failures"`
+	// Time is how long it is ejected at first.
+	Time time.Duration `json:"time"`
+	// MaxPercent is the highest share of endpoints that are ejected, from 1 to 99.
+	MaxPercent int32 `json:"maxPercent"`
+}
+
+// Settings of upstreams that set none, among them those of an Infra.
+var (
+	DefaultRetry = ConnectRetry{
+		Attempts: v1alpha1.DefaultConnectRetries, Backoff: v1alpha1.DefaultConnectBackoff.Or(""),
+	}
+	DefaultOutlier = OutlierDetection{
+		Failures: v1alpha1.DefaultConsecutiveFailures, Time: v1alpha1.DefaultEjectionTime.Or(""), MaxPercent: v1alpha1.DefaultMaxEjectionPercent,
+	}
+)
 
 // HealthCheck configures TCP probes of endpoints.
 type HealthCheck struct {
@@ -150,6 +184,7 @@ func (u *Upstream) equal(o *Upstream) bool {
 	return u == o || u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
+		u.MaxPending == o.MaxPending && equalPointers(u.Retry, o.Retry) && equalPointers(u.Outlier, o.Outlier) &&
 		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol
 }
 

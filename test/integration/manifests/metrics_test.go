@@ -355,6 +355,12 @@ func envoys(t *testing.T) map[string][]string {
 					_, kind := names(n.Fun)
 					add(kind, "", n.Args[0])
 				}
+			case *ast.ValueSpec: // a stat of some clusters
+				if strings.HasSuffix(name, "stats.go") {
+					for _, e := range n.Values {
+						add("suffix", ".", e)
+					}
+				}
 			case *ast.CompositeLit: // the stats of clusters
 				if _, ok := n.Type.(*ast.ArrayType); ok && strings.HasSuffix(name, "stats.go") {
 					for _, e := range n.Elts {

@@ -231,13 +231,14 @@ func (f *proxyFacts) describeLimit(l *v1alpha1.LimitStatus) string {
 		number, its = fmt.Sprintf("their limit of %d", l.Value), fmt.Sprintf("its limit of %d", l.Value)
 	}
 	text := map[v1alpha1.LimitName]string{
-		v1alpha1.LimitSourceConnections:    fmt.Sprintf("clients %s had %s connections each", clients, number),
-		v1alpha1.LimitSourceConnectionRate: fmt.Sprintf("clients %s had %s new connections per second each", clients, number),
-		v1alpha1.LimitConnections:          fmt.Sprintf("ports other than 6443 and 8091 had %s connections", number),
-		v1alpha1.LimitPortConnections:      fmt.Sprintf("port %d had %s connections", l.Port, its),
-		v1alpha1.LimitConnectionRate:       fmt.Sprintf("port %d had %s new connections per second", l.Port, its),
-		v1alpha1.LimitBackendConnections:   fmt.Sprintf("backend %s had %s connections", l.Backend, its),
-		v1alpha1.LimitHeap:                 fmt.Sprintf("Envoy's heap had its limit of %d MiB, and Envoy accepted no connections", l.Value>>20),
+		v1alpha1.LimitSourceConnections:         fmt.Sprintf("clients %s had %s connections each", clients, number),
+		v1alpha1.LimitSourceConnectionRate:      fmt.Sprintf("clients %s had %s new connections per second each", clients, number),
+		v1alpha1.LimitConnections:               fmt.Sprintf("ports other than 6443 and 8091 had %s connections", number),
+		v1alpha1.LimitPortConnections:           fmt.Sprintf("port %d had %s connections", l.Port, its),
+		v1alpha1.LimitConnectionRate:            fmt.Sprintf("port %d had %s new connections per second", l.Port, its),
+		v1alpha1.LimitBackendConnections:        fmt.Sprintf("backend %s had %s connections", l.Backend, its),
+		v1alpha1.LimitBackendPendingConnections: fmt.Sprintf("backend %s had %s connections that were being opened", l.Backend, its),
+		v1alpha1.LimitHeap:                      fmt.Sprintf("Envoy's heap had its limit of %d MiB, and Envoy accepted no connections", l.Value>>20),
 	}[l.Name]
 	text = cmp.Or(text, "limit "+string(l.Name)+" was reached") + ", last at " + l.LastTime.UTC().Format(time.RFC3339)
 	if l.Refused > 0 {

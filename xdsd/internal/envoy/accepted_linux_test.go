@@ -397,6 +397,21 @@ func (g generator) healthCheck() fields {
 	return check
 }
 
+func (g generator) retry() fields {
+	retry := fields{}
+	g.set(retry, "attempts", g.IntN(11))
+	g.set(retry, "backoff", oneOf(g, "1ms", "50ms", "1m"))
+	return retry
+}
+
+func (g generator) outlierDetection() fields {
+	outlier := fields{}
+	g.set(outlier, "consecutiveFailures", oneOf(g, 0, g.number()))
+	g.set(outlier, "ejectionTime", oneOf(g, "1s", "30s", "31s", "1h"))
+	g.set(outlier, "maxEjectionPercent", 1+g.IntN(99))
+	return outlier
+}
+
 func (g generator) backend(n int) fields {
 	b := fields{
 		"name": oneOf(g, fmt.Sprint("b", n), fmt.Sprint("b", n), "a", strings.Repeat("n", 60)+fmt.Sprint(n)), "hostname": g.host(), "port": g.port(),
@@ -429,6 +444,13 @@ func (g generator) backend(n int) fields {
 	g.set(b, "maxConnections", g.number())
 	g.set(b, "proxyProtocol", oneOf(g, "None", "V1", "V2"))
 	g.set(b, "healthCheck", g.healthCheck())
+	if b["protocol"] != "UDP" {
+		g.set(b, "outlierDetection", g.outlierDetection())
+	}
+	if b["protocol"] != "UDP" && b["protocol"] != "HTTP" {
+		g.set(b, "retry", g.retry())
+		g.set(b, "maxPendingConnections", g.number())
+	}
 	return b
 }
 

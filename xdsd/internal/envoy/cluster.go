@@ -34,6 +34,10 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 	if u.UDP {
 		limit = wrapperspb.UInt32(t.options.UDPSessionsOf(t.proxy, u))
 	}
+	pending := limit
+	if u.MaxPending > 0 {
+		pending = wrapperspb.UInt32(uint32(u.MaxPending))
+	}
 	c := &clusterv3.Cluster{
 		Name:                 u.Name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
@@ -43,7 +47,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		LbPolicy:                      clusterv3.Cluster_LEAST_REQUEST,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(bufferLimit),
 		CircuitBreakers: &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
-			MaxConnections: limit, MaxPendingRequests: limit, MaxRequests: limit, // TCP is subject to all three, HTTP to MaxRequests
+			MaxConnections: limit, MaxPendingRequests: pending, MaxRequests: limit, // TCP is subject to all three, HTTP to MaxRequests
 			RetryBudget: retryBudget(u),
 		}}},
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
@@ -59,21 +63,7 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 			// a Service whose endpoints were all replaced has none.
 			UpdateMergeWindow: durationpb.New(0),
 		},
-		// Failed connections reveal a failed endpoint before the next probe does.
-		OutlierDetection: &clusterv3.OutlierDetection{
-			SplitExternalLocalOriginErrors: true,
-			ConsecutiveLocalOriginFailure:  wrapperspb.UInt32(2),
-			Interval:                       durationpb.New(time.Second),
-			BaseEjectionTime:               durationpb.New(5 * time.Second),
-			MaxEjectionTime:                durationpb.New(30 * time.Second),
-			MaxEjectionPercent:             wrapperspb.UInt32(50), // never eject the only endpoint
-			// HTTP errors of the application do not eject its endpoint.
-			EnforcingConsecutive_5Xx:               wrapperspb.UInt32(0),
-			EnforcingConsecutiveGatewayFailure:     wrapperspb.UInt32(0),
-			EnforcingSuccessRate:                   wrapperspb.UInt32(0),
-			EnforcingLocalOriginSuccessRate:        wrapperspb.UInt32(0),
-			EnforcingConsecutiveLocalOriginFailure: wrapperspb.UInt32(100),
-		},
+		OutlierDetection: outlierDetection(u),
 		// Remove an endpoint that is no longer in EDS even if it still answers probes.
 		IgnoreHealthOnHostRemoval: true,
 		StatsMatcher:              clusterStats(u),
@@ -85,8 +75,8 @@ func (t *translator) cluster(u *model.Upstream) *clusterv3.Cluster {
 		c.HealthChecks = []*corev3.HealthCheck{healthCheck(check)}
 		c.CloseConnectionsOnHostHealthFailure = true // otherwise sessions hang until TCP times out
 	}
-	if u.UDP { // has no connections: neither their failures nor SO_REUSEADDR, with which UDP sockets share a port
-		c.OutlierDetection, c.UpstreamConnectionOptions = nil, nil
+	if u.UDP { // has no connections, and no SO_REUSEADDR, with which UDP sockets share a port
+		c.UpstreamConnectionOptions = nil
 		return c
 	}
 	c.UpstreamBindConfig = &corev3.BindConfig{SocketOptions: []*corev3.SocketOption{reuseAddress()}}
@@ -139,6 +129,35 @@ func proxyProtocol(u *model.Upstream) *corev3.ProxyProtocolConfig {
 	return nil
 }
 
+// maxEjectionTime limits the time that an endpoint is ejected, which grows with each ejection.
+const maxEjectionTime = 30 * time.Second
+
+// outlierDetection returns the ejection of endpoints by failed connections, which reveal a failed endpoint before the next
+// probe does; nil for none.
+func outlierDetection(u *model.Upstream) *clusterv3.OutlierDetection {
+	is := u.Outlier
+	if is == nil {
+		is = &model.DefaultOutlier
+	}
+	if u.UDP || is.Failures == 0 { // UDP has no connections
+		return nil
+	}
+	return &clusterv3.OutlierDetection{
+		SplitExternalLocalOriginErrors: true,
+		ConsecutiveLocalOriginFailure:  wrapperspb.UInt32(uint32(is.Failures)), //nolint:gosec // positive
+		Interval:                       durationpb.New(time.Second),
+		BaseEjectionTime:               durationpb.New(is.Time),
+		MaxEjectionTime:                durationpb.New(max(is.Time, maxEjectionTime)), // Envoy rejects less than BaseEjectionTime
+		MaxEjectionPercent:             wrapperspb.UInt32(uint32(is.MaxPercent)),      //nolint:gosec // less than 100: never eject the only endpoint
+		// HTTP errors of the application do not eject its endpoint.
+		EnforcingConsecutive_5Xx:               wrapperspb.UInt32(0),
+		EnforcingConsecutiveGatewayFailure:     wrapperspb.UInt32(0),
+		EnforcingSuccessRate:                   wrapperspb.UInt32(0),
+		EnforcingLocalOriginSuccessRate:        wrapperspb.UInt32(0),
+		EnforcingConsecutiveLocalOriginFailure: wrapperspb.UInt32(100),
+	}
+}
+
 func healthCheck(check *model.HealthCheck) *corev3.HealthCheck {
 	return &corev3.HealthCheck{
 		Timeout:  durationpb.New(check.Timeout),
@@ -175,6 +194,9 @@ func clusterStats(u *model.Upstream) *metricsv3.StatsMatcher {
 	names := message.ClusterStats
 	if u.UDP {
 		names = slices.Concat(names, message.UDPClusterStats)
+	}
+	if u.MaxPending > 0 {
+		names = append(slices.Clone(names), message.PendingOverflowStat)
 	}
 	list := &typematcherv3.ListStringMatcher{}
 	for _, name := range names {

@@ -32,6 +32,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Add([]byte(`{"apiVersion": "hostedcluster.densityops.com/v1alpha1", "kind": "ProxyServer", "metadata": {"name": "a", "namespace": "b"},
 "spec": {"networkConfig": {"serverIP": "::1"}, "backends": [
 {"name": "a.b", "hostname": "*.sentinel.invalid", "port": 443, "targetService": "a", "targetPort": 1, "targetNamespace": "b", "timeoutSeconds": -1, "idleTimeout": "-1s", "maxConnections": -5,
+ "maxPendingConnections": -1, "retry": {"attempts": -1, "backoff": "-1s"}, "outlierDetection": {"consecutiveFailures": -1, "ejectionTime": "x", "maxEjectionPercent": 101},
  "healthCheck": {"interval": "0s", "timeout": "x", "unhealthyAfter": -1, "healthyAfter": 0}},
 {"name": "", "hostname": "sentinel.invalid", "alternateHostnames": ["default", "*.a", ""], "port": 443, "targetSelector": {"matchLabels": {"": ""}}, "targetPort": "a", "targetNamespace": ""}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

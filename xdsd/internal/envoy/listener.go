@@ -39,10 +39,6 @@ const (
 	// without TLS: clients of a protocol in which the server speaks first wait this long. A ClientHello that was lost
 	// twice arrives after 3 s (RFC 6298).
 	serverFirstTimeout = 4 * time.Second
-	// connectAttempts is how many endpoints Envoy tries for one connection; the default is 1.
-	connectAttempts = 3
-	// retryBase is the backoff before the second attempt. It doubles with each.
-	retryBase = 50 * time.Millisecond
 )
 
 // listener returns the listener of one port, with a filter chain for each name. If only filter chains of a listener
@@ -109,7 +105,7 @@ func (t *translator) listener(l *model.Listener) *listenerv3.Listener {
 	t.errs = outer
 	out.FilterChainMatcher = t.matchNames(names)
 	if l.Default != "" {
-		out.DefaultFilterChain = t.chain(chain{"default", t.stats(l, "*", l.Default), l.Default, t.upstreams[l.Default].IdleTimeout})
+		out.DefaultFilterChain = t.chain(t.chainTo("default", t.stats(l, "*", l.Default), l.Default))
 	}
 	return out
 }
@@ -242,13 +238,24 @@ func onlyBackend(l *model.Listener) *model.Route {
 
 // chainOf returns the chain of a route. Envoy's errors contain its name, and so the object that caused them.
 func (t *translator) chainOf(l *model.Listener, r *model.Route) chain {
-	return chain{r.Owner.String() + " " + r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream, t.upstreams[r.Upstream].IdleTimeout}
+	return t.chainTo(r.Owner.String()+" "+r.Host, t.stats(l, r.Host, r.Upstream), r.Upstream)
+}
+
+// chainTo returns a chain to an upstream.
+func (t *translator) chainTo(name, stats, upstream string) chain {
+	u := t.upstreams[upstream]
+	retry := model.DefaultRetry
+	if u.Retry != nil {
+		retry = *u.Retry
+	}
+	return chain{name, stats, upstream, u.IdleTimeout, retry}
 }
 
 // A chain is what the message of a filter chain depends on, which forwards TCP connections to an upstream.
 type chain struct {
 	name, stats, upstream string
 	idleTimeout           time.Duration
+	retry                 model.ConnectRetry
 }
 
 // chain returns the filter chain, which does not terminate TLS.
@@ -258,8 +265,8 @@ func (t *translator) chain(c chain) *listenerv3.FilterChain {
 		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: c.upstream},
 		// Envoy's default of an hour would close watches of the API server and konnectivity tunnels.
 		IdleTimeout:        durationpb.New(c.idleTimeout),
-		MaxConnectAttempts: wrapperspb.UInt32(connectAttempts),
-		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(retryBase)},
+		MaxConnectAttempts: wrapperspb.UInt32(uint32(1 + c.retry.Attempts)), //nolint:gosec // at most 11
+		BackoffOptions:     &corev3.BackoffStrategy{BaseInterval: durationpb.New(c.retry.Backoff)},
 	}
 	return &listenerv3.FilterChain{
 		Name: c.name,

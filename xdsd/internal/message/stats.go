@@ -13,6 +13,10 @@ var (
 	UDPClusterStats = []string{"udp.sess_rx_errors", "udp.sess_tx_errors"}
 )
 
+// PendingOverflowStat is in addition a stat of each cluster with a limit of connections that are being opened: the number of
+// those that were refused at it.
+const PendingOverflowStat = "upstream_rq_pending_overflow"
+
 // RouteStats returns the prefix of the stats of the connections to a port whose server name matches one route, or of the
 // sessions of a UDP port. name is the
 // route's host, or what stands for other connections. StatsTags makes labels of its parts.

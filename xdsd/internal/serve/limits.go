@@ -201,13 +201,16 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 			s.Value, s.Field = 0, s.Field+" or limits.perSource.networks"
 		}
 		s.Sources = from.Sources[kind][:min(len(from.Sources[kind]), maxSources)]
-	case v1alpha1.LimitBackendConnections:
+	case v1alpha1.LimitBackendConnections, v1alpha1.LimitBackendPendingConnections:
 		s.Backend = of.upstream
 		if at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return envoy.StatName(u.Name) == of.upstream }); at >= 0 {
 			u := p.Upstreams[at]
 			s.Value, s.Backend, s.Field = int64(u.MaxConnections), cmp.Or(u.Backend, u.Name), "maxConnections"
 			if u.Backend != "" {
 				s.Field = "backends[" + u.Backend + "].maxConnections"
+			}
+			if of.name == v1alpha1.LimitBackendPendingConnections {
+				s.Value, s.Field = int64(u.MaxPending), "backends["+u.Backend+"].maxPendingConnections"
 			}
 			if u.UDP {
 				s.Value = int64(l.options.UDPSessionsOf(p, u))
@@ -224,7 +227,7 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 // its heap while it accepts no connections.
 func (a *Admin) refused(ctx context.Context) (map[limit]int64, error) {
 	const stopped = "overload.envoy.overload_actions.stop_accepting_connections.active"
-	filter := `^(listener\..*\.downstream_(global_)?cx_overflow|listener_local_ratelimit\..*\.rate_limited|cluster\..*\.upstream_cx_overflow|` + stopped + `)$`
+	filter := `^(listener\..*\.downstream_(global_)?cx_overflow|listener_local_ratelimit\..*\.rate_limited|cluster\..*\.(upstream_cx_overflow|` + message.PendingOverflowStat + `)|` + stopped + `)$`
 	stats, err := a.stats(ctx, "usedonly", filter) // there is one for each backend
 	if err != nil {
 		return nil, fmt.Errorf("reading refused connections from Envoy: %w", err)
@@ -241,7 +244,11 @@ func (a *Admin) refused(ctx context.Context) (map[limit]int64, error) {
 		last := strings.LastIndex(rest, ".")
 		subject, stat := rest[:last], rest[last+1:]
 		if kind == "cluster" {
-			refused[limit{name: v1alpha1.LimitBackendConnections, upstream: subject}] = s.Value
+			name := v1alpha1.LimitBackendConnections
+			if stat == message.PendingOverflowStat {
+				name = v1alpha1.LimitBackendPendingConnections
+			}
+			refused[limit{name: name, upstream: subject}] = s.Value
 			continue
 		}
 		// ADDRESS_PORT of listeners, port-PORT of their rate limits; the listeners of metrics and admin have no port.
@@ -286,7 +293,7 @@ func (a *Admin) runtimeNumbers(ctx context.Context) (map[string]int64, error) {
 // Labels of the metrics by the name of a limit.
 var limitLabels = map[v1alpha1.LimitName]string{
 	v1alpha1.LimitConnections: "connections", v1alpha1.LimitPortConnections: "port_connections", v1alpha1.LimitConnectionRate: "connection_rate",
-	v1alpha1.LimitBackendConnections: "backend_connections", v1alpha1.LimitHeap: "heap",
+	v1alpha1.LimitBackendConnections: "backend_connections", v1alpha1.LimitBackendPendingConnections: "backend_pending_connections", v1alpha1.LimitHeap: "heap",
 	v1alpha1.LimitSourceConnections: "source_connections", v1alpha1.LimitSourceConnectionRate: "source_connection_rate",
 }
 
@@ -306,7 +313,7 @@ func (*Limits) Describe(ch chan<- *prometheus.Desc) {
 func (l *Limits) Collect(ch chan<- prometheus.Metric) {
 	type series struct{ limit, port string }
 	refused, reached := map[series]int64{}, map[series]float64{}
-	for _, name := range []v1alpha1.LimitName{v1alpha1.LimitConnections, v1alpha1.LimitBackendConnections, v1alpha1.LimitHeap} {
+	for _, name := range []v1alpha1.LimitName{v1alpha1.LimitConnections, v1alpha1.LimitBackendConnections, v1alpha1.LimitBackendPendingConnections, v1alpha1.LimitHeap} {
 		refused[series{limitLabels[name], ""}] = 0
 	}
 	of := func(x limit) series {
