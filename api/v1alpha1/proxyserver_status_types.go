@@ -167,6 +167,16 @@ type BackendStatus struct {
 	// +optional
 	Healthy int32 `json:"healthy"`
 
+	// FailedConnections is the number of attempts to connect to endpoints that failed within the last five minutes, only in
+	// the entries of replicas. A number other than 0 is updated once a minute.
+	// +optional
+	FailedConnections int32 `json:"failedConnections,omitempty"`
+
+	// FailedHealthChecks is the number of health checks of endpoints that failed within the last five minutes, reported like
+	// failedConnections.
+	// +optional
+	FailedHealthChecks int32 `json:"failedHealthChecks,omitempty"`
+
 	// Reason is why no endpoint is known to be healthy, for example because the Service does not exist. Absent if one
 	// is.
 	// +optional

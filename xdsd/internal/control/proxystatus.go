@@ -282,6 +282,7 @@ func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 		for _, r := range f.object.Status.Replicas {
 			for _, reported := range r.Backends {
 				if reported.Name == b.Name {
+					reported.FailedConnections, reported.FailedHealthChecks = 0, 0 // they change too often to be summarized
 					b = mergeBackend(b, reported, reports == 0)
 					reports++
 				}

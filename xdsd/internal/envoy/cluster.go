@@ -196,7 +196,10 @@ func clusterStats(u *model.Upstream) *metricsv3.StatsMatcher {
 		names = slices.Concat(names, message.UDPClusterStats)
 	}
 	if u.MaxPending > 0 {
-		names = append(slices.Clone(names), message.PendingOverflowStat)
+		names = slices.Concat(names, []string{message.PendingOverflowStat})
+	}
+	if u.HealthCheck != nil {
+		names = slices.Concat(names, []string{message.HealthCheckFailureStat})
 	}
 	list := &typematcherv3.ListStringMatcher{}
 	for _, name := range names {

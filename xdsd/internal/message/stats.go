@@ -13,9 +13,14 @@ var (
 	UDPClusterStats = []string{"udp.sess_rx_errors", "udp.sess_tx_errors"}
 )
 
-// PendingOverflowStat is in addition a stat of each cluster with a limit of connections that are being opened: the number of
-// those that were refused at it.
-const PendingOverflowStat = "upstream_rq_pending_overflow"
+// Stats that some clusters have in addition.
+const (
+	// PendingOverflowStat is of each cluster with a limit of connections that are being opened: the number of those that were
+	// refused at it.
+	PendingOverflowStat = "upstream_rq_pending_overflow"
+	// HealthCheckFailureStat is of each cluster with health checks: the number of those that failed.
+	HealthCheckFailureStat = "health_check.failure"
+)
 
 // RouteStats returns the prefix of the stats of the connections to a port whose server name matches one route, or of the
 // sessions of a UDP port. name is the

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -36,24 +37,38 @@ func NewAdmin(socket string) *Admin {
 	}}}
 }
 
-// healthyStat is the last part of the name of a gauge of each cluster: the number of endpoints that Envoy considers
-// healthy.
-const healthyStat = ".membership_healthy"
+// clusterStats are stats of a cluster.
+type clusterStats struct {
+	// healthy is the number of endpoints that Envoy considers healthy.
+	healthy int32
+	// failures are the numbers of failed connections and failed health checks since Envoy started.
+	failures failureCounts
+}
 
-// Healthy returns the number of endpoints that Envoy considers healthy, by envoy.StatName of the cluster. A cluster
-// without healthy endpoints has the number 0. It reads a gauge for each cluster: the page /clusters, which has each
-// endpoint, costs Envoy's main thread many times as much.
-func (a *Admin) Healthy(ctx context.Context) (map[string]int32, error) {
-	stats, err := a.stats(ctx, "type=Gauges", `^cluster\..*\`+healthyStat+`$`)
+// clusters returns stats by envoy.StatName of the cluster. A stat that is missing is 0. It reads a few stats of each cluster:
+// the page /clusters, which has each endpoint, costs Envoy's main thread many times as much.
+func (a *Admin) clusters(ctx context.Context) (map[string]clusterStats, error) {
+	const healthy, failedConnections = "membership_healthy", "upstream_cx_connect_fail"
+	filter := `^cluster\..*\.(` + healthy + `|` + failedConnections + `|` + regexp.QuoteMeta(message.HealthCheckFailureStat) + `)$`
+	stats, err := a.stats(ctx, "usedonly", filter)
 	if err != nil {
 		return nil, fmt.Errorf("reading the health of endpoints from Envoy: %w", err)
 	}
-	healthy := make(map[string]int32, len(stats))
+	all := map[string]clusterStats{}
 	for _, s := range stats {
-		name := strings.TrimSuffix(strings.TrimPrefix(s.Name, "cluster."), healthyStat)
-		healthy[name] = int32(s.Value) //nolint:gosec // a number of endpoints
+		cluster, stat, _ := strings.Cut(strings.TrimPrefix(s.Name, "cluster."), ".")
+		c := all[cluster]
+		switch stat {
+		case healthy:
+			c.healthy = int32(s.Value) //nolint:gosec // a number of endpoints
+		case failedConnections:
+			c.failures.connections = s.Value
+		case message.HealthCheckFailureStat:
+			c.failures.healthChecks = s.Value
+		}
+		all[cluster] = c
 	}
-	return healthy, nil
+	return all, nil
 }
 
 // A stat is a counter or a gauge.

@@ -71,6 +71,7 @@ type Reporter struct {
 	failure  string                  // last error; empty after a success
 	// listeners are the results of the last probe.
 	listeners []v1alpha1.ListenerStatus
+	failures  failures
 	closed    atomic.Bool            // Envoy accepts connections on no port
 	failed    atomic.Pointer[string] // time and error of the last write if it failed
 }
@@ -167,13 +168,18 @@ func (r *Reporter) report(ctx context.Context) {
 	r.failed.Store(new(time.Now().UTC().Format(time.RFC3339) + ": " + r.failure))
 }
 
-// sameReport reports whether two entries differ at most in the numbers and times of limits, which may change at each
-// probe.
+// sameReport reports whether two entries differ at most in the numbers and times of limits, and in the numbers of failures
+// unless one is 0. These may change at each probe.
 func sameReport(a, b v1alpha1.ReplicaStatus) bool {
 	for _, r := range []*v1alpha1.ReplicaStatus{&a, &b} {
 		r.Limits = slices.Clone(r.Limits)
 		for i := range r.Limits {
 			r.Limits[i].Refused, r.Limits[i].LastTime = 0, metav1.Time{}
+		}
+		r.Backends = slices.Clone(r.Backends)
+		for i := range r.Backends {
+			b := &r.Backends[i]
+			b.FailedConnections, b.FailedHealthChecks = min(b.FailedConnections, 1), min(b.FailedHealthChecks, 1)
 		}
 	}
 	return reflect.DeepEqual(a, b)
@@ -262,19 +268,23 @@ func proxyOf(store *watch.Store, name string) *model.ProxyServer {
 	return nil
 }
 
-// backends returns the number of endpoints and of healthy endpoints of each upstream.
+// backends returns the number of endpoints, of healthy endpoints and of recent failures of each upstream.
 func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha1.BackendStatus {
-	var healthy map[string]int32
+	var clusters map[string]clusterStats
 	var healthErr error
 	if r.Admin != nil {
-		healthy, healthErr = r.Admin.Healthy(ctx)
+		if clusters, healthErr = r.Admin.clusters(ctx); healthErr == nil {
+			r.failures.observe(clusters, time.Now())
+		}
 	}
 	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
 	for i, u := range p.Upstreams {
 		endpoints := int32(len(envoy.Targets(u, r.Store.EndpointSlices(u.Service)))) //nolint:gosec // cannot overflow
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing, Endpoints: endpoints, Healthy: endpoints}
 		if r.Admin != nil {
-			b.Healthy = healthy[envoy.StatName(u.Name)]
+			name := envoy.StatName(u.Name)
+			b.Healthy = clusters[name].healthy
+			b.FailedConnections, b.FailedHealthChecks = r.failures.of(name, time.Now())
 		}
 		switch {
 		case b.Reason != "":

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -152,6 +153,11 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 		r := replicas["envoy-0"]
 		return healthy(r, "web") == 0 && reason(r, "web") == "no endpoint is healthy" &&
 			len(r.Listeners) == 1 && !r.Listeners[0].Ready && strings.Contains(r.Listeners[0].Reason, "handshake for web.example.com")
+	})
+	await(t, proxies, "the failures of the backend", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
+		at := slices.IndexFunc(replicas["envoy-0"].Backends, func(b v1alpha1.BackendStatus) bool { return b.Name == "web" })
+		b := replicas["envoy-0"].Backends[at]
+		return b.FailedConnections > 0 && b.FailedHealthChecks > 0
 	})
 	if !first.Open() {
 		t.Error("Open returns false after the backend failed")
