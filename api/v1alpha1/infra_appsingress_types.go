@@ -129,7 +129,8 @@ type AppsIngressMetalLB struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	IPAddressPoolRange *AddressRanges `json:"ipAddressPoolRange,omitempty"`
 
-	// L2AdvertisementName is the L2Advertisement that announces the pool.
+	// L2AdvertisementName is the L2Advertisement that announces the pool. If it does not exist, or does not select the
+	// pool, status.appsIngress says so.
 	// +optional
 	L2AdvertisementName string `json:"l2AdvertisementName,omitempty"`
 

@@ -125,6 +125,10 @@ const (
 	// AppsIngressAddressWithdrawn: the Service had an address and lost it.
 	AppsIngressAddressWithdrawn AppsIngressReason = "AddressWithdrawn"
 
+	// AppsIngressAdvertisementMissing: the L2Advertisement that the Infra names does not exist, or does not select the
+	// pool, and no node is known to announce the address.
+	AppsIngressAdvertisementMissing AppsIngressReason = "AdvertisementMissing"
+
 	// AppsIngressNotAnnounced: no node announces the address, or the Service selects no pod.
 	AppsIngressNotAnnounced AppsIngressReason = "NotAnnounced"
 
@@ -175,12 +179,12 @@ type AppsIngressStatus struct {
 
 	// Reason is why the phase is not Ready; absent if it is: KubeconfigMissing, KubeconfigRejected,
 	// HostedClusterUnreachable, HostedClusterForbidden, MetalLBMissing, PoolMissing, PoolExhausted,
-	// AddressNotAssigned, AddressNotAllowed, AddressWithdrawn, NotAnnounced, ServiceRejected, ServiceForeign,
-	// ControllerConflict or InstallFailed.
+	// AddressNotAssigned, AddressNotAllowed, AddressWithdrawn, AdvertisementMissing, NotAnnounced, ServiceRejected,
+	// ServiceForeign, ControllerConflict or InstallFailed.
 	// +optional
 	Reason AppsIngressReason `json:"reason,omitempty"`
 
-	// Message explains the reason.
+	// Message explains the reason. If the phase is Ready, it is a warning, or absent.
 	// +optional
 	Message string `json:"message,omitempty"`
 }

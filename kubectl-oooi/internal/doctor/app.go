@@ -159,6 +159,7 @@ var appsRemedies = map[v1alpha1.AppsIngressReason]string{
 	v1alpha1.AppsIngressAddressNotAllowed:        "set the addresses of the IPAddressPool of the hosted cluster to free addresses of the VLAN outside of the DHCP ranges, and appsIngress.metallb.ipAddressPoolRange to the same; if the address is not of the pool, find the client that wrote it",
 	v1alpha1.AppsIngressAddressWithdrawn:         "correct what the message says about MetalLB and its pools; MetalLB's Events of the Service have more, in the hosted cluster: kubectl get events -A --field-selector involvedObject.kind=Service,type=Warning",
 	v1alpha1.AppsIngressNotAnnounced:             "let an L2Advertisement of the hosted cluster name the pool, run a speaker on a node with the VLAN, and set appsIngress.service.namespace to that of the router's pods",
+	v1alpha1.AppsIngressAdvertisementMissing:     "let the L2Advertisement of appsIngress.metallb.l2AdvertisementName select the pool in the hosted cluster, or set the field to one that does",
 	v1alpha1.AppsIngressServiceRejected:          "correct what the message says; to change the load balancer class, delete the Service in the hosted cluster",
 	v1alpha1.AppsIngressServiceForeign:           "set appsIngress.service.name to another name, or hand the Service over with the annotation in the message",
 	v1alpha1.AppsIngressControllerConflict:       "set appsIngress.metallb.loadBalancerClass and run MetalLB with it, or use source MirroredService or Static",

@@ -186,8 +186,11 @@ func (r *Report) applicationTable() *output.Table {
 	t.Add("Phase:", cmp.Or(string(a.Phase), "Unknown"))
 	t.Add("Addresses:", strings.Join(a.Addresses, ", "))
 	t.Add("Service:", a.Service)
-	if a.Reason != "" || a.Message != "" {
+	switch {
+	case a.Reason != "":
 		t.Add("Reason:", fmt.Sprintf("%s: %s", a.Reason, a.Message))
+	case a.Message != "":
+		t.Add("Warning:", a.Message)
 	}
 	if a.LastSync != nil {
 		t.Add("Last read:", a.LastSync.UTC().Format("2006-01-02T15:04:05Z"))

@@ -1,12 +1,15 @@
 package control_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -119,6 +122,44 @@ func TestAddressDeadline(t *testing.T) {
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressAddressNotAssigned, "check that MetalLB runs with --lb-class="+tenant.Class)
 	n.ApplyInfra("{enabled: true, addressDeadline: 3s, metallb: {addressPoolName: other, loadBalancerClass: " + tenant.Class + "}}")
 	n.Await(tenant.Degraded, v1alpha1.AppsIngressPoolMissing, "IPAddressPool other does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: vlan")
+}
+
+// TestNamedL2Advertisement tests an Infra that names an L2Advertisement of the user's MetalLB. No speaker runs, so the test
+// writes its status.
+func TestNamedL2Advertisement(t *testing.T) {
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	announcement := []byte("apiVersion: metallb.io/v1beta1\nkind: ServiceL2Status\n" +
+		"metadata: {name: l2-x, namespace: metallb-system, labels: {metallb.io/service-name: demo-apps, metallb.io/service-namespace: openshift-ingress}}\n")
+	advertisement := []byte("apiVersion: metallb.io/v1beta1\nkind: L2Advertisement\nmetadata: {name: vlan, namespace: metallb-system}\nspec: {ipAddressPools: [vlan]}\n")
+	t.Cleanup(func() {
+		for _, yaml := range [][]byte{announcement, advertisement} {
+			if err := n.Hosted.DeleteYAML(context.Background(), yaml); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	tenant.Apply(t, n.Hosted, string(announcement))
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	apps := func(name string) string {
+		return "{enabled: true, metallb: {addressPoolName: vlan, l2AdvertisementName: " + name + ", loadBalancerClass: " + tenant.Class + "}}"
+	}
+	const warning = "L2Advertisement lan does not exist in the hosted cluster: create it"
+	n.ApplyInfra(apps("lan"))
+	n.Await(tenant.Ready, "", warning, "192.0.2.200")
+	lab.Await(t, "the warning in the condition", func() string {
+		infra := &v1alpha1.Infra{}
+		if err := n.Client.Get(t.Context(), n.Key("demo"), infra); err != nil {
+			return err.Error()
+		}
+		c := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionAppsIngressReady)
+		if c != nil && c.Status == metav1.ConditionTrue && c.Message == "192.0.2.200; "+warning {
+			return ""
+		}
+		return fmt.Sprintf("%+v", c)
+	})
+	tenant.Apply(t, n.Hosted, string(advertisement))
+	n.ApplyInfra(apps("vlan"))
+	lab.Await(t, "the warning to be removed", func() string { return n.State().Message })
 }
 
 // TestServiceNamespaceIsOfTheHostedCluster tests an Infra that names a namespace of the management cluster,

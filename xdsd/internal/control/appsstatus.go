@@ -35,6 +35,8 @@ type appsFacts struct {
 type outcome struct {
 	// fault is why the reconciliation failed, or why the Service has no usable address; nil for no fault.
 	fault *guest.Fault
+	// warning is what is wrong although the address is usable; empty for nothing.
+	warning string
 	// created is when the Service was created; zero if unknown.
 	created time.Time
 }
@@ -46,7 +48,8 @@ const syncInterval = 5 * time.Minute
 // others are Degraded immediately.
 var transientReasons = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressKubeconfigMissing, v1alpha1.AppsIngressHostedClusterUnreachable, v1alpha1.AppsIngressMetalLBMissing,
-	v1alpha1.AppsIngressPoolMissing, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressNotAnnounced,
+	v1alpha1.AppsIngressPoolMissing, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressAdvertisementMissing,
+	v1alpha1.AppsIngressNotAnnounced,
 }
 
 // noAddressReasons imply that the Service has no address.
@@ -61,7 +64,8 @@ var reasonPriority = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressHostedClusterForbidden, v1alpha1.AppsIngressInstallFailed, v1alpha1.AppsIngressServiceForeign,
 	v1alpha1.AppsIngressServiceRejected, v1alpha1.AppsIngressControllerConflict, v1alpha1.AppsIngressAddressNotAllowed,
 	v1alpha1.AppsIngressAddressWithdrawn, v1alpha1.AppsIngressMetalLBMissing, v1alpha1.AppsIngressPoolMissing,
-	v1alpha1.AppsIngressPoolExhausted, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressNotAnnounced,
+	v1alpha1.AppsIngressPoolExhausted, v1alpha1.AppsIngressAddressNotAssigned, v1alpha1.AppsIngressAdvertisementMissing,
+	v1alpha1.AppsIngressNotAnnounced,
 }
 
 // appsStatus returns the status of an Infra that has appsIngress enabled, and when it changes by the passage of
@@ -87,6 +91,9 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 	switch {
 	case fault == nil:
 		status.Phase = v1alpha1.AppsIngressReady
+		if f.source() == v1alpha1.AppsIngressSourceHostedService {
+			status.Message = f.outcome.warning
+		}
 	case slices.Contains(transientReasons, fault.Reason) && before.Phase != v1alpha1.AppsIngressDegraded && len(status.ExternalIPs) == 0:
 		status.Phase = v1alpha1.AppsIngressPending
 		if end := f.waitingSince.Add(f.deadline()); f.now.Before(end) {

@@ -154,7 +154,7 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 	}
 	r.retry.Forget(key)
 	requeueAfter := min(resyncInterval, max(time.Until(renewal), time.Second))
-	result.fault, requeueAfter = r.check(ctx, g, w, service, requeueAfter)
+	result.fault, result.warning, requeueAfter = r.check(ctx, g, w, service, requeueAfter)
 	if installing != nil {
 		// An unfinished installation explains a missing address; a missing announcement only if the installation
 		// failed.
@@ -167,27 +167,27 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 	return ctrl.Result{RequeueAfter: wait.Jitter(requeueAfter*9/10, 0.2)}, nil
 }
 
-// check returns why the Service has no usable address, or nil, and when to check again: after resync if there is no
-// fault.
-func (r *guestReconciler) check(ctx context.Context, g *guestConn, w *guest.Wanted, service *corev1.Service, resync time.Duration) (*guest.Fault, time.Duration) {
+// check returns why the Service has no usable address, or nil, a warning about an address that is usable, or "", and when to
+// check again: after resync if there is neither.
+func (r *guestReconciler) check(ctx context.Context, g *guestConn, w *guest.Wanted, service *corev1.Service, resync time.Duration) (fault *guest.Fault, warning string, next time.Duration) {
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		g.addressSince = time.Time{}
-		return g.cluster.AddressFault(ctx, w, service), checkInterval
+		return g.cluster.AddressFault(ctx, w, service), "", checkInterval
 	}
 	if g.addressSince.IsZero() {
 		g.addressSince = time.Now()
 	}
 	if fault := g.cluster.SelectorFault(ctx, w); fault != nil {
-		return fault, checkInterval
+		return fault, "", checkInterval
 	}
-	fault := g.cluster.AnnouncementFault(ctx, w)
+	fault, warning = g.cluster.AnnouncementFault(ctx, w, service)
 	switch {
-	case fault == nil:
-		return nil, resync
-	case time.Since(g.addressSince) < announceTimeout:
-		return nil, announceTimeout - time.Since(g.addressSince) + time.Second
+	case fault == nil && warning == "":
+		return nil, "", resync
+	case fault != nil && time.Since(g.addressSince) < announceTimeout:
+		return nil, "", announceTimeout - time.Since(g.addressSince) + time.Second
 	default:
-		return fault, checkInterval
+		return fault, warning, checkInterval
 	}
 }
 

@@ -116,6 +116,9 @@ func (f *infraFacts) apps() metav1.Condition {
 		if f.object.Spec.AppsIngress.Source == v1alpha1.AppsIngressSourceMirroredService {
 			message += "; " + v1alpha1.MirroredServiceNote
 		}
+		if state.Message != "" {
+			message += "; " + state.Message
+		}
 		return condition(kind, metav1.ConditionTrue, "Ready", "%s", message)
 	}
 	return condition(kind, metav1.ConditionFalse, string(cmp.Or(state.Reason, v1alpha1.AppsIngressReason(state.Phase))), "%s", state.Message)

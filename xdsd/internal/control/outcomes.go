@@ -36,7 +36,7 @@ func (o *outcomes) set(key client.ObjectKey, now outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before, known := o.byInfra[key]
-	if known && before.created.Equal(now.created) && before.String() == now.String() {
+	if known && before.created.Equal(now.created) && before.warning == now.warning && before.String() == now.String() {
 		return
 	}
 	if o.byInfra == nil {

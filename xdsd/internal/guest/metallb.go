@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -39,7 +40,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 		name = w.Apps.MetalLB.AddressPoolName
 	}
 	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
-		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, poolNames(pools))}
+		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, names(pools))}
 	}
 	warning := c.lastWarning(ctx, service)
 	if strings.Contains(warning, "no available IPs") || exhausted(pools, name) {
@@ -54,31 +55,97 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	return &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s has no address yet: %s%s", w.Service, hint, messageSuffix(warning))}
 }
 
-// AnnouncementFault returns a Fault if MetalLB reports that no node announces the Service's address. It returns nil if
-// a node announces it, or if MetalLB does not report announcements.
-func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted) *Fault {
+// AnnouncementFault returns a Fault if MetalLB reports that no node announces the Service's address, or if the
+// L2Advertisement that the Infra names cannot announce it, and nil otherwise. If a node announces the address although the
+// named L2Advertisement does not, there is no Fault, and warning says what is wrong with the L2Advertisement.
+func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted, service *corev1.Service) (fault *Fault, warning string) {
+	announced, reported := c.isServiceAnnounced(ctx, w)
+	problem := c.advertisementProblem(ctx, w, service)
+	switch {
+	case announced:
+		return nil, problem
+	case problem != "":
+		return &Fault{v1alpha1.AppsIngressAdvertisementMissing, fmt.Sprintf("the address of Service %s is not announced: %s", w.Service, problem)}, ""
+	case !reported:
+		return nil, ""
+	}
+	advertisement := "an L2Advertisement"
+	if name := w.advertisementName(); name != "" {
+		advertisement = "L2Advertisement " + name
+	}
+	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf(
+		"no node announces the address of Service %s: %s must select the pool, and a speaker must run on a node with the VLAN", w.Service, advertisement)}, ""
+}
+
+// isServiceAnnounced reports whether a node announces the Service's address. reported is false if MetalLB does not report
+// announcements.
+func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced, reported bool) {
 	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
-	reported := false
 	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
 		list, err := c.listKind(ctx, kind, ours)
 		if err != nil {
 			continue // not served by an older MetalLB, or no right to list
 		}
 		if len(list) > 0 {
-			return nil
+			return true, true
 		}
 		reported = true
 	}
-	if !reported {
-		return nil
-	}
-	advertisement := "an L2Advertisement"
-	if m := w.Apps.MetalLB; m != nil && m.L2AdvertisementName != "" {
-		advertisement = "L2Advertisement " + m.L2AdvertisementName
-	}
-	return &Fault{v1alpha1.AppsIngressNotAnnounced, fmt.Sprintf(
-		"no node announces the address of Service %s: %s must select the pool, and a speaker must run on a node with the VLAN", w.Service, advertisement)}
+	return false, reported
 }
+
+// allocatedFrom are MetalLB's annotations with the pool of a Service's address: the current one, and that of releases up to
+// 0.14.
+var allocatedFrom = []string{"metallb.io/ip-allocated-from-pool", "metallb.universe.tf/ip-allocated-from-pool"}
+
+// advertisementProblem returns why the L2Advertisement that the Infra names does not announce the Service's address: it does
+// not exist, or does not select the pool. It returns "" if it does, if the Infra names none, and if the objects cannot be
+// listed, for example because the kubeconfig's user lacks the right.
+func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *corev1.Service) string {
+	name := w.advertisementName()
+	if name == "" {
+		return ""
+	}
+	otherThan := func(name string) func(unstructured.Unstructured) bool {
+		return func(o unstructured.Unstructured) bool { return o.GetName() != name }
+	}
+	advertisements, err := c.listKind(ctx, kindL2Advertisement)
+	if err != nil {
+		return ""
+	}
+	existing := names(advertisements)
+	advertisements = slices.DeleteFunc(advertisements, otherThan(name))
+	if len(advertisements) == 0 {
+		problem := fmt.Sprintf("L2Advertisement %s does not exist in the hosted cluster: create it", name)
+		if existing != "" {
+			problem += ", or set metallb.l2AdvertisementName to an existing one: " + existing
+		}
+		return problem
+	}
+	pool := w.Apps.MetalLB.AddressPoolName
+	for _, key := range allocatedFrom {
+		pool = cmp.Or(pool, service.Annotations[key])
+	}
+	pools, err := c.listKind(ctx, kindPool)
+	if pools = slices.DeleteFunc(pools, otherThan(pool)); err != nil || len(pools) == 0 {
+		return "" // the pool is unknown
+	}
+	for _, p := range pools {
+		for _, a := range advertisements {
+			// MetalLB reads the objects of one namespace.
+			if a.GetNamespace() != p.GetNamespace() {
+				continue
+			}
+			if selects, err := announces(&a, &p); err != nil || selects {
+				return "" // MetalLB's schema excludes an error
+			}
+		}
+	}
+	return fmt.Sprintf("L2Advertisement %s does not select IPAddressPool %s: add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to one that selects it",
+		keyOf(&advertisements[0]), keyOf(&pools[0]))
+}
+
+func keyOf(o client.Object) string { return client.ObjectKeyFromObject(o).String() }
 
 // isMissing reports whether an error means that an API is not served, or that an object does not exist.
 func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
@@ -106,10 +173,10 @@ func exhausted(pools []unstructured.Unstructured, name string) bool {
 	return full
 }
 
-func poolNames(pools []unstructured.Unstructured) string {
-	list := make([]string, len(pools))
-	for i, p := range pools {
-		list[i] = p.GetName()
+func names(objects []unstructured.Unstructured) string {
+	list := make([]string, len(objects))
+	for i, o := range objects {
+		list[i] = o.GetName()
 	}
 	slices.Sort(list)
 	return strings.Join(list, ", ")
@@ -119,7 +186,7 @@ func describePools(pools []unstructured.Unstructured, name string) string {
 	if name != "" {
 		return "IPAddressPool " + name
 	}
-	return "the IPAddressPools " + poolNames(pools)
+	return "the IPAddressPools " + names(pools)
 }
 
 func messageSuffix(message string) string {

@@ -30,6 +30,14 @@ func (w *Wanted) selector() map[string]string {
 	return defaultSelector
 }
 
+// advertisementName returns the name of the L2Advertisement that the Infra names; empty for none.
+func (w *Wanted) advertisementName() string {
+	if w.Apps.MetalLB == nil {
+		return ""
+	}
+	return w.Apps.MetalLB.L2AdvertisementName
+}
+
 func (w *Wanted) labels() map[string]string {
 	return map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 }
