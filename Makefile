@@ -178,9 +178,10 @@ UPGRADE_FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo 0550d
 upgrade-test: deps lab ## Upgrade a site on a node from UPGRADE_FROM and roll back, while VMs use it (as root; minutes)
 	OOOI_UPGRADE_FROM=$(UPGRADE_FROM) $(E2E) -count=1 -v -run 'TestUpgrade$$'
 
+# The time limit includes the builds; that of the workflow ingress is 90 minutes.
 .PHONY: e2e-ingress
 e2e-ingress: deps ## Test VirtualIngresses with Contour and cert-manager (builds them once, minutes)
-	$(GO_TEST) -tags e2e ./test/e2e/ingress
+	$(GO_TEST) -timeout 80m -tags e2e ./test/e2e/ingress
 	cd test/programs/certmanager && $(GO) vet .
 
 .PHONY: vm-test
