@@ -8,12 +8,21 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/openapi3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -115,6 +124,223 @@ func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 			t.Errorf("teardown left %s", o)
 		}
 	}
+}
+
+// everyList is an Infra and its ProxyServer with all lists of their specs, without fields that have defaults.
+const everyList = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: demo, namespace: $NS}
+spec:
+  hostedClusterRef: {name: demo, namespace: $NS}
+  networkConfig:
+    cidr: 192.0.2.0/24
+    additionalCIDRs: ["2001:db8:7::/64"]
+    gateway: 192.0.2.1
+    networkAttachmentDefinition: vlan100
+    dnsServers: [203.0.113.53, 203.0.113.54]
+  infraComponents:
+    dhcp:
+      instances: [{ip: 192.0.2.2, additionalIPs: ["2001:db8:7::2"]}, {ip: 192.0.2.12}]
+      rangeStart: 192.0.2.20
+      rangeEnd: 192.0.2.79
+      ranges: [{start: 192.0.2.80, end: 192.0.2.99}]
+      exclude: [192.0.2.30, 192.0.2.40/30]
+      options: [{name: ntp-servers, value: 203.0.113.123}, {code: 252, value: "http://192.0.2.9/wpad.dat"}]
+      vmSelector: {matchLabels: {tier: worker}, matchExpressions: [{key: zone, operator: NotIn, values: [far]}]}
+    dns:
+      instances: [{ip: 192.0.2.3, additionalIPs: ["2001:db8:7::3"]}, {ip: 192.0.2.13}]
+    proxy:
+      serverIP: 192.0.2.4
+      additionalServerIPs: ["2001:db8:7::4"]
+      instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6, additionalIPs: ["2001:db8:7::6"]}]
+      limits:
+        ports: [{port: 6443, maxConnections: 1000}]
+        perSource: {networks: [{cidr: 192.0.2.128/28, maxConnections: 9000}]}
+  appsIngress: {enabled: true, source: Static, addresses: [192.0.2.220, "2001:db8:7::220"]}
+---
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: demo, namespace: $NS}
+spec:
+  infraRef: {name: demo}
+  networkConfig: {serverIP: 192.0.2.4, dns: [203.0.113.53]}
+  limits:
+    ports: [{port: 6443, maxConnections: 1000}]
+    perSource: {networks: [{cidr: 192.0.2.128/28, maxConnections: 9000}]}
+  backends:
+  - {name: registry, hostname: registry.example.com, alternateHostnames: ["*.registry.example.com"], port: 5000, targetService: registry, targetNamespace: $NS, targetPort: 5000, healthCheck: {}}
+  - {name: logs, hostname: logs.example.com, port: 5514, protocol: TCP, targetSelector: {matchLabels: {app: logs}}, targetNamespace: $NS, targetPort: syslog}
+  - {name: ntp, hostname: ntp.example.com, port: 123, protocol: UDP, targetService: ntp, targetNamespace: $NS, targetPort: 123}
+  - name: shop
+    hostname: shop.example.com
+    port: 8080
+    protocol: HTTP
+    targetService: shop
+    targetPort: 8080
+    targetNamespace: $NS
+    http:
+      rules:
+      - matches: [{path: {value: /api}, method: GET, headers: [{name: x-version, value: v2}]}, {path: {}}, {}]
+        backendRefs: [{name: api, port: 8080}, {name: api-canary, port: 8080, weight: 10}]
+        timeouts: {request: 30s}
+        retry: {codes: [503]}
+      - {}
+  - name: secure
+    hostname: "*"
+    port: 8080
+    protocol: HTTP
+    targetNamespace: $NS
+    http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {scheme: https}}]}]}
+`
+
+// TestGitOpsToolsFindNoDifference applies the printed objects with server-side apply, and compares them with the objects in
+// the cluster by both algorithms of Argo CD: the three-way merge, which replaces lists of custom resources, and the
+// structured merge by the API server's schemas.
+func TestGitOpsToolsFindNoDifference(t *testing.T) {
+	s := newSite(t)
+	s.Infra = strings.ReplaceAll(everyList, "$NS", s.Namespace)
+	objects := s.printed()
+	s.sync(objects)
+	discover, err := discovery.NewDiscoveryClientForConfig(s.ControlPlane.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := openapi3.NewRoot(discover.OpenAPIV3())
+	var kinds []string
+	for _, u := range objects {
+		what := fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(u.GroupVersionKind())
+		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(u), live); err != nil {
+			t.Fatal(err)
+		}
+		if patch := threeWayPatch(t, u, live); patch != "" {
+			t.Errorf("%s: the three-way merge changes %s", what, patch)
+		}
+		document, err := root.GVSpec(u.GroupVersionKind().GroupVersion())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changes := structuredChanges(t, document.Components.Schemas, u, live); changes != "" {
+			t.Errorf("%s: the structured merge changes %s", what, changes)
+		}
+		if u.GroupVersionKind().Group != v1alpha1.GroupName {
+			continue
+		}
+		kinds = append(kinds, u.GetKind())
+		spec := document.Components.Schemas["com.densityops.hostedcluster.v1alpha1."+u.GetKind()].Properties["spec"]
+		// Containers of oooi have no claims of dynamic resource allocation.
+		lists := slices.DeleteFunc(missingLists(&spec, u.Object["spec"], "spec"), func(path string) bool { return strings.HasSuffix(path, "esources.claims") })
+		if len(lists) > 0 {
+			t.Errorf("%s has no %s; add them to everyList", what, strings.Join(lists, ", "))
+		}
+	}
+	if slices.Sort(kinds); !slices.Equal(kinds, []string{"Infra", "ProxyServer"}) {
+		t.Errorf("setup printed %v", kinds)
+	}
+}
+
+// threeWayPatch returns the patch by which kubectl apply and Argo CD would change an object to the printed one, if that was
+// applied before, too; "" if the patch changes nothing.
+func threeWayPatch(t *testing.T, printed, live *unstructured.Unstructured) string {
+	t.Helper()
+	encode := func(u *unstructured.Unstructured) []byte {
+		data, err := u.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	config, current := encode(printed), encode(live)
+	if !clientgoscheme.Scheme.Recognizes(printed.GroupVersionKind()) {
+		patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(config, config, current)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimPrefix(string(patch), "{}") // this patch has only values that differ
+	}
+	kind, err := clientgoscheme.Scheme.New(printed.GroupVersionKind())
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := strategicpatch.NewPatchMetaFromStruct(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := strategicpatch.CreateThreeWayMergePatch(config, config, current, meta, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A field with patch strategy replace, such as the selector of a PodDisruptionBudget, is always in the patch.
+	result, err := strategicpatch.StrategicMergePatchUsingLookupPatchMeta(current, patch, meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched := &unstructured.Unstructured{}
+	if err := patched.UnmarshalJSON(result); err != nil {
+		t.Fatal(err)
+	}
+	if equality.Semantic.DeepEqual(patched.Object, live.Object) {
+		return ""
+	}
+	return string(patch)
+}
+
+// structuredChanges returns what merging the printed object into the one in the cluster changes; "" for nothing.
+func structuredChanges(t *testing.T, schemas map[string]*spec.Schema, printed, live *unstructured.Unstructured) string {
+	t.Helper()
+	converter, err := managedfields.NewTypeConverter(schemas, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, err := converter.ObjectToTyped(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := converter.ObjectToTyped(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := got.Merge(wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comparison, err := got.Compare(merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if comparison.IsSame() {
+		return ""
+	}
+	return comparison.String()
+}
+
+// missingLists returns the paths of a schema's lists that a value has no element of. A list in other lists is missing if no
+// element of these has it.
+func missingLists(s *spec.Schema, value any, path string) (missing []string) {
+	switch {
+	case s.Items != nil && s.Items.Schema != nil:
+		elements, _ := value.([]any)
+		if len(elements) == 0 {
+			return []string{path}
+		}
+		for i, element := range elements {
+			of := missingLists(s.Items.Schema, element, path+"[]")
+			if i == 0 {
+				missing = of
+			}
+			missing = slices.DeleteFunc(missing, func(p string) bool { return !slices.Contains(of, p) })
+		}
+	default:
+		fields, _ := value.(map[string]any)
+		for name := range s.Properties {
+			field := s.Properties[name]
+			missing = append(missing, missingLists(&field, fields[name], path+"."+name)...)
+		}
+		slices.Sort(missing)
+	}
+	return missing
 }
 
 func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
