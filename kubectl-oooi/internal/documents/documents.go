@@ -163,8 +163,8 @@ func values(page []byte) ([][]byte, error) {
 func checkFlow(page []byte) error {
 	decoder := goyaml.NewDecoder(bytes.NewReader(page))
 	var node goyaml.Node
-	if decoder.Decode(&node) != nil {
-		return nil // the caller reports it
+	if err := decoder.Decode(&node); err != nil {
+		return fmt.Errorf("invalid YAML: %w", err)
 	}
 	if err := decoder.Decode(&node); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("invalid YAML after the first value: %w", err)
