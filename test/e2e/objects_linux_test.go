@@ -97,8 +97,8 @@ func (s *site) checkNothingLeft(t *testing.T, cp *lab.ControlPlane, before []str
 }
 
 // createdByTest reports whether the test itself creates an object after setup: VMs, client Pods in namespaces
-// with the test's name, and the Node of a worker with its objects.
+// with the test's name, and the Node of a worker with its objects and Multus' configuration.
 func createdByTest(o string) bool {
 	return strings.HasPrefix(o, "VirtualMachineInstance.kubevirt.io ") || strings.Contains(o, "test") ||
-		strings.HasSuffix(o, " "+workerName) || strings.Contains(o, "k8s.cni.cncf.io")
+		strings.HasSuffix(o, " "+workerName) || strings.HasSuffix(o, " multus-cni-config") || strings.Contains(o, "k8s.cni.cncf.io")
 }

@@ -253,6 +253,7 @@ func TestSetup(t *testing.T) {
 	s.serveClusterDNS(t, node.Node)
 	before := s.corefile(t)
 	existing := listObjects(t, s.cp)
+	s.checkIsolation(t)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	s.syncClusterDNS(t)
 
@@ -314,10 +315,10 @@ func TestSetup(t *testing.T) {
 	s.checkNothingLeft(t, s.cp, existing)
 }
 
-// TestIsolatedNamespaces creates a pod in the VMs' namespace that refers to the network of the Infra's namespace, as the pod of a VM
-// does. Multus rejects it, and setup refuses a VM with such a pod.
-func TestIsolatedNamespaces(t *testing.T) {
-	s := newSite(t)
+// checkIsolation creates a pod in the VMs' namespace that refers to the network of the Infra's namespace, as the pod of a VM does.
+// Multus rejects it, and setup refuses a VM with such a pod.
+func (s *site) checkIsolation(t *testing.T) {
+	t.Helper()
 	apply(t, s.cp, `
 apiVersion: v1
 kind: Pod
@@ -334,7 +335,7 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: vm, image: %s}]}
 	}
 	vm := strings.Replace(worker, "networkName: clusters-demo/", "networkName: clusters/", 1)
 	apply(t, s.cp, vm, "worker-1", "02:00:00:00:50:71")
-	s.expectFailure(infra, []string{"VirtualMachineInstance clusters-demo/worker-1: Multus isolates namespaces"})(t)
+	s.expectFailure(infra, []string{"VirtualMachineInstance clusters-demo/worker-1: Multus isolates namespaces"}, "--image", oooiImage, "--envoy-image", envoyImage)(t)
 	if err := s.cp.DeleteYAML(t.Context(), fmt.Appendf(nil, vm, "worker-1", "02:00:00:00:50:71")); err != nil {
 		t.Fatal(err)
 	}
