@@ -27,6 +27,11 @@ func (r *Reader) Model(ctx context.Context) (*model.Objects, error) {
 	if err := r.addAll(ctx, all, ProxyServerKind, objects.Decode[v1alpha1.ProxyServer], infraNamespaces(all, r.Namespace)); err != nil {
 		return nil, err
 	}
+	networks, err := r.Networks(ctx, infraNamespaces(all, r.Namespace)...)
+	if err != nil {
+		return nil, err
+	}
+	all.NetworkAttachments = Attachments(networks)
 	namespaces := backendNamespaces(all, r.Namespace)
 	if err := r.addAll(ctx, all, RouteKind, objects.Decode[objects.Route], namespaces); err != nil && !errors.Is(err, ErrNotServed) {
 		return nil, err // ErrNotServed: the cluster is not OpenShift and has no Routes

@@ -3,12 +3,16 @@ package read
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // Networks returns the networks of all NetworkAttachmentDefinitions; without the right to list these in all namespaces, of
@@ -35,6 +39,16 @@ func (r *Reader) Networks(ctx context.Context, namespaces ...string) (cni.Networ
 		return all, nil
 	}
 	return all, err
+}
+
+// Attachments returns NetworkAttachmentDefinitions with the networks, for the model, sorted by namespace and name.
+func Attachments(networks cni.Networks) []*objects.NetworkAttachment {
+	var list []*objects.NetworkAttachment
+	for _, key := range slices.Sorted(maps.Keys(networks)) {
+		namespace, name, _ := strings.Cut(key, "/")
+		list = append(list, &objects.NetworkAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Network: networks[key]})
+	}
+	return list
 }
 
 // AddNetwork adds the network of a NetworkAttachmentDefinition.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -123,10 +123,7 @@ func (k *Known) snapshot() *model.Snapshot {
 
 func (k *Known) build(all *model.Objects) *model.Snapshot {
 	with := *all
-	for nad, identity := range k.networks() {
-		namespace, name, _ := strings.Cut(nad, "/")
-		with.NetworkAttachments = append(with.NetworkAttachments, &objects.NetworkAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Network: identity})
-	}
+	with.NetworkAttachments = append(with.NetworkAttachments, read.Attachments(k.networks())...)
 	return model.Build(&with, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
 }
 
