@@ -157,11 +157,12 @@ e2e: deps lab ## Test setup and the deployed services on real nodes (as root; no
 
 # These mostly wait, and each has a network of its own. Three at a time would delay what the tests on two nodes measure.
 .PHONY: e2e-doctor e2e-nodes
+FIRST_LANE := OnTheNode$$|^TestDeletions|^TestRemedies|^TestTimeWithoutService
 e2e-doctor:
-	$(E2E) -run 'OnTheNode$$'
+	$(E2E) -run '$(FIRST_LANE)'
 e2e-nodes:
 	$(E2E) -run 'TwoNodes$$'
-	$(E2E) -skip 'OnTheNode$$|TwoNodes$$|TestRelease$$'
+	$(E2E) -skip '$(FIRST_LANE)|TwoNodes$$|TestRelease$$'
 
 # Rounds of failures on two nodes; each takes about 40 minutes.
 ROUNDS ?= 3
