@@ -77,7 +77,7 @@ func withoutPrefixLength(address string) IP {
 }
 
 // LeaseDuration returns leaseTime, or one hour if it is empty or d is nil. It returns an error, which does not name the
-// field, if leaseTime is not a Go duration longer than zero.
+// field, if leaseTime is not a Go duration of whole seconds from one minute to one year, as coredhcp requires.
 func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	text := DefaultLeaseTime
 	if d != nil && d.LeaseTime != "" {
@@ -87,8 +87,8 @@ func (d *InfraDHCP) LeaseDuration() (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration, such as 1h30m", text)
 	}
-	if lease <= 0 {
-		return 0, fmt.Errorf("must be longer than zero, not %s", text)
+	if lease < time.Minute || lease > 365*24*time.Hour || lease%time.Second != 0 {
+		return 0, fmt.Errorf("%s is not a number of whole seconds from 1m to 8760h", text)
 	}
 	return lease, nil
 }

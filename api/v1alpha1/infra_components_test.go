@@ -98,6 +98,9 @@ func TestLeaseDuration(t *testing.T) {
 		{"any Go duration", &InfraDHCP{LeaseTime: "1.5h"}, 90 * time.Minute, true},
 		{"not a duration", &InfraDHCP{LeaseTime: "one hour"}, 0, false},
 		{"zero", &InfraDHCP{LeaseTime: "0s"}, 0, false},
+		{"shorter than a minute", &InfraDHCP{LeaseTime: "59s"}, 0, false},
+		{"longer than a year", &InfraDHCP{LeaseTime: "8761h"}, 0, false},
+		{"not whole seconds", &InfraDHCP{LeaseTime: "1m30s500ms"}, 0, false},
 		{"negative", &InfraDHCP{LeaseTime: "-1h"}, 0, false},
 	}
 	for _, test := range tests {

@@ -66,8 +66,8 @@ type InfraDHCP struct {
 	// +kubebuilder:validation:items:XValidation:rule=`self.matches(r'^[0-9a-fA-F.:]+(/[0-9]{1,3}|-[0-9a-fA-F.:]+)?$')`,message="must be an address, a network in CIDR notation, or first-last"
 	Exclude []string `json:"exclude,omitempty"`
 
-	// LeaseTime is the lease time that clients get, as a Go duration. It only sets when they renew: a VM
-	// keeps its address for its lifetime. Rolls DHCP.
+	// LeaseTime is the lease time that clients get, as a Go duration of whole seconds from 1m to 8760h. It only sets when
+	// they renew: a VM keeps its address for its lifetime. Rolls DHCP.
 	// +optional
 	// +kubebuilder:default="1h"
 	LeaseTime string `json:"leaseTime,omitempty"`

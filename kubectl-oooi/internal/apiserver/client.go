@@ -130,7 +130,7 @@ func (u *connectionError) Error() string {
 	var network net.Error
 	switch {
 	case errors.As(u.err, &operation) && operation.Op == "proxyconnect": // by net/http
-		return fmt.Sprintf("the proxy to %s (HTTPS_PROXY) does not answer: %v", u.host, operation.Err)
+		return fmt.Sprintf("the proxy to %s (HTTPS_PROXY, or proxy-url of the kubeconfig) does not answer: %v", u.host, operation.Err)
 	case operation != nil && operation.Err != nil:
 		if number, ok := errors.AsType[syscall.Errno](operation.Err); ok {
 			return fmt.Sprintf("%s does not answer: %s", u.host, number.Error())

@@ -34,7 +34,7 @@ func TestErrorsNameWhatFailed(t *testing.T) {
 	}{
 		{"API server", rest.Config{Host: "https://" + refused}, []string{"the API server at " + refused + " does not answer: connection refused"}},
 		{"proxy", rest.Config{Host: "https://api.invalid", Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: refused})}, []string{
-			"the proxy to the API server at api.invalid (HTTPS_PROXY) does not answer: dial tcp " + refused, "connection refused",
+			"the proxy to the API server at api.invalid (HTTPS_PROXY, or proxy-url of the kubeconfig) does not answer: dial tcp " + refused, "connection refused",
 		}},
 		{"proxy that refuses", rest.Config{Host: "https://api.invalid", Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: strings.TrimPrefix(forbidding.URL, "http://")})}, []string{
 			"connecting to the API server at api.invalid: Forbidden",

@@ -42,7 +42,11 @@ func init() {
 				if len(reasons) == 0 {
 					return nil
 				}
-				f := warned(s.ref(), "ask an administrator to bind ClusterRole "+RoleName+" to you (docs/reference/doctor.md); checks that need this data are skipped, and with --strict doctor then exits with status 3",
+				remedy := "ask an administrator to bind ClusterRole " + RoleName + " to you (docs/reference/doctor.md)"
+				if !slices.ContainsFunc(reasons, func(reason string) bool { return strings.Contains(reason, "forbidden") }) {
+					remedy = "run doctor again when the API server answers; for an API that is unavailable, see kubectl get apiservices"
+				}
+				f := warned(s.ref(), remedy+"; checks that need this data are skipped, and with --strict doctor then exits with status 3",
 					"data that checks need cannot be read (%d errors): %s", len(reasons), reasons[0])
 				return []Finding{f.because(reasons[1:]...)}
 			},

@@ -138,11 +138,11 @@ func Parse(name string, data []byte) ([]*Object, error) {
 }
 
 // values returns the JSON values in a page of YAML, or the page itself if it is not JSON. The page is returned with an error
-// if only a part of it is JSON: a parser of YAML would ignore the rest.
+// if it has more than one value of YAML: other parsers would ignore the rest.
 func values(page []byte) ([][]byte, error) {
 	var list [][]byte
 	if !utilyaml.IsJSONBuffer(page) {
-		return append(list, page), nil
+		return append(list, page), checkSingle(page)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(page))
 	for {
@@ -151,7 +151,7 @@ func values(page []byte) ([][]byte, error) {
 		case errors.Is(err, io.EOF):
 			return list, nil
 		case err != nil && len(list) == 0:
-			return append(list, page), checkFlow(page)
+			return append(list, page), checkSingle(page) // YAML in flow style
 		case err != nil:
 			return [][]byte{page}, fmt.Errorf("invalid JSON after %d values: %w", len(list), err)
 		}
@@ -159,17 +159,26 @@ func values(page []byte) ([][]byte, error) {
 	}
 }
 
-// checkFlow returns an error if a page of YAML in flow style has text after its value, which other parsers ignore.
-func checkFlow(page []byte) error {
+// checkSingle returns an error if a page of YAML has text after its value: several documents that no line "---" separates, as in
+// UTF-16, or values of JSON after a comment.
+func checkSingle(page []byte) error {
 	decoder := goyaml.NewDecoder(bytes.NewReader(page))
 	var node goyaml.Node
-	if err := decoder.Decode(&node); err != nil {
+	err := decoder.Decode(&node)
+	switch {
+	case errors.Is(err, io.EOF): // empty, or only comments
+		return nil
+	case err != nil:
 		return fmt.Errorf("invalid YAML: %w", err)
 	}
-	if err := decoder.Decode(&node); !errors.Is(err, io.EOF) {
+	switch err := decoder.Decode(&node); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
 		return fmt.Errorf("invalid YAML after the first value: %w", err)
+	default:
+		return errors.New("another document follows without a line ---; separate documents with such lines, in UTF-8")
 	}
-	return nil
 }
 
 // objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments.

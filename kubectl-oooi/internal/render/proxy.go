@@ -72,8 +72,8 @@ func (in *Input) proxyServer() *unstructured.Unstructured {
 	return proxyServerOf(in.Infra)
 }
 
-// OwnProxyServer returns the ProxyServer that setup creates for an Infra, with defaults set. The Infra must have a
-// proxy.
+// OwnProxyServer returns the ProxyServer that setup creates for an Infra, with defaults set. Without a proxy in the Infra, it
+// has no address.
 func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
 	server, ok := objects.Decode[v1alpha1.ProxyServer](proxyServerOf(infra)).(*v1alpha1.ProxyServer)
 	if !ok {
@@ -86,9 +86,13 @@ func OwnProxyServer(infra *v1alpha1.Infra) *v1alpha1.ProxyServer {
 // proxyServerOf returns the default ProxyServer of an Infra as it is applied, without defaults set.
 func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 	meta := metav1.ObjectMeta{Namespace: infra.Namespace, Name: infra.Name}
+	serverIP := ""
+	if proxy := infra.Spec.InfraComponents.Proxy; proxy != nil {
+		serverIP = proxy.ServerIP
+	}
 	return object(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"), meta, map[string]any{"spec": map[string]any{
 		"infraRef":      map[string]any{"name": infra.Name},
-		"networkConfig": map[string]any{"serverIP": infra.Spec.InfraComponents.Proxy.ServerIP},
+		"networkConfig": map[string]any{"serverIP": serverIP},
 	}})
 }
 

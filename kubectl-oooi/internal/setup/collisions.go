@@ -75,7 +75,7 @@ func (d *discovery) podAddresses() (map[string][]netip.Addr, error) {
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("listing the pods of Infra %s: %w", keyOf(infra), err)
 	}
-	d.known.running = map[string]bool{}
+	d.known.running, d.known.serving = map[string]bool{}, map[string]bool{}
 	held := map[string][]netip.Addr{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -85,6 +85,9 @@ func (d *discovery) podAddresses() (map[string][]netip.Addr, error) {
 			continue
 		}
 		d.known.running[set] = true
+		if pod.DeletionTimestamp == nil {
+			d.known.serving[pod.Labels[v1alpha1.LabelComponent]] = true
+		}
 		addresses, err := read.PodAddresses(pod)
 		if err != nil {
 			continue // Multus has not attached it yet
@@ -106,33 +109,63 @@ func (k *Known) UseSets(names []string, held map[string][]netip.Addr) {
 	k.sets = render.SetsOf(deployed, names, held)
 }
 
-// leases reads the bound DHCP leases of the Infra. It ignores Lease objects that cannot be parsed, which doctor reports.
+// leases reads the bound DHCP leases of the Infra, and of the other Infras on its network. It ignores Lease objects that cannot be
+// parsed, which doctor reports.
 func (d *discovery) leases() error {
-	if d.known.standalone() {
+	k := d.known
+	if k.standalone() {
 		return nil
 	}
-	list, err := d.Leases(d.ctx, d.known.Infra.Namespace, leases.PoolLabel)
-	if err != nil && !apierrors.IsForbidden(err) {
-		return err
+	networks, onNetwork := k.networks(), map[string]bool{}
+	namespaces := []string{k.Infra.Namespace}
+	for _, other := range k.Objects.Infras {
+		if networks.Same(other.Spec.NetworkConfig.NetworkAttachment(other.Namespace).String(), k.network().String()) {
+			onNetwork[keyOf(other)] = true
+			namespaces = append(namespaces, other.Namespace)
+		}
 	}
-	for _, o := range list {
-		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.Infra == d.known.Infra.Name && l.State == "bound" {
-			d.known.leased = append(d.known.leased, l)
+	slices.Sort(namespaces)
+	for _, namespace := range slices.Compact(namespaces) {
+		list, err := d.Leases(d.ctx, namespace, leases.PoolLabel)
+		if err != nil && !apierrors.IsForbidden(err) {
+			return err
+		}
+		for _, o := range list {
+			l, err := leases.Read(o, time.Now())
+			if err != nil || l == nil || l.State != "bound" {
+				continue
+			}
+			switch key := namespace + "/" + l.Infra; {
+			case key == keyOf(k.Infra):
+				k.leased = append(k.leased, l)
+			case onNetwork[key]:
+				k.leasedByOthers = append(k.leasedByOthers, l)
+			}
 		}
 	}
 	return nil
 }
 
-// leasedAddresses returns an error for each new address of a component that a client of DHCP has.
+// leasedAddresses returns an error for each new address of a component or of the gateway that a client of DHCP has, and for
+// each new address of the ranges that a client of another Infra has.
 func (k *Known) leasedAddresses() []error {
 	var errs []error
 	before, after := map[netip.Addr][]string{}, render.Addresses(k.Infra, k.sets)
+	gateway, wasGateway, was := k.Infra.Spec.NetworkConfig.Gateway, "", (*v1alpha1.InfraDHCP)(nil)
 	if k.before != nil {
-		before = render.Addresses(k.before, k.sets)
+		before, was, wasGateway = render.Addresses(k.before, k.sets), k.before.Spec.InfraComponents.DHCP, k.before.Spec.NetworkConfig.Gateway
 	}
-	for _, l := range k.leased {
+	for _, l := range slices.Concat(k.leased, k.leasedByOthers) {
 		if sets, wanted := after[l.Address]; wanted && before[l.Address] == nil {
 			errs = append(errs, fmt.Errorf("spec.infraComponents: %s of StatefulSet %s is leased to %s; choose an address that 'kubectl oooi leases' does not list", l.Address, strings.Join(sets, " or "), clientOf(l)))
+		}
+		if l.Address.String() == gateway && gateway != wasGateway {
+			errs = append(errs, fmt.Errorf("spec.networkConfig.gateway: %s is leased to %s; set the address of the VLAN's router", gateway, clientOf(l)))
+		}
+	}
+	for _, l := range k.leasedByOthers {
+		if dhcp := k.Infra.Spec.InfraComponents.DHCP; dhcp.IsEnabled() && dhcp.Leasable(l.Address) && !was.Leasable(l.Address) {
+			errs = append(errs, fmt.Errorf("spec.infraComponents.dhcp: the ranges contain %s, which Infra %s/%s has leased to %s; add it to exclude", l.Address, l.Metadata.Namespace, l.Infra, clientOf(l)))
 		}
 	}
 	return errs

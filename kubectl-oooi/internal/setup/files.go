@@ -66,14 +66,16 @@ type Known struct {
 	sets render.Sets
 	// running are the StatefulSets of the Infra that have a pod before the change.
 	running map[string]bool
+	// serving are the components of the Infra that have a pod before the change, also if its present spec disables them.
+	serving map[string]bool
 	// before is the Infra in the cluster; nil if it does not exist or cannot be read.
 	before *v1alpha1.Infra
 	// proxyBefore is ProxyServer as it is in the cluster; nil if it does not exist or cannot be read.
 	proxyBefore *v1alpha1.ProxyServer
 	// vms are the hosted cluster's VMs, if Multus isolates namespaces.
 	vms isolatedVMs
-	// leased are the bound DHCP leases of the Infra.
-	leased []*leases.Lease
+	// leased are the bound DHCP leases of the Infra, and leasedByOthers those of other Infras on its network.
+	leased, leasedByOthers []*leases.Lease
 	// attached are the VirtualMachineInstances on the Infra's network before the change.
 	attached []*unstructured.Unstructured
 	// AllowLoss makes what present VMs lose by the change a warning instead of an error.

@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -65,14 +66,18 @@ func (k *Known) servedCluster(s *model.Snapshot, infra *v1alpha1.Infra) types.Na
 }
 
 // losses returns an error for each thing that present VMs have before the change and not after it. With AllowLoss they
-// are warnings of the plan instead.
+// are warnings of the plan instead. What serves the VMs may differ from the Infra in the cluster, which somebody may have edited
+// or deleted.
 func (k *Known) losses(before, after *model.Snapshot, p *Plan) []error {
-	if k.before == nil || k.standalone() {
+	if k.standalone() {
 		return nil
 	}
-	texts := slices.Concat(k.lostComponents(), k.lostCluster(before, after), k.lostNetwork(), k.lostLeases())
-	if k.servedCluster(before, k.before) == k.servedCluster(after, k.Infra) {
-		texts = append(texts, k.unselected(before, after)...)
+	texts := slices.Concat(k.lostComponents(), k.lostLeases())
+	if k.before != nil {
+		texts = slices.Concat(texts, k.lostCluster(before, after), k.lostNetwork())
+		if k.servedCluster(before, k.before) == k.servedCluster(after, k.Infra) {
+			texts = append(texts, k.unselected(before, after)...)
+		}
 	}
 	var errs []error
 	for _, text := range texts {
@@ -99,11 +104,14 @@ func lost(vms []string, what, why string) []string {
 	return []string{fmt.Sprintf("%s would lose %s: %s", names, what, why)}
 }
 
-// presentVMs returns the clients with a lease, and the VMs on the network.
+// presentVMs returns the clients with a lease, and the VMs on the network; only the latter if the Infra does not exist, because
+// its leases may be left over.
 func (k *Known) presentVMs() []string {
 	var list []string
-	for _, l := range k.leased {
-		list = append(list, clientOf(l))
+	if k.before != nil {
+		for _, l := range k.leased {
+			list = append(list, clientOf(l))
+		}
 	}
 	for _, u := range k.attached {
 		list = append(list, vmName(u))
@@ -115,17 +123,20 @@ func vmName(u *unstructured.Unstructured) string { return "VM " + u.GetNamespace
 
 // lostComponents returns what VMs lose by disabled components.
 func (k *Known) lostComponents() []string {
-	was, is := &k.before.Spec.InfraComponents, &k.Infra.Spec.InfraComponents
+	was, is := &v1alpha1.InfraComponents{}, &k.Infra.Spec.InfraComponents
+	if k.before != nil {
+		was = &k.before.Spec.InfraComponents
+	}
 	var list []string
 	for _, c := range []struct {
-		disabled   bool
+		was, is    bool
 		name, what string
 	}{
-		{was.DHCP.IsEnabled() && !is.DHCP.IsEnabled(), v1alpha1.ComponentDHCP, "their leases"},
-		{was.DNS.IsEnabled() && !is.DNS.IsEnabled(), v1alpha1.ComponentDNS, "the names of the hosted cluster"},
-		{was.Proxy.IsEnabled() && !is.Proxy.IsEnabled(), v1alpha1.ComponentProxy, "their connection to the control plane"},
+		{was.DHCP.IsEnabled(), is.DHCP.IsEnabled(), v1alpha1.ComponentDHCP, "their leases"},
+		{was.DNS.IsEnabled(), is.DNS.IsEnabled(), v1alpha1.ComponentDNS, "the names of the hosted cluster"},
+		{was.Proxy.IsEnabled(), is.Proxy.IsEnabled(), v1alpha1.ComponentProxy, "their connection to the control plane"},
 	} {
-		if c.disabled {
+		if (c.was || k.serving[c.name]) && !c.is {
 			list = append(list, lost(k.presentVMs(), c.what, "the change disables spec.infraComponents."+c.name)...)
 		}
 	}
@@ -164,21 +175,32 @@ func (k *Known) lostNetwork() []string {
 // lostLeases returns which clients lose their addresses, because DHCP serves another subnet or no longer leases
 // them. The latter keep them until they are deleted.
 func (k *Known) lostLeases() []string {
-	was, is := k.before.Spec.InfraComponents.DHCP, k.Infra.Spec.InfraComponents.DHCP
-	if !was.IsEnabled() || !is.IsEnabled() {
+	is := k.Infra.Spec.InfraComponents.DHCP
+	if !is.IsEnabled() || k.before != nil && !k.before.Spec.InfraComponents.DHCP.IsEnabled() {
 		return nil
 	}
 	inSubnet := func(i *v1alpha1.Infra, a netip.Addr) bool {
 		subnet, err := netip.ParsePrefix(i.Spec.NetworkConfig.CIDR)
 		return err == nil && subnet.Contains(a)
 	}
+	had := func(l *leases.Lease) (subnet, leasable bool) {
+		if k.before != nil {
+			return inSubnet(k.before, l.Address), k.before.Spec.InfraComponents.DHCP.Leasable(l.Address)
+		}
+		at := slices.IndexFunc(k.attached, func(u *unstructured.Unstructured) bool { return u.GetNamespace()+"/"+u.GetName() == l.VM })
+		if at < 0 {
+			return false, false // the lease may be left over
+		}
+		reserved, _ := v1alpha1.ReservedAddresses(k.attached[at].GetAnnotations()[v1alpha1.AnnotationDHCPAddresses], l.Interface)
+		return true, !slices.Contains(reserved, l.Address)
+	}
 	var outside, notLeased []string
 	for _, l := range k.leased {
 		client := fmt.Sprintf("%s (%s)", clientOf(l), l.Address)
-		switch {
-		case inSubnet(k.before, l.Address) && !inSubnet(k.Infra, l.Address):
+		switch subnet, leasable := had(l); {
+		case subnet && !inSubnet(k.Infra, l.Address):
 			outside = append(outside, client)
-		case was.Leasable(l.Address) && !is.Leasable(l.Address):
+		case leasable && !is.Leasable(l.Address):
 			notLeased = append(notLeased, client)
 		}
 	}
