@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,15 +108,15 @@ func Identity(config string) string {
 // identifying are the fields that Identity reads.
 var identifying = []string{"type", "name", "bridge", "vlan", "vlanId", "vlanID", "master", "linkInContainer", "topology", "physicalNetworkName"}
 
-// Reduce returns a CNI configuration with the same Identity and no further fields, which may contain secrets; empty for one
-// that does not identify its network.
+// Reduce returns a CNI configuration with the same Identity and ChecksMAC, and no further fields, which may contain secrets;
+// empty for one that does not identify its network.
 func Reduce(config string) string {
 	plugins, err := Plugins(config)
 	if err != nil || Identity(config) == "" {
 		return ""
 	}
 	reduced := map[string]any{}
-	for _, field := range identifying {
+	for _, field := range append(slices.Clone(identifying), checksMAC) {
 		if value, ok := plugins[0][field]; ok {
 			reduced[field] = value
 		}
@@ -188,11 +189,14 @@ func MTU(config string) int {
 	return int(mtu)
 }
 
+// checksMAC is the field of the plugin bridge that ChecksMAC reads.
+const checksMAC = "macspoofchk"
+
 // ChecksMAC reports whether a bridge drops frames of a VM with another source address than its pod's interface has. It is
 // false for an invalid configuration.
 func ChecksMAC(config string) bool {
 	plugins, err := Plugins(config)
-	return err == nil && plugins[0]["macspoofchk"] == true
+	return err == nil && plugins[0][checksMAC] == true
 }
 
 // IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes. It is false for an invalid

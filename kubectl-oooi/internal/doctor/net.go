@@ -70,14 +70,14 @@ const labelCreatedBy = "kubevirt.io/created-by"
 // checkMigratedVMs finds VMs with another MAC address than their pods have, as after a migration of a VM without macAddress,
 // if the network drops the frames of such VMs.
 func checkMigratedVMs(s *Site) []Finding {
-	config, _, _ := unstructured.NestedString(s.attachment().Object, "spec", "config")
 	// OVN-Kubernetes sets the port security of a logical switch port to the MAC address of the pod.
-	if !cni.ChecksMAC(config) && !cni.IsOVN(config) {
-		return nil
-	}
+	drops := func(config string) bool { return cni.ChecksMAC(config) || cni.IsOVN(config) }
 	var findings []Finding
 	launchers := all[corev1.Pod](s, pods, AtControlPlane)
 	for _, u := range s.list(machines, AtControlPlane) {
+		if s.attachmentOf(u, drops) == nil {
+			continue
+		}
 		own := read.MachineMACs(u, s.networks, s.network().Key())
 		node, _, _ := unstructured.NestedString(u.Object, "status", "nodeName")
 		for _, p := range launchers {
@@ -94,6 +94,20 @@ func checkMigratedVMs(s *Site) []Finding {
 		}
 	}
 	return findings
+}
+
+// attachmentOf returns the first NetworkAttachmentDefinition by which a VM is on the network of the Infra and whose
+// configuration has a property; nil if there is none.
+func (s *Site) attachmentOf(u *unstructured.Unstructured, has func(config string) bool) *model.Ref {
+	for _, ref := range read.MachineAttachments(u, s.networks, s.network().Key()) {
+		namespace, name, _ := strings.Cut(ref, "/")
+		for _, nad := range s.facts.list(attachments, namespace) {
+			if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); nad.GetName() == name && has(config) {
+				return &model.Ref{Kind: attachments.Kind, Namespace: namespace, Name: name}
+			}
+		}
+	}
+	return nil
 }
 
 // checkRejectedNetworks finds NodePools and VMs whose pods Multus rejects.
@@ -250,13 +264,14 @@ func checkNetworkType(s *Site) []Finding {
 		findings = append(findings, failed(s.network(), "use a bridge (type cnv-bridge or bridge) or a localnet of OVN-Kubernetes",
 			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", kind))
 	}
-	if cni.ChecksMAC(config) {
-		for _, u := range s.list(machines, AtControlPlane) {
-			if !hasEnded(u) && len(read.WithoutMAC(u, s.networks, s.network().Key())) > 0 {
-				findings = append(findings, warned(s.network(), "remove macspoofchk from spec.config, or set macAddress in the VMs' specs",
-					"spec.config has macspoofchk, and VM %s/%s has no macAddress in its spec: a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames", u.GetNamespace(), u.GetName()))
-				break
-			}
+	for _, u := range s.list(machines, AtControlPlane) {
+		if hasEnded(u) || len(read.WithoutMAC(u, s.networks, s.network().Key())) == 0 {
+			continue
+		}
+		if nad := s.attachmentOf(u, cni.ChecksMAC); nad != nil {
+			findings = append(findings, warned(*nad, "remove macspoofchk from spec.config, or set macAddress in the VMs' specs",
+				"spec.config has macspoofchk, and VM %s/%s has no macAddress in its spec: a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames", u.GetNamespace(), u.GetName()))
+			break
 		}
 	}
 	if dhcp, mtu := s.Infra.Spec.InfraComponents.DHCP, s.MTU(); dhcp != nil && mtu > 0 {

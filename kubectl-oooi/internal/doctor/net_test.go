@@ -48,6 +48,25 @@ func TestNetworkOfVMs(t *testing.T) {
 	}
 }
 
+// TestNetworkOfVMsByAnotherDefinition has a VM on the network of the Infra by a NetworkAttachmentDefinition of its own namespace,
+// as on clusters whose Multus isolates namespaces.
+func TestNetworkOfVMsByAnotherDefinition(t *testing.T) {
+	const machine = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: worker, namespace: clusters-demo}\n" +
+		"spec: {domain: {devices: {interfaces: [{name: vlan}]}}, networks: [{name: vlan, multus: {networkName: same}}]}\n"
+	network := func(name, more string) string {
+		return "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: " + name + "\nspec: {config: '{\"type\": \"bridge\", \"bridge\": \"br\"" + more + "}'}\n"
+	}
+	const checks = `, "macspoofchk": true`
+	infras, own := network("{name: vlan, namespace: clusters}", ""), network("{name: same, namespace: clusters-demo}", checks)
+	if got := findingsOn(t, "OOOI-NET-005", nil, infras, own, machine); len(got) != 1 || !strings.HasPrefix(got[0], "warn spec.config has macspoofchk, and VM clusters-demo/worker") {
+		t.Errorf("with macspoofchk for the VM: %q", got)
+	}
+	infras, own = network("{name: vlan, namespace: clusters}", checks), network("{name: same, namespace: clusters-demo}", "")
+	if got := findingsOn(t, "OOOI-NET-005", nil, infras, own, machine); len(got) != 0 {
+		t.Errorf("with macspoofchk for our pods only: %q", got)
+	}
+}
+
 // TestMigratedVM covers the pod of a VM that has another MAC address than the VM.
 func TestMigratedVM(t *testing.T) {
 	const machine = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: worker, namespace: clusters-demo, uid: vm-1}\n" +

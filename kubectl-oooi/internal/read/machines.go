@@ -25,6 +25,22 @@ func MachineInterfaces(u *unstructured.Unstructured, networks cni.Networks, nad 
 	return list
 }
 
+// MachineAttachments returns the NetworkAttachmentDefinitions, "namespace/name", by which a VirtualMachineInstance is on a
+// network, as in MachineInterfaces. They may configure the network differently.
+func MachineAttachments(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
+	var list []string
+	attached, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
+	for _, n := range attached {
+		n, _ := n.(map[string]any)
+		if network, multus, _ := unstructured.NestedString(n, "multus", "networkName"); multus {
+			if ref := cni.Reference(u.GetNamespace(), network); networks.Same(ref, nad) {
+				list = append(list, ref)
+			}
+		}
+	}
+	return list
+}
+
 // WithoutMAC returns the names among MachineInterfaces without a macAddress in the spec: the interface gets another MAC
 // address in each pod, whereas a guest that migrates keeps its own.
 func WithoutMAC(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {

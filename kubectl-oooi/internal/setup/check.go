@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,7 +74,7 @@ func (r *rollout) check(ctx context.Context) error {
 			c.remove(ctx)
 		}
 	}()
-	if err := r.reportMACChecks(); err != nil {
+	if err := r.reportMACChecks(ctx); err != nil {
 		return err
 	}
 	changed := r.changedWorkloads()
@@ -200,24 +201,44 @@ func (r *rollout) reportNetworks(ctx context.Context, changed []*unstructured.Un
 	return err
 }
 
-// reportMACChecks prints a warning if the VMs' network drops the frames of VMs after a migration.
-func (r *rollout) reportMACChecks() error {
-	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace)
-	if !cni.ChecksMAC(r.plan.attachment) {
-		return nil
-	}
+// reportMACChecks prints a warning if the network of a VM drops the frames of the VM after a migration.
+func (r *rollout) reportMACChecks(ctx context.Context) error {
+	network := r.plan.Infra.Spec.NetworkConfig.NetworkAttachment(r.infra.Namespace).String()
+	configs := map[string]string{network: r.plan.attachment}
 	var names []string
+	first := "" // the NetworkAttachmentDefinition of the first VM
 	for _, u := range r.plan.attached {
-		if len(read.WithoutMAC(u, r.plan.networks, network.String())) > 0 {
-			names = append(names, u.GetNamespace()+"/"+u.GetName())
+		if len(read.WithoutMAC(u, r.plan.networks, network)) == 0 {
+			continue
+		}
+		for _, ref := range read.MachineAttachments(u, r.plan.networks, network) {
+			if _, known := configs[ref]; !known {
+				configs[ref] = r.configOf(ctx, ref)
+			}
+			if cni.ChecksMAC(configs[ref]) {
+				names, first = append(names, u.GetNamespace()+"/"+u.GetName()), cmp.Or(first, ref)
+				break
+			}
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
 	_, err := fmt.Fprintf(r.Out, "Warning: NetworkAttachmentDefinition %s has macspoofchk, and VMs on it have no macAddress (%d, such as %s): a migrated VM keeps its MAC address, but its new pod gets another one, so that the network drops the VM's frames; remove macspoofchk, or set macAddress in the VMs' specs\n",
-		network, len(names), names[0])
+		first, len(names), names[0])
 	return err
+}
+
+// configOf returns the CNI configuration in a NetworkAttachmentDefinition, "namespace/name"; empty if it cannot be read.
+func (r *rollout) configOf(ctx context.Context, ref string) string {
+	nad := &unstructured.Unstructured{}
+	nad.SetGroupVersionKind(read.AttachmentKind)
+	namespace, name, _ := strings.Cut(ref, "/")
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, nad); err != nil {
+		return "" // only a warning depends on it
+	}
+	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+	return config
 }
 
 // attachmentOf returns the NetworkAttachmentDefinition of a workload's pods: the plan's, or the present one. It is nil if
