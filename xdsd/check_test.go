@@ -32,7 +32,7 @@ func TestCheckResolvers(t *testing.T) {
 	t.Cleanup(func() {
 		_ = answering.Close()
 		_ = silent.Close()
-		<-ended
+		t.Log("the server ended:", <-ended)
 	})
 	if out, err := run(t.Context(), "check", "--resolver", answering.LocalAddr().String()); err != nil {
 		t.Errorf("a resolver that answers: %v %s", err, out)

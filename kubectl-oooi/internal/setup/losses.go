@@ -191,8 +191,8 @@ func (k *Known) lostLeases() []string {
 		if at < 0 {
 			return false, false // the lease may be left over
 		}
-		reserved, _ := v1alpha1.ReservedAddresses(k.attached[at].GetAnnotations()[v1alpha1.AnnotationDHCPAddresses], l.Interface)
-		return true, !slices.Contains(reserved, l.Address)
+		reserved, err := v1alpha1.ReservedAddresses(k.attached[at].GetAnnotations()[v1alpha1.AnnotationDHCPAddresses], l.Interface)
+		return true, err != nil || !slices.Contains(reserved, l.Address)
 	}
 	var outside, notLeased []string
 	for _, l := range k.leased {
