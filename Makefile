@@ -43,7 +43,7 @@ demo: demo-deps build lab ## Deploy a VLAN's services on a real node and use the
 # The tests of the daemons' packages, and the daemons that the tests in test/ start, run with the race detector. The
 # tests in test/ and those of kubectl oooi run without it, because they would take twice the time; 'make test-long'
 # uses it for all. go test does not vet, because 'make lint' does.
-TESTFLAGS ?= -timeout 25m
+TESTFLAGS ?= -timeout 40m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
 # Tests start in this order: the longest first.
