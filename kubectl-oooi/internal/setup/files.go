@@ -66,7 +66,7 @@ type Known struct {
 	sets render.Sets
 	// running are the StatefulSets of the Infra that have a pod before the change.
 	running map[string]bool
-	// serving are the components of the Infra that have a pod before the change, also if its present spec disables them.
+	// serving are the components of the Infra that have a pod before the change, even those that its present spec disables.
 	serving map[string]bool
 	// before is the Infra in the cluster; nil if it does not exist or cannot be read.
 	before *v1alpha1.Infra

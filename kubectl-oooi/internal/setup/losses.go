@@ -66,8 +66,8 @@ func (k *Known) servedCluster(s *model.Snapshot, infra *v1alpha1.Infra) types.Na
 }
 
 // losses returns an error for each thing that present VMs have before the change and not after it. With AllowLoss they
-// are warnings of the plan instead. What serves the VMs may differ from the Infra in the cluster, which somebody may have edited
-// or deleted.
+// are warnings of the plan instead. What serves the VMs may differ from the Infra in the cluster, if a user has edited
+// or deleted it.
 func (k *Known) losses(before, after *model.Snapshot, p *Plan) []error {
 	if k.standalone() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
-// TestLossesWithoutTheInfraThatWasApplied covers an Infra that somebody edited or deleted before setup: its pods still serve.
+// TestLossesWithoutTheInfraThatWasApplied covers an Infra that was edited or deleted before setup: its pods still serve.
 func TestLossesWithoutTheInfraThatWasApplied(t *testing.T) {
 	vm := &unstructured.Unstructured{Object: map[string]any{}}
 	vm.SetNamespace("clusters-demo")
