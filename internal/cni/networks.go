@@ -2,8 +2,8 @@ package cni
 
 import "strings"
 
-// Reference returns the NetworkAttachmentDefinition, "namespace/name", to which a pod or VM in a namespace refers as network:
-// without a namespace it is in that of the pod.
+// Reference returns the NetworkAttachmentDefinition, "namespace/name", to which a pod or VM in a namespace refers by "name" or
+// "namespace/name".
 func Reference(namespace, network string) string {
 	if strings.Contains(network, "/") {
 		return network

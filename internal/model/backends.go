@@ -211,8 +211,7 @@ const namespaceOutOfScope = "the proxy does not read namespace "
 // NamespaceOutOfScope reports whether Upstream.Missing says that the namespace of the Service is not in the scope.
 func NamespaceOutOfScope(missing string) bool { return strings.HasPrefix(missing, namespaceOutOfScope) }
 
-// Limits of connectRetry and outlierDetection, which are those of the API. The API server rejects other values, but an
-// object may be read from a file.
+// The API has the same limits. Objects in files may have other values, which the API server would reject.
 const (
 	maxConnectRetries                    = 10
 	minConnectBackoff, maxConnectBackoff = time.Millisecond, time.Minute

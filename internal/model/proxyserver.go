@@ -140,7 +140,7 @@ type OutlierDetection struct {
 	MaxPercent int32 `json:"maxPercent"`
 }
 
-// Settings of upstreams that set none, among them those of an Infra.
+// The settings of an Infra's upstreams, and of backends that set none.
 var (
 	DefaultRetry = ConnectRetry{
 		Attempts: v1alpha1.DefaultConnectRetries, Backoff: v1alpha1.DefaultConnectBackoff.Or(""),
