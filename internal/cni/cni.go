@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -105,8 +104,8 @@ func Identity(config string) string {
 	return ""
 }
 
-// identifying are the fields that Identity reads.
-var identifying = []string{"type", "name", "bridge", "vlan", "vlanId", "vlanID", "master", "linkInContainer", "topology", "physicalNetworkName"}
+// kept are the fields that Identity and ChecksMAC read.
+var kept = []string{checksMAC, "type", "name", "bridge", "vlan", "vlanId", "vlanID", "master", "linkInContainer", "topology", "physicalNetworkName"}
 
 // Reduce returns a CNI configuration with the same Identity and ChecksMAC, and no further fields, which may contain secrets;
 // empty for one that does not identify its network.
@@ -116,7 +115,7 @@ func Reduce(config string) string {
 		return ""
 	}
 	reduced := map[string]any{}
-	for _, field := range append(slices.Clone(identifying), checksMAC) {
+	for _, field := range kept {
 		if value, ok := plugins[0][field]; ok {
 			reduced[field] = value
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
@@ -241,7 +242,7 @@ func checkRenewals(s *Site) []Finding {
 	var findings []Finding
 	for _, u := range s.servedVMs() {
 		for _, name := range s.machineInterfaces(u) {
-			holder := u.GetNamespace() + "/" + u.GetName() + "/" + name
+			holder := dhcplease.Interface{Namespace: u.GetNamespace(), VM: u.GetName(), Name: name}.String()
 			if l := last[holder]; len(reports) > 0 && missedBy[holder] == len(reports) && runningSince(u).Before(l.Since) {
 				findings = append(findings, warned(refTo(u), "check whether the guest is connected to the VLAN and configures the interface by DHCP: virtctl console "+u.GetName()+" -n "+u.GetNamespace(),
 					"the VM has not renewed the lease of %s since %s or earlier, which is longer than the lease time: it has lost the VLAN, hangs, or configures the address without DHCP", l.Address, formatTime(l.Since)))

@@ -13,32 +13,28 @@ import (
 // MachineInterfaces returns the names of a VirtualMachineInstance's interfaces on the network of a
 // NetworkAttachmentDefinition, "namespace/name"; nil if it has none. With networks nil, these are the ones that name it.
 func MachineInterfaces(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
-	var list []string
+	names, _ := machineNetworks(u, networks, nad)
+	return names
+}
+
+// MachineAttachments returns the NetworkAttachmentDefinitions, "namespace/name", of MachineInterfaces, in the same order. They
+// may configure the network differently.
+func MachineAttachments(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
+	_, attachments := machineNetworks(u, networks, nad)
+	return attachments
+}
+
+func machineNetworks(u *unstructured.Unstructured, networks cni.Networks, nad string) (names, attachments []string) {
 	attached, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
 	for _, n := range attached {
 		n, _ := n.(map[string]any)
 		network, multus, _ := unstructured.NestedString(n, "multus", "networkName")
-		if name, ok := n["name"].(string); ok && multus && networks.Same(cni.Reference(u.GetNamespace(), network), nad) {
-			list = append(list, name)
+		ref := cni.Reference(u.GetNamespace(), network)
+		if name, ok := n["name"].(string); ok && multus && networks.Same(ref, nad) {
+			names, attachments = append(names, name), append(attachments, ref)
 		}
 	}
-	return list
-}
-
-// MachineAttachments returns the NetworkAttachmentDefinitions, "namespace/name", by which a VirtualMachineInstance is on a
-// network, as in MachineInterfaces. They may configure the network differently.
-func MachineAttachments(u *unstructured.Unstructured, networks cni.Networks, nad string) []string {
-	var list []string
-	attached, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
-	for _, n := range attached {
-		n, _ := n.(map[string]any)
-		if network, multus, _ := unstructured.NestedString(n, "multus", "networkName"); multus {
-			if ref := cni.Reference(u.GetNamespace(), network); networks.Same(ref, nad) {
-				list = append(list, ref)
-			}
-		}
-	}
-	return list
+	return names, attachments
 }
 
 // WithoutMAC returns the names among MachineInterfaces without a macAddress in the spec: the interface gets another MAC

@@ -33,8 +33,8 @@ func Advice(k *Known, p *Plan) string {
 // hosted cluster is unknown. It omits domains whose names an older cluster keeps: a longer zone in the cluster DNS would
 // take them from that cluster.
 func (p *Plan) Domains() []string {
-	c := p.cluster()
-	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+	c := p.resolved()
+	if c == nil {
 		return nil
 	}
 	var domains []string
@@ -49,8 +49,8 @@ func (p *Plan) Domains() []string {
 
 // keptByOthers returns a warning for each domain that Domains omits.
 func (p *Plan) keptByOthers() []string {
-	c := p.cluster()
-	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+	c := p.resolved()
+	if c == nil {
 		return nil
 	}
 	var list []string
@@ -60,6 +60,14 @@ func (p *Plan) keptByOthers() []string {
 		}
 	}
 	return list
+}
+
+// resolved returns the hosted cluster whose names the Infra's DNS resolves; nil if it is unknown or DNS is disabled.
+func (p *Plan) resolved() *model.Cluster {
+	if !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return nil
+	}
+	return p.cluster()
 }
 
 func (p *Plan) cluster() *model.Cluster {

@@ -231,14 +231,22 @@ func (r *rollout) reportMACChecks(ctx context.Context) error {
 
 // configOf returns the CNI configuration in a NetworkAttachmentDefinition, "namespace/name"; empty if it cannot be read.
 func (r *rollout) configOf(ctx context.Context, ref string) string {
-	nad := &unstructured.Unstructured{}
-	nad.SetGroupVersionKind(read.AttachmentKind)
 	namespace, name, _ := strings.Cut(ref, "/")
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, nad); err != nil {
+	nad, err := r.attachment(ctx, namespace, name)
+	if err != nil || nad == nil {
 		return "" // only a warning depends on it
 	}
 	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
 	return config
+}
+
+// attachment returns a NetworkAttachmentDefinition in the cluster; nil if it does not exist.
+func (r *rollout) attachment(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
+	nad := &unstructured.Unstructured{}
+	nad.SetGroupVersionKind(read.AttachmentKind)
+	nad.SetNamespace(namespace)
+	nad.SetName(name)
+	return current(ctx, r.Client, nad)
 }
 
 // attachmentOf returns the NetworkAttachmentDefinition of a workload's pods: the plan's, or the present one. It is nil if
@@ -250,11 +258,7 @@ func (r *rollout) attachmentOf(ctx context.Context, workload *unstructured.Unstr
 	if nad := r.plan.find(read.AttachmentKind.Kind, workload.GetNamespace(), render.NetworkOf(workload)); nad != nil {
 		return nad, nil
 	}
-	nad := &unstructured.Unstructured{}
-	nad.SetGroupVersionKind(read.AttachmentKind)
-	nad.SetNamespace(workload.GetNamespace())
-	nad.SetName(render.NetworkOf(workload))
-	return current(ctx, r.Client, nad)
+	return r.attachment(ctx, workload.GetNamespace(), render.NetworkOf(workload))
 }
 
 // networkWithout returns the CNI plugins in a NetworkAttachmentDefinition without some fields; nil if they cannot be

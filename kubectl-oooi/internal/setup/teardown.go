@@ -366,9 +366,9 @@ func (t *Teardown) Run(ctx context.Context) error {
 }
 
 // wait waits until the deleted objects no longer exist, the owners of others last. It prints a warning for a namespace that
-// Kubernetes keeps while an API of the cluster is down. If control has cleaned up, only
-// objects that teardown deleted had an owner. wait then takes the garbage collector's step for it, because the garbage
-// collector learns of a kind only up to 30 seconds after its CRD was created.
+// Kubernetes keeps while an API of the cluster is down. If control has cleaned up, only objects that teardown deleted had an
+// owner. wait then takes the garbage collector's step for it, because the garbage collector learns of a kind only up to 30
+// seconds after its CRD was created.
 func (t *Teardown) wait(ctx context.Context, deleted []inventory.Entry, clean bool) error {
 	for _, owners := range []bool{false, true} {
 		for _, e := range deleted {
