@@ -175,11 +175,14 @@ func (s *nameFilter) hostFault(name string) string {
 	if slices.Contains(s.reserved, name) {
 		return "it belongs to the management cluster: choose another name"
 	}
-	if s.owns(name) || s.hasAdmittedRoute(name) {
+	if s.owns(name) {
 		return ""
 	}
-	if why := s.routeFault(name); why != "" {
+	if why := s.routeFault(name); why != "" { // also if a router admits both, such as one with another allowlist of namespaces
 		return why
+	}
+	if s.hasAdmittedRoute(name) {
+		return ""
 	}
 	for _, domain := range s.domains {
 		if within(name, domain) {

@@ -91,16 +91,32 @@ apiVersion: route.openshift.io/v1
 kind: Route
 metadata: {name: oauth, namespace: clusters-demo}
 spec: {host: oauth.mgmt.example.com, to: {kind: Service, name: oauth-openshift}}
-status: {ingress: [{host: oauth.mgmt.example.com, conditions: [{type: Admitted, status: "%s"}]}]}
+status: {ingress: [{host: oauth.mgmt.example.com, routerName: %s, conditions: [{type: Admitted, status: "%s"}]}]}
+`
+	const other = `---
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: theirs, namespace: apps}
+spec: {host: oauth.mgmt.example.com, to: {kind: Service, name: theirs}}
+status: {ingress: [{host: oauth.mgmt.example.com, routerName: default, conditions: [{type: Admitted, status: "True"}]}]}
 `
 	cluster := readObjects(t, demoCluster).HostedClusters
 	b := model.NewBuilder(model.Options{Names: model.NameRules{Management: []string{"mgmt.example.com"}}})
-	for _, admitted := range []string{"False", "True", "False"} {
-		in := readObjects(t, fmt.Sprintf(route, admitted))
+	for _, tc := range []struct {
+		router, admitted, more string
+		published              bool
+	}{
+		{"default", "False", "", false},
+		{"default", "True", "", true},
+		{"default", "False", "", false},
+		{"router", "True", "", false}, // HyperShift's own router has no consent of the management cluster
+		{"default", "True", other, false},
+	} {
+		in := readObjects(t, fmt.Sprintf(route, tc.router, tc.admitted)+tc.more)
 		in.HostedClusters = cluster
 		names, refused := published(b.Build(in))
-		if got := slices.Contains(names, "oauth.mgmt.example.com"); got != (admitted == "True") || got != (len(refused) == 0) {
-			t.Errorf("admitted %s: published %t, problems %q", admitted, got, refused)
+		if got := slices.Contains(names, "oauth.mgmt.example.com"); got != tc.published || got != (len(refused) == 0) {
+			t.Errorf("%+v: published %t, problems %q", tc, got, refused)
 		}
 	}
 }

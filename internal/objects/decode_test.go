@@ -121,7 +121,7 @@ status:
 		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters-demo", Name: "oauth"},
 		Spec:       objects.RouteSpec{Host: "oauth.example.com", To: objects.RouteTarget{Kind: "Service", Name: "oauth-openshift"}, WildcardPolicy: "None"},
 		Status: objects.RouteStatus{Ingress: []objects.RouteIngress{{
-			Host: "oauth.example.com", Conditions: []objects.RouteCondition{{Type: "Admitted", Status: "True"}},
+			Host: "oauth.example.com", RouterName: "default", Conditions: []objects.RouteCondition{{Type: "Admitted", Status: "True"}},
 		}}},
 	}
 	if diff := cmp.Diff(objects.Object(want), got); diff != "" {
