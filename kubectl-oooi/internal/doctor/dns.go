@@ -214,11 +214,11 @@ func corefilesOf(s *Site) map[types.NamespacedName]string {
 }
 
 // missingDomains returns the hosted cluster's domains that no zone covers. It omits subdomains of domains earlier in
-// the list.
+// the list, and domains whose names an older cluster keeps: a zone for them would take these names from that cluster.
 func missingDomains(s *Site, zones []string) []string {
 	var domains []string
 	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
-		if !slices.ContainsFunc(slices.Concat(zones, domains), func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
+		if s.Snapshot.KeeperOf(s.Cluster, domain) == nil && !slices.ContainsFunc(slices.Concat(zones, domains), func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
 			domains = append(domains, domain)
 		}
 	}
