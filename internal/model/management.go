@@ -178,7 +178,7 @@ func (s *nameFilter) hostFault(name string) string {
 	if s.owns(name) {
 		return ""
 	}
-	if why := s.routeFault(name); why != "" { // also if a router admits both, such as one with another allowlist of namespaces
+	if why := s.routeFault(name); why != "" { // several routers can admit Routes with the same host
 		return why
 	}
 	if s.hasAdmittedRoute(name) {
@@ -208,11 +208,16 @@ func (s *nameFilter) routeFault(name string) string {
 	return ""
 }
 
-// hasAdmittedRoute reports whether a router serves the name by a Route of the control plane.
+// hyperShiftRouter is the routerName with which HyperShift itself admits all Routes of a control plane whose API server is
+// published by a Route with a hostname. It does not compare their hosts with Routes of other namespaces. Source: hypershift,
+// control-plane-operator/controllers/hostedcontrolplane/ingress/router.go.
+const hyperShiftRouter = "router"
+
+// hasAdmittedRoute reports whether a router of the management cluster serves the name by a Route of the control plane.
 func (s *nameFilter) hasAdmittedRoute(name string) bool {
 	for _, r := range s.ownRoutes {
-		for admitted := range r.AdmittedHosts() {
-			if host, err := cleanName(admitted); err == nil && host == name {
+		for _, i := range r.Status.Ingress {
+			if host, err := cleanName(i.Host); err == nil && host == name && i.RouterName != hyperShiftRouter && i.IsAdmitted() {
 				return true
 			}
 		}

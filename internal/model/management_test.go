@@ -98,21 +98,27 @@ apiVersion: route.openshift.io/v1
 kind: Route
 metadata: {name: theirs, namespace: apps}
 spec: {host: oauth.mgmt.example.com, to: {kind: Service, name: theirs}}
-status: {ingress: [{host: oauth.mgmt.example.com, routerName: default, conditions: [{type: Admitted, status: "True"}]}]}
+status: {ingress: [{host: oauth.mgmt.example.com, routerName: %s, conditions: [{type: Admitted, status: "True"}]}]}
 `
 	cluster := readObjects(t, demoCluster).HostedClusters
 	b := model.NewBuilder(model.Options{Names: model.NameRules{Management: []string{"mgmt.example.com"}}})
 	for _, tc := range []struct {
-		router, admitted, more string
-		published              bool
+		router, admitted string
+		other            string // the router that admits another Route; empty for no such Route
+		published        bool
 	}{
 		{"default", "False", "", false},
 		{"default", "True", "", true},
 		{"default", "False", "", false},
-		{"router", "True", "", false}, // HyperShift's own router has no consent of the management cluster
-		{"default", "True", other, false},
+		{"router", "True", "", false}, // HyperShift's router admits every Route of its control plane
+		{"default", "True", "default", false},
+		{"default", "True", "router", false}, // outside of control planes, the name of the router does not matter
 	} {
-		in := readObjects(t, fmt.Sprintf(route, tc.router, tc.admitted)+tc.more)
+		text := fmt.Sprintf(route, tc.router, tc.admitted)
+		if tc.other != "" {
+			text += fmt.Sprintf(other, tc.other)
+		}
+		in := readObjects(t, text)
 		in.HostedClusters = cluster
 		names, refused := published(b.Build(in))
 		if got := slices.Contains(names, "oauth.mgmt.example.com"); got != tc.published || got != (len(refused) == 0) {

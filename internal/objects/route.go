@@ -22,20 +22,12 @@ type Route struct {
 	Status RouteStatus `json:"status,omitzero"`
 }
 
-// hyperShiftRouter is the routerName with which HyperShift itself admits all Routes of a control plane whose API server is
-// published by a Route with a hostname: it serves them with a router of the control plane, which compares the hosts with none of
-// other namespaces. Source: hypershift, control-plane-operator/controllers/hostedcontrolplane/ingress/router.go.
-const hyperShiftRouter = "router"
-
-// AdmittedHosts yields the hosts under which routers of the management cluster serve the Route. With spec.subdomain they differ
-// from spec.host. If several Routes have the same host, a router only admits the oldest.
+// AdmittedHosts yields the hosts under which routers serve the Route. With spec.subdomain they differ from spec.host. If
+// several Routes have the same host, a router only admits the oldest.
 func (r *Route) AdmittedHosts() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, i := range r.Status.Ingress {
-			if i.RouterName == hyperShiftRouter {
-				continue
-			}
-			if i.Host != "" && slices.Contains(i.Conditions, RouteCondition{Type: "Admitted", Status: "True"}) && !yield(i.Host) {
+			if i.Host != "" && i.IsAdmitted() && !yield(i.Host) {
 				return
 			}
 		}
@@ -66,6 +58,11 @@ type RouteIngress struct {
 	Host       string           `json:"host,omitempty"`
 	RouterName string           `json:"routerName,omitempty"`
 	Conditions []RouteCondition `json:"conditions,omitempty"`
+}
+
+// IsAdmitted reports whether the router serves the Route.
+func (i *RouteIngress) IsAdmitted() bool {
+	return slices.Contains(i.Conditions, RouteCondition{Type: "Admitted", Status: "True"})
 }
 
 // RouteCondition is the part of OpenShift's RouteIngressCondition that is in use.
