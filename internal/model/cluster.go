@@ -97,6 +97,20 @@ func (s *Snapshot) KeeperOf(c *Cluster, domain string) *Cluster {
 	return nil
 }
 
+// ForwardedDomains returns the domains of a cluster that the management cluster's DNS must forward to the DNS of its Infra,
+// without subdomains of earlier ones. It omits domains whose names an older cluster keeps: a longer zone would take them from
+// that cluster.
+func (s *Snapshot) ForwardedDomains(c *Cluster) []string {
+	var domains []string
+	for _, domain := range slices.Concat(c.Domains, c.AppsDomains, c.AppsNames) {
+		covered := slices.ContainsFunc(domains, func(earlier string) bool { return within(domain, earlier) })
+		if !covered && s.KeeperOf(c, domain) == nil {
+			domains = append(domains, domain)
+		}
+	}
+	return domains
+}
+
 // ControlPlaneNamespace returns the namespace in which HyperShift runs the control plane of the HostedCluster
 // namespace/name.
 func ControlPlaneNamespace(namespace, name string) string {

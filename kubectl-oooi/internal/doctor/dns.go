@@ -181,7 +181,7 @@ func checkClusterDNS(s *Site) []Finding {
 			}
 		}
 		// The operator writes this Corefile from its own object, unless its managementState is Unmanaged.
-		if written, ok := corefiles[operatorConfig]; ok && missingDomains(s, zones) == nil {
+		if written, ok := corefiles[operatorConfig]; ok && len(missingDomains(s, zones)) == 0 {
 			ref = model.Ref{Kind: configMaps.Kind, Namespace: operatorConfig.Namespace, Name: operatorConfig.Name}
 			zones = forwardedZones(written, addresses)
 			remedy = "find out why the DNS operator does not update the ConfigMap: see kubectl get clusteroperator dns, and spec.managementState of dns.operator/default"
@@ -213,16 +213,11 @@ func corefilesOf(s *Site) map[types.NamespacedName]string {
 	return texts
 }
 
-// missingDomains returns the hosted cluster's domains that no zone covers. It omits subdomains of domains earlier in
-// the list, and domains whose names an older cluster keeps: a zone for them would take these names from that cluster.
+// missingDomains returns the domains that the cluster's DNS must forward and that no zone covers.
 func missingDomains(s *Site, zones []string) []string {
-	var domains []string
-	for _, domain := range slices.Concat(s.Cluster.Domains, s.Cluster.AppsDomains) {
-		if s.Snapshot.KeeperOf(s.Cluster, domain) == nil && !slices.ContainsFunc(slices.Concat(zones, domains), func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) }) {
-			domains = append(domains, domain)
-		}
-	}
-	return domains
+	return slices.DeleteFunc(s.Snapshot.ForwardedDomains(s.Cluster), func(domain string) bool {
+		return slices.ContainsFunc(zones, func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) })
+	})
 }
 
 // ConfigMaps with the Corefile of the cluster's DNS: of CoreDNS on plain Kubernetes, and of OpenShift's, which

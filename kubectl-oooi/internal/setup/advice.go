@@ -2,7 +2,6 @@ package setup
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -30,21 +29,12 @@ func Advice(k *Known, p *Plan) string {
 }
 
 // Domains returns the domains that the cluster DNS must forward to the Infra's DNS; nil if DNS is disabled or the
-// hosted cluster is unknown. It omits domains whose names an older cluster keeps: a longer zone in the cluster DNS would
-// take them from that cluster.
+// hosted cluster is unknown.
 func (p *Plan) Domains() []string {
-	c := p.resolved()
-	if c == nil {
-		return nil
+	if c := p.resolved(); c != nil {
+		return p.Snapshot.ForwardedDomains(c)
 	}
-	var domains []string
-	for _, domain := range slices.Concat(c.Domains, c.AppsDomains, c.AppsNames) {
-		known := slices.ContainsFunc(domains, func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) })
-		if !known && p.Snapshot.KeeperOf(c, domain) == nil {
-			domains = append(domains, domain)
-		}
-	}
-	return domains
+	return nil
 }
 
 // keptByOthers returns a warning for each domain that Domains omits.
