@@ -94,6 +94,9 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 		if f.source() == v1alpha1.AppsIngressSourceHostedService {
 			status.Message = f.outcome.warning
 		}
+		if by := f.cluster.Apps.Infra; by != nil && (by.Namespace != f.object.Namespace || by.Name != f.object.Name) {
+			status.Message = fmt.Sprintf("%s configures the apps ingress of %s: appsIngress of this Infra is not used", by, f.cluster.Ref)
+		}
 	case slices.Contains(transientReasons, fault.Reason) && before.Phase != v1alpha1.AppsIngressDegraded && len(status.ExternalIPs) == 0:
 		status.Phase = v1alpha1.AppsIngressPending
 		if end := f.waitingSince.Add(f.deadline()); f.now.Before(end) {

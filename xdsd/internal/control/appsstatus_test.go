@@ -27,6 +27,11 @@ func TestAppsStatus(t *testing.T) {
 		c.Apps.Followed = false
 		return c
 	}
+	ofOther := func(addresses ...string) *model.Cluster {
+		c := followed(addresses...)
+		c.Apps.Infra = &model.Ref{Kind: "Infra", Namespace: "clusters", Name: "first"}
+		return c
+	}
 	fromStatus := func(addresses ...string) *model.Cluster {
 		c := followed(addresses...)
 		c.Apps.Source = model.AppsStatus
@@ -73,6 +78,8 @@ func TestAppsStatus(t *testing.T) {
 			want: state{Phase: "Ready", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Message: "no such L2Advertisement"}},
 		{name: "warning of another source", apps: v1alpha1.AppsIngress{Source: "Static"}, facts: appsFacts{cluster: followed("192.0.2.1"), outcome: outcome{warning: "no such L2Advertisement"}},
 			want: state{Phase: "Ready", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}}},
+		{name: "configured by another Infra of the hosted cluster", facts: appsFacts{cluster: ofOther("192.0.2.1")},
+			want: state{Phase: "Ready", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Message: "Infra clusters/first configures the apps ingress of HostedCluster clusters/demo: appsIngress of this Infra is not used"}},
 		{name: "withdrawn", facts: appsFacts{cluster: fromStatus("192.0.2.1"), problems: problem("AddressWithdrawn", "gone"), outcome: faulty("PoolExhausted", "full")},
 			want: state{Phase: "Degraded", ExternalIP: "192.0.2.1", ExternalIPs: []string{"192.0.2.1"}, Reason: "AddressWithdrawn", Message: "gone; full"}},
 		{name: "unreachable, with an earlier address", facts: appsFacts{cluster: unreachable("192.0.2.1"), problems: problem("HostedClusterUnreachable", "no route")},
