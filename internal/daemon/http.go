@@ -12,12 +12,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/densityops/oooi/internal/problem"
 )
 
-// Handler returns a handler for GET /healthz, /readyz, /metrics and /state. ready reports whether the daemon is ready,
-// and returns the body of /readyz, whose status is 200 or, if it is not ready, 503. state returns the body of /state.
-// Both bodies are encoded as JSON. Requests call ready and state concurrently.
-func Handler(ready func() (bool, any), state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
+// Handler returns a handler for GET /healthz, /readyz, /metrics, /problems and /state. ready reports whether the daemon is
+// ready, and returns the body of /readyz, whose status is 200 or, if it is not ready, 503. problems returns the body of
+// /problems; nil for a daemon that reports none. state returns the body of /state. All three are encoded as JSON. Requests
+// call the functions concurrently.
+func Handler(ready func() (bool, any), problems func() problem.Report, state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -29,6 +32,9 @@ func Handler(ready func() (bool, any), state func() any, gatherer prometheus.Gat
 		writeJSON(w, status, details)
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	if problems != nil {
+		mux.HandleFunc("GET /problems", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, problems()) })
+	}
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, state()) })
 	return mux
 }

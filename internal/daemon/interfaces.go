@@ -3,7 +3,6 @@ package daemon
 import (
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/procfs"
@@ -20,14 +19,13 @@ var (
 	interfaceUp       = prometheus.NewDesc("oooi_interface_up", "1: the interface is up and has a carrier.", []string{"interface"}, nil)
 	interfaceMTU      = prometheus.NewDesc("oooi_interface_mtu_bytes", "MTU of the interface.", []string{"interface"}, nil)
 	interfaceAddress  = prometheus.NewDesc("oooi_interface_address", "1 for each address of the interface, in CIDR notation.", []string{"interface", "address"}, nil)
-	interfaceDiverted = prometheus.NewDesc("oooi_interface_diverted_route", "Always 1: packets from an address of the interface to a part of its network leave by another interface or through a gateway; both are empty if the packets are discarded.", []string{"interface", "destination", "gateway", "device"}, nil)
 	interfaceReceived = prometheus.NewDesc("oooi_interface_received_packets_total", "Packets received on the interface.", []string{"interface"}, nil)
 	interfaceSent     = prometheus.NewDesc("oooi_interface_sent_packets_total", "Packets sent on the interface.", []string{"interface"}, nil)
 )
 
 // Describe sends the descriptions of all metrics.
 func (InterfaceCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{interfaceUp, interfaceMTU, interfaceAddress, interfaceDiverted, interfaceReceived, interfaceSent} {
+	for _, d := range []*prometheus.Desc{interfaceUp, interfaceMTU, interfaceAddress, interfaceReceived, interfaceSent} {
 		ch <- d
 	}
 }
@@ -57,27 +55,12 @@ func (InterfaceCollector) Collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue // the interface was deleted
 		}
-		var diverted []divertedRoute
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
 				ch <- prometheus.MustNewConstMetric(interfaceAddress, prometheus.GaugeValue, 1, i.Name, p.String())
-				if up == 1 {
-					diverted = append(diverted, divertedRoutes(i, p)...)
-				}
 			}
 		}
-		slices.SortFunc(diverted, func(a, b divertedRoute) int { return a.destination.Compare(b.destination) })
-		for _, r := range slices.CompactFunc(diverted, func(a, b divertedRoute) bool { return a.destination == b.destination }) {
-			ch <- prometheus.MustNewConstMetric(interfaceDiverted, prometheus.GaugeValue, 1, i.Name, r.destination.String(), r.gateway, r.device)
-		}
 	}
-}
-
-// A divertedRoute is a route by which packets do not reach a part of an interface's network directly. The gateway and the
-// device are empty if it discards them.
-type divertedRoute struct {
-	destination     netip.Prefix
-	gateway, device string
 }
 
 // receivedAndSent returns the packet counters of all interfaces, nil where there is no procfs.

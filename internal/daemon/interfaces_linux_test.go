@@ -101,45 +101,6 @@ oooi_interface_up{interface="net1"} 0`},
 	}
 }
 
-// TestDivertedRoutes adds routes to a part of an interface's network, also to the routing table of its address.
-func TestDivertedRoutes(t *testing.T) {
-	network.Need(t)
-	var n *lab.Namespace // of this process
-	n.Run(t, "ip", "link", "add", "net2", "type", "veth", "peer", "name", "switch2")
-	n.Run(t, "ip", "link", "set", "switch2", "up")
-	n.Run(t, "ip", "link", "set", "net2", "up")
-	n.Run(t, "ip", "address", "add", "192.0.2.3/24", "dev", "net2")
-	const other = "198.51.100.1"
-	n.Run(t, "ip", "address", "add", other+"/24", "dev", "switch2")
-	diverted := func(destination, gateway, device string) string {
-		return `oooi_interface_diverted_route{destination="` + destination + `",device="` + device + `",gateway="` + gateway + `",interface="net2"} 1`
-	}
-	for _, tc := range []struct{ name, command, want string }{
-		{"no other route", "", ""},
-		{"a gateway", "ip route add 192.0.2.128/25 via 192.0.2.9", diverted("192.0.2.128/25", "192.0.2.9", "net2")},
-		{"a host of another interface", "ip route add 192.0.2.200/32 dev switch2", diverted("192.0.2.128/25", "192.0.2.9", "net2") + "\n" + diverted("192.0.2.200/32", "", "switch2")},
-		{"discarded packets", "ip route replace blackhole 192.0.2.128/25", diverted("192.0.2.128/25", "", "") + "\n" + diverted("192.0.2.200/32", "", "switch2")},
-		{"a table for packets from the address has none of them", "ip route add 192.0.2.0/24 dev net2 table 100", diverted("192.0.2.128/25", "", "") + "\n" + diverted("192.0.2.200/32", "", "switch2")},
-		{"packets from the address use it", "ip rule add from 192.0.2.3 table 100", ""},
-		{"its routes lead to the other interface", "ip route replace 192.0.2.0/24 dev switch2 table 100", diverted("192.0.2.0/24", "", "switch2")},
-	} {
-		if tc.command != "" {
-			n.Run(t, strings.Fields(tc.command)...)
-		}
-		var lines []string
-		for line := range strings.Lines(metricsText(t)) {
-			if strings.HasPrefix(line, "oooi_interface_diverted_route{") {
-				lines = append(lines, strings.TrimSpace(line))
-			}
-		}
-		if got := strings.Join(lines, "\n"); got != tc.want {
-			t.Errorf("%s: got\n%s\nwant\n%s", tc.name, got, tc.want)
-		}
-	}
-	n.Run(t, "ip", "rule", "delete", "from", "192.0.2.3", "table", "100")
-	n.Run(t, "ip", "link", "delete", "net2")
-}
-
 func TestInterfaceMetricsExcludeLoopback(t *testing.T) {
 	if text := metricsText(t); strings.Contains(text, `"lo"`) {
 		t.Errorf("loopback is included:\n%s", text)

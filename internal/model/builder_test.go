@@ -21,7 +21,7 @@ func TestClustersThatDifferAreNotEqual(t *testing.T) {
 	newValue := func() *Cluster {
 		return &Cluster{
 			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, UID: "u", Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
-			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"}, Registries: []string{"r"},
+			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
 			Hostnames: []Hostname{{Name: "h", Endpoints: []Endpoint{{Role: RoleAPI, Port: 1, Source: "s"}}}},
 			Apps: &Apps{
 				Addresses: []netip.Addr{netip.IPv6Unspecified()}, Source: AppsHosted, Infra: &Ref{"k", "n", "i"},

@@ -37,9 +37,6 @@ type Cluster struct {
 	AppsNames []string `json:"appsNames,omitempty"`
 	// Hostnames are the control-plane names, sorted.
 	Hostnames []Hostname `json:"hostnames"`
-	// Registries are the hosts from which nodes pull the release image, sorted: those of its mirrors if it has any, which
-	// may be the only ones that a disconnected site resolves. They contain no addresses.
-	Registries []string `json:"-"`
 	// Apps are the apps addresses; nil if apps are not enabled.
 	Apps *Apps `json:"apps,omitempty"`
 }
@@ -77,7 +74,7 @@ func (d *draft) copy() *draft {
 func (c *Cluster) equal(o *Cluster) bool {
 	return c.Ref == o.Ref && c.UID == o.UID && c.Created.Equal(o.Created) &&
 		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID && c.Platform == o.Platform && c.Kubeconfig == o.Kubeconfig && c.APIServer == o.APIServer &&
-		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) && slices.Equal(c.Registries, o.Registries) &&
+		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) &&
 		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
 }
 
@@ -127,7 +124,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
 	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), nodePorts: allocated, object: hc}
-	c.Platform, c.Registries = hc.Spec.Platform.Type, registries(&hc.Spec)
+	c.Platform = hc.Spec.Platform.Type
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
 	}

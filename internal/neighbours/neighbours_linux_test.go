@@ -224,6 +224,13 @@ func TestPorts(t *testing.T) {
 	if got := connect(); !slices.Equal(got, []string{"test_vlan_port{192.0.2.100,443,timeout} 0", refused}) {
 		t.Errorf("with a filter, the second time: %q", got)
 	}
+	want := []neighbours.PortResult{
+		{Address: netip.MustParseAddrPort("192.0.2.100:443"), Result: "timeout", Silent: true, Failures: 2},
+		{Address: netip.MustParseAddrPort("192.0.2.100:6443"), Result: "refused", Failures: 4},
+	}
+	if got := ports.Results(); !slices.Equal(got, want) {
+		t.Errorf("results %+v, want %+v", got, want)
+	}
 }
 
 // series returns the metrics of a collector as "name{label values} value", sorted.

@@ -1,4 +1,4 @@
-// Package probe defines the report of 'xdsd probe', and what 'xdsd serve' reports about the proxy's backends.
+// Package probe defines the requests and the results of 'xdsd probe', and what 'xdsd serve' reports about the proxy's backends.
 package probe
 
 import (
@@ -6,56 +6,9 @@ import (
 	"time"
 )
 
-// DHCPClass is the vendor class identifier (option 60) of our probes. coredhcp replies to DHCPINFORM of our own pods, leases
-// nothing and does not count them as requests of clients. It does not expect that DHCPDISCOVER leads to a lease.
+// DHCPClass is the vendor class identifier (option 60) of oooi's probes. coredhcp replies to their DHCPINFORM, leases nothing and
+// does not count them as requests of clients. It does not expect that their DHCPDISCOVER leads to a lease.
 const DHCPClass = "oooi-probe"
-
-// Report is the result of probing a VLAN from one pod.
-type Report struct {
-	// DNS has one answer for each server and name over UDP, and one for each server and the first name over
-	// TCP.
-	DNS []Answer `json:"dns,omitempty"`
-	// DHCP has the offers for each client MAC address, or one element with only an Error if the network interface
-	// does not exist.
-	DHCP []Discovery `json:"dhcp,omitempty"`
-	// TLS has one handshake for each name and address.
-	TLS []Handshake `json:"tls,omitempty"`
-	// Neighbors are the MAC addresses of the hosts that answered ARP requests for the IPv4 addresses of DNS and TLS servers.
-	Neighbors map[netip.Addr]string `json:"neighbors,omitempty"`
-}
-
-// Answer is the reply of a DNS server to a query for type A, or the reason why there is none.
-type Answer struct {
-	Server netip.Addr `json:"server"`
-	// Network is udp or tcp.
-	Network string `json:"network"`
-	Name    string `json:"name"`
-	// Rcode is the response code, such as NOERROR; empty if Error is set.
-	Rcode string `json:"rcode,omitempty"`
-	// Addresses are those of the A records in the reply, sorted.
-	Addresses []netip.Addr `json:"addresses,omitempty"`
-	// Error is why there is no reply; empty if there is one.
-	Error string `json:"error,omitempty"`
-}
-
-// Discovery has the offers of DHCP servers to one client. No address is leased.
-type Discovery struct {
-	MAC string `json:"mac"`
-	// Offers are sorted by server, with the first offer of each.
-	Offers []Offer `json:"offers,omitempty"`
-	// Error is why DHCPDISCOVER could not be sent, or offers could not be received; empty for no error.
-	Error string `json:"error,omitempty"`
-}
-
-// Offer is a DHCP server's offer.
-type Offer struct {
-	// Server is the server identifier (option 54), else the source address of the packet.
-	Server  netip.Addr `json:"server"`
-	Address netip.Addr `json:"address"`
-	// DNS and Routers are the DNS servers and routers (options 6 and 3), in the order of the offer.
-	DNS     []netip.Addr `json:"dns,omitempty"`
-	Routers []netip.Addr `json:"routers,omitempty"`
-}
 
 // Unfinished are TCP connections of a client to one of our ports whose handshake does not complete: the client answers no
 // SYN-ACK (RFC 9293, section 3.5).

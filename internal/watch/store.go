@@ -92,11 +92,12 @@ func (c Config) String() string {
 
 // Store watches the objects of a Config and keeps their snapshot up to date. It is safe for concurrent use.
 type Store struct {
-	config Config
-	log    *slog.Logger
-	source source
-	file   *snapshotfile.File
-	dirty  chan struct{}
+	config  Config
+	log     *slog.Logger
+	started time.Time
+	source  source
+	file    *snapshotfile.File
+	dirty   chan struct{}
 
 	snapshot atomic.Pointer[model.Snapshot]
 	builder  *model.Builder
@@ -123,7 +124,7 @@ type Store struct {
 // ServiceAccount, cannot be used.
 func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		config: config, log: log, dirty: make(chan struct{}, 1),
+		config: config, log: log, started: time.Now(), dirty: make(chan struct{}, 1),
 		builder: model.NewBuilder(config.options()),
 	}
 	s.file = s.snapshotFile()
@@ -332,6 +333,8 @@ func (s *Store) Subscribe(f func()) (cancel func()) {
 type Status struct {
 	// At is when the Status was determined.
 	At time.Time `json:"at"`
+	// Started is when the Store was opened.
+	Started time.Time `json:"started"`
 	// Synced reports whether the snapshot was built from the source, and not from the snapshot file.
 	Synced bool `json:"synced"`
 	// Since is the last time at which the snapshot was known to be current. It is At while every watch is connected
@@ -357,7 +360,7 @@ func (s Status) Age() time.Duration {
 // Status returns the current state of the Store.
 func (s *Store) Status() Status {
 	s.mu.Lock()
-	status := Status{At: time.Now(), Synced: s.fromSource, Since: s.fileWritten, Builds: s.builds, SnapshotFailure: s.file.Failure()}
+	status := Status{At: time.Now(), Started: s.started, Synced: s.fromSource, Since: s.fileWritten, Builds: s.builds, SnapshotFailure: s.file.Failure()}
 	s.mu.Unlock()
 	status.Resources = s.source.status()
 	if !status.Synced {

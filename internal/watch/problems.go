@@ -1,0 +1,92 @@
+package watch
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
+)
+
+// maxStaleness is how long a daemon may be without a watch. A daemon restarts a watch immediately when it ends.
+const maxStaleness = 30 * time.Second
+
+// Problems returns the problems of the store of a daemon: data that is not current, objects that are kept although they
+// disappeared, and a snapshot file that cannot be written. They are about the daemon's pod, so that their Object is empty.
+func (s Status) Problems(daemon string) []problem.Problem {
+	var list []problem.Problem
+	if p := s.staleProblem(daemon); p != nil {
+		list = append(list, *p)
+	}
+	return append(append(list, KeptProblems(daemon, s.Resources)...), SnapshotProblems(daemon, s.SnapshotFailure)...)
+}
+
+// staleProblem returns the problem of data that is not current; nil if it is, or if the daemon has just started.
+func (s Status) staleProblem(daemon string) *problem.Problem {
+	if s.At.Sub(s.Started) < maxStaleness {
+		return nil
+	}
+	age := s.Age()
+	var evidence []string
+	for i := range s.Resources {
+		r := &s.Resources[i]
+		if !r.Connected && !r.Missing && r.Error != "" && s.At.Sub(r.LastSeen) > maxStaleness {
+			evidence = append(evidence, r.describe()+": "+r.Error)
+		}
+	}
+	var p problem.Problem
+	switch {
+	case !s.Synced:
+		p = problem.Warned(problem.DataStale, model.Ref{}, "%s has not reached the API server since it started, and uses its snapshot file", daemon)
+	case age > maxStaleness:
+		p = problem.Warned(problem.DataStale, model.Ref{}, "%s does not receive updates from the API server: its data is %s old", daemon, age.Round(time.Second))
+	case len(evidence) > 0:
+		p = problem.Warned(problem.DataStale, model.Ref{}, "%s does not receive updates of some objects from the API server", daemon)
+	default:
+		return nil
+	}
+	p = p.Because(evidence...)
+	return &p
+}
+
+// describe returns the resource and the namespace or name to which a watch is limited.
+func (r *ResourceStatus) describe() string {
+	if where := strings.Trim(r.Namespace+"/"+r.Name, "/"); where != "" {
+		return r.Resource + " in " + where
+	}
+	return r.Resource
+}
+
+// KeptProblems returns the problem of objects that disappeared from the API server and that a daemon still uses; none if there
+// are none.
+func KeptProblems(daemon string, resources []ResourceStatus) []problem.Problem {
+	var evidence []string
+	for i := range resources {
+		r := &resources[i]
+		if r.Kept == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s: %d", r.Resource, r.Kept.Objects)
+		if len(r.Kept.Names) > 0 {
+			text += ", such as " + r.Kept.Names[0]
+		}
+		if !r.Kept.Until.IsZero() {
+			text += ", until " + r.Kept.Until.UTC().Format(time.RFC3339)
+		}
+		evidence = append(evidence, text)
+	}
+	if evidence == nil {
+		return nil
+	}
+	return []problem.Problem{problem.Warned(problem.ObjectsKept, model.Ref{}, "%s uses objects that disappeared from the API server", daemon).Because(evidence...)}
+}
+
+// SnapshotProblems returns the problem of a snapshot file that a daemon cannot write, by the error of the last write; none if
+// it is empty.
+func SnapshotProblems(daemon, failure string) []problem.Problem {
+	if failure == "" {
+		return nil
+	}
+	return []problem.Problem{problem.Warned(problem.SnapshotNotWritten, model.Ref{}, "%s cannot write its snapshot file, so that it has no data if it restarts while the API server is unavailable", daemon).Because(failure)}
+}
