@@ -22,6 +22,9 @@ import (
 // check is the flag -check.
 var check = flag.Bool("check", false, "check the Corefile of -conf and exit")
 
+// httpAddress is the flag -http.
+var httpAddress = flag.String("http", "", "listen address of /healthz, /readyz, /metrics, /problems and /state; empty for none")
+
 func main() {
 	if err := dnsserver.SetDirectives(directives(dnsserver.Directives)); err != nil {
 		fmt.Fprintln(os.Stderr, "coredns: ordering the plugins:", err)
@@ -36,12 +39,27 @@ func main() {
 		return
 	}
 	if serves() {
-		prometheus.MustRegister(daemon.InterfaceCollector{}, daemon.ConfigInfo(flag.Lookup("conf").Value.String())) // plugin prometheus serves the default registry
+		prometheus.MustRegister(daemon.InterfaceCollector{}) // plugin prometheus serves the default registry
 		waitForDAD("/proc/net/if_inet6", 5*time.Second)
 		if err := neighbours.Announce(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err) // not fatal: neighbour caches expire
 		}
-		go newProber().run(context.Background()) // until the process ends
+		p := newProber()
+		caddy.RegisterEventHook("oooi", p.corefile.load)
+		if *httpAddress != "" {
+			l, err := daemon.Listen(context.Background(), *httpAddress)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "coredns: -http:", err)
+				os.Exit(1)
+			}
+			go func() {
+				if err := p.serve(context.Background(), l); err != nil {
+					fmt.Fprintln(os.Stderr, "coredns:", err)
+					os.Exit(1)
+				}
+			}()
+		}
+		go p.run(context.Background()) // until the process ends
 	}
 	coremain.Run()
 }

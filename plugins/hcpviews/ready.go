@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/plugins/internal/views"
 )
 
@@ -13,6 +14,9 @@ func (h *HCPViews) Ready() bool { return h.Loaded() }
 
 // Snapshots returns what is known about hosted clusters and Infras, one element for each configuration of the plugin.
 func Snapshots() []*model.Snapshot { return views.Snapshots() }
+
+// Statuses returns the state of the store of each configuration of the plugin.
+func Statuses() []watch.Status { return views.Statuses() }
 
 // Logger returns a logger that writes to CoreDNS's log under the name of the plugin.
 func Logger() *slog.Logger { return views.NewLogger(name) }

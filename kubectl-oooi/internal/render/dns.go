@@ -42,7 +42,7 @@ func dns(in *Input) ([]runtime.Object, error) {
 				DNSPolicy: corev1.DNSDefault,
 				Affinity:  in.spread(component),
 				Containers: []corev1.Container{restrictedContainer(corev1.Container{
-					Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile"},
+					Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile", "-http", "$(POD_IP):9908"},
 					Env: []corev1.EnvVar{podIP},
 					Ports: []corev1.ContainerPort{
 						{Name: v1alpha1.PortDNS, ContainerPort: 53, Protocol: corev1.ProtocolUDP},
@@ -50,6 +50,7 @@ func dns(in *Input) ([]runtime.Object, error) {
 						{Name: v1alpha1.PortHealth, ContainerPort: 8181, Protocol: corev1.ProtocolTCP},
 						{Name: "live", ContainerPort: 8080, Protocol: corev1.ProtocolTCP},
 						{Name: "metrics", ContainerPort: 9153, Protocol: corev1.ProtocolTCP},
+						{Name: v1alpha1.PortState, ContainerPort: 9908, Protocol: corev1.ProtocolTCP},
 					},
 					ReadinessProbe: httpProbe("/ready", v1alpha1.PortHealth, 2),
 					LivenessProbe:  httpProbe("/health", "live", 10),

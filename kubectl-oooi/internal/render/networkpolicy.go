@@ -28,7 +28,7 @@ func networkPolicies(in *Input) ([]runtime.Object, error) {
 		list = append(list, in.networkPolicy(v1alpha1.ComponentProxy, observed, serves...))
 	}
 	if spec.DNS.IsEnabled() {
-		list = append(list, in.networkPolicy(v1alpha1.ComponentDNS, []int32{8080, 8181, 9153},
+		list = append(list, in.networkPolicy(v1alpha1.ComponentDNS, []int32{8080, 8181, 9153, 9908},
 			policyPort(corev1.ProtocolUDP, 53), policyPort(corev1.ProtocolTCP, 53)))
 	}
 	if spec.DHCP.IsEnabled() {

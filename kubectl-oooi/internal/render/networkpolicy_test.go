@@ -213,7 +213,7 @@ func TestReachablePorts(t *testing.T) {
 	pods := podTemplates(t, objects)
 	anyPod := &pod{"clusters-other", map[string]string{"app": "tenant"}}
 	for component, want := range map[string]struct{ podTCP, podUDP, nodeTCP, nodeUDP []int32 }{
-		"dns":     {podTCP: []int32{53, 8080, 8181, 9153}, podUDP: []int32{53}, nodeTCP: []int32{53}, nodeUDP: []int32{53}},
+		"dns":     {podTCP: []int32{53, 8080, 8181, 9153, 9908}, podUDP: []int32{53}, nodeTCP: []int32{53}, nodeUDP: []int32{53}},
 		"dhcp":    {podTCP: []int32{9903}},
 		"proxy":   {podTCP: []int32{80, 443, 6443, 8091, 9901, 9902}, nodeTCP: []int32{80, 443, 6443, 8091}},
 		"control": {podTCP: []int32{9904}},

@@ -15,19 +15,11 @@ import (
 	"github.com/densityops/oooi/internal/testclient"
 )
 
-// ComponentProbe is the value of v1alpha1.LabelComponent on the Job and the NetworkAttachmentDefinition of a probe.
-const ComponentProbe = "probe"
-
 // ProbeDevice is the name of the interface on the VLAN in pods of probes and of components.
 const ProbeDevice = vlanDevice
 
-// ComponentTest is the value on the objects of 'kubectl oooi test'.
-const ComponentTest = testclient.Component
-
-// A Probe is a Job that runs xdsd probe, on the VLAN with an address of its own, or in the pod network.
+// A Probe is a Job that runs xdsd probe for 'kubectl oooi test', on the VLAN with a separate address, or in the pod network.
 type Probe struct {
-	// Component is ComponentProbe or ComponentTest.
-	Component string
 	// Name is the name of the Job, with which the name of the NetworkAttachmentDefinition begins. Address is the VLAN address
 	// of the pod; the zero Addr for a pod that is only in the pod network.
 	Name    string
@@ -47,14 +39,14 @@ type Probe struct {
 // caller must create the Job, and set it as the owner of the NetworkAttachmentDefinition. Objects returns an error if in.Attachment is not a CNI configuration.
 func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, error) {
 	annotations := map[string]string{}
-	meta := in.meta(p.Component, p.Name)
+	meta := in.meta(testclient.Component, p.Name)
 	meta.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
 	policy := corev1.DNSClusterFirst // as other pods
 	var nad *unstructured.Unstructured
 	if p.Address.IsValid() {
 		var n network
 		var err error
-		if nad, n, err = in.attachment(p.Component, instance{name: p.Name, addresses: []netip.Addr{p.Address}}); err != nil {
+		if nad, n, err = in.attachment(testclient.Component, instance{name: p.Name, addresses: []netip.Addr{p.Address}}); err != nil {
 			return nil, nil, err
 		}
 		networks, err := json.Marshal([]network{n})
@@ -86,7 +78,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: policy,
 					ImagePullSecrets: p.Like.ImagePullSecrets, NodeSelector: p.Like.NodeSelector, Tolerations: p.Like.Tolerations,
 					Containers: []corev1.Container{restrictedContainer(corev1.Container{
-						Name: ComponentProbe, Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: probeResources(p.Like),
+						Name: "probe", Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: probeResources(p.Like),
 					})},
 				},
 			},

@@ -158,6 +158,15 @@ func Snapshots() []*model.Snapshot {
 	return list
 }
 
+// Statuses returns the states of all running stores.
+func Statuses() []watch.Status {
+	var list []watch.Status
+	for _, s := range shared.running() {
+		list = append(list, s.Status())
+	}
+	return list
+}
+
 // loaded reports whether at least one store runs, and every running store has a snapshot. The ready plugin
 // keeps one entry for all server blocks, so the result covers all of them. It first asks before the blocks
 // have acquired their stores, and stops asking after the first true, so the result without a store is false.

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/caddy"
+
+	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// TestOutdatedCorefile changes the file of a Corefile that is loaded.
+func TestOutdatedCorefile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "Corefile")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const loaded, changed = ".:0 {\n bind 127.0.0.1\n}\n", ".:0 {\n bind 127.0.0.1\n any\n}\n"
+	write(loaded)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	c := &corefile{}
+	c.observe(at) // before CoreDNS has loaded it
+	load := func(text string) {
+		t.Helper()
+		instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(text), Filepath: path, ServerTypeName: "dns"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { stop(t, instance) })
+		if err := c.load(caddy.InstanceStartupEvent, instance); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(loaded)
+	expect := func(after time.Duration, want int) {
+		t.Helper()
+		c.observe(at.Add(after))
+		list := c.problems(at.Add(after))
+		if len(list) != want {
+			t.Errorf("after %s: %+v", after, list)
+		}
+	}
+	expect(0, 0)
+	write(changed)
+	expect(time.Minute, 0)
+	expect(10*time.Minute, 0)
+	expect(11*time.Minute, 1)
+	write(loaded)
+	expect(12*time.Minute, 0)
+	write(changed)
+	expect(13*time.Minute, 0)
+	expect(30*time.Minute, 1)
+	load(changed) // as plugin reload does
+	expect(31*time.Minute, 0)
+}
+
+// TestProblemsAreServed reads /problems and /state of a server whose source of objects disappears.
+func TestProblemsAreServed(t *testing.T) {
+	p := newProber()
+	l, err := daemon.Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- p.serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	dir := manifests(t)
+	start(t, ".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests "+dir+"\n }\n}")
+	report := func() (r problem.Report) {
+		t.Helper()
+		status, body := lab.Get(t, "http://"+at+"/problems")
+		if err := json.Unmarshal(body, &r); status != 200 || err != nil {
+			t.Fatalf("%d, %v: %s", status, err, body)
+		}
+		return r
+	}
+	if got := report(); got.Problems == nil || len(got.Problems) > 0 || got.VLAN == nil {
+		t.Errorf("at first: %+v", got)
+	}
+	if err := os.Rename(dir, dir+"-moved"); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for got := report(); ; got = report() {
+		if len(got.Problems) == 1 && got.Problems[0].Code == problem.DataStale && !got.Problems[0].Since.IsZero() {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("without the folder: %+v", got)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if status, body := lab.Get(t, "http://"+at+"/state"); status != 200 || !strings.Contains(string(body), `"stores": [`) || !strings.Contains(string(body), string(problem.DataStale)) {
+		t.Errorf("/state: %d, %s", status, body)
+	}
+	if status, body := lab.Get(t, "http://"+at+"/readyz"); status != 200 {
+		t.Errorf("/readyz: %d, %s", status, body)
+	}
+}
