@@ -25,8 +25,9 @@ import (
 type configuration struct {
 	*config.Config
 
-	path  string
-	lines []int
+	path    string
+	content []byte
+	lines   []int
 }
 
 // load reads and checks a configuration file. It returns an error, which names the line, for anything that CoreDHCP
@@ -36,7 +37,7 @@ func load(path string) (*configuration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
 	}
-	c := &configuration{path: path}
+	c := &configuration{path: path, content: data}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -115,11 +116,11 @@ func (c *configuration) checkLeasedb() error {
 	return errors.Join(all...)
 }
 
-// dnsServers returns the DNS servers that clients get.
-func (c *configuration) dnsServers() []netip.Addr {
+// routersAndResolvers returns the addresses of routers and DNS servers that clients get.
+func (c *configuration) routersAndResolvers() []netip.Addr {
 	var list []netip.Addr
 	for _, p := range c.Server4.Plugins {
-		if p.Name != dns.Plugin.Name {
+		if p.Name != dns.Plugin.Name && p.Name != router.Plugin.Name {
 			continue
 		}
 		for _, text := range p.Args {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/densityops/oooi/coredhcpbuild/internal/dhcp4"
 	"github.com/densityops/oooi/internal/daemon"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/plugins/kubevirt"
 	"github.com/densityops/oooi/plugins/leasedb"
 )
@@ -32,6 +33,8 @@ type state struct {
 	Heard []dhcp4.Heard `json:"heard"`
 	// Offered are the clients that have requested none of their last offers.
 	Offered []dhcp4.Offered `json:"offered"`
+	// Problems are those of /problems.
+	Problems []problem.Problem `json:"problems"`
 }
 
 // readiness returns the reasons why the server is not ready. It is not ready once ctx is done.
@@ -51,20 +54,24 @@ func readiness(ctx context.Context) (waiting []string) {
 // warnings returns messages about faults that do not prevent answers.
 func warnings() []string { return append(leasedb.Warnings(), kubevirt.Warnings()...) }
 
-// httpHandler serves /healthz, /readyz, /metrics and /state. Once ctx is done, the server is not ready.
-func httpHandler(ctx context.Context, c *configuration, server *dhcp4.Server, gatherer prometheus.Gatherer) http.Handler {
-	names := map[string][]string{}
-	for _, p := range c.Server4.Plugins {
-		names["server4"] = append(names["server4"], p.Name)
-	}
+// httpHandler serves /healthz, /readyz, /metrics, /problems and /state. Once ctx is done, the server is not ready.
+func (r *reporter) httpHandler(ctx context.Context, gatherer prometheus.Gatherer) http.Handler {
 	return daemon.Handler(func() (bool, any) {
 		waiting := readiness(ctx)
 		return len(waiting) == 0, map[string][]string{"waiting": waiting, "warnings": warnings()}
-	}, func() any {
-		waiting := readiness(ctx)
-		return state{
-			Ready: len(waiting) == 0, Waiting: waiting, Warnings: warnings(), Plugins: names,
-			Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(), Selections: server.Selections(), Heard: server.Heard(), Offered: server.Offered(),
-		}
-	}, gatherer)
+	}, func() problem.Report { return r.report(ctx) }, func() any { return r.state(ctx) }, gatherer)
+}
+
+// state returns the content of /state.
+func (r *reporter) state(ctx context.Context) *state {
+	s := &state{
+		Waiting: readiness(ctx), Warnings: warnings(), Plugins: map[string][]string{}, Kubevirt: kubevirt.Status(), Leasedb: leasedb.Status(),
+		Selections: r.server.Selections(), Heard: r.server.Heard(), Offered: r.server.Offered(),
+	}
+	s.Ready = len(s.Waiting) == 0
+	for _, p := range r.config.Server4.Plugins {
+		s.Plugins["server4"] = append(s.Plugins["server4"], p.Name)
+	}
+	s.Problems = r.problems(s)
+	return s
 }

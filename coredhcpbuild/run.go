@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/coredhcp/coredhcp/config"
@@ -59,8 +57,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	monitor, paths := neighbours.NewMonitor("coredhcp"), neighbours.NewPaths("coredhcp")
-	registry.MustRegister(monitor, paths, daemon.InterfaceCollector{}, daemon.ConfigInfo(f.config), kubevirt.Collector(), leasedb.Collector())
+	registry.MustRegister(daemon.InterfaceCollector{}, kubevirt.Collector(), leasedb.Collector())
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
@@ -73,24 +70,21 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, l.Close(), shutdown(ctx))
 	}
+	r := &reporter{config: c, server: server, monitor: neighbours.NewMonitor(""), started: time.Now()}
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
 			asked := server.Ask()
 			networks, err := neighbours.Networks()
-			if err != nil {
-				return errors.Join(asked, err)
-			}
-			servers := networks.OnOwnNetworks(c.dnsServers())
-			answers, err := monitor.Probe(ctx, networks.OnOwnNetworks(slices.Concat(leasedb.Protected(), leasedb.RecentClients(maxProbedClients), servers)))
 			if err == nil {
-				paths.Query(ctx, networks, slices.DeleteFunc(servers, func(a netip.Addr) bool { return answers[a] == nil }))
+				_, err = r.monitor.Probe(ctx, networks.OnOwnNetworks(append(leasedb.Protected(), leasedb.RecentClients(maxProbedClients)...)))
 			}
+			r.state(ctx) // logs since when each problem exists
 			return errors.Join(asked, err)
 		})
 		return nil
 	})
-	group.Go(func() error { return daemon.ServeHTTP(ctx, l, httpHandler(ctx, c, server, registry), log) })
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, r.httpHandler(ctx, registry), log) })
 	err = group.Wait()
 	log.Info("shutting down")
 	return errors.Join(err, shutdown(ctx)) // after the last reply
@@ -106,7 +100,8 @@ func (f *flags) listen4(ctx context.Context, c *configuration, log *slog.Logger,
 		return nil, err
 	}
 	return dhcp4.Listen(ctx, dhcp4.Options{
-		Listen: c.Server4.Addresses, Handlers: handlers, Limit: f.limit, Drain: f.drain, Probers: leasedb.Protected, Log: log, Registerer: registry,
+		Listen: c.Server4.Addresses, Handlers: handlers, Limit: f.limit, Drain: f.drain,
+		Probers: leasedb.Protected, Pool: leasedb.SharedPool(), Log: log, Registerer: registry,
 	})
 }
 

@@ -48,7 +48,7 @@ type directory struct {
 	subscribers subscribers.Set[func(vm.Interface)]
 
 	file *snapshotfile.File
-	// unknown counts packets from unknown MAC addresses, and unknownClients has the last ones.
+	// unknown counts packets from unknown MAC addresses, and unknownClients has the last requests.
 	unknown        atomic.Uint64
 	unknownClients *unknownClients
 	follower       *apiFollower // nil in tests of the index

@@ -228,7 +228,11 @@ func TestPacketsOfUnknownMACAddressesAreDropped(t *testing.T) {
 		t.Errorf("unknown clients are %v, want %s", list, macB)
 	}
 	for i := range 2 * maxUnknown {
-		d.unknownClients.add(net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}, time.Now().Add(time.Duration(i)*time.Second))
+		req, err := dhcpv4.NewDiscovery(net.HardwareAddr{2, 0, 0, 0, 1, byte(i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.unknownClients.observe(req, time.Now().Add(time.Duration(i)*time.Second))
 	}
 	if list := d.state().Unknown; len(list) != maxUnknown || list[0].MAC != net.HardwareAddr([]byte{2, 0, 0, 0, 1, 2*maxUnknown - 1}).String() {
 		t.Errorf("%d unknown clients, the last one %v", len(list), list[0])

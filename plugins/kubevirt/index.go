@@ -34,6 +34,9 @@ func compareClaims(a, b claim) int {
 	)
 }
 
+// current reports whether the instance of a claim has not ended, is not being deleted and is no test client.
+func (c claim) current() bool { return !c.instance.Final && !c.instance.Deleted && !c.instance.test }
+
 // An index maps the bytes of a MAC address or a reserved address to the claims on it, in order of precedence.
 // If there are several claims, the address is a duplicate.
 type index map[string][]claim

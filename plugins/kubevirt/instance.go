@@ -32,8 +32,9 @@ type instance struct {
 	Machine string `json:"machine,omitempty"`
 	// Deleted is set if the object has a deletion timestamp.
 	Deleted bool `json:"deleted,omitempty"`
-	// Final is set if the VM has ended.
+	// Final is set if the VM has ended, and Running if it runs.
 	Final    bool   `json:"final,omitempty"`
+	Running  bool   `json:"running,omitempty"`
 	Hostname string `json:"hostname"`
 	// Interfaces are the interfaces on the network, in the order of the spec. The directory sets them from attachments.
 	Interfaces []nic `json:"interfaces,omitempty"`
@@ -142,6 +143,7 @@ func decode(u *unstructured.Unstructured) (*instance, *rawInstance, error) {
 		Machine:     controllingVM(raw.Metadata.OwnerReferences),
 		Deleted:     u.GetDeletionTimestamp() != nil,
 		Final:       raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
+		Running:     raw.Status.Phase == "Running" && u.GetDeletionTimestamp() == nil,
 		Hostname:    hostname(raw.Spec.Hostname, u.GetName()),
 		attachments: raw.attachments(u.GetNamespace()),
 		Addresses:   annotations[v1alpha1.AnnotationDHCPAddresses],

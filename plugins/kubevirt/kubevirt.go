@@ -118,7 +118,7 @@ func (d *directory) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 	client, ok := d.Lookup(req.ClientHWAddr)
 	if !ok {
 		d.unknown.Add(1)
-		d.unknownClients.add(req.ClientHWAddr, time.Now())
+		d.unknownClients.observe(req, time.Now())
 		return nil, true
 	}
 	if t := resp.MessageType(); t == dhcpv4.MessageTypeOffer || t == dhcpv4.MessageTypeAck {

@@ -35,10 +35,12 @@ type State struct {
 	Watches []watch.ResourceStatus `json:"watches"`
 	// Clients are the served interfaces, sorted by MAC address.
 	Clients []Client `json:"clients"`
-	// Duplicates maps each MAC address that several interfaces have to these interfaces, "namespace/vm/interface". The
-	// first one is served.
+	// Infra is the Infra whose test clients are served, "namespace/name"; empty for none.
+	Infra string `json:"infra,omitempty"`
+	// Duplicates maps each MAC address that several interfaces have to these interfaces, "namespace/vm/interface", without those
+	// of instances that have ended or are being deleted. The first one is served.
 	Duplicates map[string][]string `json:"duplicates,omitempty"`
-	// Unknown are MAC addresses that belong to no VM and have sent packets, the last one first.
+	// Unknown are MAC addresses that belong to no VM and have requested addresses, the last one first.
 	Unknown []UnknownClient `json:"unknown,omitempty"`
 	// Problems contains errors in annotations and reasons of refused reservations, by VirtualMachineInstance,
 	// "namespace/name".
@@ -54,6 +56,8 @@ type Client struct {
 	Hostname string `json:"hostname"`
 	// Reserved are the addresses reserved for the interface.
 	Reserved []netip.Addr `json:"reserved,omitempty"`
+	// Running is when the VirtualMachineInstance was created, if it runs.
+	Running time.Time `json:"running,omitzero"`
 }
 
 // Status returns the state of the plugin, or nil if the process does not run it.
@@ -90,7 +94,7 @@ func processDirectory() *directory {
 }
 
 func (d *directory) state() *State {
-	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), SnapshotFailure: d.file.Failure(), Clients: []Client{}}
+	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), SnapshotFailure: d.file.Failure(), Clients: []Client{}, Infra: d.config.testClients}
 	if d.follower != nil {
 		s.Watches = d.follower.status()
 	}
@@ -104,14 +108,22 @@ func (d *directory) state() *State {
 	for mac, claims := range d.index {
 		text := net.HardwareAddr(mac).String()
 		first := claims[0].client
-		s.Clients = append(s.Clients, Client{MAC: text, Interface: first.String(), Hostname: first.Hostname, Reserved: first.Reserved})
-		if len(claims) > 1 {
+		client := Client{MAC: text, Interface: first.String(), Hostname: first.Hostname, Reserved: first.Reserved}
+		if i := claims[0].instance; i.Running {
+			client.Running = i.Created.Time
+		}
+		s.Clients = append(s.Clients, client)
+		var owners []string
+		for _, c := range claims {
+			if c.current() {
+				owners = append(owners, c.client.String())
+			}
+		}
+		if len(owners) > 1 {
 			if s.Duplicates == nil {
 				s.Duplicates = map[string][]string{}
 			}
-			for _, c := range claims {
-				s.Duplicates[text] = append(s.Duplicates[text], c.client.String())
-			}
+			s.Duplicates[text] = owners
 		}
 	}
 	slices.SortFunc(s.Clients, func(a, b Client) int { return strings.Compare(a.MAC, b.MAC) })

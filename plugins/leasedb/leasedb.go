@@ -65,11 +65,27 @@ func Protect(args []string, addrs []netip.Addr) []string {
 func Protected() []netip.Addr {
 	var list []netip.Addr
 	for _, i := range running() {
-		cidr := i.config.cidr
-		for _, r := range i.config.protected {
-			if r.First == r.Last && cidr.Contains(r.First) && r.First != cidr.Masked().Addr() && r.First != v1alpha1.RangeOf(cidr).Last {
-				list = append(list, r.First)
-			}
+		list = append(list, i.config.protectedHosts()...)
+	}
+	return list
+}
+
+// SharedPool returns "namespace/pool" of a pool whose leases replicas share; empty for none.
+func SharedPool() string {
+	for _, i := range running() {
+		if i.config.store == storeKubernetes {
+			return i.config.namespace + "/" + i.config.pool
+		}
+	}
+	return ""
+}
+
+// protectedHosts returns the single protected addresses that a host of the network can have.
+func (c *config) protectedHosts() []netip.Addr {
+	var list []netip.Addr
+	for _, r := range c.protected {
+		if r.First == r.Last && c.cidr.Contains(r.First) && r.First != c.cidr.Masked().Addr() && r.First != v1alpha1.RangeOf(c.cidr).Last {
+			list = append(list, r.First)
 		}
 	}
 	return list

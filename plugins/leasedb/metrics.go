@@ -140,8 +140,10 @@ type Operation struct {
 	Failed    time.Time `json:"failed,omitzero"`
 	// Error is the error of the last failure.
 	Error string `json:"error,omitempty"`
-	// Repeated is when the operation had succeeded for all clients for which it failed before; zero if it has not.
-	Repeated time.Time `json:"repeated,omitzero"`
+	// Failing is the number of clients for which the operation failed last, at most 1000, and Since is when there were none
+	// last.
+	Failing int       `json:"failing,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 }
 
 // operations returns a copy of the last results.
@@ -194,15 +196,18 @@ func (m *instrumentedStore) observe(operation, client string, started time.Time,
 	switch now := time.Now().UTC(); {
 	case err == nil, errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrUnusable):
 		o.Succeeded = now
-		if failing[client] && len(failing) == 1 {
-			o.Repeated = now
-		}
 		delete(failing, client)
 	default:
-		o.Failed, o.Error, o.Repeated = now, err.Error(), time.Time{}
+		o.Failed, o.Error = now, err.Error()
+		if len(failing) == 0 {
+			o.Since = now
+		}
 		if len(failing) < maxFailing {
 			failing[client] = true
 		}
+	}
+	if o.Failing = len(failing); o.Failing == 0 {
+		o.Since = time.Time{}
 	}
 	m.results[operation] = o
 }

@@ -67,8 +67,8 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestFailedOperationsAreRepeated expects operations that failed to count as repeated when all their clients have succeeded.
-func TestFailedOperationsAreRepeated(t *testing.T) {
+// TestFailedOperationsEnd expects operations to fail until those of all clients have succeeded.
+func TestFailedOperationsEnd(t *testing.T) {
 	cp := plane.Get(t)
 	r := kubernetes(t, fleet(3), cp.Namespace(t), "10.0.0.2", "")
 	put := func(client string) error {
@@ -84,11 +84,11 @@ func TestFailedOperationsAreRepeated(t *testing.T) {
 	}
 	outage.End(t)
 	for _, tc := range []struct {
-		client   string
-		repeated bool
-	}{{"three", false}, {"one", false}, {"two", true}} {
+		client  string
+		failing int
+	}{{"three", 2}, {"one", 1}, {"two", 0}} {
 		await(t, "the write of client "+tc.client, func() bool { return put(tc.client) == nil })
-		if o := r.store.operations()[opPut]; o.Repeated.IsZero() == tc.repeated {
+		if o := r.store.operations()[opPut]; o.Failing != tc.failing || o.Since.IsZero() != (tc.failing == 0) {
 			t.Errorf("after client %s: %+v", tc.client, o)
 		}
 	}

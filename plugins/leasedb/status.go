@@ -1,6 +1,7 @@
 package leasedb
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasestore"
@@ -15,6 +16,10 @@ type State struct {
 	Store string `json:"store"`
 	At    string `json:"at"`
 	CIDR  string `json:"cidr"`
+	// Server is the address of this server, and Protected are the single addresses that are leased to no client: those of the
+	// gateway and of servers, this one included.
+	Server    netip.Addr   `json:"server"`
+	Protected []netip.Addr `json:"protected,omitempty"`
 	// Machines is set if addresses belong to VMs. Otherwise leases expire.
 	Machines bool `json:"machines"`
 	// DirectorySynced is set if the known VMs are current. If Machines is set, new bindings require this and a synced
@@ -23,6 +28,8 @@ type State struct {
 	// Failure is the last error of the watch of Lease objects. It is empty while the watch is connected, and for a
 	// bbolt file.
 	Failure string `json:"failure,omitempty"`
+	// Outdated is since when changes of Lease objects may be missing; zero while the watch is connected, and for a bbolt file.
+	Outdated time.Time `json:"outdated,omitzero"`
 	// Operations are the last results of the store's operations: put, get, delete and mark. At the time Read, by the
 	// same clock, they were read.
 	Operations map[string]Operation `json:"operations,omitempty"`
@@ -35,12 +42,25 @@ type State struct {
 
 	Addresses pool.Stats   `json:"addresses"`
 	Leases    []pool.Lease `json:"leases"`
-	// Quarantined are the addresses in quarantine. Lost are bindings of VMs whose stored objects were deleted. Unrenewed are
+	// Quarantined are the addresses in quarantine. Lost are bindings of VMs whose stored objects were deleted or name another client. Unrenewed are
 	// bindings that VMs have not renewed with this replica.
 	Quarantined []pool.Quarantine `json:"quarantined"`
 	Lost        []pool.Lost       `json:"lost"`
 	Unrenewed   []pool.Unrenewed  `json:"unrenewed"`
 }
+
+type (
+	// Stats are the numbers of addresses in a State.
+	Stats = pool.Stats
+	// Lease is a binding in a State.
+	Lease = pool.Lease
+	// Quarantine is an address in quarantine in a State.
+	Quarantine = pool.Quarantine
+	// Lost is a lost binding in a State.
+	Lost = pool.Lost
+	// Unrenewed is a binding in a State that its VM does not renew.
+	Unrenewed = pool.Unrenewed
+)
 
 // Status returns the states of all pools in the order of the configuration. The result is empty, not nil, if there are
 // none.
@@ -49,7 +69,8 @@ func Status() []State {
 	for _, i := range running() {
 		c := i.config
 		s := State{
-			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Machines: i.directory != nil,
+			Pool: c.pool, Family: family, Store: c.store, At: c.namespace, CIDR: c.cidr.String(), Server: c.server, Protected: c.protectedHosts(),
+			Machines:        i.directory != nil,
 			DirectorySynced: i.directory != nil && i.directory.Synced(), Addresses: i.pool.Stats(), Leases: i.pool.Leases(),
 			Quarantined: i.pool.Quarantined(), Lost: i.pool.Lost(), Unrenewed: i.pool.Unrenewed(),
 			Operations: i.store.operations(), Read: time.Now().UTC(), SnapshotFailure: i.file.Failure(), Rebuilding: i.pool.Rebuilding(),
@@ -58,7 +79,7 @@ func Status() []State {
 			s.At = c.file
 		}
 		if leases, ok := i.store.Store.(*leasestore.Store); ok {
-			s.Failure = leases.Failure()
+			s.Failure, s.Outdated = leases.Failure(), leases.Outdated()
 		}
 		states = append(states, s)
 	}

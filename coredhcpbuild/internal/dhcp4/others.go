@@ -28,8 +28,11 @@ type Heard struct {
 	Server netip.Addr `json:"server"`
 	// Type is the type of the message, such as NAK.
 	Type string `json:"type"`
-	// Last is the time of the last one.
-	Last time.Time `json:"last"`
+	// First and Last are the times of the first and the last one.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Replica is set if the server replied to our own request as a replica.
+	Replica bool `json:"replica,omitempty"`
 	// MACs are the MAC addresses of the clients, the last one first, at most 8. Without one, the message was a reply to
 	// our own request.
 	MACs []string `json:"macs,omitempty"`
@@ -117,7 +120,7 @@ func (o *others) observe(message *dhcpv4.DHCPv4, from netip.Addr, own net.Hardwa
 	if message.OpCode != dhcpv4.OpcodeBootReply || message.MessageType() == dhcpv4.MessageTypeNone {
 		return
 	}
-	now := Heard{Server: from, Type: message.MessageType().String(), Last: at}
+	now := Heard{Server: from, Type: message.MessageType().String(), First: at, Last: at}
 	if server, ok := netip.AddrFromSlice(message.ServerIdentifier().To4()); ok {
 		now.Server = server
 	}
@@ -125,13 +128,14 @@ func (o *others) observe(message *dhcpv4.DHCPv4, from netip.Addr, own net.Hardwa
 	if !bytes.Equal(message.ClientHWAddr, own) {
 		client = message.ClientHWAddr.String()
 	}
+	now.Replica = client == "" && message.ClassIdentifier() == probe.DHCPClass
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	same := func(h Heard) bool {
 		return h.Server == now.Server && h.Type == now.Type && (client == "") == (len(h.MACs) == 0)
 	}
 	if at := slices.IndexFunc(o.heard, same); at >= 0 {
-		now.MACs = o.heard[at].MACs
+		now.First, now.MACs = o.heard[at].First, o.heard[at].MACs
 		o.heard = slices.Delete(o.heard, at, at+1)
 	}
 	if client != "" {
@@ -155,14 +159,14 @@ func (s *Server) Heard() []Heard {
 func (s *Server) Ask() error {
 	var all []error
 	for _, c := range s.others.clients {
-		if err := c.inform(); err != nil {
+		if err := c.inform(s.options.Pool); err != nil {
 			all = append(all, fmt.Errorf("asking for other DHCP servers on %s: %w", c.device, err))
 		}
 	}
 	return errors.Join(all...)
 }
 
-func (c *client) inform() error {
+func (c *client) inform(pool string) error {
 	device, err := net.InterfaceByName(c.device)
 	if err != nil {
 		return err //nolint:wrapcheck // the caller adds the context
@@ -171,7 +175,7 @@ func (c *client) inform() error {
 	if own == nil {
 		return errors.New("the device has no IPv4 address")
 	}
-	request, err := dhcpv4.NewInform(c.mac, own, dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)))
+	request, err := dhcpv4.NewInform(c.mac, own, dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)), dhcpv4.WithGeneric(poolOption, []byte(pool)))
 	if err != nil {
 		return err //nolint:wrapcheck // the caller adds the context
 	}

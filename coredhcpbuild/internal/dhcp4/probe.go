@@ -10,21 +10,27 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
+// poolOption has the pool of a server in its requests to others. It is option 43, whose content is specific to the class.
+const poolOption = dhcpv4.OptionVendorSpecificInformation
+
 // isProbe reports whether a packet is a probe of one of our pods, see probe.DHCPClass.
 func (p packet) isProbe() bool {
 	return p.req.MessageType() == dhcpv4.MessageTypeInform && p.req.ClassIdentifier() == probe.DHCPClass
 }
 
-// answerProbe replies to a probe with this server's identifier only, at the address and port from which one of our pods
-// sent it. Probes of other hosts get none: they may be those of another Infra on the VLAN. Failures are not counted, as
-// those are that concern clients.
+// answerProbe replies to a probe with this server's identifier, and the class by which replicas recognize each other, at the
+// address and port from which one of our pods or a replica sent it. Probes of other hosts get none: they may be those of another
+// Infra on the VLAN. Failures are not counted, as those are that concern clients.
 func (s *Server) answerProbe(p packet, from *net.UDPAddr) {
 	sender, _ := netip.AddrFromSlice(from.IP.To4())
-	if s.options.Probers == nil || !p.req.ClientIPAddr.Equal(from.IP) || !slices.Contains(s.options.Probers(), sender) || from.IP.Equal(p.self()) { // Ask
+	replica := s.options.Pool != "" && string(p.req.Options.Get(poolOption)) == s.options.Pool
+	ours := replica || s.options.Probers != nil && slices.Contains(s.options.Probers(), sender)
+	if !ours || !p.req.ClientIPAddr.Equal(from.IP) || from.IP.Equal(p.self()) { // Ask
 		return
 	}
 	s.metrics.probes.Inc()
-	resp, err := dhcpv4.NewReplyFromRequest(p.req, dhcpv4.WithMessageType(dhcpv4.MessageTypeAck))
+	resp, err := dhcpv4.NewReplyFromRequest(p.req, dhcpv4.WithMessageType(dhcpv4.MessageTypeAck),
+		dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)))
 	if err != nil || complete(p.req, resp, p.self) != "" {
 		return
 	}

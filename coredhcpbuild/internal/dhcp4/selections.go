@@ -10,20 +10,18 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
 	// maxSelecting limits the clients whose selection is remembered. The oldest one is forgotten.
 	maxSelecting = 1024
-	// maxSelected limits the values of the metric's label. Further servers are counted as "other".
-	maxSelected = 16
 	// maxMACs limits the clients that a Selection lists.
 	maxMACs = 8
 )
 
-// A Selection is a DHCP server that clients selected, by the server identifier of their last REQUEST or DECLINE. Clients
-// broadcast these messages (RFC 2131, section 4.3.2), so a server that answers on the same network is among them.
+// A Selection is a DHCP server that clients selected, by the server identifier of their last REQUEST or DECLINE, which they
+// broadcast (RFC 2131, section 4.3.2), or by the destination of their last renewal. A server that answers on the same network is
+// among them. A client whose last REQUEST was a broadcast without a server identifier has selected none.
 type Selection struct {
 	Server netip.Addr `json:"server"`
 	// Clients is the number of clients whose last selection was the server.
@@ -36,11 +34,8 @@ type Selection struct {
 
 // selections remembers the servers that clients selected. It is safe for concurrent use.
 type selections struct {
-	counter *prometheus.CounterVec
-
 	mu      sync.Mutex
 	clients *simplelru.LRU[[6]byte, selection]
-	labels  []netip.Addr
 }
 
 type selection struct {
@@ -48,35 +43,26 @@ type selection struct {
 	at     time.Time
 }
 
-func newSelections() *selections {
-	return &selections{
-		clients: newRecent[selection](maxSelecting),
-		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "coredhcp", Subsystem: "dhcp4", Name: "selected_total", Help: "REQUEST and DECLINE messages that name a server, by server.",
-		}, []string{"server"}),
-	}
-}
+func newSelections() *selections { return &selections{clients: newRecent[selection](maxSelecting)} }
 
-// observe remembers the server that a client selected at a time. It ignores messages that select none.
-func (s *selections) observe(req *dhcpv4.DHCPv4, at time.Time) {
-	if t := req.MessageType(); t != dhcpv4.MessageTypeRequest && t != dhcpv4.MessageTypeDecline {
+// observe remembers the server that a client selected at a time, with a packet to a destination.
+func (s *selections) observe(req *dhcpv4.DHCPv4, to net.IP, at time.Time) {
+	t := req.MessageType()
+	if t != dhcpv4.MessageTypeRequest && t != dhcpv4.MessageTypeDecline {
 		return
 	}
 	server, ok := netip.AddrFromSlice(req.ServerIdentifier().To4())
-	if !ok || server.IsUnspecified() || server.IsMulticast() {
-		return
+	if !ok && req.GatewayIPAddr.IsUnspecified() && to.IsGlobalUnicast() {
+		server, ok = netip.AddrFromSlice(to.To4())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.clients.Add([6]byte(req.ClientHWAddr), selection{server, at})
-	if !slices.Contains(s.labels, server) && len(s.labels) < maxSelected {
-		s.labels = append(s.labels, server)
+	switch client := [6]byte(req.ClientHWAddr); {
+	case ok && !server.IsUnspecified() && !server.IsMulticast():
+		s.clients.Add(client, selection{server, at})
+	case t == dhcpv4.MessageTypeRequest: // any server may reply
+		s.clients.Remove(client)
 	}
-	label := "other"
-	if slices.Contains(s.labels, server) {
-		label = server.String()
-	}
-	s.counter.WithLabelValues(label).Inc()
 }
 
 // newRecent returns an empty list of at most size clients by MAC address. It forgets the client that was added, or added
@@ -117,6 +103,18 @@ func (s *selections) list() []Selection {
 		}
 	}
 	return list
+}
+
+// Selected returns the server that a client selected, and when; the zero Addr if that is not known.
+func (s *Server) Selected(mac string) (netip.Addr, time.Time) {
+	client, err := net.ParseMAC(mac)
+	if err != nil || len(client) != len([6]byte{}) {
+		return netip.Addr{}, time.Time{}
+	}
+	s.selections.mu.Lock()
+	defer s.selections.mu.Unlock()
+	selected, _ := s.selections.clients.Peek([6]byte(client))
+	return selected.server, selected.at
 }
 
 // Selections returns the DHCP servers that clients selected since the start, this one included, sorted by address.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func TestSelections(t *testing.T) {
@@ -18,7 +17,7 @@ func TestSelections(t *testing.T) {
 	s := newSelections()
 	observe := func(p *dhcpv4.DHCPv4) {
 		at = at.Add(time.Second)
-		s.observe(p, at)
+		s.observe(p, net.IPv4bcast, at)
 	}
 	observe(request(t, 1, 1, dhcpv4.MessageTypeRequest, selected(9)))
 	observe(request(t, 2, 1, dhcpv4.MessageTypeDecline, selected(9)))
@@ -28,12 +27,26 @@ func TestSelections(t *testing.T) {
 	observe(request(t, 4, 1, dhcpv4.MessageTypeRequest))
 	observe(request(t, 4, 1, dhcpv4.MessageTypeRequest, dhcpv4.WithGeneric(dhcpv4.OptionServerIdentifier, []byte{1, 2})))
 	observe(request(t, 4, 1, dhcpv4.MessageTypeRequest, selected(0), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4zero))))
-	want := "[{192.0.2.2 1 2026-11-25 12:00:04 +0000 UTC [02:00:00:00:00:03]} {192.0.2.9 2 2026-11-25 12:00:02 +0000 UTC [02:00:00:00:00:02 02:00:00:00:00:01]}]"
+	for client := byte(5); client <= 7; client++ {
+		observe(request(t, client, 1, dhcpv4.MessageTypeRequest, selected(9)))
+	}
+	renewal := func(client byte, to net.IP, relay net.IP) {
+		at = at.Add(time.Second)
+		s.observe(request(t, client, 1, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 100)), dhcpv4.WithGatewayIP(relay)), to, at)
+	}
+	renewal(5, net.IPv4(192, 0, 2, 2), net.IPv4zero)
+	renewal(6, net.IPv4bcast, net.IPv4zero) // any server may answer
+	renewal(7, net.IPv4(192, 0, 2, 2), net.IPv4(192, 0, 2, 1))
+	want := "[{192.0.2.2 2 2026-11-25 12:00:12 +0000 UTC [02:00:00:00:00:05 02:00:00:00:00:03]} {192.0.2.9 2 2026-11-25 12:00:02 +0000 UTC [02:00:00:00:00:02 02:00:00:00:00:01]}]"
 	if got := fmt.Sprint(s.list()); got != want {
 		t.Errorf("selections are %s, want %s", got, want)
 	}
-	if got := testutil.ToFloat64(s.counter.WithLabelValues("192.0.2.9")); got != 3 {
-		t.Errorf("%v messages selected 192.0.2.9, want 3", got)
+	server := &Server{selections: s}
+	if got, when := server.Selected("02:00:00:00:00:05"); got.String() != "192.0.2.2" || when.Second() != 12 {
+		t.Errorf("client 5 selected %s at %s", got, when)
+	}
+	if got, _ := server.Selected("02:00:00:00:00:06"); got.IsValid() {
+		t.Errorf("client 6 selected %s", got)
 	}
 }
 
@@ -44,11 +57,11 @@ func TestSelectionsAreBounded(t *testing.T) {
 	for i := range 3 * maxSelecting {
 		p := request(t, 0, 0, dhcpv4.MessageTypeRequest, dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.IPv4(192, 0, byte(i>>8), byte(i)))))
 		p.ClientHWAddr = net.HardwareAddr{2, 0, 0, 0, byte(i >> 8), byte(i)}
-		s.observe(p, at.Add(time.Duration(i)))
+		s.observe(p, net.IPv4bcast, at.Add(time.Duration(i)))
 	}
 	list := s.list()
-	if len(list) != maxSelecting || testutil.CollectAndCount(s.counter) != maxSelected+1 {
-		t.Errorf("%d servers and %d series, want %d and %d", len(list), testutil.CollectAndCount(s.counter), maxSelecting, maxSelected+1)
+	if len(list) != maxSelecting {
+		t.Errorf("%d servers, want %d", len(list), maxSelecting)
 	}
 	if first := list[0].MACs[0]; first != "02:00:00:00:08:00" {
 		t.Errorf("the oldest client is %s; the last ones must be remembered", first)
@@ -63,7 +76,7 @@ func BenchmarkFlood(b *testing.B) {
 	for b.Loop() {
 		i++
 		p.ClientHWAddr = net.HardwareAddr{2, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}
-		s.observe(p, time.Now())
+		s.observe(p, net.IPv4bcast, time.Now())
 		o.observe(p, time.Now())
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/ipv4"
 )
 
 // Options configure a Server.
@@ -35,7 +36,9 @@ type Options struct {
 	Drain time.Duration
 	// Probers returns the addresses of our pods, whose probes get a reply.
 	Probers func() []netip.Addr
-	Log     *slog.Logger
+	// Pool identifies the leases that replicas share, by which they recognize each other; empty for a server without replicas.
+	Pool string
+	Log  *slog.Logger
 	// Registerer registers the metrics.
 	Registerer prometheus.Registerer
 }
@@ -50,6 +53,7 @@ type Server struct {
 	selections *selections
 	others     others
 	offers     *offers
+	traffic    traffic
 }
 
 // A packet is a request with its source.
@@ -66,7 +70,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{options: o, selections: newSelections(), offers: newOffers()}
 	s.queue = newQueue(o.Limit, s.serve)
 	s.metrics = newMetrics(s.queue.inFlight)
-	for _, c := range append(s.metrics.collectors(), s.selections.counter) {
+	for _, c := range s.metrics.collectors() {
 		if err := o.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("registering the metrics of the DHCP server: %w", err)
 		}
@@ -150,14 +154,14 @@ func (s *Server) read(ctx context.Context, socket *socket) error {
 		if !ok || control == nil {
 			continue
 		}
-		if reason := s.receive(socket, buffer[:n], udp, control.IfIndex); reason != "" {
-			s.metrics.dropped.WithLabelValues(reason).Inc()
+		if reason := s.receive(socket, buffer[:n], udp, control); reason != "" {
+			s.drop(reason)
 		}
 	}
 }
 
 // receive parses and queues a packet, or returns the reason why it is dropped.
-func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, device int) (dropped string) {
+func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, control *ipv4.ControlMessage) (dropped string) {
 	defer s.recoverPanic(&dropped)
 	req, err := dhcpv4.FromBytes(data)
 	if err != nil {
@@ -170,7 +174,7 @@ func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, device 
 	if req.HWType != iana.HWTypeEthernet || len(req.ClientHWAddr) != ethernet {
 		return dropHardware
 	}
-	p := packet{req: req, socket: socket, from: from.IP, device: device}
+	p := packet{req: req, socket: socket, from: from.IP, device: control.IfIndex}
 	if p.isProbe() {
 		s.answerProbe(p, from)
 		return ""
@@ -179,10 +183,11 @@ func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, device 
 	case dhcpv4.MessageTypeDiscover, dhcpv4.MessageTypeRequest, dhcpv4.MessageTypeInform,
 		dhcpv4.MessageTypeRelease, dhcpv4.MessageTypeDecline:
 		s.metrics.received.WithLabelValues(t.String()).Inc()
+		s.traffic.count("", time.Now())
 	default:
 		return dropType
 	}
-	s.selections.observe(req, time.Now())
+	s.selections.observe(req, control.Dst, time.Now())
 	if req.MessageType() == dhcpv4.MessageTypeRequest {
 		s.offers.forget(req.ClientHWAddr)
 	}
@@ -192,7 +197,7 @@ func (s *Server) receive(socket *socket, data []byte, from *net.UDPAddr, device 
 // serve handles a packet, and counts it if it is dropped.
 func (s *Server) serve(p packet) {
 	if reason := s.handle(p); reason != "" {
-		s.metrics.dropped.WithLabelValues(reason).Inc()
+		s.drop(reason)
 		s.options.Log.Debug("no reply", "type", p.req.MessageType(), "mac", mac(p.req.ClientHWAddr), "reason", reason)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/ipv4"
 )
 
 // timeout is the time to wait for events that are immediate on an idle host.
@@ -385,7 +386,7 @@ func FuzzPackets(f *testing.F) {
 	s := &Server{options: Options{Log: slog.New(slog.DiscardHandler)}, queue: newQueue(1, func(packet) {}), selections: newSelections(), offers: newOffers()}
 	s.metrics = newMetrics(s.queue.inFlight)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if s.receive(nil, data, &net.UDPAddr{}, 1) == dropPanic {
+		if s.receive(nil, data, &net.UDPAddr{}, &ipv4.ControlMessage{IfIndex: 1}) == dropPanic {
 			t.Error("the parser panics")
 		}
 		<-s.idle()

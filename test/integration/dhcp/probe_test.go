@@ -1,12 +1,13 @@
 package dhcp_test
 
 import (
-	"fmt"
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -47,26 +48,39 @@ func TestNeighborsAreReported(t *testing.T) {
 	proxy, other := s.newMachine(t, mac1), s.newMachine(t, mac2)
 	proxy.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
 	srv := c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2", "protected=192.0.2.4")...)
-	answers := func(address, mac string, value float64) func() bool {
-		return func() bool {
-			_, text, err := srv.get(t, "/metrics")
-			return err == nil && strings.Contains(text, fmt.Sprintf("coredhcp_vlan_neighbor{address=%q,mac=%q} %g\n", address, mac, value))
+	host := func(address string) problem.Host {
+		_, text, err := srv.get(t, "/problems")
+		var report problem.Report
+		if err != nil || json.Unmarshal([]byte(text), &report) != nil || report.VLAN == nil || len(report.VLAN.Interfaces) != 1 || report.VLAN.Interfaces[0].Name != "net1" {
+			t.Fatalf("%v: %s", err, text)
 		}
+		for _, h := range report.VLAN.Hosts {
+			if h.Address.String() == address {
+				return h
+			}
+		}
+		return problem.Host{}
 	}
-	lab.Poll(t, "the proxy to answer", answers("192.0.2.4", mac1, 1))
-	lab.Poll(t, "no DNS server to answer", answers("192.0.2.53", "", 0))
+	answers := func(address, mac string) func() bool {
+		return func() bool { return host(address).Address.IsValid() && host(address).MAC == mac }
+	}
+	lab.Poll(t, "the proxy to answer", answers("192.0.2.4", mac1))
+	lab.Poll(t, "no DNS server to answer", answers("192.0.2.53", ""))
 	proxy.Run(t, "ip", "link", "set", "eth0", "down")
 	other.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
-	lab.Poll(t, "the other host to answer", answers("192.0.2.4", mac2, 1))
+	lab.Poll(t, "the other host to answer", answers("192.0.2.4", mac2))
 
 	c.startVM(t, srv, "worker", mac3, "")
 	vm := s.newMachine(t, mac3)
 	vm.startClient(t, vm.dhclient(t)...)
 	address := vm.awaitEvent(t, 0, "BOUND")["new_ip_address"]
-	lab.Poll(t, "the VM to answer", answers(address, mac3, 1))
+	lab.Poll(t, "the VM to answer", answers(address, mac3))
+	if vm := host(address).VM; vm != c.interfaceOf("worker") {
+		t.Errorf("the VM at %s is %q", address, vm)
+	}
 	vm.Run(t, "ip", "link", "set", "eth0", "down")
-	lab.Poll(t, "the VM not to answer", answers(address, "", 0))
-	if _, text, err := srv.get(t, "/metrics"); err != nil || !strings.Contains(text, fmt.Sprintf("coredhcp_vlan_neighbor_last_answer_timestamp_seconds{address=%q,by=\"icmp\",mac=%q}", address, mac3)) {
-		t.Errorf("the last answer of the VM is missing (%v):\n%s", err, text)
+	lab.Poll(t, "the VM not to answer", answers(address, ""))
+	if h := host(address); h.LastMAC != mac3 || h.LastAnswer.IsZero() || !h.Refuses {
+		t.Errorf("the last answer of the VM is missing: %+v", h)
 	}
 }

@@ -166,6 +166,50 @@ func (w *rawClient) deliver(t *testing.T, clients []*dhcpClient) {
 	}
 }
 
+// TestReplicaIsNoOtherServer runs two replicas, whose configurations do not name each other, and another server. A VM selects each
+// of them.
+func TestReplicaIsNoOtherServer(t *testing.T) {
+	s, c := newSite(t), newCluster(t)
+	c.apply(t, c.virtualMachine("a")+c.instance("a", mac1, "kubevirt.io/test", "")+c.virtualMachine("b")+c.instance("b", mac2, "kubevirt.io/test", ""))
+	var servers []*server
+	for _, address := range []string{"192.0.2.2", "192.0.2.3"} {
+		plugins := c.plugins(address)
+		plugins[1] = c.leasedbPlugin(address)
+		servers = append(servers, c.serveAt(t, s, address, plugins...))
+	}
+	for _, srv := range servers {
+		lab.Poll(t, "all VMs to be known", func() bool { return len(srv.state(t).Kubevirt.Clients) == 2 })
+	}
+	lab.OtherDHCP(t, s.bridge, "192.0.2")
+	for i, mac := range []string{mac1, mac2} {
+		w := s.newMachine(t, mac).dial(t, 68)
+		w.send(t, w.selecting(t, net.IPv4(192, 0, 2, 100), net.IPv4(192, 0, 2, byte(2+i))).ToBytes(), broadcast)
+	}
+	for _, srv := range servers {
+		lab.Poll(t, "the other server to be reported", func() bool {
+			_, text, err := srv.get(t, "/problems")
+			return err == nil && strings.Contains(text, "another DHCP server answers on the VLAN: 192.0.2.239")
+		})
+		if _, text, err := srv.get(t, "/problems"); err != nil || strings.Count(text, `"code"`) != 1 || !strings.Contains(text, `"severity": "warn"`) {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	mac, err := net.ParseMAC(mac1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := s.newMachine(t, mac3).dial(t, 68)
+	request := third.selecting(t, net.IPv4(192, 0, 2, 240), net.IPv4(192, 0, 2, 239))
+	request.ClientHWAddr = mac
+	third.send(t, request.ToBytes(), broadcast)
+	for _, srv := range servers {
+		lab.Poll(t, "the VM to have selected the other server", func() bool {
+			_, text, err := srv.get(t, "/problems")
+			return err == nil && strings.Contains(text, `"severity": "fail"`) && strings.Contains(text, "was selected by VM interface "+c.interfaceOf("a"))
+		})
+	}
+}
+
 // TestTwoInfrasOnOneVLAN checks that on a VLAN with the servers of two hosted clusters each server serves
 // only its own VMs.
 func TestTwoInfrasOnOneVLAN(t *testing.T) {

@@ -56,8 +56,8 @@ type Store struct {
 	mu        sync.Mutex
 	listed    bool
 	connected bool
-	lost      time.Time
-	failure   string // last error of the watch; empty while it is connected
+	lost      time.Time // when the watch ended last, or the Store was opened
+	failure   string    // last error of the watch; empty while it is connected
 }
 
 // Open returns a Store without sending a request. It returns an error if no client can be created from c.REST.
@@ -70,7 +70,7 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("creating a client for %s: %w", config.Host, err)
 	}
-	return &Store{Config: c, client: leases.Leases(c.Namespace), requests: make(chan struct{}, maxInFlight)}, nil
+	return &Store{Config: c, client: leases.Leases(c.Namespace), requests: make(chan struct{}, maxInFlight), lost: time.Now()}, nil
 }
 
 // acquireSlot waits until a request may be sent. The caller must call done after the request.
@@ -179,6 +179,16 @@ func (s *Store) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.listed && (s.connected || time.Since(s.lost) < maxWatchGap)
+}
+
+// Outdated returns since when the sink may lack changes; zero while the watch is connected.
+func (s *Store) Outdated() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listed && s.connected {
+		return time.Time{}
+	}
+	return s.lost
 }
 
 // Failure returns the last error of the watch, or "" while it is connected.

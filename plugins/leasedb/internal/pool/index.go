@@ -23,7 +23,7 @@ func (p *Pool) Replace(all []store.Binding, revision uint64) {
 	}
 	for addr, e := range p.entries {
 		if e.binding.Holder != "" && !listed[addr] && e.binding.Revision <= revision {
-			p.recordLoss(e)
+			p.recordLoss(e, "")
 			p.drop(addr)
 		}
 	}
@@ -61,7 +61,7 @@ func (p *Pool) Remove(addr netip.Addr, revision uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e := p.entries[addr]; e != nil && e.binding.Revision < revision {
-		p.recordLoss(e)
+		p.recordLoss(e, "")
 		p.drop(addr)
 	}
 }
@@ -75,6 +75,9 @@ func (p *Pool) apply(b store.Binding) {
 	before := e.binding
 	if before.Holder != "" && before.Revision >= b.Revision {
 		return
+	}
+	if before.Holder != "" && before.Holder != b.Holder && before.UID == b.UID && !b.Released && b.Holder != store.Declined {
+		p.recordLoss(e, b.Holder) // no replica changes the holder of a binding in force
 	}
 	e.binding = b
 	p.changes++

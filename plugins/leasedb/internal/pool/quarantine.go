@@ -153,29 +153,35 @@ func (p *Pool) Quarantined() []Quarantine {
 	return list
 }
 
-// Lost is a binding of an existing VM whose stored object was deleted by another client than this program.
+// Lost is a binding of an existing VM whose stored object was deleted or edited by another client than this program.
 type Lost struct {
 	Addr   netip.Addr `json:"address"`
 	Holder string     `json:"holder"`
 	MAC    string     `json:"mac,omitempty"`
-	// At is when the deletion was observed. The VM's next renewal, which writes the binding again, is at Renewal at the
-	// latest.
+	// NewHolder is the client that the stored object names now; empty if the object was deleted.
+	NewHolder string `json:"newHolder,omitempty"`
+	// At is when the deletion or edit was observed. The VM's next renewal, which writes the binding again unless the address
+	// has another client, is at Renewal at the latest.
 	At      time.Time `json:"at"`
 	Renewal time.Time `json:"renewal"`
 }
 
 // recordLoss records that the stored object of a binding is gone, and keeps the address for its holder until the next
-// renewal. The binding must not have been dropped yet.
-func (p *Pool) recordLoss(e *entry) {
+// renewal, or that it names newHolder, if that is not empty. The binding must not have been dropped or replaced yet.
+func (p *Pool) recordLoss(e *entry, newHolder string) {
 	b := e.binding
 	if !p.loaded || p.Directory == nil || b.Released || !b.Expires.IsZero() || p.current(b.Holder) != e {
 		return
 	}
-	if i, err := dhcplease.ParseInterface(b.Holder); err == nil && testclient.IsVM(i.VM) {
-		return // the test deletes its lease when it ends
+	if i, err := dhcplease.ParseInterface(b.Holder); err == nil && (testclient.IsVM(i.VM) || newHolder != "" && !p.Directory.Exists(i)) {
+		return // the test deletes its lease when it ends, and an edit may restore the holder
 	}
 	now := p.Clock.Now().Add(p.offset)
-	p.lost[b.Holder] = Lost{Addr: b.Addr, Holder: b.Holder, MAC: b.MAC, At: now, Renewal: now.Add(p.Lease / 2)}
+	p.lost[b.Holder] = Lost{Addr: b.Addr, Holder: b.Holder, MAC: b.MAC, NewHolder: newHolder, At: now, Renewal: now.Add(p.Lease / 2)}
+	if newHolder != "" {
+		p.Log.Warn("the stored lease of a VM was edited and names another client; the VM gets another address at its next request", "address", b.Addr, "holder", b.Holder, "newHolder", newHolder)
+		return
+	}
 	if b.MAC != "" {
 		e.avoidUntil, e.user, e.usage = p.Clock.Now().Add(p.Lease/2), b.MAC, nil
 	}

@@ -127,3 +127,32 @@ func TestLostBindingOfAVM(t *testing.T) {
 	b.granted.GaveUp(addr, c.Holder, b.clock.Now())
 	wantVerdict(t, b.verify(other, addr), pool.Grant, "")
 }
+
+// TestEditedBindingOfAVM covers a stored binding to which another client gives another holder.
+func TestEditedBindingOfAVM(t *testing.T) {
+	b := newVMHarness(t)
+	c := b.directory.boot("worker-0")
+	addr := b.dora(c)
+	edit := func(holder string) { // as another client of the API server
+		t.Helper()
+		edited := b.Bindings()[0]
+		edited.Holder = holder
+		edited, err := b.store.Put(t.Context(), edited)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Set(edited)
+	}
+	edit("clusters-demo/ghost/vlan")
+	if list := b.Lost(); len(list) != 1 || list[0].Addr != addr || list[0].Holder != c.Holder || list[0].NewHolder != "clusters-demo/ghost/vlan" {
+		t.Fatalf("lost: %+v", list)
+	}
+	edit(c.Holder)
+	if list := b.Lost(); len(list) != 0 {
+		t.Errorf("after the holder was restored: %+v", list)
+	}
+	if why := b.Decline(t.Context(), c, addr, true); why != pool.ReasonDone || len(b.Lost()) != 0 {
+		t.Errorf("after a DECLINE (%s): %+v", why, b.Lost())
+	}
+	b.granted.GaveUp(addr, c.Holder, b.clock.Now())
+}
