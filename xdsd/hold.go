@@ -92,7 +92,7 @@ func newHoldCommand() *cobra.Command {
 	flags.IntVar(&f.sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
 	flags.IntVar(&f.sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
 	flags.StringSliceVar(&f.networks, "source-network", nil, "networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
@@ -225,7 +225,7 @@ func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), holder)
-	handler := daemon.Handler(holder.Ready, func() any { return holder.State() }, registry)
+	handler := daemon.Handler(holder.Ready, holder.Problems, func() any { return holder.State() }, registry)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)

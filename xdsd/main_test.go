@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -60,10 +62,8 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"a page that stops Envoy", []string{"admin", "/quitquitquit"}, `page "/quitquitquit": want one of /clusters, /config_dump, /listeners, /logging, /stats`},
 		{"a page of another server", []string{"admin", "http://192.0.2.1/stats"}, `want one of`},
 		{"an admin interface that does not exist", []string{"admin", "/stats", "--admin-socket", "missing.sock"}, "reading /stats from Envoy: dial unix missing.sock: connect: no such file or directory"},
-		{"probe of an invalid DNS server", []string{"probe", "--dns", "dns.example.com"}, `--dns "dns.example.com": want an IP address`},
-		{"probe with an invalid MAC address", []string{"probe", "--dhcp-mac", "one"}, "--dhcp-mac:"},
-		{"probe of DHCP without an interface", []string{"probe", "--dhcp"}, "--dhcp requires --device"},
-		{"probe of an invalid TLS target", []string{"probe", "--tls", "192.0.2.1:443"}, `--tls "192.0.2.1:443": want NAME@ADDRESS:PORT`},
+		{"probe without requests", []string{"probe"}, "steps watch"},
+		{"probe with invalid requests", []string{"probe", "--steps", "{}"}, "--steps:"},
 		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
 		{"bootstrap in an invalid format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},
 		{"bootstrap with a heap that Envoy exceeds", []string{"bootstrap", "--proxy-server", "a/b", "--max-heap", "1"}, `--max-heap "1": at least 64Mi`},
@@ -169,6 +169,13 @@ func TestServeStopsWithItsContext(t *testing.T) {
 	if !isReady(t, address) {
 		t.Error("not ready after a second process failed")
 	}
+	var report problem.Report
+	if text := page(t, address, "/problems"); json.Unmarshal([]byte(text), &report) != nil || report.Problems == nil || len(report.Problems) != 0 {
+		t.Errorf("/problems: %s", text)
+	}
+	if text := page(t, address, "/state"); !strings.Contains(text, `"podProblems": []`) {
+		t.Errorf("/state: %s", text)
+	}
 	cancel()
 	if err := <-stopped; err != nil {
 		t.Errorf("stopped with %v", err)
@@ -190,6 +197,25 @@ func isReady(t *testing.T, address string) bool {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK
+}
+
+// page returns the body of the response to a GET request.
+func page(t *testing.T, address, path string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 // TestFlagsAreDocumented compares the flags of each command with the tables in docs/reference.

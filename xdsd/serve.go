@@ -82,7 +82,7 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.connectionRates, "connections-per-second", []string{strconv.Itoa(int(v1alpha1.DefaultConnectionsPerSecond))}, "maximum rates of new connections to each port (NUMBER) and to single ports (PORT=NUMBER); 0 for no limit")
 	flags.Uint32Var(&f.maxConnections, "max-connections", 0, "that of xdsd bootstrap: with --pod, the UDP sessions of all backends are limited to the file descriptors that these connections leave over")
 	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics and /state; in a pod on a VLAN, its address in the pod network")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
 	flags.DurationVar(&f.drainTime, "drain-time", 0, "how long open connections may continue after SIGTERM, if the pod is terminated; requires --pod, --admin-socket and the preStop hooks that setup renders")
@@ -223,7 +223,15 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--http: %w", err)
 	}
 	probed := &backends.Prober{Store: store}
-	handler := serve.Handler(store, reporter.Open, func() any { return serve.StateOf(store, server, probed.Results(), reporter.Failure()) }, registry)
+	if reporter != nil {
+		probed.Proxy = reporter.Proxy
+	}
+	problems := &serve.Problems{Store: store, Reporter: reporter, Backends: probed, Peers: prober}
+	handler := serve.Handler(store, reporter.Open, problems.Report, func() any {
+		state := serve.StateOf(store, server, probed.Results(), reporter.Failure())
+		state.PodProblems = problems.Report().Problems
+		return state
+	}, registry)
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
 		registry.MustRegister(reporter.Limits)
@@ -243,11 +251,11 @@ func (o *serveOptions) run(ctx context.Context) error {
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, o.log) })
 	group.Go(func() error { store.Run(ctx); return nil })
 	group.Go(func() error { prober.Run(ctx); return nil })
+	group.Go(func() error { problems.Run(ctx); return nil })
 	feeder := serve.NewFeeder(store, server, o.envoy, o.log)
 	group.Go(func() error { feeder.Run(ctx); return nil })
 	if reporter != nil {
 		reporter.Omitted = feeder.Omitted
-		probed.Proxy = reporter.Proxy
 		group.Go(func() error { reporter.Run(ctx); return nil })
 		group.Go(func() error { probed.Run(ctx); return nil })
 		if reporter.Admin != nil {

@@ -280,8 +280,13 @@ func TestSilentHost(t *testing.T) {
 			return len(answers(i)) == 2 && other == (i != holder)
 		})
 	}
+	heldTwice := func(i *replica) bool { return strings.Contains(i.page(t, "problems"), `"code": "AddressHeldTwice"`) }
+	for _, i := range s.replicas {
+		lab.Poll(t, i.name+" to report the host", func() bool { return heldTwice(i) })
+	}
 	host.Run(t, "ip", "link", "set", "eth0", "down")
 	for _, i := range s.replicas {
+		lab.Poll(t, i.name+" to report no host", func() bool { return !heldTwice(i) })
 		lab.Poll(t, i.name+" to forget the host", func() bool { return len(answers(i)) == 0 })
 	}
 }
@@ -294,6 +299,11 @@ func TestHTTPEndpoints(t *testing.T) {
 	for _, want := range []string{"xdsd_hold_holding 1", "xdsd_hold_leased 1", "xdsd_hold_transitions_total 1", `xdsd_hold_conflicts_total{by="peer"} 0`, "xdsd_hold_proxy_ready 1", "xdsd_hold_interface_up 1", "xdsd_hold_lease_reachable 1"} {
 		if !strings.Contains(holder.page(t, "metrics"), "\n"+want+"\n") {
 			t.Errorf("no metric %s", want)
+		}
+	}
+	for _, i := range s.replicas {
+		if text := i.page(t, "problems"); strings.Join(strings.Fields(text), "") != `{"problems":[]}` {
+			t.Errorf("/problems of %s: %s", i.name, text)
 		}
 	}
 	for _, page := range []string{"readyz", "state"} {

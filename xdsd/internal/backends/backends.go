@@ -19,6 +19,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
 	tlsprobe "github.com/densityops/oooi/xdsd/internal/probe"
@@ -49,8 +50,19 @@ type Prober struct {
 	Proxy string
 
 	mu      sync.Mutex
-	results map[target]probe.Backend
-	next    int // index of the first target of the next round
+	results map[target]result
+	// empty has the upstreams whose Service has no ready endpoint, by name, with the time of the first such round.
+	empty map[string]time.Time
+	next  int // index of the first target of the next round
+}
+
+// result is the last result of a target.
+type result struct {
+	probe.Backend
+
+	// at is the time of the last probe, and since, for each of its faults, that of the first of the successive probes with it.
+	at    time.Time
+	since map[problem.Code]time.Time
 }
 
 // target is an endpoint of an upstream, and a name that the proxy routes to it.
@@ -84,13 +96,15 @@ func (p *Prober) Results() []probe.Backend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := []probe.Backend{}
-	for _, b := range p.results {
-		list = append(list, b)
+	for _, r := range p.results {
+		list = append(list, r.Backend)
 	}
-	slices.SortFunc(list, func(a, b probe.Backend) int {
-		return compareTargets(target{upstream: a.Upstream, name: a.Name, address: a.Address}, target{upstream: b.Upstream, name: b.Name, address: b.Address})
-	})
+	slices.SortFunc(list, compareBackends)
 	return list
+}
+
+func compareBackends(a, b probe.Backend) int {
+	return compareTargets(target{upstream: a.Upstream, name: a.Name, address: a.Address}, target{upstream: b.Upstream, name: b.Name, address: b.Address})
 }
 
 // round probes targets, and forgets those that no longer exist.
@@ -104,13 +118,13 @@ func (p *Prober) round(ctx context.Context) {
 		group.Go(func() {
 			semaphore <- struct{}{}
 			defer func() { <-semaphore }()
-			if result := ask(ctx, t); ctx.Err() == nil {
+			if b := ask(ctx, t); ctx.Err() == nil {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				if p.results == nil {
-					p.results = map[target]probe.Backend{}
+					p.results = map[target]result{}
 				}
-				p.results[t] = result
+				p.results[t] = p.results[t].next(&b, time.Now())
 			}
 		})
 	}
@@ -121,11 +135,31 @@ func (p *Prober) round(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.empty = p.emptyUpstreams(time.Now())
 	for t := range p.results {
 		if _, exists := slices.BinarySearchFunc(all, t, compareTargets); !exists {
 			delete(p.results, t)
 		}
 	}
+}
+
+// emptyUpstreams returns the upstreams whose Service exists and has no ready endpoint, with the time of the first round.
+func (p *Prober) emptyUpstreams(now time.Time) map[string]time.Time {
+	empty := map[string]time.Time{}
+	s := p.Store.Snapshot()
+	if s == nil || s.ProxyServer(p.Proxy) == nil {
+		return empty
+	}
+	for _, u := range s.ProxyServer(p.Proxy).Upstreams {
+		if u.Missing != "" || u.Service == "" || len(envoy.Targets(u, p.Store.EndpointSlices(u.Service))) > 0 {
+			continue
+		}
+		empty[u.Name] = now
+		if first, known := p.empty[u.Name]; known {
+			empty[u.Name] = first
+		}
+	}
+	return empty
 }
 
 // targets returns the targets of the proxy, sorted. It omits backends whose protocol may not be TLS. Of applications, the

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -142,6 +143,24 @@ func TestBackendsAreProbed(t *testing.T) {
 		"web.example.com 127.0.0.2 connected=true covered=false timedOut=true interface=",
 		"www.example.com 127.0.0.2 connected=true covered=false timedOut=true interface=",
 	)
+	if list := p.Problems(nil); len(list) != 0 {
+		t.Errorf("after one round: %+v", list)
+	}
+	p.mu.Lock()
+	for _, r := range p.results { // as if they had been found a minute earlier
+		for code := range r.since {
+			r.since[code] = r.since[code].Add(-time.Minute)
+		}
+	}
+	p.mu.Unlock()
+	p.round(t.Context())
+	var codes []string
+	for _, found := range p.Problems(nil) {
+		codes = append(codes, fmt.Sprintf("%s %s %s", found.Code, found.Severity, found.Object))
+	}
+	if want := []string{"BackendCertificateInvalid fail Service clusters/web", "BackendHandshakeFailing fail Service clusters/web"}; !slices.Equal(codes, want) {
+		t.Errorf("problems are %q, want %q", codes, want)
+	}
 	write("127.0.0.3")
 	await(2)
 	check(

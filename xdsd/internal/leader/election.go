@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -14,6 +15,17 @@ import (
 type Election struct {
 	mu          sync.Mutex
 	read, write string // time and error of the last request; empty if it succeeded
+	// last is the Lease as read last, and renewed the time at which it was read first.
+	last    resourcelock.LeaderElectionRecord
+	renewed time.Time
+}
+
+// LastRenewed returns the holder of the Lease, and the time at which a renewal of it was read last, or at which this process
+// first requested the Lease. A leader renews it several times within its duration. The time is zero before the first request.
+func (e *Election) LastRenewed() (holder string, at time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last.HolderIdentity, e.renewed
 }
 
 // Failure returns the time and the error of the last request for the Lease that failed, empty if none did since the
@@ -36,6 +48,18 @@ func (e *Election) record(last *string, err error) {
 	}
 }
 
+// observe records the Lease as read; nil if it could not be read.
+func (e *Election) observe(record *resourcelock.LeaderElectionRecord) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if record != nil && !reflect.DeepEqual(*record, e.last) {
+		e.last, e.renewed = *record, time.Now()
+	}
+	if e.renewed.IsZero() {
+		e.renewed = time.Now()
+	}
+}
+
 // observedLock records the results of requests for the Lease.
 type observedLock struct {
 	resourcelock.Interface
@@ -47,6 +71,7 @@ type observedLock struct {
 func (l *observedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	l.election.record(&l.election.read, err)
+	l.election.observe(record)
 	return record, raw, err //nolint:wrapcheck // the caller compares errors
 }
 

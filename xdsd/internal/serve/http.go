@@ -9,6 +9,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
 	probereport "github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 )
@@ -29,6 +30,8 @@ type State struct {
 	StatusFailure string `json:"statusFailure,omitempty"`
 	// Problems are the faults found in the objects; nil before the first snapshot.
 	Problems []model.Problem `json:"problems"`
+	// PodProblems are those of the response of /problems.
+	PodProblems []problem.Problem `json:"podProblems"`
 }
 
 // StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes and of writing
@@ -42,16 +45,16 @@ func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Back
 	return state
 }
 
-// Handler returns a handler for /healthz, /readyz, /metrics and /state, whose body is the result of state. /readyz
-// returns 503 if there is no snapshot, or if open returns false because Envoy accepts connections on no port; otherwise
-// it returns 200, whatever the age of the snapshot. If only some ports are closed, the pod stays ready for clients of
-// the others, and the status of the ProxyServer shows the closed ones.
-func Handler(store *watch.Store, open func() bool, state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
+// Handler returns a handler for /healthz, /readyz, /metrics, /problems and /state, see daemon.Handler. /readyz returns 503 if
+// there is no snapshot, or if open returns false because Envoy accepts connections on no port; otherwise it returns 200,
+// whatever the age of the snapshot. If only some ports are closed, the pod stays ready for clients of the others, and the
+// status of the ProxyServer shows the closed ones.
+func Handler(store *watch.Store, open func() bool, problems func() problem.Report, state func() any, gatherer prometheus.Gatherer) *http.ServeMux {
 	ready := func() (bool, any) {
 		if store.Snapshot() != nil && !open() {
 			return false, "Envoy accepts connections on no port of the proxy"
 		}
 		return store.Snapshot() != nil, store.Status()
 	}
-	return daemon.Handler(ready, state, gatherer)
+	return daemon.Handler(ready, problems, state, gatherer)
 }

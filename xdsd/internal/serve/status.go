@@ -72,8 +72,14 @@ type Reporter struct {
 	// listeners are the results of the last probe.
 	listeners []v1alpha1.ListenerStatus
 	failures  failures
-	closed    atomic.Bool            // Envoy accepts connections on no port
-	failed    atomic.Pointer[string] // time and error of the last write if it failed
+	closed    atomic.Bool                  // Envoy accepts connections on no port
+	failed    atomic.Pointer[writeFailure] // the last write if it failed
+}
+
+// writeFailure is a failed write of the entry.
+type writeFailure struct {
+	since, at time.Time // of the first of the successive failures, and of the last
+	err       error
 }
 
 // Open reports whether Envoy accepts connections on at least one port of the proxy. It is true before the first probe,
@@ -86,8 +92,8 @@ func (r *Reporter) Failure() string {
 	if r == nil {
 		return ""
 	}
-	if text := r.failed.Load(); text != nil {
-		return *text
+	if f := r.failed.Load(); f != nil {
+		return f.at.UTC().Format(time.RFC3339) + ": " + f.err.Error()
 	}
 	return ""
 }
@@ -165,7 +171,11 @@ func (r *Reporter) report(ctx context.Context) {
 		log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err)
 	}
 	r.failure = err.Error()
-	r.failed.Store(new(time.Now().UTC().Format(time.RFC3339) + ": " + r.failure))
+	failed := &writeFailure{time.Now(), time.Now(), err}
+	if before := r.failed.Load(); before != nil {
+		failed.since = before.since
+	}
+	r.failed.Store(failed)
 }
 
 // sameReport reports whether two entries differ at most in the numbers and times of limits, and in the numbers of failures
@@ -188,7 +198,6 @@ func sameReport(a, b v1alpha1.ReplicaStatus) bool {
 // remedy returns what to do about an error of apply, or "" if there is nothing to do: the write is retried, and a
 // deleted ProxyServer has no status.
 func remedy(err error) string {
-	var unanswered *url.Error
 	switch {
 	case apierrors.IsForbidden(err):
 		return "grant patch of proxyservers/status"
@@ -196,10 +205,16 @@ func remedy(err error) string {
 		return "renew the kubeconfig's credentials"
 	case apierrors.IsInvalid(err), strings.Contains(err.Error(), "failed to create typed patch object"):
 		return "apply the CRDs of xdsd's version"
-	case errors.As(err, &unanswered), errors.Is(err, context.DeadlineExceeded):
+	case isUnanswered(err):
 		return "check the connection to the API server"
 	}
 	return ""
+}
+
+// isUnanswered reports whether a request failed without a response of the API server.
+func isUnanswered(err error) bool {
+	_, ok := errors.AsType[*url.Error](err)
+	return ok || errors.Is(err, context.DeadlineExceeded)
 }
 
 // status returns the replica's current entry, without the heartbeat.

@@ -1,6 +1,7 @@
 package vip
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 const (
 	// answerMemory is how long the answer of a host is reported.
 	answerMemory = 30 * time.Second
+	// maxPause is the longest time between two frames of a host that answers probes.
+	maxPause = 5 * time.Second
 	// maxAnswers limits the hosts that are remembered for an address: a host can send any number of MAC addresses.
 	maxAnswers = 8
 )
@@ -25,8 +28,9 @@ type Answer struct {
 	Last  time.Time `json:"last"`
 }
 
-// period is the time of the first and the last frame of a host.
-type period struct{ first, last time.Time }
+// period is the time of the first and the last frame of a host, and since that of the first after which there was no pause of
+// more than maxPause.
+type period struct{ first, since, last time.Time }
 
 // answers are the MAC addresses that have answered for each address that is probed.
 type answers map[netip.Addr]map[mac]period
@@ -53,6 +57,9 @@ func (a answers) record(now time.Time, f parsedFrame) {
 	if !known || now.Sub(p.last) > answerMemory {
 		p.first = now
 	}
+	if !known || now.Sub(p.last) > maxPause {
+		p.since = now
+	}
 	p.last = now
 	hosts[f.Sender] = p
 }
@@ -68,5 +75,17 @@ func (a answers) list(now time.Time) []Answer {
 		}
 	}
 	slices.SortFunc(list, func(x, y Answer) int { return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.MAC, y.MAC)) })
+	return list
+}
+
+// steady returns the hosts that have answered for an address for minShared without a pause, sorted.
+func (a answers) steady(now time.Time, address netip.Addr) []mac {
+	var list []mac
+	for host, p := range a[address] {
+		if now.Sub(p.last) <= maxPause && p.last.Sub(p.since) >= minShared {
+			list = append(list, host)
+		}
+	}
+	slices.SortFunc(list, func(x, y mac) int { return bytes.Compare(x[:], y[:]) })
 	return list
 }

@@ -15,6 +15,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"github.com/densityops/oooi/internal/atomicfile"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
@@ -74,10 +75,13 @@ type Options struct {
 type Holder struct {
 	Options
 
-	mu      sync.Mutex // guards machine, answers and failure; Run, the only writer of machine, reads it without mu
+	mu      sync.Mutex // guards what follows; Run, the only writer of machine, reads it without mu
 	machine *stateMachine
 	answers answers
 	failure string // last error of a request to the API server; empty after a success
+	reads   failureSeries
+	writes  failureSeries
+	log     problem.Log // has its own lock
 
 	sourceFailure string // why the limits of clients do not apply; empty if they do
 
@@ -220,7 +224,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 				return m.handleFrame(now, f)
 			})
 		case e := <-leaseEvents:
-			h.setFailure(e.err)
+			h.setFailure(&h.reads, e.err)
 			h.update(func(m *stateMachine, now time.Time) actions {
 				m.setWatching(now, e.watching)
 				if e.lease != nil {
@@ -233,7 +237,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 			h.update(func(m *stateMachine, now time.Time) actions { m.setReady(now, ready); return actions{} })
 		case r := <-results:
 			requestPending = false
-			h.setFailure(r.err)
+			h.setFailure(&h.writes, r.err)
 			do = h.update(func(m *stateMachine, now time.Time) actions { return m.handleResult(now, r) })
 		case <-tick.C:
 			ticked = true
@@ -345,14 +349,16 @@ func (h *Holder) removeAddresses() error {
 	return h.device.remove()
 }
 
-// setFailure records the result of a request to the API server, and logs when requests begin to fail or succeed again.
-func (h *Holder) setFailure(err error) {
+// setFailure records the result of a request to the API server in a series, and logs when requests begin to fail or succeed
+// again.
+func (h *Holder) setFailure(series *failureSeries, err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	series.add(time.Now(), err)
 	switch {
 	case text == "" && h.failure != "":
 		h.Log.Info("the API server answers again")

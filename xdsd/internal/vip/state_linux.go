@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
@@ -47,6 +49,8 @@ type State struct {
 	Sources Sources `json:"sources"`
 	// Failure is why the Lease could not be read or written last; empty if it could.
 	Failure string `json:"failure,omitempty"`
+	// Problems are those of the response of /problems.
+	Problems []problem.Problem `json:"problems"`
 }
 
 // Sources are the limits of the clients on the VLAN.
@@ -87,6 +91,7 @@ func (h *Holder) State() State {
 		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(now), Answers: h.answers.list(now),
 		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: h.failure, Sources: sources,
 	}
+	s.Problems = h.problems(now, sources.Failure)
 	for address, name := range m.peers() {
 		s.Peers[address.String()] = name
 		if address == m.answeredBy {
@@ -95,6 +100,20 @@ func (h *Holder) State() State {
 	}
 	return s
 }
+
+// problems returns the problems that exist now. sourceFailure is why the limits of clients do not apply; empty if they do. The
+// caller must hold mu.
+func (h *Holder) problems(now time.Time, sourceFailure string) []problem.Problem {
+	list := append([]problem.Problem{}, h.machine.problems(now, h.answers)...)
+	list = append(list, leaseProblem(now, &h.reads, &h.writes)...)
+	if sourceFailure != "" {
+		list = append(list, problem.Warned(problem.SourceLimitsNotApplied, model.Ref{}, "the limits of each client do not apply: %s", sourceFailure))
+	}
+	return h.log.Update(now, list)
+}
+
+// Problems returns the response of /problems. It is safe for concurrent use.
+func (h *Holder) Problems() problem.Report { return problem.Report{Problems: h.State().Problems} }
 
 // Ready reports whether this replica can hold the addresses, and returns its current State. It can if its interface has
 // a carrier and it knows its peers, from the Lease or the state file. Ready is safe for concurrent use.

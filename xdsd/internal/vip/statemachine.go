@@ -56,10 +56,11 @@ type stateMachine struct {
 	readySince  time.Time
 	terminating bool // this process is terminating
 
-	holding     bool      // this replica has the address
-	since       time.Time // when holding last changed
-	confirmedAt time.Time // when the kernel was last told to keep the address
-	transitions int       // how often holding changed
+	holding     bool        // this replica has the address
+	since       time.Time   // when holding last changed
+	confirmedAt time.Time   // when the kernel was last told to keep the address
+	transitions int         // how often holding changed
+	moves       []time.Time // the last changes of holding, at most manyMoves
 
 	leaseKnown     bool        // the Lease was read, by this process or a previous one
 	lease          leaseRecord // last known content
@@ -231,14 +232,20 @@ func (m *stateMachine) ifDue(now time.Time, r request) request {
 
 func (m *stateMachine) claim(now time.Time, reason string) actions {
 	m.holding, m.since, m.confirmedAt, m.announceUntil = true, now, now, now.Add(announceDuration)
-	m.transitions++
+	m.countMove(now)
 	return actions{claim: true, announce: true, reason: reason}
 }
 
 func (m *stateMachine) drop(now time.Time, reason string) actions {
 	m.holding, m.since = false, now
-	m.transitions++
+	m.countMove(now)
 	return actions{drop: true, reason: reason}
+}
+
+func (m *stateMachine) countMove(now time.Time) {
+	m.transitions++
+	m.moves = append(m.moves, now)
+	m.moves = m.moves[max(0, len(m.moves)-manyMoves):]
 }
 
 // setConfirmed records that the kernel is told to keep the address, which the caller does at each tick while this replica

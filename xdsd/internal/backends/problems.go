@@ -1,0 +1,281 @@
+package backends
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/problem"
+)
+
+const (
+	// minFault is how long all probes of a target must have failed in the same way: four probes. In that time, endpoints of
+	// pods that end are removed from EndpointSlices.
+	minFault = 40 * time.Second
+	// expiryWarning is how long before its expiry a certificate is reported.
+	expiryWarning = 7 * 24 * time.Hour
+	// maxEvidence limits the endpoints in the evidence of a problem.
+	maxEvidence = 8
+	// noSourcePort is the error of a connection for which the pod has no free source port.
+	noSourcePort = "cannot assign requested address"
+)
+
+// A cause is why an endpoint does not work. In message and remedy, words in capitals stand for details: see problem.
+type cause struct {
+	code            problem.Code
+	message, remedy string
+}
+
+var (
+	refusing    = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", "check that the pods listen: PODS"}
+	silent      = &cause{problem.BackendUnreachable, "connections to ENDPOINTS get no answer", "check the NetworkPolicies that select the backend's pods ('kubectl -n NAMESPACE get networkpolicies') and the filters between the nodes; an endpoint that does not exist on any node does not answer either"}
+	portless    = &cause{problem.BackendUnreachable, "the pod has no free source port for connections to ENDPOINTS", "limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the connections"}
+	misrouted   = &cause{problem.BackendUnreachable, "packets to ENDPOINTS leave through DEVICE: a route of the pod leads to the VLAN, although they are not in its subnets", "check the routes in the NetworkAttachmentDefinitions of the pod"}
+	appsClosed  = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", appsRemedy}
+	unannounced = &cause{problem.BackendUnreachable, "no host on the VLAN answers ARP requests for ENDPOINTS: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs"}
+
+	rejecting   = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed", "see the log of the pod: PODS"}
+	hanging     = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS time out, even in small packets, although TCP connections succeed: the process hangs", "delete the pod: PODS"}
+	lossy       = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS complete in small packets only: large packets are lost, such as those with a certificate", "compare the MTU of the pod network on the nodes of the proxy and of the endpoint: PODS"}
+	appsHanging = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed: the ingress router hangs, or a filter drops packets with data", appsRemedy}
+	appsLossy   = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}
+
+	unready = &cause{problem.BackendNotReady, "the hosted API server is not ready at ENDPOINTS", "see the logs of the API server and etcd: kubectl -n NAMESPACE get pods"}
+
+	uncovered = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid for NAME", "check the Service's selector and the server's certificates: spec.configuration.apiServer.servingCerts of the HostedCluster, or those of the backend"}
+	expired   = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS has expired", renewRemedy}
+	early     = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid yet", "compare the clock of the proxy's node with that of the certificate's issuer"}
+	expiring  = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS expires soon", renewRemedy}
+)
+
+const (
+	appsRemedy  = "check that the ingress router of the hosted cluster runs, and that no filter on its nodes or on the VLAN drops connections from the proxy"
+	renewRemedy = "renew the certificate; HyperShift renews those of the control plane: restart the pod if its Secret has a newer one: PODS"
+)
+
+// next returns the result after another probe.
+func (r result) next(b *probe.Backend, now time.Time) result {
+	since := map[problem.Code]time.Time{}
+	for _, code := range faults(b) {
+		since[code] = now
+		if first, ok := r.since[code]; ok {
+			since[code] = first
+		}
+	}
+	return result{*b, now, since}
+}
+
+// faults returns the faults that a probe has found. They have BackendCertificateInvalid if the certificate does not contain the
+// name, which is a fault only if an object defines the name.
+func faults(b *probe.Backend) []problem.Code {
+	var list []problem.Code
+	switch {
+	case !b.Connected:
+		return []problem.Code{problem.BackendUnreachable}
+	case b.Error != "":
+		return []problem.Code{problem.BackendHandshakeFailing}
+	case b.ReadyError != "" || b.Status >= http.StatusInternalServerError:
+		list = append(list, problem.BackendNotReady)
+	}
+	if !b.Covered {
+		list = append(list, problem.BackendCertificateInvalid)
+	}
+	return list
+}
+
+// certain reports whether a target has had a fault for minFault.
+func (r *result) certain(code problem.Code) bool {
+	since, ok := r.since[code]
+	return ok && r.at.Sub(since) >= minFault
+}
+
+// Problems returns the problems of the endpoints of all backends. vlan is what the pod sees on its VLAN; nil if it is on none.
+func (p *Prober) Problems(vlan *problem.VLAN) []problem.Problem {
+	s := p.Store.Snapshot()
+	if s == nil || s.ProxyServer(p.Proxy) == nil {
+		return nil
+	}
+	j := judge{proxy: s.ProxyServer(p.Proxy), vlan: vlan, now: time.Now()}
+	for _, infra := range s.Infras {
+		j.networks = append(j.networks, infra.CIDRs...)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j.empty = p.empty
+	return j.problems(slices.SortedFunc(maps.Values(p.results), func(a, b result) int { return compareBackends(a.Backend, b.Backend) }))
+}
+
+// A judge finds problems in results.
+type judge struct {
+	proxy *model.ProxyServer
+	// networks are the subnets of the VLAN, and vlan is what the pod sees there; nil if it is on none.
+	networks []netip.Prefix
+	vlan     *problem.VLAN
+	now      time.Time
+	// empty has the upstreams whose Service has no ready endpoint, by name, and since when.
+	empty map[string]time.Time
+}
+
+// problems returns a problem for each backend and cause. Results are sorted. A problem fails if no endpoint of the backend works.
+func (j *judge) problems(results []result) []problem.Problem {
+	var list []problem.Problem
+	for _, u := range j.proxy.Upstreams {
+		if since, ok := j.empty[u.Name]; ok && j.now.Sub(since) >= minFault {
+			namespace, name, _ := strings.Cut(u.Service, "/")
+			list = append(list, problem.Failed(problem.BackendUnreachable, model.Ref{Kind: "Service", Namespace: namespace, Name: name}, "backend %s has no ready endpoint", u.Name).
+				WithRemedy("see the pods that the Service selects: kubectl -n %s get pods", namespace))
+		}
+		endpoints, broken := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+		groups, order := map[*cause][]*result{}, []*cause{}
+		for i := range results {
+			r := &results[i]
+			if r.Upstream != u.Name {
+				continue
+			}
+			endpoints[r.Address] = true
+			for _, c := range j.causes(u, r) {
+				if c != expiring {
+					broken[r.Address] = true
+				}
+				if groups[c] == nil {
+					order = append(order, c)
+				}
+				if !slices.ContainsFunc(groups[c], func(other *result) bool { return other.Address == r.Address }) { // for another name
+					groups[c] = append(groups[c], r)
+				}
+			}
+		}
+		for _, c := range order {
+			p := c.problem(u, groups[c], len(endpoints))
+			if c == expiring || len(broken) < len(endpoints) {
+				p.Severity = problem.Warn
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// causes returns why an endpoint of an upstream does not work, as far as a result shows it and it is certain.
+func (j *judge) causes(u *model.Upstream, r *result) []*cause {
+	switch {
+	case !r.Connected && r.certain(problem.BackendUnreachable):
+		return []*cause{j.unreachable(u, r)}
+	case r.Connected && r.Error != "" && r.certain(problem.BackendHandshakeFailing):
+		return []*cause{failedHandshake(u, r)}
+	case r.Error != "": // not certain yet
+		return nil
+	case !r.Covered && j.isDefined(u, r.Name): // another server, whose readiness does not matter
+		if r.certain(problem.BackendCertificateInvalid) {
+			return []*cause{uncovered}
+		}
+		return nil
+	}
+	var list []*cause
+	if r.certain(problem.BackendNotReady) {
+		list = append(list, unready)
+	}
+	switch {
+	case j.now.After(r.NotAfter):
+		list = append(list, expired)
+	case j.now.Before(r.NotBefore):
+		list = append(list, early)
+	case j.now.Add(expiryWarning).After(r.NotAfter):
+		list = append(list, expiring)
+	}
+	return list
+}
+
+func (j *judge) unreachable(u *model.Upstream, r *result) *cause {
+	switch {
+	case strings.Contains(r.Error, noSourcePort):
+		return portless
+	case j.isMisrouted(r):
+		return misrouted
+	case u.FromVLAN && j.isUnannounced(r):
+		return unannounced
+	case u.FromVLAN:
+		return appsClosed
+	case r.Refused:
+		return refusing
+	}
+	return silent
+}
+
+func failedHandshake(u *model.Upstream, r *result) *cause {
+	switch {
+	case u.FromVLAN && r.SmallPackets:
+		return appsLossy
+	case u.FromVLAN:
+		return appsHanging
+	case r.SmallPackets:
+		return lossy
+	case r.TimedOut:
+		return hanging
+	}
+	return rejecting
+}
+
+// isDefined reports whether an object defines a name that the proxy routes to an upstream.
+func (j *judge) isDefined(u *model.Upstream, name string) bool {
+	return slices.ContainsFunc(j.proxy.Listeners, func(l *model.Listener) bool {
+		return slices.ContainsFunc(l.Routes, func(r model.Route) bool { return r.Host == name && r.Upstream == u.Name && !r.Conventional() })
+	})
+}
+
+// isMisrouted reports whether packets to an endpoint outside of the VLAN's subnets leave through the interface on the VLAN.
+func (j *judge) isMisrouted(r *result) bool {
+	onVLAN := func(a netip.Addr) bool {
+		return slices.ContainsFunc(j.networks, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	return j.vlan != nil && !onVLAN(r.Address.Addr()) && slices.ContainsFunc(j.vlan.Interfaces, func(i problem.Interface) bool {
+		return i.Name == r.Interface && slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return onVLAN(p.Addr()) })
+	})
+}
+
+// isUnannounced reports whether no host on the VLAN answers for an address, although hosts answer for others.
+func (j *judge) isUnannounced(r *result) bool {
+	answers := func(h problem.Host) bool { return h.MAC != "" }
+	return j.vlan != nil && slices.ContainsFunc(j.vlan.Hosts, answers) && slices.ContainsFunc(j.vlan.Hosts, func(h problem.Host) bool {
+		return h.Address == r.Address.Addr() && !answers(h)
+	})
+}
+
+// problem returns the problem of an upstream with a number of endpoints, of which some do not work because of c: those of results.
+func (c *cause) problem(u *model.Upstream, results []*result, endpoints int) problem.Problem {
+	object, first := u.Owner, results[0]
+	if namespace, name, ok := strings.Cut(u.Service, "/"); ok {
+		object = model.Ref{Kind: "Service", Namespace: namespace, Name: name}
+	}
+	subject := fmt.Sprintf("%d of %d endpoints of backend %s", len(results), endpoints, u.Name)
+	switch {
+	case u.FromVLAN:
+		subject = fmt.Sprintf("apps address %s", first.Address)
+	case endpoints == 1:
+		subject = fmt.Sprintf("endpoint %s of backend %s", first.Address, u.Name)
+	}
+	details := strings.NewReplacer("ENDPOINTS", subject, "NAMESPACE", object.Namespace, "NAME", first.Name, "DEVICE", first.Interface,
+		"PODS", fmt.Sprintf("kubectl -n %s get pods -o wide --field-selector status.podIP=%s", object.Namespace, first.Address.Addr()))
+	p := problem.Failed(c.code, object, "%s", details.Replace(c.message)).WithRemedy("%s", details.Replace(c.remedy))
+	for _, r := range results[:min(len(results), maxEvidence)] {
+		switch {
+		case !r.Connected:
+			p = p.Because(r.Error)
+		case r.Error != "":
+			p = p.Because(fmt.Sprintf("handshake with %s for %s: %s", r.Address, r.Name, r.Error))
+		case c.code == problem.BackendCertificateInvalid:
+			p = p.Because(fmt.Sprintf("%s: the certificate is valid for %s, from %s to %s, issued by %s", r.Address, strings.Join(r.Names, ", "), r.NotBefore.Format(time.RFC3339), r.NotAfter.Format(time.RFC3339), r.Issuer))
+		case r.ReadyError != "":
+			p = p.Because(fmt.Sprintf("%s: %s", r.Address, r.ReadyError))
+		default:
+			p = p.Because(fmt.Sprintf("%s: %d %s for GET /readyz", r.Address, r.Status, http.StatusText(r.Status))).Because(r.Failed...)
+		}
+	}
+	return p
+}

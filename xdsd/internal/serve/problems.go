@@ -1,0 +1,136 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
+	probereport "github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/xdsd/internal/backends"
+	"github.com/densityops/oooi/xdsd/internal/peers"
+)
+
+const (
+	// minWriteFailure is how long the status cannot be written until that is a problem: writes are repeated.
+	minWriteFailure = 30 * time.Second
+	// minUnfinished is how many handshakes of clients must be unfinished: a client that was switched off leaves some.
+	minUnfinished = 3
+	// minUnfinishedTime is how long handshakes must be unfinished. The kernel gives up after 63 seconds, so that those of a
+	// client that is gone, and of forged source addresses, have ended by then.
+	minUnfinishedTime = 75 * time.Second
+	// maxClients limits the clients in the evidence.
+	maxClients = 8
+)
+
+// Problems finds the problems that a replica of the proxy reports. It is safe for concurrent use.
+type Problems struct {
+	Store *watch.Store
+	// Reporter writes the status; nil for none.
+	Reporter *Reporter
+	Backends *backends.Prober
+	Peers    *peers.Prober
+
+	log             problem.Log
+	mu              sync.Mutex
+	unfinished      []probereport.Unfinished // by the last reading
+	unfinishedSince time.Time                // the first of the successive readings with at least minUnfinished; zero for none
+	read            time.Time                // the last reading
+}
+
+// Run reads the connections of clients whose handshakes do not complete, until the context ends.
+func (p *Problems) Run(ctx context.Context) {
+	tick := time.NewTicker(neighbours.Interval)
+	defer tick.Stop()
+	for {
+		if list, err := neighbours.Unfinished(); err == nil { // otherwise the kernel's module for it is missing
+			p.observe(p.fromClients(list), time.Now())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// fromClients returns the connections of other hosts than oooi's pods to addresses of oooi on the VLAN.
+func (p *Problems) fromClients(list []probereport.Unfinished) []probereport.Unfinished {
+	var own []netip.Addr
+	if s := p.Store.Snapshot(); s != nil {
+		for _, proxy := range s.ProxyServers {
+			own = append(own, proxy.VLAN...)
+		}
+		for _, infra := range s.Infras {
+			own = append(own, slices.DeleteFunc(infra.Assigned(), func(a netip.Addr) bool { return a == infra.Gateway() })...)
+		}
+	}
+	return slices.DeleteFunc(list, func(u probereport.Unfinished) bool {
+		return !slices.Contains(own, u.Address.Addr()) || slices.Contains(own, u.Client)
+	})
+}
+
+// observe records a reading.
+func (p *Problems) observe(list []probereport.Unfinished, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := 0
+	for _, u := range list {
+		total += u.Connections
+	}
+	p.unfinished, p.read = list, now
+	switch {
+	case total < minUnfinished:
+		p.unfinishedSince = time.Time{}
+	case p.unfinishedSince.IsZero():
+		p.unfinishedSince = now
+	}
+}
+
+// Report returns the response of /problems.
+func (p *Problems) Report() problem.Report {
+	vlan := p.Peers.View()
+	list := []problem.Problem{}
+	for _, found := range [][]problem.Problem{p.Store.Status().Problems("xdsd"), p.Reporter.problems(), p.Backends.Problems(vlan), p.handshakes()} {
+		list = append(list, found...)
+	}
+	return problem.Report{Problems: p.log.Update(time.Now(), list), VLAN: vlan}
+}
+
+// handshakes returns the problem of clients that do not receive what the proxy answers to the first packets of connections.
+func (p *Problems) handshakes() []problem.Problem {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unfinishedSince.IsZero() || p.read.Sub(p.unfinishedSince) < minUnfinishedTime {
+		return nil
+	}
+	found := problem.Failed(problem.HandshakesUnfinished, model.Ref{}, "connections of clients to the proxy do not complete: it repeats its answer to their first packet, and receives no reply")
+	for _, u := range p.unfinished[:min(len(p.unfinished), maxClients)] {
+		found = found.Because(fmt.Sprintf("unfinished connections of %s to %s: %d", u.Client, u.Address, u.Connections))
+	}
+	found.Since = p.unfinishedSince
+	return []problem.Problem{found}
+}
+
+// problems returns the problem of a status that the API server rejects; none for a nil Reporter. Without an answer of the API
+// server, the data is stale as well.
+func (r *Reporter) problems() []problem.Problem {
+	if r == nil {
+		return nil
+	}
+	f := r.failed.Load()
+	if f == nil || f.at.Sub(f.since) < minWriteFailure || isUnanswered(f.err) || apierrors.IsNotFound(f.err) {
+		return nil
+	}
+	p := problem.Failed(problem.StatusNotWritten, model.Ref{}, "xdsd cannot write the status of ProxyServer %s, which is outdated", r.Proxy).Because(r.Failure())
+	p.Remedy, p.Since = remedy(f.err), f.since
+	return []problem.Problem{p}
+}
