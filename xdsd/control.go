@@ -69,8 +69,8 @@ func newControlCommand() *cobra.Command {
 	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the leader election Lease")
 	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
-	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the DNS and DHCP servers of an Infra")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics and /state")
+	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the components of an Infra")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics, /problems and /state")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
@@ -102,19 +102,21 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serve.Collector(store))
-	leftovers, election, statuses, services := &control.Leftovers{}, &leader.Election{}, &control.Statuses{}, &control.Services{}
-	m, err := control.New(control.Options{
-		Config: client, Store: store, Namespace: f.namespace, Leftovers: leftovers, Election: election, Statuses: statuses, Services: services,
-		Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
-	})
+	replica := &control.Replica{Options: control.Options{
+		Config: client, Store: store, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
+		Leftovers: &control.Leftovers{}, Election: &leader.Election{}, Statuses: &control.Statuses{}, Services: &control.Services{}, Sites: &control.Sites{},
+	}}
+	m, err := control.New(replica.Options)
 	if err != nil {
 		return err
 	}
+	replica.Elected = m.Elected()
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := serve.Handler(store, func() bool { return true }, func() any { return control.StateOf(store, m.Elected(), election, statuses, services, leftovers) }, prometheus.Gatherers{registry, metrics.Registry})
+	ready := func() (bool, any) { return store.Snapshot() != nil, store.Status() }
+	handler := daemon.Handler(ready, replica.Problems, func() any { return replica.State() }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { store.Run(ctx); return nil })

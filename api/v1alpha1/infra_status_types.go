@@ -29,6 +29,21 @@ const (
 	// ConditionAppsDomainMismatch is true if the apps domain in the spec differs from the hosted cluster's.
 	// Both are served.
 	ConditionAppsDomainMismatch = "AppsDomainMismatch"
+
+	// ConditionDHCPReady, ConditionDNSReady and ConditionProxyReady report whether a component works. They are true with
+	// reason Disabled if the component is not enabled.
+	ConditionDHCPReady  = "DHCPReady"
+	ConditionDNSReady   = "DNSReady"
+	ConditionProxyReady = "ProxyReady"
+
+	// ConditionVLANReady reports whether the pods' interfaces on the VLAN work, and no other host uses their addresses.
+	ConditionVLANReady = "VLANReady"
+
+	// ConditionUpstreamReady reports whether the upstream resolvers of DNS answer.
+	ConditionUpstreamReady = "UpstreamReady"
+
+	// ConditionBackendsReady reports whether the endpoints of the proxy's backends accept connections.
+	ConditionBackendsReady = "BackendsReady"
 )
 
 // InfraStatus is the observed state of an Infra.
@@ -37,8 +52,8 @@ type InfraStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, HostedClusterBound, NetworkValid, NamesServed,
-	// AppsIngressReady and AppsDomainMismatch.
+	// Conditions are Ready, HostedClusterBound, NetworkValid, NamesServed, AppsIngressReady, AppsDomainMismatch,
+	// DHCPReady, DNSReady, ProxyReady, VLANReady, UpstreamReady and BackendsReady.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

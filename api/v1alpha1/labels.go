@@ -32,11 +32,14 @@ const (
 	ComponentProxy = "proxy"
 )
 
-// Names of container ports that are probed.
+// Names of container ports that control connects to.
 const (
 	// PortDNS is the name of the UDP port on which DNS answers queries from the pod network.
 	PortDNS = "dns"
 
 	// PortHealth is the name of the port with the readiness endpoint: /readyz, or /ready of CoreDNS.
 	PortHealth = "health"
+
+	// PortState is the name of the port with /problems and /state of CoreDNS. The other daemons serve them at PortHealth.
+	PortState = "state"
 )

@@ -111,7 +111,7 @@ type ProxyServerStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, ConfigurationValid and WithinLimits.
+	// Conditions are Ready, ConfigurationValid and WithinLimits, and without an Infra also VLANReady and BackendsReady.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -19,7 +19,7 @@ func recordEvents(recorder events.EventRecorder, object runtime.Object, before, 
 	for _, c := range after {
 		old := meta.FindStatusCondition(before, c.Type)
 		switch {
-		case old == nil && (c.Status == metav1.ConditionUnknown || isDesired(c) && (c.Type == v1alpha1.ConditionAppsDomainMismatch || c.Type == v1alpha1.ConditionWithinLimits)):
+		case old == nil && (c.Status == metav1.ConditionUnknown || isDesired(c) && isDetail(c)):
 			continue // no Event for an initial value
 		case old != nil && old.Status == c.Status && old.Reason == c.Reason:
 			continue
@@ -28,7 +28,8 @@ func recordEvents(recorder events.EventRecorder, object runtime.Object, before, 
 		if isDesired(c) {
 			kind = corev1.EventTypeNormal
 		}
-		recorder.Eventf(object, nil, kind, c.Reason, "Observe", "%s", report.Note(c.Type+": "+c.Message))
+		// The action has the type, because Events with the same reason and action are combined, and several conditions are Ready.
+		recorder.Eventf(object, nil, kind, c.Reason, "Observe"+c.Type, "%s", report.Note(c.Type+": "+c.Message))
 	}
 }
 
@@ -38,4 +39,14 @@ func isDesired(c metav1.Condition) bool {
 		return c.Status == metav1.ConditionFalse
 	}
 	return c.Status == metav1.ConditionTrue
+}
+
+// isDetail reports whether a condition has no Event when an object is created with its desired status.
+func isDetail(c metav1.Condition) bool {
+	switch c.Type {
+	case v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionWithinLimits, v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady, v1alpha1.ConditionProxyReady,
+		v1alpha1.ConditionVLANReady, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady:
+		return true
+	}
+	return false
 }

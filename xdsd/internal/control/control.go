@@ -20,6 +20,7 @@ import (
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/guest"
 	"github.com/densityops/oooi/xdsd/internal/leader"
@@ -62,6 +63,8 @@ type Options struct {
 	Statuses *Statuses
 	// Services receives the cluster IPs of proxies that accept no connections; nil to drop them.
 	Services *Services
+	// Sites receives the problems of Infras and ProxyServers; nil to drop them.
+	Sites *Sites
 	// Leftovers receives the errors of objects that could not be deleted in hosted clusters. It is required.
 	Leftovers  *Leftovers
 	Registerer prometheus.Registerer
@@ -94,17 +97,21 @@ func New(o Options) (ctrl.Manager, error) {
 	if o.Services == nil {
 		o.Services = &Services{}
 	}
+	if o.Sites == nil {
+		o.Sites = &Sites{}
+	}
 	o.Statuses.client = m.GetClient()
 	recorder := m.GetEventRecorder(name)
 	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
 	if err := o.Registerer.Register(metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	proxies := &proxyReconciler{client: m.GetClient(), statuses: o.Statuses, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)), changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second))}
+	probe := newProber()
+	proxies := &proxyReconciler{client: m.GetClient(), statuses: o.Statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)), changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second))}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), statuses: o.Statuses, services: o.Services, indexes: indexes, metrics: metrics, recorder: recorder, probe: newProber(), probeInterval: o.ProbeInterval}
+	infras := &infraReconciler{client: m.GetClient(), statuses: o.Statuses, services: o.Services, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder, probe: probe, probeInterval: o.ProbeInterval}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
@@ -140,8 +147,12 @@ func trimPod(object any) (any, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels,
 			DeletionTimestamp: pod.DeletionTimestamp, OwnerReferences: pod.OwnerReferences,
+			Annotations: map[string]string{},
 		},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, Conditions: pod.Status.Conditions},
+	}
+	if networks, ok := pod.Annotations[cni.StatusAnnotation]; ok {
+		trimmed.Annotations[cni.StatusAnnotation] = networks
 	}
 	for _, c := range pod.Spec.Containers {
 		trimmed.Spec.Containers = append(trimmed.Spec.Containers, corev1.Container{Name: c.Name, Ports: c.Ports})

@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,6 +31,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/control"
@@ -53,11 +55,13 @@ type site struct {
 	registry  *prometheus.Registry
 	// changeTime is the ChangeTime of control.
 	changeTime time.Duration
+	// sites has the problems that control finds.
+	sites *control.Sites
 }
 
 // newSite returns a site with control's RBAC applied. Control does not run yet.
 func newSite(t *testing.T) *site {
-	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry()}
+	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry(), sites: &control.Sites{}}
 	s.namespace = s.cp.Namespace(t)
 	rbac, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "base", "control", "rbac.yaml"))
 	if err != nil {
@@ -105,7 +109,7 @@ func (s *site) startControlWith(storeConfig, managerConfig string) (stop func())
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Leftovers: &control.Leftovers{}, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, ChangeTime: s.changeTime, Registerer: s.registry, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Leftovers: &control.Leftovers{}, Sites: s.sites, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, ChangeTime: s.changeTime, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -456,8 +460,24 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	}
 	s.waitFor("an Event", func() string { return s.checkEvent("Infra", "Ready", "Ready: all enabled components") })
 
+	vlan := v1alpha1.ConditionVLANReady
+	s.waitForCondition(infra, vlan, metav1.ConditionUnknown, "NotObserved", "")
+	dhcp.setProblems(problem.Warned(problem.RangesFull, model.Ref{}, "few addresses are free"))
+	s.waitForCondition(infra, vlan, metav1.ConditionTrue, "Ready", "")
+	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionTrue, "Ready", "")
+	dhcp.setProblems(problem.Failed(problem.LeaseStoreFailing, model.Ref{}, "leases cannot be stored"))
+	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "LeaseStoreFailing", "Pod demo-dhcp-0: leases cannot be stored; remedy: ")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "LeaseStoreFailing", "")
+	if list, _ := s.sites.List(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
+		t.Errorf("got problems %v, want that of DHCP", list)
+	}
+	s.waitFor("an Event of the problem", func() string { return s.checkEvent("Infra", "LeaseStoreFailing", "DHCPReady: Pod demo-dhcp-0") })
+	dhcp.setProblems()
+	s.waitForCondition(infra, ready, metav1.ConditionTrue, "Ready", "")
+
 	dhcp.ready.Store(false)
 	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "")
+	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "DHCPNotReady", "is not ready: not synced")
 	if c := infra.Status.ComponentStatus; c.DHCPReady || !c.DNSReady {
 		t.Errorf("got components %+v", c)
 	}
@@ -489,10 +509,16 @@ func newDNSServer(t *testing.T) *dnsServer {
 	return &dnsServer{port: strconv.Itoa(port), setAddress: func(a string) { address.Store(&a) }}
 }
 
-// readyServer serves /readyz of a daemon.
+// readyServer serves /readyz of a daemon, and /problems as setProblems sets them.
 type readyServer struct {
-	port  string
-	ready atomic.Bool
+	port     string
+	ready    atomic.Bool
+	problems atomic.Pointer[problem.Report]
+}
+
+// setProblems sets the report of the daemon, which serves none before.
+func (r *readyServer) setProblems(problems ...problem.Problem) {
+	r.problems.Store(&problem.Report{Problems: problems, VLAN: &problem.VLAN{At: time.Now()}})
 }
 
 func newReadyServer(t *testing.T) *readyServer {
@@ -502,8 +528,13 @@ func newReadyServer(t *testing.T) *readyServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !r.ready.Load() {
+	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		switch report := r.problems.Load(); {
+		case request.URL.Path == "/problems" && report == nil:
+			http.NotFound(w, request)
+		case request.URL.Path == "/problems":
+			_ = json.NewEncoder(w).Encode(report) // control requests it again
+		case !r.ready.Load():
 			http.Error(w, "not synced", http.StatusServiceUnavailable)
 		}
 	})}

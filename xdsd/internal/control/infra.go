@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type infraReconciler struct {
 	client        client.Client
 	statuses      *Statuses
 	services      *Services
+	sites         *Sites
 	indexes       *indexCache
 	metrics       *statusMetrics
 	recorder      events.EventRecorder
@@ -58,6 +60,8 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	if object == nil {
 		r.metrics.setReady("Infra", request.NamespacedName, nil)
 		r.services.record(request.String(), nil, time.Time{})
+		r.sites.forget(model.Ref{Kind: "Infra", Namespace: request.Namespace, Name: request.Name})
+		r.statuses.forget("Infra", request.NamespacedName, "")
 		return ctrl.Result{}, nil
 	}
 	i := x.infra(object)
@@ -75,23 +79,22 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	return ctrl.Result{RequeueAfter: wait.Jitter(r.probeInterval*9/10, 0.2)}, nil
 }
 
-// probeComponents probes the enabled components and records their faults in f.
+// probeComponents probes the enabled components and records their faults, and what their pods report, in f.
 func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) error {
+	pods, err := podsOf(ctx, r.client, f.object.Namespace, client.MatchingLabels{v1alpha1.LabelInfra: f.object.Name})
+	if err != nil {
+		return err
+	}
+	of := func(component string) []corev1.Pod {
+		return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelComponent] != component })
+	}
 	components := &f.object.Spec.InfraComponents
 	if f.dhcp.enabled = components.DHCP.IsEnabled(); f.dhcp.enabled {
-		pods, err := r.pods(ctx, f, v1alpha1.ComponentDHCP)
-		if err != nil {
-			return err
-		}
-		f.dhcp.fault = probePods(pods, len(components.DHCP.EffectiveInstances()), func(pod *corev1.Pod) error { return r.probe.checkReady(ctx, pod) })
+		f.dhcp.fault = probePods(of(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(pod *corev1.Pod) error { return r.probe.checkReady(ctx, pod) })
 	}
 	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
-		pods, err := r.pods(ctx, f, v1alpha1.ComponentDNS)
-		if err != nil {
-			return err
-		}
 		q, ok := dnsQueryOf(f.infra)
-		f.dns.fault = probePods(pods, len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
+		f.dns.fault = probePods(of(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
 			if !ok {
 				return errors.New("cannot query DNS: no control-plane name is known")
 			}
@@ -101,11 +104,17 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
 		f.proxy.fault = r.proxyFault(f)
 	}
+	facts := &vlanFacts{object: f.infra.Ref, gateway: f.infra.Gateway()}
+	facts.own = slices.DeleteFunc(f.infra.Assigned(), func(a netip.Addr) bool { return a == facts.gateway })
+	if apps := f.object.Status.AppsIngress; apps != nil {
+		for _, text := range apps.ExternalIPs {
+			if a, err := v1alpha1.ParseAddress(text); err == nil {
+				facts.apps = append(facts.apps, a)
+			}
+		}
+	}
+	f.observed = r.sites.observe(ctx, r.probe, pods, facts)
 	return nil
-}
-
-func (r *infraReconciler) pods(ctx context.Context, f *infraFacts, component string) ([]corev1.Pod, error) {
-	return podsOf(ctx, r.client, f.object.Namespace, client.MatchingLabels{v1alpha1.LabelInfra: f.object.Name, v1alpha1.LabelComponent: component})
 }
 
 // probePods probes all pods concurrently. It returns their faults and the number of missing pods as one text; empty
@@ -183,6 +192,7 @@ func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
 	r.metrics.setReady("Infra", client.ObjectKeyFromObject(f.object), now.Conditions)
 	before.AppsIngress, now.AppsIngress = nil, nil // written by appsReconciler
 	if reflect.DeepEqual(before, now) {
+		r.statuses.forget("Infra", client.ObjectKeyFromObject(f.object), fieldManager)
 		return nil
 	}
 	if err := r.statuses.write(ctx, "Infra", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {

@@ -23,6 +23,8 @@ type infraFacts struct {
 	problems []model.Problem
 	// dhcp, dns and proxy are the states of the components.
 	dhcp, dns, proxy component
+	// observed is what the pods report; nil if unknown.
+	observed *observation
 }
 
 // component is the state of a component of an Infra.
@@ -39,7 +41,7 @@ func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration = f.object.Generation
 	status.ComponentStatus = &v1alpha1.ComponentStatus{DHCPReady: f.dhcp.ready(), DNSReady: f.dns.ready(), ProxyReady: f.proxy.ready()}
-	for _, c := range []metav1.Condition{f.bound(), f.network(), f.names(), f.apps(), f.appsDomain()} {
+	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.apps(), f.appsDomain()}, f.components(), f.observations()) {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	setCondition(&status.Conditions, f.ready(status.Conditions), f.object.Generation)
@@ -132,32 +134,74 @@ func (f *infraFacts) appsDomain() metav1.Condition {
 	return condition(kind, metav1.ConditionFalse, "Matches", "")
 }
 
+// components returns the conditions of the components, which are false if a probe or a problem is.
+func (f *infraFacts) components() []metav1.Condition {
+	var list []metav1.Condition
+	for _, c := range []struct {
+		component
+
+		kind, name, reason string
+	}{
+		{f.dhcp, v1alpha1.ConditionDHCPReady, "DHCP", "DHCPNotReady"},
+		{f.dns, v1alpha1.ConditionDNSReady, "DNS", "DNSNotReady"},
+		{f.proxy, v1alpha1.ConditionProxyReady, "the proxy", "ProxyNotReady"},
+	} {
+		if c.enabled {
+			list = append(list, f.observed.condition(c.kind, f.infra.Ref, true, c.reason, c.fault, "every replica answers"))
+		} else {
+			list = append(list, disabled(c.kind, c.name+" is not enabled"))
+		}
+	}
+	return list
+}
+
+// observations returns the conditions that only problems make false.
+func (f *infraFacts) observations() []metav1.Condition {
+	vlan, upstream, backends := f.observed.vlanReady(f.infra.Ref), disabled(v1alpha1.ConditionUpstreamReady, "DNS is not enabled"), disabled(v1alpha1.ConditionBackendsReady, "the proxy is not enabled")
+	if !f.dhcp.enabled && !f.dns.enabled && !f.proxy.enabled {
+		vlan = disabled(v1alpha1.ConditionVLANReady, "no component is enabled")
+	}
+	if f.dns.enabled {
+		upstream = f.observed.condition(v1alpha1.ConditionUpstreamReady, f.infra.Ref, f.observed != nil && f.observed.components[v1alpha1.ComponentDNS], "", "", "the upstream resolvers answer")
+	}
+	if f.proxy.enabled {
+		backends = f.observed.backendsReady(f.infra.Ref)
+	}
+	return []metav1.Condition{vlan, upstream, backends}
+}
+
 // ready returns the condition Ready, which is true if all enabled components work.
 func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
 	kind := v1alpha1.ConditionReady
 	var faults []string
 	first := ""
 	for _, c := range conditions {
-		required := c.Type != v1alpha1.ConditionReady && c.Type != v1alpha1.ConditionAppsDomainMismatch &&
-			(c.Type != v1alpha1.ConditionAppsIngressReady || f.object.Spec.AppsIngress.IsEnabled()) &&
-			(c.Type != v1alpha1.ConditionNamesServed || f.dns.enabled || f.proxy.enabled)
-		if required && c.Status != metav1.ConditionTrue {
+		required := c.Status != metav1.ConditionTrue
+		switch c.Type {
+		case v1alpha1.ConditionReady, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady,
+			v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady, v1alpha1.ConditionProxyReady: // the last three follow
+			required = false
+		case v1alpha1.ConditionAppsIngressReady:
+			required = required && f.object.Spec.AppsIngress.IsEnabled()
+		case v1alpha1.ConditionNamesServed:
+			required = required && (f.dns.enabled || f.proxy.enabled)
+		case v1alpha1.ConditionVLANReady:
+			required = c.Status == metav1.ConditionFalse
+		}
+		if required {
 			first = cmp.Or(first, c.Reason)
 			faults = append(faults, fmt.Sprintf("%s: %s", c.Type, c.Message))
 		}
 	}
-	for _, c := range []struct {
-		component
-
-		what, reason string
-	}{{f.dhcp, "DHCP", "DHCPNotReady"}, {f.dns, "DNS", "DNSNotReady"}, {f.proxy, "proxy", "ProxyNotReady"}} {
-		if c.enabled && c.fault != "" {
-			first = cmp.Or(first, c.reason)
-			faults = append(faults, c.what+": "+c.fault)
+	names := []string{"DHCP", "DNS", "proxy"}
+	for i, c := range f.components() {
+		if c.Status != metav1.ConditionTrue {
+			first = cmp.Or(first, c.Reason)
+			faults = append(faults, names[i]+": "+c.Message)
 		}
 	}
 	if len(faults) > 0 {
 		return condition(kind, metav1.ConditionFalse, first, "%s", strings.Join(faults, "; "))
 	}
-	return condition(kind, metav1.ConditionTrue, "Ready", "all enabled components answer in the pod network; doctor checks the VLAN")
+	return condition(kind, metav1.ConditionTrue, reasonReady, "all enabled components work")
 }

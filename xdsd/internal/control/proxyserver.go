@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
@@ -24,12 +26,16 @@ import (
 type proxyReconciler struct {
 	client     client.Client
 	statuses   *Statuses
+	sites      *Sites
+	probe      *prober
 	live       client.Reader // reads from the API server instead of the cache
 	indexes    *indexCache
 	metrics    *statusMetrics
 	recorder   events.EventRecorder
 	heartbeats *heartbeats
 	changes    *specChanges
+	// probeInterval is that of a ProxyServer without an Infra.
+	probeInterval time.Duration
 }
 
 func (r *proxyReconciler) register(m ctrl.Manager) error {
@@ -68,6 +74,8 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		r.heartbeats.forget(request.NamespacedName)
 		r.changes.forget(request.NamespacedName)
 		r.metrics.setReady("ProxyServer", request.NamespacedName, nil)
+		r.sites.forget(model.Ref{Kind: "ProxyServer", Namespace: request.Namespace, Name: request.Name})
+		r.statuses.forget("ProxyServer", request.NamespacedName, "")
 		return ctrl.Result{}, nil
 	}
 	p := x.proxy(object)
@@ -85,6 +93,16 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	}
 	f.silent, err = r.heartbeats.silent(ctx, request.NamespacedName, time.Now())
 	again := r.heartbeats.interval
+	if p.Infra == nil {
+		again = min(again, wait.Jitter(r.probeInterval*9/10, 0.2))
+		facts := &vlanFacts{object: p.Ref}
+		if a, err := v1alpha1.ParseAddress(object.Spec.NetworkConfig.ServerIP); err == nil {
+			facts.own = append(facts.own, a)
+		}
+		f.observed = r.sites.observe(ctx, r.probe, f.pods, facts)
+	} else {
+		r.sites.forget(p.Ref)
+	}
 	f.changing = func(was, is *metav1.Condition) bool {
 		changing := r.changes.inProgress(request.NamespacedName, was, is, time.Now())
 		if changing {
@@ -159,6 +177,7 @@ func (r *proxyReconciler) write(ctx context.Context, f *proxyFacts) error {
 	now.Replicas, before.Replicas = nil, nil
 	r.metrics.setReady("ProxyServer", client.ObjectKeyFromObject(f.object), now.Conditions)
 	if reflect.DeepEqual(before, now) {
+		r.statuses.forget("ProxyServer", client.ObjectKeyFromObject(f.object), fieldManager)
 		return nil
 	}
 	if err := r.statuses.write(ctx, "ProxyServer", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {

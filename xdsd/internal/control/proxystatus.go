@@ -31,6 +31,8 @@ type proxyFacts struct {
 	changing func(was, is *metav1.Condition) bool
 	// service is the Service in front of the proxy, as "namespace/name", and serviceIP its cluster IP.
 	service, serviceIP string
+	// observed is what the pods report; nil for the ProxyServer of an Infra, whose conditions have it.
+	observed *observation
 }
 
 // proxyStatus returns the status of a ProxyServer. It sorts replicas but does not change them, because each replica
@@ -45,7 +47,14 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	status.Backends = f.backends()
 	status.BackendCount = f.resolvedBackends()
 	was := meta.FindStatusCondition(f.object.Status.Conditions, v1alpha1.ConditionReady)
-	for _, c := range []metav1.Condition{f.ready(), f.configurationValid(), f.withinLimits()} {
+	conditions := []metav1.Condition{f.ready(), f.configurationValid(), f.withinLimits()}
+	if f.observed != nil {
+		conditions = append(conditions, f.observed.vlanReady(f.proxy.Ref), f.observed.backendsReady(f.proxy.Ref))
+	} else { // it was standalone before
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionVLANReady)
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionBackendsReady)
+	}
+	for _, c := range conditions {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)

@@ -80,10 +80,10 @@ func (s *Services) List() []SilentService {
 	return list
 }
 
-// probeServices connects to the cluster IPs of the Service of an Infra's proxy, at its first TCP port.
+// probeServices connects to the cluster IPs of the Service of an Infra's proxy, at its first TCP port, if the proxy is ready.
 func (r *infraReconciler) probeServices(ctx context.Context, f *infraFacts, x *index) {
 	results := map[netip.AddrPort]error{}
-	if port := proxyPort(f, x); port != 0 && f.infra.Proxy != nil && f.infra.Proxy.Service == f.infra.Key()+"-"+v1alpha1.ComponentProxy {
+	if port := proxyPort(f, x); port != 0 && f.proxy.ready() && f.infra.Proxy != nil && f.infra.Proxy.Service == f.infra.Key()+"-"+v1alpha1.ComponentProxy {
 		for _, a := range f.infra.Proxy.ClusterIPs {
 			at := netip.AddrPortFrom(a, port)
 			if err := r.probe.connect(ctx, at); !neighbours.Local(err) {

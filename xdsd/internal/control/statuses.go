@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ type StatusFailure struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// At is the time of the last attempt, and Error its error.
+	// Since is the time of the first attempt that failed, At that of the last, and Error its error.
+	Since time.Time `json:"since"`
 	At    time.Time `json:"at"`
 	Error string    `json:"error"`
 }
@@ -36,15 +38,33 @@ func (s *Statuses) write(ctx context.Context, kind string, key client.ObjectKey,
 	err := report.Status(ctx, s.client, kind, key, status, manager)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := kind + " " + key.String() + " " + manager
+	id := statusID(kind, key, manager)
+	since := s.failed[id].Since
 	delete(s.failed, id)
 	if err != nil && ctx.Err() == nil {
 		if s.failed == nil {
 			s.failed = map[string]StatusFailure{}
 		}
-		s.failed[id] = StatusFailure{Kind: kind, Namespace: key.Namespace, Name: key.Name, At: time.Now().UTC().Truncate(time.Second), Error: err.Error()}
+		now := time.Now().UTC().Truncate(time.Second)
+		if since.IsZero() {
+			since = now
+		}
+		s.failed[id] = StatusFailure{Kind: kind, Namespace: key.Namespace, Name: key.Name, Since: since, At: now, Error: err.Error()}
 	}
 	return err //nolint:wrapcheck // it names the object
+}
+
+func statusID(kind string, key client.ObjectKey, manager string) string {
+	return kind + " " + key.String() + " " + manager
+}
+
+// forget forgets writes that failed and are no longer due: those of a field manager, or all if it is empty.
+func (s *Statuses) forget(kind string, key client.ObjectKey, manager string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.failed, func(id string, _ StatusFailure) bool {
+		return strings.HasPrefix(id, statusID(kind, key, manager)) && (manager == "" || id == statusID(kind, key, manager))
+	})
 }
 
 // List returns the writes that failed, sorted by object; not nil.

@@ -1,0 +1,227 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
+)
+
+const (
+	// maxReport limits the response of GET /problems.
+	maxReport = 1 << 20
+	// maxReportAge is how long the last report of a pod is used while no other can be read. It is shorter than vlanGrace, so
+	// that a pod whose node has failed is not judged by it.
+	maxReportAge = 25 * time.Second
+	// minReadyTime is how long a ready pod may fail to report.
+	minReadyTime = 45 * time.Second
+	// minUnread is the least time between two failures to read a pod's problems that count as two.
+	minUnread = 5 * time.Second
+)
+
+// A podReport is what the daemons of a pod report.
+type podReport struct {
+	at       time.Time
+	problems []problem.Problem
+	vlan     *problem.VLAN // nil if unknown
+	// known is false if no daemon of the pod serves /problems, as earlier versions.
+	known bool
+}
+
+// readReport requests /problems from all daemons of a pod. The port "health" of CoreDNS does not serve it, and "state" does.
+func (p *prober) readReport(ctx context.Context, pod *corev1.Pod) (podReport, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	all := podReport{at: time.Now()}
+	for _, port := range []string{v1alpha1.PortHealth, "holder", "state"} {
+		at, err := address(pod, port)
+		if err != nil {
+			continue // the pod has no such daemon
+		}
+		report, err := p.requestProblems(ctx, at)
+		if err != nil {
+			return all, err
+		}
+		if report != nil {
+			all.known, all.problems = true, append(all.problems, report.Problems...)
+			if all.vlan == nil {
+				all.vlan = report.VLAN
+			}
+		}
+	}
+	for i := range all.problems {
+		if all.problems[i].Object == (model.Ref{}) {
+			all.problems[i].Object = podRef(pod)
+		}
+	}
+	return all, nil
+}
+
+func podRef(pod *corev1.Pod) model.Ref {
+	return model.Ref{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// requestProblems requests /problems. It returns nil if the daemon does not serve it.
+func (p *prober) requestProblems(ctx context.Context, at string) (*problem.Report, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/problems", http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("requesting /problems from %s: %w", at, err)
+	}
+	response, err := p.http.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("requesting /problems: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch response.StatusCode {
+	case http.StatusNotFound:
+		return nil, nil //nolint:nilnil // documented
+	case http.StatusOK:
+	default:
+		return nil, fmt.Errorf("requesting /problems from %s: %s", at, response.Status)
+	}
+	var report problem.Report
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxReport)).Decode(&report); err != nil {
+		return nil, fmt.Errorf("reading /problems from %s: %w", at, err)
+	}
+	return &report, nil
+}
+
+// Sites are the problems of all Infras and standalone ProxyServers, and those of reading their pods. The zero value is empty
+// and ready for use. It is safe for concurrent use with different objects.
+type Sites struct {
+	mu  sync.Mutex
+	all map[model.Ref]*siteState
+}
+
+// siteState is what is known about an Infra or ProxyServer.
+type siteState struct {
+	log      problem.Log
+	problems []problem.Problem
+	// held has the addresses that several pods have, as they do for a moment when an address moves.
+	held   problem.Log
+	unread problem.Log
+	silent []problem.Problem
+	// reports are the last reports by pod, and failing the times of the first failure since.
+	reports map[string]podReport
+	failing map[string]time.Time
+}
+
+// observation is what the pods of an Infra or ProxyServer report.
+type observation struct {
+	// problems are those of the pods and of the VLAN, in the order of problem.Kinds.
+	problems []problem.Problem
+	// vlan reports whether a pod has a view of the VLAN, and components has those whose pods report.
+	vlan       bool
+	components map[string]bool
+}
+
+// observe reads the reports of the pods of an object, and judges its VLAN, whose facts have no pods yet.
+func (s *Sites) observe(ctx context.Context, probe *prober, pods []corev1.Pod, f *vlanFacts) *observation {
+	reports, failures := make([]podReport, len(pods)), make([]error, len(pods))
+	var group sync.WaitGroup
+	for i := range pods {
+		group.Go(func() { reports[i], failures[i] = probe.readReport(ctx, &pods[i]) })
+	}
+	group.Wait()
+	return s.record(pods, reports, failures, f, time.Now())
+}
+
+// record records the reports of pods, or the errors of reading them.
+func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error, f *vlanFacts, now time.Time) *observation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[model.Ref]*siteState{}
+	}
+	if s.all[f.object] == nil {
+		s.all[f.object] = &siteState{}
+	}
+	o, state := &observation{components: map[string]bool{}}, s.all[f.object]
+	var silent []problem.Problem
+	last, failing := map[string]podReport{}, map[string]time.Time{}
+	for i := range pods {
+		pod, report := &pods[i], reports[i]
+		if err := failures[i]; err != nil {
+			report = state.reports[pod.Name]
+			if now.Sub(report.at) > maxReportAge {
+				report = podReport{}
+			}
+			since, known := state.failing[pod.Name]
+			if !known {
+				since = now
+			}
+			failing[pod.Name] = since
+			if unreadyReason(pod) == "" && readySince(pod, now) >= minReadyTime && now.Sub(since) >= minUnread {
+				silent = append(silent, problem.Warned(problem.PodNotAnswering, podRef(pod), "control cannot read the problems of the ready pod").Because(err.Error()))
+			}
+		}
+		last[pod.Name] = report
+		o.problems = append(o.problems, report.problems...)
+		o.vlan = o.vlan || report.vlan != nil
+		o.components[pod.Labels[v1alpha1.LabelComponent]] = o.components[pod.Labels[v1alpha1.LabelComponent]] || report.known
+		interfaces, err := cni.PodInterfaces(pod)
+		if err != nil {
+			interfaces = nil // Multus has not attached the pod yet
+		}
+		f.pods = append(f.pods, &vlanPod{podRef(pod), readySince(pod, now) >= vlanGrace, interfaces, report.vlan})
+	}
+	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
+	o.problems = append(o.problems, vlanProblems(f)...)
+	for _, p := range state.held.Update(now, f.heldTwice()) {
+		if now.Sub(p.Since) >= vlanGrace {
+			o.problems = append(o.problems, p)
+		}
+	}
+	state.reports, state.failing = last, failing
+	state.problems, state.silent = state.log.Update(now, o.problems), state.unread.Update(now, silent)
+	slices.SortStableFunc(o.problems, func(a, b problem.Problem) int {
+		if order := kindIndex(a.Code) - kindIndex(b.Code); order != 0 {
+			return order
+		}
+		return problem.Compare(a, b)
+	})
+	return o
+}
+
+// readySince returns the time since which the pod has been ready, or unready.
+func readySince(pod *corev1.Pod, now time.Time) time.Duration {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return now.Sub(c.LastTransitionTime.Time)
+		}
+	}
+	return 0
+}
+
+// forget removes an object.
+func (s *Sites) forget(object model.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, object)
+}
+
+// List returns the problems by object, such as "Infra clusters/demo", and those of pods that cannot be read.
+func (s *Sites) List() (sites map[string][]problem.Problem, silent []problem.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for object, state := range s.all {
+		if sites == nil {
+			sites = map[string][]problem.Problem{}
+		}
+		sites[object.String()] = state.problems
+		silent = append(silent, state.silent...)
+	}
+	return sites, silent
+}

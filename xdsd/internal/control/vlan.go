@@ -1,0 +1,270 @@
+package control
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
+	"github.com/densityops/oooi/internal/problem"
+)
+
+// vlanGrace is how long a pod must have been ready, and what it sees the same, to be judged. Pods probe each other every
+// neighbours.Interval.
+const vlanGrace = 3 * neighbours.Interval
+
+// A vlanPod is a pod on the VLAN with its view.
+type vlanPod struct {
+	ref model.Ref
+	// settled reports whether the pod has been ready, or unready, for vlanGrace.
+	settled bool
+	// interfaces are those that Multus reports; view is what the pod sees, nil if unknown.
+	interfaces []cni.PodInterface
+	view       *problem.VLAN
+}
+
+// vlanFacts are the inputs of vlanProblems.
+type vlanFacts struct {
+	// object is the Infra or ProxyServer of the pods.
+	object model.Ref
+	pods   []*vlanPod // sorted by name
+	// gateway is the address of the VLAN's gateway, zero for none; apps are the addresses of apps, and own those of oooi's
+	// components, including floating ones.
+	gateway   netip.Addr
+	apps, own []netip.Addr
+}
+
+// vlanProblems returns the problems of a VLAN, by comparing the views of all pods of an Infra or ProxyServer.
+func vlanProblems(f *vlanFacts) []problem.Problem {
+	var list []problem.Problem
+	var working []*vlanPod // those that judge others and are judged by them
+	for _, p := range f.pods {
+		if p.view == nil || !p.settled {
+			continue
+		}
+		broken := p.interfaceProblems()
+		if list = append(list, broken...); len(broken) == 0 {
+			working = append(working, p)
+		}
+	}
+	list = append(append(list, f.mtuProblems()...), f.addressProblems()...)
+	cut := f.reachProblems(working)
+	if list = append(list, cut...); len(cut) == 0 {
+		list = append(list, f.uplinkProblems()...)
+	}
+	return list
+}
+
+// interfaceProblems returns the problems of interfaces that are missing, down or without a carrier, or lost an address.
+func (p *vlanPod) interfaceProblems() []problem.Problem {
+	var list []problem.Problem
+	for _, i := range p.interfaces {
+		is := p.view.Interface(i.Name)
+		switch {
+		case is == nil:
+			list = append(list, problem.Failed(problem.InterfaceDown, p.ref, "the pod has no interface %s: it is not on the VLAN", i.Name))
+			continue
+		case !is.Up:
+			list = append(list, problem.Failed(problem.InterfaceDown, p.ref, "interface %s of the pod is down or has no carrier: the pod cannot be reached on the VLAN", i.Name))
+			continue
+		}
+		for _, a := range i.Addresses {
+			if !is.Has(a) {
+				list = append(list, problem.Failed(problem.InterfaceAddressMissing, p.ref, "interface %s of the pod does not have address %s, although Multus assigned it", i.Name, a).
+					Because(fmt.Sprintf("its addresses: %v", is.Addresses)))
+			}
+		}
+	}
+	return list
+}
+
+// mtuProblems returns the problems of interfaces with a smaller MTU than others: a veth drops larger packets without an ICMP
+// message, so that small packets pass and handshakes with large certificates time out.
+func (f *vlanFacts) mtuProblems() []problem.Problem {
+	largest := 0
+	each := func(found func(p *vlanPod, i *problem.Interface)) {
+		for _, p := range f.pods {
+			for _, i := range p.interfaces {
+				if is := p.view.Interface(i.Name); is != nil && p.settled {
+					found(p, is)
+				}
+			}
+		}
+	}
+	each(func(_ *vlanPod, i *problem.Interface) { largest = max(largest, i.MTU) })
+	var list []problem.Problem
+	each(func(p *vlanPod, i *problem.Interface) {
+		if i.MTU < largest {
+			list = append(list, problem.Failed(problem.MTUMismatch, p.ref, "interface %s of the pod has MTU %d, and interfaces of other pods on the VLAN have %d: larger packets are dropped, such as large TLS certificates", i.Name, i.MTU, largest))
+		}
+	})
+	return list
+}
+
+// macs returns the MAC addresses of the pod's interfaces, in lower case.
+func (p *vlanPod) macs() []string {
+	var macs []string
+	for _, i := range p.interfaces {
+		macs = append(macs, strings.ToLower(i.MAC))
+		if is := p.view.Interface(i.Name); is != nil {
+			macs = append(macs, strings.ToLower(is.MAC))
+		}
+	}
+	slices.Sort(macs)
+	return slices.DeleteFunc(slices.Compact(macs), func(mac string) bool { return mac == "" })
+}
+
+// owner returns the one of the pods to which Multus assigned an address; nil for none.
+func owner(pods []*vlanPod, a netip.Addr) *vlanPod {
+	for _, p := range pods {
+		if slices.ContainsFunc(p.interfaces, func(i cni.PodInterface) bool { return slices.Contains(i.Addresses, a) }) {
+			return p
+		}
+	}
+	return nil
+}
+
+// addressProblems returns the problems of other hosts that have an address of a pod, of the gateway or of apps, or the MAC
+// address of a pod. It returns one for each address, and omits floating addresses, which move.
+func (f *vlanFacts) addressProblems() []problem.Problem {
+	byMAC := map[string][]*vlanPod{} // several with the CNI plugin ipvlan
+	for _, p := range f.pods {
+		for _, mac := range p.macs() {
+			byMAC[mac] = append(byMAC[mac], p)
+		}
+	}
+	var list []problem.Problem
+	found := map[string]bool{}
+	for _, p := range f.pods {
+		if p.view == nil || !p.settled {
+			continue
+		}
+		for i := range p.view.Hosts {
+			h := &p.view.Hosts[i]
+			id, conflict := h.Address.String(), f.inTurn(h)
+			if conflict == nil && h.MAC != "" && p.view.Age(h.Since) >= vlanGrace {
+				conflict = f.foreign(h)
+				if twins := byMAC[h.MAC]; conflict == nil && len(twins) == 1 && twins[0].settled && owner(f.pods, h.Address) == nil && !slices.Contains(f.own, h.Address) {
+					id, conflict = h.MAC, new(problem.Failed(problem.AddressInUse, twins[0].ref, "another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
+						Because(fmt.Sprintf("it answers for %s, which is no address of the pod", h.Address)).
+						WithRemedy("find the host by its MAC address, which moves between two ports in the table of the switch, and give it another one"))
+				}
+			}
+			if conflict != nil && !found[id] {
+				found[id] = true
+				list = append(list, conflict.Because("requested by Pod "+p.ref.Name))
+			}
+		}
+	}
+	return list
+}
+
+// heldTwice returns the problem of each of oooi's addresses that several pods have. Their containers holder do not see it if
+// the pods do not reach each other.
+func (f *vlanFacts) heldTwice() []problem.Problem {
+	var list []problem.Problem
+	for _, a := range f.own {
+		var evidence []string
+		for _, p := range f.pods {
+			if p.view != nil && slices.ContainsFunc(p.view.Interfaces, func(i problem.Interface) bool { return i.Has(a) }) {
+				evidence = append(evidence, fmt.Sprintf("Pod %s has the address", p.ref.Name))
+			}
+		}
+		if len(evidence) > 1 {
+			list = append(list, problem.Failed(problem.AddressHeldTwice, f.object, "%d pods have the floating address %s", len(evidence), a).
+				Because(evidence...).
+				WithRemedy("check that the pods reach each other on the VLAN, and the API server: see the logs of containers holder"))
+		}
+	}
+	return list
+}
+
+// inTurn returns the problem of two hosts that answer in turn; nil if there is none.
+func (f *vlanFacts) inTurn(h *problem.Host) *problem.Problem {
+	var p problem.Problem
+	pod := owner(f.pods, h.Address)
+	switch {
+	case h.Other == "":
+		return nil
+	case pod != nil && pod.settled:
+		p = problem.Failed(problem.AddressInUse, pod.ref, "two hosts on the VLAN answer in turn for address %s of the pod", h.Address)
+	case h.Address == f.gateway:
+		p = problem.Warned(problem.AddressInUse, f.object, "two hosts on the VLAN answer in turn for the gateway's address %s", h.Address)
+	case slices.Contains(f.apps, h.Address):
+		p = problem.Failed(problem.AddressInUse, f.object, "two hosts on the VLAN answer in turn for apps address %s", h.Address).
+			WithRemedy("remove the address from the host that does not serve apps; if both are nodes of the hosted cluster, see the logs of MetalLB's speakers")
+	default:
+		return nil
+	}
+	return new(p.Because(fmt.Sprintf("MAC addresses %s and %s", cmp.Or(h.MAC, h.LastMAC), h.Other)))
+}
+
+// foreign returns the problem of a host that answers for the address of a pod, or of a VM that answers for the gateway's; nil
+// if there is none.
+func (f *vlanFacts) foreign(h *problem.Host) *problem.Problem {
+	host := "another host on the VLAN, with MAC address " + h.MAC
+	if h.VM != "" {
+		host = fmt.Sprintf("VM interface %s, with MAC address %s", h.VM, h.MAC)
+	}
+	pod := owner(f.pods, h.Address)
+	switch {
+	case h.Address == f.gateway && h.VM != "":
+		return new(problem.Failed(problem.AddressInUse, f.object, "%s, answers ARP requests for the gateway's address %s", host, h.Address))
+	case pod == nil || !pod.settled || len(pod.macs()) == 0 || slices.Contains(pod.macs(), h.MAC):
+		return nil
+	}
+	return new(problem.Failed(problem.AddressInUse, pod.ref, "%s, answers ARP requests for address %s of the pod", host, h.Address).
+		Because("the pod has MAC address " + strings.Join(pod.macs(), ", ")))
+}
+
+// maxUplinkSpread is how far apart hosts become silent at most when the uplink fails: the kernel keeps the MAC addresses of
+// some for 75 seconds.
+const maxUplinkSpread = 2 * time.Minute
+
+// uplinkProblems returns the problem of a VLAN on which pods answer each other and all other hosts stopped at the same time. A
+// host that never answered, or a single one, proves nothing.
+func (f *vlanFacts) uplinkProblems() []problem.Problem {
+	peers := false
+	silent := map[string]time.Duration{} // time since the last answer, by MAC address
+	var evidence []string
+	for _, p := range f.pods {
+		if p.view == nil {
+			continue
+		}
+		for _, h := range p.view.Hosts {
+			ours := owner(f.pods, h.Address) != nil
+			switch {
+			case ours:
+				peers = peers || h.MAC != ""
+			case slices.Contains(f.own, h.Address):
+			case h.MAC != "":
+				return nil
+			case h.LastMAC != "" && p.settled && p.view.Age(h.Since) >= vlanGrace:
+				age := p.view.Age(h.LastAnswer)
+				if last, known := silent[h.LastMAC]; !known || age < last {
+					silent[h.LastMAC] = age
+				}
+				evidence = append(evidence, fmt.Sprintf("%s no longer answers Pod %s: last answer at %s, of MAC address %s", h.Address, p.ref.Name, h.LastAnswer.UTC().Format(time.RFC3339), h.LastMAC))
+			}
+		}
+	}
+	latest := time.Duration(1<<63 - 1)
+	for _, age := range silent {
+		latest = min(latest, age)
+	}
+	together := 0
+	for _, age := range silent {
+		if age-latest <= maxUplinkSpread {
+			together++
+		}
+	}
+	if !peers || together < 2 {
+		return nil
+	}
+	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object, "only oooi's pods answer on the VLAN: the uplink of their nodes to the VLAN is down, or is in another VLAN").Because(evidence...)}
+}

@@ -1,0 +1,194 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
+)
+
+// Addresses on the VLAN of the tests. Pods have MAC address 02:00:00:00:00:NN, and other hosts 02:00:00:00:01:NN.
+const (
+	dhcpAddress, dnsAddress, proxyAddress = "192.0.2.2", "192.0.2.3", "192.0.2.4"
+
+	gateway, apps, vm1, vm2, floating = "192.0.2.1", "192.0.2.200", "192.0.2.101", "192.0.2.102", "192.0.2.9"
+)
+
+var viewed = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func macOf(address string) string {
+	a := netip.MustParseAddr(address).As4()
+	if slices.Contains([]string{dhcpAddress, dnsAddress, proxyAddress}, address) {
+		return fmt.Sprintf("02:00:00:00:00:%02x", a[3])
+	}
+	return fmt.Sprintf("02:00:00:00:01:%02x", a[3])
+}
+
+// answers are hosts that answer a pod for an hour, and refuse datagrams.
+func answers(addresses ...string) []problem.Host {
+	var list []problem.Host
+	for _, a := range addresses {
+		list = append(list, problem.Host{
+			Address: netip.MustParseAddr(a), MAC: macOf(a), Since: viewed.Add(-time.Hour), LastMAC: macOf(a), LastAnswer: viewed.Add(-5 * time.Second), Refuses: true,
+		})
+	}
+	return list
+}
+
+// stopped are hosts that refuse datagrams, and stopped some time ago.
+func stopped(ago time.Duration, addresses ...string) []problem.Host {
+	list := answers(addresses...)
+	for i := range list {
+		list[i].MAC, list[i].Since, list[i].LastAnswer = "", viewed.Add(-ago), viewed.Add(-ago)
+	}
+	return list
+}
+
+// never are hosts that never answered, and are probed for an hour.
+func never(addresses ...string) []problem.Host {
+	list := stopped(time.Hour, addresses...)
+	for i := range list {
+		list[i].LastMAC, list[i].LastAnswer, list[i].Refuses = "", time.Time{}, false
+	}
+	return list
+}
+
+func byARP(hosts []problem.Host) []problem.Host {
+	for i := range hosts {
+		hosts[i].Refuses = false
+	}
+	return hosts
+}
+
+// settledPod returns a pod on the VLAN with its view.
+func settledPod(name, address string, hosts ...[]problem.Host) *vlanPod {
+	a := netip.MustParseAddr(address)
+	return &vlanPod{
+		ref: model.Ref{Kind: "Pod", Namespace: "clusters", Name: name}, settled: true,
+		interfaces: []cni.PodInterface{{Name: "net1", MAC: strings.ToUpper(macOf(address)), Addresses: []netip.Addr{a}}},
+		view: &problem.VLAN{
+			At:         viewed,
+			Interfaces: []problem.Interface{{Name: "net1", MAC: macOf(address), Up: true, MTU: 1500, Addresses: []netip.Prefix{netip.PrefixFrom(a, 24)}}},
+			Hosts:      slices.Concat(hosts...),
+		},
+	}
+}
+
+func changed(p *vlanPod, change func(*vlanPod)) *vlanPod {
+	change(p)
+	return p
+}
+
+func host(a, mac, other string, since time.Duration) []problem.Host {
+	h := answers(a)
+	h[0].MAC, h[0].LastMAC, h[0].Other, h[0].Since = mac, mac, other, viewed.Add(-since)
+	return h
+}
+
+func TestVLANProblems(t *testing.T) {
+	const foreignMAC = "02:00:00:00:ff:01"
+	dhcp := func(hosts ...[]problem.Host) *vlanPod { return settledPod("dhcp", dhcpAddress, hosts...) }
+	dns := func(hosts ...[]problem.Host) *vlanPod { return settledPod("dns", dnsAddress, hosts...) }
+	proxy := func(hosts ...[]problem.Host) *vlanPod { return settledPod("proxy", proxyAddress, hosts...) }
+	young := func(p *vlanPod) *vlanPod { return changed(p, func(p *vlanPod) { p.settled = false }) }
+	isolatedText := "fail PodUnreachable Pod clusters/dns: the pod does not reach hosts on the VLAN that other pods reach: packets between its port and the ports of these hosts are dropped, or these hosts have its address"
+	cutText := "fail PodUnreachable Pod clusters/proxy: no host on the VLAN answers the pod, although its interface is up: its port is not attached to the bridge, or is on another VLAN, or a filter drops its packets"
+	silentText := "fail PodUnreachable Pod clusters/%s: address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets"
+	uplinkText := "fail NoOtherHostAnswers Infra clusters/demo: only oooi's pods answer on the VLAN: the uplink of their nodes to the VLAN is down, or is in another VLAN"
+	for _, tc := range []struct {
+		name string
+		pods []*vlanPod
+		want []string
+	}{
+		// Without a problem.
+		{"no pod", nil, nil},
+		{"two pods, and a gateway that never answered", []*vlanPod{dhcp(answers(dnsAddress), never(gateway)), dns(answers(dhcpAddress), never(gateway))}, nil},
+		{"three pods, gateway, apps and VMs", []*vlanPod{
+			dhcp(answers(dnsAddress, proxyAddress, gateway, vm1, vm2)), dns(answers(dhcpAddress, proxyAddress, gateway, apps)), proxy(answers(dhcpAddress, dnsAddress, gateway, apps, floating)),
+		}, nil},
+		{"just started", []*vlanPod{young(dhcp()), young(dns()), young(proxy())}, nil},
+		{"a pod was replaced", []*vlanPod{dhcp(host(dnsAddress, foreignMAC, "", time.Hour), answers(proxyAddress)), young(dns(never(dhcpAddress, proxyAddress, gateway))), proxy(stopped(time.Minute, dnsAddress), answers(dhcpAddress))}, nil},
+		{"a view is not known", []*vlanPod{dhcp(answers(proxyAddress), stopped(time.Minute, dnsAddress)), changed(dns(), func(p *vlanPod) { p.view = nil }), proxy(answers(dhcpAddress), stopped(time.Minute, dnsAddress))}, nil},
+		{"Multus did not report", []*vlanPod{changed(dhcp(answers(dnsAddress)), func(p *vlanPod) { p.interfaces = nil })}, nil},
+		{"a host just changed", []*vlanPod{dhcp(host(dnsAddress, foreignMAC, "", 30*time.Second)), dns(answers(dhcpAddress))}, nil},
+		{"hosts just stopped", []*vlanPod{dhcp(stopped(30*time.Second, dnsAddress, gateway, vm1)), dns(stopped(30*time.Second, dhcpAddress, gateway))}, nil},
+		{"VMs were stopped one after the other", []*vlanPod{dhcp(answers(dnsAddress), stopped(time.Hour, vm1), stopped(time.Minute, vm2)), dns(answers(dhcpAddress))}, nil},
+		{"VMs were stopped, and the gateway answers another pod", []*vlanPod{dhcp(answers(dnsAddress), stopped(time.Minute, vm1, vm2)), dns(answers(dhcpAddress, gateway))}, nil},
+		{"a VM was stopped, and the kernel of another pod keeps its MAC address", []*vlanPod{dhcp(answers(dnsAddress), stopped(80*time.Second, vm1)), dns(byARP(answers(dhcpAddress, vm1)))}, nil},
+		{"the floating address moved", []*vlanPod{dhcp(answers(proxyAddress, gateway), stopped(time.Minute, floating)), proxy(answers(dhcpAddress, gateway)), dns(answers(dhcpAddress, gateway, floating))}, nil},
+		{"an address of a pod that was deleted", []*vlanPod{dhcp(answers(gateway), never(dnsAddress, proxyAddress))}, nil},
+		{"pods with the same MAC address, by ipvlan", []*vlanPod{
+			dhcp(host(dnsAddress, macOf(dhcpAddress), "", time.Hour), host(floating, macOf(dhcpAddress), "", time.Hour)),
+			changed(dns(answers(dhcpAddress)), func(p *vlanPod) {
+				p.interfaces[0].MAC, p.view.Interfaces[0].MAC = macOf(dhcpAddress), macOf(dhcpAddress)
+			}),
+		}, nil},
+
+		// Interfaces.
+		{"interface down", []*vlanPod{changed(dhcp(stopped(time.Minute, dnsAddress)), func(p *vlanPod) { p.view.Interfaces[0].Up = false }), dns(stopped(time.Minute, dhcpAddress), answers(gateway))},
+			[]string{"fail InterfaceDown Pod clusters/dhcp: interface net1 of the pod is down or has no carrier: the pod cannot be reached on the VLAN"}},
+		{"interface missing", []*vlanPod{changed(dhcp(), func(p *vlanPod) { p.view.Interfaces = nil })}, []string{"fail InterfaceDown Pod clusters/dhcp: the pod has no interface net1: it is not on the VLAN"}},
+		{"interface down, just started", []*vlanPod{young(changed(dhcp(), func(p *vlanPod) { p.view.Interfaces = nil }))}, nil},
+		{"address lost", []*vlanPod{changed(dhcp(), func(p *vlanPod) { p.view.Interfaces[0].Addresses = nil }), dns(stopped(time.Minute, dhcpAddress), answers(gateway))},
+			[]string{"fail InterfaceAddressMissing Pod clusters/dhcp: interface net1 of the pod does not have address 192.0.2.2, although Multus assigned it"}},
+		{"MTU differs", []*vlanPod{changed(dhcp(answers(dnsAddress)), func(p *vlanPod) { p.view.Interfaces[0].MTU = 1400 }), dns(answers(dhcpAddress))},
+			[]string{"fail MTUMismatch Pod clusters/dhcp: interface net1 of the pod has MTU 1400, and interfaces of other pods on the VLAN have 1500: larger packets are dropped, such as large TLS certificates"}},
+
+		// Addresses.
+		{"foreign MAC address", []*vlanPod{dhcp(host(dnsAddress, foreignMAC, "", time.Minute)), dns(answers(dhcpAddress)), proxy(host(dnsAddress, foreignMAC, "", time.Minute), answers(dhcpAddress))},
+			[]string{"fail AddressInUse Pod clusters/dns: another host on the VLAN, with MAC address 02:00:00:00:ff:01, answers ARP requests for address 192.0.2.3 of the pod"}},
+		{"two hosts in turn", []*vlanPod{dhcp(host(dnsAddress, macOf(dnsAddress), foreignMAC, time.Second)), dns(answers(dhcpAddress))},
+			[]string{"fail AddressInUse Pod clusters/dns: two hosts on the VLAN answer in turn for address 192.0.2.3 of the pod"}},
+		{"two gateways in turn", []*vlanPod{dhcp(host(gateway, macOf(gateway), foreignMAC, time.Second))}, []string{"warn AddressInUse Infra clusters/demo: two hosts on the VLAN answer in turn for the gateway's address 192.0.2.1"}},
+		{"two hosts in turn for apps", []*vlanPod{dhcp(host(apps, macOf(apps), foreignMAC, time.Second))}, []string{"fail AddressInUse Infra clusters/demo: two hosts on the VLAN answer in turn for apps address 192.0.2.200"}},
+		{"floating address in turn", []*vlanPod{dhcp(host(floating, macOf(dnsAddress), macOf(proxyAddress), time.Second)), dns(answers(dhcpAddress)), proxy(answers(dhcpAddress))}, nil},
+		{"the gateway is a VM", []*vlanPod{changed(dhcp(answers(gateway)), func(p *vlanPod) { p.view.Hosts[0].VM = "vms/node-1/net" })},
+			[]string{"fail AddressInUse Infra clusters/demo: VM interface vms/node-1/net, with MAC address 02:00:00:00:01:01, answers ARP requests for the gateway's address 192.0.2.1"}},
+		{"a host has the MAC address of a pod", []*vlanPod{dhcp(answers(dnsAddress), host(vm1, macOf(dnsAddress), "", time.Minute)), dns(answers(dhcpAddress))},
+			[]string{"fail AddressInUse Pod clusters/dns: another host on the VLAN has the MAC address 02:00:00:00:00:03 of the pod: the switch sends the packets of both to the one that sent last"}},
+
+		// Paths.
+		{"one of three pods is cut off", []*vlanPod{
+			dhcp(answers(dnsAddress, vm1), stopped(time.Minute, proxyAddress)), dns(answers(dhcpAddress, gateway), stopped(time.Minute, proxyAddress)), proxy(stopped(time.Minute, dhcpAddress, dnsAddress, gateway)),
+		}, []string{cutText}},
+		{"one of two pods is cut off", []*vlanPod{dhcp(answers(gateway), stopped(time.Minute, proxyAddress)), proxy(stopped(time.Minute, dhcpAddress, gateway))}, []string{cutText}},
+		{"all pods are cut off", []*vlanPod{dhcp(stopped(time.Minute, proxyAddress, vm1)), proxy(stopped(time.Minute, dhcpAddress, gateway))}, []string{
+			strings.Replace(cutText, "proxy", "dhcp", 1), cutText,
+		}},
+		{"a pod answers no other one, and sends nothing", []*vlanPod{dhcp(answers(dnsAddress, gateway), stopped(time.Minute, proxyAddress)), dns(answers(dhcpAddress, gateway), stopped(time.Minute, proxyAddress)), proxy()},
+			[]string{fmt.Sprintf(silentText, "proxy", proxyAddress)}},
+		{"two pods that only know each other", []*vlanPod{dhcp(never(dnsAddress)), dns(never(dhcpAddress))}, []string{fmt.Sprintf(silentText, "dhcp", dhcpAddress)}},
+		{"a pod does not reach a VM that others reach", []*vlanPod{dhcp(answers(dnsAddress, vm1)), dns(answers(dhcpAddress), stopped(time.Minute, vm1))}, []string{isolatedText}},
+		{"a pod does not reach a pod that others reach", []*vlanPod{
+			dhcp(answers(dnsAddress, proxyAddress, gateway)), dns(answers(dhcpAddress, gateway), stopped(time.Minute, proxyAddress)), proxy(answers(dhcpAddress, dnsAddress, gateway)),
+		}, []string{isolatedText}},
+		{"a pod does not reach most hosts", []*vlanPod{
+			dhcp(answers(dnsAddress, proxyAddress, gateway, vm1)), dns(answers(dhcpAddress), stopped(time.Minute, proxyAddress, gateway, vm1)), proxy(answers(dhcpAddress, gateway), stopped(time.Minute, dnsAddress)),
+		}, []string{"fail PodUnreachable Pod clusters/dns: most hosts on the VLAN that other pods reach do not answer the pod: its port is on another VLAN or bridge, or a filter drops its packets"}},
+		{"only our pods answer", []*vlanPod{dhcp(answers(proxyAddress), stopped(2*time.Minute, vm1)), proxy(answers(dhcpAddress), stopped(time.Minute, gateway))}, []string{uplinkText}},
+		{"only our pods answer, and one other host was known", []*vlanPod{dhcp(answers(proxyAddress), stopped(time.Minute, gateway)), proxy(answers(dhcpAddress), stopped(time.Minute, gateway))}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &vlanFacts{object: model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}, pods: tc.pods, gateway: netip.MustParseAddr(gateway), apps: []netip.Addr{netip.MustParseAddr(apps)}}
+			for _, a := range []string{dhcpAddress, dnsAddress, proxyAddress, floating} {
+				f.own = append(f.own, netip.MustParseAddr(a))
+			}
+			var got []string
+			for _, p := range vlanProblems(f) {
+				got = append(got, fmt.Sprintf("%s %s %s: %s", p.Severity, p.Code, p.Object, p.Message))
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
