@@ -18,7 +18,6 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/testclient"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -79,14 +78,14 @@ func (r *Runner) CleanUp(ctx context.Context, namespace, infra string, confirm f
 		case o.Labels[v1alpha1.LabelInfra] == infra && o.Labels[v1alpha1.LabelComponent] == testclient.Component:
 			list = append(list, o)
 		case err != nil || l == nil || l.Infra != infra:
-		case l.Client == doctor.ReservationHolder(testclient.Component) || strings.HasPrefix(l.VM, namespace+"/"+testclient.VM("")):
+		case l.Client == reservationHolder() || strings.HasPrefix(l.VM, namespace+"/"+testclient.VM("")):
 			addresses = append(addresses, o)
 		}
 	}
 	list = append(list, addresses...)
 	for i, o := range list {
-		if err := r.Prober.Remove(ctx, o); err != nil {
-			return i, err //nolint:wrapcheck // names the object
+		if err := r.Prober.remove(ctx, o); err != nil {
+			return i, err
 		}
 	}
 	return len(list), nil

@@ -10,7 +10,7 @@ import (
 )
 
 // noDHCP returns why DHCP cannot be tested, empty if it can.
-func (s *site) noDHCP() string {
+func (s *subject) noDHCP() string {
 	switch dhcp := s.Infra.Spec.InfraComponents.DHCP; {
 	case !dhcp.IsEnabled():
 		return "infraComponents.dhcp is not enabled"
@@ -20,16 +20,16 @@ func (s *site) noDHCP() string {
 	return ""
 }
 
-const dhcpRemedy = "run 'kubectl oooi doctor --probe'; if DHCP was set up by an earlier version, run 'kubectl oooi setup' again"
+const dhcpRemedy = "see the logs of the DHCP pods; if DHCP was set up by an earlier version, run 'kubectl oooi setup' again"
 
 func dhcpScenarios() []Scenario {
 	var list []Scenario
-	add := func(name, needs, title, remedy string, check func(*site, *probe.Binding) string) {
+	add := func(name, needs, title, remedy string, check func(*subject, *probe.Binding) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupDHCP, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
-			notApplicable: func(s *site, _ Client) string { return s.noDHCP() },
-			steps: func(s *site, _ Client) []step {
-				own, _ := s.DHCPServers()
+			notApplicable: func(s *subject, _ Client) string { return s.noDHCP() },
+			steps: func(s *subject, _ Client) []step {
+				own, _ := s.dhcpServers()
 				return []step{{
 					request: probe.Step{DHCP: &probe.Client{MAC: s.client, Servers: own}}, label: "DHCP for " + s.client,
 					check: without(func(o *probe.Outcome) string { return check(s, o.DHCP) }),
@@ -37,13 +37,13 @@ func dhcpScenarios() []Scenario {
 			},
 		})
 	}
-	add(dhcpLease, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy, func(s *site, b *probe.Binding) string {
+	add(dhcpLease, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy, func(s *subject, b *probe.Binding) string {
 		if !s.inRanges(b.Address) {
 			return fmt.Sprintf("server %s leases %s, which is not in the ranges of the Infra", b.Server, b.Address)
 		}
 		return ""
 	})
-	add("dhcp-options", dhcpLease, "DHCP sends the host name, the gateway and our DNS servers", dhcpRemedy, func(s *site, b *probe.Binding) string {
+	add("dhcp-options", dhcpLease, "DHCP sends the host name, the gateway and our DNS servers", dhcpRemedy, func(s *subject, b *probe.Binding) string {
 		subnet, _ := netip.ParsePrefix(s.Infra.Spec.NetworkConfig.CIDR)
 		switch gateway, servers := s.Model.Gateway(), s.resolvers(); {
 		case b.Hostname != s.hostname:
@@ -57,8 +57,8 @@ func dhcpScenarios() []Scenario {
 		}
 		return ""
 	})
-	add("dhcp-servers", dhcpLease, "no other DHCP server answers on the VLAN", "find the server by its address and stop it, or block its packets in the switch", func(s *site, b *probe.Binding) string {
-		own, others := s.DHCPServers()
+	add("dhcp-servers", dhcpLease, "no other DHCP server answers on the VLAN", "find the server by its address and stop it, or block its packets in the switch", func(s *subject, b *probe.Binding) string {
+		own, others := s.dhcpServers()
 		foreign := slices.DeleteFunc(slices.Clone(b.Servers), func(a netip.Addr) bool { return slices.Contains(own, a) || slices.Contains(others, a) })
 		if len(foreign) > 0 {
 			return "another DHCP server sends offers: " + join(foreign)
@@ -68,18 +68,10 @@ func dhcpScenarios() []Scenario {
 	return append(list, vmScenario())
 }
 
-// inRanges reports whether DHCP may lease an address.
-func (s *site) inRanges(a netip.Addr) bool {
-	return slices.ContainsFunc(s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges(), func(r v1alpha1.DHCPRange) bool {
-		parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
-		return err == nil && parsed.Contains(a)
-	})
-}
-
 const dhcpLease = "dhcp-lease"
 
 // resolvers returns the DNS servers that DHCP sends, in their order; nil if they are not known.
-func (s *site) resolvers() []netip.Addr {
+func (s *subject) resolvers() []netip.Addr {
 	var list []netip.Addr
 	if dns := s.Infra.Spec.InfraComponents.DNS; dns.IsEnabled() {
 		for _, i := range dns.EffectiveInstances() {

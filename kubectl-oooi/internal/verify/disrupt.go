@@ -18,8 +18,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
-	"github.com/densityops/oooi/internal/testclient"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
@@ -69,7 +68,7 @@ func disruptionScenarios() []Scenario {
 			Name: "replace-" + r.component, Group: GroupDisruption, Clients: []Client{VLAN},
 			Title:  fmt.Sprintf("VMs get %s soon again when a pod is deleted", r.service),
 			Remedy: "see why the pod starts late with 'kubectl describe pod', and docs/how-to/add-replicas.md for a second replica",
-			run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+			run: func(ctx context.Context, runner *Runner, s *subject, result *Result) error {
 				return runner.replace(ctx, s, r.component, result)
 			},
 		})
@@ -78,7 +77,7 @@ func disruptionScenarios() []Scenario {
 		Name: "api-server-outage", Group: GroupDisruption, Clients: []Client{VLAN},
 		Title:  "VMs keep addresses, names and connections while our pods cannot reach the API server",
 		Remedy: "see the logs of the pods, and docs/explanation/availability.md for what continues without the API server",
-		run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+		run: func(ctx context.Context, runner *Runner, s *subject, result *Result) error {
 			return runner.outage(ctx, s, result)
 		},
 	})
@@ -91,7 +90,7 @@ type watch struct {
 }
 
 // watches returns the services of the site that have an address on the VLAN.
-func (s *site) watches() []watch {
+func (s *subject) watches() []watch {
 	steps := map[string][]probe.Step{}
 	if s.noDNS(VLAN) == "" {
 		for _, server := range s.servers(VLAN) {
@@ -99,7 +98,7 @@ func (s *site) watches() []watch {
 		}
 	}
 	if s.noDHCP() == "" {
-		own, _ := s.DHCPServers()
+		own, _ := s.dhcpServers()
 		steps[v1alpha1.ComponentDHCP] = []probe.Step{{DHCP: &probe.Client{MAC: s.client, Servers: own}}}
 	}
 	if s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
@@ -117,15 +116,15 @@ func (s *site) watches() []watch {
 }
 
 // runScenario runs a scenario that is more than requests.
-func (r *Runner) runScenario(ctx context.Context, s *site, scenario *Scenario) Result {
-	result := Result{Name: scenario.Name, Group: scenario.Group, Title: scenario.Title, Status: doctor.Passed}
+func (r *Runner) runScenario(ctx context.Context, s *subject, scenario *Scenario) Result {
+	result := Result{Name: scenario.Name, Group: scenario.Group, Title: scenario.Title, Status: output.Passed}
 	if err := scenario.run(ctx, r, s, &result); err != nil {
-		if errors.Is(err, doctor.ErrDeleted) {
-			err = doctor.ErrDeleted // the other errors are its consequences
+		if errors.Is(err, errDeleted) {
+			err = errDeleted // the other errors are its consequences
 		}
-		result.Status, result.Reason = doctor.Broken, err.Error()
+		result.Status, result.Reason = output.Broken, err.Error()
 	}
-	if result.Status == doctor.Failed {
+	if result.Status == output.Failed {
 		result.Remedy = scenario.Remedy
 	}
 	return result
@@ -133,15 +132,15 @@ func (r *Runner) runScenario(ctx context.Context, s *site, scenario *Scenario) R
 
 // fail adds a request that failed.
 func (r *Result) fail(label, problem string) {
-	r.Status = doctor.Failed
+	r.Status = output.Failed
 	r.Requests = append(r.Requests, Request{Client: VLAN, Label: label, Problem: problem})
 }
 
 // replace deletes the pods of a component one after the other, while a client on the VLAN uses all services.
-func (r *Runner) replace(ctx context.Context, s *site, component string, result *Result) error {
+func (r *Runner) replace(ctx context.Context, s *subject, component string, result *Result) error {
 	watches := s.watches()
 	if !slices.ContainsFunc(watches, func(w watch) bool { return w.component == component }) {
-		result.Status, result.Reason = doctor.Skipped, "the component is not enabled, or has nothing to test"
+		result.Status, result.Reason = output.Skipped, "the component is not enabled, or has nothing to test"
 		return nil
 	}
 	pods, err := r.podsOf(ctx, s, component)
@@ -184,7 +183,7 @@ func (r *Runner) replace(ctx context.Context, s *site, component string, result 
 }
 
 // podsOf returns the pods of a component.
-func (r *Runner) podsOf(ctx context.Context, s *site, component string) ([]corev1.Pod, error) {
+func (r *Runner) podsOf(ctx context.Context, s *subject, component string) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
 	err := r.Prober.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: component})
 	if err != nil {
@@ -199,7 +198,7 @@ var errEnded = errors.New("the client ended early")
 // A use is the use of all services by a client on the VLAN during a disruption.
 type use struct {
 	runner  *Runner
-	site    *site
+	site    *subject
 	watches []watch
 	last    []probe.Watched // by watch
 	started time.Time       // zero until the first report
@@ -207,7 +206,7 @@ type use struct {
 	deadline time.Duration
 }
 
-func newUse(r *Runner, s *site, watches []watch) *use {
+func newUse(r *Runner, s *subject, watches []watch) *use {
 	return &use{runner: r, site: s, watches: watches, last: make([]probe.Watched, len(watches)), deadline: watchDeadline}
 }
 
@@ -221,23 +220,23 @@ func (u *use) run(ctx context.Context, each func(ctx context.Context, job *batch
 	if err != nil {
 		return fmt.Errorf("encoding the services to watch: %w", err)
 	}
-	pod := &doctor.Pod{
-		Component: testclient.Component, OnVLAN: true, Deadline: u.deadline,
-		Arguments: []string{"--watch=" + string(argument), "--timeout=" + (u.deadline - watchMargin).String(), "--device=" + render.ProbeDevice},
-		Follow: func(job *batchv1.Job, line []byte) (bool, error) {
+	pod := &clientPod{
+		onVLAN: true, limit: u.deadline,
+		arguments: []string{"--watch=" + string(argument), "--timeout=" + (u.deadline - watchMargin).String(), "--device=" + render.ProbeDevice},
+		follow: func(job *batchv1.Job, line []byte) (bool, error) {
 			if complete, err := u.take(line); !complete || err != nil {
 				return false, err
 			}
 			return each(ctx, job)
 		},
 	}
-	registered, err := u.runner.register(ctx, u.site, pod.Leftover())
+	registered, err := u.runner.register(ctx, u.site, pod.leftover())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, u.runner.unregister(ctx, u.site, registered)) }()
-	_, err = u.runner.Prober.Run(ctx, doctor.ClientSite(u.runner.Facts, u.runner.Infra), pod)
-	return err //nolint:wrapcheck // error of an internal package
+	_, err = u.runner.Prober.run(ctx, u.site, pod)
+	return err
 }
 
 // take takes a line of the client, and reports whether it completes a report about all services.
@@ -276,7 +275,7 @@ func (u *use) addGaps(result *Result, while string, expected func(*watch) gap) {
 		switch want := expected(w); {
 		case last.Gap > want.limit:
 			request.Problem = fmt.Sprintf("none for %s, want at most %s, usually %s: %s", request.Took.Duration, want.limit, want.usual, cmp.Or(last.Error, "no response"))
-			result.Status = doctor.Failed
+			result.Status = output.Failed
 		case last.Gap > want.usual:
 			request.Note = fmt.Sprintf("longer than the usual %s", want.usual)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/probe"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 
 // TestGapsAreThoseOfTheDocs looks for the expected times without a service in the tables that operators read.
@@ -46,15 +46,15 @@ func TestGapsAreThoseOfTheDocs(t *testing.T) {
 // TestGapsAreJudged judges times without a service that are usual, unusual, and too long.
 func TestGapsAreJudged(t *testing.T) {
 	for got, want := range map[time.Duration]struct {
-		status        doctor.Status
+		status        output.Result
 		note, problem string
 	}{
-		3 * time.Second:  {status: doctor.Passed},
-		4 * time.Second:  {status: doctor.Passed, note: "longer than the usual 3s"},
-		11 * time.Second: {status: doctor.Failed, problem: "none for 11s, want at most 10s, usually 3s: timeout"},
+		3 * time.Second:  {status: output.Passed},
+		4 * time.Second:  {status: output.Passed, note: "longer than the usual 3s"},
+		11 * time.Second: {status: output.Failed, problem: "none for 11s, want at most 10s, usually 3s: timeout"},
 	} {
 		u := &use{watches: []watch{{service: "connections"}}, last: []probe.Watched{{Gap: got, Error: "timeout"}}}
-		result := &Result{Status: doctor.Passed}
+		result := &Result{Status: output.Passed}
 		u.addGaps(result, " during the test", func(*watch) gap { return move })
 		request := Request{Client: VLAN, Label: "connections during the test", Took: metav1.Duration{Duration: got}, Note: want.note, Problem: want.problem}
 		if result.Status != want.status || len(result.Requests) != 1 || result.Requests[0] != request {

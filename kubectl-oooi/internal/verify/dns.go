@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	dnsRemedy      = "run 'kubectl oooi doctor --probe', and 'kubectl oooi resolve NAME' for the expected answer"
+	dnsRemedy      = "see the logs of the DNS pods, and 'kubectl oooi resolve NAME' for the expected answer"
 	upstreamRemedy = "check spec.networkConfig.dnsServers of the Infra, and that the nodes reach these resolvers over UDP and TCP"
 	// unusedLabel is a name that no component publishes.
 	unusedLabel = "oooi-test-does-not-exist"
@@ -24,16 +24,16 @@ func dnsScenarios() []Scenario {
 	for _, c := range both {
 		where := map[Client]string{VLAN: "on the VLAN", Pod: "in pods"}[c]
 		prefix := "dns-" + string(c) + "-"
-		add := func(name, needs, title, remedy string, steps func(*site) []step) {
+		add := func(name, needs, title, remedy string, steps func(*subject) []step) {
 			if needs != "" {
 				needs = prefix + needs
 			}
 			list = append(list, Scenario{
 				Name: prefix + name, Group: GroupDNS, Clients: []Client{c}, Remedy: remedy, Title: title, Needs: needs,
-				notApplicable: (*site).noDNS, steps: func(s *site, _ Client) []step { return steps(s) },
+				notApplicable: (*subject).noDNS, steps: func(s *subject, _ Client) []step { return steps(s) },
 			})
 		}
-		query := func(s *site, network, kind string, edns bool, name string, check func(*probe.Reply) string) []step {
+		query := func(s *subject, network, kind string, edns bool, name string, check func(*probe.Reply) string) []step {
 			var steps []step
 			for _, server := range s.servers(c) {
 				label := fmt.Sprintf("%s %s at %s over %s", name, kind, server, strings.ToUpper(network))
@@ -47,8 +47,8 @@ func dnsScenarios() []Scenario {
 			}
 			return steps
 		}
-		all := func(network string, edns bool) func(*site) []step {
-			return func(s *site) []step {
+		all := func(network string, edns bool) func(*subject) []step {
+			return func(s *subject) []step {
 				var steps []step
 				for _, n := range s.names(c) {
 					steps = append(steps, query(s, network, "A", edns, n.Name, func(r *probe.Reply) string {
@@ -66,13 +66,13 @@ func dnsScenarios() []Scenario {
 				return steps
 			}
 		}
-		add("udp", "", "DNS answers over UDP "+where, "check that no firewall filters UDP port 53: "+dnsRemedy, func(s *site) []step {
+		add("udp", "", "DNS answers over UDP "+where, "check that no firewall filters UDP port 53: "+dnsRemedy, func(s *subject) []step {
 			return query(s, "udp", "A", false, unusedLabel+"."+s.Cluster.Domains[0], func(*probe.Reply) string { return "" })
 		})
 		add("names", "udp", "all names of the hosted cluster resolve "+where, dnsRemedy, all("udp", false))
 		add("tcp", "", "DNS answers over TCP "+where, "check that no firewall filters TCP port 53: "+dnsRemedy, all("tcp", false))
 		add("edns", "udp", "DNS answers queries with EDNS "+where, "check that no device in between drops DNS packets with EDNS: "+dnsRemedy, all("udp", true))
-		add("negative", "udp", "DNS denies names that do not exist "+where, dnsRemedy, func(s *site) []step {
+		add("negative", "udp", "DNS denies names that do not exist "+where, dnsRemedy, func(s *subject) []step {
 			var steps []step
 			for _, domain := range s.Cluster.Domains {
 				steps = append(steps, query(s, "udp", "A", false, unusedLabel+"."+domain, func(r *probe.Reply) string {
@@ -95,8 +95,8 @@ func dnsScenarios() []Scenario {
 			}
 			return steps
 		})
-		upstream := func(network string) func(*site) []step { // DNS forwards over the protocol of the query
-			return func(s *site) []step {
+		upstream := func(network string) func(*subject) []step { // DNS forwards over the protocol of the query
+			return func(s *subject) []step {
 				return query(s, network, "A", false, cmp.Or(s.upstream, upstreamProbe), func(r *probe.Reply) string {
 					switch {
 					case r.Rcode == "SERVFAIL" || r.Rcode == "REFUSED":
@@ -115,7 +115,7 @@ func dnsScenarios() []Scenario {
 }
 
 // noDNS returns why DNS cannot be tested by a client, empty if it can.
-func (s *site) noDNS(c Client) string {
+func (s *subject) noDNS(c Client) string {
 	switch {
 	case !s.Infra.Spec.InfraComponents.DNS.IsEnabled():
 		return "infraComponents.dns is not enabled"

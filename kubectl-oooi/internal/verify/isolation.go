@@ -9,14 +9,15 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 func isolationScenarios() []Scenario {
-	add := func(name, needs, title, remedy string, steps func(*site) []step) Scenario {
+	add := func(name, needs, title, remedy string, steps func(*subject) []step) Scenario {
 		return Scenario{
-			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs, steps: func(s *site, _ Client) []step { return steps(s) },
-			notApplicable: func(s *site, _ Client) string {
-				if why := s.UnreadInfras(); why != "" {
+			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs, steps: func(s *subject, _ Client) []step { return steps(s) },
+			notApplicable: func(s *subject, _ Client) string {
+				if why := s.Facts.Unread(site.Infras, ""); why != "" {
 					return "Infras of other namespaces are not known: " + why
 				}
 				if len(steps(s)) == 0 {
@@ -27,9 +28,9 @@ func isolationScenarios() []Scenario {
 		}
 	}
 	return []Scenario{
-		add("isolation-names", "dns-vlan-udp", "names of other hosted clusters do not lead to their addresses on this VLAN", "compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*site).foreignNames),
-		add("isolation-proxy", "", "the proxy does not route names of other hosted clusters", "run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*site).foreignRoutes),
-		add("isolation-addresses", "", "addresses of other hosted clusters cannot be reached from this VLAN", "check the router of the VLAN, and that the switches separate the VLANs", (*site).foreignAddresses),
+		add("isolation-names", "dns-vlan-udp", "names of other hosted clusters do not lead to their addresses on this VLAN", "compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*subject).foreignNames),
+		add("isolation-proxy", "", "the proxy does not route names of other hosted clusters", "run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*subject).foreignRoutes),
+		add("isolation-addresses", "", "addresses of other hosted clusters cannot be reached from this VLAN", "check the router of the VLAN, and that the switches separate the VLANs", (*subject).foreignAddresses),
 	}
 }
 
@@ -43,7 +44,7 @@ func addressesOf(i *model.Infra) []netip.Addr {
 }
 
 // foreignNames queries our DNS servers for names of other hosted clusters.
-func (s *site) foreignNames() []step {
+func (s *subject) foreignNames() []step {
 	var steps []step
 	for _, i := range s.others() {
 		foreign := addressesOf(i)
@@ -65,7 +66,7 @@ func (s *site) foreignNames() []step {
 }
 
 // foreignRoutes connects to our proxy with names of other hosted clusters.
-func (s *site) foreignRoutes() []step {
+func (s *subject) foreignRoutes() []step {
 	var steps []step
 	if s.Model.Proxy == nil {
 		return nil
@@ -99,7 +100,7 @@ func (s *site) foreignRoutes() []step {
 }
 
 // foreignAddresses connects to the proxies of other hosted clusters, and queries their DNS servers.
-func (s *site) foreignAddresses() []step {
+func (s *subject) foreignAddresses() []step {
 	var steps []step
 	for _, i := range s.others() {
 		if len(i.Cluster.Hostnames) == 0 {
@@ -139,7 +140,7 @@ func (s *site) foreignAddresses() []step {
 }
 
 // portsOf returns the TCP ports of an Infra's proxy: those that objects define, and those on which its ProxyServer listens.
-func (s *site) portsOf(i *model.Infra) []uint16 {
+func (s *subject) portsOf(i *model.Infra) []uint16 {
 	ports := map[uint16]bool{}
 	for _, h := range i.Cluster.Hostnames {
 		for _, e := range h.Endpoints {

@@ -20,16 +20,16 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/testclient"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 const (
-	// noticeTime is how long our pods take at most to notice that they are cut off: they give up a connection without a response
-	// after 15 s, and network plugins apply a policy some time after it is created.
-	noticeTime = 45 * time.Second
+	// noticeTime is how long the pods take at most to report that they are cut off: they give up a connection without a response
+	// after 15 s, report the problem 30 s later, and network plugins apply a policy some time after it is created.
+	noticeTime = 75 * time.Second
 	// outageDeadline is how long the pod of the client may run.
-	outageDeadline = 2 * time.Minute
+	outageDeadline = 150 * time.Second
 	// outageTime is how long the outage continues when they have noticed.
 	outageTime = 10 * time.Second
 	// followTime is how long they take at most to follow the API server again: some of their requests wait for a timeout.
@@ -38,10 +38,10 @@ const (
 
 // outage cuts our pods off from the API server by a NetworkPolicy, while a client on the VLAN uses all services as VMs that
 // have an address do.
-func (r *Runner) outage(ctx context.Context, s *site, result *Result) error {
+func (r *Runner) outage(ctx context.Context, s *subject, result *Result) error {
 	watches := s.watches()
 	if len(watches) == 0 {
-		result.Status, result.Reason = doctor.Skipped, "no component has an address on the VLAN"
+		result.Status, result.Reason = output.Skipped, "no component has an address on the VLAN"
 		return nil
 	}
 	for i := range watches {
@@ -69,7 +69,7 @@ func (r *Runner) outage(ctx context.Context, s *site, result *Result) error {
 	r.Progress("cutting off the pods from the API server")
 	err = o.use.run(ctx, o.follow)
 	switch err = errors.Join(err, o.end(ctx)); {
-	case err != nil || result.Status == doctor.Skipped:
+	case err != nil || result.Status == output.Skipped:
 		return err
 	case o.ended.IsZero():
 		return errEnded
@@ -158,16 +158,16 @@ func (o *outage) follow(ctx context.Context, job *batchv1.Job) (done bool, err e
 		if steady, err := o.use.steady(); !steady || err != nil {
 			return false, err
 		}
-		o.policy.OwnerReferences = []metav1.OwnerReference{doctor.JobReference(job)}
+		o.policy.OwnerReferences = []metav1.OwnerReference{jobReference(job)}
 		if err := o.use.runner.Prober.Client.Create(ctx, o.policy); err != nil {
 			return false, fmt.Errorf("creating NetworkPolicy %s: %w", o.policy.Name, err)
 		}
 		o.began = now
 	case o.noticed.IsZero():
-		if following, _ := o.following(ctx); len(following) == 0 { // a pod whose page cannot be read has ended, or is about to
+		if following, _ := o.following(ctx); len(following) == 0 { // a pod whose problems cannot be read has ended, or is about to
 			o.noticed = now
 		} else if now.Sub(o.began) > noticeTime {
-			o.result.Status = doctor.Skipped
+			o.result.Status = output.Skipped
 			o.result.Reason = fmt.Sprintf("%s still followed the API server %s after a NetworkPolicy denied it: the network plugin does not enforce it, or not for "+
 				"connections that exist, or another policy admits them", strings.Join(following, ", "), noticeTime)
 			return true, nil
@@ -202,7 +202,7 @@ func (o *outage) check(ctx context.Context) error {
 			o.result.fail("Pod "+pod.Name+" while the API server is unreachable", status.UnreadyReason(pod))
 		}
 	}
-	if o.result.Status == doctor.Passed {
+	if o.result.Status == output.Passed {
 		return unknown
 	}
 	return nil
@@ -213,8 +213,8 @@ func (o *outage) end(ctx context.Context) error {
 	if o.policy.UID == "" {
 		return nil
 	}
-	if err := o.use.runner.Prober.Remove(ctx, o.policy.DeepCopy()); err != nil {
-		return err //nolint:wrapcheck // names the object
+	if err := o.use.runner.Prober.remove(ctx, o.policy.DeepCopy()); err != nil {
+		return err
 	}
 	o.policy.UID = ""
 	return nil
@@ -250,7 +250,7 @@ func (o *outage) recover(ctx context.Context) error {
 // following returns the names of the pods that follow the API server. The error is about pods that do not report it.
 func (o *outage) following(ctx context.Context) (list []string, unknown error) {
 	for i := range o.pods {
-		follows, err := o.use.runner.Prober.Follows(ctx, &o.pods[i])
+		follows, err := o.use.runner.Prober.follows(ctx, &o.pods[i])
 		unknown = errors.Join(unknown, err)
 		if follows {
 			list = append(list, o.pods[i].Name)

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -9,8 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // A Report has the results of all scenarios of one site. It contains no credentials.
@@ -27,7 +28,7 @@ type Report struct {
 	Image   string   `json:"image"`
 	Results []Result `json:"results"`
 	// Summary is the number of results by status.
-	Summary map[doctor.Status]int `json:"summary"`
+	Summary map[output.Result]int `json:"summary"`
 }
 
 // A Result is the result of one scenario.
@@ -36,7 +37,7 @@ type Result struct {
 	Group string `json:"group"`
 	Title string `json:"title"`
 	// Status is pass, fail, skip, or error if the scenario could not run.
-	Status doctor.Status `json:"status"`
+	Status output.Result `json:"status"`
 	// Reason is why the scenario was skipped or could not run.
 	Reason   string    `json:"reason,omitempty"`
 	Remedy   string    `json:"remedy,omitempty"`
@@ -61,7 +62,59 @@ func (r *Report) add(result Result) {
 }
 
 // Failed reports whether a scenario failed or could not run.
-func (r *Report) Failed() bool { return r.Summary[doctor.Failed]+r.Summary[doctor.Broken] > 0 }
+func (r *Report) Failed() bool { return r.Summary[output.Failed]+r.Summary[output.Broken] > 0 }
+
+// A Failure is why a scenario did not pass.
+type Failure struct {
+	Message  string
+	Evidence []string
+	// Remedy is what to do, as an imperative; empty for a scenario that could not run.
+	Remedy string
+}
+
+// Failure returns why a scenario failed or could not run; nil for another result.
+func (r *Result) Failure() *Failure {
+	switch r.Status {
+	case output.Failed:
+		f := &Failure{Message: "not met: " + r.Title, Remedy: r.Remedy}
+		for _, request := range r.Requests {
+			if request.Problem != "" {
+				f.Evidence = append(f.Evidence, fmt.Sprintf("from %s: %s: %s", request.Client, request.Label, request.Problem))
+			}
+		}
+		return f
+	case output.Broken:
+		return &Failure{Message: "could not be tested: " + r.Title, Evidence: []string{r.Reason}}
+	default:
+		return nil
+	}
+}
+
+// reportFile returns the name of the file of a bundle with the report of the Infra "namespace/name".
+func reportFile(infra string) string { return "test-" + strings.ReplaceAll(infra, "/", "_") + ".json" }
+
+// Save adds the report to the facts, so that a bundle has it. It must not be called concurrently for the same facts.
+func (r *Report) Save(facts *site.Facts) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
+	}
+	facts.Added[reportFile(r.Metadata.Namespace+"/"+r.Metadata.Name)] = data
+	return nil
+}
+
+// Saved returns the report of the Infra "namespace/name" that Save has added to facts; nil if there is none.
+func Saved(facts *site.Facts, infra string) (*Report, error) {
+	data, ok := facts.Added[reportFile(infra)]
+	if !ok {
+		return nil, nil //nolint:nilnil // neither a report nor an error
+	}
+	r := &Report{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("decoding the report %s: %w", reportFile(infra), err)
+	}
+	return r, nil
+}
 
 // latency returns the slowest request.
 func (r *Result) latency() time.Duration {
@@ -104,6 +157,9 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 		}
 	}
 	fmt.Fprintf(&b, "Infra %s/%s: %s, in %s\n", r.Metadata.Namespace, r.Metadata.Name, r.summarize(), r.Duration.Duration)
+	if r.Failed() {
+		fmt.Fprintf(&b, "Run 'kubectl oooi doctor %s -n %s' to find the cause.\n", r.Metadata.Name, r.Metadata.Namespace)
+	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("printing the report: %w", err)
 	}
@@ -111,11 +167,11 @@ func (r *Report) Show(w io.Writer, whole bool) error {
 }
 
 func (r *Report) summarize() string {
-	parts := []string{fmt.Sprintf("%d passed", r.Summary[doctor.Passed])}
+	parts := []string{fmt.Sprintf("%d passed", r.Summary[output.Passed])}
 	for _, s := range []struct {
-		status doctor.Status
+		status output.Result
 		text   string
-	}{{doctor.Failed, "failed"}, {doctor.Broken, "not run"}, {doctor.Skipped, "skipped"}} {
+	}{{output.Failed, "failed"}, {output.Broken, "not run"}, {output.Skipped, "skipped"}} {
 		if n := r.Summary[s.status]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, s.text))
 		}
@@ -157,26 +213,20 @@ type (
 func (r *Report) JUnit(w io.Writer) error {
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.3f", d.Seconds()) }
 	suite := junitSuite{
-		Name: "oooi " + r.Metadata.Namespace + "/" + r.Metadata.Name, Tests: len(r.Results), Failures: r.Summary[doctor.Failed],
-		Errors: r.Summary[doctor.Broken], Skipped: r.Summary[doctor.Skipped], Time: seconds(r.Duration.Duration), Timestamp: r.Started.UTC().Format(time.RFC3339),
+		Name: "oooi " + r.Metadata.Namespace + "/" + r.Metadata.Name, Tests: len(r.Results), Failures: r.Summary[output.Failed],
+		Errors: r.Summary[output.Broken], Skipped: r.Summary[output.Skipped], Time: seconds(r.Duration.Duration), Timestamp: r.Started.UTC().Format(time.RFC3339),
 	}
 	for i := range r.Results {
 		one := &r.Results[i]
 		c := junitCase{Name: one.Name, Class: "oooi." + one.Group, Time: seconds(one.latency())}
 		switch one.Status {
-		case doctor.Failed:
-			var problems strings.Builder
-			for _, request := range one.Requests {
-				if request.Problem != "" {
-					fmt.Fprintf(&problems, "from %s: %s: %s\n", request.Client, request.Label, request.Problem)
-				}
-			}
-			c.Failure = &junitText{Message: one.Title, Text: problems.String() + one.Remedy}
-		case doctor.Broken:
+		case output.Failed:
+			c.Failure = &junitText{Message: one.Title, Text: strings.Join(append(one.Failure().Evidence, one.Remedy), "\n")}
+		case output.Broken:
 			c.Error = &junitText{Message: one.Reason}
-		case doctor.Skipped:
+		case output.Skipped:
 			c.Skipped = &junitEmpty{Message: one.Reason}
-		case doctor.Passed, doctor.Warned:
+		case output.Passed, output.Warned:
 		}
 		suite.Cases = append(suite.Cases, c)
 	}

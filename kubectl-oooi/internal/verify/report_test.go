@@ -5,6 +5,9 @@ import (
 	"encoding/xml"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/internal/probe"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // TestEvaluate evaluates scenarios whose requests succeed, fail, have not been performed, or do not exist.
@@ -26,13 +29,13 @@ func TestEvaluate(t *testing.T) {
 	scenario := func(name, needs string, steps ...string) Scenario {
 		return Scenario{
 			Name: name, Needs: needs, Title: name, Remedy: "repair it", Clients: []Client{VLAN},
-			notApplicable: func(*site, Client) string {
+			notApplicable: func(*subject, Client) string {
 				if len(steps) == 1 && steps[0] == "never" {
 					return "it is disabled"
 				}
 				return ""
 			},
-			steps: func(*site, Client) []step {
+			steps: func(*subject, Client) []step {
 				var list []step
 				for _, name := range steps {
 					list = append(list, step{request: query(name), label: name, check: failing})
@@ -54,7 +57,7 @@ func TestEvaluate(t *testing.T) {
 		t.Errorf("%d requests, want 3: scenarios share equal ones", len(p.steps))
 	}
 	p.outcomes = []*probe.Outcome{{Step: 0, Took: time.Millisecond}, {Step: 1, Error: "timeout"}, nil}
-	r := &Report{Summary: map[doctor.Status]int{}}
+	r := &Report{Summary: map[output.Result]int{}}
 	for i := range scenarios {
 		r.add(w.evaluate(&scenarios[i], r))
 	}
@@ -72,7 +75,7 @@ func TestEvaluate(t *testing.T) {
 		t.Error("the report has not failed")
 	}
 	p.outcomes, p.err = make([]*probe.Outcome, 3), errors.New("the pod does not start")
-	if one := w.evaluate(&scenarios[0], r); one.Status != doctor.Broken || one.Reason != "the pod does not start" {
+	if one := w.evaluate(&scenarios[0], r); one.Status != output.Broken || one.Reason != "the pod does not start" {
 		t.Errorf("without a client the result is %+v", one)
 	}
 }
@@ -80,15 +83,15 @@ func TestEvaluate(t *testing.T) {
 // TestReportFormats prints a report as text and for JUnit.
 func TestReportFormats(t *testing.T) {
 	second := metav1.Duration{Duration: time.Second}
-	r := &Report{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Started: metav1.NewTime(time.Unix(0, 0)), Duration: second, Summary: map[doctor.Status]int{}}
-	r.add(Result{Name: "dns-vlan-names", Group: GroupDNS, Title: "names resolve", Status: doctor.Passed, Requests: []Request{{Client: VLAN, Label: "api", Took: second}}})
+	r := &Report{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Started: metav1.NewTime(time.Unix(0, 0)), Duration: second, Summary: map[output.Result]int{}}
+	r.add(Result{Name: "dns-vlan-names", Group: GroupDNS, Title: "names resolve", Status: output.Passed, Requests: []Request{{Client: VLAN, Label: "api", Took: second}}})
 	r.add(Result{
-		Name: "tls-api", Group: GroupTLS, Title: "VMs reach it", Status: doctor.Failed, Remedy: "repair it",
+		Name: "tls-api", Group: GroupTLS, Title: "VMs reach it", Status: output.Failed, Remedy: "repair it",
 		Requests: []Request{{Client: VLAN, Label: "api", Took: second}, {Client: Pod, Label: "api & others", Problem: "refused"}},
 	})
-	r.add(Result{Name: "apps-http", Group: GroupApps, Title: "VMs reach apps", Status: doctor.Skipped, Reason: "no apps"})
-	r.add(Result{Name: "mtu-vlan", Group: GroupNetwork, Title: "packets pass", Status: doctor.Broken, Reason: "no pod"})
-	r.add(Result{Name: "apps-https", Group: GroupApps, Title: "VMs reach apps", Status: doctor.Passed, Requests: []Request{{Client: VLAN, Label: "console", Took: second, Note: "it is not available"}}})
+	r.add(Result{Name: "apps-http", Group: GroupApps, Title: "VMs reach apps", Status: output.Skipped, Reason: "no apps"})
+	r.add(Result{Name: "mtu-vlan", Group: GroupNetwork, Title: "packets pass", Status: output.Broken, Reason: "no pod"})
+	r.add(Result{Name: "apps-https", Group: GroupApps, Title: "VMs reach apps", Status: output.Passed, Requests: []Request{{Client: VLAN, Label: "console", Took: second, Note: "it is not available"}}})
 	var text, whole, junit bytes.Buffer
 	if err := errors.Join(r.Show(&text, false), r.Show(&whole, true), r.JUnit(&junit)); err != nil {
 		t.Fatal(err)
@@ -102,6 +105,7 @@ error  mtu-vlan                packets pass: no pod
 pass   apps-https              VMs reach apps (1s)
        from vlan: console: 1s, it is not available
 Infra clusters/demo: 2 passed, 1 failed, 1 not run, 1 skipped, in 1s
+Run 'kubectl oooi doctor demo -n clusters' to find the cause.
 `
 	if text.String() != want {
 		t.Errorf("got\n%swant\n%s", &text, want)
@@ -116,6 +120,61 @@ Infra clusters/demo: 2 passed, 1 failed, 1 not run, 1 skipped, in 1s
 	if suite.Tests != 5 || suite.Failures != 1 || suite.Errors != 1 || suite.Skipped != 1 || len(suite.Cases) != 5 ||
 		!strings.Contains(suite.Cases[1].Failure.Text, "from pod: api & others: refused\nrepair it") || suite.Cases[2].Skipped.Message != "no apps" || suite.Cases[3].Error.Message != "no pod" {
 		t.Errorf("JUnit has\n%s", &junit)
+	}
+}
+
+// TestReportsAreSavedInBundles reads a report from a bundle, with what doctor prints about its results.
+func TestReportsAreSavedInBundles(t *testing.T) {
+	r := &Report{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Started: metav1.NewTime(time.Unix(0, 0).UTC()), Summary: map[output.Result]int{}}
+	r.add(Result{Name: "dns-vlan-names", Title: "names resolve", Status: output.Passed, Requests: []Request{{Client: VLAN, Label: "api"}}})
+	r.add(Result{
+		Name: "tls-api", Title: "VMs reach it", Status: output.Failed, Remedy: "repair it", Requests: []Request{{Client: VLAN, Label: "api"}, {Client: Pod, Label: "api", Problem: "refused"}},
+	})
+	r.add(Result{Name: "mtu-vlan", Title: "packets pass", Status: output.Broken, Reason: "no pod"})
+	r.add(Result{Name: "apps-http", Title: "VMs reach apps", Status: output.Skipped, Reason: "no apps"})
+	facts := site.NewFacts(time.Unix(0, 0))
+	if err := r.Save(facts); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "bundle.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(facts.Save(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := site.Load(file.Name(), func(text string) { t.Error(text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Saved(loaded, "clusters/demo")
+	if err != nil || got == nil {
+		t.Fatalf("the bundle has the report %v: %v", got, err)
+	}
+	want := []*Failure{
+		nil, {Message: "not met: VMs reach it", Evidence: []string{"from pod: api: refused"}, Remedy: "repair it"}, {Message: "could not be tested: packets pass", Evidence: []string{"no pod"}}, nil,
+	}
+	for i := range got.Results {
+		if f := got.Results[i].Failure(); !reflect.DeepEqual(f, want[i]) {
+			t.Errorf("%s: got %+v, want %+v", got.Results[i].Name, f, want[i])
+		}
+	}
+	if other, err := Saved(loaded, "clusters/other"); other != nil || err != nil {
+		t.Errorf("another Infra has the report %v: %v", other, err)
+	}
+}
+
+// TestQuickScenariosAreIndependent expects no scenario that needs one that is not quick, a VM or another hosted cluster.
+func TestQuickScenariosAreIndependent(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Quick() {
+		if s.run != nil || s.Group == GroupIsolation || s.Group == GroupDisruption || s.Needs != "" && !seen[s.Needs] {
+			t.Errorf("scenario %s is not quick, or needs %q", s.Name, s.Needs)
+		}
+		seen[s.Name] = true
+	}
+	if !seen[dhcpLease] || !seen["dns-pod-names"] || !seen["tls-api"] || !seen["apps-https"] || !seen["mtu-vlan"] {
+		t.Errorf("quick scenarios are %v", seen)
 	}
 }
 

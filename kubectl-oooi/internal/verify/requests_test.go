@@ -6,20 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/test/golden"
 )
 
 // TestRequestsOfASite compares the requests of all scenarios, which follow from a site's objects, with a golden file.
 func TestRequestsOfASite(t *testing.T) {
-	facts, err := doctor.Load(filepath.Join("testdata", "site"), func(text string) { t.Log(text) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSite(facts, "clusters/demo")
-	if s == nil {
-		t.Fatal("the site cannot be read")
-	}
+	s := load(t)
 	s.client, s.hostname, s.label = "02:00:00:00:00:01", "demo-test-abcde", "test-fghij"
 	w := &work{site: s}
 	var b strings.Builder

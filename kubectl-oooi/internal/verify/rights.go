@@ -1,22 +1,28 @@
 package verify
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // RoleName is the name of the ClusterRole that Role returns.
 const RoleName = "oooi-test"
 
-// Check returns a check that reads what a Runner needs, for a doctor.Collector.
-func Check() doctor.Check { return doctor.Check{Reads: doctor.ClientReads()} }
+// Reads returns what a Runner needs of a site, for a site.Collector.
+func Reads() []site.Read {
+	return slices.Concat(
+		site.In(site.AtInfra, site.Infras, site.ProxyServers, site.Services, site.Leases, site.Pods), site.In(site.AtNetwork, site.NADs), site.In(site.AtHosted, site.HostedClusters),
+		site.In(site.AtControlPlane, site.Routes, site.Services, site.VMIs), site.In(site.AtBackends, site.Services), site.In(site.Everywhere, site.ClusterDNS, site.ClusterIngress),
+	)
+}
 
 // Role returns a ClusterRole with exactly the rights that a Runner needs, also for disruptive scenarios if they are
 // included, and for VMScenario if vm is set. It grants no right to Secrets.
 func Role(disruptive, vm bool) *rbacv1.ClusterRole {
-	role := doctor.Role([]doctor.Check{Check()})
-	role.Name = RoleName
+	role := site.Role(RoleName, Reads())
 	rule := func(group, resource string, names []string, verbs ...string) {
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs})
 	}

@@ -21,10 +21,10 @@ import (
 
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/testclient"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // requests limits all requests of a client.
@@ -32,9 +32,9 @@ const requests = 45 * time.Second
 
 // A Runner tests one site.
 type Runner struct {
-	Prober *doctor.Prober
-	// Facts must have been collected for a check with doctor.ClientReads.
-	Facts *doctor.Facts
+	Prober *Prober
+	// Facts must have been collected with Reads, and possibly others.
+	Facts *site.Facts
 	// Infra is "namespace/name".
 	Infra string
 	// Scenarios are those to run.
@@ -51,16 +51,17 @@ type Runner struct {
 
 // Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
 // error, with a report of the results so far, as it does if it could not delete an object. A client that does not run is no
-// error, but the status of its scenarios is doctor.Broken.
+// error, but the status of its scenarios is output.Broken.
 func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
-	s := newSite(r.Facts, r.Infra)
-	if s == nil || s.Standalone != nil || s.Model == nil {
+	started, s := time.Now().UTC(), newSubject(r.Facts, r.Infra)
+	if s == nil {
 		return nil, fmt.Errorf("Infra %s does not exist or cannot be decoded", r.Infra) //nolint:staticcheck // a kind begins with a capital
 	}
-	if why := s.Unread(); why != "" {
-		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why)
+	if why := s.Unread(Reads()); why != nil {
+		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why[0])
 	}
-	if s.Image() == "" {
+	_, image := s.templatePod()
+	if image == "" {
 		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl oooi setup'; "+ //nolint:staticcheck // a kind begins with a capital
 			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
 	}
@@ -68,14 +69,15 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
 	}
 	s.upstream = r.Upstream
-	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" && (s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n doctor.Expectation) bool { return n.Name == own })) {
+	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" && (s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n expectation) bool { return n.Name == own })) {
 		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
 	}
 	if s.client, err = randomMAC(); err != nil {
 		return nil, err
 	}
 	s.hostname, s.label = hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
-	report = newReport(s, r.Version)
+	report = newReport(s, started)
+	report.Version, report.Image = r.Version, image
 	w := &work{site: s}
 	for i := range r.Scenarios {
 		w.add(&r.Scenarios[i])
@@ -84,8 +86,8 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 		r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(w.todo)))
 		performed, failed := r.request(ctx, s, w)
 		switch {
-		case errors.Is(errors.Join(failed, w.err()), doctor.ErrDeleted): // no result is reliable
-			return nil, doctor.ErrDeleted
+		case errors.Is(errors.Join(failed, w.err()), errDeleted): // no result is reliable
+			return nil, errDeleted
 		case !performed:
 			return nil, failed
 		}
@@ -99,7 +101,7 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 			report.add(w.evaluate(one, report))
 		}
 	}
-	report.Duration = metav1.Duration{Duration: time.Since(s.now).Round(100 * time.Millisecond)}
+	report.Duration = metav1.Duration{Duration: time.Since(started).Round(100 * time.Millisecond)}
 	if ctx.Err() != nil {
 		return report, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
 	}
@@ -107,9 +109,9 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 }
 
 // request runs the clients, which send the requests. performed is false if they could not be prepared.
-func (r *Runner) request(ctx context.Context, s *site, w *work) (performed bool, err error) {
+func (r *Runner) request(ctx context.Context, s *subject, w *work) (performed bool, err error) {
 	if w.leases {
-		registered, registering := r.register(ctx, s, new(doctor.Pod).Leftover())
+		registered, registering := r.register(ctx, s, new(clientPod).leftover())
 		if registering != nil {
 			return false, registering
 		}
@@ -117,7 +119,7 @@ func (r *Runner) request(ctx context.Context, s *site, w *work) (performed bool,
 	}
 	var clients sync.WaitGroup
 	for c, p := range w.plans {
-		clients.Go(func() { r.perform(ctx, c, p) })
+		clients.Go(func() { r.perform(ctx, s, c, p) })
 	}
 	clients.Wait()
 	for _, p := range w.plans {
@@ -130,7 +132,7 @@ func (r *Runner) request(ctx context.Context, s *site, w *work) (performed bool,
 
 // work is what the clients have to do for scenarios.
 type work struct {
-	site   *site
+	site   *subject
 	plans  map[Client]*plan
 	todo   map[string][]task
 	why    map[string]string // why scenarios do not apply
@@ -214,7 +216,7 @@ func (w *work) requests() int {
 }
 
 // perform runs the pod of a client.
-func (r *Runner) perform(ctx context.Context, c Client, p *plan) {
+func (r *Runner) perform(ctx context.Context, s *subject, c Client, p *plan) {
 	p.outcomes = make([]*probe.Outcome, len(p.steps))
 	steps, err := json.Marshal(p.steps)
 	if err != nil {
@@ -225,7 +227,7 @@ func (r *Runner) perform(ctx context.Context, c Client, p *plan) {
 	if c == VLAN {
 		arguments = append(arguments, "--device="+render.ProbeDevice)
 	}
-	data, err := r.Prober.Run(ctx, doctor.ClientSite(r.Facts, r.Infra), &doctor.Pod{Component: testclient.Component, OnVLAN: c == VLAN, Arguments: arguments})
+	data, err := r.Prober.run(ctx, s, &clientPod{onVLAN: c == VLAN, arguments: arguments})
 	p.err = err // there may be results, whose objects could not be deleted
 	for line := range bytes.Lines(data) {
 		o := &probe.Outcome{}
@@ -239,13 +241,13 @@ func (r *Runner) perform(ctx context.Context, c Client, p *plan) {
 
 // evaluate returns the result of a scenario. The report has those of the earlier ones.
 func (w *work) evaluate(s *Scenario, report *Report) Result {
-	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: doctor.Passed}
+	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: output.Passed}
 	if why := w.why[s.Name]; why != "" {
-		r.Status, r.Reason = doctor.Skipped, why
+		r.Status, r.Reason = output.Skipped, why
 		return r
 	}
-	if at := slices.IndexFunc(report.Results, func(r Result) bool { return r.Name == s.Needs }); at >= 0 && report.Results[at].Status != doctor.Passed {
-		r.Status, r.Reason = doctor.Skipped, "blocked by "+s.Needs
+	if at := slices.IndexFunc(report.Results, func(r Result) bool { return r.Name == s.Needs }); at >= 0 && report.Results[at].Status != output.Passed {
+		r.Status, r.Reason = output.Skipped, "blocked by "+s.Needs
 		return r
 	}
 	for _, t := range w.todo[s.Name] {
@@ -253,23 +255,23 @@ func (w *work) evaluate(s *Scenario, report *Report) Result {
 		o := p.outcomes[t.index]
 		switch {
 		case o == nil && p.err != nil:
-			r.Status, r.Reason = doctor.Broken, p.err.Error()
+			r.Status, r.Reason = output.Broken, p.err.Error()
 			return r
 		case o == nil:
-			r.Status, r.Reason = doctor.Broken, "the client has not performed all requests"
+			r.Status, r.Reason = output.Broken, "the client has not performed all requests"
 			return r
 		}
 		one := Request{Client: t.client, Label: t.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: t.check(o)}
 		switch {
 		case one.Problem != "":
-			r.Status, r.Remedy = doctor.Failed, s.Remedy
+			r.Status, r.Remedy = output.Failed, s.Remedy
 		case t.note != nil:
 			one.Note = t.note(o)
 		}
 		r.Requests = append(r.Requests, one)
 	}
 	if len(r.Requests) == 0 {
-		r.Status, r.Reason = doctor.Skipped, "the site has nothing to test"
+		r.Status, r.Reason = output.Skipped, "the site has nothing to test"
 	}
 	return r
 }
@@ -295,13 +297,13 @@ func clientPrefix(infra string) string {
 }
 
 // register registers the DHCP client for a time.
-func (r *Runner) register(ctx context.Context, s *site, age time.Duration) (*coordinationv1.Lease, error) {
+func (r *Runner) register(ctx context.Context, s *subject, age time.Duration) (*coordinationv1.Lease, error) {
 	mac, err := net.ParseMAC(s.client)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // of randomMAC
 	}
 	o := testclient.Object(s.Infra.Namespace, s.Infra.Name, s.hostname, mac, age)
-	o.OwnerReferences = []metav1.OwnerReference{s.OwnerReference()}
+	o.OwnerReferences = []metav1.OwnerReference{s.ownerReference()}
 	if err := r.Prober.Client.Create(ctx, o); err != nil {
 		return nil, fmt.Errorf("registering the DHCP client: %w", err)
 	}
@@ -312,9 +314,9 @@ func (r *Runner) register(ctx context.Context, s *site, age time.Duration) (*coo
 const releaseTime = 5 * time.Second
 
 // unregister deletes the registration of the DHCP client and its lease, even if ctx has ended.
-func (r *Runner) unregister(ctx context.Context, s *site, registered *coordinationv1.Lease) error {
-	if err := r.Prober.Discard(ctx, registered); err != nil {
-		return err //nolint:wrapcheck // names the object
+func (r *Runner) unregister(ctx context.Context, s *subject, registered *coordinationv1.Lease) error {
+	if err := r.Prober.discard(ctx, registered); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*releaseTime)
 	defer cancel()
@@ -325,9 +327,9 @@ func (r *Runner) unregister(ctx context.Context, s *site, registered *coordinati
 		}
 		if !pending || time.Now().After(end) {
 			for _, o := range bound {
-				err = errors.Join(err, r.Prober.Remove(ctx, o))
+				err = errors.Join(err, r.Prober.remove(ctx, o))
 			}
-			return err //nolint:wrapcheck // names the objects
+			return err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -354,11 +356,11 @@ func (r *Runner) leasesOf(ctx context.Context, namespace, name string) (list []*
 }
 
 // newReport returns a report without results.
-func newReport(s *site, version string) *Report {
+func newReport(s *subject, started time.Time) *Report {
 	r := &Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "SiteTest"},
 		Metadata: output.Metadata{Name: s.Infra.Name, Namespace: s.Infra.Namespace},
-		Started:  metav1.NewTime(s.now), Version: version, Image: s.Image(), Results: []Result{}, Summary: map[doctor.Status]int{},
+		Started:  metav1.NewTime(started), Results: []Result{}, Summary: map[output.Result]int{},
 	}
 	if s.Cluster != nil {
 		r.HostedCluster = s.Cluster.Key()

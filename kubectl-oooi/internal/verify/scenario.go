@@ -45,11 +45,11 @@ type Scenario struct {
 
 	// run runs a scenario that is more than requests, and completes its result, which passes if nothing is changed; the scenario
 	// has neither of the functions below. It is nil for other scenarios.
-	run func(context.Context, *Runner, *site, *Result) error
+	run func(context.Context, *Runner, *subject, *Result) error
 	// notApplicable returns why the scenario does not apply to a client, empty if it does.
-	notApplicable func(*site, Client) string
+	notApplicable func(*subject, Client) string
 	// steps returns the requests of a client; the scenario passes if all pass.
-	steps func(*site, Client) []step
+	steps func(*subject, Client) []step
 }
 
 // both are the clients of scenarios about VMs and pods.
@@ -72,6 +72,13 @@ type step struct {
 // Scenarios returns all scenarios, by group. A scenario comes after the one that it needs.
 func Scenarios() []Scenario {
 	return slices.Concat(dhcpScenarios(), dnsScenarios(), tlsScenarios(), appsScenarios(), networkScenarios(), isolationScenarios(), disruptionScenarios())
+}
+
+// Quick returns the scenarios that need no VM, disrupt nothing, and end within about ten seconds if they pass. They are the ones
+// that doctor runs. Scenarios about other hosted clusters are not among them: their number grows with that of the clusters, and
+// the addresses that they request do not answer.
+func Quick() []Scenario {
+	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return s.run != nil || s.Group == GroupIsolation })
 }
 
 // without returns a check that reports an error of the request, and else the result of another check.

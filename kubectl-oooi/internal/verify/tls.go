@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -9,11 +10,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
 )
 
-const tlsRemedy = "run 'kubectl oooi doctor --probe', and 'kubectl oooi routes -o wide' for the backend of the name"
+const tlsRemedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and see the log and the certificate of that server"
 
 // services are the control-plane services, with the ConfigMap of the CA that has issued their certificates; it is empty
 // for ignition, whose CA is only in a Secret. The servers respond to a GET request for path without credentials; konnectivity
@@ -39,7 +41,7 @@ func tlsScenarios() []Scenario {
 		list = append(list, Scenario{
 			Name: "tls-" + service.name, Group: GroupTLS, Clients: both, Remedy: tlsRemedy,
 			Title: fmt.Sprintf("VMs and pods reach %s through the proxy%s%s", service.role, by, service.responds),
-			notApplicable: func(s *site, c Client) string {
+			notApplicable: func(s *subject, c Client) string {
 				if !s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
 					return "infraComponents.proxy is not enabled"
 				}
@@ -48,7 +50,7 @@ func tlsScenarios() []Scenario {
 				}
 				return ""
 			},
-			steps: func(s *site, c Client) []step {
+			steps: func(s *subject, c Client) []step {
 				var steps []step
 				for _, t := range s.endpoints(c, service.role) {
 					t.Path = service.path
@@ -118,7 +120,7 @@ func reason(r *probe.Response) string {
 }
 
 // endpoints returns where a client connects to a service: at each name that an object defines.
-func (s *site) endpoints(c Client, role model.Role) []probe.Target {
+func (s *subject) endpoints(c Client, role model.Role) []probe.Target {
 	var list []probe.Target
 	for _, n := range s.names(c) {
 		for _, h := range s.Cluster.Hostnames {
@@ -140,7 +142,7 @@ func (s *site) endpoints(c Client, role model.Role) []probe.Target {
 
 // withoutSNI returns where VMs connect to the API server without SNI, as pods of the hosted cluster do: the ports of the proxy
 // whose default is the API server.
-func (s *site) withoutSNI() []netip.AddrPort {
+func (s *subject) withoutSNI() []netip.AddrPort {
 	list := map[netip.AddrPort]bool{}
 	for _, t := range s.endpoints(VLAN, model.RoleAPI) {
 		for _, l := range s.listeners(s.Model) {
@@ -153,7 +155,7 @@ func (s *site) withoutSNI() []netip.AddrPort {
 }
 
 // listeners returns the listeners of an Infra's proxy, except those of UDP; none without a ProxyServer.
-func (s *site) listeners(i *model.Infra) []*model.Listener {
+func (s *subject) listeners(i *model.Infra) []*model.Listener {
 	var list []*model.Listener
 	for _, p := range s.Snapshot.ProxyServers {
 		if p.Infra != nil && *p.Infra == i.Ref {
@@ -165,7 +167,7 @@ func (s *site) listeners(i *model.Infra) []*model.Listener {
 
 // verified returns a check of the certificates for a name, or for any name if it is empty. With the name of a CA's ConfigMap they must lead to that CA,
 // unless the HostedCluster defines a certificate of another CA for the name.
-func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) string {
+func (s *subject) verified(name, ca string, role model.Role) func(*probe.Outcome) string {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.TLS != nil && o.TLS.SmallPackets:
@@ -183,11 +185,11 @@ func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) s
 			}
 			chain = append(chain, certificate)
 		}
-		options := x509.VerifyOptions{DNSName: name, Intermediates: x509.NewCertPool(), CurrentTime: s.now}
+		options := x509.VerifyOptions{DNSName: name, Intermediates: x509.NewCertPool(), CurrentTime: s.Facts.Taken}
 		for _, certificate := range chain[1:] {
 			options.Intermediates.AddCert(certificate)
 		}
-		named := role != model.RoleKonnectivity && s.HasNamedCertificate(name)
+		named := role != model.RoleKonnectivity && s.hasNamedCertificate(name)
 		switch options.Roots = s.authorities[ca]; {
 		case ca == "" || named: // of an unknown CA
 			options.Roots = x509.NewCertPool()
@@ -205,17 +207,17 @@ func (s *site) verified(name, ca string, role model.Role) func(*probe.Outcome) s
 
 func appsScenarios() []Scenario {
 	var list []Scenario
-	add := func(name, title string, port uint16, request func(*probe.Target) probe.Step, check func(s *site, name string) func(*probe.Outcome) string) {
+	add := func(name, title string, port uint16, request func(*probe.Target) probe.Step, check func(s *subject, name string) func(*probe.Outcome) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupApps, Clients: both, Title: title,
 			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
-			notApplicable: func(s *site, c Client) string {
+			notApplicable: func(s *subject, c Client) string {
 				if len(s.apps(c)) == 0 {
 					return "apps have no address for " + whose[c]
 				}
 				return ""
 			},
-			steps: func(s *site, c Client) []step {
+			steps: func(s *subject, c Client) []step {
 				var steps []step
 				for _, n := range s.apps(c) {
 					for _, a := range n.Addresses {
@@ -231,22 +233,22 @@ func appsScenarios() []Scenario {
 		})
 	}
 	add("apps-https", "VMs and pods reach apps over HTTPS, with a certificate for the name", 443, func(t *probe.Target) probe.Step { return probe.Step{TLS: t} },
-		func(s *site, name string) func(*probe.Outcome) string {
+		func(s *subject, name string) func(*probe.Outcome) string {
 			if s.isUnused(name) { // whether the router has a certificate for all names is a matter of the hosted cluster
 				return s.answeredByApps(name)
 			}
 			return firstProblem(s.verified(name, "", ""), s.answeredByApps(name))
 		})
-	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t *probe.Target) probe.Step { return probe.Step{HTTP: t} }, (*site).answeredByApps)
+	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t *probe.Target) probe.Step { return probe.Step{HTTP: t} }, (*subject).answeredByApps)
 	return list
 }
 
 // isUnused reports whether a name is that of no app: it begins with the label of the test.
-func (s *site) isUnused(name string) bool { return strings.HasPrefix(name, s.label+".") }
+func (s *subject) isUnused(name string) bool { return strings.HasPrefix(name, s.label+".") }
 
 // answeredByApps returns a check of the response for the name of an app. It passes if the router of the apps responds, also that
 // it has no app of this name, and fails for a response with which the proxy says that it does not reach the router.
-func (s *site) answeredByApps(name string) func(*probe.Outcome) string {
+func (s *subject) answeredByApps(name string) func(*probe.Outcome) string {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.Error == "" && o.HTTP != nil && ofProxy(o.HTTP):
@@ -259,7 +261,7 @@ func (s *site) answeredByApps(name string) func(*probe.Outcome) string {
 }
 
 // noApp returns a note about a response of the router that an app, which every cluster has, is not available.
-func (s *site) noApp(name string) func(*probe.Outcome) string {
+func (s *subject) noApp(name string) func(*probe.Outcome) string {
 	return func(o *probe.Outcome) string {
 		if o.HTTP != nil && ofRouter(o.HTTP) && !s.isUnused(name) {
 			return "the router responds, but that this app is not available"
@@ -284,13 +286,13 @@ func networkScenarios() []Scenario {
 	return []Scenario{{
 		Name: "mtu-vlan", Group: GroupNetwork, Needs: "dns-vlan-udp", Clients: []Client{VLAN}, Title: "packets up to the MTU pass the VLAN unfragmented",
 		Remedy: "compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
-		notApplicable: func(s *site, _ Client) string {
+		notApplicable: func(s *subject, _ Client) string {
 			if !s.Infra.Spec.InfraComponents.DNS.IsEnabled() || len(s.servers(VLAN)) == 0 {
 				return "infraComponents.dns is not enabled: no server answers large packets"
 			}
 			return ""
 		},
-		steps: func(s *site, _ Client) []step {
+		steps: func(s *subject, _ Client) []step {
 			var steps []step
 			for _, server := range s.servers(VLAN) {
 				for _, size := range s.sizes() {
@@ -308,12 +310,10 @@ func networkScenarios() []Scenario {
 // defaultMTU is that of Ethernet.
 const defaultMTU = 1500
 
-// sizes returns the sizes of packets to send, up to the VLAN's MTU.
-func (s *site) sizes() []int {
-	mtu := s.MTU()
-	if mtu == 0 {
-		mtu = defaultMTU
-	}
+// sizes returns the sizes of packets to send, up to the VLAN's MTU. OVN-Kubernetes' default is the pod network's MTU: the client
+// sends no packets that are larger than the MTU of its interface.
+func (s *subject) sizes() []int {
+	mtu := cmp.Or(cni.MTU(s.attachment()), defaultMTU)
 	sizes := map[int]bool{mtu: true}
 	for _, size := range []int{576, 1280, 1400, defaultMTU} {
 		if size < mtu {

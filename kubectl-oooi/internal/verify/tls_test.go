@@ -35,7 +35,7 @@ func TestResponsesOfTheControlPlane(t *testing.T) {
 
 // TestResponsesOfApps checks outcomes of requests to an app that every cluster has, and to one that does not exist.
 func TestResponsesOfApps(t *testing.T) {
-	s := &site{label: "test-abcde"}
+	s := &subject{label: "test-abcde"}
 	const (
 		exists, unused = "console-openshift-console.apps.example.com", "test-abcde.apps.example.com"
 		page           = "<html>\n<h1>Application is not available</h1>"
@@ -61,7 +61,7 @@ func TestResponsesOfApps(t *testing.T) {
 
 // TestCertificateComesBeforeTheResponse expects the cause: a server that is another one may respond anything.
 func TestCertificateComesBeforeTheResponse(t *testing.T) {
-	s := &site{}
+	s := &subject{}
 	o := &probe.Outcome{TLS: &probe.Certificates{Connected: true, Chain: [][]byte{{1}}}, Error: "GET /readyz: EOF"}
 	if got := firstProblem(s.verified("api.example.com", "", model.RoleAPI), responds("/readyz"))(o); !strings.Contains(got, "invalid certificate") {
 		t.Errorf("got %q", got)

@@ -20,8 +20,8 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/testclient"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
@@ -39,18 +39,18 @@ func vmScenario() Scenario {
 		Name: VMScenario, Group: GroupDHCP, Clients: []Client{VLAN},
 		Title:  "a VM that boots gets an address of the ranges",
 		Remedy: "check that the image boots and uses DHCP, that KubeVirt runs VMs in the VM's namespace, and the events of the VirtualMachineInstance",
-		run: func(ctx context.Context, runner *Runner, s *site, result *Result) error {
+		run: func(ctx context.Context, runner *Runner, s *subject, result *Result) error {
 			return runner.bootVM(ctx, s, result)
 		},
 	}
 }
 
 // bootVM boots a VM with the MAC address of the DHCP client, until DHCP has leased it an address.
-func (r *Runner) bootVM(ctx context.Context, s *site, result *Result) error {
+func (r *Runner) bootVM(ctx context.Context, s *subject, result *Result) error {
 	// The client on the VLAN uses the other services meanwhile.
 	watches := slices.DeleteFunc(s.watches(), func(w watch) bool { return w.component == v1alpha1.ComponentDHCP })
 	if why := s.noDHCP(); why != "" || len(watches) == 0 {
-		result.Status, result.Reason = doctor.Skipped, why
+		result.Status, result.Reason = output.Skipped, why
 		if why == "" {
 			result.Reason = "neither DNS nor the proxy has an address on the VLAN"
 		}
@@ -90,7 +90,7 @@ func (r *Runner) bootVM(ctx context.Context, s *site, result *Result) error {
 
 // machineNetwork returns the namespace of the VM, and its network. These are of the hosted cluster's VMs if their namespace has a
 // NetworkAttachmentDefinition of the VLAN: KubeVirt's pods may run there, and Multus may reject them elsewhere.
-func (r *Runner) machineNetwork(ctx context.Context, s *site) (namespace, network string, err error) {
+func (r *Runner) machineNetwork(ctx context.Context, s *subject) (namespace, network string, err error) {
 	config := func(key types.NamespacedName) (string, error) {
 		u, err := (&read.Reader{Client: r.Prober.Client}).Object(ctx, read.AttachmentKind, key)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
@@ -119,7 +119,7 @@ func (r *Runner) machineNetwork(ctx context.Context, s *site) (namespace, networ
 
 // machine returns a VM with one interface, which is on the network. It has no label of the hosted cluster: DHCP serves it because
 // its MAC address is registered.
-func machine(s *site, namespace, network, image string) *unstructured.Unstructured {
+func machine(s *subject, namespace, network, image string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"runStrategy": "Always",
 		"template": map[string]any{"spec": map[string]any{
@@ -138,7 +138,7 @@ func machine(s *site, namespace, network, image string) *unstructured.Unstructur
 	u.SetGroupVersionKind(machineKind)
 	u.SetNamespace(namespace)
 	u.SetName(s.hostname)
-	u.SetAnnotations(map[string]string{v1alpha1.AnnotationInfra: s.key})
+	u.SetAnnotations(map[string]string{v1alpha1.AnnotationInfra: s.Key()})
 	u.SetLabels(map[string]string{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: testclient.Component, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 	return u
 }
@@ -161,7 +161,7 @@ func (b *boot) follow(ctx context.Context, job *batchv1.Job) (done bool, err err
 	r := b.use.runner
 	if b.began.IsZero() {
 		if b.vm.GetNamespace() == job.Namespace { // it is deleted with the Job if this process is killed
-			b.vm.SetOwnerReferences([]metav1.OwnerReference{doctor.JobReference(job)})
+			b.vm.SetOwnerReferences([]metav1.OwnerReference{jobReference(job)})
 		}
 		if err := r.Prober.Client.Create(ctx, b.vm); err != nil {
 			return false, fmt.Errorf("creating VirtualMachine %s: %w", b.vm.GetName(), err)
@@ -223,8 +223,8 @@ func (b *boot) remove(ctx context.Context) error {
 	if b.vm.GetUID() == "" {
 		return nil
 	}
-	if err := b.use.runner.Prober.Remove(ctx, b.vm.DeepCopy()); err != nil {
-		return err //nolint:wrapcheck // names the object
+	if err := b.use.runner.Prober.remove(ctx, b.vm.DeepCopy()); err != nil {
+		return err
 	}
 	b.vm.SetUID("")
 	return nil

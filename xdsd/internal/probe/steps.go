@@ -19,8 +19,9 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// Run performs steps concurrently, with addresses of a device as in Plan, and calls report with each outcome, in any
-// order, one call at a time. A step that has not ended when ctx ends has an error.
+// Run performs steps concurrently, and calls report with each outcome, in any order, one call at a time. The address of a device
+// is the source of all requests; if it is empty or does not exist, the routing table decides. DHCP requires a device. A step that
+// has not ended when ctx ends has an error.
 func Run(ctx context.Context, device string, steps []probe.Step, report func(probe.Outcome)) {
 	from := sourceOf(device)
 	var all sync.WaitGroup

@@ -15,13 +15,6 @@ import (
 	"github.com/densityops/oooi/internal/probe"
 )
 
-// handshake performs a TLS handshake with the name and address in h, and sets the other fields of h.
-func (s source) handshake(ctx context.Context, h *probe.Handshake) {
-	if conn := Handshake(ctx, s.dialer("tcp", h.Address.Addr()), "", h); conn != nil {
-		_ = conn.Close() // no data was sent
-	}
-}
-
 // Handshake performs a TLS handshake with the name and address in h, and sets the other fields of h. It returns the
 // connection, which the caller must close, or nil if h.Error is set. If the handshake times out, Handshake repeats it
 // with small packets, see probe.Handshake. It takes at most five times the timeout of a connection. The connection begins

@@ -21,7 +21,7 @@ const (
 	reportInterval = 500 * time.Millisecond
 )
 
-// Watch uses services until ctx ends, with addresses of a device as in Plan, and calls report with the state of all of them at
+// Watch uses services until ctx ends, with a device as in Run, and calls report with the state of all of them at
 // intervals, one call at a time. A DHCP client requests offers and leases no address, unless its field Boots is set.
 func Watch(ctx context.Context, device string, watches []probe.Watch, report func(probe.Watched)) {
 	from, now := sourceOf(device), time.Now()
@@ -149,6 +149,9 @@ func offered(ctx context.Context, device string, client *probe.Client) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
+	if !client.Boots {
+		discover.UpdateOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)) // coredhcp reports clients that ignore its offers
+	}
 	var offer *dhcpv4.DHCPv4
 	err = exchange(ctx, conn, discover, offerWait, func(reply *dhcpv4.DHCPv4) bool {
 		if reply.MessageType() == dhcpv4.MessageTypeOffer && client.Accepts(addr(reply.ServerIdentifier())) {

@@ -6,14 +6,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // ConfigMaps of a hosted control plane with its CAs. Source: hypershift,
@@ -24,13 +23,10 @@ const (
 	caKey          = "ca.crt"
 )
 
-// site is what the scenarios know about a site.
-type site struct {
-	*doctor.Site
+// subject is what the scenarios know about a site.
+type subject struct {
+	*site.Site
 
-	facts *doctor.Facts
-	key   string
-	now   time.Time
 	// authorities are the CAs by the name of their ConfigMap; missing ones are not in it.
 	authorities map[string]*x509.CertPool
 	// client is the MAC address of the DHCP client, and hostname its expected host name.
@@ -41,17 +37,17 @@ type site struct {
 	upstream string
 }
 
-// newSite returns the site of the Infra "namespace/name"; nil if the facts do not contain it.
-func newSite(facts *doctor.Facts, key string) *site {
-	s := doctor.ClientSite(facts, key)
-	if s == nil {
+// newSubject returns the site of the Infra "namespace/name"; nil if the facts do not contain it, or it cannot be decoded.
+func newSubject(facts *site.Facts, key string) *subject {
+	s := site.New(facts, key, &model.AppsOptions{})
+	if s == nil || s.Model == nil {
 		return nil
 	}
-	return &site{Site: s, facts: facts, key: key, now: facts.Taken, authorities: map[string]*x509.CertPool{}}
+	return &subject{Site: s, authorities: map[string]*x509.CertPool{}}
 }
 
 // readAuthorities reads the CAs of the hosted cluster. A ConfigMap that does not exist is no error.
-func (s *site) readAuthorities(ctx context.Context, c client.Client) error {
+func (s *subject) readAuthorities(ctx context.Context, c client.Client) error {
 	if s.Cluster == nil || s.Cluster.ControlPlaneNamespace == "" {
 		return nil
 	}
@@ -71,45 +67,27 @@ func (s *site) readAuthorities(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// names returns the names that a client sees. In each domain of apps there is one that no app has: DNS and the proxy must
-// handle it like that of the app.
-func (s *site) names(c Client) []doctor.Expectation {
-	view := s.Snapshot.Pod()
-	if c == VLAN {
-		view = s.View()
-	}
-	list := s.Names(view)
-	for _, n := range list {
-		if s.isApp(n.Name) {
-			_, domain, _ := strings.Cut(n.Name, ".")
-			n.Name = s.label + "." + domain
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
 // servers returns the DNS servers of a client: ours on the VLAN, or the cluster IPs of our Service.
-func (s *site) servers(c Client) []netip.Addr {
+func (s *subject) servers(c Client) []netip.Addr {
 	list := s.Model.DNS
 	if c == Pod {
-		list = s.Snapshot.ServiceIPs(s.key + "-dns")
+		list = s.Snapshot.ServiceIPs(s.Key() + "-dns")
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !a.Is4() })
 }
 
 // apps returns the expectations that are about apps.
-func (s *site) apps(c Client) []doctor.Expectation {
-	return slices.DeleteFunc(s.names(c), func(n doctor.Expectation) bool { return !s.isApp(n.Name) })
+func (s *subject) apps(c Client) []expectation {
+	return slices.DeleteFunc(s.names(c), func(n expectation) bool { return !s.isApp(n.Name) })
 }
 
-func (s *site) isApp(name string) bool {
+func (s *subject) isApp(name string) bool {
 	return s.Cluster != nil && !slices.ContainsFunc(s.Cluster.Hostnames, func(h model.Hostname) bool { return h.Name == name }) &&
 		slices.ContainsFunc(s.Cluster.AppsDomains, func(domain string) bool { return strings.HasSuffix(name, "."+domain) })
 }
 
 // others returns the Infras of other hosted clusters on other VLANs.
-func (s *site) others() []*model.Infra {
+func (s *subject) others() []*model.Infra {
 	return slices.DeleteFunc(slices.Clone(s.Snapshot.Infras), func(i *model.Infra) bool {
 		return i.Cluster == nil || s.Cluster == nil || i.Cluster.Ref == s.Cluster.Ref || i.VLAN == s.Model.VLAN
 	})

@@ -1,0 +1,49 @@
+package verify
+
+import (
+	"net/netip"
+	"path/filepath"
+	"testing"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+)
+
+// load returns the site in testdata.
+func load(t *testing.T) *subject {
+	t.Helper()
+	facts, err := site.Load(filepath.Join("testdata", "site"), func(text string) { t.Log(text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSubject(facts, "clusters/demo")
+	if s == nil {
+		t.Fatal("the site cannot be read")
+	}
+	return s
+}
+
+// TestAddressesOfThePod chooses and rejects addresses of the pod on the VLAN.
+func TestAddressesOfThePod(t *testing.T) {
+	s := load(t)
+	if free := s.freeAddress(s.takenAddresses()); free != netip.MustParseAddr("192.0.2.199") {
+		t.Errorf("the free address is %s, want the last one of the range", free)
+	}
+	taken := map[netip.Addr]bool{netip.MustParseAddr("192.0.2.199"): true, netip.MustParseAddr("192.0.2.198"): true}
+	if free := s.freeAddress(taken); free != netip.MustParseAddr("192.0.2.197") {
+		t.Errorf("the next free address is %s", free)
+	}
+	for text, want := range map[string]string{
+		"192.0.2.50": "", "192.0.2.150": "", "198.51.100.9": "is not in 192.0.2.0/24", "192.0.2.255": "is the first or last one of 192.0.2.0/24, which no host may have",
+		"192.0.2.0": "is the first or last one of 192.0.2.0/24, which no host may have", "192.0.2.1": "is the gateway's", "192.0.2.2": "is that of dhcp", "192.0.2.3": "is that of dns",
+		"192.0.2.4": "is that of proxy",
+	} {
+		if got := s.unusable(netip.MustParseAddr(text)); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+	lease := leases.Reservation("clusters", "demo", holder, netip.MustParseAddr("192.0.2.150"), s.Facts.Taken, probeLeftover)
+	if client := *lease.Spec.HolderIdentity; client != reservationHolder() {
+		t.Errorf("the holder of the Lease is %s, want %s, by which --cleanup finds it", client, reservationHolder())
+	}
+}
