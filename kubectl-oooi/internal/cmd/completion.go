@@ -138,8 +138,7 @@ func (c *command) completeContexts(_ *cobra.Command, _ []string, toComplete stri
 // completeChecks completes the code of a check.
 func completeChecks(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var codes []string
-	checks, _ := doctor.Checks() // doctor reports the error
-	for _, check := range checks {
+	for _, check := range doctor.Checks() {
 		if strings.HasPrefix(check.Code, strings.ToUpper(toComplete)) {
 			codes = append(codes, check.Code)
 		}

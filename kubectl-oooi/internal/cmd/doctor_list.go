@@ -16,8 +16,8 @@ type checkReport struct {
 
 	Metadata checkName `json:"metadata"`
 	Title    string    `json:"title"`
-	// Needs has the codes of the checks on which this one depends: it is skipped if one of them fails.
-	Needs []string `json:"needs,omitempty"`
+	// Stage is the stage of the check; failures of earlier stages possibly explain its findings.
+	Stage string `json:"stage"`
 	// Reads has the resources that the check reads, with their namespaces.
 	Reads []string `json:"reads"`
 	Docs  string   `json:"docs"`
@@ -29,26 +29,28 @@ type checkName struct {
 }
 
 // listChecks prints the selected checks for --list.
-func (c *command) listChecks(f *doctorFlags, checks []doctor.Check) error {
+func (c *command) listChecks(f *doctorFlags) error {
 	var list []*checkReport
-	for i := range checks {
-		check := &checks[i]
-		if !f.selected(check.Code) {
-			continue
+	for _, stage := range doctor.Stages() {
+		for i := range stage.Checks {
+			check := &stage.Checks[i]
+			if !f.selected(check.Code) {
+				continue
+			}
+			r := &checkReport{
+				TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Check"}, Metadata: checkName{check.Code},
+				Stage: stage.Name, Title: check.Title, Docs: check.Docs(),
+			}
+			for _, read := range check.Reads {
+				r.Reads = append(r.Reads, read.String())
+			}
+			list = append(list, r)
 		}
-		r := &checkReport{
-			TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Check"}, Metadata: checkName{check.Code},
-			Title: check.Title, Needs: check.Needs, Docs: check.Docs(),
-		}
-		for _, read := range check.Reads {
-			r.Reads = append(r.Reads, read.String())
-		}
-		list = append(list, r)
 	}
 	columns := []output.Column[*checkReport]{
 		{Title: "CODE", Value: func(r *checkReport) string { return r.Metadata.Name }},
+		{Title: "STAGE", Value: func(r *checkReport) string { return r.Stage }},
 		{Title: "PASSES IF", Value: func(r *checkReport) string { return r.Title }},
-		{Title: "NEEDS", Value: func(r *checkReport) string { return strings.Join(r.Needs, ",") }},
 		{Title: "READS", Value: func(r *checkReport) string { return strings.Join(r.Reads, "; ") }, Wide: true},
 	}
 	f.output.Kind = schema.FromAPIVersionAndKind(output.APIVersion, "Check")

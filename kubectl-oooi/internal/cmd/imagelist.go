@@ -43,7 +43,7 @@ func (c *command) runImages(registry, format string) error {
 	if err := setup.CheckRegistry(registry); err != nil {
 		return fmt.Errorf("--%s %q: %w", setup.FlagRegistry, registry, err)
 	}
-	defaults := defaultImages()
+	defaults := setup.DefaultImages()
 	var images []string
 	if defaults.Oooi == "" {
 		c.warning("this plugin is not part of a release, so it has no image of oooi: build one, and use 'setup --image'")

@@ -17,12 +17,12 @@ func TestMain(m *testing.M) {
 	lab.Main(m, &management)
 }
 
-// A site is a management cluster with a hosted cluster, before setup.
-type site struct {
+// A testSite is a management cluster with a hosted cluster, before setup.
+type testSite struct {
 	*cmdtest.Site
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T) *testSite {
 	t.Helper()
-	return &site{cmdtest.New(t, management.Get(t), Main)}
+	return &testSite{cmdtest.New(t, management.Get(t), Main)}
 }

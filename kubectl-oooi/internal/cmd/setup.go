@@ -162,7 +162,7 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 			return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and --dry-run=client does not read the cluster; specify its file with -f",
 				known.ProxyServer.Namespace, known.ProxyServer.Name, known.ProxyServer.Spec.InfraRef.Name)
 		}
-		remembered, _, err := withImages(f.given, nil)
+		remembered, _, err := setup.WithImages(f.given, nil)
 		if err != nil {
 			return err
 		}
@@ -243,28 +243,6 @@ func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) e
 	return err
 }
 
-// recallFlags returns the images and flags to use: those that are set, those of the previous setup, or the defaults.
-// It prints a line for each flag that is not set and whose value is kept or changes. It sets known.OpenShift if
-// --openshift is true or false.
-func (c *command) recallFlags(ctx context.Context, cl client.Client, f *setupFlags, known *setup.Known) (*setup.Remembered, error) {
-	previous, err := setup.Recall(ctx, cl, known.Infra, defaultImages())
-	if err != nil {
-		return nil, err
-	}
-	remembered, lines, err := withImages(f.given, previous)
-	if err != nil {
-		return nil, err
-	}
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
-			return nil, err
-		}
-	}
-	known.OpenShift = remembered.UsesOpenShift(known.OpenShift)
-	remembered.Version = release.Version()
-	return remembered, nil
-}
-
 // printChanges prints each object and its change, and the pods that would be restarted or deleted, for
 // --dry-run=server.
 func (c *command) printChanges(changes []setup.ObjectChange) error {
@@ -296,14 +274,10 @@ func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags)
 			return nil, nil, nil, err
 		}
 	}
-	if err := known.Discover(ctx, cl); err != nil {
-		return nil, nil, nil, err
-	}
-	remembered, err := c.recallFlags(ctx, cl, f, known)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	plan, err := setup.Make(known, remembered.Images())
+	plan, remembered, err := known.Plan(ctx, cl, f.given, func(line string) error {
+		_, err := fmt.Fprintln(c.ErrOut, line)
+		return err
+	})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -437,7 +411,7 @@ func (c *command) client() (client.Client, error) {
 
 // printShared prints the objects that all Infras share.
 func (c *command) printShared(f *setupFlags) error {
-	remembered, _, err := withImages(f.given, nil)
+	remembered, _, err := setup.WithImages(f.given, nil)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func TestMirrorAndPullSecret(t *testing.T) {
 			t.Errorf("setup printed %s, want %q", stderr, want)
 		}
 	}
-	secrets := func(s *site) (all []corev1.LocalObjectReference) {
+	secrets := func(s *testSite) (all []corev1.LocalObjectReference) {
 		t.Helper()
 		list := &appsv1.StatefulSetList{}
 		if err := s.Client.List(t.Context(), list, client.InNamespace(s.Namespace)); err != nil || len(list.Items) != 3 {
@@ -88,7 +88,7 @@ func TestMirrorAndPullSecret(t *testing.T) {
 		return all
 	}
 	mirror := corev1.LocalObjectReference{Name: "mirror"}
-	check := func(s *site) {
+	check := func(s *testSite) {
 		t.Helper()
 		for name, image := range s.Images() {
 			if !strings.HasPrefix(image, "registry.example.com/oooi/") {

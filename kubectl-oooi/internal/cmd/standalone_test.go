@@ -57,7 +57,6 @@ func TestStatusOfAStandaloneProxy(t *testing.T) {
 		{"status lone", []string{
 			"Name:        proxyserver/lone\n", "Network:     NS/vlan100\n", "Ready:       False, ListenerNotReady: pod lone-proxy-0: port 6443: no endpoint takes the connection\n",
 			"proxy   False   192.0.2.7   lone-proxy-0   node-a", "lone          lone-proxy-0   1 of 1       3 acknowledged   6443 not ready: no endpoint takes the connection\n",
-			"  ConfigurationValid   True",
 		}},
 		{"routes lone", []string{"api.example.com"}},
 	} {

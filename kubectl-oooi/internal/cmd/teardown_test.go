@@ -28,7 +28,7 @@ const leaseOfAnotherHost = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmet
 const waitsForAnotherHost = "waiting for another setup of the Infra to finish: process 1 on elsewhere"
 
 // expectNoLock checks that no lock is left.
-func (s *site) expectNoLock() {
+func (s *testSite) expectNoLock() {
 	s.Helper()
 	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})
 	if !apierrors.IsNotFound(err) {
@@ -37,7 +37,7 @@ func (s *site) expectNoLock() {
 }
 
 // exists reports whether an object exists.
-func (s *site) exists(kind, name string) bool {
+func (s *testSite) exists(kind, name string) bool {
 	s.Helper()
 	e := inventory.Entry{APIVersion: map[string]string{"Infra": "hostedcluster.densityops.com/v1alpha1", "StatefulSet": "apps/v1"}[kind], Kind: kind, Namespace: s.Namespace, Name: name}
 	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, e.Object())
@@ -48,7 +48,7 @@ func (s *site) exists(kind, name string) bool {
 }
 
 // waitUntil waits for at most a minute.
-func (s *site) waitUntil(what string, done func() bool) {
+func (s *testSite) waitUntil(what string, done func() bool) {
 	s.Helper()
 	for end := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {

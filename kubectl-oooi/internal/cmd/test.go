@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/release"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
 
@@ -114,7 +114,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	if err != nil {
 		return err
 	}
-	runner.Prober = &doctor.Prober{Client: to.client, Config: to.config, AddressFlag: "--address"}
+	runner.Prober = &verify.Prober{Client: to.client, Config: to.config, AddressFlag: "--address"}
 	if f.address != "" {
 		if runner.Prober.Address, err = netip.ParseAddr(f.address); err != nil {
 			return fmt.Errorf("--address %q: want an IP address", f.address)
@@ -143,7 +143,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		}
 	}
 	report, err := c.testInfra(ctx, f, to, runner, name)
-	if report == nil || err != nil && report.Summary[doctor.Passed]+report.Summary[doctor.Failed] == 0 {
+	if report == nil || err != nil && report.Summary[output.Passed]+report.Summary[output.Failed] == 0 {
 		return err
 	}
 	if err := errors.Join(c.printTest(ctx, f, report), err); err != nil {
@@ -186,7 +186,7 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 			<-printed
 		}
 	}()
-	collector := &doctor.Collector{Client: to.client, Checks: []doctor.Check{verify.Check()}, Now: time.Now().UTC()}
+	collector := &site.Collector{Client: to.client, Reads: verify.Reads(), Now: time.Now().UTC()}
 	facts, names, err := collector.Collect(ctx, c.namespace(), name)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // error of an internal package

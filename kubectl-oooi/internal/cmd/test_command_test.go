@@ -45,7 +45,7 @@ func TestTestCommand(t *testing.T) {
 	s.Apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: demo-dns-x, namespace: %s, labels: {hostedcluster.densityops.com/infra: demo, app.kubernetes.io/component: dns}}
+metadata: {name: demo-dns-x, namespace: %s, labels: {app.kubernetes.io/part-of: oooi, hostedcluster.densityops.com/infra: demo, app.kubernetes.io/component: dns}}
 spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/oooi@sha256:1}]}
 `, s.Namespace))
 	const tester = "--as=tester"
@@ -172,7 +172,7 @@ spec:
 }
 
 // testObjects returns the objects in the namespace of kinds that tests create.
-func (s *site) testObjects() []string {
+func (s *testSite) testObjects() []string {
 	s.Helper()
 	networks := &unstructured.UnstructuredList{}
 	networks.SetGroupVersionKind(read.AttachmentKind)

@@ -86,7 +86,7 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	}
 	r := &versionReport{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Version"},
-		Client:   clientVersion{release.Version(), defaultImages().Oooi, defaultImages().Envoy},
+		Client:   clientVersion{release.Version(), setup.DefaultImages().Oooi, setup.DefaultImages().Envoy},
 	}
 	if !clientOnly {
 		ctx, cancel := context.WithTimeout(ctx, serverTimeout)

@@ -2,321 +2,160 @@ package doctor
 
 import (
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
-	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-func init() {
-	notApplicable, noDaemon := disabled(v1alpha1.ComponentDHCP), noPods(dhcpState, AtInfra)
-	state := pagesIn(AtInfra, dhcpState)
-	register(
-		Check{
-			Code: "OOOI-DHCP-001", Title: "DHCP is ready", Needs: []string{"OOOI-CTL-002"}, After: []string{"OOOI-POD-002", "OOOI-NET-003"}, Reads: in(AtInfra, infras), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding {
-				return s.statusFindings(s.Infra.Status.ComponentStatus != nil && s.Infra.Status.ComponentStatus.DHCPReady, "DHCP is not ready")
-			},
-		},
-		Check{
-			Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", Needs: []string{"OOOI-INF-001"}, Reads: in(AtInfra, leaseObjects), NotApplicable: notApplicable,
-			Run: checkFreeAddresses,
-		},
-		Check{
-			Code: "OOOI-DHCP-003", Title: "leases are valid and within the ranges", Needs: []string{"OOOI-INF-001"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding {
-				var findings []Finding
-				list, invalid := s.leases()
-				findings = append(findings, invalid...)
-				for _, l := range list {
-					if l.State == "bound" && !s.Infra.Spec.InfraComponents.DHCP.Leasable(l.Address) && !s.reserved(l) {
-						what := "the VM keeps it until it is deleted"
-						if l.VM == "" {
-							what = "its client gets another address at its next request"
-						}
-						findings = append(findings, warned(leaseRef(l), "include the address in infraComponents.dhcp.ranges, and not in exclude, or reserve it for the VM",
-							"DHCP no longer leases %s: %s", l.Address, what).because(holder(l)))
-					}
-				}
-				return findings
-			},
-		},
-		Check{
-			Code: "OOOI-DHCP-004", Title: "no other host uses addresses that DHCP leases", Needs: []string{"OOOI-INF-001"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), optional(pagesIn(AtInfra, dhcpState, dhcpMetrics, dnsMetrics, xdsdMetrics))), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding { return append(takenAddresses(s), checkUsedAddresses(s)...) },
-		},
-		Check{
-			Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease, and renews it", Needs: []string{"OOOI-DHCP-001", "OOOI-DHCP-003", "OOOI-HC-001"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005", "OOOI-DHCP-011", "OOOI-DHCP-012", "OOOI-DHCP-014", "OOOI-DHCP-015", "OOOI-DHCP-016", "OOOI-DHCP-017"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), optional(pagesIn(AtInfra, dhcpState))), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding { return append(checkVMLeases(s), checkRenewals(s)...) },
-		},
-		Check{
-			Code: "OOOI-DHCP-006", Title: "DHCP offers our DNS servers", Reads: in(AtInfra, infras), NotApplicable: notApplicable,
-			Run: func(s *Site) []Finding {
-				var findings []Finding
-				for _, o := range s.Infra.Spec.InfraComponents.DHCP.Options {
-					if s.Infra.Spec.InfraComponents.DNS.IsEnabled() && (o.Code != nil && *o.Code == dnsOption || o.Name == "dns") {
-						findings = append(findings, failed(s.ref(), "remove the option, so that DHCP offers our DNS servers; add upstream resolvers to networkConfig.dnsServers",
-							"infraComponents.dhcp.options sets the DNS servers %s: VMs cannot resolve control-plane names", o.Value))
-					}
-				}
-				return findings
-			},
-		},
-		Check{
-			Code: "OOOI-DHCP-007", Title: "DHCP's state page answers", After: []string{"OOOI-NET-007", "OOOI-POD-002", "OOOI-SVC-003"}, Reads: pagesIn(AtInfra, dhcpState, dhcpMetrics), NotApplicable: noDaemon,
-			Run: checkPages(AtInfra, dhcpState),
-		},
-		Check{
-			Code: "OOOI-DHCP-008", Title: "DHCP follows VMs and leases", After: []string{"OOOI-NET-006", "OOOI-NODE-003", "OOOI-POD-002", "OOOI-ACC-001", "OOOI-ACC-002"}, Reads: state, NotApplicable: noDaemon,
-			Run: checkDHCPWatches,
-		},
-		Check{
-			Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", Needs: []string{"OOOI-DHCP-008"}, Reads: state, NotApplicable: noDaemon,
-			Run: func(s *Site) []Finding {
-				ours := map[string]string{} // our pods by MAC address
-				for _, p := range s.componentPods() {
-					interfaces, err := read.PodInterfaces(p)
-					for _, i := range interfaces {
-						if err == nil && i.MAC != "" { // otherwise reported by OOOI-NET-003
-							ours[strings.ToLower(i.MAC)] = p.Name
-						}
-					}
-				}
-				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
-					for _, c := range d.Kubevirt.Clients {
-						if pod := ours[c.MAC]; pod != "" {
-							add(c.MAC, failed(machineRef(c.Interface), "assign a unique MAC address and restart the VM", "the VM has MAC address %s, which Pod %s also has on the VLAN: frames reach one of them", c.MAC, pod))
-						}
-					}
-					for mac, owners := range d.Kubevirt.Duplicates {
-						if len(owners) < 2 {
-							continue
-						}
-						add(mac, failed(machineRef(owners[len(owners)-1]), "assign a unique MAC address and restart the VM; a template with a MAC address creates such VMs",
-							"the VM has MAC address %s, which %s also has: DHCP serves only the latter", mac, owners[0]).because("interfaces with this MAC address: "+strings.Join(owners, ", ")))
-					}
-				})
-			},
-		},
-		Check{
-			Code: "OOOI-DHCP-010", Title: "annotations of VMs are valid", Needs: []string{"OOOI-DHCP-008"}, Reads: state, NotApplicable: noDaemon,
-			Run: func(s *Site) []Finding {
-				return s.dhcpFindings(func(d *dhcpReport, add func(key string, f Finding)) {
-					for machine, problem := range d.Kubevirt.Problems {
-						add(machine, warned(machineRef(machine), "correct the annotation: docs/reference/dhcp.md has the syntax, and the addresses that cannot be reserved", "%s; DHCP serves the VM without the annotation", problem))
-					}
-				})
-			},
-		},
-		Check{
-			Code: "OOOI-DHCP-011", Title: "DHCP serves every VM on the network", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-008"}, Reads: slices.Concat(state, in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: noDaemon,
-			Run: checkKnownVMs,
-		},
-		Check{
-			Code: "OOOI-DHCP-012", Title: "DHCP drops no packets and stores all leases", Needs: []string{"OOOI-DHCP-007"}, After: []string{"OOOI-API-003", "OOOI-API-004", "OOOI-API-005"},
-			Reads: slices.Concat(pagesIn(AtInfra, dhcpMetrics, dhcpState), optional(in(Everywhere, webhookKinds...))), NotApplicable: noDaemon,
-			Run: checkDHCPErrors,
-		},
-		Check{
-			Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the NodePools", Needs: []string{"OOOI-INF-001", "OOOI-HC-001", "OOOI-DHCP-002"}, Reads: in(AtHosted, nodePools), NotApplicable: notApplicable,
-			Run: checkNodePoolSizes,
-		},
-		Check{
-			Code: "OOOI-DHCP-014", Title: "no other DHCP server answers on the VLAN", Needs: []string{"OOOI-DHCP-007"}, Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon,
-			Run: checkOtherDHCP,
-		},
-		Check{
-			Code: "OOOI-DHCP-015", Title: "VMs use the MAC addresses of their specifications", Needs: []string{"OOOI-HC-001", "OOOI-DHCP-003", "OOOI-DHCP-008"}, After: []string{"OOOI-DHCP-011", "OOOI-DHCP-014", "OOOI-DHCP-016"},
-			Reads: slices.Concat(state, in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: noDaemon,
-			Run: checkOtherMACs,
-		},
-		Check{
-			Code: "OOOI-DHCP-016", Title: "leases match the VMs and their MAC addresses", Needs: []string{"OOOI-INF-001", "OOOI-HC-001"},
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines)), NotApplicable: notApplicable,
-			Run: checkBindings,
-		},
-		Check{
-			Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", After: []string{"OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-006", "OOOI-LNK-009", "OOOI-LNK-012"},
-			Reads: slices.Concat(in(AtInfra, infras), state), NotApplicable: noDaemon, Run: checkUnrequestedOffers,
-		},
-	)
+var resolversOffered = Check{
+	Code: "OOOI-DHCP-006", Title: "DHCP options match the site", InfraOnly: true, Component: v1alpha1.ComponentDHCP, Run: checkOptions,
+	Reads: slices.Concat(site.In(site.AtInfra, site.Infras), nadReads, site.Optional(problemReads)),
+	About: "Options in `infraComponents.dhcp.options` replace what DHCP offers by default: oooi's DNS servers, and the MTU of the network.",
 }
 
-// dhcpReport has the fields of coredhcp's state page that checks read.
-type dhcpReport struct {
-	Kubevirt *struct {
-		Synced bool `json:"synced"`
-		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
-		SnapshotFailure string        `json:"snapshotFailure"`
-		Watches         []watchReport `json:"watches"`
-		Clients         []struct {
-			MAC       string `json:"mac"`
-			Interface string `json:"interface"`
-		} `json:"clients"`
-		Duplicates map[string][]string `json:"duplicates"`
-		// Unknown are MAC addresses of no VM that have sent packets.
-		Unknown []struct {
-			MAC  string    `json:"mac"`
-			Last time.Time `json:"last"`
-		} `json:"unknown"`
-		Problems map[string]string `json:"problems"`
-	} `json:"kubevirt"`
-	// Selections are the DHCP servers that clients selected.
-	Selections []struct {
-		Server netip.Addr `json:"server"`
-		Last   time.Time  `json:"last"`
-		MACs   []string   `json:"macs"`
-	} `json:"selections"`
-	// Heard are messages of other DHCP servers. Those without MACs are replies to requests of the server itself.
-	Heard []struct {
-		Server netip.Addr `json:"server"`
-		Type   string     `json:"type"`
-		Last   time.Time  `json:"last"`
-		MACs   []string   `json:"macs"`
-	} `json:"heard"`
-	// Offered are the clients that have requested none of the last offers.
-	Offered []struct {
-		MAC    string    `json:"mac"`
-		Offers int       `json:"offers"`
-		First  time.Time `json:"first"`
-		Last   time.Time `json:"last"`
-	} `json:"offered"`
-	Leasedb []struct {
-		Pool    string `json:"pool"`
-		Failure string `json:"failure"`
-		// SnapshotFailure is the error of the last write of the snapshot file, empty unless it failed.
-		SnapshotFailure string `json:"snapshotFailure"`
-		Addresses       struct {
-			Synced bool `json:"synced"`
-		} `json:"addresses"`
-		// Quarantined are the addresses in quarantine, and Lost the bindings of VMs whose Leases were deleted.
-		Quarantined []quarantine `json:"quarantined"`
-		Unrenewed   []unrenewed  `json:"unrenewed"`
-		Lost        []lostLease  `json:"lost"`
-		// Operations are the last results of operations of the lease store, by type, at the time Read.
-		Operations map[string]storeOperation `json:"operations"`
-		Read       time.Time                 `json:"read"`
-	} `json:"leasedb"`
-}
-
-// dhcpFindings calls collect with the report of each DHCP replica and returns the findings sorted by key.
-// Replicas that find the same fault add it under the same key, so it is returned once.
-func (s *Site) dhcpFindings(collect func(d *dhcpReport, add func(key string, f Finding))) []Finding {
-	found := map[string]Finding{}
-	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		if d.value.Kubevirt != nil {
-			collect(&d.value, func(key string, f Finding) { found[key] = f })
-		}
-	}
-	var findings []Finding
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		findings = append(findings, found[key])
-	}
-	return findings
-}
-
-// checkDHCPWatches finds DHCP replicas that do not follow VMs or leases.
-func checkDHCPWatches(s *Site) []Finding {
-	var findings []Finding
-	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		remedy := fmt.Sprintf("see its log: kubectl -n %s logs %s; check that the pod can reach the API server", d.pod.Namespace, d.pod.Name)
-		if k := d.value.Kubevirt; k != nil && !k.Synced {
-			f := failed(podRef(d.pod), remedy, "coredhcp does not follow VMs: known VMs can renew their leases, new VMs get none")
-			for _, w := range k.Watches {
-				if !w.Connected && w.Error != "" {
-					f = f.because(fmt.Sprintf("%s in %s: %s", w.Resource, w.Namespace, w.Error))
-				}
-			}
-			findings = append(findings, withRejectedToken(f, d.pod))
-		}
-		if k := d.value.Kubevirt; k != nil {
-			findings = append(findings, keptFindings(d.pod, "coredhcp", k.Watches)...)
-		}
-		for _, l := range d.value.Leasedb {
-			if !l.Addresses.Synced || l.Failure != "" {
-				f := failed(podRef(d.pod), remedy, "coredhcp does not follow the leases of pool %s: no new leases are granted", l.Pool)
-				if l.Failure != "" {
-					f = f.because(l.Failure)
-				}
-				findings = append(findings, withRejectedToken(f, d.pod))
-			}
-		}
-	}
-	return findings
-}
-
-// storeOperation has the last results of one operation of coredhcp's lease store, with the error of the last failure.
-type storeOperation struct {
-	Succeeded time.Time `json:"succeeded"`
-	Failed    time.Time `json:"failed"`
-	Error     string    `json:"error"`
-	// Repeated is when the operation had succeeded for all clients for which it failed before.
-	Repeated time.Time `json:"repeated"`
-}
-
-// dropReasons are the reasons of dropped packets that indicate a fault. Drops are reported above a share of maxDropShare
-// of all packets.
-var dropReasons = []string{"queue_full", "client_queue_full", "send_failed", "panic"}
-
-const maxDropShare = 0.01
-
+// DHCP options (RFC 2132, 3.8 and 5.1).
 const (
-	// recentFailure is how long a failed operation is reported after another one has succeeded.
-	recentFailure = 2 * time.Minute
-	// maxRetryInterval is the time within which a client without an address repeats its request. After this time without
-	// an operation, it is not known whether another one would fail.
-	maxRetryInterval = 10 * time.Minute
+	dnsOption = 6
+	mtuOption = 26
 )
 
-// checkDHCPErrors finds packets that were dropped since coredhcp started, and failed operations of its lease store.
-func checkDHCPErrors(s *Site) []Finding {
-	var findings []Finding
-	for _, d := range s.metrics(dhcpMetrics) {
-		received := d.value.sum("coredhcp_dhcp4_received_total")
-		d.value.each("coredhcp_dhcp4_dropped_total", func(labels map[string]string, value float64) {
-			if slices.Contains(dropReasons, labels["reason"]) && value > maxDropShare*received {
-				findings = append(findings, warned(podRef(d.pod), "see OooiDHCPDropsPackets in docs/reference/alerts.md for the remedy of each reason",
-					"coredhcp has dropped %.0f of %.0f packets for reason %s since it started", value, received, labels["reason"]))
-			}
-		})
+func checkOptions(s *Site) []Finding {
+	dhcp := s.Infra.Spec.InfraComponents.DHCP
+	if dhcp == nil || !dhcp.IsEnabled() {
+		return nil
 	}
-	for _, d := range states[dhcpReport](s, dhcpState, AtInfra) {
-		for _, l := range d.value.Leasedb {
-			for _, operation := range slices.Sorted(maps.Keys(l.Operations)) {
-				o := l.Operations[operation]
-				age := l.Read.Sub(o.Failed)
-				remedy := fmt.Sprintf("correct the cause of the error; clients without an address repeat their requests: kubectl -n %s logs %s", d.pod.Namespace, d.pod.Name)
-				by, correct := s.rejection(d.pod.Namespace, o.Error)
-				if by != "" {
-					by, remedy = ": "+by, correct
-				}
-				var f Finding
-				switch failing := o.Failed.After(o.Succeeded); {
-				case failing && age <= maxRetryInterval:
-					f = failed(podRef(d.pod), remedy, "lease store operations of type %s fail: clients without an address may get none%s", operation, by)
-				case failing:
-					f = warned(podRef(d.pod), remedy, "the last lease store operation of type %s has failed, and none has succeeded since%s", operation, by)
-				case o.Repeated.After(o.Failed):
-					continue
-				case age <= recentFailure:
-					f = warned(podRef(d.pod), remedy, "a lease store operation of type %s has failed within the last %.0f minutes, and another one has succeeded since%s", operation, recentFailure.Minutes(), by)
-				default:
-					continue
-				}
-				f = f.because(formatTime(o.Failed) + ": " + o.Error)
-				if !o.Succeeded.IsZero() {
-					f = f.because("the last success was at " + formatTime(o.Succeeded))
-				}
-				findings = append(findings, f)
-			}
+	var findings []Finding
+	mtu := s.mtu()
+	for _, o := range dhcp.Options {
+		is := func(code int32, names ...string) bool {
+			return o.Code != nil && *o.Code == code || slices.Contains(names, o.Name)
+		}
+		switch {
+		case is(dnsOption, "dns") && s.Infra.Spec.InfraComponents.DNS.IsEnabled():
+			findings = append(findings, failed(s.Ref(), "remove the option; add upstream resolvers to networkConfig.dnsServers",
+				"infraComponents.dhcp.options sets the DNS servers %s: VMs cannot resolve control-plane names", o.Value))
+		case is(mtuOption, "mtu", "interface-mtu") && mtu > 0 && o.Value != fmt.Sprint(mtu):
+			findings = append(findings, failed(s.Ref(), "remove the option, or set it to the MTU of the network",
+				"infraComponents.dhcp.options sets MTU %s, but the network has MTU %d", o.Value, mtu))
 		}
 	}
 	return findings
+}
+
+var leasesStored = problemCheck(Check{
+	Code: "OOOI-DHCP-012", Title: "DHCP stores leases", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
+	About: "A lease is stored before it is granted. If the API server or the disk rejects it, clients without an address get none; renewals of known " +
+		"leases succeed.",
+})
+
+var rangesFree = problemCheck(Check{
+	Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
+	About: "An address becomes free one minute after its VM is deleted. Addresses that other hosts use count as taken.",
+})
+
+var onlyDHCPServer = problemCheck(Check{
+	Code: "OOOI-DHCP-014", Title: "no other DHCP server answers on the VLAN", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
+	About: "coredhcp sees which server clients select, and replies of other servers to broadcasts. It is a failure if a VM has dealt with the other server.",
+})
+
+var offersRequested = problemCheck(Check{
+	Code: "OOOI-DHCP-017", Title: "VMs request the addresses that DHCP offers", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
+	About: "If VMs ignore all offers, these do not arrive: DHCP snooping of a switch drops them unless it trusts the ports of the DHCP pods' nodes.",
+})
+
+var packetsHandled = problemCheck(Check{
+	Code: "OOOI-DHCP-018", Title: "DHCP drops no packets", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
+	About: "Packets that arrive faster than DHCP handles them are dropped; clients repeat them.",
+})
+
+var dhcpReady = conditionCheck(Check{
+	Code: "OOOI-DHCP-001", Title: "DHCP is ready", Component: v1alpha1.ComponentDHCP,
+	About: "Condition DHCPReady: every replica is ready to lease addresses.",
+}, v1alpha1.ConditionDHCPReady)
+
+var macsUnique = problemCheck(Check{
+	Code: "OOOI-DHCP-009", Title: "MAC addresses of VMs are unique", InfraOnly: true, Component: componentVMs,
+	About: "Of several VMs with the same MAC address, DHCP serves one. Templates with a MAC address create such VMs.",
+})
+
+var annotationsValid = problemCheck(Check{
+	Code: "OOOI-DHCP-010", Title: "annotations of VMs are valid", InfraOnly: true, Component: componentVMs,
+	About: "DHCP serves a VM with an invalid annotation as if it had none.",
+})
+
+var clientsKnown = problemCheck(Check{
+	Code: "OOOI-DHCP-015", Title: "clients have MAC addresses of VMs", InfraOnly: true, Component: componentVMs, Run: checkOtherMACs,
+	Reads: site.Optional(site.In(site.AtControlPlane, site.VMIs)),
+	About: "DHCP replies to MAC addresses of VMs on the network. A guest that uses another MAC address than its VM's specification, or an interface on " +
+		"another network, gets no address.",
+})
+
+var leasesKept = problemCheck(Check{
+	Code: "OOOI-DHCP-016", Title: "no leases are lost", InfraOnly: true, Component: componentVMs,
+	About: "If a Lease object is deleted or edited, the VM keeps its address until it renews, and coredhcp then stores the lease again.",
+})
+
+var leasesUnused = problemCheck(Check{
+	Code: "OOOI-DHCP-004", Title: "no other host uses addresses of the DHCP ranges", InfraOnly: true, Component: componentOther,
+	About: "DHCP probes addresses before it leases them, and quarantines those in use. A router with proxy ARP answers for all of them.",
+})
+
+var rangesSufficient = Check{
+	Code: "OOOI-DHCP-013", Title: "the DHCP ranges have addresses for the largest size of the " +
+		"NodePools", InfraOnly: true, Component: componentOther, Run: checkPoolSizes,
+	Reads: slices.Concat(hostedReads, site.In(site.AtHosted, site.NodePools)),
+	About: "NodePools can have `replicas` or the autoscaler's maximum of VMs, and one more during a rollout with upgrade type Replace.",
+}
+
+func checkPoolSizes(s *Site) []Finding {
+	if !s.enabled(v1alpha1.ComponentDHCP) || s.Hosted() == nil {
+		return nil
+	}
+	addresses := int64(0)
+	for _, r := range s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges() {
+		parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
+		if err != nil || !parsed.First.Is4() {
+			return nil // invalid, or never too small
+		}
+		addresses += number(parsed.Last.As4()) - number(parsed.First.As4()) + 1
+	}
+	wanted := int64(0)
+	var evidence []string
+	for _, u := range s.nodePools() {
+		n, _, _ := unstructured.NestedInt64(u.Object, "spec", "replicas")
+		if most, ok, _ := unstructured.NestedInt64(u.Object, "spec", "autoScaling", "max"); ok {
+			n = most
+		}
+		surge := int64(0)
+		if kind, _, _ := unstructured.NestedString(u.Object, "spec", "management", "upgradeType"); kind == "Replace" {
+			surge = 1
+		}
+		wanted += n + surge
+		evidence = append(evidence, fmt.Sprintf("NodePool %s: %d VMs, and %d more during a rollout", u.GetName(), n, surge))
+	}
+	if wanted <= addresses || addresses == 0 {
+		return nil
+	}
+	return []Finding{warned(s.Ref(), "extend infraComponents.dhcp.ranges before the NodePools grow", "the NodePools can have %d VMs, but the DHCP ranges "+
+		"have only %d addresses", wanted, addresses).because(evidence...)}
+}
+
+// number returns an IPv4 address as a number.
+func number(a [4]byte) int64 {
+	n := int64(0)
+	for _, b := range a {
+		n = n<<8 | int64(b)
+	}
+	return n
+}
+
+// isUnknown reports whether DHCP has reported a MAC address as that of no VM.
+func (s *Site) isUnknown(mac string) bool {
+	return slices.ContainsFunc(s.problemFindings("OOOI-DHCP-015"), func(f Finding) bool {
+		return strings.Contains(f.Message+strings.Join(f.Evidence, " "), mac)
+	})
 }

@@ -3,230 +3,195 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-func init() {
-	after := []string{"OOOI-POD-002", "OOOI-POD-009", "OOOI-NET-003", "OOOI-LNK-001", "OOOI-LNK-002", "OOOI-LNK-003", "OOOI-LNK-004", "OOOI-LNK-005", "OOOI-LNK-007", "OOOI-LNK-008", "OOOI-LNK-011"}
-	register(
-		Check{
-			Code: "OOOI-LNK-012", Title: "running VMs with a lease answer our pods on the VLAN", After: append(slices.Clone(after), "OOOI-DHCP-004"),
-			Reads: slices.Concat(in(AtInfra, leaseObjects), in(AtControlPlane, machines), pagesIn(AtInfra, append(slices.Clone(daemonMetrics), dhcpState)...)),
-			NotApplicable: func(s *Site) string {
-				return cmp.Or(disabled(v1alpha1.ComponentDHCP)(s), noServingPods(daemonMetrics...)(s))
-			},
-			Run: checkVMAnswers,
-		},
-		Check{
-			Code: "OOOI-LNK-013", Title: "other hosts on the VLAN receive packets of the size of the MTU", After: append(slices.Clone(after), "OOOI-LNK-009", "OOOI-LNK-012"),
-			Reads: slices.Concat(in(AtInfra, pods), pagesIn(AtInfra, append(slices.Clone(daemonMetrics), dhcpState)...)), NotApplicable: noServingPods(daemonMetrics...),
-			Run: checkPacketSizes,
-		},
-	)
-}
+var vmReads = slices.Concat(site.In(site.AtControlPlane, site.VMIs), site.In(site.AtInfra, site.Leases))
 
-// minVMSilence is how long VMs must have been silent, by the times of a pod: longer than several rounds of probes.
-const minVMSilence = time.Minute
+// leaseList has the DHCP leases of the Infra.
+type leaseList []*leases.Lease
 
-// What a VM answers our pods.
-type vmAnswer int
-
-const (
-	vmAnswers  vmAnswer = iota // or it is not certain that it does not
-	vmRefuses                  // ARP requests, but no longer IP packets
-	vmIsSilent                 // no longer ARP requests
-)
-
-// A leasedVM is a running VM with a lease, from which a pod of ours has had an answer.
-type leasedVM struct {
-	ref     model.Ref
-	address netip.Addr
-	node    string
-	answer  vmAnswer
-	// last is the last answer, to pod. pods are those that the VM no longer answers.
-	last lastAnswer
-	pod  string
-	pods []string
-}
-
-// leasedVMs returns the running VMs with a lease that have answered our pods since they were created.
-func (s *Site) leasedVMs() []leasedVM {
-	sightings := s.sightings()
-	running := map[string]*unstructured.Unstructured{}
-	for _, u := range s.list(machines, AtControlPlane) {
-		if !hasEnded(u) {
-			running[u.GetNamespace()+"/"+u.GetName()] = u
-		}
-	}
-	var vms []leasedVM
-	list, _ := s.leases()
-	for _, l := range list {
-		u := running[l.VM]
-		if l.State != dhcplease.StateBound || u == nil {
-			continue
-		}
-		vm := leasedVM{ref: refTo(u), address: l.Address}
-		vm.node, _, _ = unstructured.NestedString(u.Object, "status", "nodeName")
-		var answers []vmAnswer
-		for _, one := range sightings[l.Address] {
-			if one.last.at.IsZero() || one.last.at.Before(u.GetCreationTimestamp().Time) {
-				continue // a guest that boots has no address yet
+// leaseOf returns the bound lease of an interface of a VM; nil if there is none.
+func (s *Site) leaseOf(vm model.Ref, name string) *leases.Lease {
+	if s.leases == nil {
+		s.leases = &leaseList{}
+		for _, o := range site.All[coordinationv1.Lease](s.Site, site.Leases, site.AtInfra) {
+			if _, ok := o.Labels[leases.PoolLabel]; !ok {
+				continue
 			}
-			answer := one.vmAnswer()
-			answers = append(answers, answer)
-			if answer != vmAnswers {
-				vm.pods = append(vm.pods, one.pod.Name)
-			}
-			if one.last.at.After(vm.last.at) {
-				vm.last, vm.pod = one.last, one.pod.Name
+			if l, err := leases.Read(o, s.Facts.Taken); err == nil && l != nil && l.Infra == s.Infra.Name {
+				*s.leases = append(*s.leases, l)
 			}
 		}
-		if len(answers) > 0 {
-			vm.answer = slices.Min(answers)
-			vms = append(vms, vm)
+	}
+	for _, l := range *s.leases {
+		if l.State == dhcplease.StateBound && l.VM == vm.Key() && l.Interface == name {
+			return l
 		}
 	}
-	return vms
+	return nil
 }
 
-// vmAnswer returns what a VM answers the pod of a sighting.
-func (one *sighting) vmAnswer() vmAnswer {
-	switch {
-	case one.mac != "" && one.last.by == byRefusal && one.newest.Sub(one.last.at) >= minVMSilence:
-		return vmRefuses
-	case one.mac == "" && one.newest.Sub(one.since) >= minVMSilence:
-		return vmIsSilent
-	}
-	return vmAnswers
+// vmInterfaces returns the names of a VM's interfaces on the network of the Infra.
+func (s *Site) vmInterfaces(u *unstructured.Unstructured) []string {
+	return read.MachineInterfaces(u, s.Networks, s.Network().Key())
 }
 
-// checkVMAnswers finds nodes whose VMs no longer answer any pod of ours. A single VM may have a fault of its own.
-func checkVMAnswers(s *Site) []Finding {
-	byNode := map[string][]leasedVM{}
-	for _, vm := range s.leasedVMs() {
-		byNode[vm.node] = append(byNode[vm.node], vm)
-	}
-	lost := map[vmAnswer][]leasedVM{}
-	for _, node := range slices.Sorted(maps.Keys(byNode)) {
-		if slices.ContainsFunc(byNode[node], func(vm leasedVM) bool { return vm.answer == vmAnswers }) {
-			continue
+// leaseGracePeriod is how long a VM may run before it must have a lease.
+const leaseGracePeriod = 5 * time.Minute
+
+// runningSince returns when a VM reached phase Running, or its creation time if it does not report that.
+func runningSince(u *unstructured.Unstructured) time.Time {
+	since := u.GetCreationTimestamp().Time
+	phases, _, _ := unstructured.NestedSlice(u.Object, "status", "phaseTransitionTimestamps")
+	for _, p := range phases {
+		p, _ := p.(map[string]any)
+		at, _ := p["phaseTransitionTimestamp"].(string)
+		if t, err := time.Parse(time.RFC3339, at); err == nil && p["phase"] == "Running" {
+			since = t
 		}
-		for _, vm := range byNode[node] {
-			lost[vm.answer] = append(lost[vm.answer], vm)
-		}
 	}
+	return since
+}
+
+// selectsByLabel reports whether DHCP selects VMs by the label of the hosted cluster, rather than by the Infra's VM selector.
+func (s *Site) selectsByLabel() bool {
+	dhcp := s.Infra.Spec.InfraComponents.DHCP
+	return s.enabled(v1alpha1.ComponentDHCP) && dhcp.VMSelector == nil && s.Cluster != nil && s.Cluster.InfraID != ""
+}
+
+// lacksLabel reports whether DHCP does not serve a VM because of its label.
+func (s *Site) lacksLabel(u *unstructured.Unstructured) bool {
+	return s.selectsByLabel() && u.GetLabels()[objects.LabelInfraID] != s.Cluster.InfraID
+}
+
+var vmsKnown = Check{
+	Code: "OOOI-DHCP-011", Title: "VMs on the network have the label of the hosted cluster", InfraOnly: true, Component: componentVMs, Reads: vmReads,
+	Run:   checkLabels,
+	About: "DHCP serves VMs with the label of the hosted cluster's VMs, or those that `infraComponents.dhcp.vmSelector` selects.",
+}
+
+func checkLabels(s *Site) []Finding {
 	var findings []Finding
-	if vms := lost[vmIsSilent]; len(vms) >= minSilentHosts {
-		f := failed(s.ref(), "check the uplinks of the VMs' nodes to the VLAN, and what the switch drops: dynamic ARP inspection (it needs a static ARP access list for the addresses of our pods, or trusted ports), DHCP snooping, private VLANs, ACLs",
-			"%d running VMs with a lease no longer answer ARP requests of our pods, and no other VM %sdoes", len(vms), onNodes(vms)).because(vmEvidence(vms)...)
-		findings = append(findings, f.because(s.otherAnswers(vms)...))
-	}
-	if vms := lost[vmRefuses]; len(vms) >= minSilentHosts {
-		findings = append(findings, warned(s.ref(), "find the filter of IP packets on the nodes of the VMs, such as the chain FORWARD of iptables or nftables, which also filters bridges if the sysctl net.bridge.bridge-nf-call-iptables is 1; or ACLs of the switch",
-			"%d running VMs with a lease answer ARP requests of our pods, but no longer IP packets, and no other VM %sdoes: a filter drops IP packets between them", len(vms), onNodes(vms)).because(vmEvidence(vms)...))
+	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
+		if hasEnded(u) || !s.lacksLabel(u) {
+			continue
+		}
+		for _, name := range s.vmInterfaces(u) {
+			ref, label := site.RefTo(u), objects.LabelInfraID+"="+s.Cluster.InfraID
+			f := failed(ref, fmt.Sprintf("if the VM is a node of the hosted cluster, restore the label: kubectl -n %s label vmi %s --overwrite %s; if "+
+				"spec.template.metadata.labels of its VirtualMachine lacks it, too, the VM loses it when it restarts", ref.Namespace, ref.Name, label),
+				"DHCP does not serve interface %s of the VM, which lacks the label of the hosted cluster's VMs, %s", name, label)
+			if l := s.leaseOf(ref, name); l != nil {
+				f = f.because(fmt.Sprintf("the VM has a lease of %s, which it cannot renew", l.Address))
+			}
+			findings = append(findings, f)
+		}
 	}
 	return findings
 }
 
-// onNodes returns "on node A, B " with the nodes of VMs, empty if they are not known.
-func onNodes(vms []leasedVM) string {
-	var names []string
-	for _, vm := range vms {
-		if vm.node != "" && !slices.Contains(names, vm.node) {
-			names = append(names, vm.node)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return "on node " + strings.Join(names, ", ") + " "
-}
+var vmsLeased = problemCheck(Check{
+	Code: "OOOI-DHCP-005", Title: "every VM on the network has a lease, and renews it", InfraOnly: true, Component: componentVMs, Reads: vmReads, Run: checkLeases,
+	About: "A VM that runs for five minutes without a lease, or does not renew it, has lost the VLAN, hangs, configures its address without DHCP, or " +
+		"uses another MAC address than in its specification.",
+})
 
-// maxLostVMs limits the VMs in the evidence of a finding.
-const maxLostVMs = 4
-
-func vmEvidence(vms []leasedVM) []string {
-	var evidence []string
-	for _, vm := range vms[:min(len(vms), maxLostVMs)] {
-		evidence = append(evidence, fmt.Sprintf("VM %s, %s: last answer at %s to Pod %s, of MAC address %s; none to Pod %s", vm.ref.Key(), vm.address, formatTime(vm.last.at), vm.pod, vm.last.mac, strings.Join(vm.pods, ", ")))
-	}
-	if more := len(vms) - maxLostVMs; more > 0 {
-		evidence = append(evidence, fmt.Sprintf("%d more", more))
-	}
-	return evidence
-}
-
-// otherAnswers returns the hosts that answer pods of ours, besides VMs. Connections keep the MAC address of a host in the
-// kernel's table, although it answers no ARP requests.
-func (s *Site) otherAnswers(vms []leasedVM) []string {
-	var evidence []string
-	sightings := s.sightings()
-	for _, a := range slices.SortedFunc(maps.Keys(sightings), netip.Addr.Compare) {
-		if slices.ContainsFunc(vms, func(vm leasedVM) bool { return vm.address == a }) {
-			continue
-		}
-		for _, one := range sightings[a] {
-			if one.mac != "" && len(evidence) < maxLostVMs {
-				evidence = append(evidence, fmt.Sprintf("%s answers Pod %s; connections keep the MAC address of a host valid without ARP", a, one.pod.Name))
-				break
-			}
-		}
-	}
-	return evidence
-}
-
-// packetSuffix is the suffix of the metric with the size of the largest packets that a host receives.
-const packetSuffix = "_packet_bytes"
-
-// checkPacketSizes finds a VLAN on which no other host receives packets of the size of the MTU of our pods' interfaces,
-// although hosts receive small ones. It needs two hosts, since the interface of one may have a smaller MTU.
-func checkPacketSizes(s *Site) []Finding {
-	sizes := map[string]map[netip.Addr]int{} // by pod
-	for _, observer := range neighborMetrics {
-		for _, x := range s.metrics(observer.page) {
-			sizes[x.pod.Name] = map[netip.Addr]int{}
-			x.value.each(vlanMetric(observer.metric, packetSuffix), func(labels map[string]string, value float64) {
-				if a, err := netip.ParseAddr(labels["address"]); err == nil {
-					sizes[x.pod.Name][a] = int(value)
-				}
-			})
-		}
-	}
-	mtus := map[string]int{}
-	for _, i := range s.vlanInterfaces() {
-		mtus[i.pod.Name] = i.mtu
-	}
-	sightings := s.sightings()
-	hosts, mtu, largest := map[string]bool{}, 0, 0
-	var evidence []string
-	for _, a := range slices.SortedFunc(maps.Keys(sightings), netip.Addr.Compare) {
-		for _, one := range sightings[a] {
-			size, known := sizes[one.pod.Name][a]
-			switch {
-			case !known || one.mac == "" || one.vmAnswer() != vmAnswers || mtus[one.pod.Name] == 0:
-			case size >= mtus[one.pod.Name]:
-				return nil
-			default:
-				hosts[one.mac], mtu, largest = true, max(mtu, mtus[one.pod.Name]), max(largest, size)
-				if len(evidence) < maxLostVMs {
-					evidence = append(evidence, fmt.Sprintf("%s receives packets of Pod %s of %d bytes, but not of %d", a, one.pod.Name, size, mtus[one.pod.Name]))
-				}
-			}
-		}
-	}
-	if len(hosts) < minSilentHosts {
+func checkLeases(s *Site) []Finding {
+	if !s.enabled(v1alpha1.ComponentDHCP) || s.Infra.Spec.InfraComponents.DHCP.VMSelector != nil {
 		return nil
 	}
-	return []Finding{failed(s.ref(), fmt.Sprintf("set an MTU of %d on each hop of the VLAN: uplinks and bridges of the nodes, ports of the switches, tunnels; or set a smaller one in the NetworkAttachmentDefinition of the VMs, and delete our pods", mtu),
-		"packets of our pods of more than %d bytes are lost on the way to other hosts on the VLAN, although the pods' interfaces have MTU %d: TLS handshakes with large certificates time out", largest, mtu).because(evidence...)}
+	var findings []Finding
+	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
+		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+		if phase != "Running" || hasEnded(u) || s.lacksLabel(u) || s.Facts.Taken.Sub(runningSince(u)) < leaseGracePeriod {
+			continue
+		}
+		ref := site.RefTo(u)
+		for _, name := range s.vmInterfaces(u) {
+			if s.leaseOf(ref, name) != nil || s.isLost(ref) {
+				continue
+			}
+			f := failed(ref, fmt.Sprintf("check whether the VM's DHCP requests arrive: kubectl -n %s logs -l "+
+				"%s=%s,%s=dhcp", s.Infra.Namespace, v1alpha1.LabelInfra, s.Infra.Name, v1alpha1.LabelComponent),
+				"the VM runs on network %s since %s, but its interface %s has no DHCP lease", s.Network().Key(), formatTime(runningSince(u)), name)
+			if reserved := u.GetAnnotations()[v1alpha1.AnnotationDHCPAddresses]; reserved != "" {
+				f = f.because("annotation " + v1alpha1.AnnotationDHCPAddresses + ": " + reserved)
+			}
+			findings = append(findings, f)
+		}
+	}
+	return findings
+}
+
+// isLost reports whether the Lease of a VM was deleted, which another check reports.
+func (s *Site) isLost(vm model.Ref) bool {
+	return slices.ContainsFunc(s.problemFindings("OOOI-DHCP-016"), func(f Finding) bool { return f.Object == vm })
+}
+
+// checkOtherMACs finds VMs that request an address with an interface of another network, or whose guest uses another MAC address
+// than their specification, among the MAC addresses that DHCP does not know.
+func checkOtherMACs(s *Site) []Finding {
+	var findings []Finding
+	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
+		ref, ours := site.RefTo(u), s.vmInterfaces(u)
+		for _, i := range interfacesOf(u) {
+			switch {
+			case i.mac == "" || hasEnded(u) || !s.isUnknown(i.mac):
+			case i.network != "" && !slices.Contains(ours, i.name):
+				findings = append(findings, failed(ref, fmt.Sprintf("set networkName of the network to %s in the VM's NodePool "+
+					"(platform.kubevirt.additionalNetworks) or VirtualMachine, and restart it", s.Network().Key()),
+					"the VM requests an address on the VLAN with interface %s, which is on network %s: DHCP serves interfaces on network %s "+
+						"only", i.name, i.network, s.Network().Key()))
+			case i.fromGuest:
+				findings = append(findings, failed(ref, "set the interface's MAC address in the guest to that of the VM's specification, or set macAddress in the "+
+					"VM to that of the guest and restart it",
+					"the guest uses MAC address %s on the VLAN, which no interface of the VM has: DHCP does not reply to it", i.mac))
+			}
+		}
+	}
+	return findings
+}
+
+// vmInterface is an interface of a VM: by its specification, or as its guest agent reports it.
+type vmInterface struct {
+	name, network, mac string
+	fromGuest          bool
+}
+
+// interfacesOf returns the interfaces of a VM, with MAC addresses in lower case.
+func interfacesOf(u *unstructured.Unstructured) []vmInterface {
+	networks := map[string]string{}
+	list, _, _ := unstructured.NestedSlice(u.Object, "spec", "networks")
+	for _, n := range list {
+		n, _ := n.(map[string]any)
+		name, _ := n["name"].(string)
+		networks[name], _, _ = unstructured.NestedString(n, "multus", "networkName")
+	}
+	var all []vmInterface
+	for _, field := range [][]string{{"spec", "domain", "devices", "interfaces"}, {"status", "interfaces"}} {
+		list, _, _ := unstructured.NestedSlice(u.Object, field...)
+		for _, i := range list {
+			i, _ := i.(map[string]any)
+			name, _ := i["name"].(string)
+			mac, _ := i["mac"].(string)
+			specified, _ := i["macAddress"].(string)
+			source, _ := i["infoSource"].(string)
+			all = append(all, vmInterface{name, networks[name], strings.ToLower(cmp.Or(mac, specified)), name == "" && strings.Contains(source, "guest-agent")})
+		}
+	}
+	return all
 }

@@ -168,8 +168,8 @@ func documented(broken string) *Site {
 // brokenSite returns a site in which a scenario and a check fail.
 func brokenSite() *Site {
 	s := documented("tls-oauth")
-	s.Diagnosis = &doctor.Diagnosis{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Summary: map[doctor.Status]int{doctor.Failed: 1}, Results: []doctor.Result{{
-		Code: "OOOI-PRX-005", Status: doctor.Failed, Findings: []doctor.Finding{{
+	s.Diagnosis = &doctor.Diagnosis{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}, Summary: map[output.Result]int{output.Failed: 1}, Results: []doctor.Result{{
+		Code: "OOOI-PRX-005", Status: output.Failed, Findings: []doctor.Finding{{
 			Object: model.Ref{Kind: "Service", Namespace: "clusters-demo", Name: "oauth-openshift"}, Message: "none of its endpoints is ready", Remedy: "see why the pods of the Service are not ready: kubectl get pods -n clusters-demo -l app=oauth-openshift",
 			Evidence: []string{"EndpointSlice clusters-demo/oauth-openshift-x7d2p: 0 of 1 endpoints are ready"},
 		}},

@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
@@ -258,7 +259,7 @@ func (s *Site) tested(client verify.Client, prefixes ...string) (state State, la
 				state, slowest = Good, max(slowest, request.Took.Duration)
 			}
 		}
-		if r.Status == doctor.Broken {
+		if r.Status == output.Broken {
 			failed = append(failed, r.Name)
 		}
 	}

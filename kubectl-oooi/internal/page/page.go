@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
 
@@ -19,7 +20,7 @@ var htmlPage = template.Must(template.New("page").Funcs(template.FuncMap{"rounde
 
 // A finding is a failed scenario or check.
 type finding struct {
-	Status   doctor.Status
+	Status   output.Result
 	State    State
 	Name     string
 	Title    string
@@ -74,9 +75,9 @@ func newSection(s *Site, index int) section {
 // addDiagnosis adds the findings of doctor.
 func (s *section) addDiagnosis(d *doctor.Diagnosis) {
 	s.State, s.Summary = Good, "no problems found"
-	if n := d.Summary[doctor.Failed] + d.Summary[doctor.Broken]; n > 0 {
+	if n := d.Summary[output.Failed] + d.Summary[output.Broken]; n > 0 {
 		s.State, s.Summary = Bad, fmt.Sprintf("%d checks failed", n)
-	} else if n := d.Summary[doctor.Warned]; n > 0 {
+	} else if n := d.Summary[output.Warned]; n > 0 {
 		s.State, s.Summary = Unknown, fmt.Sprintf("%d warnings", n)
 	}
 	for i := range d.Results {
@@ -91,36 +92,26 @@ func (s *section) addDiagnosis(d *doctor.Diagnosis) {
 
 // addTest adds the scenarios that failed or did not run.
 func (s *section) addTest(r *verify.Report) {
-	s.State, s.Summary = Good, fmt.Sprintf("%d scenarios passed", r.Summary[doctor.Passed])
+	s.State, s.Summary = Good, fmt.Sprintf("%d scenarios passed", r.Summary[output.Passed])
 	if r.Failed() {
-		s.State, s.Summary = Bad, fmt.Sprintf("%d of %d scenarios failed", r.Summary[doctor.Failed], len(r.Results))
-		if n := r.Summary[doctor.Broken]; n > 0 {
+		s.State, s.Summary = Bad, fmt.Sprintf("%d of %d scenarios failed", r.Summary[output.Failed], len(r.Results))
+		if n := r.Summary[output.Broken]; n > 0 {
 			s.Summary += fmt.Sprintf(", and %d did not run", n)
 		}
 	}
 	for i := range r.Results {
 		one := &r.Results[i]
-		if one.Status != doctor.Failed && one.Status != doctor.Broken {
-			continue
+		if f := one.Failure(); f != nil {
+			s.Failures = append(s.Failures, finding{Status: one.Status, State: Bad, Name: one.Name, Title: f.Message, Evidence: f.Evidence, Remedy: f.Remedy})
 		}
-		f := finding{Status: one.Status, State: Bad, Name: one.Name, Title: "not met: " + one.Title, Remedy: one.Remedy}
-		if one.Reason != "" {
-			f.Evidence = append(f.Evidence, one.Reason)
-		}
-		for _, request := range one.Requests {
-			if request.Problem != "" {
-				f.Evidence = append(f.Evidence, fmt.Sprintf("from %s: %s: %s", request.Client, request.Label, request.Problem))
-			}
-		}
-		s.Failures = append(s.Failures, f)
 	}
 }
 
-func stateOfResult(s doctor.Status) State {
-	switch s {
-	case doctor.Passed:
+func stateOfResult(r output.Result) State {
+	switch r {
+	case output.Passed:
 		return Good
-	case doctor.Failed, doctor.Broken:
+	case output.Failed, output.Broken:
 		return Bad
 	default:
 		return Unknown

@@ -57,17 +57,17 @@ func site(vms int, broken string) *Site {
 	if broken == "none" {
 		return s
 	}
-	s.Test = &verify.Report{Metadata: s.Status.Metadata, Image: "registry.example.com/oooi@sha256:0", Summary: map[doctor.Status]int{}}
+	s.Test = &verify.Report{Metadata: s.Status.Metadata, Image: "registry.example.com/oooi@sha256:0", Summary: map[output.Result]int{}}
 	took := metav1.Duration{Duration: 1234 * time.Microsecond}
 	for _, one := range verify.Scenarios() {
 		if one.Group == verify.GroupDisruption || one.Name == verify.VMScenario {
 			continue
 		}
-		r := verify.Result{Name: one.Name, Group: one.Group, Title: one.Title, Status: doctor.Passed}
+		r := verify.Result{Name: one.Name, Group: one.Group, Title: one.Title, Status: output.Passed}
 		for _, c := range one.Clients {
 			request := verify.Request{Client: c, Label: one.Name, Took: took}
 			if one.Name == broken {
-				r.Status, r.Remedy, request.Problem = doctor.Failed, one.Remedy, "connection refused"
+				r.Status, r.Remedy, request.Problem = output.Failed, one.Remedy, "connection refused"
 			}
 			r.Requests = append(r.Requests, request)
 		}
@@ -94,8 +94,8 @@ func TestLanguages(t *testing.T) {
 // TestPageIsSelfContained checks pages for anything that a browser would load or run, and for unescaped names.
 func TestPageIsSelfContained(t *testing.T) {
 	sites := []*Site{site(200, ""), site(2, "apps-http")}
-	sites[1].Diagnosis = &doctor.Diagnosis{Summary: map[doctor.Status]int{doctor.Failed: 1}, Results: []doctor.Result{{
-		Code: "OOOI-DNS-001", Status: doctor.Failed, Findings: []doctor.Finding{{Message: hostile, Remedy: "repair it", Evidence: []string{hostile}}},
+	sites[1].Diagnosis = &doctor.Diagnosis{Summary: map[output.Result]int{output.Failed: 1}, Results: []doctor.Result{{
+		Code: "OOOI-DNS-001", Status: output.Failed, Findings: []doctor.Finding{{Message: hostile, Remedy: "repair it", Evidence: []string{hostile}}},
 	}}}
 	for range 98 {
 		sites = append(sites, &Site{Diagnosis: &doctor.Diagnosis{Metadata: output.Metadata{Name: "demo", Namespace: "clusters"}}})

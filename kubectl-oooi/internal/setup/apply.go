@@ -402,7 +402,7 @@ func (a *Applier) recreates(e inventory.Entry) bool {
 }
 
 // atOnce is the number of concurrent requests while setup changes nothing.
-const atOnce = 10
+const atOnce = 8
 
 // preflight submits each object to the API server as a dry run, and records the results. The error lists all refusals.
 func (a *Applier) preflight(ctx context.Context, p *Plan) error {

@@ -64,7 +64,7 @@ func (l *infraLock) acquire(ctx context.Context) (context.Context, func(), error
 	}
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: l.infra.Namespace, Name: l.infra.Name + "-oooi-setup", Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+			Namespace: lockOf(l.infra).Namespace, Name: lockOf(l.infra).Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
 		},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: new(fmt.Sprintf("%s %d %s %s", host, os.Getpid(), rand.String(5), l.command)), LeaseDurationSeconds: new(int32(lockDuration / time.Second)),
@@ -148,6 +148,29 @@ func (l *infraLock) takeOver(ctx context.Context, own *coordinationv1.Lease, obs
 		return "", fmt.Errorf("deleting Lease %s/%s of a %s that was killed: %w", own.Namespace, own.Name, holderCommand(holder), err)
 	}
 	return fmt.Sprintf("the lock of a %s that was killed", holderCommand(holder)), nil
+}
+
+// CheckIdle returns an error while a setup or teardown of an Infra or standalone ProxyServer runs. Without the right to read its
+// Lease, that is unknown.
+func CheckIdle(ctx context.Context, c client.Client, infra types.NamespacedName) error {
+	lease := &coordinationv1.Lease{}
+	err := c.Get(ctx, lockOf(infra), lease)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading Lease %s: %w", lockOf(infra), err)
+	}
+	spec := &lease.Spec
+	if spec.HolderIdentity == nil || spec.RenewTime == nil || time.Since(spec.RenewTime.Time) > leaseExpiry || holderEnded(*spec.HolderIdentity) {
+		return nil // of a process that was killed
+	}
+	return fmt.Errorf("%s of %s runs: %s", holderCommand(*spec.HolderIdentity), infra, describeHolder(*spec.HolderIdentity))
+}
+
+// lockOf returns the name of the Lease of an Infra.
+func lockOf(infra types.NamespacedName) types.NamespacedName {
+	return types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name + "-oooi-setup"}
 }
 
 // holderCommand returns the command of a holder identity: setup, unless it says teardown.

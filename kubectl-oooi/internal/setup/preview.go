@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,6 +36,8 @@ type ObjectChange struct {
 	// Pods names the pods that the change replaces or deletes: "pod NAMESPACE/NAME" for each pod of a StatefulSet, and for
 	// each one that started with an edited object that is restored; and one text for all pods of a Deployment.
 	Pods []string
+	// Shared is set for objects that all Infras of a cluster share.
+	Shared bool
 }
 
 // Preview returns what applying a plan does to each object, in the order in which it is applied, and then what it
@@ -65,41 +68,69 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 // changes is Preview for a plan that was checked. Objects that stage created for the check count as created. before are
 // the objects of earlier setups.
 func (a *Applier) changes(ctx context.Context, p *Plan, staged *staging, before []inventory.Entry) ([]ObjectChange, error) {
-	var all []ObjectChange
-	for _, o := range p.Objects {
-		live, err := current(ctx, a.Client, o)
-		if err != nil {
+	all, errs := make([]ObjectChange, len(p.Objects)), make([]error, len(p.Objects))
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for i, o := range p.Objects {
+		group.Go(func() error {
+			all[i], errs[i] = a.change(ctx, p, o, staged)
+			return nil
+		})
+	}
+	_ = group.Wait() // always nil
+	for i, o := range p.Objects {
+		change := &all[i]
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		if err := a.classify(ctx, o, change, a.keepsExisting(p, o)); err != nil {
 			return nil, err
 		}
-		if live != nil && slices.ContainsFunc(staged.created, inventory.Of(o).Same) {
-			live = nil
-		}
-		change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Live: live}
-		kept := a.keepsExisting(p, o)
-		if change.Merged, err = a.merged(ctx, o, live, kept); err != nil {
-			return nil, err
-		}
-		switch {
-		case live == nil:
-		case sameContent(live, change.Merged):
-			change.Verb = Unchanged
-		case !kept && recreated(o, live):
-			change.Verb = Recreated
-		default:
-			change.Verb = Configured
-			change.Pods = restarts(live, change.Merged)
-		}
-		edited, err := a.editedPods(ctx, live, change.Merged)
-		if err != nil {
-			return nil, err
-		}
-		for i := range edited {
-			change.Pods = append(change.Pods, fmt.Sprintf("pod %s/%s", edited[i].Namespace, edited[i].Name))
-		}
-		all = append(all, change)
 	}
 	deleted, err := a.deleted(ctx, p, before)
-	return append(all, deleted...), err
+	return slices.Concat(all, deleted), err
+}
+
+// change returns the present and the future state of an object of the plan.
+func (a *Applier) change(ctx context.Context, p *Plan, o *unstructured.Unstructured, staged *staging) (ObjectChange, error) {
+	change := ObjectChange{Entry: inventory.Of(o), Verb: Created, Shared: p.shared(o)}
+	live, err := current(ctx, a.Client, o)
+	if err != nil {
+		return change, err
+	}
+	if live != nil && slices.ContainsFunc(staged.created, inventory.Of(o).Same) {
+		live = nil
+	}
+	change.Live = live
+	change.Merged, err = a.merged(ctx, o, live, a.keepsExisting(p, o))
+	return change, err
+}
+
+// classify sets the verb of a change and the pods that it replaces.
+func (a *Applier) classify(ctx context.Context, o *unstructured.Unstructured, change *ObjectChange, kept bool) error {
+	if a.predicted[entryWithoutUID(o)] == nil && change.Merged != o && change.Merged != change.Live { // from a dry run, not reported yet
+		if err := a.reportForeign(o, change.Merged); err != nil {
+			return err
+		}
+	}
+	switch live := change.Live; {
+	case live == nil:
+	case sameContent(live, change.Merged):
+		change.Verb = Unchanged
+	case !kept && recreated(o, live):
+		change.Verb = Recreated
+	default:
+		change.Verb = Configured
+		change.Pods = restarts(live, change.Merged)
+	}
+	edited, err := a.editedPods(ctx, change.Live, change.Merged)
+	if err != nil {
+		return err
+	}
+	for i := range edited {
+		change.Pods = append(change.Pods, fmt.Sprintf("pod %s/%s", edited[i].Namespace, edited[i].Name))
+	}
+	return nil
 }
 
 // merged returns an object as it would be after apply: from the preflight, or by a dry run.
@@ -117,7 +148,7 @@ func (a *Applier) merged(ctx context.Context, o, live *unstructured.Unstructured
 	if err != nil {
 		return nil, a.explain(o, err)
 	}
-	return made, a.reportForeign(o, made)
+	return made, nil
 }
 
 // sameContent reports whether two states of an object are equal, apart from managed fields and resourceVersion.

@@ -45,6 +45,8 @@ type Remembered struct {
 	// OpenShift and ClusterDNS are the values of --openshift and --cluster-dns; empty if they are the defaults.
 	OpenShift  string `json:"openshift,omitempty"`
 	ClusterDNS string `json:"clusterDNS,omitempty"`
+	// Previous is the version of the plugin in the previous setup; empty if it is unknown.
+	Previous string `json:"-"`
 	// FromControl is set if Image and PullSecret are those of control, because the Infra is new. EnvoyImageOf is then the
 	// Infra that EnvoyImage was given for; empty for none.
 	FromControl  bool   `json:"-"`

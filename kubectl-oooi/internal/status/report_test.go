@@ -40,6 +40,9 @@ status:
   componentStatus: {dhcpReady: true, dnsReady: false, proxyReady: false}
   appsIngress: {phase: Degraded, reason: AddressWithdrawn, message: the Service has no address, externalIPs: [192.0.2.200, "2001:db8::200"], serviceName: green-apps, serviceNamespace: openshift-ingress}
   conditions:
+  - {type: NetworkValid, status: "True", reason: Valid, message: valid, lastTransitionTime: "2026-01-02T03:04:05Z"}
+  - {type: AppsDomainMismatch, status: "False", reason: Matches, message: "", lastTransitionTime: "2026-01-02T03:04:05Z"}
+  - {type: VLANReady, status: Unknown, reason: NotObserved, message: no pod reports it, lastTransitionTime: "2026-01-02T03:04:05Z"}
   - {type: NamesServed, status: "False", reason: NoAnswer, message: "two\nlines", lastTransitionTime: "2026-01-02T03:04:05Z"}
   - {type: Ready, status: "False", reason: NoAnswer, message: DNS does not answer, lastTransitionTime: "2026-01-02T03:04:05Z"}
 `

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -62,7 +63,7 @@ func (a *Applications) String() string {
 	}
 }
 
-// Describe writes a report with all its details, in the form of kubectl describe.
+// Describe writes a report with its details, and the conditions that are not as desired, in the form of kubectl describe.
 func Describe(w io.Writer, r *Report) error {
 	head := &output.Table{}
 	head.Add("Name:", r.Metadata.String())
@@ -198,17 +199,31 @@ func (r *Report) applicationTable() *output.Table {
 	return t
 }
 
+// healthy reports whether a condition needs no attention: it is true, of a component that is disabled, or the absence of a
+// mismatch.
+func healthy(c metav1.Condition) bool {
+	if c.Type == v1alpha1.ConditionAppsDomainMismatch {
+		return c.Status == metav1.ConditionFalse
+	}
+	return c.Status == metav1.ConditionTrue || c.Type == v1alpha1.ConditionAppsIngressReady && c.Reason == "Disabled"
+}
+
+// conditionTable returns a table of the conditions that are not as desired.
 func (r *Report) conditionTable() *output.Table {
 	t := &output.Table{Titles: []string{"TYPE", "STATUS", "REASON", "MESSAGE"}}
 	for _, c := range r.Conditions {
-		t.Add(c.Type, string(c.Status), c.Reason, c.Message)
+		if c.Type != v1alpha1.ConditionReady && !healthy(c) { // Ready is in the head
+			t.Add(c.Type, string(c.Status), c.Reason, c.Message)
+		}
 	}
 	for _, p := range r.ProxyServers {
 		if r.Metadata.Kind != "" {
 			break // the conditions are those of the ProxyServer
 		}
 		for _, c := range p.Conditions {
-			t.Add("proxyserver/"+p.Name+" "+c.Type, string(c.Status), c.Reason, c.Message)
+			if !healthy(c) {
+				t.Add("proxyserver/"+p.Name+" "+c.Type, string(c.Status), c.Reason, c.Message)
+			}
 		}
 	}
 	return t

@@ -1,0 +1,66 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+)
+
+// conditionCheck returns a check that prints a condition of the Infra that is false, unless its reason is a problem that
+// another check prints.
+func conditionCheck(c Check, kind string) Check {
+	c.InfraOnly, c.Outdated = true, conditionsOutdated
+	c.Reads = slices.Concat(site.In(site.AtInfra, site.Infras), problemReads)
+	c.Run = func(s *Site) []Finding { return s.conditionFindings(s.Ref(), s.Infra.Status.Conditions, kind) }
+	return c
+}
+
+// proxyConditionCheck is conditionCheck for a condition of the ProxyServers.
+func proxyConditionCheck(c Check, kind string) Check {
+	c.Outdated, c.Component = conditionsOutdated, v1alpha1.ComponentProxy
+	c.Reads = slices.Concat(site.In(site.AtInfra, site.ProxyServers), problemReads)
+	c.Run = func(s *Site) []Finding {
+		var findings []Finding
+		for _, p := range s.Proxies() {
+			ref := model.Ref{Kind: site.ProxyServers.Kind, Namespace: p.Namespace, Name: p.Name}
+			findings = append(findings, s.conditionFindings(ref, p.Status.Conditions, kind)...)
+		}
+		return findings
+	}
+	return c
+}
+
+// conditionFindings returns a finding if a condition is false.
+func (s *Site) conditionFindings(ref model.Ref, conditions []metav1.Condition, kind string) []Finding {
+	c := meta.FindStatusCondition(conditions, kind)
+	if c == nil || c.Status != metav1.ConditionFalse || s.hasProblem(c.Reason) {
+		return nil
+	}
+	remedy := fmt.Sprintf("see all conditions: kubectl -n %s describe %s %s", ref.Namespace, resource(ref.Kind), ref.Name)
+	return []Finding{failed(ref, remedy, "%s: %s", c.Reason, c.Message)}
+}
+
+// resource returns the name by which kubectl selects objects of oooi's kinds.
+func resource(kind string) string {
+	if kind == site.ProxyServers.Kind {
+		return "proxyserver"
+	}
+	return "infra"
+}
+
+// conditionsOutdated returns why conditions may be outdated; empty if they are not: control does not run, or has not observed
+// the Infra.
+func conditionsOutdated(s *Site) string {
+	for _, c := range []Check{controlRuns, controlLeads, controlObserved} {
+		if findings := c.Run(s); slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Fail }) {
+			return fmt.Sprintf("conditions are outdated, see %s", c.Code)
+		}
+	}
+	return ""
+}

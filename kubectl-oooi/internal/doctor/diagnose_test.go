@@ -1,0 +1,233 @@
+package doctor
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+)
+
+// answers are the responses of daemons, by container.
+type answers map[string]*problem.Report
+
+// load returns the site of testdata after replacing pairs of texts, with the responses of daemons.
+func load(t *testing.T, reports answers, pairs ...string) *site.Site {
+	t.Helper()
+	read := func(name string) string {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	text := read("site.yaml")
+	facts := struct {
+		Taken    time.Time      `json:"taken"`
+		Unserved []site.Kind    `json:"unserved"`
+		Answers  []*site.Answer `json:"answers"`
+	}{Taken: time.Date(2026, 11, 28, 12, 0, 10, 0, time.UTC), Unserved: []site.Kind{site.Constraints}}
+	for _, c := range [][3]string{{"dhcp", "coredhcp", "192.0.2.2"}, {"dns", "coredns", "192.0.2.3"}, {"proxy", "xdsd", "192.0.2.4"}} {
+		text += "---\n" + strings.NewReplacer("NAME", c[0], "CONTAINER", c[1], "ADDRESS", c[2]).Replace(read("pods.yaml"))
+		facts.Answers = append(facts.Answers, &site.Answer{Namespace: "clusters", Pod: "demo-" + c[0] + "-0", Container: c[1], Report: report(reports, c[1])})
+	}
+	facts.Answers = append(facts.Answers, &site.Answer{Namespace: "oooi-system", Pod: "oooi-control-1", Container: "control", Report: report(reports, "control")})
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(text, pairs[i]) {
+			t.Fatalf("testdata does not contain %q", pairs[i])
+		}
+		text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
+	}
+	folder := t.TempDir()
+	data, err := json.Marshal(facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"site.yaml": []byte(text), "facts.json": data} {
+		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := site.Load(folder, func(warning string) { t.Error(warning) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := site.New(f, "clusters/demo", nil)
+	if s == nil {
+		t.Fatal("the site has no Infra")
+	}
+	return s
+}
+
+func report(reports answers, container string) *problem.Report {
+	if r := reports[container]; r != nil {
+		return r
+	}
+	return &problem.Report{}
+}
+
+func all(string) bool { return true }
+
+// show returns the diagnosis as text.
+func show(t *testing.T, d *Diagnosis, whole bool) string {
+	t.Helper()
+	var b strings.Builder
+	if err := d.Show(&b, whole); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// podProblem returns a report with one problem about the pod itself.
+func podProblem(code problem.Code, message string) *problem.Report {
+	return &problem.Report{Problems: []problem.Problem{problem.Failed(code, model.Ref{}, "%s", message)}}
+}
+
+// TestRootIsFirst breaks a healthy site, and expects the first finding.
+func TestRootIsFirst(t *testing.T) {
+	// ready and crashing are the ends of the pod of DNS.
+	const ready = `ips": ["192.0.2.3"]}]'
+spec: {nodeName: node-a, containers: [{name: coredns}]}
+status: {phase: Running, podIP: 10.128.0.9, podIPs: [{ip: 10.128.0.9}], conditions: [{type: Ready, status: "True"}]}`
+	const crashing = `ips": ["192.0.2.3"]}]'
+spec: {nodeName: node-a, containers: [{name: coredns}]}
+status: {phase: Running, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: coredns, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}}]}`
+	for _, tc := range []struct {
+		name    string
+		reports answers
+		pairs   []string
+		want    string // code and severity of the root; empty for none
+		says    string
+	}{
+		{name: "healthy"},
+		{name: "CRD missing", pairs: []string{"{name: infras.hostedcluster.densityops.com}", "{name: others.example.com}"}, want: "OOOI-API-001 fail"},
+		{name: "control down", pairs: []string{"availableReplicas: 2", "availableReplicas: 0"}, want: "OOOI-CTL-001 fail"},
+		{name: "control scaled down", pairs: []string{"status: {availableReplicas: 2}", "spec: {replicas: 0}"}, want: "OOOI-CTL-001 fail", says: "--replicas=2"},
+		{name: "foreign holder", pairs: []string{"holderIdentity: oooi-control-1", "holderIdentity: me"}, want: "OOOI-CTL-004 fail", says: `"me"`},
+		{name: "generation", pairs: []string{"generation: 3", "generation: 4"}, want: "OOOI-CTL-002 fail"},
+		{name: "stale daemon", reports: answers{"coredns": podProblem(problem.DataStale, "coredns does not receive updates")}, want: "OOOI-API-006 fail", says: "demo-dns-0"},
+		{name: "no HostedCluster", pairs: []string{"hostedClusterRef: {name: demo}", "hostedClusterRef: {name: other}"}, want: "OOOI-HC-001 fail"},
+		{name: "degraded", pairs: []string{`{type: KubeAPIServerAvailable, status: "True"}`, `{type: KubeAPIServerAvailable, status: "False", reason: X}`}, want: "OOOI-HC-002 fail"},
+		{name: "NodePool elsewhere", pairs: []string{"additionalNetworks: [{name: clusters/vlan100}]", "additionalNetworks: [{name: clusters/vlan9}]"}, want: "OOOI-HC-004 fail"},
+		{name: "VM elsewhere", pairs: []string{"networkName: clusters/vlan100", "networkName: clusters/vlan9"}, want: "OOOI-HC-004 warn", says: "clusters/vlan9"},
+		{name: "no network", pairs: []string{"{name: vlan100, namespace: clusters}", "{name: vlan9, namespace: clusters}"}, want: "OOOI-NET-001 fail"},
+		{name: "ipam", pairs: []string{`"type": "bridge"`, `"type": "bridge", "ipam": {"type": "whereabouts"}`}, want: "OOOI-NET-002 fail"},
+		{name: "duplicate address", pairs: []string{"ipAddresses: [192.0.2.10]", "ipAddresses: [192.0.2.1]"}, want: "OOOI-NET-004 fail"},
+		{name: "node down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`}, want: "OOOI-NODE-001 fail"},
+		{name: "no StatefulSet", pairs: []string{"name: demo-dns, namespace: clusters, uid", "name: demo-dns, namespace: elsewhere, uid"}, want: "OOOI-POD-001 fail"},
+		{name: "crash", pairs: []string{ready, crashing}, want: "OOOI-POD-002 fail", says: "CrashLoopBackOff"},
+		{
+			name: "crash with an earlier template", pairs: []string{ready, crashing, "updateRevision: dns-1", "updateRevision: dns-2"},
+			want: "OOOI-POD-002 fail", says: "kubectl -n clusters delete pod demo-dns-0",
+		},
+		{name: "other address", pairs: []string{`"ips": ["192.0.2.3"]`, `"ips": ["192.0.2.30"]`}, want: "OOOI-NET-003 fail"},
+		{name: "VLAN", reports: answers{"control": {Sites: map[string][]problem.Problem{"Infra clusters/demo": {
+			problem.Failed(problem.AddressInUse, model.Ref{Kind: "Pod", Namespace: "clusters", Name: "demo-dns-0"}, "another host answers"),
+		}}}}, want: "OOOI-LNK-005 fail"},
+		{name: "other DHCP", reports: answers{"coredhcp": podProblem(problem.OtherDHCPServer, "another DHCP server")}, want: "OOOI-DHCP-014 fail"},
+		{name: "condition", pairs: []string{`{type: DHCPReady, status: "True", reason: Ready}`, `{type: DHCPReady, status: "False", reason: DHCPNotReady, message: pod x}`}, want: "OOOI-DHCP-001 fail", says: "pod x"},
+		{name: "label", pairs: []string{"labels: {hypershift.openshift.io/infra-id: demo-x7k2p}", "labels: {x: y}"}, want: "OOOI-DHCP-011 fail", says: "kubectl -n clusters-demo label vmi worker-a"},
+		{name: "no lease", pairs: []string{"holderIdentity: clusters-demo/worker-a/vlan", "holderIdentity: clusters-demo/worker-b/vlan"}, want: "OOOI-DHCP-005 fail"},
+		{name: "DNS option", pairs: []string{"rangeEnd: 192.0.2.99}", "rangeEnd: 192.0.2.99, options: [{name: dns, value: 192.0.2.1}]}"}, want: "OOOI-DHCP-006 fail"},
+		{name: "not forwarded", pairs: []string{"forward . 10.96.0.3", "forward . 10.96.0.9"}, want: "OOOI-DNS-004 warn"},
+		{name: "NACK", pairs: []string{`{type: ConfigurationValid, status: "True", reason: ConfigApplied}`, `{type: ConfigurationValid, status: "False", reason: ConfigRejected, message: bad}`}, want: "OOOI-PRX-003 fail"},
+		{name: "limit", pairs: []string{`{type: WithinLimits, status: "True", reason: NoLimitReached}`, `{type: WithinLimits, status: "False", reason: Connections, message: many}`}, want: "OOOI-PRX-013 warn"},
+		{name: "orphan", pairs: []string{"{name: demo-proxy, namespace: clusters, labels: {app.kubernetes.io/part-of: oooi}}", "{name: demo-proxy, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: clusters/gone}}"}, want: "OOOI-OLD-002 warn", says: "teardown gone -n clusters"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := Diagnose(load(t, tc.reports, tc.pairs...), Added{}, all)
+			got := ""
+			if r := d.Root(); r != nil {
+				got = r.Code + " " + string(r.Status)
+			}
+			if text := show(t, d, true); got != tc.want || !strings.Contains(text, tc.says) {
+				t.Errorf("got %q, want %q that says %q:\n%s", got, tc.want, tc.says, text)
+			}
+		})
+	}
+}
+
+// TestConsequencesFollowTheirRoot breaks a pod and what it serves, and an unrelated component.
+func TestConsequencesFollowTheirRoot(t *testing.T) {
+	s := load(t, nil, `{type: DNSReady, status: "True", reason: Ready}`, `{type: DNSReady, status: "False", reason: DNSNotReady, message: no answer}`,
+		`"ips": ["192.0.2.3"]`, `"ips": ["192.0.2.30"]`, "holderIdentity: clusters-demo/worker-a/vlan", "holderIdentity: clusters-demo/worker-b/vlan")
+	d := Diagnose(s, Added{}, all)
+	short, whole := show(t, d, false), show(t, d, true)
+	for _, want := range []string{"fail   OOOI-NET-003", "possible consequences: OOOI-DNS-001; -o wide shows them", "fail   OOOI-DHCP-005", "Infra clusters/demo: 3 failed"} {
+		if !strings.Contains(strings.ReplaceAll(short, "fail ", "fail "), want) && !strings.Contains(strings.Join(strings.Fields(short), " "), strings.Join(strings.Fields(want), " ")) {
+			t.Errorf("no %q in\n%s", want, short)
+		}
+	}
+	if !strings.Contains(whole, "possible consequence: OOOI-DNS-001") || !strings.Contains(whole, "no answer") {
+		t.Errorf("-o wide does not show the consequence:\n%s", whole)
+	}
+}
+
+func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
+	s := load(t, answers{"coredhcp": podProblem(problem.OtherDHCPServer, "another DHCP server")},
+		`{type: DHCPReady, status: "True", reason: Ready}`, `{type: DHCPReady, status: "False", reason: OtherDHCPServer, message: another}`)
+	d := Diagnose(s, Added{}, all)
+	if d.Summary[output.Failed] != 1 {
+		t.Errorf("%d checks fail:\n%s", d.Summary[output.Failed], show(t, d, true))
+	}
+}
+
+// TestMissingDataIsNotPassed expects checks whose data was not read to be skipped, also those of outdated conditions.
+func TestMissingDataIsNotPassed(t *testing.T) {
+	d := Diagnose(load(t, nil, "availableReplicas: 2", "availableReplicas: 0"), Added{Undrifted: "no right"}, all)
+	for _, r := range d.Results {
+		switch want := slices.Contains([]string{"OOOI-DHCP-001", "OOOI-DNS-001", "OOOI-PRX-004", codeDrift}, r.Code); {
+		case want && r.Status != output.Skipped:
+			t.Errorf("%s has status %s", r.Code, r.Status)
+		case r.Status == output.Skipped && r.Reason == "":
+			t.Errorf("%s is skipped without a reason", r.Code)
+		}
+	}
+	if text := show(t, d, false); !strings.Contains(text, "some data could not be read") {
+		t.Error(text)
+	}
+}
+
+func TestPanicIsOneBrokenCheck(t *testing.T) {
+	d := &Diagnosis{Summary: map[output.Result]int{}}
+	d.run(&Site{Site: load(t, nil)}, []Stage{{"x", []Check{{Code: "OOOI-X-001", Run: func(*Site) []Finding { panic("oops") }}, {Code: "OOOI-X-002", Run: func(*Site) []Finding { return nil }}}}})
+	if len(d.Results) != 2 || d.Results[0].Status != output.Broken || d.Results[1].Status != output.Passed {
+		t.Errorf("%+v", d.Results)
+	}
+}
+
+// TestChecksAreComplete compares the stages with the kinds of problems, and expects texts for the documentation.
+func TestChecksAreComplete(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Checks() {
+		if seen[c.Code] || !regexp.MustCompile(`^OOOI-[A-Z]+-\d{3}$`).MatchString(c.Code) || c.Title == "" || c.About == "" || c.Run == nil {
+			t.Errorf("check %s %q is incomplete or exists twice", c.Code, c.Title)
+		}
+		seen[c.Code] = true
+	}
+	for _, k := range problem.Kinds {
+		if !seen[k.Check] || k.Remedy == "" {
+			t.Errorf("problems %s belong to check %q, which does not exist, or have no remedy", k.Code, k.Check)
+		}
+	}
+}
+
+func TestCorefileZones(t *testing.T) {
+	corefile := ".:53 {\n    forward . /etc/resolv.conf\n}\na.example:53, b.example {\n  forward . 10.0.0.1 10.0.0.2:53\n}\nc.example {\n  forward . 10.0.0.9\n}\n"
+	if got := corefileZones(corefile, []string{"10.0.0.2"}); !slices.Equal(got, []string{"a.example", "b.example"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func FuzzCorefileZones(f *testing.F) {
+	f.Add("a.example {\n forward . 10.0.0.1\n}")
+	f.Fuzz(func(_ *testing.T, text string) { corefileZones(text, []string{"10.0.0.1"}) })
+}

@@ -1,0 +1,230 @@
+package doctor
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+)
+
+var nadReads = site.In(site.AtNetwork, site.NADs)
+
+var nadExists = Check{
+	Code: "OOOI-NET-001", Title: "the VMs' NetworkAttachmentDefinition exists", Reads: nadReads, Run: checkNAD,
+	About: "`networkConfig.networkAttachmentDefinition` names the VLAN. New pods do not start without it; those that run are not affected.",
+}
+
+func checkNAD(s *Site) []Finding {
+	switch {
+	case !s.Facts.Served(site.NADs):
+		return []Finding{failed(s.Network(), "install Multus", "the cluster does not serve NetworkAttachmentDefinitions")}
+	case s.NAD() == nil:
+		return []Finding{failed(s.Network(), "create it, or set the network of "+s.Ref().Kind+" "+s.Ref().Name+" to another one (NAMESPACE/NAME)",
+			"the NetworkAttachmentDefinition does not exist")}
+	}
+	return nil
+}
+
+// nadConfig returns the CNI configuration of the VMs' network; empty if it does not exist.
+func (s *Site) nadConfig() string {
+	nad := s.NAD()
+	if nad == nil {
+		return ""
+	}
+	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+	return config
+}
+
+var nadWithoutIPAM = Check{
+	Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", InfraOnly: true, Component: componentVMs, Reads: nadReads,
+	Run:   checkIPAM,
+	About: "If the network assigns addresses, KubeVirt offers them to VMs from a DHCP server in their pods, before oooi's DHCP.",
+}
+
+func checkIPAM(s *Site) []Finding {
+	if s.NAD() == nil {
+		return nil
+	}
+	switch field, err := cni.IPAM(s.nadConfig()); {
+	case err != nil:
+		return []Finding{failed(s.Network(), "correct spec.config", "%v", err).about("")}
+	case field != "":
+		return []Finding{failed(s.Network(), "remove the field, and restart the VMs",
+			"spec.config assigns addresses in field %s: KubeVirt offers them to VMs from a DHCP server of its own, before oooi's", field)}
+	}
+	return nil
+}
+
+var networkAllowed = Check{
+	Code: "OOOI-NET-008", Title: "Multus allows VMs to use their networks", InfraOnly: true, Component: componentVMs, Run: checkAllowed,
+	Reads: slices.Concat(site.In(site.AtHosted, site.NodePools), site.In(site.AtControlPlane, site.VMIs), site.In(site.Everywhere, site.Constraints),
+		site.Optional(site.In(site.AtMultus, site.ConfigMaps))),
+	About: "With `namespaceIsolation`, as on OpenShift, Multus rejects pods that use a NetworkAttachmentDefinition of another namespace. " +
+		"A ClusterUserDefinedNetwork creates one in each selected namespace; all of them are the same network.",
+}
+
+func checkAllowed(s *Site) []Finding {
+	if s.Cluster == nil {
+		return nil
+	}
+	isolation := model.OpenShiftIsolation
+	if !s.Facts.Served(site.Constraints) {
+		isolation = read.Isolation(site.All[corev1.ConfigMap](s.Site, site.ConfigMaps, site.AtMultus))
+	}
+	var refs []model.AttachmentRef
+	for _, u := range slices.Concat(s.nodePools(), s.List(site.VMIs, site.AtControlPlane)) {
+		refs = append(refs, read.AttachmentRefs(u, s.Cluster.ControlPlaneNamespace)...)
+	}
+	var findings []Finding
+	reported := map[string]int{} // findings by network
+	for _, r := range isolation.Rejected(refs) {
+		if at, found := reported[r.Attachment]; found {
+			findings[at] = findings[at].because("so does " + r.Object.String())
+			continue
+		}
+		reported[r.Attachment] = len(findings)
+		findings = append(findings, failed(r.Object, r.Remedy(), "%s", r.Rejection()))
+	}
+	return findings
+}
+
+var networkSuitable = Check{
+	Code: "OOOI-NET-005", Title: "the VMs' network delivers the VMs' frames", InfraOnly: true, Component: componentVMs, Run: checkSuitable,
+	Reads: slices.Concat(nadReads, site.Optional(site.In(site.AtControlPlane, site.VMIs, site.Pods))),
+	About: "macvlan and ipvlan deliver no frames to VMs. With `macspoofchk`, and on OVN-Kubernetes, the network drops frames of a VM whose MAC address " +
+		"is not that of its pod, as after a live migration of a VM without `macAddress`.",
+}
+
+// unsuitableTypes are CNI plugins whose networks deliver no frames to a VM that KubeVirt bridges to them.
+var unsuitableTypes = []string{"macvlan", "ipvlan"}
+
+func checkSuitable(s *Site) []Finding {
+	plugins, err := cni.Plugins(s.nadConfig())
+	if err != nil {
+		return nil // reported by OOOI-NET-002
+	}
+	var findings []Finding
+	if kind, _ := plugins[0]["type"].(string); slices.Contains(unsuitableTypes, kind) {
+		findings = append(findings, failed(s.Network(), "use a bridge (type cnv-bridge or bridge) or a localnet of OVN-Kubernetes",
+			"spec.config has type %s: such a network delivers no frames to a VM with its own MAC address", kind))
+	}
+	network := s.Network().Key()
+	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
+		if hasEnded(u) || len(read.WithoutMAC(u, s.Networks, network)) == 0 {
+			continue
+		}
+		if nad := s.attachmentOf(u, cni.ChecksMAC); nad != nil {
+			findings = append(findings, warned(*nad, "remove macspoofchk from spec.config, or set macAddress in the VMs' specs",
+				"spec.config has macspoofchk, and VM %s/%s has no macAddress in its spec: after a migration, the network drops the VM's "+
+					"frames", u.GetNamespace(), u.GetName()))
+			break
+		}
+	}
+	return append(findings, checkMigrated(s)...)
+}
+
+// checkMigrated finds VMs with another MAC address than their pods have, if the network drops the frames of such VMs.
+func checkMigrated(s *Site) []Finding {
+	// OVN-Kubernetes sets the port security of a logical switch port to the MAC address of the pod.
+	drops := func(config string) bool { return cni.ChecksMAC(config) || cni.IsOVN(config) }
+	var findings []Finding
+	network := s.Network().Key()
+	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
+		own := read.MachineMACs(u, s.Networks, network)
+		node, _, _ := unstructured.NestedString(u.Object, "status", "nodeName")
+		if len(own) == 0 || s.attachmentOf(u, drops) == nil {
+			continue
+		}
+		for _, p := range site.All[corev1.Pod](s.Site, site.Pods, site.AtControlPlane) {
+			if p.Labels[site.LabelCreatedBy] != string(u.GetUID()) || p.Spec.NodeName != node || p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+				continue
+			}
+			interfaces, _ := read.PodInterfaces(p)
+			for _, i := range interfaces {
+				if i.MAC == "" || !s.Networks.Same(i.Network, network) || slices.ContainsFunc(own, func(mac string) bool { return strings.EqualFold(mac, i.MAC) }) {
+					continue
+				}
+				findings = append(findings, failed(site.RefTo(u), "restart the VM, set macAddress in its spec, or remove macspoofchk from the network's configuration",
+					"the VM has MAC address %s on the VLAN, and its pod %s has %s, as after a migration of a VM without macAddress: the network drops the VM's "+
+						"frames", own[0], p.Name, i.MAC))
+			}
+		}
+	}
+	return findings
+}
+
+// attachmentOf returns the first NetworkAttachmentDefinition by which a VM is on the network of the Infra and whose configuration
+// has a property; nil if there is none.
+func (s *Site) attachmentOf(u *unstructured.Unstructured, has func(config string) bool) *model.Ref {
+	for _, ref := range read.MachineAttachments(u, s.Networks, s.Network().Key()) {
+		namespace, name, _ := strings.Cut(ref, "/")
+		for _, nad := range s.Facts.List(site.NADs, namespace) {
+			if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); nad.GetName() == name && has(config) {
+				return &model.Ref{Kind: site.NADs.Kind, Namespace: namespace, Name: name}
+			}
+		}
+	}
+	return nil
+}
+
+var addressesUnique = Check{
+	Code: "OOOI-NET-004", Title: "no duplicate addresses on the VLAN", InfraOnly: true, Component: componentVMs, Run: checkAddresses,
+	Reads: site.In(site.AtControlPlane, site.VMIs),
+	About: "VMs report their addresses in their status. None may have the address of another VM, of the gateway or of a component.",
+}
+
+func checkAddresses(s *Site) []Finding {
+	owner := map[netip.Addr]string{}
+	if s.Model != nil && s.Model.Gateway().IsValid() {
+		owner[s.Model.Gateway()] = "the gateway"
+	}
+	for _, c := range s.components() {
+		for _, a := range c.addresses {
+			owner[a] = c.name + " of the Infra"
+		}
+	}
+	var findings []Finding
+	for _, u := range s.List(site.VMIs, site.AtControlPlane) {
+		ref := site.RefTo(u)
+		for _, a := range read.MachineAddresses(u, s.Networks, s.Network().Key()) {
+			if other, ok := owner[a]; ok && other != ref.String() {
+				findings = append(findings, failed(ref, "find the source of the address: a setting in the VM, or another DHCP "+
+					"server", "the VM has address %s, which %s also has", a, other))
+				continue
+			}
+			owner[a] = ref.String()
+		}
+	}
+	return findings
+}
+
+// hasEnded reports whether a VM no longer runs or is being deleted.
+func hasEnded(u *unstructured.Unstructured) bool {
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	return phase == "Succeeded" || phase == "Failed" || u.GetDeletionTimestamp() != nil
+}
+
+// mtu returns the MTU of the VMs' network: that of the pods' interfaces or, if it is unknown, that of its configuration; 0 if that
+// has none.
+func (s *Site) mtu() int {
+	mtu := 0
+	for _, a := range s.Answers(site.AtInfra) {
+		if a.Report == nil || a.Report.VLAN == nil {
+			continue
+		}
+		for _, i := range a.Report.VLAN.Interfaces {
+			mtu = max(mtu, i.MTU)
+		}
+	}
+	if mtu == 0 {
+		mtu = cni.MTU(s.nadConfig())
+	}
+	return mtu
+}

@@ -1,0 +1,363 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
+)
+
+// component is an enabled component, with the VLAN addresses of its replicas.
+type component struct {
+	name      string
+	addresses []netip.Addr
+}
+
+// components returns the enabled components.
+func (s *Site) components() []component {
+	spec := &s.Infra.Spec.InfraComponents
+	var list []component
+	add := func(enabled bool, name string, instances []v1alpha1.Instance) {
+		if !enabled {
+			return
+		}
+		c := component{name: name}
+		for _, i := range instances {
+			for _, text := range append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...) {
+				if a, err := v1alpha1.ParseAddress(string(text)); err == nil {
+					c.addresses = append(c.addresses, a)
+				}
+			}
+		}
+		list = append(list, c)
+	}
+	add(spec.DHCP.IsEnabled(), v1alpha1.ComponentDHCP, spec.DHCP.EffectiveInstances())
+	add(spec.DNS.IsEnabled(), v1alpha1.ComponentDNS, spec.DNS.EffectiveInstances())
+	add(spec.Proxy.IsEnabled(), v1alpha1.ComponentProxy, spec.Proxy.EffectiveInstances())
+	return list
+}
+
+// enabled reports whether a component is enabled.
+func (s *Site) enabled(name string) bool {
+	return slices.ContainsFunc(s.components(), func(c component) bool { return c.name == name })
+}
+
+// componentPods returns the pods of all enabled components.
+func (s *Site) componentPods() []*corev1.Pod {
+	var list []*corev1.Pod
+	for _, c := range s.components() {
+		list = append(list, s.Pods(c.name)...)
+	}
+	return list
+}
+
+func podRef(p *corev1.Pod) model.Ref {
+	return model.Ref{Kind: site.Pods.Kind, Namespace: p.Namespace, Name: p.Name}
+}
+
+// componentOf returns the component of one of oooi's pods.
+func componentOf(p *corev1.Pod) string { return p.Labels[v1alpha1.LabelComponent] }
+
+var podReads = slices.Concat(site.In(site.AtInfra, site.Pods, site.StatefulSets), site.Optional(site.In(site.AtInfra, site.Events, site.Logs)))
+
+var nodesReady = Check{
+	Code: "OOOI-NODE-001", Title: "the nodes of the pods are ready", Run: checkNodes,
+	Reads: slices.Concat(site.In(site.AtInfra, site.Pods), site.In(site.AtSystem, site.Pods), site.In(site.Everywhere, site.Nodes)),
+	About: "A node that is not ready, or under pressure, stops or evicts pods. A pod with a fixed VLAN address starts on another node only when " +
+		"Kubernetes knows that the first one is gone.",
+}
+
+// expectedNode are the conditions of a node with their status if it is healthy.
+var expectedNode = []struct {
+	kind     corev1.NodeConditionType
+	status   corev1.ConditionStatus
+	severity Severity
+}{
+	{corev1.NodeReady, corev1.ConditionTrue, Fail},
+	{corev1.NodeMemoryPressure, corev1.ConditionFalse, Warn},
+	{corev1.NodeDiskPressure, corev1.ConditionFalse, Warn},
+	{corev1.NodePIDPressure, corev1.ConditionFalse, Warn},
+}
+
+func checkNodes(s *Site) []Finding {
+	byNode := map[string][]*corev1.Pod{}
+	for _, p := range slices.Concat(s.componentPods(), s.ControlPods()) {
+		byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
+	}
+	var findings []Finding
+	for _, n := range site.All[corev1.Node](s.Site, site.Nodes, site.Everywhere) {
+		if len(byNode[n.Name]) == 0 {
+			continue
+		}
+		for _, c := range n.Status.Conditions {
+			for _, e := range expectedNode {
+				if c.Type != e.kind || c.Status == e.status {
+					continue
+				}
+				f := failed(model.Ref{Kind: site.Nodes.Kind, Name: n.Name}, "correct what its conditions say: kubectl describe node "+n.Name,
+					"the node has condition %s=%s: %s", c.Type, c.Status, c.Message)
+				f.Severity = e.severity
+				for _, p := range byNode[n.Name] {
+					findings = append(findings, f.about(componentOf(p)))
+				}
+			}
+		}
+	}
+	return findings
+}
+
+var workloadsExist = Check{
+	Code: "OOOI-POD-001", Title: "each enabled component has a StatefulSet with all replicas", Reads: podReads, Run: checkWorkloads,
+	About: "setup creates a StatefulSet for each component: one for each replica with a fixed address.",
+}
+
+func checkWorkloads(s *Site) []Finding {
+	var findings []Finding
+	for _, c := range s.components() {
+		sets := s.statefulSets(c.name)
+		if len(sets) == 0 {
+			findings = append(findings, failed(s.Ref(), setupRemedy, "%s is enabled, but its StatefulSet does not exist", c.name).about(c.name))
+		}
+		for _, set := range sets {
+			if set.Spec.Replicas != nil && *set.Spec.Replicas == 0 {
+				ref := model.Ref{Kind: site.StatefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+				findings = append(findings, failed(ref, setupRemedy, "the StatefulSet is scaled to 0 replicas").about(c.name))
+			}
+		}
+	}
+	return findings
+}
+
+// statefulSets returns the StatefulSets of a component.
+func (s *Site) statefulSets(name string) []*appsv1.StatefulSet {
+	return slices.DeleteFunc(site.All[appsv1.StatefulSet](s.Site, site.StatefulSets, site.AtInfra), func(set *appsv1.StatefulSet) bool {
+		return !s.Owns(set.Labels) || set.Labels[v1alpha1.LabelComponent] != name
+	})
+}
+
+var podsCreated = Check{
+	Code: "OOOI-POD-005", Title: "the cluster creates the pods", Reads: podReads, Run: checkCreated,
+	About: "If the API server rejects a pod, by a quota, an admission webhook, Pod Security or a SecurityContextConstraint, its StatefulSet has an Event " +
+		"that says why.",
+}
+
+func checkCreated(s *Site) []Finding {
+	var findings []Finding
+	for _, c := range s.components() {
+		for _, set := range s.statefulSets(c.name) {
+			if set.Spec.Replicas == nil || set.Status.Replicas >= *set.Spec.Replicas {
+				continue
+			}
+			ref := model.Ref{Kind: site.StatefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+			if e := s.lastEvent(ref, string(set.UID)); e != nil {
+				findings = append(findings, failed(ref, "correct what the message names; the StatefulSet then creates the pod",
+					"the API server rejects the pod of the StatefulSet: %s", e.Message).about(c.name))
+			}
+		}
+	}
+	return findings
+}
+
+// lastEvent returns the latest warning about an object; nil if there is none.
+func (s *Site) lastEvent(ref model.Ref, uid string) *corev1.Event {
+	var last *corev1.Event
+	where := site.AtInfra
+	if ref.Namespace == render.SystemNamespace {
+		where = site.AtSystem
+	}
+	for _, e := range site.All[corev1.Event](s.Site, site.Events, where) {
+		about := e.InvolvedObject.Kind == ref.Kind && e.InvolvedObject.Name == ref.Name && string(e.InvolvedObject.UID) == uid
+		if about && (last == nil || eventTime(e).After(eventTime(last))) {
+			last = e
+		}
+	}
+	return last
+}
+
+// eventTime returns when an Event was last observed.
+func eventTime(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	if !e.LastTimestamp.IsZero() {
+		return e.LastTimestamp.Time
+	}
+	return e.EventTime.Time
+}
+
+var podsReady = Check{
+	Code: "OOOI-POD-002", Title: "the pods are ready", Reads: podReads, Run: checkReady,
+	About: "Conditions, containers and Events of a pod say why it is not scheduled, pulled, started or ready; the log of a crashed container has the " +
+		"reason of the crash.",
+}
+
+func checkReady(s *Site) []Finding {
+	var findings []Finding
+	for _, c := range s.components() {
+		pods := s.Pods(c.name)
+		for _, p := range pods {
+			if f := s.unready(p); f != nil {
+				findings = append(findings, f.about(c.name))
+			}
+		}
+		for _, set := range s.statefulSets(c.name) {
+			ref := model.Ref{Kind: site.StatefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+			rejected := s.lastEvent(ref, string(set.UID)) != nil // OOOI-POD-005 reports it
+			if len(pods) == 0 && set.Spec.Replicas != nil && *set.Spec.Replicas > 0 && set.Status.Replicas == 0 && !rejected {
+				findings = append(findings, failed(ref, fmt.Sprintf("see its events: kubectl -n %s describe statefulset %s", set.Namespace, set.Name),
+					"the StatefulSet has no pod").about(c.name))
+			}
+		}
+	}
+	return findings
+}
+
+// unready returns the finding about a pod that is not ready; nil if it is.
+func (s *Site) unready(p *corev1.Pod) *Finding {
+	why := status.UnreadyReason(p)
+	if why == "" {
+		return nil
+	}
+	remedy := fmt.Sprintf("correct what the message and its events say: kubectl -n %s describe pod %s; 'kubectl oooi diff -f FILE' shows what others "+
+		"changed in its objects", p.Namespace, p.Name)
+	if s.isOutdated(p) {
+		remedy = fmt.Sprintf("delete the pod, since its StatefulSet has another template and does not replace pods that are not ready: "+
+			"kubectl -n %s delete pod %s", p.Namespace, p.Name)
+	}
+	f := failed(podRef(p), remedy, "%s", why)
+	if e := s.lastEvent(podRef(p), string(p.UID)); e != nil && !strings.Contains(why, e.Message) {
+		f = f.because(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if lines := s.Log(p, c.Name); len(lines) > 0 {
+			f = f.because("log of container " + c.Name + ":").because(lines...)
+		}
+	}
+	return &f
+}
+
+// isOutdated reports whether the pod's StatefulSet has another template. A pod that is being replaced is not outdated.
+func (s *Site) isOutdated(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && slices.ContainsFunc(s.statefulSets(componentOf(p)), func(set *appsv1.StatefulSet) bool {
+		revision := p.Labels[appsv1.ControllerRevisionHashLabelKey]
+		return metav1.IsControlledBy(p, set) && set.Status.ObservedGeneration == set.Generation && revision != "" &&
+			set.Status.UpdateRevision != "" && revision != set.Status.UpdateRevision
+	})
+}
+
+var podsStable = Check{
+	Code: "OOOI-POD-003", Title: "the containers do not restart", Reads: podReads, Run: checkRestarts,
+	About: "A container that was killed at its memory limit, or restarts again and again, interrupts what it serves. The kubelet's Events and the " +
+		"previous log say why.",
+}
+
+// Restarts are reported if there were at least manyRestarts, the last within recentRestart, or one at the memory limit.
+const (
+	recentRestart = time.Hour
+	manyRestarts  = 2
+	outOfMemory   = "OOMKilled"
+)
+
+func checkRestarts(s *Site) []Finding {
+	var findings []Finding
+	for _, p := range s.componentPods() {
+		if s.unready(p) != nil {
+			continue // OOOI-POD-002 reports it
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			last := c.LastTerminationState.Terminated
+			if last == nil || s.Facts.Taken.Sub(last.FinishedAt.Time) > recentRestart || last.Reason != outOfMemory && c.RestartCount < manyRestarts {
+				continue
+			}
+			remedy := fmt.Sprintf("see the log of its previous run: kubectl -n %s logs %s -c %s --previous", p.Namespace, p.Name, c.Name)
+			if last.Reason == outOfMemory {
+				remedy = "raise the memory limit in the component's resources in the Infra"
+			}
+			f := warned(podRef(p), remedy, "container %s has restarted %d times; its last run ended at %s: %s, exit code "+
+				"%d", c.Name, c.RestartCount, formatTime(last.FinishedAt.Time), last.Reason, last.ExitCode)
+			if e := s.lastEvent(podRef(p), string(p.UID)); e != nil {
+				f = f.because(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
+			}
+			findings = append(findings, f.about(componentOf(p)))
+		}
+	}
+	return findings
+}
+
+var podsOnVLAN = Check{
+	Code: "OOOI-NET-003", Title: "the pods are on the VLAN, and have their addresses", Reads: podReads, Run: checkPodAddresses,
+	About: "Multus attaches the pods to the VLAN and reports their addresses in annotation `k8s.v1.cni.cncf.io/network-status`. Nodes need the CNI " +
+		"plugins of the network, and for bridges `static` and `sbr`.",
+}
+
+// ownFlag is the flag with which 'xdsd hold' adds the pod's own address, which Multus does not report.
+const ownFlag = "--own"
+
+func checkPodAddresses(s *Site) []Finding {
+	var findings []Finding
+	for _, c := range s.components() {
+		for _, p := range s.Pods(c.name) {
+			if s.unready(p) != nil || slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return slices.Contains(c.Command, ownFlag) }) {
+				continue
+			}
+			remedy := "see Multus' log on node " + p.Spec.NodeName
+			has, err := read.PodAddresses(p)
+			switch {
+			case p.Annotations[render.NetworksAnnotation] == "":
+				findings = append(findings, failed(podRef(p), "find what changes pods ('kubectl get mutatingwebhookconfigurations,mutatingadmissionpolicies'), "+
+					"exempt oooi's pods, and delete the pod",
+					"the pod lacks annotation %s of its StatefulSet, so that it is not on the VLAN: a webhook or policy removed it", render.NetworksAnnotation).about(c.name))
+			case err != nil:
+				findings = append(findings, failed(podRef(p), remedy, "%v", err).about(c.name))
+			case !slices.ContainsFunc(has, func(a netip.Addr) bool { return slices.Contains(c.addresses, a) }):
+				findings = append(findings, failed(podRef(p), remedy+", and check that the nodes have the CNI plugins static and "+
+					"sbr", "the pod does not have its VLAN address").
+					because(fmt.Sprintf("expected one of %v, found %v", c.addresses, has)).about(c.name))
+			}
+		}
+	}
+	return findings
+}
+
+var podsAnswer = problemCheck(Check{
+	Code: "OOOI-POD-014", Title: "daemons report their problems", Run: checkAnswers,
+	About: "doctor requests `/problems` of each daemon through the API server, and control in the pod network. A NetworkPolicy, a node without a route, " +
+		"or a daemon that hangs prevents the response.",
+})
+
+func checkAnswers(s *Site) []Finding {
+	var findings []Finding
+	for _, a := range slices.Concat(s.Answers(site.AtInfra), s.Answers(site.AtSystem)) {
+		pods := slices.Concat(s.componentPods(), s.ControlPods())
+		at := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name == a.Pod && p.Namespace == a.Namespace })
+		if a.Silent == "" || at < 0 || s.unready(pods[at]) != nil { // OOOI-POD-002 reports pods that are not ready
+			continue
+		}
+		findings = append(findings, warned(podRef(pods[at]), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s -c %s), check for a "+
+			"NetworkPolicy that denies connections from the API server's nodes", a.Namespace, a.Pod, a.Container),
+			"container %s does not report its problems", a.Container).because(a.Silent).about(componentOf(pods[at])))
+	}
+	return findings
+}
+
+var configurationLoaded = problemCheck(Check{
+	Code: "OOOI-POD-013", Title: "daemons run the configuration of their files",
+	About: "A ConfigMap that is edited under a running pod is not loaded until the pod restarts.",
+})
+
+var snapshotsWritten = problemCheck(Check{
+	Code: "OOOI-POD-011", Title: "daemons can write their snapshot files",
+	About: "A daemon that restarts while the API server is unavailable answers from its snapshot file. A full disk or a read-only volume prevents writing it.",
+})

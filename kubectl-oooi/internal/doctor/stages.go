@@ -1,0 +1,66 @@
+package doctor
+
+import (
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+)
+
+// Stage is a group of checks. Failures of a stage possibly explain those of later stages.
+type Stage struct {
+	Name   string
+	Checks []Check
+}
+
+// Stages returns all stages, in the order of causes.
+func Stages() []Stage {
+	return []Stage{
+		{"access", []Check{apisServed, dataReadable, controlRuns, controlLeads, controlObserved, daemonsCurrent, statusesWritten, objectsKept}},
+		{"cluster", []Check{infraValid, clusterExists, clusterAvailable, servicesPublished, nodePoolsOnNetwork}},
+		{"network", []Check{nadExists, nadWithoutIPAM, networkAllowed, networkSuitable, addressesUnique}},
+		{"pods", []Check{nodesReady, workloadsExist, podsCreated, podsReady, podsStable, podsOnVLAN, podsAnswer, configurationLoaded, snapshotsWritten}},
+		{"vlan", []Check{interfacesUp, interfaceAddresses, hostsUnique, mtusEqual, podsReachable, hostsAnswer, portsOpen, handshakesFinish}},
+		{"dhcp", []Check{
+			resolversOffered, leasesStored, rangesFree, onlyDHCPServer, offersRequested, packetsHandled, dhcpReady,
+			macsUnique, vmsKnown, clientsKnown, vmsLeased, annotationsValid, leasesKept, leasesUnused, rangesSufficient,
+		}},
+		{"dns", []Check{noLoop, upstreamsAnswer, dnsReady, namesServed, domainForwarded}},
+		{"proxy", []Check{
+			proxyExists, configurationValid, backendsConnect, backendsShake, apiServerReady, certificatesValid,
+			withinLimits, addressHeldOnce, addressHeld, proxyReady, serviceAccepts, endpointsOwn,
+		}},
+		{"apps", []Check{appsReady}},
+		{"drift", []Check{objectsAsRendered, noOrphans, hostedClustersClean}},
+		{"probe", []Check{scenariosPass}},
+	}
+}
+
+// Checks returns the checks of all stages in order.
+func Checks() []Check {
+	var list []Check
+	for _, s := range Stages() {
+		list = append(list, s.Checks...)
+	}
+	return list
+}
+
+// Reads returns all that the checks read, each once.
+func Reads() []site.Read {
+	var list []site.Read
+	for _, c := range Checks() {
+		for _, r := range c.Reads {
+			if !slices.Contains(list, r) {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
+// RoleName is the name of the ClusterRole that Role returns.
+const RoleName = "oooi-doctor"
+
+// Role returns a ClusterRole with exactly the rights that the checks need to read. It grants no right to Secrets.
+func Role() *rbacv1.ClusterRole { return site.Role(RoleName, Reads()) }

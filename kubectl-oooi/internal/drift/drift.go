@@ -1,0 +1,123 @@
+// Package drift finds how the deployed objects of a site differ from those that 'kubectl oooi setup' would apply now. The API
+// server computes the differences, by server-side apply as a dry run, as for 'kubectl oooi diff'.
+package drift
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+)
+
+// Values of Difference.Change: setup would create, change or delete the object. The Infra or ProxyServer is outdated if an older
+// version of the plugin deployed it. The other differences are then only changes that another client has made.
+const (
+	Missing  = "missing"
+	Changed  = "changed"
+	Extra    = "extra"
+	Outdated = "outdated"
+)
+
+// Difference is how one object differs.
+type Difference struct {
+	Object model.Ref `json:"object"`
+	Change string    `json:"change"`
+	// Component is the component of the object; empty for an object that all sites share, an Infra and a ProxyServer.
+	Component string `json:"component,omitempty"`
+	// Fields are the fields that setup would change, sorted. Of an outdated site, it is the version of the plugin.
+	Fields []Field `json:"fields,omitempty"`
+}
+
+// Field is a field that setup would change.
+type Field struct {
+	// Path is the field in the notation of managed fields, such as .spec.template.spec.containers[name="dns"].image.
+	Path string `json:"path"`
+	// Found and Rendered are the present value and the one that setup would apply, shortened; empty if the field is absent, and
+	// "(hidden)" for a value that may be secret. Of texts, they are the first line that differs.
+	Found    string `json:"found,omitempty"`
+	Rendered string `json:"rendered,omitempty"`
+	// Manager is the field manager that set the present value, and when: "NAME at TIME". It is empty if none manages the field.
+	Manager string `json:"manager,omitempty"`
+}
+
+// RefusedError is why setup would refuse the site, such as an invalid Infra, or an inventory that cannot be decoded.
+type RefusedError struct{ error }
+
+// Unwrap returns the error of setup.
+func (e *RefusedError) Unwrap() error { return e.error }
+
+// Read compares a site. It sends at most 8 requests at a time, and changes nothing. Fields that other clients have added are no
+// differences. It returns a RefusedError if setup would refuse the site, and another error if the API server does not answer,
+// if a right is missing, which the error names, or while setup or teardown of the site runs.
+func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, error) {
+	key := types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name}
+	if err := setup.CheckIdle(ctx, c, key); err != nil {
+		return nil, err //nolint:wrapcheck // error of an internal package
+	}
+	known, err := setup.Deployed(ctx, c, v1alpha1.SchemeGroupVersion.WithKind(s.Ref().Kind), key)
+	if err != nil {
+		return nil, refusal(ctx, err)
+	}
+	plan, remembered, err := known.Plan(ctx, c, nil, func(string) error { return nil })
+	if err != nil {
+		return nil, refusal(ctx, err)
+	}
+	applier := &setup.Applier{Client: c, Out: io.Discard, Force: true, Adopt: true, Remember: remembered}
+	changes, err := applier.Preview(ctx, plan)
+	if err != nil {
+		return nil, refusal(ctx, err)
+	}
+	var list []Difference
+	outdated := setup.Older(remembered.Previous, remembered.Version)
+	if outdated {
+		version := Field{Path: "version", Found: remembered.Previous, Rendered: remembered.Version}
+		list = append(list, Difference{Object: s.Ref(), Change: Outdated, Fields: []Field{version}})
+	}
+	for i := range changes {
+		d := differenceOf(&changes[i], outdated || changes[i].Shared)
+		if d.Change == Changed || d.Change != "" && !outdated { // versions render different objects
+			list = append(list, d)
+		}
+	}
+	return list, nil
+}
+
+// refusal returns an error as a RefusedError, unless a request failed. Setup refuses what the API server finds invalid.
+func refusal(ctx context.Context, err error) error {
+	isResponse, isNetwork := errors.As(err, new(apierrors.APIStatus)), errors.As(err, new(net.Error))
+	if ctx.Err() != nil || isResponse && !apierrors.IsInvalid(err) || isNetwork || errors.Is(err, io.EOF) || errors.Is(err, read.ErrNotServed) {
+		return err
+	}
+	return &RefusedError{err}
+}
+
+// differenceOf returns the difference of an object; without a Change if there is none. With foreignOnly, it ignores fields that
+// no other client than setup manages, because setup of another version or site has applied them.
+func differenceOf(change *setup.ObjectChange, foreignOnly bool) Difference {
+	d := Difference{Object: model.Ref{Kind: change.Kind, Namespace: change.Namespace, Name: change.Name}}
+	u := change.Merged
+	switch change.Verb {
+	case setup.Created:
+		d.Change = Missing
+	case setup.Deleted:
+		d.Change, u = Extra, change.Live
+	case setup.Configured, setup.Recreated:
+		if d.Fields = fieldsOf(change.Live, change.Merged, foreignOnly); d.Fields != nil {
+			d.Change = Changed
+		}
+	}
+	if !change.Shared {
+		d.Component = u.GetLabels()[v1alpha1.LabelComponent]
+	}
+	return d
+}

@@ -1,0 +1,371 @@
+package site
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// Collector reads facts from a cluster.
+type Collector struct {
+	Client client.Client
+	// Config is the connection over which pages and logs of pods are requested; nil to request none.
+	Config *rest.Config
+	// Reads are what is read of each site.
+	Reads []Read
+	// Now is the time of the facts.
+	Now time.Time
+}
+
+// maxConcurrent is the number of concurrent requests, and requestTimeout the limit of each list.
+const (
+	maxConcurrent  = 16
+	requestTimeout = 20 * time.Second
+)
+
+// Collect reads one Infra or standalone ProxyServer; if name is empty, all of the namespace, or of all namespaces if namespace
+// is empty, too. It also returns these as "namespace/name". Data that cannot be read is no error: the facts have the reason.
+// Collect returns an error if the Infras cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or
+// incomplete.
+func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
+	g := &collection{client: c.Client, facts: NewFacts(c.Now), done: map[place]bool{}}
+	if err := g.collect(ctx, place{ProxyServers, namespace}); err != nil { // has the standalone ones
+		return nil, nil, err
+	}
+	names, err := c.names(ctx, g, namespace, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	// Infras of other namespaces may be on the same VLAN. A user who cannot list these gets those of the namespace.
+	if err := g.collect(ctx, place{Infras, ""}); err != nil {
+		return nil, nil, err
+	}
+	if g.facts.Unread(Infras, "") != "" {
+		if err := g.collect(ctx, place{Infras, namespace}); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := g.collect(ctx, g.hostedPlaces()...); err != nil {
+		return nil, nil, err
+	}
+	for range 2 { // the first round finds the namespaces of control planes and backends
+		if err := g.collect(ctx, c.places(g, names)...); err != nil {
+			return g.facts, names, err
+		}
+	}
+	if c.Config == nil {
+		return g.facts, names, nil
+	}
+	return g.facts, names, c.askPods(ctx, g.facts, names)
+}
+
+// names returns the Infras and standalone ProxyServers to read.
+func (c *Collector) names(ctx context.Context, g *collection, namespace, name string) ([]string, error) {
+	r := &read.Reader{Client: c.Client}
+	if name != "" {
+		if _, err := r.Infra(ctx, namespace, name); err != nil && (len(g.facts.Names(namespace, name)) == 0 || !apierrors.IsNotFound(err)) {
+			return nil, err //nolint:wrapcheck // error of an internal package
+		}
+		return []string{namespace + "/" + name}, nil
+	}
+	list, err := r.Infras(ctx, namespace)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // error of an internal package
+	}
+	var names []string
+	for _, i := range list {
+		names = append(names, i.Namespace+"/"+i.Name)
+	}
+	return append(names, g.facts.Names(namespace, "")...), nil // no Infras were added yet
+}
+
+// places returns the places of all objects that are read, as far as they are known from the facts collected so far.
+func (c *Collector) places(g *collection, names []string) []place {
+	var places []place
+	for nad := range g.networks() { // networks of other Infras may be the same
+		namespace, _, _ := strings.Cut(nad, "/")
+		places = append(places, place{NADs, namespace})
+	}
+	for _, name := range names {
+		s := New(g.facts, name, nil)
+		if s == nil {
+			continue
+		}
+		for _, r := range c.Reads {
+			for _, namespace := range s.namespaces[r.Where] {
+				if r.stored() {
+					places = append(places, place{r.Kind, namespace})
+				}
+				if r.Kind == VMIs {
+					places = append(places, place{NADs, namespace})
+				}
+			}
+		}
+	}
+	return places
+}
+
+// askPods requests /problems of the sites' daemons, and the logs of crashed containers.
+func (c *Collector) askPods(ctx context.Context, facts *Facts, names []string) error {
+	clients, err := NewClients(c.Config)
+	if err != nil {
+		return err
+	}
+	requests := map[any]func(context.Context){}
+	var lock sync.Mutex
+	for _, name := range names {
+		s := New(facts, name, nil)
+		for _, r := range c.Reads {
+			if s == nil || r.stored() {
+				continue
+			}
+			for _, p := range s.servingPods(r.Where) {
+				c.podRequests(clients, facts, &lock, r.Kind, p, requests)
+			}
+		}
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
+	for _, request := range requests {
+		group.Go(func() error {
+			request(groupCtx)
+			return ctx.Err()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("requesting problems and logs from oooi's pods: %w", err)
+	}
+	return nil
+}
+
+// podRequests adds the requests of a kind to a pod.
+func (c *Collector) podRequests(
+	clients *kubernetes.Clientset, facts *Facts, lock *sync.Mutex, kind Kind, p *corev1.Pod, requests map[any]func(context.Context),
+) {
+	if kind == Problems {
+		for _, container := range daemonsOf(p) {
+			key := answerKey{p.Namespace, p.Name, container}
+			requests[key] = func(ctx context.Context) {
+				a := ask(ctx, clients, key)
+				lock.Lock()
+				defer lock.Unlock()
+				facts.answers[key] = a
+			}
+		}
+		return
+	}
+	for container, restarted := range crashed(p) {
+		key := logKey{p.Namespace, p.Name, container}
+		requests[key] = func(ctx context.Context) {
+			l := readLog(ctx, clients, key, restarted)
+			lock.Lock()
+			defer lock.Unlock()
+			facts.logs[key] = l
+		}
+	}
+}
+
+// crdNames returns the names of the CRDs that are read.
+func crdNames() []string {
+	return []string{"infras." + v1alpha1.GroupName, "proxyservers." + v1alpha1.GroupName}
+}
+
+// configMapNames returns the names of the ConfigMaps of other programs that are read in a namespace, or in all.
+func configMapNames(namespace string) []string {
+	var names []string
+	for _, c := range slices.Concat([]types.NamespacedName{CoreConfig, OperatorConfig}, read.MultusConfigs) {
+		if namespace == "" || c.Namespace == namespace {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// collection collects objects into facts, each place once.
+type collection struct {
+	client client.Client
+	facts  *Facts
+	done   map[place]bool
+	lock   sync.Mutex
+}
+
+// hostedPlaces returns the places of the Infras' HostedClusters.
+func (g *collection) hostedPlaces() []place {
+	places := []place{{HostedClusters, ""}}
+	for _, u := range g.facts.List(Infras, "") {
+		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			for _, namespace := range hostedNamespaces(infra) {
+				places = append(places, place{HostedClusters, namespace})
+			}
+		}
+	}
+	return places
+}
+
+// networks returns the networks of all Infras and standalone ProxyServers, as "namespace/name".
+func (g *collection) networks() map[string]bool {
+	named := map[string]bool{}
+	for _, u := range g.facts.List(Infras, "") {
+		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			named[infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()] = true
+		}
+	}
+	for _, u := range g.facts.List(ProxyServers, "") {
+		if p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); ok && p.Spec.InfraRef == nil {
+			named[p.Spec.NetworkConfig.NetworkAttachment(p.Namespace).String()] = true
+		}
+	}
+	return named
+}
+
+// collect reads places concurrently. It skips places that were read before, and those of a kind that was read in all
+// namespaces. It fails only if ctx has ended.
+func (g *collection) collect(ctx context.Context, places ...place) error {
+	var pending []place
+	for _, p := range places {
+		if !g.done[p] && (!g.done[place{p.kind, ""}] || g.facts.Unread(p.kind, "") != "") {
+			g.done[p] = true
+			pending = append(pending, p)
+		}
+	}
+	named := g.networks()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
+	for _, p := range pending {
+		group.Go(func() error {
+			g.collectPlace(groupCtx, p, named)
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("listing %s: %w", p, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("reading objects from the cluster: %w", err)
+	}
+	return nil
+}
+
+// collectPlace reads one place. An error is recorded in the facts. networks are the NetworkAttachmentDefinitions of sites.
+func (g *collection) collectPlace(ctx context.Context, p place, networks map[string]bool) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var list []*unstructured.Unstructured
+	take := func(u *unstructured.Unstructured) { list = append(list, u) }
+	err := g.read(ctx, p, networks, take)
+	for _, u := range list {
+		g.facts.Add(u)
+	}
+	g.lock.Lock()
+	defer g.lock.Unlock()
+	switch {
+	case errors.Is(err, read.ErrNotServed):
+		g.facts.unserved[p.kind] = true
+	case err != nil:
+		g.facts.unread[p] = err.Error()
+	}
+}
+
+// read reads the objects of a place that are needed, and calls take with each.
+func (g *collection) read(ctx context.Context, p place, networks map[string]bool, take func(*unstructured.Unstructured)) error {
+	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	switch p.kind {
+	case CRDs: // other CRDs are large
+		return g.named(ctx, p, take, crdNames()...)
+	case ClusterDNS, ClusterIngress:
+		return g.named(ctx, p, take, "cluster")
+	case Constraints: // whether they are served decides
+		_, err := g.client.RESTMapper().RESTMapping(p.kind.GroupKind(), p.kind.Version)
+		if meta.IsNoMatchError(err) {
+			return read.ErrNotServed
+		}
+		return err //nolint:wrapcheck // recorded in the facts
+	case ConfigMaps: // others may contain secrets
+		if err := g.named(ctx, p, take, configMapNames(p.namespace)...); err != nil {
+			return err
+		}
+		return g.list(ctx, p, take, managed)
+	case Events:
+		return g.list(ctx, p, func(u *unstructured.Unstructured) {
+			if kind, _, _ := unstructured.NestedString(u.Object, "involvedObject", "kind"); kind == Pods.Kind || kind == StatefulSets.Kind {
+				take(u)
+			}
+		}, client.MatchingFields{"type": corev1.EventTypeWarning})
+	case Leases: // others are not DHCP's or control's
+		if p.namespace == render.SystemNamespace {
+			return g.list(ctx, p, take, client.MatchingFields{"metadata.name": render.ControlName})
+		}
+		return g.list(ctx, p, take, client.HasLabels{leases.PoolLabel})
+	case Pods:
+		if err := g.list(ctx, p, take, client.MatchingLabels{LabelPartOf: PartOf}); err != nil {
+			return err
+		}
+		return g.list(ctx, p, take, client.HasLabels{LabelCreatedBy})
+	case NADs: // other networks may have secrets in their configuration
+		return g.list(ctx, p, func(u *unstructured.Unstructured) {
+			if !networks[u.GetNamespace()+"/"+u.GetName()] && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
+				config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+				u.Object["spec"] = map[string]any{"config": cni.Reduce(config)}
+			}
+			take(u)
+		})
+	default:
+		return g.list(ctx, p, take)
+	}
+}
+
+// Labels of pods that are read.
+const (
+	// LabelPartOf has the value PartOf on oooi's objects.
+	LabelPartOf = "app.kubernetes.io/part-of"
+	PartOf      = "oooi"
+	// LabelCreatedBy is the label of KubeVirt's pods with the UID of their VirtualMachineInstance.
+	LabelCreatedBy = "kubevirt.io/created-by"
+)
+
+func (g *collection) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {
+	r := &read.Reader{Client: g.client}
+	return r.In(ctx, p.kind, p.namespace, take, more...) //nolint:wrapcheck // error of an internal package
+}
+
+// named reads objects by name and ignores those that do not exist. It returns read.ErrNotServed if the API server does not
+// serve the kind.
+func (g *collection) named(ctx context.Context, p place, take func(*unstructured.Unstructured), names ...string) error {
+	for _, name := range names {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(p.kind)
+		err := g.client.Get(ctx, client.ObjectKey{Namespace: p.namespace, Name: name}, u)
+		switch {
+		case err == nil:
+			take(u)
+		case meta.IsNoMatchError(err):
+			return read.ErrNotServed
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading %s: %w", model.Ref{Kind: p.kind.Kind, Namespace: p.namespace, Name: name}, err)
+		}
+	}
+	return nil
+}

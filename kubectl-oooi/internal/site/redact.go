@@ -1,0 +1,64 @@
+package site
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// redacted are fields that may have secrets, or that nothing reads: environment variables, URLs of HTTP proxies, user data of
+// VMs, and the bookkeeping of clients. Elements of lists have the fields below the list.
+var redacted = [][]string{
+	{"metadata", "managedFields"},
+	{"metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"},
+	{"spec", "containers", "env"}, {"spec", "containers", "envFrom"}, {"spec", "initContainers", "env"}, {"spec", "initContainers", "envFrom"},
+	{"spec", "template", "spec", "containers", "env"}, {"spec", "template", "spec", "containers", "envFrom"},
+	{"spec", "configuration", "proxy"},
+	{"spec", "volumes", "cloudInitNoCloud"}, {"spec", "volumes", "cloudInitConfigDrive"},
+	{"spec", "accessCredentials"},
+	{"binaryData"},
+}
+
+// dataKeys are the keys of ConfigMaps that are kept. Other keys may have secrets.
+var dataKeys = append([]string{"Corefile", setup.RememberedKey}, read.MultusKeys...)
+
+// redact removes from an object what may be secret.
+func redact(u *unstructured.Unstructured) {
+	for _, path := range redacted {
+		remove(u.Object, path)
+	}
+	if u.GroupVersionKind() == ConfigMaps {
+		data, _, _ := unstructured.NestedMap(u.Object, "data")
+		for key := range data {
+			if !slices.Contains(dataKeys, key) {
+				delete(data, key)
+			}
+		}
+		for _, key := range read.MultusKeys {
+			if text, ok := data[key].(string); ok { // the rest of Multus' configuration may have credentials
+				data[key] = model.ParseIsolation(text).String()
+			}
+		}
+		u.Object["data"] = data
+	}
+}
+
+// remove removes a field, in each element of lists on its path.
+func remove(value any, path []string) {
+	switch v := value.(type) {
+	case map[string]any:
+		if len(path) == 1 {
+			delete(v, path[0])
+			return
+		}
+		remove(v[path[0]], path[1:])
+	case []any:
+		for _, element := range v {
+			remove(element, path)
+		}
+	}
+}

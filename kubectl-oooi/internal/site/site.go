@@ -1,0 +1,305 @@
+package site
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+)
+
+// Site is an Infra, or a ProxyServer without an Infra, with the facts about it. It is safe for concurrent use.
+type Site struct {
+	// Infra has defaults set. For a standalone ProxyServer, setup derives it.
+	Infra *v1alpha1.Infra
+	// Standalone is the ProxyServer without an Infra; nil for an Infra. Model and Cluster are then nil.
+	Standalone *v1alpha1.ProxyServer
+	// Snapshot is built from all objects, Model is the Infra in it, and Cluster the hosted cluster that the Infra serves.
+	// Model is nil if the model cannot decode the Infra. Cluster is nil if the Infra serves none.
+	Snapshot *model.Snapshot
+	Model    *model.Infra
+	Cluster  *model.Cluster
+	Facts    *Facts
+	// Networks are the networks of the NetworkAttachmentDefinitions.
+	Networks cni.Networks
+	// Invalid is why setup would refuse a standalone ProxyServer; nil if it would not.
+	Invalid error
+
+	namespaces map[Where][]string
+}
+
+// New returns the Site of the Infra or standalone ProxyServer "namespace/name"; nil if the facts do not contain it, or if it
+// cannot be decoded. With apps, the model has apps addresses.
+func New(facts *Facts, key string, apps *model.AppsOptions) *Site {
+	s := &Site{Facts: facts, Networks: facts.Networks(), Snapshot: facts.model()}
+	if apps != nil {
+		s.Snapshot = snapshotOf(facts, apps)
+	}
+	for _, u := range facts.List(Infras, "") {
+		if u.GetNamespace()+"/"+u.GetName() == key {
+			s.Infra = &v1alpha1.Infra{}
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s.Infra) != nil {
+				return nil
+			}
+			s.Infra.Default()
+		}
+	}
+	if s.Infra == nil && !s.useStandalone(key) {
+		return nil
+	}
+	if s.Model = s.Snapshot.Infra(key); s.Model != nil {
+		s.Cluster = s.Model.Cluster
+	}
+	s.namespaces = s.selectNamespaces()
+	return s
+}
+
+// useStandalone sets the ProxyServer without an Infra "namespace/name", and reports whether the facts contain it.
+func (s *Site) useStandalone(key string) bool {
+	var others []*v1alpha1.ProxyServer
+	for _, u := range s.Facts.List(ProxyServers, "") {
+		switch p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); {
+		case !ok || p.Spec.InfraRef != nil:
+		case p.Namespace+"/"+p.Name == key:
+			p.Generation = u.GetGeneration() // Decode drops it
+			s.Standalone = p
+		default:
+			others = append(others, p)
+		}
+	}
+	if s.Standalone == nil {
+		return false
+	}
+	var known []*v1alpha1.Infra
+	for _, u := range s.Facts.List(Infras, "") {
+		if i, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+			known = append(known, i)
+		}
+	}
+	s.Standalone.Default()
+	s.Infra, _, s.Invalid = setup.StandaloneInfra(s.Standalone, known, others, s.Networks)
+	s.Infra.Generation, s.Infra.Status.ObservedGeneration = s.Standalone.Generation, s.Standalone.Status.ObservedGeneration
+	return true
+}
+
+// selectNamespaces returns the namespaces that each Where selects.
+func (s *Site) selectNamespaces() map[Where][]string {
+	at := map[Where][]string{
+		Everywhere: {""}, AtInfra: {s.Infra.Namespace}, AtNetwork: {s.Network().Namespace}, AtSystem: {render.SystemNamespace},
+		AtClusterDNS: {CoreConfig.Namespace, OperatorConfig.Namespace}, AtMultus: {read.MultusConfigs[0].Namespace},
+		AtHosted: hostedNamespaces(s.Infra),
+	}
+	if hosted := s.Hosted(); hosted != nil {
+		at[AtHosted] = []string{hosted.Namespace}
+	}
+	if s.Cluster != nil && s.Cluster.ControlPlaneNamespace != "" {
+		at[AtControlPlane] = []string{s.Cluster.ControlPlaneNamespace}
+	}
+	for _, p := range s.Proxies() {
+		for i := range p.Spec.Backends {
+			namespace := p.Spec.Backends[i].TargetNamespace
+			if namespace != "" && !slices.Contains(at[AtControlPlane], namespace) && !slices.Contains(at[AtBackends], namespace) {
+				at[AtBackends] = append(at[AtBackends], namespace)
+			}
+		}
+	}
+	return at
+}
+
+// hostedNamespaces returns the namespaces of the HostedClusters that an Infra may refer to, or "" for all if it refers to
+// none.
+func hostedNamespaces(infra *v1alpha1.Infra) []string {
+	var namespaces []string
+	for _, candidate := range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
+		namespaces = append(namespaces, candidate.Namespace)
+	}
+	if namespaces == nil {
+		return []string{""}
+	}
+	return namespaces
+}
+
+// ConfigMaps with the Corefile of the cluster's DNS: of CoreDNS on plain Kubernetes, and of OpenShift's, which the DNS
+// operator writes.
+var (
+	CoreConfig     = types.NamespacedName{Namespace: "kube-system", Name: "coredns"}
+	OperatorConfig = types.NamespacedName{Namespace: "openshift-dns", Name: "dns-default"}
+)
+
+// Key returns "namespace/name" of the Infra or the standalone ProxyServer.
+func (s *Site) Key() string { return s.Infra.Namespace + "/" + s.Infra.Name }
+
+// Ref returns a reference to the Infra or the standalone ProxyServer.
+func (s *Site) Ref() model.Ref {
+	kind := "Infra"
+	if s.Standalone != nil {
+		kind = "ProxyServer"
+	}
+	return model.Ref{Kind: kind, Namespace: s.Infra.Namespace, Name: s.Infra.Name}
+}
+
+// RefTo returns a reference to an object.
+func RefTo(u *unstructured.Unstructured) model.Ref {
+	return model.Ref{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+}
+
+// Network returns a reference to the VMs' NetworkAttachmentDefinition.
+func (s *Site) Network() model.Ref {
+	nad := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace)
+	return model.Ref{Kind: NADs.Kind, Namespace: nad.Namespace, Name: nad.Name}
+}
+
+// NAD returns the VMs' NetworkAttachmentDefinition; nil if it does not exist.
+func (s *Site) NAD() *unstructured.Unstructured {
+	for _, u := range s.List(NADs, AtNetwork) {
+		if u.GetName() == s.Network().Name {
+			return u
+		}
+	}
+	return nil
+}
+
+// Hosted returns a reference to the HostedCluster that the Infra serves; nil if there is none.
+func (s *Site) Hosted() *model.Ref {
+	if s.Cluster == nil || s.Cluster.Kind != HostedClusters.Kind {
+		return nil
+	}
+	return &s.Cluster.Ref
+}
+
+// HostedCluster returns the HostedCluster that the Infra serves; nil if there is none.
+func (s *Site) HostedCluster() *unstructured.Unstructured {
+	hosted := s.Hosted()
+	for _, u := range s.List(HostedClusters, AtHosted) {
+		if hosted != nil && u.GetNamespace() == hosted.Namespace && u.GetName() == hosted.Name {
+			return u
+		}
+	}
+	return nil
+}
+
+// Proxies returns the Infra's ProxyServers, or the standalone one.
+func (s *Site) Proxies() []*v1alpha1.ProxyServer {
+	var list []*v1alpha1.ProxyServer
+	for _, u := range s.Facts.List(ProxyServers, s.Infra.Namespace) {
+		p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
+		if !ok {
+			continue
+		}
+		standalone := p.Spec.InfraRef == nil
+		if standalone != (s.Standalone != nil) || standalone && p.Name != s.Infra.Name || !standalone && p.Spec.InfraRef.Name != s.Infra.Name {
+			continue
+		}
+		p.Generation = u.GetGeneration() // Decode drops it
+		list = append(list, p)
+	}
+	return list
+}
+
+// Labels returns the labels that objects of a component have, other than those of all objects of oooi.
+func (s *Site) Labels(component string) labels.Set {
+	owner := v1alpha1.LabelInfra
+	if s.Standalone != nil {
+		owner = v1alpha1.LabelProxyServer
+	}
+	return labels.Set{owner: s.Infra.Name, v1alpha1.LabelComponent: component}
+}
+
+// Owns reports whether an object with these labels belongs to the Infra or the standalone ProxyServer.
+func (s *Site) Owns(has map[string]string) bool {
+	_, ofInfra := has[v1alpha1.LabelInfra]
+	return ofInfra == (s.Standalone == nil) && s.Labels(has[v1alpha1.LabelComponent]).AsSelector().Matches(labels.Set(has))
+}
+
+// Pods returns the site's pods of a component, sorted by name.
+func (s *Site) Pods(component string) []*corev1.Pod {
+	return slices.DeleteFunc(All[corev1.Pod](s, Pods, AtInfra), func(p *corev1.Pod) bool {
+		return !s.Owns(p.Labels) || p.Labels[v1alpha1.LabelComponent] != component
+	})
+}
+
+// ControlPods returns the pods of control.
+func (s *Site) ControlPods() []*corev1.Pod {
+	return slices.DeleteFunc(All[corev1.Pod](s, Pods, AtSystem), func(p *corev1.Pod) bool {
+		return p.Labels[v1alpha1.LabelComponent] != ComponentControl
+	})
+}
+
+// ComponentControl is the component label of control's pods.
+const ComponentControl = "control"
+
+// List returns the objects of a kind.
+func (s *Site) List(kind Kind, where Where) []*unstructured.Unstructured {
+	var list []*unstructured.Unstructured
+	for _, namespace := range s.namespaces[where] {
+		list = append(list, s.Facts.List(kind, namespace)...)
+	}
+	return list
+}
+
+// All returns the objects of a kind, decoded, without those that cannot be decoded: the API server validates types of
+// Kubernetes.
+func All[T any](s *Site, kind Kind, where Where) []*T {
+	var list []*T
+	for _, u := range s.List(kind, where) {
+		if one, err := Decode[T](s.Facts, u); err == nil {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// Unread returns why data that reads need is missing, each reason once; nil if none is.
+func (s *Site) Unread(reads []Read) []string {
+	var reasons []string
+	add := func(reason string) {
+		if reason != "" && !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	for _, r := range reads {
+		if r.Optional {
+			continue
+		}
+		for _, namespace := range s.namespaces[r.Where] {
+			switch {
+			case r.Kind == Problems:
+				for _, a := range s.Answers(r.Where) {
+					add(a.Refused)
+				}
+			case r.stored():
+				add(s.Facts.Unread(r.Kind, namespace))
+			}
+		}
+	}
+	return reasons
+}
+
+// snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
+func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
+	all := &model.Objects{}
+	for kind, decode := range map[Kind]func(*unstructured.Unstructured) objects.Object{
+		Infras: objects.Decode[v1alpha1.Infra], ProxyServers: objects.Decode[v1alpha1.ProxyServer],
+		HostedClusters: objects.Decode[objects.HostedCluster], Routes: objects.Decode[objects.Route],
+		Services: objects.Decode[objects.LabelledService], EndpointSlices: objects.Decode[objects.EndpointSlice],
+		NADs: objects.DecodeNetworkAttachment,
+	} {
+		for _, u := range facts.List(kind, "") {
+			all.Add(decode(u))
+		}
+	}
+	return model.Build(all, model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.management()}})
+}
+
+// String returns the kind and the name.
+func (s *Site) String() string { return s.Ref().String() }
