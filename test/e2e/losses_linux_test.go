@@ -319,9 +319,6 @@ func (o *lossTest) verifyTwoNodes(t *testing.T) {
 	t.Helper()
 	o.spreadReplicas(t)
 	vlanServer(t, o.ca, "*.apps."+domain)
-	if err := o.cp.Apply(t.Context(), hostedCluster.KonnectivityCA(o.ca.PEM())); err != nil {
-		t.Fatal(err)
-	}
 	o.grantTest(t)
 	before := o.everything(t)
 	await(t, "all scenarios about one hosted cluster to pass", func() string {

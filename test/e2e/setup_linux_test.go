@@ -119,7 +119,7 @@ func newSiteOn(t *testing.T, cp *lab.ControlPlane) *site {
 		hostedCluster.Backend("kube-apiserver", 6443, api.Addr(), "")+hostedCluster.Backend("oauth-openshift", 6443, oauth.Addr(), "")+
 		hostedCluster.Backend("ignition-server-proxy", 443, ignition.Addr(), "")+hostedCluster.Backend("konnectivity-server", 8091, konnectivity.Addr(), ""))
 	s.servers = map[string]*lab.Backend{"kube-apiserver": api, "oauth-openshift": oauth, "ignition-server-proxy": ignition, "konnectivity-server": konnectivity}
-	if err := s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM())); err != nil {
+	if err := s.cp.Apply(t.Context(), hostedCluster.RootCA(s.ca.PEM()), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
 		t.Fatal(err)
 	}
 	serveUpstream(t)

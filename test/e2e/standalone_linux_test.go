@@ -131,7 +131,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	guide = strings.ReplaceAll(guide, "targetPort: 443", "targetPort: 6443")
 	s.setup(t, guide)
 	reach(oauth, 443, "192.168.100.4")
-	status("ConfigurationValid   True")
+	status("Ready:       True")
 	s.oooi(t, "-n", "hosted-clusters", "doctor", "proxyserver/mycluster-proxy", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m")
 
 	t.Log("a backend in a namespace without rights, added to the object")

@@ -148,9 +148,6 @@ func TestVerifyOnTheNode(t *testing.T) {
 	s.setup(t, infra)
 	overTLS, plain := vlanServer(t, s.ca, "*.apps."+domain)
 	s.servers["apps-https"], s.servers["apps-http"] = overTLS, plain
-	if err := s.cp.Apply(t.Context(), hostedCluster.KonnectivityCA(s.ca.PEM())); err != nil {
-		t.Fatal(err)
-	}
 	apply(t, s.cp, "%s", otherInfra+otherCluster.YAML())
 	s.grantTest(t)
 	before := s.everything(t)

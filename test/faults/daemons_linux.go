@@ -3,90 +3,120 @@ package faults
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
+	"encoding/base64"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/insomniacslk/dhcp/dhcpv4"
-	"golang.org/x/sys/unix"
+	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-// OnRunning returns the faults of a site with running daemons. r may be nil if no fault is tried.
-func OnRunning(r *Running) []Fault {
-	return slices.Concat(accessFaults(), memoryFaults(r), controlFaults(r), dnsDaemonFaults(r), dhcpDaemonFaults(r), proxyDaemonFaults(r), backendFaults(r), admissionFaults(r))
+// clientGroup has faults of clients of DHCP, and of processes.
+func clientGroup(r *Running) Group {
+	return Group{Name: "clients", Faults: []Fault{
+		{Name: "another client holds the Lease of control", Want: "CTL-004 fail", Says: `"me", which is no replica of control`, Break: r.takeControlLease},
+		{Name: "DHCP has no right to read VMs", Want: "API-006 fail", Says: "cannot watch resource \"virtualmachineinstances\"", Break: func() {
+			r.Undo(r.forgetClients) // it would wait for longer and longer between two attempts
+			r.Remove("rbac.authorization.k8s.io/v1 RoleBinding clusters-demo/oooi-clusters-demo-dhcp")
+			r.restart("dhcp", "coredhcp")
+		}},
+		{Name: "leases cannot be stored", Want: "DHCP-012 fail", Says: "no more leases", Break: func() {
+			r.Undo(r.forgetClients)
+			r.deny("leases", "coordination.k8s.io", "v1", "leases", "clusters", "no more leases")
+			r.Await("Leases to be rejected", func() bool {
+				return r.Client.Create(r.Context(), object("coordination.k8s.io/v1 Lease clusters/probe"), client.DryRunAll) != nil
+			})
+			r.addVM("worker-s", "02:00:00:00:00:96", demoLabel, "", time.Now())
+			r.requestAddress("02:00:00:00:00:96")
+		}},
+		{Name: "guest of a VM changes its MAC address", Want: "DHCP-015 fail", Says: "02:00:00:00:00:92", Break: func() {
+			r.addVM("worker-m", "02:00:00:00:00:93", demoLabel, "", time.Now())
+			r.Patch("kubevirt.io/v1 VirtualMachineInstance clusters-demo/worker-m", `{"status": {"interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:93", "infoSource": "domain"},
+				{"mac": "02:00:00:00:00:92", "interfaceName": "eth0", "infoSource": "guest-agent"}]}}`)
+			r.requestAddress("02:00:00:00:00:92")
+		}},
+		{Name: "VM is attached to the VLAN by another network", Want: "DHCP-015 fail", Says: "which is on network clusters/vlan5O", Break: func() {
+			r.Undo(r.forgetClients)
+			r.addVM("worker-w", "02:00:00:00:00:95", demoLabel, "", time.Now())
+			r.Patch("kubevirt.io/v1 VirtualMachineInstance clusters-demo/worker-w", `{"spec": {"networks": [{"name": "vlan", "multus": {"networkName": "clusters/vlan5O"}}]}}`)
+			r.requestAddress("02:00:00:00:00:95")
+		}},
+		{Name: "DNS hangs", Want: "DNS-001 fail", Break: func() {
+			r.Undo(func() { r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGCONT) })
+			r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGSTOP)
+		}},
+		{Name: "another process has a port of the proxy", Want: "PRX-003 fail", Break: r.occupyPort},
+		{Name: "Service in the hosted cluster cannot be deleted", Want: "OLD-004 warn", Says: "Services stay", Break: r.leaveUndeletableService},
+	}}
 }
 
-// restartDisconnected restarts a container without access to the API server, so that it uses its snapshot file,
-// until Mend.
-func (r *Running) restartDisconnected(pod, container string) {
+// pathGroup has faults of paths, which daemons report when they have lasted.
+func pathGroup(r *Running) Group {
+	return Group{Name: "paths", Faults: []Fault{
+		{Name: "status of the Infra cannot be written", Want: "CTL-005 fail", Says: "not today", Break: func() {
+			r.deny("statuses", "hostedcluster.densityops.com", "v1alpha1", "infras/status", "clusters", "not today")
+			r.Patch(demoInfra, `{"spec": {"infraComponents": {"dhcp": {"leaseTime": "2h"}}}}`)
+		}},
+		{Name: "VM answers for the gateway's address", Want: "LNK-005 fail", Says: "02:00:00:00:00:0a", Break: func() {
+			vm := lab.NewMachine(r.T, "net1", "02:00:00:00:00:0a")
+			r.Undo(func() {
+				vm.Run(r.T, "ip", "link", "set", "eth0", "down")
+				var own *lab.Namespace
+				own.Run(r.T, "ip", "neighbour", "flush", "dev", "net1") // the kernel keeps MAC addresses for a minute
+			})
+			vm.Run(r.T, "ip", "address", "add", "192.0.2.1/24", "dev", "eth0")
+		}},
+		{Name: "VM has an address of another DHCP server", Want: "DHCP-014 fail", Says: "192.0.2.239", Break: func() { r.selectOtherDHCP("02:00:00:00:00:0b") }},
+		{Name: "upstream resolver does not answer", Want: "DNS-007 fail", Says: upstreamResolver, Break: func() {
+			r.drop("upstream", "ip daddr "+upstreamResolver+" udp dport 53")
+			r.query("www.example.org.")
+		}},
+		{Name: "backend has no endpoint", Want: "PRX-012 fail", Says: "no ready endpoint", Break: func() {
+			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: extra, namespace: clusters-demo}\nspec: {ports: [{port: 443}]}\n")
+			r.Patch(demoProxy, `{"spec": {"backends": [{"name": "extra", "hostname": "extra.example.com", "port": 443, "targetService": "extra", "targetPort": 443, "targetNamespace": "clusters-demo"}]}}`)
+		}},
+		{Name: "konnectivity refuses connections", Want: "PRX-012 fail", Says: "konnectivity-server", Break: func() {
+			r.Backends["konnectivity-server"].Close()
+			r.Undo(func() {
+				r.Backends["konnectivity-server"] = r.ca.TLSBackend(r.parent, "198.18.0.84:8091", "konnectivity."+RunningDomain)
+			})
+		}},
+		{Name: "connections to the OAuth server time out", Want: "PRX-012 fail", Says: "oauth-openshift/6443 get no answer", Break: func() { r.drop("oauth", "ip daddr 198.18.0.82") }},
+		{Name: "apps address does not answer", Want: "PRX-012 fail", Says: "apps address 192.0.2.200", Break: func() { r.drop("apps", "ip daddr 192.0.2.200") }},
+		{Name: "ignition server has a certificate for another name", Want: "PRX-019 fail", Says: "ignition.other.example.com", Break: func() {
+			other := r.ca.TLSBackend(r.parent, "198.18.0.91:8443", "ignition.other.example.com")
+			r.Undo(other.Close)
+			r.Patch("discovery.k8s.io/v1 EndpointSlice clusters-demo/ignition-server-proxy-1", `{"endpoints": [{"addresses": ["198.18.0.91"], "conditions": {"ready": true}}]}`)
+		}},
+		{Name: "API server rejects the token of DNS", Want: "API-006 warn", Says: "Unauthorized", Break: r.invalidateToken},
+		{Name: "xdsd cannot write its snapshot file", Want: "POD-011 warn", Says: "read-only file system", Break: r.denySnapshots},
+	}}
+}
+
+// restart restarts a container, with its files as their objects are now.
+func (r *Running) restart(pod, container string) {
 	r.Helper()
-	p := r.Pods[pod]
-	restart := func() {
-		p.Containers[container].Kill(r.T)
-		p.RestartContainer(r.T, container, false)
-	}
-	p.Env["KUBERNETES_SERVICE_PORT"] = "1"
-	r.Undo(func() {
-		delete(p.Env, "KUBERNETES_SERVICE_PORT")
-		restart()
-	})
-	restart()
+	r.Pods[pod].Containers[container].Kill(r.T)
+	r.Pods[pod].RestartContainer(r.T, container, false)
 }
 
-// invalidateToken restarts a container with a token that the API server rejects, until Mend.
-func (r *Running) invalidateToken(pod, container string) {
-	r.Helper()
-	p := r.Pods[pod]
-	r.Undo(func() {
-		p.Containers[container].Kill(r.T)
-		p.RestartContainer(r.T, container, false) // with a new token
-	})
-	p.Containers[container].Kill(r.T)
-	tokens, err := filepath.Glob(filepath.Join(p.Volume("*"), "token"))
-	if err != nil || len(tokens) != 1 {
-		r.Fatalf("tokens %v, error %v", tokens, err)
-	}
-	if err := os.WriteFile(tokens[0], []byte("expired"), 0o600); err != nil {
-		r.Fatal(err)
-	}
-	p.Containers[container].Start(r.T)
-}
-
-// Verdicts of the nftables rule of blockPort.
-const (
-	dropPackets      = "drop"
-	resetConnections = "reject with tcp reset"
-	// dropStateRequests drops requests that begin with "GET /s", such as for /state, after a TCP header of 32
-	// bytes. Requests for /readyz pass.
-	dropStateRequests = "@th,256,48 0x474554202f73 drop"
-)
-
-// blockPort blocks a port in the pod network, as a NetworkPolicy does, until Mend. The verdict is one of the
-// constants above.
-func (r *Running) blockPort(port int, verdict string) {
-	r.Helper()
-	r.nft(fmt.Sprintf("table inet shut {\n chain input {\n type filter hook input priority 0\n tcp dport %d %s\n }\n}\n", port, verdict))
-	r.Undo(func() { r.nft("delete table inet shut\n") })
-}
+// forgetClients restarts DHCP, which reports clients and other servers for some time after their last packet.
+func (r *Running) forgetClients() { r.restart("dhcp", "coredhcp") }
 
 // nft runs commands of nftables.
 func (r *Running) nft(rules string) {
@@ -98,126 +128,85 @@ func (r *Running) nft(rules string) {
 	}
 }
 
-// addVM creates a VirtualMachineInstance on the network that is running since a time, until Mend.
-func (r *Running) addVM(name, mac, labels, annotations string, since time.Time) {
+// drop drops packets that match, by a table with a name.
+func (r *Running) drop(table, match string) {
 	r.Helper()
-	r.Add(fmt.Sprintf(`
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: %[1]s, namespace: clusters-demo, labels: {%[3]s}, annotations: {%[4]s}}
-spec:
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[2]q}]}}
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %[5]q}]}
-`, name, mac, labels, annotations, since.UTC().Format(time.RFC3339)))
+	r.nft("table inet " + table + " {\n chain input {\n type filter hook input priority 0\n " + match + " drop\n }\n}\n")
+	r.Undo(func() { r.nft("delete table inet " + table + "\n") })
 }
 
-// demoLabel is the label by which DHCP selects the hosted cluster's VMs.
-const demoLabel = "hypershift.openshift.io/infra-id: demo-x7k2p"
-
-// longAgo is a start time outside of the grace period of checks.
-var longAgo = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-
-func memoryFaults(r *Running) []Fault {
-	return []Fault{
-		{Name: "container is near its memory limit", Want: []string{"POD-007 warn"}, Break: func(*Site) { r.limitDNSMemory() }},
-		{Name: "process is near its limit of open files", Want: []string{"POD-010 warn"}, Break: func(*Site) { r.limitOpenFiles("dns", "coredns") }},
-		{Name: "DNS cannot write its snapshot file", Want: []string{"POD-011 warn"}, Says: "the last write of the objects of", Break: func(*Site) { r.denyWrites("dns", "coredns") }},
-		{Name: "DHCP cannot write its snapshot files", Want: []string{"POD-011 warn"}, Says: "read-only file system", Break: func(*Site) { r.denyWrites("dhcp", "coredhcp") }},
-		{Name: "xdsd cannot write its snapshot file", Want: []string{"POD-011 warn"}, Says: "read-only file system", Break: func(*Site) { r.denyWrites("proxy", "xdsd") }},
-	}
-}
-
-// denyWrites makes a container's volume with snapshot files read-only, and changes objects that its daemon reads, until
-// Mend.
-func (r *Running) denyWrites(pod, container string) {
-	r.Helper()
-	remount := func(option string) {
-		target := strconv.Itoa(r.Pods[pod].Containers[container].PID())
-		volume := filepath.Join(r.Pods[pod].Volume("root of "+container), "var", "lib", container)
-		out, err := exec.CommandContext(context.WithoutCancel(r.Context()), "nsenter", "--target", target, "--mount", "mount", "-o", "remount,bind,"+option, volume).CombinedOutput()
-		if err != nil {
-			r.Fatalf("remounting the volume: %v\n%s", err, out)
+// background calls a function again and again, with a pause, until it is undone.
+func (r *Running) background(call func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			call(ctx)
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
 		}
-	}
-	r.Undo(func() { remount("rw") })
-	remount("ro")
-	r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: another, namespace: $ns-demo}\nspec: {ports: [{port: 443}]}\n")
-	r.addVM("worker-x", "02:00:00:00:00:95", demoLabel, "", time.Now())
+	})
+	r.Undo(func() { cancel(); running.Wait() })
 }
 
-// limitOpenFiles sets the limit of open files of a process to five quarters of those that it has open, until Mend.
-func (r *Running) limitOpenFiles(pod, container string) {
-	r.Helper()
-	pid := r.Pods[pod].Containers[container].PID()
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		r.Fatal(err)
-	}
-	var before unix.Rlimit
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
-		r.Fatal(err)
-	}
-	limit := unix.Rlimit{Cur: uint64(len(open)) * 5 / 4, Max: before.Max}
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
-		r.Fatal(err)
-	}
-	r.Undo(func() {
-		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
-			r.Fatal(err)
-		}
+// query resolves a name by DNS again and again.
+func (r *Running) query(name string) {
+	r.background(func(ctx context.Context) {
+		_, _, _ = new(dns.Client).ExchangeContext(ctx, new(dns.Msg).SetQuestion(name, dns.TypeA), "192.0.2.3:53") // an error if DNS has no answer
 	})
 }
 
-// limitDNSMemory sets a memory limit of the DNS container just above its usage.
-func (r *Running) limitDNSMemory() {
+// requestAddress requests an address for a MAC address again and again.
+func (r *Running) requestAddress(mac string) {
 	r.Helper()
-	p := r.Pods["dns"]
-	response, err := http.Get("http://" + p.IP + ":9153/metrics") //nolint:noctx // beside us
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^process_resident_memory_bytes ([0-9.e+]+)$`).FindSubmatch(text)
-	if found == nil {
-		r.Fatal("coredns does not report its memory")
-	}
-	has, err := strconv.ParseFloat(string(found[1]), 64)
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.setLimit(p.Name, "coredns", "memory", strconv.Itoa(int(has/0.85)))
+	m := lab.NewMachine(r.T, "net1", mac)
+	r.background(func(ctx context.Context) {
+		_ = m.Command(ctx, "busybox", "udhcpc", "-i", "eth0", "-f", "-n", "-q", "-t", "3", "-T", "1", "-s", "/bin/true").Run() // an error without a lease
+	})
 }
 
-func controlFaults(r *Running) []Fault {
-	return []Fault{
-		{Name: "state page of control is blocked", Inconclusive: true, Want: []string{"CTL-003 warn"}, Break: func(*Site) { r.blockPort(9904, resetConnections) }},
-		{Name: "Service in the hosted cluster cannot be deleted", Want: []string{"OLD-004 warn"}, Break: func(*Site) { r.leaveUndeletableService() }},
-		{Name: "no replica of control leads", Want: []string{"CTL-004 fail"}, Says: `"another process", which is no replica, holds Lease oooi-system/oooi-control`, Break: func(*Site) { r.takeControlLease() }},
-		{Name: "etcd of the management cluster is full", Want: []string{"API-005 fail"}, Says: "etcdserver: mvcc: database space exceeded", Break: func(*Site) {
-			r.Undo(func() { r.restartControl(func() { r.setSpaceAlarm(false) }) })
-			r.restartControl(func() { r.setSpaceAlarm(true) }) // a leader that cannot renew its Lease ends
-		}},
-		{Name: "Lease of control cannot be written", Want: []string{"CTL-004 fail"}, Says: "no more leases", Break: func(*Site) {
-			r.restartControl(func() { r.denyLeases("oooi-system") })
-		}},
-	}
-}
-
-// setSpaceAlarm raises or disarms the alarm of the management cluster's etcd about its space.
-func (r *Running) setSpaceAlarm(raised bool) {
+// selectOtherDHCP requests an address for a MAC address from another DHCP server.
+func (r *Running) selectOtherDHCP(mac string) {
 	r.Helper()
-	if err := r.ControlPlane.SetSpaceAlarm(r.Context(), raised); err != nil {
-		r.Fatal(err)
+	own := r.Pods["dhcp"].Containers["coredhcp"]
+	r.Undo(r.forgetClients)
+	r.Undo(lab.OtherDHCP(r.T, "net1", "192.0.2"))
+	own.Signal(r.T, syscall.SIGSTOP) // it reads the requests later
+	lab.RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
+	own.Signal(r.T, syscall.SIGCONT)
+}
+
+// takeControlLease gives the Lease of control to another holder while no replica runs.
+func (r *Running) takeControlLease() {
+	r.Helper()
+	const lease = "coordination.k8s.io/v1 Lease oooi-system/oooi-control"
+	hold := func(holder string, seconds int) {
+		body := fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d, "renewTime": %q}}`, holder, seconds, time.Now().UTC().Format(microTime))
+		if err := r.Client.Patch(r.Context(), object(lease), client.RawPatch(types.MergePatchType, []byte(body))); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.Undo(func() { hold("me", 1) })
+	r.restartControl(func() { hold("me", 3600) })
+}
+
+// restartControl stops all replicas of control, calls meanwhile and starts them again.
+func (r *Running) restartControl(meanwhile func()) {
+	r.Helper()
+	replicas := []string{"control", "control2"}
+	for _, name := range replicas {
+		r.Pods[name].Containers["control"].Kill(r.T)
+	}
+	meanwhile()
+	for _, name := range replicas {
+		r.Pods[name].RestartContainer(r.T, "control", false)
 	}
 }
 
-// leaveUndeletableService creates a Service of a deleted Infra in the hosted cluster, denies its deletion and
-// restarts control.
+// leaveUndeletableService creates a Service of a deleted Infra in the hosted cluster, and denies its deletion. Control finds it
+// when it starts to lead.
 func (r *Running) leaveUndeletableService() {
 	r.Helper()
 	const policy = `
@@ -248,351 +237,113 @@ spec: {ports: [{port: 443}]}
 		if err := r.Hosted.DeleteYAML(r.Context(), []byte(policy)); err != nil {
 			r.Fatal(err)
 		}
+		r.restartControl(func() {}) // it would wait for longer and longer between two attempts
 		r.Await("the Service to be deleted", func() bool {
 			return apierrors.IsNotFound(r.HostedClient.Get(r.Context(), client.ObjectKeyFromObject(left), left))
 		})
 	})
 	r.Await("the deletion of Services to be denied", func() bool { return r.HostedClient.Delete(r.Context(), left.DeepCopy(), client.DryRunAll) != nil })
-	r.restartControl(func() {})
 }
 
-// restartControl stops all replicas of control, calls meanwhile and starts them again.
-func (r *Running) restartControl(meanwhile func()) {
+// occupyPort restarts Envoy while another process has its port 443.
+func (r *Running) occupyPort() {
 	r.Helper()
-	replicas := []string{"control", "control2"}
-	for _, name := range replicas {
-		r.Pods[name].Containers["control"].Kill(r.T)
+	envoy := r.Pods["proxy"].Containers["envoy"]
+	envoy.Kill(r.T)
+	other, err := (&net.ListenConfig{}).Listen(r.Context(), "tcp", "192.0.2.4:443")
+	if err != nil {
+		r.Fatal(err)
 	}
-	meanwhile()
-	for _, name := range replicas {
-		r.Pods[name].RestartContainer(r.T, "control", false)
-	}
+	r.Undo(func() {
+		envoy.Kill(r.T)
+		_ = other.Close() // listens only
+		r.Pods["proxy"].RestartContainer(r.T, "envoy", false)
+	})
+	r.Pods["proxy"].RestartContainer(r.T, "envoy", false)
 }
 
-// takeControlLease gives the Lease for which the replicas of control compete to another holder, until Mend.
-func (r *Running) takeControlLease() {
+// invalidateToken restarts DNS with a token that the API server rejects.
+func (r *Running) invalidateToken() {
 	r.Helper()
-	hold := func(holder string, seconds int) {
-		r.restartControl(func() {
-			r.patch(leaseKind, "oooi-system", "oooi-control", fmt.Sprintf(`{"spec": {"holderIdentity": %q, "leaseDurationSeconds": %d, "renewTime": %q}}`,
-				holder, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")), r.Client.Patch)
-		})
+	p := r.Pods["dns"]
+	r.Undo(func() { r.restart("dns", "coredns") }) // with a new token
+	p.Containers["coredns"].Kill(r.T)
+	tokens, err := filepath.Glob(filepath.Join(p.Volume("*"), "token"))
+	if err != nil || len(tokens) != 1 {
+		r.Fatalf("tokens %v, error %v", tokens, err)
 	}
-	r.Undo(func() { hold("none", 1) })
-	hold("another process", 3600)
-}
-
-func dnsDaemonFaults(r *Running) []Fault {
-	return []Fault{
-		{Name: "metrics page of DNS is blocked", Inconclusive: true, Want: []string{"DNS-005 warn"}, Break: func(*Site) { r.blockPort(9153, dropPackets) }},
-		{Name: "DNS cannot reach the API server", Want: []string{"DNS-006 warn"}, Break: func(*Site) { r.restartDisconnected("dns", "coredns") }},
-		{Name: "API server rejects the token of DNS", Want: []string{"DNS-006 warn"}, Says: "watches: Unauthorized", Break: func(*Site) { r.invalidateToken("dns", "coredns") }},
-		{Name: "NetworkPolicy denies egress of DNS to the API server", Want: []string{"NET-006 fail"}, Break: func(s *Site) {
-			addPolicy("$ns", "{podSelector: {matchLabels: {app.kubernetes.io/component: dns}}, policyTypes: [Egress], egress: [{ports: [{protocol: UDP}]}]}")(s)
-			r.restartDisconnected("dns", "coredns")
-		}},
+	if err := os.WriteFile(tokens[0], []byte("expired"), 0o600); err != nil {
+		r.Fatal(err)
 	}
+	p.Containers["coredns"].Start(r.T)
 }
 
-func dhcpDaemonFaults(r *Running) []Fault {
-	return []Fault{
-		{Name: "state page of DHCP is blocked", Inconclusive: true, Want: []string{"DHCP-007 warn"}, Break: func(*Site) { r.blockPort(9903, dropStateRequests) }},
-		{Name: "DHCP cannot reach the API server", Want: []string{"DHCP-008 fail"}, Break: func(*Site) { r.restartDisconnected("dhcp", "coredhcp") }},
-		{Name: "API server rejects the token of DHCP", Want: []string{"DHCP-008 fail"}, Says: "the API server rejects its token", Break: func(*Site) { r.invalidateToken("dhcp", "coredhcp") }},
-		{Name: "two VMs have one MAC address", Want: []string{"DHCP-009 fail"}, Break: func(*Site) {
-			r.addVM("worker-x", "02:00:00:00:00:99", demoLabel, "", time.Now())
-			r.addVM("worker-y", "02:00:00:00:00:99", demoLabel, "", time.Now())
-		}},
-		{Name: "annotation of a VM is invalid", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
-			r.addVM("worker-x", "02:00:00:00:00:98", demoLabel, "hostedcluster.densityops.com/dhcp-addresses: nowhere", time.Now())
-		}},
-		{Name: "annotation of a VM reserves the gateway's address", Want: []string{"DHCP-010 warn"}, Break: func(*Site) {
-			r.addVM("worker-x", "02:00:00:00:00:96", demoLabel, "hostedcluster.densityops.com/dhcp-addresses: $net.1", time.Now())
-		}},
-		{Name: "VM lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Break: func(*Site) {
-			r.addVM("worker-x", "02:00:00:00:00:97", "", "", longAgo)
-		}},
-		{Name: "VM that has just started lacks the label of its cluster", Want: []string{"DHCP-011 fail"}, Says: "kubectl -n clusters-demo label vmi worker-x --overwrite hypershift.openshift.io/infra-id=demo-x7k2p", Break: func(*Site) {
-			r.addVM("worker-x", "02:00:00:00:00:97", "", "", time.Now())
-			r.requestUnknown("02:00:00:00:00:97")
-		}},
-		{Name: "VM without a lease requests one with another MAC address", Want: []string{"DHCP-015 fail"}, Says: "02:00:00:00:00:92", Break: func(*Site) {
-			r.addVM("worker-x", "02:00:00:00:00:91", demoLabel, "", longAgo)
-			r.requestUnknown("02:00:00:00:00:92")
-		}},
-		{Name: "VM is attached to the VLAN by another network", Want: []string{"DHCP-015 fail"}, Says: "which is on network clusters/vlan5O: DHCP serves interfaces on network ", Break: func(s *Site) {
-			r.addVM("worker-x", "02:00:00:00:00:95", demoLabel, "", time.Now())
-			s.Patch(machineKind, "$ns-demo", "worker-x", `{"spec": {"networks": [{"name": "vlan", "multus": {"networkName": "clusters/vlan5O"}}]}}`)
-			r.requestUnknown("02:00:00:00:00:95")
-		}},
-		{Name: "guest of a VM changes its MAC address", Want: []string{"DHCP-015 fail"}, Says: "but interface vlan of the VM has 02:00:00:00:00:0a", Break: func(s *Site) {
-			s.Patch(machineKind, "$ns-demo", "worker-a", `{"status": {"interfaces": [{"name": "vlan", "mac": "02:00:00:00:00:0a", "infoSource": "domain"}, {"mac": "02:00:00:00:00:92", "interfaceName": "eth0", "infoSource": "guest-agent"}]}}`)
-			r.requestUnknown("02:00:00:00:00:92")
-		}},
-		{Name: "VM has the MAC address of a pod", Want: []string{"DHCP-009 fail"}, Break: func(s *Site) {
-			r.addVM("worker-x", "02:00:00:00:00:93", demoLabel, "", time.Now())
-			s.Patch(podKind, "$ns", r.Pods["dns"].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status": "[{\"name\": \"x\", \"mac\": \"02:00:00:00:00:93\", \"ips\": [\"$net.3\"]}]"}}}`)
-		}},
-		{Name: "VM answers for the gateway's address", Want: []string{"LNK-005 fail"}, Break: func(*Site) {
-			vm := lab.NewMachine(r.T, "net1", "02:00:00:00:00:0a")
-			r.Undo(func() { vm.Run(r.T, "ip", "link", "set", "eth0", "down") })
-			vm.Run(r.T, "ip", "address", "add", r.Net+".1/24", "dev", "eth0")
-		}},
-		{Name: "VM selects another DHCP server", Want: []string{"DHCP-014 fail"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:0a") }},
-		{Name: "client other than a VM selects another DHCP server", Want: []string{"DHCP-014 warn"}, Break: func(*Site) { r.selectOtherDHCP("02:00:00:00:00:94") }},
-		{Name: "another DHCP server only refuses addresses", Want: []string{"DHCP-014 fail"}, Says: "192.0.2.238, which refused the address of VM interface ", Break: func(*Site) { r.refuseAsOtherDHCP("02:00:00:00:00:0a") }},
-		{Name: "switch drops replies of DHCP to VMs", Want: []string{"DHCP-017 fail"}, Says: "do not reach the VM", Break: func(*Site) {
-			r.nft("table netdev snooping {\n chain out {\n type filter hook egress device net1 priority 0\n udp sport 67 udp dport 68 drop\n }\n}\n")
-			r.Undo(func() {
-				r.nft("delete table netdev snooping\n")
-				r.forgetClients()
-			})
-			r.requestAddress("02:00:00:00:00:0a")
-		}},
-		{Name: "router with proxy ARP answers for addresses of the DHCP ranges", Want: []string{"DHCP-004 warn"}, Says: "it does proxy ARP", Break: func(*Site) { r.addProxyARP("02:00:00:00:00:e1") }},
-		{Name: "Lease of a running VM was deleted", Want: []string{"DHCP-005 warn"}, Says: "the Lease of its address 192.0.2.10 was deleted", Break: func(s *Site) {
-			s.Remove(leaseKind, "$ns", "$ns.demo.$net.10")
-		}},
-		{Name: "Lease of a VM names a VM that does not exist", Want: []string{"DHCP-016 fail"}, Says: "is that of VM clusters-demo/worker-a, which has no lease", Break: editLease("clusters-demo/ghost/vlan", "02-00-00-00-00-0a")},
-		{Name: "Lease of a VM names another VM", Want: []string{"DHCP-016 fail"}, Says: "is that of VM clusters-demo/worker-a, which has no lease", Break: func(s *Site) {
-			r.addVM("worker-x", "02:00:00:00:00:9a", demoLabel, "", time.Now())
-			editLease("clusters-demo/worker-x/vlan", "02-00-00-00-00-0a")(s)
-		}},
-		{Name: "Lease of a VM has the MAC address of another VM", Want: []string{"DHCP-016 warn"}, Says: "is that of VM clusters-demo/worker-x", Break: func(s *Site) {
-			r.addVM("worker-x", "02:00:00:00:00:9a", demoLabel, "", time.Now())
-			s.addLeases(20, 20, "clusters-demo/worker-x/vlan")
-			editLease("clusters-demo/worker-a/vlan", "02-00-00-00-00-9a")(s)
-		}},
-		{Name: "leases cannot be written", Want: []string{"DHCP-012 fail"}, Says: "no more leases", Break: func(*Site) { r.rejectLeases() }},
+// withOtherToken returns a kubeconfig, encoded as in a Secret, with credentials that no API server accepts.
+func (r *Running) withOtherToken(data string) string {
+	r.Helper()
+	config, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		r.Fatal(err)
 	}
+	config = regexp.MustCompile(`(?m)^( +)client-certificate-data: .*\n +client-key-data: .*$`).ReplaceAll(config, []byte("${1}token: expired"))
+	return base64.StdEncoding.EncodeToString(config)
 }
 
-// requestUnknown requests an address with a MAC address that DHCP does not know.
-func (r *Running) requestUnknown(mac string) {
+// denySnapshots makes the volume with the snapshot file of xdsd read-only, and changes objects that it reads.
+func (r *Running) denySnapshots() {
 	r.Helper()
-	r.Undo(r.forgetClients)
-	r.requestAddress(mac)
-}
-
-// requestAddress requests an address with a MAC address, three times.
-func (r *Running) requestAddress(mac string) {
-	r.Helper()
-	lab.NewMachine(r.T, "net1", mac).Run(r.T, "sh", "-c", "busybox udhcpc -i eth0 -f -n -q -t 3 -T 2 -s /bin/true || true")
-}
-
-// addProxyARP connects a router to the VLAN that answers ARP requests for free addresses of the DHCP ranges, until Mend, and
-// lets two VMs decline such addresses. A client can have three addresses in quarantine.
-func (r *Running) addProxyARP(mac string) {
-	r.Helper()
-	router := lab.NewMachine(r.T, "net1", mac)
-	r.Undo(func() { router.Run(r.T, "ip", "link", "set", "eth0", "down") })
-	first := r.Net + "."
-	// Linux does not answer the probes of clients, whose source address is 0.0.0.0, for other hosts, as routers do.
-	router.Run(r.T, "sh", "-ec", `ip link set lo up
-ip address add `+first+`251/24 dev eth0
-for range in `+first+`11/32 `+first+`12/30 `+first+`16/28 `+first+`32/27 `+first+`64/27 `+first+`96/30; do ip route add local $range dev lo; done`)
-	for name, mac := range map[string]string{"worker-p": "02:00:00:00:00:71", "worker-q": "02:00:00:00:00:72"} { // their leases outlive this fault
-		r.addVM(name, mac, demoLabel, "", time.Now())
-		lab.NewMachine(r.T, "net1", mac).Run(r.T, "sh", "-c", "timeout 15 busybox udhcpc -i eth0 -f -a -A 1 -t 3 -T 2 -s /bin/true || true")
+	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: another, namespace: clusters-demo}\nspec: {ports: [{port: 443}]}\n"
+	remount := func(option string) {
+		target := strconv.Itoa(r.Pods["proxy"].Containers["xdsd"].PID())
+		volume := filepath.Join(r.Pods["proxy"].Volume("root of xdsd"), "var", "lib", "xdsd")
+		out, err := exec.CommandContext(r.Context(), "nsenter", "--target", target, "--mount", "mount", "-o", "remount,bind,"+option, volume).CombinedOutput()
+		if err != nil {
+			r.Fatalf("remounting the volume: %v\n%s", err, out)
+		}
 	}
-}
-
-// selectOtherDHCP requests an address with a MAC address from another DHCP server, until Mend.
-func (r *Running) selectOtherDHCP(mac string) {
-	r.Helper()
-	ours := r.Pods["dhcp"].Containers["coredhcp"]
-	r.Undo(r.forgetClients)
-	stop := lab.OtherDHCP(r.T, "net1", r.Net)
-	r.Undo(stop)
-	signal := func(s syscall.Signal) {
-		if err := syscall.Kill(ours.PID(), s); err != nil {
+	r.Undo(func() { // a change, so that xdsd writes the file again
+		if err := r.ControlPlane.DeleteYAML(r.Context(), []byte(service)); err != nil {
 			r.Fatal(err)
 		}
-	}
-	signal(syscall.SIGSTOP) // it reads the requests later
-	lab.RequestAddress(r.T, lab.NewMachine(r.T, "net1", mac))
-	signal(syscall.SIGCONT)
+	})
+	r.Undo(func() { remount("rw") })
+	remount("ro")
+	r.Apply(service)
 }
 
-// forgetClients restarts coredhcp, which remembers unknown clients and other servers since its start.
-func (r *Running) forgetClients() {
+// exhaustConnections restarts Envoy with a limit of four connections, and opens more.
+func (r *Running) exhaustConnections() {
 	r.Helper()
-	r.Pods["dhcp"].Containers["coredhcp"].Kill(r.T)
-	r.Pods["dhcp"].RestartContainer(r.T, "coredhcp", false)
-}
-
-// refuseAsOtherDHCP refuses the address of a MAC address as a server that does not answer other requests, until Mend.
-func (r *Running) refuseAsOtherDHCP(mac string) {
-	r.Helper()
-	r.Undo(r.forgetClients)
-	m := lab.NewMachine(r.T, "net1", "02:00:00:00:50:e1")
-	m.Run(r.T, "ip", "address", "add", r.Net+".238/24", "dev", "eth0")
-	hardware, err := net.ParseMAC(mac)
+	file := filepath.Join(r.Pods["proxy"].Volume("envoy"), "envoy.yaml")
+	before, err := os.ReadFile(file)
 	if err != nil {
 		r.Fatal(err)
 	}
-	refusal, err := dhcpv4.New(dhcpv4.WithMessageType(dhcpv4.MessageTypeNak), dhcpv4.WithHwAddr(hardware), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.ParseIP(r.Net+".238"))))
-	if err != nil {
-		r.Fatal(err)
-	}
-	refusal.OpCode = dhcpv4.OpcodeBootReply
-	if err := m.Do(func() error {
-		conn, err := new(net.ListenConfig).ListenPacket(r.Context(), "udp4", r.Net+".238:67")
-		if err != nil {
-			return err
+	restart := func(config []byte) {
+		if err := os.WriteFile(file, config, 0o600); err != nil {
+			r.Fatal(err)
 		}
-		_, err = conn.WriteTo(refusal.ToBytes(), &net.UDPAddr{IP: net.ParseIP(r.Net + ".255"), Port: dhcpv4.ClientPort})
-		return errors.Join(err, conn.Close())
-	}); err != nil {
-		r.Fatal(err)
+		r.restart("proxy", "envoy")
 	}
-}
-
-// denyLeases denies writing Leases in a namespace, until Mend.
-func (r *Running) denyLeases(namespace string) {
-	r.Helper()
-	r.Add(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: no-leases}
-spec:
-  failurePolicy: Fail
-  matchConstraints: {resourceRules: [{apiGroups: [coordination.k8s.io], apiVersions: [v1], resources: [leases], operations: [CREATE, UPDATE]}]}
-  matchConditions: [{name: ours, expression: "object.metadata.namespace == '` + namespace + `'"}]
-  validations: [{expression: "false", message: "no more leases"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: no-leases}
-spec: {policyName: no-leases, validationActions: [Deny]}
-`)
-	r.Await("Leases to be rejected", func() bool { return r.rejects(namespace) })
-}
-
-// rejectLeases denies writing Leases in the Infra's namespace, and requests an address from a VM.
-func (r *Running) rejectLeases() {
-	r.Helper()
-	r.restartDHCPAfterMend()
-	r.denyLeases("clusters")
-	r.requestLease()
-}
-
-func proxyDaemonFaults(r *Running) []Fault {
-	return []Fault{
-		{Name: "state page of xdsd is blocked", Inconclusive: true, Want: []string{"PRX-007 warn"}, Break: func(*Site) { r.blockPort(9902, resetConnections) }},
-		{Name: "xdsd cannot reach the API server", Want: []string{"PRX-008 warn"}, Break: func(*Site) { r.restartDisconnected("proxy", "xdsd") }},
-		{Name: "Envoy does not run but its pod is ready", Inconclusive: true, Want: []string{"PRX-009 fail", "PRX-007 warn"}, Break: func(*Site) {
-			r.Pods["proxy"].Containers["envoy"].Kill(r.T)
-			r.Undo(func() { r.Pods["proxy"].RestartContainer(r.T, "envoy", false) })
-		}},
-		{Name: "another writer changed the status of a replica", Want: []string{"PRX-009 warn"}, Break: func(*Site) {
-			r.rewriteReplica(func(replica map[string]any) { replica["version"], replica["acknowledged"] = "0000", "0000" })
-		}},
-		{Name: "xdsd runs with the arguments of another hosted cluster", Want: []string{"PRX-010 fail"}, Break: func(*Site) { r.serveOtherCluster() }},
-		{Name: "Envoy drains", Want: []string{"PRX-011 fail"}, Break: func(*Site) {
-			r.postAdmin("/healthcheck/fail")
-			r.Undo(func() { r.postAdmin("/healthcheck/ok") })
-		}},
-		{Name: "konnectivity does not listen", Want: []string{"PRX-012 fail"}, Break: func(*Site) {
-			r.Backends["konnectivity-server"].Close()
-			r.Undo(func() {
-				r.Backends["konnectivity-server"] = r.ca.TLSBackend(r.parent, "198.18.0.84:8091", "konnectivity."+RunningDomain)
-			})
-		}},
-		{Name: "a client on the VLAN has reached its limit of connections", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
-			r.rewriteReplica(func(replica map[string]any) {
-				replica["limits"] = []any{map[string]any{"name": "SourceConnections", "sources": []any{"192.0.2.30"}, "value": int64(2000), "refused": int64(3), "field": "limits.perSource.maxConnections"}}
-			})
-		}},
-		{Name: "the kernel has no module for the limits of each client", Want: []string{"PRX-013 warn"}, Break: func(*Site) {
-			r.rewriteReplica(func(replica map[string]any) {
-				replica["limitFailure"] = "writing the rules of nftables: no such file or directory"
-			})
-		}},
-		{Name: "connections are near their limit", Want: []string{"PRX-013 warn"}, Break: func(s *Site) {
-			s.Patch(infraKind, "$ns", "demo", `{"spec": {"infraComponents": {"proxy": {"maxConnections": 5}}}}`)
-			var conns []net.Conn
-			for range 4 {
-				conn, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", "192.0.2.4:6443")
-				if err != nil {
-					r.Fatal(err)
-				}
-				if _, err := conn.Write([]byte("hello")); err != nil { // not TLS, so routed to the API server
-					r.Fatal(err)
-				}
-				conns = append(conns, conn)
+	r.Undo(func() {
+		restart(before)
+		r.restart("proxy", "xdsd") // it reports a limit for ten minutes
+	})
+	limited := regexp.MustCompile(`(max_active_downstream_connections: )[^\n]*`).ReplaceAll(before, []byte(`${1}"4"`))
+	if bytes.Equal(limited, before) {
+		r.Fatal("Envoy's configuration has no connection limit")
+	}
+	restart(limited)
+	for range 8 {
+		r.background(func(ctx context.Context) { // Envoy ends a connection without a name after 15 seconds
+			conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", "192.0.2.4:443")
+			if err != nil {
+				return
 			}
-			s.Undo(func() {
-				for _, c := range conns {
-					_ = c.Close()
-				}
-			})
-		}},
-	}
-}
-
-// rewriteReplica changes the status that xdsd has written about its replica, until Mend.
-func (r *Running) rewriteReplica(change func(replica map[string]any)) {
-	r.Helper()
-	replicas, _, err := unstructured.NestedSlice(r.Get(proxyKind, "$ns", "demo").Object, "status", "replicas")
-	if err != nil || len(replicas) != 1 {
-		r.Fatalf("replicas are %v, want one: %v", replicas, err)
-	}
-	replica, ok := replicas[0].(map[string]any)
-	if !ok {
-		r.Fatalf("a replica is a %T", replicas[0])
-	}
-	change(replica)
-	body, err := json.Marshal(map[string]any{"status": map[string]any{"replicas": replicas}})
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.PatchStatus(proxyKind, "$ns", "demo", string(body))
-}
-
-// serveOtherCluster restarts xdsd with the arguments for another hosted cluster, and with rights to read
-// everything, until Mend.
-func (r *Running) serveOtherCluster() {
-	r.Helper()
-	r.Add("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: everything}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}\n" +
-		"subjects: [{kind: ServiceAccount, name: demo-proxy, namespace: $ns}]\n")
-	p := r.Pods["proxy"]
-	i := slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == "xdsd" })
-	before := p.Spec.Containers[i].Command
-	restart := func(command []string) {
-		p.Containers["xdsd"].Kill(r.T)
-		p.Spec.Containers[i].Command = command
-		p.RestartContainer(r.T, "xdsd", true)
-	}
-	r.Undo(func() { restart(before) })
-	other := slices.Clone(before)
-	for i, word := range other {
-		other[i] = strings.ReplaceAll(word, "clusters/demo", "clusters/other")
-		if slices.Contains([]string{"--infra", "--proxy-server"}, before[max(0, i-1)]) {
-			other[i] = word
-		}
-	}
-	restart(other)
-}
-
-// postAdmin sends a POST request to Envoy's admin interface.
-func (r *Running) postAdmin(path string) {
-	r.Helper()
-	socket := filepath.Join(r.Pods["proxy"].Volume("envoy"), "admin.sock")
-	envoy := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	request, err := http.NewRequestWithContext(r.Context(), http.MethodPost, "http://envoy"+path, http.NoBody)
-	if err != nil {
-		r.Fatal(err)
-	}
-	response, err := envoy.Do(request)
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	said, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		r.Fatalf("%s: %s, %v: %s", path, response.Status, err, bytes.TrimSpace(said))
+			stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+			defer stop()
+			_, _ = conn.Read(make([]byte, 1)) // until Envoy closes it
+			_ = conn.Close()
+		})
 	}
 }

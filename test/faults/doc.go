@@ -1,35 +1,28 @@
-// Package faults is a catalogue of faults of a site, created in live objects, processes or networks, with the
-// findings that doctor must report.
+// Package faults is a catalogue of faults of a site, created in live objects, processes or networks, with what doctor must
+// report first.
 //
-// A fault breaks a Site, which is healthy before and after. A site is simulated on an API server alone
-// (NewSimulated), where this package writes the status of the kubelet, Multus, HyperShift, KubeVirt and our
-// daemons; it has running daemons on an API server (NewRunning); or it is on a real node.
+// A site has running daemons on an API server without nodes (NewRunning), or is on real nodes. It is healthy before and after
+// each fault.
 package faults
 
-import "slices"
-
-// A Fault is one way to break a site.
+// Fault is one way to break a site.
 type Fault struct {
 	// Name states the fault. It is the name of the sub-test.
 	Name string
-	// Break creates the fault. Mend reverts the changes that it makes with the Site's methods.
-	Break func(*Site)
-	// Want are the findings by code and severity, such as "PRX-002 fail", in the order in which doctor shows
-	// them: the first is the root cause.
-	Want []string
-	// Says is text that a message, the evidence or a remedy of the root cause contains; empty for any.
+	// Want is the code, without its prefix, and the severity of the first finding of doctor that is no consequence, such as
+	// "PRX-012 fail". Failures come before warnings. Later findings do not matter.
+	Want string
+	// Says is text that the object, the message, the evidence or the remedy of such a finding contains; empty for any.
 	Says string
-	// Never are texts that no message, evidence or remedy contains, also before doctor has found the root cause.
-	Never []string
 	// Probe runs doctor with --probe.
 	Probe bool
-	// As is the user for --as, empty for the site's user.
-	As string
-	// Inconclusive means that checks are inconclusive because a pod does not answer or a right is missing.
-	Inconclusive bool
+	// Break creates the fault. What it changes by the methods of Site is reverted afterwards.
+	Break func()
 }
 
-// OnAPIServer returns the faults of a simulated site.
-func OnAPIServer() []Fault {
-	return slices.Concat(apiFaults(), hostedFaults(), networkFaults(), policyFaults(), podFaults(), dnsFaults(), dhcpFaults(), proxyFaults(), appsFaults(), crdFaults(), accessFaults(), siteFaults(), driftFaults())
+// Group has faults that do not disturb each other. All of them exist at the same time, since daemons report some only after
+// minutes, and are reverted in order. While one exists, doctor reports it before those after it.
+type Group struct {
+	Name   string
+	Faults []Fault
 }

@@ -14,26 +14,24 @@ func TestFaultsAreDocumented(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Faults that doctor finds
 
-Faults that tests make at a site, and what [doctor](doctor.md) reports. The first check of a fault is the root cause.
-Doctor reports the same from a bundle. The tests write this page: ` + "`go test ./test/faults -run TestFaultsAreDocumented -update`" + `.
+Faults that tests create at a site, and what [doctor](doctor.md) reports first. Later findings are consequences, or other faults.
+The tests write this page: ` + "`go test ./test/faults -run TestFaultsAreDocumented -update`" + `.
 `)
 	for _, c := range []struct {
 		title  string
-		faults []faults.Fault
+		groups []faults.Group
 	}{
-		{"Objects", faults.OnAPIServer()},
-		{"Processes and their pages", faults.OnRunning(nil)},
-		{"Nodes, pods and the VLAN", faults.OnNode()},
-		{"Floating address", faults.OnFloatingAddress()},
+		{"Objects and daemons", faults.OnRunning(nil)},
+		{"Nodes, pods and the VLAN", faults.OnNode(nil)},
+		{"Floating address", faults.OnFloatingAddress(nil)},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| fault | check and result | needs `--probe` |\n|---|---|---|\n", c.title)
-		for _, f := range c.faults {
-			var found []string
-			for _, want := range f.Want {
-				code, severity, _ := strings.Cut(want, " ")
-				found = append(found, fmt.Sprintf("[OOOI-%s](doctor.md#oooi-%s) %s", code, strings.ToLower(code), severity))
+		for _, g := range c.groups {
+			for _, f := range g.Faults {
+				code, severity, _ := strings.Cut(f.Want, " ")
+				prefix, _, _ := strings.Cut(strings.ToLower(code), "-")
+				fmt.Fprintf(&b, "| %s | [OOOI-%s](doctor-%s.md#oooi-%s) %s | %s |\n", f.Name, code, prefix, strings.ToLower(code), severity, map[bool]string{true: "yes"}[f.Probe])
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", f.Name, strings.Join(found, ", "), map[bool]string{true: "yes"}[f.Probe])
 		}
 	}
 	golden.Check(t, "../../docs/reference/faults.md", b.String())

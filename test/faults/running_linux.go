@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
@@ -52,13 +53,16 @@ var podAddresses = map[string]string{"proxy": "198.19.0.11", "dns": "198.19.0.12
 // management cluster, so that clients can connect to its Service.
 const HostedAddress = "10.96.0.77"
 
+// upstreamResolver is the address of the upstream resolver.
+const upstreamResolver = "198.18.0.53"
+
 // RunningDomain is the domain of the hosted cluster.
 const RunningDomain = "demo.example.com"
 
 // RunningNetwork returns the network namespace that a running site needs.
 func RunningNetwork() lab.Network {
 	return lab.Network{
-		Ranges:  []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32"},
+		Ranges:  []string{"10.96.0.0/16", "198.18.0.0/24", "192.0.2.200/32", "192.0.2.220/32"},
 		Build:   []string{"coredns", "coredhcp", "xdsd", "kubectl-oooi"},
 		Sources: []string{"api", "internal", "xdsd", "plugins", "corednsbuild", "coredhcpbuild", "kubectl-oooi", "manifests"},
 		Prepare: func(ctx context.Context) error {
@@ -75,13 +79,31 @@ kind: Infra
 metadata: {name: demo, namespace: clusters}
 spec:
   hostedClusterRef: {name: demo}
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [192.0.2.1]}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [198.18.0.53]}
   infraComponents:
-    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99}
+    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.29}
     dns: {serverIP: 192.0.2.3}
     proxy: {serverIP: 192.0.2.4}
   appsIngress: {enabled: true, metallb: {addressPoolName: vlan, ipAddressPoolRange: 192.0.2.200-192.0.2.209, loadBalancerClass: metallb.io/vlan}}
 `
+
+// Objects that faults change.
+const (
+	demoInfra     = "hostedcluster.densityops.com/v1alpha1 Infra clusters/demo"
+	demoProxy     = "hostedcluster.densityops.com/v1alpha1 ProxyServer clusters/demo"
+	hostedCluster = "hypershift.openshift.io/v1beta1 HostedCluster clusters/demo"
+	nodePool      = "hypershift.openshift.io/v1beta1 NodePool clusters/workers"
+	vlanNetwork   = "k8s.cni.cncf.io/v1 NetworkAttachmentDefinition clusters/vlan100"
+	workerA       = "kubevirt.io/v1 VirtualMachineInstance clusters-demo/worker-a"
+)
+
+// microTime is the format of times of Leases.
+const microTime = "2006-01-02T15:04:05.000000Z"
+
+// condition returns a condition in JSON.
+func condition(kind, status string) string {
+	return fmt.Sprintf(`{"type": %q, "status": %q, "reason": "Test", "message": "x", "lastTransitionTime": "2026-01-02T03:04:05Z"}`, kind, status)
+}
 
 var runningCluster = lab.HostedCluster{
 	Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
@@ -121,7 +143,20 @@ status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTrans
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {name: clusters.demo.192.0.2.10, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
-spec: {holderIdentity: clusters-demo/worker-a/vlan, leaseDurationSeconds: 3600, renewTime: "2026-01-02T03:04:05.000000Z"}
+spec: {holderIdentity: clusters-demo/worker-a/vlan, leaseDurationSeconds: 3600, renewTime: "NOW"}
+---
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-b, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:0b"}]}}
+  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
+status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: clusters.demo.192.0.2.11, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
+spec: {holderIdentity: clusters-demo/worker-b/vlan, leaseDurationSeconds: 3600, renewTime: "NOW"}
 ---
 apiVersion: hypershift.openshift.io/v1beta1
 kind: NodePool
@@ -169,7 +204,7 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 	}
 	r := &Running{
 		Site: &Site{
-			T: t, ControlPlane: management, Client: c, Namespace: "clusters", VLAN: "vlan100", Net: "192.0.2", Timeout: 90 * time.Second, Bundles: t.TempDir(), LiveDaemons: true,
+			T: t, ControlPlane: management, Client: c, Timeout: 2 * time.Minute,
 		},
 		Hosted: hosted, HostedClient: hostedClient, Network: network, Pods: map[string]*lab.Pod{}, Backends: map[string]*lab.Backend{}, parent: t,
 	}
@@ -183,7 +218,10 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 	if err := hosted.ApplyYAML(t.Context(), []byte(hostedObjects)); err != nil {
 		t.Fatal(err)
 	}
-	r.Apply(runningObjects + runningCluster.YAML())
+	r.Apply(strings.ReplaceAll(runningObjects, "NOW", time.Now().UTC().Format(microTime)) + runningCluster.YAML())
+	lab.RunDNS(t, &dns.Server{Addr: upstreamResolver + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetReply(query)) // the client repeats it
+	})})
 	r.startControlPlane()
 	r.setup()
 	r.start()
@@ -234,8 +272,7 @@ func (r *Running) startControlPlane() {
 	if err := runningCluster.PublishKubeconfig(r.Context(), r.ControlPlane, r.Hosted); err != nil {
 		r.Fatal(err)
 	}
-	r.PatchStatus(hostedKind, "$ns", "demo", `{"status": {"conditions": [`+
-		condition("EtcdAvailable", "True", "AsExpected")+`, `+condition("Degraded", "False", "AsExpected")+`]}}`)
+	r.PatchStatus(hostedCluster, `{"status": {"conditions": [`+condition("EtcdAvailable", "True")+`, `+condition("Degraded", "False")+`]}}`)
 }
 
 func (r *Running) setup() {
@@ -265,10 +302,10 @@ func (r *Running) start() {
 		runner.Programs["/"+name] = r.Network.Binary(r.T, name)
 	}
 	r.run(runner, "oooi-system", "control", "control", "control2")
-	for component, vlan := range map[string]string{"proxy": "$net.4", "dns": "$net.3", "dhcp": "$net.2"} {
+	for component, vlan := range map[string]string{"proxy": "192.0.2.4", "dns": "192.0.2.3", "dhcp": "192.0.2.2"} {
 		r.run(runner, "clusters", component, component)
-		r.Patch(podKind, "$ns", r.Pods[component].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
-			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
+		r.Patch("v1 Pod clusters/"+r.Pods[component].Name, `{"metadata": {"annotations": {"k8s.v1.cni.cncf.io/network-status":
+			"[{\"name\": \"ovn\", \"default\": true, \"ips\": [\"`+r.Pods[component].IP+`\"]}, {\"name\": \"x\", \"interface\": \"net1\", \"ips\": [\"`+vlan+`\"]}]"}}}`)
 	}
 	r.forwardServices()
 	r.Await("the apps Service to take an address", func() bool {
@@ -287,8 +324,7 @@ func (r *Running) start() {
 func (r *Running) forwardServices() {
 	r.Helper()
 	clusterIP := func(name string) string {
-		address, _, _ := unstructured.NestedString(r.Get(serviceKind, "$ns", name).Object, "spec", "clusterIP")
-		return address
+		return r.field("v1 Service clusters/"+name, "spec", "clusterIP")
 	}
 	r.nft(fmt.Sprintf("table ip services {\n chain output {\n type nat hook output priority -100\n ip daddr %s udp dport 53 dnat to %s\n ip daddr %s meta l4proto tcp dnat to %s\n }\n}\n",
 		clusterIP("demo-dns"), r.Pods["dns"].IP, clusterIP("demo-proxy"), r.Pods["proxy"].IP))
@@ -297,7 +333,7 @@ func (r *Running) forwardServices() {
 // ready reports whether the Infra's condition Ready is True.
 func (r *Running) ready() bool {
 	r.Helper()
-	conditions, _, _ := unstructured.NestedSlice(r.Get(infraKind, "$ns", "demo").Object, "status", "conditions")
+	conditions, _, _ := unstructured.NestedSlice(r.mustGet(demoInfra).Object, "status", "conditions")
 	for _, c := range conditions {
 		if c, ok := c.(map[string]any); ok && c["type"] == "Ready" {
 			return c["status"] == "True"
