@@ -175,7 +175,10 @@ func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
 		}
 		return podReport{known: true, vlan: view}
 	}
-	pods := []corev1.Pod{testPod("proxy-0", v1alpha1.ComponentProxy, time.Hour), testPod("proxy-1", v1alpha1.ComponentProxy, time.Hour)}
+	pods := []corev1.Pod{ // each of its own StatefulSet
+		testPod("proxy-198-18-50-17-0", v1alpha1.ComponentProxy, time.Hour), testPod("proxy-198-18-50-27-0", v1alpha1.ComponentProxy, time.Hour),
+		testPod("dns-0", v1alpha1.ComponentDNS, time.Hour), // on the network of the first one
+	}
 	s := &Sites{}
 	for _, tc := range []struct {
 		name          string
@@ -191,7 +194,7 @@ func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
 		{"one drops it", 40*time.Second + vlanGrace, true, false, 0},
 	} {
 		f := &vlanFacts{object: demo, own: []netip.Addr{floating.Addr()}}
-		o := s.record(pods, []podReport{reportOf(tc.first), reportOf(tc.second)}, []error{nil, nil}, f, viewed.Add(tc.at))
+		o := s.record(pods, []podReport{reportOf(tc.first), reportOf(tc.second), reportOf(tc.first)}, []error{nil, nil, nil}, f, viewed.Add(tc.at))
 		var got int
 		for _, p := range o.problems {
 			if p.Code == problem.AddressHeldTwice && p.Object == demo && len(p.Evidence) == 2 {

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ const vlanGrace = 3 * neighbours.Interval
 
 // A vlanPod is a pod on the VLAN with its view.
 type vlanPod struct {
-	ref model.Ref
+	ref       model.Ref
+	component string
 	// settled reports whether the pod has been ready, or unready, for vlanGrace.
 	settled bool
 	// interfaces are those that Multus reports; view is what the pod sees, nil if unknown.
@@ -164,21 +166,23 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 	return list
 }
 
-// heldTwice returns the problem of each of oooi's addresses that several pods have. Their containers holder do not see it if
+// heldTwice returns the problem of each of oooi's addresses that several replicas of a component have. Their containers holder do not see it if
 // the pods do not reach each other.
 func (f *vlanFacts) heldTwice() []problem.Problem {
 	var list []problem.Problem
 	for _, a := range f.own {
-		var evidence []string
+		evidence := map[string][]string{} // by component
 		for _, p := range f.pods {
 			if p.view != nil && slices.ContainsFunc(p.view.Interfaces, func(i problem.Interface) bool { return i.Has(a) }) {
-				evidence = append(evidence, fmt.Sprintf("Pod %s has the address", p.ref.Name))
+				evidence[p.component] = append(evidence[p.component], fmt.Sprintf("Pod %s has the address", p.ref.Name))
 			}
 		}
-		if len(evidence) > 1 {
-			list = append(list, problem.Failed(problem.AddressHeldTwice, f.object, "%d pods have the floating address %s", len(evidence), a).
-				Because(evidence...).
-				WithRemedy("check that the pods reach each other on the VLAN, and the API server: see the logs of containers holder"))
+		for _, component := range slices.Sorted(maps.Keys(evidence)) {
+			if n := len(evidence[component]); n > 1 {
+				list = append(list, problem.Failed(problem.AddressHeldTwice, f.object, "%d pods have the floating address %s", n, a).
+					Because(evidence[component]...).
+					WithRemedy("check that the pods reach each other on the VLAN, and the API server: see the logs of containers holder"))
+			}
 		}
 	}
 	return list
