@@ -8,7 +8,6 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -34,7 +33,7 @@ func (r *appsReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("apps").
 		WatchesRawSource(changes(r.indexes, infraFingerprints, itself[*v1alpha1.Infra])).
 		WatchesRawSource(r.outcomes.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
+		WithOptions(controllerOptions(maxConcurrentReconciles)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of the apps ingress: %w", err)

@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -30,6 +32,9 @@ import (
 const (
 	// maxConcurrentReconciles limits each controller that uses only the management cluster.
 	maxConcurrentReconciles = 16
+	// firstRequeue and lastRequeue bound the backoff after errors of the management cluster. Ten minutes after a webhook or a
+	// quota rejected statuses, they must not be outdated for another ten.
+	firstRequeue, lastRequeue = 50 * time.Millisecond, 15 * time.Second
 	// reconcileTimeout bounds the reconciliation of one object.
 	reconcileTimeout = 30 * time.Second
 	// clientQPS and clientBurst limit requests to the management cluster. A changed object takes one or two writes.
@@ -37,6 +42,14 @@ const (
 	// name is the name of the Lease, and the reporting controller of Events.
 	name = "oooi-control"
 )
+
+// controllerOptions returns the options of a controller that reconciles a number of objects at a time.
+func controllerOptions(concurrency int) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: concurrency,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRequeue, lastRequeue),
+	}
+}
 
 // Options configure the controllers.
 type Options struct {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -58,7 +57,7 @@ func (r *guestReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("guest").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.withoutInfra)).
 		WatchesRawSource(changes(r.indexes, infraFingerprints, itself[*v1alpha1.Infra])).
-		WithOptions(controller.Options{MaxConcurrentReconciles: guestConcurrency}).
+		WithOptions(controllerOptions(guestConcurrency)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of hosted clusters: %w", err)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -40,7 +39,7 @@ func (r *infraReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("infra").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelInfra))).
 		WatchesRawSource(changes(r.indexes, infraFingerprints, itselfOrInfra)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
+		WithOptions(controllerOptions(maxConcurrentReconciles)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of Infras: %w", err)

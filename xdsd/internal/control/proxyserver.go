@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -42,7 +41,7 @@ func (r *proxyReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("proxyserver").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelProxyServer))).
 		WatchesRawSource(changes(r.indexes, proxyFingerprints, itself[*v1alpha1.ProxyServer])).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
+		WithOptions(controllerOptions(maxConcurrentReconciles)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of ProxyServers: %w", err)
