@@ -54,10 +54,10 @@ func resource(kind string) string {
 	return "infra"
 }
 
-// conditionsOutdated returns why conditions may be outdated; empty if they are not: control does not run, or has not observed
-// the Infra.
+// conditionsOutdated returns why conditions may be outdated; empty if they are not: control does not run, cannot write them, or has
+// not observed the Infra.
 func conditionsOutdated(s *Site) string {
-	for _, c := range []Check{controlRuns, controlLeads, controlObserved} {
+	for _, c := range []Check{controlRuns, controlLeads, statusesWritten, controlObserved} {
 		if findings := c.Run(s); slices.ContainsFunc(findings, func(f Finding) bool { return f.Severity == Fail }) {
 			return fmt.Sprintf("conditions are outdated, see %s", c.Code)
 		}

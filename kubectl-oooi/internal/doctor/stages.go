@@ -17,7 +17,7 @@ type Stage struct {
 // Stages returns all stages, in the order of causes.
 func Stages() []Stage {
 	return []Stage{
-		{"access", []Check{apisServed, dataReadable, controlRuns, controlLeads, controlObserved, daemonsCurrent, statusesWritten, objectsKept}},
+		{"access", []Check{apisServed, dataReadable, controlRuns, controlLeads, statusesWritten, controlObserved, daemonsCurrent, objectsKept}},
 		{"cluster", []Check{infraValid, clusterExists, clusterAvailable, servicesPublished, nodePoolsOnNetwork}},
 		{"network", []Check{nadExists, nadWithoutIPAM, networkAllowed, networkSuitable, addressesUnique}},
 		{"pods", []Check{nodesReady, workloadsExist, podsCreated, podsReady, podsStable, podsOnVLAN, podsAnswer, configurationLoaded, snapshotsWritten}},
