@@ -26,10 +26,17 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// clientGroup has faults of clients of DHCP, and of processes.
-func clientGroup(r *Running) Group {
-	return Group{Name: "clients", Faults: []Fault{
-		{Name: "another client holds the Lease of control", Want: "CTL-004 fail", Says: `"me", which is no replica of control`, Break: r.takeControlLease},
+// pathGroup has faults of paths and clients, which daemons report when they have lasted.
+func pathGroup(r *Running) Group {
+	return Group{Name: "paths", Faults: []Fault{
+		{Name: "status of the Infra cannot be written", Want: "CTL-005 fail", Says: "not today", Break: func() {
+			r.deny("statuses", "hostedcluster.densityops.com", "v1alpha1", "infras/status", "clusters", "not today")
+			r.Await("statuses to be rejected", func() bool {
+				none := client.RawPatch(types.MergePatchType, []byte(`{"status": {"message": "x"}}`))
+				return r.Client.Status().Patch(r.Context(), object(demoInfra), none, &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{DryRun: []string{metav1.DryRunAll}}}) != nil
+			})
+			r.Patch(demoInfra, `{"spec": {"infraComponents": {"dhcp": {"leaseTime": "2h"}}}}`)
+		}},
 		{Name: "DHCP has no right to read VMs", Want: "API-006 fail", Says: "cannot watch resource \"virtualmachineinstances\"", Break: func() {
 			r.Undo(r.forgetClients) // it would wait for longer and longer between two attempts
 			r.Remove("rbac.authorization.k8s.io/v1 RoleBinding clusters-demo/oooi-clusters-demo-dhcp")
@@ -56,32 +63,6 @@ func clientGroup(r *Running) Group {
 			r.Patch("kubevirt.io/v1 VirtualMachineInstance clusters-demo/worker-w", `{"spec": {"networks": [{"name": "vlan", "multus": {"networkName": "clusters/vlan5O"}}]}}`)
 			r.requestAddress("02:00:00:00:00:95")
 		}},
-		{Name: "DNS hangs", Want: "DNS-001 fail", Break: func() {
-			r.Undo(func() { r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGCONT) })
-			r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGSTOP)
-		}},
-		{Name: "another process has a port of the proxy", Want: "PRX-003 fail", Break: r.occupyPort},
-		{Name: "Service in the hosted cluster cannot be deleted", Want: "OLD-004 warn", Says: "Services stay", Break: r.leaveUndeletableService},
-	}}
-}
-
-// pathGroup has faults of paths, which daemons report when they have lasted.
-func pathGroup(r *Running) Group {
-	return Group{Name: "paths", Faults: []Fault{
-		{Name: "status of the Infra cannot be written", Want: "CTL-005 fail", Says: "not today", Break: func() {
-			r.deny("statuses", "hostedcluster.densityops.com", "v1alpha1", "infras/status", "clusters", "not today")
-			r.Patch(demoInfra, `{"spec": {"infraComponents": {"dhcp": {"leaseTime": "2h"}}}}`)
-		}},
-		{Name: "VM answers for the gateway's address", Want: "LNK-005 fail", Says: "02:00:00:00:00:0a", Break: func() {
-			vm := lab.NewMachine(r.T, "net1", "02:00:00:00:00:0a")
-			r.Undo(func() {
-				vm.Run(r.T, "ip", "link", "set", "eth0", "down")
-				var own *lab.Namespace
-				own.Run(r.T, "ip", "neighbour", "flush", "dev", "net1") // the kernel keeps MAC addresses for a minute
-			})
-			vm.Run(r.T, "ip", "address", "add", "192.0.2.1/24", "dev", "eth0")
-		}},
-		{Name: "VM has an address of another DHCP server", Want: "DHCP-014 fail", Says: "192.0.2.239", Break: func() { r.selectOtherDHCP("02:00:00:00:00:0b") }},
 		{Name: "upstream resolver does not answer", Want: "DNS-007 fail", Says: upstreamResolver, Break: func() {
 			r.drop("upstream", "ip daddr "+upstreamResolver+" udp dport 53")
 			r.query("www.example.org.")
@@ -105,6 +86,18 @@ func pathGroup(r *Running) Group {
 		}},
 		{Name: "API server rejects the token of DNS", Want: "API-006 warn", Says: "Unauthorized", Break: r.invalidateToken},
 		{Name: "xdsd cannot write its snapshot file", Want: "POD-011 warn", Says: "read-only file system", Break: r.denySnapshots},
+	}}
+}
+
+// processGroup has faults of processes, and of another DHCP server, which coredhcp forgets when it restarts.
+func processGroup(r *Running) Group {
+	return Group{Name: "processes", Faults: []Fault{
+		{Name: "VM has an address of another DHCP server", Want: "DHCP-014 fail", Says: "192.0.2.239", Break: func() { r.selectOtherDHCP("02:00:00:00:00:0b") }},
+		{Name: "DNS hangs", Want: "DNS-001 fail", Break: func() {
+			r.Undo(func() { r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGCONT) })
+			r.Pods["dns"].Containers["coredns"].Signal(r.T, syscall.SIGSTOP)
+		}},
+		{Name: "another process has a port of the proxy", Want: "PRX-003 fail", Break: r.occupyPort},
 	}}
 }
 

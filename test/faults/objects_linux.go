@@ -13,7 +13,7 @@ import (
 
 // OnRunning returns the faults of a running site. r may be nil if none is tried.
 func OnRunning(r *Running) []Group {
-	return []Group{objectGroup(r), clusterGroup(r), networkGroup(r), apiGroup(r), clientGroup(r), pathGroup(r)}
+	return []Group{objectGroup(r), clusterGroup(r), networkGroup(r), apiGroup(r), pathGroup(r), processGroup(r)}
 }
 
 // objectGroup has faults that doctor finds in objects.
@@ -116,11 +116,13 @@ func networkGroup(r *Running) Group {
 func apiGroup(r *Running) Group {
 	return Group{Name: "API", Faults: []Fault{
 		{Name: "CustomResourceDefinition does not exist", Want: "API-001 fail", Says: "does not exist", Break: r.removeProxyServers},
+		{Name: "another client holds the Lease of control", Want: "CTL-004 fail", Says: `"me", which is no replica of control`, Break: r.takeControlLease},
 		{Name: "hosted cluster rejects the credentials of control", Want: "APP-001 fail", Says: "KubeconfigRejected", Break: func() {
 			r.Undo(func() { r.restartControl(func() {}) }) // it would use the new one after a while
 			const secret = "v1 Secret clusters/demo-admin-kubeconfig"
 			r.Patch(secret, `{"data": {"kubeconfig": "`+r.withOtherToken(r.field(secret, "data", "kubeconfig"))+`"}}`)
 		}},
+		{Name: "Service in the hosted cluster cannot be deleted", Want: "OLD-004 warn", Says: "Services stay", Break: r.leaveUndeletableService},
 	}}
 }
 
@@ -170,6 +172,7 @@ func (r *Running) removeProxyServers() {
 	r.Helper()
 	const crd = "apiextensions.k8s.io/v1 CustomResourceDefinition proxyservers.hostedcluster.densityops.com"
 	server := r.mustGet(demoProxy)
+	r.Undo(func() { r.restart("proxy", "xdsd") }) // it would wait for longer and longer between two attempts
 	r.Undo(func() {
 		r.Await("the API of ProxyServers", func() bool {
 			again := server.DeepCopy()

@@ -96,7 +96,7 @@ func (d *Diagnosis) String() string {
 // await runs doctor until a condition holds, and fails the test otherwise.
 func (s *Site) await(what string, condition func(*Diagnosis) bool, args ...string) *Diagnosis {
 	s.Helper()
-	for end := time.Now().Add(s.Timeout); ; time.Sleep(500 * time.Millisecond) {
+	for end := time.Now().Add(s.Timeout); ; time.Sleep(200 * time.Millisecond) {
 		d := s.Diagnose(args...)
 		if condition(d) {
 			return d
