@@ -224,7 +224,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	probed := &backends.Prober{Store: store}
 	if reporter != nil {
-		probed.Proxy = reporter.Proxy
+		probed.Proxy, reporter.Probed = reporter.Proxy, probed.Results
 	}
 	problems := &serve.Problems{Store: store, Reporter: reporter, Backends: probed, Peers: prober}
 	handler := serve.Handler(store, reporter.Open, problems.Report, func() any {

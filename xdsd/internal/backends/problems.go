@@ -33,7 +33,7 @@ type cause struct {
 }
 
 var (
-	refusing    = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", "check that the pods listen: PODS"}
+	refusing    = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", "check that the pods listen on the targetPort of the Service: PODS"}
 	silent      = &cause{problem.BackendUnreachable, "connections to ENDPOINTS get no answer", "check the NetworkPolicies that select the backend's pods ('kubectl -n NAMESPACE get networkpolicies') and the filters between the nodes; an endpoint that does not exist on any node does not answer either"}
 	portless    = &cause{problem.BackendUnreachable, "the pod has no free source port for connections to ENDPOINTS", "limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the connections"}
 	misrouted   = &cause{problem.BackendUnreachable, "packets to ENDPOINTS leave through DEVICE: a route of the pod leads to the VLAN, although they are not in its subnets", "check the routes in the NetworkAttachmentDefinitions of the pod"}
@@ -129,7 +129,7 @@ func (j *judge) problems(results []result) []problem.Problem {
 		if since, ok := j.empty[u.Name]; ok && j.now.Sub(since) >= minFault {
 			namespace, name, _ := strings.Cut(u.Service, "/")
 			list = append(list, problem.Failed(problem.BackendUnreachable, model.Ref{Kind: "Service", Namespace: namespace, Name: name}, "backend %s has no ready endpoint", u.Name).
-				WithRemedy("see the pods that the Service selects: kubectl -n %s get pods", namespace))
+				WithRemedy("check that its selector and port fit pods that are ready: kubectl -n %s describe service %s", namespace, name))
 		}
 		endpoints, broken := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 		groups, order := map[*cause][]*result{}, []*cause{}

@@ -35,9 +35,10 @@ const (
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
 // suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
 // for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
-// needs an open socket, because the protocol of its backend is unknown. The result has an entry for each port, in the order
-// of p.Listeners: one for both protocols of a port.
-func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.ListenerStatus {
+// needs an open socket, because the protocol of its backend is unknown. Broken has why upstreams do not work, by name: Envoy
+// resets connections to them, which says nothing. The result has an entry for each port, in the order of p.Listeners: one for
+// both protocols of a port.
+func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken map[string]string) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
 		probeable[u.Name] = u.Missing == "" && !u.FromVLAN
@@ -49,7 +50,7 @@ func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr) []v1alpha1.
 		if l.UDP {
 			err = probeUDP(l, at)
 		} else {
-			err = probe(ctx, p, l, probeable, at)
+			err = probe(ctx, p, l, probeable, at, broken)
 		}
 		if err != nil {
 			status.Ready, status.Reason = false, err.Error()
@@ -76,7 +77,7 @@ func withoutSource(err error) error {
 	return err
 }
 
-func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr) error {
+func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr, broken map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.String(), strconv.Itoa(int(l.Port))))
@@ -87,7 +88,7 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 		return fmt.Errorf("%s: %w", notListening, err)
 	}
 	defer func() { _ = conn.Close() }()
-	host, found := probeHost(l, probeable)
+	host, upstream, found := probeHost(l, probeable)
 	switch {
 	case !found && routesInfra(p, l) && !hasAppsRoute(p, l):
 		return errors.New("no route leads to a Service that exists")
@@ -99,13 +100,21 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 			return fmt.Errorf("setting the deadline of the probe: %w", err)
 		}
 	}
-	if l.HTTP {
-		return probeHTTP(ctx, conn, host)
+	switch {
+	case l.HTTP:
+		err = probeHTTP(ctx, conn, host)
+	case host != "": // without TLS, the protocol of the backend is unknown
+		err = probeTLS(ctx, conn, host)
 	}
-	if host == "" {
-		return nil // without TLS, the protocol of the backend is unknown
+	if why := broken[upstream]; err != nil && why != "" {
+		return fmt.Errorf("backend %s for %s: %s", upstream, host, why)
 	}
-	// The handshake shows that the backend is reachable. Clients verify its certificate; here any certificate suffices.
+	return err
+}
+
+// probeTLS makes a TLS handshake, which shows that the backend is reachable. Clients verify its certificate; here any
+// certificate suffices.
+func probeTLS(ctx context.Context, conn net.Conn, host string) error {
 	client := tls.Client(conn, &tls.Config{ServerName: host, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // see above
 	if err := client.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS handshake for %s: %w", host, withoutSource(err))
@@ -162,27 +171,27 @@ func hasAppsRoute(p *model.ProxyServer, l *model.Listener) bool {
 	})
 }
 
-// probeHost returns the name with which to probe a listener: that of the first route with a probeable upstream that
-// uses TLS or HTTP, so that it is the same each time. It is empty if no route has one; found is true if the listener has
-// any probeable upstream.
-func probeHost(l *model.Listener, probeable map[string]bool) (host string, found bool) {
+// probeHost returns the name with which to probe a listener, and the upstream of its route: those of the first route with a
+// probeable upstream that uses TLS or HTTP, so that they are the same each time. The name is empty if no route has one; found is
+// true if the listener has any probeable upstream.
+func probeHost(l *model.Listener, probeable map[string]bool) (host, upstream string, found bool) {
 	for _, r := range l.Routes {
 		if !isProbeable(r, probeable) {
 			continue
 		}
 		if r.Host == "*" {
-			return "probe.invalid", true
+			return "probe.invalid", r.Upstream, true
 		}
 		if r.Plain {
 			found = true
 			continue
 		}
 		if domain, wild := strings.CutPrefix(r.Host, "*."); wild {
-			return "probe." + domain, true
+			return "probe." + domain, r.Upstream, true
 		}
-		return r.Host, true
+		return r.Host, r.Upstream, true
 	}
-	return "", found || probeable[l.Default]
+	return "", "", found || probeable[l.Default]
 }
 
 // isProbeable reports whether all upstreams of a route are probeable.

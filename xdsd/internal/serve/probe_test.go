@@ -52,18 +52,18 @@ func TestProbeDoesNotDependOnApps(t *testing.T) {
 	upstreams := []*model.Upstream{{Name: apps.Upstream, FromVLAN: true}, {Name: oauth.Upstream}}
 	at := netip.MustParseAddr("127.0.0.1")
 
-	both := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at)
+	both := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at, nil)
 	if len(both) != 1 || !both[0].Ready || !slices.Equal(requested, []string{"oauth.demo.example.com"}) {
 		t.Errorf("apps and OAuth routes: %+v, requested names %v", both, requested)
 	}
-	appsOnly := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at)
+	appsOnly := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at, nil)
 	if len(appsOnly) != 1 || !appsOnly[0].Ready {
 		t.Errorf("apps route only: %+v", appsOnly)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	closed := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at)
+	closed := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at, nil)
 	if len(closed) != 1 || closed[0].Ready {
 		t.Errorf("closed port: %+v", closed)
 	}
@@ -99,10 +99,14 @@ func TestProbeFailsForTheSameReason(t *testing.T) {
 		Upstreams: []*model.Upstream{{Name: route.Upstream}},
 		Listeners: []*model.Listener{{Port: int32(netip.MustParseAddrPort(l.Addr().String()).Port()), Routes: []model.Route{route}}},
 	}
-	first := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"))
-	second := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"))
+	first := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), nil)
+	second := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), nil)
 	if first[0].Ready || first[0].Reason != second[0].Reason || !strings.HasSuffix(first[0].Reason, "connection reset by peer") {
 		t.Errorf("the reasons are %q and %q", first[0].Reason, second[0].Reason)
+	}
+	explained := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), map[string]string{route.Upstream: "no endpoint", "another": "x"})
+	if want := "backend " + route.Upstream + " for " + route.Host + ": no endpoint"; explained[0].Reason != want {
+		t.Errorf("the reason is %q, want %q", explained[0].Reason, want)
 	}
 }
 
@@ -122,7 +126,7 @@ func TestProbeUsesTheProtocolOfTheBackend(t *testing.T) {
 				Upstreams: []*model.Upstream{{Name: tc.route.Upstream}},
 				Listeners: []*model.Listener{{Port: int32(plain.Addr().Port()), Routes: []model.Route{tc.route}}},
 			}
-			if got := serve.Probe(t.Context(), p, plain.Addr().Addr()); len(got) != 1 || got[0].Ready != tc.ready {
+			if got := serve.Probe(t.Context(), p, plain.Addr().Addr(), nil); len(got) != 1 || got[0].Ready != tc.ready {
 				t.Errorf("probe returns %+v, want ready %t", got, tc.ready)
 			}
 		})
@@ -164,7 +168,7 @@ func TestBackendsWithoutServiceAreReady(t *testing.T) {
 			Listeners: []*model.Listener{&tc.listener},
 			Upstreams: []*model.Upstream{{Name: api.Upstream, Missing: "no"}, {Name: gone, Backend: "gone", Missing: "no"}, {Name: web, Backend: "web"}},
 		}
-		if got := serve.Probe(t.Context(), p, netip.MustParseAddr("127.0.0.1")); len(got) != 1 || got[0].Ready != tc.ready {
+		if got := serve.Probe(t.Context(), p, netip.MustParseAddr("127.0.0.1"), nil); len(got) != 1 || got[0].Ready != tc.ready {
 			t.Errorf("%s: %+v, want ready %t", tc.name, got, tc.ready)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	probereport "github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
@@ -58,6 +59,8 @@ type Reporter struct {
 	Limits *Limits
 	// Client writes the status.
 	Client dynamic.Interface
+	// Probed returns the results of the last probes of the proxy's backends; nil for none.
+	Probed func() []probereport.Backend
 	// Omitted returns the parts of a proxy's configuration that are left out; nil for none.
 	Omitted func(proxy string) []envoy.Omission
 	// Store and ADS have the state that is reported.
@@ -233,7 +236,8 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 			}
 		}
 	}
-	entry.Listeners = Probe(ctx, p, r.At)
+	entry.Backends = r.backends(ctx, p)
+	entry.Listeners = Probe(ctx, p, r.At, r.broken(p, entry.Backends))
 	for i, l := range entry.Listeners {
 		at := slices.IndexFunc(r.listeners, func(before v1alpha1.ListenerStatus) bool { return before.Port == l.Port })
 		if at >= 0 && strings.HasPrefix(l.Reason, notProbed) {
@@ -241,7 +245,6 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 		}
 	}
 	r.listeners = entry.Listeners
-	entry.Backends = r.backends(ctx, p)
 	r.addOmitted(p, &entry)
 	if r.Limits != nil {
 		var err error
@@ -313,6 +316,24 @@ func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha
 		list[i] = b
 	}
 	return list
+}
+
+// broken returns why upstreams do not work, by name. The statuses are those of p.Upstreams, in the same order.
+func (r *Reporter) broken(p *model.ProxyServer, statuses []v1alpha1.BackendStatus) map[string]string {
+	broken := map[string]string{}
+	if r.Probed != nil {
+		for _, b := range r.Probed() {
+			if !b.Connected {
+				broken[b.Upstream] = b.Error
+			}
+		}
+	}
+	for i, u := range p.Upstreams {
+		if s := statuses[i]; s.Reason != "" && (s.Endpoints == 0 || broken[u.Name] == "") {
+			broken[u.Name] = s.Reason
+		}
+	}
+	return broken
 }
 
 var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers")

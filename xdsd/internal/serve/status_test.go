@@ -152,7 +152,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	await(t, proxies, "the loss of the backend", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		r := replicas["envoy-0"]
 		return healthy(r, "web") == 0 && reason(r, "web") == "no endpoint is healthy" &&
-			len(r.Listeners) == 1 && !r.Listeners[0].Ready && strings.Contains(r.Listeners[0].Reason, "handshake for web.example.com")
+			len(r.Listeners) == 1 && !r.Listeners[0].Ready && strings.HasSuffix(r.Listeners[0].Reason, "for web.example.com: no endpoint is healthy")
 	})
 	await(t, proxies, "the failures of the backend", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		at := slices.IndexFunc(replicas["envoy-0"].Backends, func(b v1alpha1.BackendStatus) bool { return b.Name == "web" })
