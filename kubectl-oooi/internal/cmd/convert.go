@@ -13,17 +13,13 @@ func (c *command) convert() *cobra.Command {
 	var files filenames
 	var format string
 	cmd := &cobra.Command{
-		Use:   "convert -f old.yaml",
-		Short: "Convert objects of the earlier operator to the input of setup",
-		Long: "Convert objects of the earlier operator to the input of setup. Read an Infra and the DHCPServer, DNSServer and ProxyServer\n" +
-			"that the operator created for it, and print an equivalent Infra and, if required, a ProxyServer. Differences are printed\n" +
-			"as warnings with file, object and field. The command does not connect to a cluster.\n\n" +
-			"An Ingress is converted to a VirtualIngress. If its Service is among the objects and mirrors a Service of a hosted\n" +
-			"cluster, the Service's labels replace its name.",
-		Example: "  kubectl oooi convert -f old.yaml > infra.yaml\n\n" +
-			"  # Convert the objects of a cluster\n  kubectl -n clusters get infra/demo dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy -o yaml |\n" +
-			"    kubectl oooi convert -f - > infra.yaml\n\n" +
-			"  # Convert an Ingress with the mirrored Services of its namespace\n  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
+		Use:   "convert -f ingress.yaml",
+		Short: "Convert Ingresses to VirtualIngresses",
+		Long: "Convert Ingresses to VirtualIngresses. If the Service of a backend is among the objects and mirrors a Service of a hosted\n" +
+			"cluster, the Service's labels replace its name. Changes are printed as warnings with file, object and field. The command\n" +
+			"does not connect to a cluster.",
+		Example: "  # Convert an Ingress with the mirrored Services of its namespace\n" +
+			"  kubectl -n web get ingress/shop service -o yaml | kubectl oooi convert -f - > shop.yaml",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {
@@ -48,7 +44,7 @@ func (c *command) convert() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	addFilenames(cmd, &files, "that contain objects of the earlier operator, or lists of them")
+	addFilenames(cmd, &files, "that contain Ingresses and Services, or lists of them")
 	flags.StringVarP(&format, "output", "o", "yaml", "Output format: yaml or json")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -3,7 +3,6 @@ package cmd
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,13 +23,10 @@ func runWithInput(t *testing.T, in string, args ...string) (out, stderr string, 
 	return outBuffer.String(), errBuffer.String(), code
 }
 
-// clusterObjects are the objects that setup would read from a cluster, for the objects in the test data of convert.
-const clusterObjects = `
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: default}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
----
+// TestSetupAcceptsObjectsOfTheEarlierOperator plans objects of the operator that oooi replaces, as they are.
+func TestSetupAcceptsObjectsOfTheEarlierOperator(t *testing.T) {
+	more := filepath.Join(t.TempDir(), "more.yaml")
+	const clusterObjects = `
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan-7, namespace: networks}
@@ -43,70 +39,30 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan-7", "type": "bridge", "bri
 ---
 apiVersion: hypershift.openshift.io/v1beta1
 kind: HostedCluster
-metadata: {name: demo, namespace: clusters}
-spec: {infraID: demo-x7k2p, dns: {baseDomain: example.com}, platform: {type: KubeVirt}}
----
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
 metadata: {name: green, namespace: clusters}
 spec: {infraID: green-4hm9c, dns: {baseDomain: hosted.example.com}, platform: {type: KubeVirt}}
 `
-
-// TestSetupAcceptsConvertedObjects pipes the output of convert into setup.
-func TestSetupAcceptsConvertedObjects(t *testing.T) {
-	more := filepath.Join(t.TempDir(), "more.yaml")
 	if err := os.WriteFile(more, []byte(clusterObjects), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	legacy := "../../../api/testdata/legacy/"
-	for _, tc := range []struct{ name, file, format, want string }{
-		{"with children", "../convert/testdata/demo/old.yaml", "yaml", "ntp=192.168.100.5,192.168.100.6"},
-		{"without an Infra", "../convert/testdata/derived/old.yaml", "yaml", "range=198.51.100.100-198.51.100.199"},
-		{"without an Infra, as JSON", "../convert/testdata/derived/old.yaml", "json", "range=198.51.100.100-198.51.100.199"},
-		{"exported from a cluster", "../convert/testdata/exported/old.yaml", "yaml", "name: oooi-ingress"},
-		{"a standalone ProxyServer", legacy + "proxyserver-full.yaml", "yaml", "ignition-server-proxy"},
-		{"every field", legacy + "infra-full.yaml", "yaml", "ipAddressPoolRange: 198.51.100.220-198.51.100.229"},
-		{"only required fields", legacy + "infra-minimal.yaml", "yaml", "kind: Infra"},
+	for _, tc := range []struct{ name, file, want string }{
+		{"a standalone ProxyServer", "proxyserver-full.yaml", "ignition-server-proxy"},
+		{"every field", "infra-full.yaml", "ipAddressPoolRange: 198.51.100.220-198.51.100.229"},
+		{"only required fields", "infra-minimal.yaml", "kind: Infra"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			text, err := os.ReadFile(tc.file)
+			text, err := os.ReadFile("../../../api/testdata/legacy/" + tc.file)
 			if err != nil {
 				t.Fatal(err)
 			}
 			text = bytes.ReplaceAll(text, []byte("namespace: tenants"), []byte("namespace: clusters")) // the namespace of its hosted cluster
-			out, stderr, code := runWithInput(t, string(text), "convert", "-f", "-", "-n", "clusters", "-o", tc.format)
-			if code != 0 {
-				t.Fatalf("convert exited with %d: %s", code, stderr)
-			}
-			for line := range strings.Lines(stderr) {
-				if !strings.HasPrefix(line, "Warning: -: ") {
-					t.Errorf("stderr has a line that is no warning: %s", line)
-				}
-			}
-			if again, stderrAgain, _ := runWithInput(t, string(text), "convert", "-f", "-", "-n", "clusters", "-o", tc.format); again != out || stderrAgain != stderr {
-				t.Error("a second conversion differs from the first")
-			}
-			if tc.format == "json" && !json.Valid([]byte(out)) {
-				t.Errorf("invalid JSON: %s", out)
-			}
-			if strings.Contains(stderr, "metallb.loadBalancerClass: setup requires it on KubeVirt") {
-				out = withLoadBalancerClass(out)
-			}
-			plan, stderr, code := runWithInput(t, out, "setup", "-f", "-", "-f", more, "-n", "clusters", "--dry-run=client")
+			text = bytes.Replace(text, []byte("    metallb:\n"), []byte("    metallb:\n      loadBalancerClass: metallb.io/vlan\n"), 1)
+			plan, stderr, code := runWithInput(t, string(text), "setup", "-f", "-", "-f", more, "-n", "clusters", "--dry-run=client")
 			if code != 0 || !strings.Contains(plan+stderr, tc.want) {
 				t.Errorf("setup exited with %d, want 0 and %q; stderr: %s", code, tc.want, stderr)
 			}
 		})
 	}
-}
-
-// withLoadBalancerClass sets the field that convert warns about.
-func withLoadBalancerClass(infra string) string {
-	const apps, metallb, class = "  appsIngress:\n", "    metallb:\n", "      loadBalancerClass: metallb.io/vlan\n"
-	if strings.Contains(infra, metallb) {
-		return strings.Replace(infra, metallb, metallb+class, 1)
-	}
-	return strings.Replace(infra, apps, apps+metallb+class, 1)
 }
 
 func TestConvertRefuses(t *testing.T) {
@@ -116,7 +72,7 @@ func TestConvertRefuses(t *testing.T) {
 	}{
 		{[]string{"convert"}, "--filename is required"},
 		{[]string{"convert", "-f", "-", "-o", "table"}, `--output "table": want yaml or json`},
-		{[]string{"convert", "-f", "-"}, "error: no object to convert: the files contain no Infra, DHCPServer, DNSServer, ProxyServer or Ingress"},
+		{[]string{"convert", "-f", "-"}, "error: no object to convert: the files contain no Ingress"},
 	} {
 		out, stderr, code := runWithInput(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: shop, namespace: web}\n", tc.args...)
 		if code != 1 || out != "" || !strings.Contains(stderr, tc.want) {
@@ -131,16 +87,16 @@ func TestDocumentedConversion(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := regexp.MustCompile("(?s)```[a-z]+\n(.*?)```").FindAllStringSubmatch(section, -1)
 	if len(blocks) != 4 {
-		t.Fatalf("the section has %d blocks, want old.yaml, the command, stderr and stdout", len(blocks))
+		t.Fatalf("the section has %d blocks, want ingress.yaml, the command, stderr and stdout", len(blocks))
 	}
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("old.yaml", []byte(blocks[0][1]), 0o600); err != nil {
+	if err := os.WriteFile("ingress.yaml", []byte(blocks[0][1]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, command, _ := strings.Cut(blocks[1][1], "\n") // the first line is a comment
 	line, into, _ := strings.Cut(strings.TrimSpace(command), " > ")
 	line = strings.TrimPrefix(line, "kubectl oooi ")
-	if into != "infra.yaml" {
+	if into != "shop.yaml" {
 		t.Errorf("the command is %s", blocks[1][1])
 	}
 	out, stderr, code := runWithInput(t, "", strings.Fields(line)...)
@@ -155,12 +111,11 @@ func TestConvertReadsDirectories(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "deep"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	infra := "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: Infra\nmetadata: {name: demo, namespace: clusters}\n" +
-		"spec: {networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}}\n"
-	if err := os.WriteFile(filepath.Join(dir, "deep", "infra.yaml"), []byte(infra), 0o600); err != nil {
+	const ingress = "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: shop}\nspec: {defaultBackend: {service: {name: web, port: {number: 80}}}}\n"
+	if err := os.WriteFile(filepath.Join(dir, "deep", "ingress.yaml"), []byte(ingress), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, stderr, code := runMain(t, "kubectl-oooi", "convert", "-f", dir, "-R"); code != 0 || !strings.Contains(out, "name: demo") {
+	if out, stderr, code := runMain(t, "kubectl-oooi", "convert", "-f", dir, "-R"); code != 0 || !strings.Contains(out, "name: shop") {
 		t.Errorf("with -R convert exited with %d, stderr %q, stdout\n%s", code, stderr, out)
 	}
 	if _, stderr, code := runMain(t, "kubectl-oooi", "convert", "-f", dir); code != 1 || !strings.Contains(stderr, "use --recursive to read subdirectories") {

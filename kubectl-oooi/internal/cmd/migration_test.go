@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -259,19 +257,15 @@ func TestMigrationFromTheOperator(t *testing.T) {
 	s := newOperatorSite(t)
 	dir := t.TempDir()
 	s.export(dir)
-	out, stderr, code := runWithInput(t, "", "--kubeconfig", s.Kubeconfig, "convert", "-f", filepath.Join(dir, "old.yaml"))
-	if code != 0 || strings.Count(stderr, "Warning: ") != strings.Count(stderr, "\n") || strings.Contains(out, "ProxyServer") {
-		t.Fatalf("convert exited with %d, stderr %s, stdout %s", code, stderr, out)
-	}
-	s.Infra = out
+	s.Infra = strings.Replace(oldInfra, `, image: "registry.example.com/old/oooi:v0.3"`, ", options: [{name: ntp-servers, value: 192.168.100.5}]", 1)
 	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(stderr, "Deployment clusters/demo-") || !strings.Contains(stderr, "docs/how-to/migrate.md") {
 		t.Fatalf("beside the operator's Deployments setup exited with %d: %s", code, stderr)
 	}
 
 	// The plan, and the DHCP configuration in it for the import of leases.
 	plan, stderr, code := s.Run("setup", "-f", "FILE", "-f", filepath.Join(dir, "cluster.yaml"), "--dry-run=client")
-	if code != 0 {
-		t.Fatal(stderr)
+	if code != 0 || !strings.Contains(stderr, "spec.infraComponents.proxy.managerImage is ignored") {
+		t.Fatalf("setup exited with %d: %s", code, stderr)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o600); err != nil {
 		t.Fatal(err)
@@ -304,7 +298,7 @@ func TestMigrationFromTheOperator(t *testing.T) {
 
 	// Import the leases before setup starts the DHCP server.
 	coredhcp := lab.Binary(t, "coredhcp")
-	if output := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(output, "ntp=192.168.100.5,192.168.100.6") || !strings.Contains(output, "is valid") {
+	if output := s.shell(dir, coredhcp+" --config config.yml --check && cat config.yml"); !strings.Contains(output, "ntp=192.168.100.5") || !strings.Contains(output, "is valid") {
 		t.Errorf("the converted configuration is\n%s", output)
 	}
 	if output := s.shell(dir, coredhcp+" import --config config.yml"); !strings.Contains(output, "server4: 2 new (use --write to write them), 0 existing, 0 skipped") {
@@ -323,7 +317,7 @@ func TestMigrationFromTheOperator(t *testing.T) {
 	}
 	lineWith(t, documentedBlock(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
 	s.Setup("--adopt", "--force-conflicts")
-	if stderr := s.Setup(); stderr != "" {
+	if stderr := s.Setup(); strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "managerImage is ignored") {
 		t.Errorf("a second setup changes objects: %s", stderr)
 	}
 	used, err := os.ReadFile(filepath.Join(dir, "config.yml"))
@@ -341,9 +335,6 @@ func TestMigrationFromTheOperator(t *testing.T) {
 			t.Errorf("leases exited with %d, stderr %s; no %q in\n%s", code, stderr, has, table)
 		}
 	}
-
-	s.goBack()
-	s.Setup("--force-conflicts")
 
 	// Deleting the rest of the operator's objects leaves ours unchanged.
 	ourObjects := func() []string {
@@ -375,60 +366,9 @@ func TestMigrationFromTheOperator(t *testing.T) {
 	}
 }
 
-// goBack follows the section "Go back": teardown deletes setup's objects, and the operator's CRDs and Infra are
-// applied again.
-func (s *operatorSite) goBack() {
-	s.Helper()
-	section := documentedBlock(s.T, "OPERATOR_CRDS")
-	teardown := strings.Fields(lineWith(s.T, section, "teardown"))[2:]
-	if _, stderr, code := s.Run(append(teardown, "--yes")...); code != 0 || !strings.Contains(stderr, "Namespace oooi-system is kept: setup did not create it") {
-		s.Fatalf("%q exited with %d, stderr %s", teardown, code, stderr)
-	}
-	for _, o := range s.Everything() {
-		if strings.Contains(o, "demo-") && !strings.Contains(o, "kubevirt-reader") || strings.Contains(o, "oooi-control ") || strings.Contains(o, "Infra ") {
-			s.Errorf("teardown left %s", o)
-		}
-	}
-	lineWith(s.T, section, "kubectl apply --server-side --force-conflicts -f OPERATOR_CRDS")
-	for _, text := range oldCRDs() {
-		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), &crd.Object); err != nil {
-			s.Fatal(err)
-		}
-		if err := s.Client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(crd), client.FieldOwner("kubectl"), client.ForceOwnership); err != nil {
-			s.Fatal(err)
-		}
-	}
-	lineWith(s.T, section, "kubectl apply -f OLD_INFRA")
-	s.create("kubectl-client-side-apply", oldInfra)
-	lineWith(s.T, section, "kubectl -n OPERATOR_NAMESPACE scale deployment OPERATOR --replicas=1")
-	operator := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-controller-manager"}}
-	for _, replicas := range []int32{1, 0} { // back to 0, as before
-		scale := &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
-		if err := s.Client.SubResource("scale").Update(s.Context(), operator, client.WithSubResourceBody(scale)); err != nil {
-			s.Fatal(err)
-		}
-	}
-}
-
-// export writes the files old.yaml and cluster.yaml, as 'kubectl get -o yaml' prints them: the operator's objects,
-// and the objects that setup would read from the cluster.
+// export writes the file cluster.yaml, as 'kubectl get -o yaml' prints it: the objects that setup would read from the cluster.
 func (s *operatorSite) export(dir string) {
 	s.Helper()
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "List"})
-	for _, o := range append([]string{"Infra demo"}, "DHCPServer demo-dhcp", "DNSServer demo-dns", "ProxyServer demo-proxy") {
-		kind, name, _ := strings.Cut(o, " ")
-		u, ok := s.get("hostedcluster.densityops.com/v1alpha1", kind, name)
-		if !ok {
-			s.Fatalf("%s does not exist", o)
-		}
-		list.Items = append(list.Items, *u)
-	}
-	text, err := yaml.Marshal(list.UnstructuredContent())
-	if err != nil {
-		s.Fatal(err)
-	}
 	hosted, _ := s.get("hypershift.openshift.io/v1beta1", "HostedCluster", "demo")
 	network, _ := s.get("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "vlan100")
 	var cluster bytes.Buffer
@@ -440,10 +380,8 @@ func (s *operatorSite) export(dir string) {
 		cluster.WriteString("---\n")
 		cluster.Write(one)
 	}
-	for name, text := range map[string][]byte{"old.yaml": text, "cluster.yaml": cluster.Bytes()} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			s.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(dir, "cluster.yaml"), cluster.Bytes(), 0o600); err != nil {
+		s.Fatal(err)
 	}
 }
 

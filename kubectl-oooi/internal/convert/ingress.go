@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 )
@@ -16,11 +18,15 @@ import (
 // unless a backend has matchLabels and no name. An API server refuses that, so no such Ingress exists; the generated
 // one has the suffix of a VirtualIngress.
 func (c *converter) ingress(o *object) {
+	if o.GetKind() != virtualIngress && o.GetAPIVersion() != "networking.k8s.io/v1" {
+		c.errs = append(c.errs, fmt.Errorf("%s: apiVersion %s: want networking.k8s.io/v1; export it with 'kubectl get ingress.v1.networking.k8s.io -o yaml'", o, o.GetAPIVersion()))
+		return
+	}
 	u := clean(o)
 	u.SetAPIVersion(v1alpha1.SchemeGroupVersion.String())
-	u.SetKind("VirtualIngress")
+	u.SetKind(virtualIngress)
 	v := &object{Unstructured: u, File: o.File, Document: o.Document}
-	if o.GetKind() == u.GetKind() { // a VirtualIngress already
+	if o.GetKind() == virtualIngress { // one already
 		if err := decodeStrict(v, &v1alpha1.VirtualIngress{}); err != nil {
 			c.errs = append(c.errs, err)
 		}
@@ -47,7 +53,7 @@ func (c *converter) ingress(o *object) {
 		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the generated Ingress is named %s",
 			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
 	case typed.Spec.Suffix == nil:
-		fields{u.Object}.set("", "spec", "suffix")
+		_ = unstructured.SetNestedField(u.Object, "", "spec", "suffix") // spec was decoded strictly, so it is a mapping
 		c.warn(o, "spec.suffix", "set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; the controller then creates it again")
 	}
 	c.result.Objects = append(c.result.Objects, u)
@@ -114,11 +120,6 @@ func (c *converter) backend(o *object, field string, service map[string]any) int
 	delete(service, "name")
 	service["matchLabels"] = labels
 	return 1
-}
-
-// addService stores a Service of the files, whose labels replace its name in Ingresses.
-func (c *converter) addService(o *object) {
-	c.services[serviceKey(c.namespace, o, o.GetName())] = o
 }
 
 // serviceKey returns "namespace/name" for a Service in the namespace of o, or in the default namespace if o has none.
