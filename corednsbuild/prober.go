@@ -27,7 +27,7 @@ type prober struct {
 
 // newProber returns a prober. The metrics of its parts are not registered: /problems has what they contain.
 func newProber() *prober {
-	return &prober{monitor: neighbours.NewMonitor(""), ports: neighbours.NewPorts("")}
+	return &prober{monitor: neighbours.NewMonitor(""), ports: &neighbours.Ports{}}
 }
 
 // run probes until ctx is done.

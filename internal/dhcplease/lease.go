@@ -32,11 +32,6 @@ const (
 	keyExpires = "leasedb.densityops.com/expires"
 )
 
-// Keys returns the keys of all labels and annotations of a Lease.
-func Keys() []string {
-	return []string{PoolLabel, FamilyLabel, keyState, keyVM, MACLabel, keyHostname, keyExpires}
-}
-
 // maxLabel is the maximum length of a label's value.
 const maxLabel = 63
 

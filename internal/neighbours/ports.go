@@ -5,18 +5,15 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // connectTimeout limits one connection. The kernel repeats a lost packet after a second.
 const connectTimeout = 2 * time.Second
 
-// Results of a connection to a port, as values of a metric's label. portUnknown is that of a connection that this host could not
+// Results of a connection to a port. portUnknown is that of a connection that this host could not
 // begin.
 const (
 	portAccepts = "accepted"
@@ -47,18 +44,11 @@ func (s portState) observe(result string, present bool) portState {
 	return s
 }
 
-// Ports connects to TCP ports on the VLAN repeatedly, and exports as a metric which of them accept connections. It is safe
-// for concurrent use, except Connect.
+// Ports connects to TCP ports on the VLAN repeatedly. The zero value is ready to use. It is safe for concurrent use, except
+// Connect.
 type Ports struct {
-	result *prometheus.Desc
-
 	mu     sync.Mutex // only Connect writes what it protects
 	states map[netip.AddrPort]portState
-}
-
-// NewPorts returns Ports whose metric has the given prefix, the name of a daemon.
-func NewPorts(prefix string) *Ports {
-	return &Ports{result: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "port"), "1: the port accepts TCP connections over the VLAN; 0: it does not, although its host is there. The result is accepted, refused or timeout.", []string{"address", "port", "result"}, nil)}
 }
 
 // Connect connects to the ports concurrently, and forgets all others. The connections carry no data.
@@ -99,24 +89,4 @@ func connect(ctx context.Context, source netip.Addr, port netip.AddrPort) string
 		return portUnknown
 	}
 	return portSilent
-}
-
-// Describe implements prometheus.Collector.
-func (p *Ports) Describe(ch chan<- *prometheus.Desc) { ch <- p.result }
-
-// Collect implements prometheus.Collector.
-func (p *Ports) Collect(ch chan<- prometheus.Metric) {
-	p.mu.Lock()
-	states := p.states // replaced, not changed
-	p.mu.Unlock()
-	for port, s := range states {
-		value := 0.0
-		switch s.known {
-		case "": // not certain yet
-			continue
-		case portAccepts:
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(p.result, prometheus.GaugeValue, value, port.Addr().String(), strconv.Itoa(int(port.Port())), s.known)
-	}
 }

@@ -68,22 +68,6 @@ func probe(ctx context.Context, networks OwnNetworks, addrs []netip.Addr, refusa
 	return found, nil
 }
 
-// MACs returns the MAC addresses of the IPv4 neighbors that the kernel knows. It sends nothing, and is supported on Linux
-// only.
-func MACs() (map[netip.Addr]net.HardwareAddr, error) {
-	known, err := table()
-	if err != nil {
-		return nil, err
-	}
-	macs := map[netip.Addr]net.HardwareAddr{}
-	for a, r := range known {
-		if r.MAC != nil {
-			macs[a] = r.MAC
-		}
-	}
-	return macs, nil
-}
-
 // resolve sends a datagram to each address on a network of this host. It is sent from our address on that network,
 // because a pod's routes may depend on the source: the CNI plugin sbr leaves no route to the VLAN in the main table.
 func resolve(ctx context.Context, networks OwnNetworks, addrs []netip.Addr) (err error) {

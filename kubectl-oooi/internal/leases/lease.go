@@ -19,9 +19,6 @@ import (
 // PoolLabel is set on all leases. The name of an Infra's pool is "namespace.infra".
 const PoolLabel = dhcplease.PoolLabel
 
-// Keys returns the keys of the labels and annotations of a lease.
-func Keys() []string { return dhcplease.Keys() }
-
 // A Lease is the lease of one address.
 type Lease struct {
 	metav1.TypeMeta `json:",inline"`

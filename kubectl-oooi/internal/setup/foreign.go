@@ -73,22 +73,11 @@ func ForeignFields(o *unstructured.Unstructured) []ManagerFields {
 	if !isWorkload(o) {
 		return nil
 	}
-	return foreignFields(o, podSpec, func(fieldpath.Path) bool { return true })
-}
-
-// UnrenderedFields returns the fields of o's spec that other field managers set, and that want, the rendered object,
-// does not have. Unlike ForeignFields it covers all kinds and the whole spec, except metadata of a pod template.
-func UnrenderedFields(o, want *unstructured.Unstructured) []ManagerFields {
-	return foreignFields(o, fieldpath.MakePathOrDie("spec"), func(p fieldpath.Path) bool {
-		if hasPrefix(p, fieldpath.MakePathOrDie("spec", "template", "metadata")) {
-			return false
-		}
-		if last := p[len(p)-1].FieldName; last != nil && *last == "image" { // doctor may not know the images that setup would use
-			p = p[:len(p)-1]
-		}
-		_, rendered := FieldAt(want.Object, p)
-		return !rendered
-	})
+	ours := fieldsUnder(appliedBySetup(o), podSpec)
+	if ours.Empty() {
+		return nil
+	}
+	return fieldsOfOthers(o, podSpec, ours, func(fieldpath.Path) bool { return true })
 }
 
 // isDefault reports whether the API server sets a value in a spec that lacks the field, so that removing it changes
@@ -101,11 +90,10 @@ func isDefault(field fieldpath.PathElement, has any) bool {
 	return ok && fmt.Sprint(set) == fmt.Sprint(has) || *field.FieldName == "serviceAccount" // a copy of serviceAccountName
 }
 
-// serverDefaults are the defaults of fields that setup does not render, in pods, StatefulSets and Services.
+// serverDefaults are the defaults of fields that setup does not render in pods.
 var serverDefaults = map[string]any{
 	"imagePullPolicy": "IfNotPresent", "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler", "terminationMessagePath": "/dev/termination-log",
-	"terminationMessagePolicy": "File", "successThreshold": 1, "scheme": "HTTP", "defaultMode": 420, "podManagementPolicy": "OrderedReady",
-	"revisionHistoryLimit": 10, "sessionAffinity": "None", "internalTrafficPolicy": "Cluster", "externalTrafficPolicy": "Cluster",
+	"terminationMessagePolicy": "File", "successThreshold": 1, "scheme": "HTTP", "defaultMode": 420,
 }
 
 // addedFields returns the fields of has, an Infra or ProxyServer in the cluster, that other field managers set, setup
@@ -148,16 +136,6 @@ func withDefaults(u *unstructured.Unstructured) (map[string]any, error) {
 		return nil, fmt.Errorf("encoding %s: %w", inventory.Of(u), err)
 	}
 	return fields, nil
-}
-
-// foreignFields returns the fields of o below a path that other field managers set, setup does not, and take accepts. It
-// returns nil if setup set no field below the path.
-func foreignFields(o *unstructured.Unstructured, under fieldpath.Path, take func(fieldpath.Path) bool) []ManagerFields {
-	ours := fieldsUnder(appliedBySetup(o), under)
-	if ours.Empty() {
-		return nil
-	}
-	return fieldsOfOthers(o, under, ours, take)
 }
 
 // isSetups reports whether an entry has the fields that setup applied.
