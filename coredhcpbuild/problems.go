@@ -18,15 +18,8 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 )
 
-const (
-	// maxStaleness is how long watches may be interrupted. They are restarted immediately when they end.
-	maxStaleness = 30 * time.Second
-	// maxOutdated is how long the configuration file may differ from the one that was loaded: setup changes it shortly before
-	// it replaces the pods, one at a time.
-	maxOutdated = 10 * time.Minute
-	// maxNamed limits the clients that a problem names.
-	maxNamed = 8
-)
+// maxNamed limits the clients that a problem names.
+const maxNamed = 8
 
 // A reporter reports the problems of the server. It is safe for concurrent use.
 type reporter struct {
@@ -58,7 +51,7 @@ func (r *reporter) problems(s *state) []problem.Problem {
 		state: s, now: now, started: r.started, selected: r.server.Selected, traffic: r.server.Traffic(), hosts: r.monitor.Hosts(),
 		foreign: r.config.routersAndResolvers(),
 	}
-	return append([]problem.Problem{}, r.log.Update(now, append(f.problems(), r.config.outdated(now)...))...)
+	return r.log.Update(now, append(f.problems(), r.config.outdated(now)...))
 }
 
 // outdated returns the problem of a configuration file that was changed and not loaded.
@@ -68,12 +61,10 @@ func (c *configuration) outdated(now time.Time) []problem.Problem {
 		return nil
 	}
 	info, err := os.Stat(c.path)
-	if err != nil || now.Sub(info.ModTime()) < maxOutdated {
+	if err != nil {
 		return nil
 	}
-	p := problem.Warned(problem.ConfigurationOutdated, model.Ref{}, "coredhcp runs another configuration than that of %s", c.path)
-	p.Since = info.ModTime()
-	return []problem.Problem{p}
+	return watch.OutdatedProblems("coredhcp", c.path, info.ModTime(), now)
 }
 
 // facts are what the server knows.
@@ -146,7 +137,7 @@ func (f *facts) watchProblems() []problem.Problem {
 		if since.Before(f.started) {
 			since = f.started
 		}
-		if f.now.Sub(since) >= maxStaleness {
+		if f.now.Sub(since) >= watch.MaxStaleness {
 			p := problem.Failed(problem.DataStale, model.Ref{}, "coredhcp does not receive updates of %s", consequence).Because(evidence...)
 			p.Since = since
 			list = append(list, p)

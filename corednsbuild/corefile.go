@@ -8,13 +8,9 @@ import (
 
 	"github.com/coredns/caddy"
 
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/internal/watch"
 )
-
-// maxOutdated is how long the Corefile may differ from the one that CoreDNS loaded: setup changes it shortly before it replaces
-// the pods, one at a time.
-const maxOutdated = 10 * time.Minute
 
 // A corefile compares the Corefile that CoreDNS loaded last with its file. It is safe for concurrent use.
 type corefile struct {
@@ -53,10 +49,8 @@ func (c *corefile) observe(now time.Time) {
 func (c *corefile) problems(now time.Time) []problem.Problem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.outdated.IsZero() || now.Sub(c.outdated) < maxOutdated {
+	if c.outdated.IsZero() {
 		return nil
 	}
-	p := problem.Warned(problem.ConfigurationOutdated, model.Ref{}, "CoreDNS runs another configuration than that of %s", c.loaded.Path())
-	p.Since = c.outdated
-	return []problem.Problem{p}
+	return watch.OutdatedProblems("CoreDNS", c.loaded.Path(), c.outdated, now)
 }

@@ -43,7 +43,7 @@ func (p *prober) report() problem.Report {
 // problems returns the problems that exist now.
 func (p *prober) problems() []problem.Problem {
 	now, snapshots := time.Now(), hcpviews.Snapshots()
-	list := []problem.Problem{}
+	var list []problem.Problem
 	for _, s := range hcpviews.Statuses() {
 		list = append(list, s.Problems("coredns")...)
 	}

@@ -1,6 +1,10 @@
 package problem
 
-import "github.com/densityops/oooi/api/v1alpha1"
+import (
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
 
 // Code is the code of a kind of problem, in CamelCase. It is the reason of the condition that the problem makes false.
 type Code string
@@ -115,6 +119,22 @@ type Kind struct {
 	Condition string
 	// Remedy is what to do, as an imperative, unless the problem has another one.
 	Remedy string
+}
+
+// Kind returns the kind of a code; one without a check, condition and remedy for an unknown code, as of a later version.
+func (c Code) Kind() Kind {
+	if at := c.position(); at < len(Kinds) {
+		return Kinds[at]
+	}
+	return Kind{Code: c}
+}
+
+// position returns the position of a code in Kinds, or their number for an unknown code.
+func (c Code) position() int {
+	if at := slices.IndexFunc(Kinds, func(k Kind) bool { return k.Code == c }); at >= 0 {
+		return at
+	}
+	return len(Kinds)
 }
 
 // Kinds are all kinds, in the order of causes: the first problem of severity Fail is the reason of its condition.

@@ -3,6 +3,7 @@
 package problem
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -59,6 +60,9 @@ func (p Problem) WithRemedy(format string, args ...any) Problem {
 	p.Remedy = fmt.Sprintf(format, args...)
 	return p
 }
+
+// Advice returns what to do: the remedy of the problem, or that of its code.
+func (p *Problem) Advice() string { return cmp.Or(p.Remedy, p.Code.Kind().Remedy) }
 
 // Report is the response of GET /problems.
 type Report struct {
@@ -141,13 +145,13 @@ type key struct {
 	object model.Ref
 }
 
-// Update returns the problems that exist now, sorted by code and object, each with the time of the first of the successive
-// calls that had it. A problem with an earlier Since keeps it.
+// Update returns the problems that exist now, not nil, sorted by code and object, each with the time of the first of the
+// successive calls that had it. A problem with an earlier Since keeps it.
 func (l *Log) Update(now time.Time, problems []Problem) []Problem {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	since := map[key]time.Time{}
-	list := slices.Clone(problems)
+	list := append([]Problem{}, problems...)
 	for i := range list {
 		p := &list[i]
 		k := key{p.Code, p.Object}
@@ -170,13 +174,10 @@ func (l *Log) Update(now time.Time, problems []Problem) []Problem {
 
 // Compare orders problems by code and object.
 func Compare(a, b Problem) int {
-	for _, c := range [][2]string{{string(a.Code), string(b.Code)}, {a.Object.String(), b.Object.String()}, {a.Message, b.Message}} {
-		if c[0] != c[1] {
-			if c[0] < c[1] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
+	return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Object.String(), b.Object.String()), cmp.Compare(a.Message, b.Message))
+}
+
+// CompareCauses orders problems by the order of causes, and then as Compare.
+func CompareCauses(a, b Problem) int {
+	return cmp.Or(cmp.Compare(a.Code.position(), b.Code.position()), Compare(a, b))
 }

@@ -9,8 +9,13 @@ import (
 	"github.com/densityops/oooi/internal/problem"
 )
 
-// maxStaleness is how long a daemon may be without a watch. A daemon restarts a watch immediately when it ends.
-const maxStaleness = 30 * time.Second
+const (
+	// MaxStaleness is how long a daemon may be without a watch. A daemon restarts a watch immediately when it ends.
+	MaxStaleness = 30 * time.Second
+	// maxOutdated is how long the configuration file may differ from the one that was loaded: setup changes it shortly before it
+	// replaces the pods, one at a time.
+	maxOutdated = 10 * time.Minute
+)
 
 // Problems returns the problems of the store of a daemon: data that is not current, objects that are kept although they
 // disappeared, and a snapshot file that cannot be written. They are about the daemon's pod, so that their Object is empty.
@@ -24,14 +29,14 @@ func (s Status) Problems(daemon string) []problem.Problem {
 
 // staleProblem returns the problem of data that is not current; nil if it is, or if the daemon has just started.
 func (s Status) staleProblem(daemon string) *problem.Problem {
-	if s.At.Sub(s.Started) < maxStaleness {
+	if s.At.Sub(s.Started) < MaxStaleness {
 		return nil
 	}
 	age := s.Age()
 	var evidence []string
 	for i := range s.Resources {
 		r := &s.Resources[i]
-		if !r.Connected && !r.Missing && r.Error != "" && s.At.Sub(r.LastSeen) > maxStaleness {
+		if !r.Connected && !r.Missing && r.Error != "" && s.At.Sub(r.LastSeen) > MaxStaleness {
 			evidence = append(evidence, r.describe()+": "+r.Error)
 		}
 	}
@@ -39,7 +44,7 @@ func (s Status) staleProblem(daemon string) *problem.Problem {
 	switch {
 	case !s.Synced:
 		p = problem.Warned(problem.DataStale, model.Ref{}, "%s has not reached the API server since it started, and uses its snapshot file", daemon)
-	case age > maxStaleness:
+	case age > MaxStaleness:
 		p = problem.Warned(problem.DataStale, model.Ref{}, "%s does not receive updates from the API server: its data is %s old", daemon, age.Round(time.Second))
 	case len(evidence) > 0:
 		p = problem.Warned(problem.DataStale, model.Ref{}, "%s does not receive updates of some objects from the API server", daemon)
@@ -89,4 +94,15 @@ func SnapshotProblems(daemon, failure string) []problem.Problem {
 		return nil
 	}
 	return []problem.Problem{problem.Warned(problem.SnapshotNotWritten, model.Ref{}, "%s cannot write its snapshot file, so that it has no data if it restarts while the API server is unavailable", daemon).Because(failure)}
+}
+
+// OutdatedProblems returns the problem of a configuration file that a daemon has not loaded since it was changed; none if that is
+// less than ten minutes ago.
+func OutdatedProblems(daemon, path string, changed, now time.Time) []problem.Problem {
+	if now.Sub(changed) < maxOutdated {
+		return nil
+	}
+	p := problem.Warned(problem.ConfigurationOutdated, model.Ref{}, "%s runs another configuration than that of %s", daemon, path)
+	p.Since = changed
+	return []problem.Problem{p}
 }

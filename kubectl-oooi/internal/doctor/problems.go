@@ -80,13 +80,12 @@ func (s *Site) podComponent(ref model.Ref) string {
 func (s *Site) problemFindings(check string) []Finding {
 	var findings []Finding
 	for _, p := range s.problems() {
-		at := slices.IndexFunc(problem.Kinds, func(k problem.Kind) bool { return k.Code == p.Code && k.Check == check })
-		if at < 0 {
+		if p.Code.Kind().Check != check {
 			continue
 		}
 		f := Finding{
 			Severity: Severity(p.Severity), Object: p.Object, Component: p.component, Message: p.Message, Evidence: p.Evidence,
-			Remedy: cmp.Or(p.Remedy, problem.Kinds[at].Remedy),
+			Remedy: p.Advice(),
 		}
 		if !p.Since.IsZero() {
 			f = f.because("since " + formatTime(p.Since))

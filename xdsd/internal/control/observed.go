@@ -21,22 +21,13 @@ const (
 // maxMessages limits the problems in the message of a condition.
 const maxMessages = 5
 
-// kindIndex returns the position of a code in problem.Kinds, or the number of kinds for an unknown code.
-func kindIndex(code problem.Code) int {
-	if at := slices.IndexFunc(problem.Kinds, func(k problem.Kind) bool { return k.Code == code }); at >= 0 {
-		return at
-	}
-	return len(problem.Kinds)
-}
-
 // causing returns the problems of severity Fail that make a condition false.
 func (o *observation) causing(condition string) []problem.Problem {
 	if o == nil {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(o.problems), func(p problem.Problem) bool {
-		at := kindIndex(p.Code)
-		return p.Severity != problem.Fail || at == len(problem.Kinds) || problem.Kinds[at].Condition != condition
+		return p.Severity != problem.Fail || p.Code.Kind().Condition != condition
 	})
 }
 
@@ -79,11 +70,7 @@ func problemText(object model.Ref, problems []problem.Problem, fault string) str
 	if fault != "" {
 		texts = append(texts, fault)
 	}
-	remedy := problems[0].Remedy
-	if at := kindIndex(problems[0].Code); remedy == "" && at < len(problem.Kinds) {
-		remedy = problem.Kinds[at].Remedy
-	}
-	if remedy != "" {
+	if remedy := problems[0].Advice(); remedy != "" {
 		texts = append(texts, "remedy: "+remedy)
 	}
 	return strings.Join(texts, "; ")

@@ -186,12 +186,7 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 	}
 	state.reports, state.failing = last, failing
 	state.problems, state.silent = state.log.Update(now, o.problems), state.unread.Update(now, silent)
-	slices.SortStableFunc(o.problems, func(a, b problem.Problem) int {
-		if order := kindIndex(a.Code) - kindIndex(b.Code); order != 0 {
-			return order
-		}
-		return problem.Compare(a, b)
-	})
+	slices.SortStableFunc(o.problems, problem.CompareCauses)
 	return o
 }
 

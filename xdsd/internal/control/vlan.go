@@ -166,8 +166,8 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 	return list
 }
 
-// heldTwice returns the problem of each of oooi's addresses that several replicas of a component have. Their containers holder do not see it if
-// the pods do not reach each other.
+// heldTwice returns the problem of each of oooi's addresses that several replicas of a component have. Their containers holder
+// do not see it if the pods do not reach each other.
 func (f *vlanFacts) heldTwice() []problem.Problem {
 	var list []problem.Problem
 	for _, a := range f.own {

@@ -98,10 +98,7 @@ func (p *Problems) observe(list []probereport.Unfinished, now time.Time) {
 // Report returns the response of /problems.
 func (p *Problems) Report() problem.Report {
 	vlan := p.Peers.View()
-	list := []problem.Problem{}
-	for _, found := range [][]problem.Problem{p.Store.Status().Problems("xdsd"), p.Reporter.problems(), p.Backends.Problems(vlan), p.handshakes()} {
-		list = append(list, found...)
-	}
+	list := slices.Concat(p.Store.Status().Problems("xdsd"), p.Reporter.problems(), p.Backends.Problems(vlan), p.handshakes())
 	return problem.Report{Problems: p.log.Update(time.Now(), list), VLAN: vlan}
 }
 

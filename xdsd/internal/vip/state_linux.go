@@ -104,8 +104,7 @@ func (h *Holder) State() State {
 // problems returns the problems that exist now. sourceFailure is why the limits of clients do not apply; empty if they do. The
 // caller must hold mu.
 func (h *Holder) problems(now time.Time, sourceFailure string) []problem.Problem {
-	list := append([]problem.Problem{}, h.machine.problems(now, h.answers)...)
-	list = append(list, leaseProblem(now, &h.reads, &h.writes)...)
+	list := append(h.machine.problems(now, h.answers), leaseProblem(now, &h.reads, &h.writes)...)
 	if sourceFailure != "" {
 		list = append(list, problem.Warned(problem.SourceLimitsNotApplied, model.Ref{}, "the limits of each client do not apply: %s", sourceFailure))
 	}
