@@ -94,8 +94,7 @@ func (s *state) infra() model.Ref {
 	if s.Kubevirt == nil || s.Kubevirt.Infra == "" {
 		return model.Ref{}
 	}
-	namespace, name, _ := strings.Cut(s.Kubevirt.Infra, "/")
-	return model.Ref{Kind: "Infra", Namespace: namespace, Name: name}
+	return model.ParseRef("Infra", s.Kubevirt.Infra)
 }
 
 // interfaceOf returns the interface of the VM with a MAC address, "namespace/vm/interface"; empty for none.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -87,6 +88,12 @@ type Ref struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
+}
+
+// ParseRef returns a reference to an object with the key "namespace/name".
+func ParseRef(kind, key string) Ref {
+	namespace, name, _ := strings.Cut(key, "/")
+	return Ref{Kind: kind, Namespace: namespace, Name: name}
 }
 
 // String returns the reference as "Kind namespace/name", or "Kind name" for an object without a namespace.

@@ -79,7 +79,7 @@ func checkControl(s *Site) []Finding {
 		if d.Status.AvailableReplicas > 0 {
 			return nil
 		}
-		ref := model.Ref{Kind: site.Deployments.Kind, Namespace: d.Namespace, Name: d.Name}
+		ref := site.RefOf(site.Deployments, d)
 		if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
 			return []Finding{failed(ref, fmt.Sprintf("scale it: kubectl -n %s scale deployment %s --replicas=2", d.Namespace, d.Name),
 				"the Deployment is scaled to 0 replicas: conditions are outdated, and the apps ingress is not reconciled")}
@@ -117,7 +117,7 @@ func checkLeader(s *Site) []Finding {
 		if l.Name != render.ControlName || l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || len(s.ControlPods()) == 0 {
 			continue
 		}
-		ref := model.Ref{Kind: site.Leases.Kind, Namespace: l.Namespace, Name: l.Name}
+		ref := site.RefOf(site.Leases, l)
 		remedy := fmt.Sprintf("find the client that wrote the Lease ('kubectl -n %[1]s get lease %[2]s -o yaml --show-managed-fields'), and delete it: "+
 			"kubectl -n %[1]s delete lease %[2]s", l.Namespace, l.Name)
 		switch holder := *l.Spec.HolderIdentity; {

@@ -28,8 +28,7 @@ func proxyConditionCheck(c Check, kind string) Check {
 	c.Run = func(s *Site) []Finding {
 		var findings []Finding
 		for _, p := range s.Proxies() {
-			ref := model.Ref{Kind: site.ProxyServers.Kind, Namespace: p.Namespace, Name: p.Name}
-			findings = append(findings, s.conditionFindings(ref, p.Status.Conditions, kind)...)
+			findings = append(findings, s.conditionFindings(site.RefOf(site.ProxyServers, p), p.Status.Conditions, kind)...)
 		}
 		return findings
 	}

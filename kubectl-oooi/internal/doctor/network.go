@@ -164,10 +164,10 @@ func checkMigrated(s *Site) []Finding {
 // has a property; nil if there is none.
 func (s *Site) attachmentOf(u *unstructured.Unstructured, has func(config string) bool) *model.Ref {
 	for _, ref := range read.MachineAttachments(u, s.Networks, s.Network().Key()) {
-		namespace, name, _ := strings.Cut(ref, "/")
-		for _, nad := range s.Facts.List(site.NADs, namespace) {
-			if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); nad.GetName() == name && has(config) {
-				return &model.Ref{Kind: site.NADs.Kind, Namespace: namespace, Name: name}
+		of := model.ParseRef(site.NADs.Kind, ref)
+		for _, nad := range s.Facts.List(site.NADs, of.Namespace) {
+			if config, _, _ := unstructured.NestedString(nad.Object, "spec", "config"); nad.GetName() == of.Name && has(config) {
+				return &of
 			}
 		}
 	}

@@ -63,9 +63,7 @@ func (s *Site) componentPods() []*corev1.Pod {
 	return list
 }
 
-func podRef(p *corev1.Pod) model.Ref {
-	return model.Ref{Kind: site.Pods.Kind, Namespace: p.Namespace, Name: p.Name}
-}
+func podRef(p *corev1.Pod) model.Ref { return site.RefOf(site.Pods, p) }
 
 // componentOf returns the component of one of oooi's pods.
 func componentOf(p *corev1.Pod) string { return p.Labels[v1alpha1.LabelComponent] }
@@ -106,7 +104,7 @@ func checkNodes(s *Site) []Finding {
 				if c.Type != e.kind || c.Status == e.status {
 					continue
 				}
-				f := failed(model.Ref{Kind: site.Nodes.Kind, Name: n.Name}, "correct what its conditions say: kubectl describe node "+n.Name,
+				f := failed(site.RefOf(site.Nodes, n), "correct what its conditions say: kubectl describe node "+n.Name,
 					"the node has condition %s=%s: %s", c.Type, c.Status, c.Message)
 				f.Severity = e.severity
 				for _, p := range byNode[n.Name] {
@@ -132,7 +130,7 @@ func checkWorkloads(s *Site) []Finding {
 		}
 		for _, set := range sets {
 			if set.Spec.Replicas != nil && *set.Spec.Replicas == 0 {
-				ref := model.Ref{Kind: site.StatefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+				ref := site.RefOf(site.StatefulSets, set)
 				findings = append(findings, failed(ref, setupRemedy, "the StatefulSet is scaled to 0 replicas").about(c.name))
 			}
 		}
@@ -160,7 +158,7 @@ func checkCreated(s *Site) []Finding {
 			if set.Spec.Replicas == nil || set.Status.Replicas >= *set.Spec.Replicas {
 				continue
 			}
-			ref := model.Ref{Kind: site.StatefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+			ref := site.RefOf(site.StatefulSets, set)
 			if e := s.lastEvent(ref, string(set.UID)); e != nil {
 				findings = append(findings, failed(ref, "correct what the message names; the StatefulSet then creates the pod",
 					"the API server rejects the pod of the StatefulSet: %s", e.Message).about(c.name))
@@ -213,7 +211,7 @@ func checkReady(s *Site) []Finding {
 			}
 		}
 		for _, set := range s.statefulSets(c.name) {
-			ref := model.Ref{Kind: site.StatefulSets.Kind, Namespace: set.Namespace, Name: set.Name}
+			ref := site.RefOf(site.StatefulSets, set)
 			rejected := s.lastEvent(ref, string(set.UID)) != nil // OOOI-POD-005 reports it
 			if len(pods) == 0 && set.Spec.Replicas != nil && *set.Spec.Replicas > 0 && set.Status.Replicas == 0 && !rejected {
 				findings = append(findings, failed(ref, fmt.Sprintf("see its events: kubectl -n %s describe statefulset %s", set.Namespace, set.Name),
@@ -339,8 +337,8 @@ var podsAnswer = problemCheck(Check{
 
 func checkAnswers(s *Site) []Finding {
 	var findings []Finding
+	pods := slices.Concat(s.componentPods(), s.ControlPods())
 	for _, a := range slices.Concat(s.Answers(site.AtInfra), s.Answers(site.AtSystem)) {
-		pods := slices.Concat(s.componentPods(), s.ControlPods())
 		at := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name == a.Pod && p.Namespace == a.Namespace })
 		if a.Silent == "" || at < 0 || s.unready(pods[at]) != nil { // OOOI-POD-002 reports pods that are not ready
 			continue

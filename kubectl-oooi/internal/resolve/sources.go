@@ -60,7 +60,7 @@ func (r *resolver) proxyAddressSources(ref model.Ref, out *View) []Source {
 		case i.Proxy.Service == "":
 			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.proxy.internalProxyService"})
 		default:
-			list = appendNew(list, Source{Object: serviceRef(i.Proxy.Service), Field: "spec.clusterIPs"})
+			list = appendNew(list, Source{Object: model.ParseRef("Service", i.Proxy.Service), Field: "spec.clusterIPs"})
 		}
 	}
 	return list
@@ -73,7 +73,7 @@ func (r *resolver) dnsAddressSources(ref model.Ref, out *View) []Source {
 		if out.View == VLAN {
 			list = appendNew(list, Source{Object: i.Ref, Field: "spec.infraComponents.dns"})
 		} else {
-			list = appendNew(list, Source{Object: serviceRef(i.Key() + "-" + v1alpha1.ComponentDNS), Field: "spec.clusterIPs"})
+			list = appendNew(list, Source{Object: model.ParseRef("Service", i.Key()+"-"+v1alpha1.ComponentDNS), Field: "spec.clusterIPs"})
 		}
 	}
 	return list
@@ -120,10 +120,4 @@ func (r *resolver) ports(ref model.Ref, out *View) []Port {
 		}
 	}
 	return list
-}
-
-// serviceRef returns a reference to the Service with the key "namespace/name".
-func serviceRef(key string) model.Ref {
-	namespace, name, _ := strings.Cut(key, "/")
-	return model.Ref{Kind: "Service", Namespace: namespace, Name: name}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -149,8 +150,11 @@ func (s *Site) Ref() model.Ref {
 }
 
 // RefTo returns a reference to an object.
-func RefTo(u *unstructured.Unstructured) model.Ref {
-	return model.Ref{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+func RefTo(u *unstructured.Unstructured) model.Ref { return RefOf(u.GroupVersionKind(), u) }
+
+// RefOf returns a reference to an object of a kind, which decoded objects do not have.
+func RefOf(kind Kind, o metav1.Object) model.Ref {
+	return model.Ref{Kind: kind.Kind, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
 // Network returns a reference to the VMs' NetworkAttachmentDefinition.

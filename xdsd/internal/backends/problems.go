@@ -127,9 +127,9 @@ func (j *judge) problems(results []result) []problem.Problem {
 	var list []problem.Problem
 	for _, u := range j.proxy.Upstreams {
 		if since, ok := j.empty[u.Name]; ok && j.now.Sub(since) >= minFault {
-			namespace, name, _ := strings.Cut(u.Service, "/")
-			list = append(list, problem.Failed(problem.BackendUnreachable, model.Ref{Kind: "Service", Namespace: namespace, Name: name}, "backend %s has no ready endpoint", u.Name).
-				WithRemedy("check that its selector and port fit pods that are ready: kubectl -n %s describe service %s", namespace, name))
+			service := model.ParseRef("Service", u.Service)
+			list = append(list, problem.Failed(problem.BackendUnreachable, service, "backend %s has no ready endpoint", u.Name).
+				WithRemedy("check that its selector and port fit pods that are ready: kubectl -n %s describe service %s", service.Namespace, service.Name))
 		}
 		endpoints, broken := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 		groups, order := map[*cause][]*result{}, []*cause{}
@@ -250,8 +250,8 @@ func (j *judge) isUnannounced(r *result) bool {
 // problem returns the problem of an upstream with a number of endpoints, of which some do not work because of c: those of results.
 func (c *cause) problem(u *model.Upstream, results []*result, endpoints int) problem.Problem {
 	object, first := u.Owner, results[0]
-	if namespace, name, ok := strings.Cut(u.Service, "/"); ok {
-		object = model.Ref{Kind: "Service", Namespace: namespace, Name: name}
+	if u.Service != "" {
+		object = model.ParseRef("Service", u.Service)
 	}
 	subject := fmt.Sprintf("%d of %d endpoints of backend %s", len(results), endpoints, u.Name)
 	switch {

@@ -3,7 +3,6 @@ package control
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/densityops/oooi/internal/model"
@@ -118,8 +117,7 @@ func serviceProblems(services []SilentService, now time.Time) []problem.Problem 
 		if now.Sub(s.Since) < minServiceFailure {
 			continue
 		}
-		namespace, infra, _ := strings.Cut(s.Infra, "/")
-		p := problem.Failed(problem.ServiceUnreachable, model.Ref{Kind: "Service", Namespace: namespace, Name: infra + "-proxy"},
+		p := problem.Failed(problem.ServiceUnreachable, model.ParseRef("Service", s.Infra+"-proxy"),
 			"cluster IP %s accepts no connections from the node of control: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", s.Address).Because(s.Error)
 		p.Since = s.Since
 		list = append(list, p)
@@ -131,12 +129,11 @@ func serviceProblems(services []SilentService, now time.Time) []problem.Problem 
 func leftoverProblems(leftovers []Leftover) []problem.Problem {
 	var list []problem.Problem
 	for _, l := range leftovers {
-		namespace, hosted, _ := strings.Cut(l.HostedCluster, "/")
 		owner := "deleted Infras"
 		if l.Infra != "" {
 			owner = "Infra " + l.Infra
 		}
-		list = append(list, problem.Warned(problem.LeftInHostedCluster, model.Ref{Kind: "HostedCluster", Namespace: namespace, Name: hosted}, "control cannot delete the objects of %s in the hosted cluster", owner).Because(l.Error))
+		list = append(list, problem.Warned(problem.LeftInHostedCluster, model.ParseRef("HostedCluster", l.HostedCluster), "control cannot delete the objects of %s in the hosted cluster", owner).Because(l.Error))
 	}
 	return list
 }
