@@ -36,7 +36,8 @@ type Facts struct {
 	saved bool
 
 	lock     sync.Mutex
-	snapshot *model.Snapshot               // built from objects; nil if these have changed since
+	networks cni.Networks                  // see computed
+	snapshot *model.Snapshot               // see computed; nil if objects have changed since
 	decoded  map[typedObject]decodedObject // see Decode
 }
 
@@ -99,13 +100,17 @@ func (f *Facts) Served(kind Kind) bool { return !f.unserved[kind] }
 // Unread returns why the objects of a kind in a namespace were not read; empty if they were.
 func (f *Facts) Unread(kind Kind, namespace string) string { return f.unread[place{kind, namespace}] }
 
-// Networks returns the networks of the NetworkAttachmentDefinitions.
-func (f *Facts) Networks() cni.Networks {
-	all := cni.Networks{}
-	for _, u := range f.List(NADs, "") {
-		read.AddNetwork(all, u)
+// computed returns the networks of the NetworkAttachmentDefinitions, and the snapshot that the model builds from all objects.
+func (f *Facts) computed() (cni.Networks, *model.Snapshot) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.snapshot == nil {
+		f.networks, f.snapshot = cni.Networks{}, snapshotOf(f, nil)
+		for _, u := range f.List(NADs, "") {
+			read.AddNetwork(f.networks, u)
+		}
 	}
-	return all
+	return f.networks, f.snapshot
 }
 
 // management returns the domains of the management cluster.
@@ -117,16 +122,6 @@ func (f *Facts) management() []string {
 		}
 	}
 	return k.Management
-}
-
-// model returns the snapshot that the model builds from all objects.
-func (f *Facts) model() *model.Snapshot {
-	f.lock.Lock()
-	defer f.lock.Unlock()
-	if f.snapshot == nil {
-		f.snapshot = snapshotOf(f, nil)
-	}
-	return f.snapshot
 }
 
 // Decode converts an object of the facts, and caches the result, which the caller must not change.

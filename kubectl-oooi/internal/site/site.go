@@ -42,7 +42,8 @@ type Site struct {
 // New returns the Site of the Infra or standalone ProxyServer "namespace/name"; nil if the facts do not contain it, or if it
 // cannot be decoded. With apps, the model has apps addresses.
 func New(facts *Facts, key string, apps *model.AppsOptions) *Site {
-	s := &Site{Facts: facts, Networks: facts.Networks(), Snapshot: facts.model()}
+	s := &Site{Facts: facts}
+	s.Networks, s.Snapshot = facts.computed()
 	if apps != nil {
 		s.Snapshot = snapshotOf(facts, apps)
 	}
