@@ -132,32 +132,6 @@ kind: NetworkAttachmentDefinition
 metadata: {name: vlan100, namespace: clusters}
 spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
 ---
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: worker-a, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:0a"}]}}
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: clusters.demo.192.0.2.10, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
-spec: {holderIdentity: clusters-demo/worker-a/vlan, leaseDurationSeconds: 3600, renewTime: "NOW"}
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: worker-b, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:0b"}]}}
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: clusters.demo.192.0.2.11, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
-spec: {holderIdentity: clusters-demo/worker-b/vlan, leaseDurationSeconds: 3600, renewTime: "NOW"}
----
 apiVersion: hypershift.openshift.io/v1beta1
 kind: NodePool
 metadata: {name: workers, namespace: clusters}
@@ -167,6 +141,24 @@ spec:
   management: {upgradeType: Replace}
   release: {image: registry.example.com/release:4.20}
   platform: {type: KubeVirt, kubevirt: {attachDefaultNetwork: false, additionalNetworks: [{name: clusters/vlan100}]}}
+---
+`
+
+// runningVM is a VM that exists before setup, and its Lease. The arguments are a digit of its name and MAC address, the last
+// byte of its address, and the time.
+const runningVM = `
+apiVersion: kubevirt.io/v1
+kind: VirtualMachineInstance
+metadata: {name: worker-%[1]s, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
+spec:
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:0%[1]s"}]}}
+  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
+status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: "2026-01-02T03:04:05Z"}]}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: clusters.demo.192.0.2.%[2]d, namespace: clusters, labels: {leasedb.densityops.com/pool: clusters.demo, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: bound}}
+spec: {holderIdentity: clusters-demo/worker-%[1]s/vlan, leaseDurationSeconds: 3600, renewTime: "%[3]s"}
 ---
 `
 
@@ -218,7 +210,8 @@ func NewRunning(t *testing.T, network *lab.Network, management, hosted *lab.Cont
 	if err := hosted.ApplyYAML(t.Context(), []byte(hostedObjects)); err != nil {
 		t.Fatal(err)
 	}
-	r.Apply(strings.ReplaceAll(runningObjects, "NOW", time.Now().UTC().Format(microTime)) + runningCluster.YAML())
+	now := time.Now().UTC().Format(microTime)
+	r.Apply(runningObjects + fmt.Sprintf(runningVM, "a", 10, now) + fmt.Sprintf(runningVM, "b", 11, now) + runningCluster.YAML())
 	lab.RunDNS(t, &dns.Server{Addr: upstreamResolver + ":53", Net: "udp", Handler: dns.HandlerFunc(func(w dns.ResponseWriter, query *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetReply(query)) // the client repeats it
 	})})

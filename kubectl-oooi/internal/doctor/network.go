@@ -32,16 +32,6 @@ func checkNAD(s *Site) []Finding {
 	return nil
 }
 
-// nadConfig returns the CNI configuration of the VMs' network; empty if it does not exist.
-func (s *Site) nadConfig() string {
-	nad := s.NAD()
-	if nad == nil {
-		return ""
-	}
-	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
-	return config
-}
-
 var nadWithoutIPAM = Check{
 	Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", InfraOnly: true, Component: componentVMs, Reads: nadReads,
 	Run:   checkIPAM,
@@ -52,7 +42,7 @@ func checkIPAM(s *Site) []Finding {
 	if s.NAD() == nil {
 		return nil
 	}
-	switch field, err := cni.IPAM(s.nadConfig()); {
+	switch field, err := cni.IPAM(s.NetworkConfig()); {
 	case err != nil:
 		return []Finding{failed(s.Network(), "correct spec.config", "%v", err).about("")}
 	case field != "":
@@ -106,7 +96,7 @@ var networkSuitable = Check{
 var unsuitableTypes = []string{"macvlan", "ipvlan"}
 
 func checkSuitable(s *Site) []Finding {
-	plugins, err := cni.Plugins(s.nadConfig())
+	plugins, err := cni.Plugins(s.NetworkConfig())
 	if err != nil {
 		return nil // reported by OOOI-NET-002
 	}
@@ -224,7 +214,7 @@ func (s *Site) mtu() int {
 		}
 	}
 	if mtu == 0 {
-		mtu = cni.MTU(s.nadConfig())
+		mtu = cni.MTU(s.NetworkConfig())
 	}
 	return mtu
 }

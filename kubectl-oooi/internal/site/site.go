@@ -174,6 +174,16 @@ func (s *Site) NAD() *unstructured.Unstructured {
 	return nil
 }
 
+// NetworkConfig returns the CNI configuration of the VMs' network; empty if it does not exist.
+func (s *Site) NetworkConfig() string {
+	nad := s.NAD()
+	if nad == nil {
+		return ""
+	}
+	config, _, _ := unstructured.NestedString(nad.Object, "spec", "config")
+	return config
+}
+
 // Hosted returns a reference to the HostedCluster that the Infra serves; nil if there is none.
 func (s *Site) Hosted() *model.Ref {
 	if s.Cluster == nil || s.Cluster.Kind != HostedClusters.Kind {

@@ -119,17 +119,8 @@ func (p *Prober) run(ctx context.Context, s *subject, pod *clientPod) (output []
 // input returns the parts of render's input from which it renders a pod of the test, on the platform of another pod.
 func (s *subject) input(like *corev1.Pod) *render.Input {
 	return &render.Input{
-		Infra: s.Infra, Written: &unstructured.Unstructured{}, Attachment: s.attachment(), OpenShift: like.Annotations[render.RequiredSCC] != "",
+		Infra: s.Infra, Written: &unstructured.Unstructured{}, Attachment: s.NetworkConfig(), OpenShift: like.Annotations[render.RequiredSCC] != "",
 	}
-}
-
-// attachment returns the CNI configuration of the VMs' NetworkAttachmentDefinition; empty if it does not exist.
-func (s *subject) attachment() string {
-	config := ""
-	if nad := s.NAD(); nad != nil {
-		config, _, _ = unstructured.NestedString(nad.Object, "spec", "config")
-	}
-	return config
 }
 
 // jobReference returns a reference with which the garbage collector deletes an object with a Job.

@@ -313,7 +313,7 @@ const defaultMTU = 1500
 // sizes returns the sizes of packets to send, up to the VLAN's MTU. OVN-Kubernetes' default is the pod network's MTU: the client
 // sends no packets that are larger than the MTU of its interface.
 func (s *subject) sizes() []int {
-	mtu := cmp.Or(cni.MTU(s.attachment()), defaultMTU)
+	mtu := cmp.Or(cni.MTU(s.NetworkConfig()), defaultMTU)
 	sizes := map[int]bool{mtu: true}
 	for _, size := range []int{576, 1280, 1400, defaultMTU} {
 		if size < mtu {
