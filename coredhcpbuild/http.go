@@ -33,7 +33,7 @@ type state struct {
 	Heard []dhcp4.Heard `json:"heard"`
 	// Offered are the clients that have requested none of their last offers.
 	Offered []dhcp4.Offered `json:"offered"`
-	// Problems are those of /problems.
+	// Problems are the problems that /problems returns.
 	Problems []problem.Problem `json:"problems"`
 }
 

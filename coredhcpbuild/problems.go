@@ -76,11 +76,11 @@ type facts struct {
 	selected func(mac string) (netip.Addr, time.Time)
 	traffic  []dhcp4.Traffic
 	hosts    []problem.Host
-	// foreign are addresses that may be those of other hosts than oooi's pods, although leasedb protects them.
+	// foreign are addresses that hosts other than oooi's pods may have, although leasedb protects them.
 	foreign []netip.Addr
 }
 
-// problems returns all problems, without those of the configuration file.
+// problems returns all problems except an outdated configuration file.
 func (f *facts) problems() []problem.Problem {
 	return slices.Concat(
 		f.watchProblems(), f.storeProblems(), f.rangeProblems(), f.dropProblems(), f.otherServers(), f.ignoredOffers(),
@@ -176,8 +176,8 @@ func (f *facts) watchProblems() []problem.Problem {
 }
 
 const (
-	// minDropMinutes is the number of minutes with drops, minDrops that of dropped packets and maxDropShare the share of the
-	// received packets from which drops are reported, by reason. A burst of requests is none: clients repeat them.
+	// Drops for a reason are reported from minDropMinutes minutes with drops, minDrops dropped packets and a share of maxDropShare
+	// of the received packets. Shorter bursts are not: clients repeat their requests.
 	minDropMinutes = 2
 	minDrops       = 5
 	maxDropShare   = 0.01

@@ -31,10 +31,10 @@ type Heard struct {
 	// First and Last are the times of the first and the last one.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Replica is set if the server replied to our own request as a replica.
+	// Replica is set if the server replied to coredhcp's request as a replica.
 	Replica bool `json:"replica,omitempty"`
 	// MACs are the MAC addresses of the clients, the last one first, at most 8. Without one, the message was a reply to
-	// our own request.
+	// coredhcp's request.
 	MACs []string `json:"macs,omitempty"`
 }
 

@@ -13,14 +13,14 @@ import (
 // poolOption has the pool of a server in its requests to others. It is option 43, whose content is specific to the class.
 const poolOption = dhcpv4.OptionVendorSpecificInformation
 
-// isProbe reports whether a packet is a probe of one of our pods, see probe.DHCPClass.
+// isProbe reports whether one of oooi's pods probes with a packet, see probe.DHCPClass.
 func (p packet) isProbe() bool {
 	return p.req.MessageType() == dhcpv4.MessageTypeInform && p.req.ClassIdentifier() == probe.DHCPClass
 }
 
 // answerProbe replies to a probe with this server's identifier, and the class by which replicas recognize each other, at the
-// address and port from which one of our pods or a replica sent it. Probes of other hosts get none: they may be those of another
-// Infra on the VLAN. Failures are not counted, as those are that concern clients.
+// address and port from which one of oooi's pods or a replica sent it. Other hosts get no reply, since they may belong to another
+// Infra on the VLAN. Only failures of replies to clients are counted.
 func (s *Server) answerProbe(p packet, from *net.UDPAddr) {
 	sender, _ := netip.AddrFromSlice(from.IP.To4())
 	replica := s.options.Pool != "" && string(p.req.Options.Get(poolOption)) == s.options.Pool

@@ -11,7 +11,7 @@ const TrafficMinutes = 10
 
 // A Traffic has the packets of one minute.
 type Traffic struct {
-	// Received is the number of packets from clients, and Dropped that of those without a reply, by reason.
+	// Received counts packets from clients, and Dropped those without a reply, by reason.
 	Received int            `json:"received"`
 	Dropped  map[string]int `json:"dropped,omitempty"`
 }
