@@ -51,6 +51,10 @@ func OnNode(s *NodeSite) []Group {
 			}},
 		}},
 		{Name: "node", Faults: []Fault{
+			{Name: "image does not exist", Want: "INF-002 fail", Says: "localhost/missing:none", Break: func() {
+				s.Undo(func() { s.restart("demo-proxy-0") })
+				s.Patch("apps/v1 StatefulSet clusters/demo-proxy", `{"spec": {"template": {"spec": {"containers": `+toJSON(s.withImage("demo-proxy", "localhost/missing:none"))+`}}}}`)
+			}},
 			{Name: "pod of DHCP hangs", Want: "POD-002 fail", Break: func() { s.Undo(s.Freeze(s.T, "demo-dhcp-0", "coredhcp")) }},
 			{Name: "pod of DNS is evicted, and no node accepts it", Want: "POD-002 fail", Says: "1 node(s) were unschedulable", Break: func() {
 				nodes := &unstructured.UnstructuredList{}
@@ -60,10 +64,6 @@ func OnNode(s *NodeSite) []Group {
 				}
 				s.Patch("v1 Node "+nodes.Items[0].GetName(), `{"spec": {"unschedulable": true}}`)
 				s.restart("demo-dns-0")
-			}},
-			{Name: "image does not exist", Want: "POD-002 fail", Says: "localhost/missing:none", Break: func() {
-				s.Undo(func() { s.restart("demo-proxy-0") })
-				s.Patch("apps/v1 StatefulSet clusters/demo-proxy", `{"spec": {"template": {"spec": {"containers": `+toJSON(s.withImage("demo-proxy", "localhost/missing:none"))+`}}}}`)
 			}},
 		}},
 		{Name: "interfaces", Faults: []Fault{

@@ -56,8 +56,9 @@ func objectGroup(r *Running) Group {
 			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: kube-dns, namespace: kube-system}\nspec: {ports: [{port: 53, protocol: UDP}]}\n")
 			r.Patch(demoInfra, `{"spec": {"networkConfig": {"dnsServers": ["`+r.field("v1 Service kube-system/kube-dns", "spec", "clusterIP")+`"]}}}`)
 		}},
-		{Name: "Service of DNS selects other pods", Want: "INF-002 fail", Says: ".spec.selector", Break: func() {
-			r.Patch("v1 Service clusters/demo-dns", `{"spec": {"selector": {"app": "other"}}}`)
+		{Name: "Service of a deleted Infra exists", Want: "OLD-002 warn", Says: "teardown gone", Break: func() {
+			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: gone-dns, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}, " +
+				"annotations: {hostedcluster.densityops.com/infra: clusters/gone}}\nspec: {ports: [{port: 53}]}\n")
 		}},
 		{Name: "container of the proxy ran out of memory", Want: "POD-003 warn", Says: "OOMKilled", Break: func() {
 			r.PatchStatus("v1 Pod clusters/demo-proxy-0", `{"status": {"containerStatuses": [`+
@@ -71,10 +72,6 @@ func objectGroup(r *Running) Group {
 			r.Add("apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: theirs, namespace: clusters, labels: {kubernetes.io/service-name: demo-proxy}}\n" +
 				"addressType: IPv4\nports: [{name: https, port: 443}]\nendpoints: [{addresses: [10.128.0.99]}]\n")
 		}},
-		{Name: "Service of a deleted Infra exists", Want: "OLD-002 warn", Says: "teardown gone", Break: func() {
-			r.Add("apiVersion: v1\nkind: Service\nmetadata: {name: gone-dns, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}, " +
-				"annotations: {hostedcluster.densityops.com/infra: clusters/gone}}\nspec: {ports: [{port: 53}]}\n")
-		}},
 	}}
 }
 
@@ -82,9 +79,12 @@ func objectGroup(r *Running) Group {
 func clusterGroup(r *Running) Group {
 	return Group{Name: "HostedCluster", Faults: []Fault{
 		{Name: "HostedCluster does not exist", Want: "HC-001 fail", Break: func() { r.Remove(hostedCluster) }},
-		{Name: "StatefulSet of DHCP does not exist", Want: "POD-001 fail", Break: func() { r.Remove("apps/v1 StatefulSet clusters/demo-dhcp") }},
+		{Name: "Service of DNS selects other pods", Want: "INF-002 fail", Says: ".spec.selector", Break: func() {
+			r.Patch("v1 Service clusters/demo-dns", `{"spec": {"selector": {"app": "other"}}}`)
+		}},
+		{Name: "StatefulSet of DHCP does not exist", Want: "INF-002 fail", Says: "StatefulSet", Break: func() { r.Remove("apps/v1 StatefulSet clusters/demo-dhcp") }},
+		{Name: "NetworkPolicy of DHCP does not exist", Want: "INF-002 fail", Says: "NetworkPolicy", Break: func() { r.Remove("networking.k8s.io/v1 NetworkPolicy clusters/demo-dhcp") }},
 		{Name: "DHCP ranges are full", Want: "DHCP-002 fail", Says: "all 20 addresses", Break: r.leaseAll},
-		{Name: "NetworkPolicy of DHCP does not exist", Want: "INF-002 fail", Break: func() { r.Remove("networking.k8s.io/v1 NetworkPolicy clusters/demo-dhcp") }},
 	}}
 }
 

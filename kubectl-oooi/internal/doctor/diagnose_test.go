@@ -12,6 +12,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/kubectl-oooi/internal/drift"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
@@ -91,15 +92,18 @@ func podProblem(code problem.Code, message string) *problem.Report {
 	return &problem.Report{Problems: []problem.Problem{problem.Failed(code, model.Ref{}, "%s", message)}}
 }
 
-// TestRootIsFirst breaks a healthy site, and expects the first finding.
-func TestRootIsFirst(t *testing.T) {
-	// ready and crashing are the ends of the pod of DNS.
-	const ready = `ips": ["192.0.2.3"]}]'
+// ready and crashing are the ends of the pod of DNS.
+const (
+	ready = `ips": ["192.0.2.3"]}]'
 spec: {nodeName: node-a, containers: [{name: coredns}]}
 status: {phase: Running, podIP: 10.128.0.9, podIPs: [{ip: 10.128.0.9}], conditions: [{type: Ready, status: "True"}]}`
-	const crashing = `ips": ["192.0.2.3"]}]'
+	crashing = `ips": ["192.0.2.3"]}]'
 spec: {nodeName: node-a, containers: [{name: coredns}]}
 status: {phase: Running, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: coredns, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}}]}`
+)
+
+// TestRootIsFirst breaks a healthy site, and expects the first finding.
+func TestRootIsFirst(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		reports answers
@@ -152,6 +156,33 @@ status: {phase: Running, conditions: [{type: Ready, status: "False"}], container
 				t.Errorf("got %q, want %q that says %q:\n%s", got, tc.want, tc.says, text)
 			}
 		})
+	}
+}
+
+// TestDriftIsTheRoot expects a component's pod that crashes to be a consequence of the component's missing and edited objects only.
+func TestDriftIsTheRoot(t *testing.T) {
+	const pod, drifted = "OOOI-POD-002 fail", codeDrift + " fail"
+	ref := func(kind string) model.Ref { return model.Ref{Kind: kind, Namespace: "clusters", Name: "x"} }
+	for _, tc := range []struct {
+		d             drift.Difference
+		crashes, runs string // the root if the pod crashes, and if it runs
+	}{
+		{drift.Difference{Object: ref("StatefulSet"), Change: drift.Changed, Component: "dns"}, drifted, codeDrift + " warn"},
+		{drift.Difference{Object: ref("StatefulSet"), Change: drift.Changed, Component: "dhcp"}, pod, codeDrift + " warn"},
+		{drift.Difference{Object: ref("RoleBinding"), Change: drift.Missing, Component: "dns"}, drifted, drifted},
+		{drift.Difference{Object: ref("PodDisruptionBudget"), Change: drift.Missing, Component: "dns"}, pod, codeDrift + " warn"},
+		{drift.Difference{Object: ref("StatefulSet"), Change: drift.Extra, Component: "dns"}, pod, codeDrift + " warn"},
+		{drift.Difference{Object: ref("Infra"), Change: drift.Outdated}, pod, codeDrift + " warn"},
+	} {
+		for i, want := range []string{tc.crashes, tc.runs} {
+			s := load(t, nil, ready, []string{crashing, ready}[i])
+			findings, _ := DriftFindings(s, &drift.Report{Differences: []drift.Difference{tc.d}})
+			d := Diagnose(s, Added{Drift: findings}, all)
+			text := show(t, d, false)
+			if r := d.Root(); r == nil || r.Code+" "+string(r.Status) != want || want == drifted && i == 0 && !strings.Contains(text, "possible consequences: OOOI-POD-002") {
+				t.Errorf("%+v: no %s in\n%s", tc.d, want, text)
+			}
+		}
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/drift"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // codeDrift is the check that is skipped without the right to apply as a dry run.
@@ -30,10 +33,11 @@ const forceRemedy = "run 'kubectl oooi setup -f FILE --force-conflicts' with the
 	"'kubectl oooi diff -f FILE' shows the changes before"
 
 // DriftFindings returns a finding for each difference of a site, and why the objects could not be compared; empty if they were.
+// Only objects of a component that are missing, or edited while its pods are not ready, are failures.
 func DriftFindings(s *site.Site, r *drift.Report) (findings []Finding, failure string) {
 	findings = []Finding{}
 	if r.Refused != "" {
-		return append(findings, failed(s.Ref(), "correct what the message names; "+setupRemedy, "setup would refuse it: %s", r.Refused)), ""
+		return append(findings, warned(s.Ref(), "correct what the message names; "+setupRemedy, "setup would refuse it: %s", r.Refused)), ""
 	}
 	for i := range r.Differences {
 		d := &r.Differences[i]
@@ -42,24 +46,30 @@ func DriftFindings(s *site.Site, r *drift.Report) (findings []Finding, failure s
 		case drift.Missing:
 			f = failed(d.Object, setupRemedy, "the object does not exist")
 		case drift.Extra:
-			f = failed(d.Object, setupRemedy, "setup would delete the object: its pods may have the address of another one")
+			f = warned(d.Object, setupRemedy, "setup would delete the object: its pods may have the address of another one")
 		case drift.Outdated:
-			f = warned(d.Object, setupRemedy, "an older version of kubectl-oooi deployed it").about(componentOther)
+			f = warned(d.Object, setupRemedy, "an older version of kubectl-oooi deployed it")
 		default:
-			f = warned(d.Object, forceRemedy, "setup would change %d fields of the object", len(d.Fields))
-			if d.Object.Kind == site.Services.Kind { // it may select no pod, or others
+			f = warned(d.Object, forceRemedy, "fields differ from those that setup would apply")
+			if d.Object.Kind == site.Services.Kind || d.Component != "" && !allReady(s.Pods(d.Component)) { // a Service may select other pods
 				f.Severity = Fail
 			}
 		}
-		if d.Component != "" {
-			f = f.about(d.Component)
+		if d.Object.Kind == "PodDisruptionBudget" {
+			f.Severity = Warn
 		}
+		f.Component = cmp.Or(d.Component, componentOther) // objects that sites share explain no failure
 		for _, field := range d.Fields {
 			f = f.because(fieldText(&field))
 		}
 		findings = append(findings, f)
 	}
 	return findings, r.Unread
+}
+
+// allReady reports whether there are pods, and all are ready.
+func allReady(pods []*corev1.Pod) bool {
+	return len(pods) > 0 && !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return !status.PodReady(p) })
 }
 
 // fieldText returns a field with its values and who set the present one.

@@ -20,6 +20,7 @@ func Stages() []Stage {
 		{"access", []Check{apisServed, dataReadable, controlRuns, controlLeads, statusesWritten, controlObserved, daemonsCurrent, objectsKept}},
 		{"cluster", []Check{infraValid, clusterExists, clusterAvailable, servicesPublished, nodePoolsOnNetwork}},
 		{"network", []Check{nadExists, nadWithoutIPAM, networkAllowed, networkSuitable, addressesUnique}},
+		{"drift", []Check{objectsAsRendered, noOrphans, hostedClustersClean}},
 		{"pods", []Check{nodesReady, workloadsExist, podsCreated, podsReady, podsStable, podsOnVLAN, podsAnswer, configurationLoaded, snapshotsWritten}},
 		{"vlan", []Check{interfacesUp, interfaceAddresses, hostsUnique, mtusEqual, podsReachable, hostsAnswer, portsOpen, handshakesFinish}},
 		{"dhcp", []Check{
@@ -32,7 +33,6 @@ func Stages() []Stage {
 			withinLimits, addressHeldOnce, addressHeld, proxyReady, serviceAccepts, endpointsOwn,
 		}},
 		{"apps", []Check{appsReady}},
-		{"drift", []Check{objectsAsRendered, noOrphans, hostedClustersClean}},
 		{"probe", []Check{scenariosPass}},
 	}
 }
