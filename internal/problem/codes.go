@@ -156,7 +156,8 @@ var Kinds = []Kind{
 	{ProxyPortClosed, "OOOI-LNK-010", v1alpha1.ConditionVLANReady, "find the filter: 'nft list ruleset' on the proxy's node and in its pod, MultiNetworkPolicies, ACLs of the switch"},
 
 	{LeaseStoreFailing, "OOOI-DHCP-012", v1alpha1.ConditionDHCPReady, "correct the cause of the error; clients without an address repeat their requests"},
-	{RangesFull, "OOOI-DHCP-002", v1alpha1.ConditionDHCPReady, "extend infraComponents.dhcp.ranges, or delete VMs that are no longer used"},
+	{RangesFull, "OOOI-DHCP-002", v1alpha1.ConditionDHCPReady, "extend infraComponents.dhcp.ranges, or delete VMs that are no longer used: their addresses become free after one minute, " +
+		"or after the lease time and 10 minutes if coredhcp did not see the deletion"},
 	{OtherDHCPServer, "OOOI-DHCP-014", v1alpha1.ConditionDHCPReady, "find the server by its address and stop it, or block its packets in the switch; then restart the clients that have its addresses"},
 	{OffersIgnored, "OOOI-DHCP-017", v1alpha1.ConditionDHCPReady, "find what drops packets from UDP port 67 on the way to VMs, such as DHCP snooping of the switch"},
 	{PacketsDropped, "OOOI-DHCP-018", "", "see OooiDHCPDropsPackets in docs/reference/alerts.md"},

@@ -217,6 +217,11 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	if restarted.Exists(nic) {
 		t.Error("a deleted VM exists")
 	}
+	standalone := vmi(ns, "w3", "02:00:00:00:00:0d", "demo", "")
+	apply(t, cp, standalone)
+	await(t, "the VM without a VirtualMachine", func() bool { return vmOf(t, restarted.directory, "02:00:00:00:00:0d") == "w3" })
+	deleteInstances(t, cp, standalone)
+	await(t, "its deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan "+ns+"/w3/vlan" })
 }
 
 // TestWithoutTheRightToReadVirtualMachines watches VirtualMachineInstances only.

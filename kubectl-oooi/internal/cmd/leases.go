@@ -29,8 +29,10 @@ func (c *command) leases() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "leases [INFRA]",
 		Short: "Show DHCP leases",
-		Long: "Show the addresses that DHCP has leased, from its Lease objects, sorted by address. The lease of a VM lasts as long as\n" +
-			"the VM exists; other leases expire.",
+		Long: "Show the addresses that DHCP has leased, from its Lease objects, sorted by address. The lease of a VM has no time of\n" +
+			"expiry. DHCP releases it one minute after it saw the deletion of the VM. If it did not see the deletion, for example\n" +
+			"because it did not run, it releases the lease when the VM has been missing for the lease time and 10 minutes, which\n" +
+			"begin again when DHCP restarts. Other leases expire.",
 		Example: "  # Show the leases of one Infra\n  kubectl oooi leases demo\n\n  # Show the VM that has an address\n" +
 			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
 		Args:              cobra.MaximumNArgs(1),

@@ -54,7 +54,8 @@ var leasesStored = problemCheck(Check{
 
 var rangesFree = problemCheck(Check{
 	Code: "OOOI-DHCP-002", Title: "the DHCP ranges have free addresses", InfraOnly: true, Component: v1alpha1.ComponentDHCP,
-	About: "An address becomes free one minute after its VM is deleted. Addresses that other hosts use count as taken.",
+	About: "An address becomes free one minute after coredhcp saw the deletion of its VM. If it did not see it, the VM must have been missing for " +
+		"the lease time and 10 minutes, which begin again when coredhcp restarts. Addresses that other hosts use count as taken.",
 })
 
 var onlyDHCPServer = problemCheck(Check{
