@@ -137,7 +137,7 @@ func (f *facts) watchProblems() []problem.Problem {
 			since = f.started
 		}
 		if f.now.Sub(since) >= watch.MaxStaleness {
-			p := problem.Failed(problem.DataStale, model.Ref{}, "coredhcp does not receive updates of %s", consequence).Because(evidence...)
+			p := watch.WithDeniedRight(problem.Failed(problem.DataStale, model.Ref{}, "coredhcp does not receive updates of %s", consequence).Because(evidence...))
 			p.Since = since
 			list = append(list, p)
 		}

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -43,7 +44,7 @@ func (s Status) staleProblem(daemon string) *problem.Problem {
 	var p problem.Problem
 	switch {
 	case !s.Synced:
-		p = problem.Warned(problem.DataStale, model.Ref{}, "%s has not reached the API server since it started, and uses its snapshot file", daemon)
+		p = problem.Warned(problem.DataStale, model.Ref{}, "%s has not read all objects from the API server since it started, and uses its snapshot file", daemon)
 	case age > MaxStaleness:
 		p = problem.Warned(problem.DataStale, model.Ref{}, "%s does not receive updates from the API server: its data is %s old", daemon, age.Round(time.Second))
 	case len(evidence) > 0:
@@ -51,8 +52,20 @@ func (s Status) staleProblem(daemon string) *problem.Problem {
 	default:
 		return nil
 	}
-	p = p.Because(evidence...)
+	p = WithDeniedRight(p.Because(evidence...))
 	return &p
+}
+
+// deniedRight is the right in an error of the API server.
+var deniedRight = regexp.MustCompile(`User "\S+" cannot [^:\n]*`)
+
+// WithDeniedRight returns a problem whose remedy restores the first right that the API server denies according to the evidence. If
+// it denies none, the problem is unchanged.
+func WithDeniedRight(p problem.Problem) problem.Problem {
+	if right := deniedRight.FindString(strings.Join(p.Evidence, "\n")); right != "" {
+		return p.WithRemedy("restore the Role and RoleBinding with 'kubectl oooi setup -f FILE --force-conflicts': %s", right)
+	}
+	return p
 }
 
 // describe returns the resource and the namespace or name to which a watch is limited.

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,13 +19,16 @@ func TestStaleData(t *testing.T) {
 		want   string // message
 	}{
 		{"current", Status{At: now, Started: started, Synced: true, Since: now}, ""},
-		{"never synced", Status{At: now, Started: started}, "xdsd has not reached the API server since it started, and uses its snapshot file"},
+		{"never synced", Status{At: now, Started: started}, "xdsd has not read all objects from the API server since it started, and uses its snapshot file"},
 		{"just started", Status{At: now, Started: now.Add(-10 * time.Second), Since: now.Add(-24 * time.Hour), Resources: failed(time.Time{})}, ""},
 		{"a watch begins again", Status{At: now, Started: started, Synced: true, Since: now.Add(-time.Second), Resources: failed(now.Add(-time.Second))}, ""},
 		{"a watch failed", Status{At: now, Started: started, Synced: true, Since: now.Add(-time.Minute), Resources: failed(now.Add(-time.Minute))}, "xdsd does not receive updates from the API server: its data is 1m0s old"},
 		{"a watch never succeeded", Status{At: now, Started: started, Synced: true, Resources: failed(time.Time{})}, "xdsd does not receive updates of some objects from the API server"},
 	} {
 		list := tc.status.Problems("xdsd")
+		if len(list) > 0 && list[0].Remedy != "" {
+			t.Errorf("%s: remedy %q although no right is missing", tc.name, list[0].Remedy)
+		}
 		switch {
 		case tc.want == "" && len(list) == 0:
 		case len(list) != 1 || list[0].Message != tc.want:
@@ -32,5 +36,15 @@ func TestStaleData(t *testing.T) {
 		case tc.status.Resources != nil && !slices.Equal(list[0].Evidence, []string{"services in clusters: refused"}):
 			t.Errorf("%s: evidence %q", tc.name, list[0].Evidence)
 		}
+	}
+}
+
+func TestDeniedRightIsInTheRemedy(t *testing.T) {
+	const right = `User "system:serviceaccount:clusters:demo-proxy" cannot list resource "services" in API group "" in the namespace "clusters-demo"`
+	now := time.Now()
+	s := Status{At: now, Started: now.Add(-time.Hour), Resources: []ResourceStatus{{Resource: "services", Error: "services is forbidden: " + right + `: RBAC: role "x" not found`}}}
+	list := s.Problems("xdsd")
+	if len(list) != 1 || !strings.HasSuffix(list[0].Remedy, right) || !strings.Contains(list[0].Remedy, "kubectl oooi setup") {
+		t.Errorf("%+v", list)
 	}
 }
