@@ -35,16 +35,16 @@ var (
 func checkValid(s *Site) []Finding {
 	var findings []Finding
 	if s.Invalid != nil {
-		findings = append(findings, failed(s.Ref(), setupRemedy, "setup would refuse it: %v", s.Invalid))
+		findings = append(findings, failed(s.Ref(), "correct the field in the file; "+forceRemedy, "setup would refuse it: %v", s.Invalid))
 	}
 	for _, p := range s.Snapshot.Problems {
 		ofCluster := s.Cluster != nil && p.Object == s.Cluster.Ref
 		switch {
 		case p.Object != s.Ref() && !ofCluster:
 		case slices.Contains(failReasons, p.Reason):
-			findings = append(findings, failed(p.Object, "correct the Infra's file; "+setupRemedy, "%s: %s", p.Reason, p.Message))
+			findings = append(findings, failed(p.Object, "correct the field in the Infra's file; "+forceRemedy, "%s: %s", p.Reason, p.Message))
 		case slices.Contains(warnReasons, p.Reason):
-			findings = append(findings, warned(p.Object, "correct the Infra's file; "+setupRemedy, "%s: %s", p.Reason, p.Message))
+			findings = append(findings, warned(p.Object, "correct the field in the Infra's file; "+forceRemedy, "%s: %s", p.Reason, p.Message))
 		}
 	}
 	return findings

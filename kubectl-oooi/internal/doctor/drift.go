@@ -37,7 +37,7 @@ const forceRemedy = "run 'kubectl oooi setup -f FILE --force-conflicts' with the
 func DriftFindings(s *site.Site, r *drift.Report) (findings []Finding, failure string) {
 	findings = []Finding{}
 	if r.Refused != "" {
-		return append(findings, warned(s.Ref(), "correct what the message names; "+setupRemedy, "setup would refuse it: %s", r.Refused)), ""
+		return append(findings, warned(s.Ref(), "correct what the message names; "+forceRemedy, "setup would refuse it: %s", r.Refused)), ""
 	}
 	for i := range r.Differences {
 		d := &r.Differences[i]

@@ -228,8 +228,8 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 	if why == "" {
 		return nil
 	}
-	remedy := fmt.Sprintf("correct what the message and its events say: kubectl -n %s describe pod %s; 'kubectl oooi diff -f FILE' shows what others "+
-		"changed in its objects", p.Namespace, p.Name)
+	remedy := fmt.Sprintf("correct what the message and the pod's events say: kubectl -n %s describe pod %s; if other clients changed its objects, which "+
+		"'kubectl oooi diff -f FILE' shows, run 'kubectl oooi setup -f FILE --force-conflicts'", p.Namespace, p.Name)
 	if s.isOutdated(p) {
 		remedy = fmt.Sprintf("delete the pod, since its StatefulSet has another template and does not replace pods that are not ready: "+
 			"kubectl -n %s delete pod %s", p.Namespace, p.Name)
