@@ -9,6 +9,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
@@ -17,7 +18,9 @@ import (
 func conditionCheck(c Check, kind string) Check {
 	c.InfraOnly, c.Outdated = true, conditionsOutdated
 	c.Reads = slices.Concat(site.In(site.AtInfra, site.Infras), problemReads)
-	c.Run = func(s *Site) []Finding { return s.conditionFindings(s.Ref(), s.Infra.Status.Conditions, kind) }
+	c.Run = func(s *Site) []Finding {
+		return s.conditionFindings(c.Component, s.Ref(), s.Infra.Status.Conditions, kind)
+	}
 	return c
 }
 
@@ -28,7 +31,7 @@ func proxyConditionCheck(c Check, kind string) Check {
 	c.Run = func(s *Site) []Finding {
 		var findings []Finding
 		for _, p := range s.Proxies() {
-			findings = append(findings, s.conditionFindings(site.RefOf(site.ProxyServers, p), p.Status.Conditions, kind)...)
+			findings = append(findings, s.conditionFindings(c.Component, site.RefOf(site.ProxyServers, p), p.Status.Conditions, kind)...)
 		}
 		return findings
 	}
@@ -36,21 +39,16 @@ func proxyConditionCheck(c Check, kind string) Check {
 }
 
 // conditionFindings returns a finding if a condition is false.
-func (s *Site) conditionFindings(ref model.Ref, conditions []metav1.Condition, kind string) []Finding {
+func (s *Site) conditionFindings(component string, ref model.Ref, conditions []metav1.Condition, kind string) []Finding {
 	c := meta.FindStatusCondition(conditions, kind)
 	if c == nil || c.Status != metav1.ConditionFalse || s.hasProblem(c.Reason) {
 		return nil
 	}
-	remedy := fmt.Sprintf("see all conditions: kubectl -n %s describe %s %s", ref.Namespace, resource(ref.Kind), ref.Name)
-	return []Finding{failed(ref, remedy, "%s: %s", c.Reason, c.Message)}
-}
-
-// resource returns the name by which kubectl selects objects of oooi's kinds.
-func resource(kind string) string {
-	if kind == site.ProxyServers.Kind {
-		return "proxyserver"
+	logs := fmt.Sprintf("-n %s logs -l %s --all-containers --prefix --tail=100", ref.Namespace, s.Labels(component).AsSelector())
+	if component == componentApps {
+		logs = "-n " + render.SystemNamespace + " logs deployment/" + render.ControlName
 	}
-	return "infra"
+	return []Finding{failed(ref, "correct what the message names; for details, see the logs: kubectl "+logs, "%s: %s", c.Reason, c.Message)}
 }
 
 // conditionsOutdated returns why conditions may be outdated; empty if they are not: control does not run, cannot write them, or has

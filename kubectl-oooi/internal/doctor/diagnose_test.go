@@ -211,6 +211,15 @@ func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
 	}
 }
 
+// TestListenersAreConsequencesOfBackends expects listeners whose handshakes fail to be a consequence of a backend that hangs.
+func TestListenersAreConsequencesOfBackends(t *testing.T) {
+	s := load(t, answers{"xdsd": podProblem(problem.BackendHandshakeFailing, "the process hangs")},
+		`{type: Ready, status: "True", reason: DeploymentReady}`, `{type: Ready, status: "False", reason: ListenerNotReady, message: port 6443}`)
+	if text := show(t, Diagnose(s, Added{}, all), false); !strings.HasPrefix(text, "fail   OOOI-PRX-018") || !strings.Contains(text, "possible consequences: OOOI-PRX-004;") {
+		t.Error(text)
+	}
+}
+
 // TestMissingDataIsNotPassed expects checks whose data was not read to be skipped, also those of outdated conditions.
 func TestMissingDataIsNotPassed(t *testing.T) {
 	d := Diagnose(load(t, nil, "availableReplicas: 2", "availableReplicas: 0"), Added{Undrifted: "no right"}, all)

@@ -65,7 +65,7 @@ func checkLimits(s *Site) []Finding {
 	for _, p := range s.Proxies() {
 		ref := s.Ref()
 		ref.Kind, ref.Name = site.ProxyServers.Kind, p.Name
-		for _, f := range s.conditionFindings(ref, p.Status.Conditions, v1alpha1.ConditionWithinLimits) {
+		for _, f := range s.conditionFindings(v1alpha1.ComponentProxy, ref, p.Status.Conditions, v1alpha1.ConditionWithinLimits) {
 			// The limit may be that of a single client, unless it also refuses xdsd's handshakes.
 			if !meta.IsStatusConditionFalse(p.Status.Conditions, v1alpha1.ConditionReady) {
 				f.Severity = Warn
