@@ -33,16 +33,16 @@ type cause struct {
 }
 
 var (
-	refusing    = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", "check that the pods listen on the targetPort of the Service: PODS"}
+	refusing    = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", "check that the pods listen on the targetPort of the Service; find the pod with: PODS"}
 	silent      = &cause{problem.BackendUnreachable, "connections to ENDPOINTS get no answer", "check the NetworkPolicies that select the backend's pods ('kubectl -n NAMESPACE get networkpolicies') and the filters between the nodes; an endpoint that does not exist on any node does not answer either"}
 	portless    = &cause{problem.BackendUnreachable, "the pod has no free source port for connections to ENDPOINTS", "limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the connections"}
 	misrouted   = &cause{problem.BackendUnreachable, "packets to ENDPOINTS leave through DEVICE: a route of the pod leads to the VLAN, although they are not in its subnets", "check the routes in the NetworkAttachmentDefinitions of the pod"}
 	appsClosed  = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", appsRemedy}
 	unannounced = &cause{problem.BackendUnreachable, "no host on the VLAN answers ARP requests for ENDPOINTS: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs"}
 
-	rejecting   = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed", "see the log of the pod: PODS"}
-	hanging     = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS time out, even in small packets, although TCP connections succeed: the process hangs", "delete the pod: PODS"}
-	lossy       = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS complete in small packets only: large packets are lost, such as those with a certificate", "compare the MTU of the pod network on the nodes of the proxy and of the endpoint: PODS"}
+	rejecting   = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed", "find the pod with: PODS, and see its log"}
+	hanging     = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS time out, even in small packets, although TCP connections succeed: the process hangs", "find the pod with: PODS, and delete it"}
+	lossy       = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS complete in small packets only: large packets are lost, such as those with a certificate", "compare the MTU of the pod network on the nodes of the proxy and of the endpoint, which you find with: PODS"}
 	appsHanging = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed: the ingress router hangs, or a filter drops packets with data", appsRemedy}
 	appsLossy   = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}
 
@@ -56,7 +56,7 @@ var (
 
 const (
 	appsRemedy  = "check that the ingress router of the hosted cluster runs, and that no filter on its nodes or on the VLAN drops connections from the proxy"
-	renewRemedy = "renew the certificate; HyperShift renews those of the control plane: restart the pod if its Secret has a newer one: PODS"
+	renewRemedy = "renew the certificate; HyperShift renews those of the control plane: if its Secret has a newer one, find the pod with: PODS, and delete it"
 )
 
 // next returns the result after another probe.

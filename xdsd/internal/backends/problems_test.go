@@ -88,7 +88,7 @@ func TestProblemsOfBackends(t *testing.T) {
 		{"none", results(9, healthy(api, one), healthy(api, two), healthy(apps, router)), nil, ""},
 		{"not yet probed", nil, nil, ""},
 		{"three probes", results(3, healthy(api, one, refuses)), nil, ""},
-		{"refused", results(4, healthy(api, one, refuses)), []string{"BackendUnreachable fail connections to endpoint 10.0.0.1:6443 of backend " + api + " fail"}, "check that the pods listen on the targetPort of the Service: kubectl -n clusters-demo get pods -o wide --field-selector status.podIP=10.0.0.1"},
+		{"refused", results(4, healthy(api, one, refuses)), []string{"BackendUnreachable fail connections to endpoint 10.0.0.1:6443 of backend " + api + " fail"}, "check that the pods listen on the targetPort of the Service; find the pod with: kubectl -n clusters-demo get pods -o wide --field-selector status.podIP=10.0.0.1"},
 		{"one refused", results(4, healthy(api, one, refuses), healthy(api, two)), []string{"BackendUnreachable warn connections to 1 of 2 endpoints of backend " + api + " fail"}, "pods listen"},
 		{"dropped", results(4, healthy(api, one, timesOut), healthy(api, two, timesOut)), []string{"BackendUnreachable fail connections to 2 of 2 endpoints of backend " + api + " get no answer"}, "NetworkPolicies that select the backend's pods ('kubectl -n clusters-demo get networkpolicies')"},
 		{"one refused, one hangs", results(4, healthy(api, one, refuses), healthy(api, two, hangsUp)), []string{
