@@ -149,7 +149,8 @@ var Kinds = []Kind{
 
 	{InterfaceDown, "OOOI-LNK-001", v1alpha1.ConditionVLANReady, "check the bridge and the CNI plugins of the pod's node; delete the pod to create its interface again"},
 	{InterfaceAddressMissing, "OOOI-LNK-002", v1alpha1.ConditionVLANReady, "delete the pod to create its interface again"},
-	{AddressInUse, "OOOI-LNK-005", v1alpha1.ConditionVLANReady, "find the host by its MAC address, in the switch or with 'kubectl get vmi -A -o yaml', and give it another address"},
+	{AddressInUse, "OOOI-LNK-005", v1alpha1.ConditionVLANReady, "find the host by its MAC address, in the switch or with " +
+		"kubectl get vmi -A -o custom-columns='NAMESPACE:.metadata.namespace,VM:.metadata.name,MAC:.status.interfaces[*].mac', and give it another address"},
 	{MTUMismatch, "OOOI-LNK-003", v1alpha1.ConditionVLANReady, "set the same MTU on the VLAN's interfaces of all nodes"},
 	{PodUnreachable, "OOOI-LNK-004", v1alpha1.ConditionVLANReady, "check the VLAN ID, the bridge and the filters of the pod's node"},
 	{NoOtherHostAnswers, "OOOI-LNK-007", v1alpha1.ConditionVLANReady, "check the interface that connects the VLAN's bridge to the switch, and the VLANs of the switch's port"},
