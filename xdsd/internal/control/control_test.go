@@ -317,7 +317,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.startControl()
 	proxy, ready, valid := &v1alpha1.ProxyServer{}, v1alpha1.ConditionReady, v1alpha1.ConditionConfigurationValid
 
-	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNoReplica, "kubectl oooi setup")
+	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonNoReplica, "OOOI-POD-001")
 	s.applyPod("demo-proxy-0", "proxy", "")
 	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonReplicaNotReady, "demo-proxy-0")
 	s.setPodReady("demo-proxy-0", "10.0.0.1")

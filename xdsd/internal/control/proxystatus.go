@@ -85,7 +85,7 @@ func (f *proxyFacts) ready() metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 	}
 	if len(f.pods) == 0 {
-		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: run 'kubectl oooi setup -f FILE'",
+		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: it is being recreated, or checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' say why not",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	reported := map[string]*v1alpha1.ReplicaStatus{}
