@@ -211,6 +211,29 @@ func TestConditionsOfProblemsArePrintedOnce(t *testing.T) {
 	}
 }
 
+// TestEventsOfThePresentContainersAreCited has an Event from before the pod's container started, and one from later.
+func TestEventsOfThePresentContainersAreCited(t *testing.T) {
+	const hangs = `ips": ["192.0.2.3"]}]'
+spec: {nodeName: node-a, containers: [{name: coredns}]}
+status: {phase: Running, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: coredns, state: {running: {startedAt: "2026-11-28T11:30:00Z"}}}]}
+---
+apiVersion: v1
+kind: Event
+metadata: {name: e, namespace: clusters}
+type: Warning
+reason: Unhealthy
+message: probe failed
+involvedObject: {kind: Pod, namespace: clusters, name: demo-dns-0, uid: pod-dns}
+lastTimestamp: "2026-11-28T11:XX:00Z"
+`
+	for minute, cited := range map[string]bool{"20": false, "40": true} {
+		d := Diagnose(load(t, nil, ready, strings.Replace(hangs, "XX", minute, 1)), Added{}, all)
+		if text := show(t, d, true); strings.Contains(text, "event Unhealthy") != cited {
+			t.Errorf("11:%s: %s", minute, text)
+		}
+	}
+}
+
 // TestListenersAreConsequencesOfBackends expects listeners whose handshakes fail to be a consequence of a backend that hangs.
 func TestListenersAreConsequencesOfBackends(t *testing.T) {
 	s := load(t, answers{"xdsd": podProblem(problem.BackendHandshakeFailing, "the process hangs")},

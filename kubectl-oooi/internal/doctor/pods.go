@@ -235,7 +235,7 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 			"kubectl -n %s delete pod %s", p.Namespace, p.Name)
 	}
 	f := failed(podRef(p), remedy, "%s", why)
-	if e := s.lastEvent(podRef(p), string(p.UID)); e != nil && !strings.Contains(why, e.Message) {
+	if e := s.lastEvent(podRef(p), string(p.UID)); e != nil && !eventTime(e).Before(lastStart(p)) && !strings.Contains(why, e.Message) {
 		f = f.because(fmt.Sprintf("event %s at %s: %s", e.Reason, formatTime(eventTime(e)), e.Message))
 	}
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
@@ -244,6 +244,17 @@ func (s *Site) unready(p *corev1.Pod) *Finding {
 		}
 	}
 	return &f
+}
+
+// lastStart returns when the last of the pod's running containers started, or when the pod was created.
+func lastStart(p *corev1.Pod) time.Time {
+	last := p.CreationTimestamp.Time
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running != nil && c.State.Running.StartedAt.After(last) {
+			last = c.State.Running.StartedAt.Time
+		}
+	}
+	return last
 }
 
 // isOutdated reports whether the pod's StatefulSet has another template. A pod that is being replaced is not outdated.
