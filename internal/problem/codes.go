@@ -145,7 +145,7 @@ var Kinds = []Kind{
 	{StatusNotWritten, "OOOI-CTL-005", "", "correct the cause of the error"},
 	{SnapshotNotWritten, "OOOI-POD-011", "", "check the pod's volume, and the disk of its node"},
 	{ConfigurationOutdated, "OOOI-POD-013", "", "replace the pod"},
-	{PodNotAnswering, "OOOI-POD-014", "", "check for a NetworkPolicy that denies connections from control"},
+	{PodNotAnswering, "OOOI-POD-014", "", "delete the pod if its process hangs; otherwise check for a NetworkPolicy that denies connections from control"},
 
 	{InterfaceDown, "OOOI-LNK-001", v1alpha1.ConditionVLANReady, "check the bridge and the CNI plugins of the pod's node; delete the pod to create its interface again"},
 	{InterfaceAddressMissing, "OOOI-LNK-002", v1alpha1.ConditionVLANReady, "delete the pod to create its interface again"},

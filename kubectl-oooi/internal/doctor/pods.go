@@ -342,8 +342,8 @@ func checkPodAddresses(s *Site) []Finding {
 
 var podsAnswer = problemCheck(Check{
 	Code: "OOOI-POD-014", Title: "daemons report their problems", Run: checkAnswers,
-	About: "doctor requests `/problems` of each daemon through the API server, and control in the pod network. A NetworkPolicy, a node without a route, " +
-		"or a daemon that hangs prevents the response.",
+	About: "doctor requests `/problems` of each daemon through the API server, and control in the pod network. A daemon that hangs, a NetworkPolicy, " +
+		"or a node without a route prevents the response.",
 })
 
 func checkAnswers(s *Site) []Finding {
@@ -354,9 +354,10 @@ func checkAnswers(s *Site) []Finding {
 		if a.Silent == "" || at < 0 || s.unready(pods[at]) != nil { // OOOI-POD-002 reports pods that are not ready
 			continue
 		}
-		findings = append(findings, warned(podRef(pods[at]), fmt.Sprintf("if its log shows no error (kubectl -n %s logs %s -c %s), check for a "+
-			"NetworkPolicy that denies connections from the API server's nodes", a.Namespace, a.Pod, a.Container),
-			"container %s does not report its problems", a.Container).because(a.Silent).about(componentOf(pods[at])))
+		findings = append(findings, warned(podRef(pods[at]), fmt.Sprintf("see its log (kubectl -n %[1]s logs %[2]s -c %[3]s), and delete the pod: kubectl -n "+
+			"%[1]s delete pod %[2]s; if the new pod does not answer either, check for a NetworkPolicy that denies connections from the API server's "+
+			"nodes", a.Namespace, a.Pod, a.Container),
+			"container %s does not report its problems: its process hangs, or cannot be reached", a.Container).because(a.Silent).about(componentOf(pods[at])))
 	}
 	return findings
 }
