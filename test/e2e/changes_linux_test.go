@@ -13,6 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // secondImage is another name of oooiImage. missingImage is in no registry.
@@ -153,7 +155,7 @@ func clusterFaults(s *site) []change {
 					return fmt.Sprint(err, q)
 				}
 				return ""
-			}, []string{"ResourceQuota clusters/small"})
+			}, []string{"exceeded quota: small"})
 		}},
 		{name: "a policy that denies StatefulSets", extra: true, run: func(t *testing.T) {
 			withObject(t, policy("apps", "statefulsets"), s.checkDenied(t, "StatefulSet"), []string{"no statefulsets here"})
@@ -182,7 +184,7 @@ func clusterFaults(s *site) []change {
 			s.cordon(t, node.Node, false)
 		}},
 		{name: "more memory than any node has", extra: true,
-			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"the pod of StatefulSet clusters/demo-dns requests 1Ti of memory, and no node has more than ", "nothing was applied"})},
+			run: s.expectFailure(editedInfra("serverIP: 198.18.50.6", "serverIP: 198.18.50.6, resources: {requests: {memory: 1Ti}, limits: {memory: 1Ti}}"), []string{"Insufficient memory", "nothing was applied"})},
 		{name: "a StatefulSet edited by hand", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			patch := []byte(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "` + missingImage + `"}]`)
 			if _, err := kube(t, s.cp).AppsV1().StatefulSets("clusters").Patch(t.Context(), "demo-dns", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -215,12 +217,12 @@ func interruptions(s *site, v *serviceMonitor) []change {
 			apply(t, s.cp, "%s", "{apiVersion: v1, kind: Service, metadata: {name: empty, namespace: clusters-demo}, spec: {ports: [{port: 6443}]}}")
 			s.setup(t, infraWithBackend("kube-apiserver"))
 			s.expectFailure(infraWithBackend("nonesuch"), []string{"second.example.com:6443 led to Service clusters-demo/kube-apiserver before the change, and now Service clusters-demo/nonesuch does not exist"})(t)
-			s.expectFailure(infraWithBackend("empty"), []string{"waiting for backend second to have a healthy endpoint, as before the change: ", "proxy is rolled back"})(t)
+			s.expectFailure(infraWithBackend("empty"), []string{"waiting for backend second to have a healthy endpoint, as before the change: ", "everything is rolled back to revision"})(t)
 			if routes := s.oooi(t, "routes", "demo", "-n", "clusters"); !strings.Contains(routes, "second.example.com") || strings.Contains(routes, "empty") {
 				t.Errorf("the routes after the rollback are:\n%s", routes)
 			}
 		}},
-		{name: "DNS that ends", run: s.expectFailure(infraWithoutMemory, []string{"dns is rolled back"}), rolledOut: []string{"dns"}},
+		{name: "DNS that ends", run: s.expectFailure(infraWithoutMemory, []string{"everything is rolled back to revision"}), rolledOut: []string{"dns"}},
 		{name: "Ctrl-C", rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			if code, _ := s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGINT)); code != 130 {
 				t.Errorf("setup exited with code %d, want 130", code)
@@ -232,12 +234,12 @@ func interruptions(s *site, v *serviceMonitor) []change {
 		}},
 		{name: "setup killed, then an invalid change", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			s.expectFailure(infra, []string{"this change was not applied; dns, which an earlier setup left unfinished, was rolled back"}, "--image", missingImage)(t)
+			s.expectFailure(infra, []string{"is unfinished; restoring revision", nothingApplied}, "--image", missingImage)(t)
 			v.awaitService(t, "service after the refusal", time.Now())
 		}},
-		{name: "setup killed, of a version that records no rollout", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
+		{name: "setup killed, and its records deleted", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
-			err := kube(t, s.cp).CoreV1().ConfigMaps("oooi-system").Delete(t.Context(), "clusters.demo-oooi-rollout", metav1.DeleteOptions{})
+			err := kube(t, s.cp).CoreV1().Secrets("oooi-system").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: v1alpha1.LabelInfra + "=demo"})
 			if err != nil {
 				t.Fatal(err)
 			}

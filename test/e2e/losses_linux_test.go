@@ -134,7 +134,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 		{name: "a proxy that ends, rolled back", extra: true, closesOther: true, inject: func(t *testing.T, _ *proxyPair) {
 			t.Helper()
 			infraWithoutMemory := strings.Replace(replicatedInfra, "proxy: {serverIP: 198.18.50.7,", "proxy: {serverIP: 198.18.50.7, resources: {limits: {memory: 8Mi}},", 1)
-			c.expectFailure(infraWithoutMemory, []string{"proxy is rolled back"})(t)
+			c.expectFailure(infraWithoutMemory, []string{"everything is rolled back to revision"})(t)
 		}},
 		{name: "node drained", planned: true, extra: true, closesConnections: true, moves: 1, inject: func(t *testing.T, p *proxyPair) {
 			t.Helper()

@@ -64,11 +64,11 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	}
 	var changes []setup.ObjectChange
 	err = withTimeout(ctx, f.timeout, func(ctx context.Context) error {
-		_, plan, remembered, err := c.makePlan(ctx, cl, f)
+		applier := f.applier(cl, c.ErrOut)
+		_, plan, err := c.makePlan(ctx, cl, f, applier, nil)
 		if err != nil {
 			return err
 		}
-		applier := &setup.Applier{Client: cl, Out: c.ErrOut, Force: f.forceConflicts, Adopt: f.adopt, DryRun: true, AllowDowngrade: f.allowDowngrade, Remember: remembered}
 		changes, err = applier.Preview(ctx, plan)
 		return err
 	})

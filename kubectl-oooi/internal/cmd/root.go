@@ -109,7 +109,7 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	hideFlags(root)
 	completeFlag(root, "namespace", c.completeNamespaces)
 	completeFlag(root, "context", c.completeContexts)
-	root.AddCommand(c.setup(), c.diff(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.test(), c.teardown(), c.convert(), c.images(), c.completion(), c.version())
+	root.AddCommand(c.setup(), c.diff(), c.history(), c.rollback(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.test(), c.teardown(), c.convert(), c.images(), c.completion(), c.version())
 	return root
 }
 

@@ -1,9 +1,12 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,6 +44,7 @@ type setupFlags struct {
 	allowLoss      bool
 	virtualIngress bool
 	shared         string
+	stdin          []byte // what was read for the file name "-"
 }
 
 func (c *command) setup() *cobra.Command {
@@ -106,7 +110,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
 	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a change by which present VMs lose an address, names or the proxy")
 	flags.BoolVar(&f.allowDowngrade, "allow-downgrade", false, "Replace objects that a newer version of kubectl-oooi applied")
-	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields of other field managers, and remove fields that they added to pods, the Infra or the ProxyServer")
+	flags.BoolVar(&f.forceConflicts, "force-conflicts", false, "Take over fields that other field managers have changed")
 	flags.BoolVar(&f.adopt, "adopt", false, "Take over objects that setup did not create; teardown then deletes them")
 }
 
@@ -211,36 +215,66 @@ func withTimeout(ctx context.Context, timeout time.Duration, do func(context.Con
 	return err
 }
 
-// deploy plans, applies and waits, or prints the changes with --dry-run=server.
+// deploy plans, applies and waits, or prints the changes with --dry-run=server. It starts again if another setup or teardown has
+// begun meanwhile, because the plan is outdated.
 func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) error {
-	known, plan, remembered, err := c.makePlan(ctx, cl, f)
+	for {
+		if err := c.deployOnce(ctx, cl, f); !errors.Is(err, setup.ErrConcurrent) {
+			return err
+		}
+	}
+}
+
+func (c *command) deployOnce(ctx context.Context, cl client.Client, f *setupFlags) error {
+	applier := f.applier(cl, c.ErrOut)
+	applier.Wait = f.wait
+	recovery := func(known *setup.Known) error {
+		if f.dryRun == dryRunServer {
+			return nil
+		}
+		return applier.Recover(ctx, known.Key())
+	}
+	known, plan, err := c.makePlan(ctx, cl, f, applier, recovery)
 	if err != nil {
 		return err
 	}
-	applier := &setup.Applier{
-		Client: cl, Out: c.ErrOut, Force: f.forceConflicts, Adopt: f.adopt, DryRun: f.dryRun == dryRunServer, OneByOne: f.wait, AllowDowngrade: f.allowDowngrade,
-		AllowLoss: f.allowLoss, Remember: remembered,
+	if f.dryRun == dryRunServer {
+		changes, err := applier.Preview(ctx, plan)
+		if err != nil {
+			return err
+		}
+		return c.printChanges(changes)
 	}
+	if err := c.apply(ctx, applier, plan); err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
+	return err
+}
+
+// apply applies a plan, waits until it works, and configures the cluster DNS.
+func (c *command) apply(ctx context.Context, applier *setup.Applier, plan *setup.Plan) error {
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
 	}
-	if applier.DryRun {
-		return c.printChanges(applier.Changes)
-	}
-	if f.wait {
-		waiter := &setup.Waiter{Client: cl, Out: c.ErrOut}
+	if applier.Wait {
+		waiter := &setup.Waiter{Client: applier.Client, Out: c.ErrOut}
 		if err := waiter.Wait(ctx, plan); err != nil {
 			return err
 		}
 	}
-	if err := c.configureClusterDNS(ctx, cl, plan, remembered.ClusterDNS == "patch"); err != nil {
+	if err := c.configureClusterDNS(ctx, applier.Client, plan, applier.Remember.ClusterDNS == "patch"); err != nil {
 		return err
 	}
-	if problem := setup.InvalidProxy(ctx, cl, plan); problem != "" {
+	if problem := setup.InvalidProxy(ctx, applier.Client, plan); problem != "" {
 		c.warning(problem)
 	}
-	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
-	return err
+	return nil
+}
+
+// applier returns an applier with the options of the flags.
+func (f *setupFlags) applier(cl client.Client, out io.Writer) *setup.Applier {
+	return &setup.Applier{Client: cl, Out: out, Force: f.forceConflicts, Adopt: f.adopt, AllowDowngrade: f.allowDowngrade}
 }
 
 // printChanges prints each object and its change, and the pods that would be restarted or deleted, for
@@ -260,18 +294,21 @@ func (c *command) printChanges(changes []setup.ObjectChange) error {
 	return err
 }
 
-// makePlan returns the input, the objects to apply, and the flags that the next setup recalls. It prints the warnings
-// of the plan.
-func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags) (*setup.Known, *setup.Plan, *setup.Remembered, error) {
+// makePlan returns the input and the objects to apply, and sets the flags that the next setup recalls. It prints the warnings of
+// the plan. It calls before, unless it is nil, when it has read the input and before it reads the cluster.
+func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags, applier *setup.Applier, before func(*setup.Known) error) (*setup.Known, *setup.Plan, error) {
 	discovered := false
 	f.described.Complete = func(d *setup.Description) (err error) { discovered, err = c.discover(ctx, cl, d); return err }
 	known, err := c.readInput(f)
+	if err == nil && before != nil {
+		err = before(known)
+	}
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	if discovered {
 		if _, err := fmt.Fprintln(c.ErrOut, &f.described); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 	}
 	plan, remembered, err := known.Plan(ctx, cl, f.given, func(line string) error {
@@ -279,11 +316,12 @@ func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags)
 		return err
 	})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
+	applier.Remember = remembered
 	plan.Warnings = append(plan.Warnings, plan.MissingPullSecret(ctx, cl, remembered.PullSecret)...)
 	c.warn(plan)
-	return known, plan, remembered, nil
+	return known, plan, nil
 }
 
 // readInput reads the files, or the flags that describe an Infra.
@@ -296,7 +334,12 @@ func (c *command) readInput(f *setupFlags) (*setup.Known, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := setup.ReadFiles(files, c.In, c.namespace(), described)
+	if slices.Contains(files, "-") && f.stdin == nil {
+		if f.stdin, err = io.ReadAll(c.In); err != nil {
+			return nil, fmt.Errorf("reading standard input: %w", err)
+		}
+	}
+	known, err := setup.ReadFiles(files, bytes.NewReader(f.stdin), c.namespace(), described)
 	if err == nil {
 		err = known.InNamespace(*c.cluster.Namespace)
 	}

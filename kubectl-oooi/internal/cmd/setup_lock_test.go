@@ -1,14 +1,20 @@
 package cmd
 
 import (
-	"fmt"
+	"bytes"
+	"compress/gzip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 // TestConcurrentSetups checks that the second setup waits for the first.
@@ -42,17 +48,72 @@ func TestConcurrentSetups(t *testing.T) {
 	}
 }
 
-// TestLockOfAKilledSetupExpires creates the Lease of a setup on another host, whose process setup cannot check. Setup
-// must wait until the Lease expires.
+// storeRecordOfAnotherHost stores a pending record of a process on another host, which this process cannot check.
+func (s *testSite) storeRecordOfAnotherHost() {
+	s.Helper()
+	record := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: render.SystemNamespace, Name: "oooi.v1." + s.Namespace + ".demo.v9",
+			Labels: map[string]string{
+				v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: "demo", v1alpha1.GroupName + "/status": setup.StatusPending,
+			},
+			Annotations: map[string]string{v1alpha1.GroupName + "/holder": "elsewhere 1 abcde setup", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)},
+		},
+		Type: v1alpha1.GroupName + "/setup.v1", Data: map[string][]byte{"record": compress(s, `{"objects": []}`)},
+	}
+	if err := s.Client.Create(s.AfterTest(), record); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// compress returns a text as records have it.
+func compress(s *testSite, text string) []byte {
+	s.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write([]byte(text))
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// waitsForAnotherHost is what setup and teardown print while the process of storeRecordOfAnotherHost may run.
+const waitsForAnotherHost = "waiting for another setup of the Infra to finish: process 1 on elsewhere"
+
+// records returns the records of the Infra.
+func (s *testSite) records() []corev1.Secret {
+	s.Helper()
+	var list corev1.SecretList
+	if err := s.Client.List(s.AfterTest(), &list, client.InNamespace(render.SystemNamespace)); err != nil {
+		s.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(o corev1.Secret) bool { return !strings.HasPrefix(o.Name, "oooi.v1."+s.Namespace+".demo.v") })
+}
+
+// expectNoLock expects that no record is pending.
+func (s *testSite) expectNoLock() {
+	s.Helper()
+	for _, o := range s.records() {
+		if o.Labels[v1alpha1.GroupName+"/status"] == setup.StatusPending {
+			s.Errorf("Secret %s is pending", o.Name)
+		}
+	}
+}
+
+// TestLockOfAKilledSetupExpires stores the record of a setup on another host, whose process setup cannot check. Setup must wait
+// until the process has not renewed the record for some time.
 func TestLockOfAKilledSetupExpires(t *testing.T) {
 	s := newSite(t)
-	s.Apply(fmt.Sprintf("apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n", s.Namespace))
+	s.Setup()
+	s.storeRecordOfAnotherHost()
+	s.Infra = strings.Replace(s.Infra, "203.0.113.53", "203.0.113.54", 1)
 	began := time.Now()
-	if stderr := s.Setup(); !strings.Contains(stderr, "waiting for another setup of the Infra to finish: process 1 on elsewhere\n") || time.Since(began) < 10*time.Second {
+	if stderr := s.Setup(); !strings.Contains(stderr, waitsForAnotherHost+"\n") || time.Since(began) < 10*time.Second {
 		t.Errorf("setup took %s, stderr %s", time.Since(began), stderr)
 	}
-	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("the Lease still exists: %v", err)
-	}
+	s.expectNoLock()
 }

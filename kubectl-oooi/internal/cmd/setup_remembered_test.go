@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -54,10 +53,10 @@ func TestImagesAreKeptWithoutRememberedFlags(t *testing.T) {
 	s.Setup()
 	release := s.Images()
 	s.Setup("--image", "registry.example.com/oooi:1")
-	m := &corev1.ConfigMap{}
-	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
-	if err := s.Client.Patch(t.Context(), m, client.RawPatch(types.MergePatchType, []byte(`{"data": {"setup.yaml": null}}`))); err != nil {
-		t.Fatal(err)
+	for _, o := range s.records() {
+		if err := s.Client.Delete(t.Context(), &o); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if stderr := s.Setup(); !strings.Contains(stderr, "--image registry.example.com/oooi:1 is kept") || strings.Contains(stderr, "StatefulSet") {
 		t.Errorf("setup does not keep the image: %s", stderr)

@@ -9,9 +9,7 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,20 +19,6 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
-
-// leaseOfAnotherHost is the lock of a setup whose process cannot be checked.
-const leaseOfAnotherHost = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: demo-oooi-setup, namespace: %s}\nspec: {holderIdentity: elsewhere 1 abcde}\n"
-
-const waitsForAnotherHost = "waiting for another setup of the Infra to finish: process 1 on elsewhere"
-
-// expectNoLock checks that no lock is left.
-func (s *testSite) expectNoLock() {
-	s.Helper()
-	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-setup"}, &coordinationv1.Lease{})
-	if !apierrors.IsNotFound(err) {
-		s.Errorf("the Lease still exists: %v", err)
-	}
-}
 
 // exists reports whether an object exists.
 func (s *testSite) exists(kind, name string) bool {
@@ -118,12 +102,12 @@ spec:
 	s.expectNoLock()
 }
 
-// TestTeardownWaitsForASetup creates the Lease of a killed setup on another host. Teardown must delete nothing until
-// the Lease expires.
+// TestTeardownWaitsForASetup stores the record of a killed setup on another host. Teardown must delete nothing until it is certain
+// that the setup does not run.
 func TestTeardownWaitsForASetup(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	s.Apply(fmt.Sprintf(leaseOfAnotherHost, s.Namespace))
+	s.storeRecordOfAnotherHost()
 	before := s.Everything()
 	for _, flag := range []string{"--dry-run=client", "--dry-run=server"} {
 		if out, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, flag); code != 0 || !strings.Contains(out, "/demo-dns\n") || strings.Contains(stderr, "waiting") {
@@ -215,20 +199,20 @@ func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
 	s.expectNoLock()
 }
 
-// TestTeardownWithoutALock runs teardown as a user who may not create Leases, and in a namespace that does not exist.
+// TestTeardownWithoutALock runs teardown as a user who may not use Secrets, and in a namespace that does not exist.
 func TestTeardownWithoutALock(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	s.Grant("no-leases-"+s.Namespace, `[{apiGroups: ["", apps, networking.k8s.io, policy, rbac.authorization.k8s.io, hostedcluster.densityops.com, k8s.cni.cncf.io, apiextensions.k8s.io, operator.openshift.io], resources: ["*"], verbs: ["*"]}]`)
-	kubeconfig, err := s.ControlPlane.UserKubeconfig("no-leases-" + s.Namespace)
+	s.Grant("no-secrets-"+s.Namespace, `[{apiGroups: [""], resources: [namespaces, configmaps, services, serviceaccounts, pods], verbs: ["*"]}, {apiGroups: [coordination.k8s.io, apps, networking.k8s.io, policy, rbac.authorization.k8s.io, hostedcluster.densityops.com, k8s.cni.cncf.io, apiextensions.k8s.io, operator.openshift.io], resources: ["*"], verbs: ["*"]}]`)
+	kubeconfig, err := s.ControlPlane.UserKubeconfig("no-secrets-" + s.Namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	admin := s.Kubeconfig
 	s.Kubeconfig = kubeconfig
 	_, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
-	if want := "Warning: Infra " + s.Namespace + "/demo is not locked against other setups and teardowns: leases.coordination.k8s.io is forbidden"; code != 0 || !strings.Contains(stderr, want) || s.exists("StatefulSet", "demo-dns") {
-		t.Errorf("teardown exited with %d, stderr %s, want %q", code, stderr, want)
+	if code != 0 || s.exists("StatefulSet", "demo-dns") {
+		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
 	}
 	s.Kubeconfig = admin
 	_, stderr, code = s.Run("teardown", "demo", "-n", "no-"+s.Namespace, "--yes")
@@ -237,51 +221,24 @@ func TestTeardownWithoutALock(t *testing.T) {
 	}
 }
 
-// TestTeardownContinuesWhileItsNamespaceIsDeleted checks that a lock which ends with its namespace is not taken for one
-// that another setup has taken over.
-func TestTeardownContinuesWhileItsNamespaceIsDeleted(t *testing.T) {
-	s := newSite(t)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ends-" + s.Namespace}}
-	if err := s.Client.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	teardown := &setup.Teardown{Client: s.Client, Out: &out, Infra: types.NamespacedName{Namespace: namespace.Name, Name: "demo"}}
-	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: namespace.Name, Name: "demo-oooi-setup"}
-	err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
-		if err := s.Client.Get(ctx, key, lease); err != nil {
-			t.Error(err)
-		}
-		if err := s.Client.Delete(ctx, namespace); err != nil {
-			t.Error(err)
-		}
-		s.waitUntil("the Lease is deleted", func() bool { return apierrors.IsNotFound(s.Client.Get(t.Context(), key, lease)) }) //nolint:contextcheck // ctx might end with the Lease
-		time.Sleep(3 * time.Second)                                                                                             // longer than it takes to notice
-		return ctx.Err()
-	})
-	if err != nil || out.String() != "" {
-		t.Errorf("teardown ended with %v and printed %s", err, &out)
-	}
-}
-
-// TestTeardownEndsWhenItsLockIsLost has another process delete and create the Lease.
+// TestTeardownEndsWhenItsLockIsLost has another process delete the record and store another one.
 func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 	s := newSite(t)
 	teardown := &setup.Teardown{Client: s.Client, Out: io.Discard, Infra: types.NamespacedName{Namespace: s.Namespace, Name: "demo"}}
 	err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-setup"}}
-		if err := s.Client.Delete(ctx, lease); err != nil {
-			t.Error(err)
+		for _, o := range s.records() { //nolint:contextcheck // ctx ends with the record
+			if err := s.Client.Delete(ctx, &o); err != nil {
+				t.Error(err)
+			}
 		}
-		s.Apply(fmt.Sprintf(leaseOfAnotherHost, s.Namespace)) //nolint:contextcheck // ctx ends with the Lease
+		s.storeRecordOfAnotherHost() //nolint:contextcheck // as above
 		select {
 		case <-ctx.Done():
 		case <-time.After(10 * time.Second):
 		}
 		return ctx.Err()
 	})
-	if err == nil || err.Error() != "another setup or teardown of this Infra has taken over its lock; run teardown again" {
+	if err == nil || err.Error() != "another setup or teardown of this Infra has taken over; run teardown again" {
 		t.Errorf("teardown ended with %v", err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,33 +18,27 @@ import (
 
 func TestOlderVersionIsRefused(t *testing.T) {
 	s := cmdtest.New(t, management.Get(t), Main)
-	s.Setup()
-	m := &corev1.ConfigMap{}
-	m.Namespace, m.Name = s.Namespace, "demo-oooi-inventory"
+	original := release.Version
+	t.Cleanup(func() { release.Version = original })
 	control := &appsv1.Deployment{}
 	control.Namespace, control.Name = "oooi-system", "oooi-control"
-	original := release.Version
-	release.Version = func() string { return "v0.2.0" }
-	t.Cleanup(func() { release.Version = original })
-	for _, tc := range []struct {
-		name   string
-		object client.Object
-		patch  string
-	}{
-		{"workloads", m, `{"data": {"setup.yaml": %s}}`},
-		{"control", control, `{"metadata": {"annotations": {"hostedcluster.densityops.com/setup-version": %s}}}`},
-	} {
-		values := map[client.Object][2]string{m: {`"version: v0.10.0"`, "null"}, control: {`"v0.10.0"`, "null"}}[tc.object]
-		patch := func(value string) {
-			if err := s.Client.Patch(t.Context(), tc.object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, tc.patch, value))); err != nil {
-				t.Fatal(err)
-			}
+	annotate := func(value string) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"hostedcluster.densityops.com/setup-version": %s}}}`, value)
+		if err := s.Client.Patch(t.Context(), control, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			t.Fatal(err)
 		}
-		patch(values[0])
-		t.Log(tc.name)
-		s.Refused("kubectl-oooi v0.10.0 deployed the Infra or objects that all Infras share, and this is v0.2.0")
-		patch(values[1])
 	}
+	release.Version = func() string { return "v0.10.0" }
+	s.Setup("--allow-downgrade")
+	const refused = "kubectl-oooi v0.10.0 deployed the Infra or objects that all Infras share, and this is v0.2.0"
+	release.Version = func() string { return "v0.2.0" }
+	annotate("null") // the record has the version, too
+	s.Refused(refused)
+	s.Setup("--allow-downgrade")
+	annotate(`"v0.10.0"`)
+	s.Refused(refused)
+	annotate("null")
 	if stderr := s.Setup(); !strings.Contains(stderr, "Deployment oooi-system/oooi-control configured") {
 		t.Errorf("setup by a newer version did not update control: %s", stderr)
 	}

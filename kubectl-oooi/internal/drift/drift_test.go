@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -224,7 +225,7 @@ spec:
 	d.expect()
 }
 
-// TestReadOfGitOps makes a site look as if Argo CD had applied the output of setup: without an inventory.
+// TestReadOfGitOps makes a site look as if Argo CD had applied the output of setup: without records.
 func TestReadOfGitOps(t *testing.T) {
 	d := newSite(t)
 	for _, kind := range inventory.Kinds {
@@ -248,7 +249,9 @@ func TestReadOfGitOps(t *testing.T) {
 			}
 		}
 	}
-	d.remove("ConfigMap", inventory.Name(types.NamespacedName{Namespace: d.Namespace, Name: "demo"}).Name)
+	if err := d.Client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelInfra: "demo"}); err != nil {
+		t.Fatal(err)
+	}
 	d.expect()
 	d.patch("Service", "demo-dns", `{"spec": {"type": "NodePort"}}`, types.MergePatchType)
 	d.patch("StatefulSet", "demo-proxy", `{"spec": {"template": {"spec": {"containers": [{"name": "envoy", "command": ["secret"]}]}}}}`, types.StrategicMergePatchType)
@@ -276,18 +279,24 @@ func TestReadOfOlderSetup(t *testing.T) {
 
 func TestReadRefusals(t *testing.T) {
 	d := newSite(t)
-	name := inventory.Name(types.NamespacedName{Namespace: d.Namespace, Name: "demo"}).Name
-	data := d.object("ConfigMap", name).Object["data"]
-	d.patch("ConfigMap", name, `{"data": {"inventory.yaml": "{"}}`, types.MergePatchType)
-	_, err := drift.Read(t.Context(), d.Client, d.site)
-	if r := drift.ReportOf(nil, err); !strings.Contains(r.Refused, "decoding the inventory") || r.Unread != "" {
-		t.Errorf("an invalid inventory: %v", err)
-	}
-	text, err := json.Marshal(map[string]any{"data": data})
-	if err != nil {
+	var records corev1.SecretList
+	if err := d.Client.List(t.Context(), &records, client.InNamespace(render.SystemNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	d.patch("ConfigMap", name, string(text), types.MergePatchType)
+	record := records.Items[slices.IndexFunc(records.Items, func(o corev1.Secret) bool { return strings.Contains(o.Name, d.Namespace) })]
+	data := record.Data
+	record.Data = map[string][]byte{"record": []byte("x")}
+	if err := d.Client.Update(t.Context(), &record); err != nil {
+		t.Fatal(err)
+	}
+	_, err := drift.Read(t.Context(), d.Client, d.site)
+	if r := drift.ReportOf(nil, err); !strings.Contains(r.Refused, "decoding Secret") || r.Unread != "" {
+		t.Errorf("an invalid record: %v", err)
+	}
+	record.Data = data
+	if err := d.Client.Update(t.Context(), &record); err != nil {
+		t.Fatal(err)
+	}
 	d.expect()
 
 	// A user who may only read.
@@ -309,8 +318,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
 	}
 
 	// While setup runs.
-	d.Apply(fmt.Sprintf("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: demo-oooi-setup, namespace: %s}, spec: {holderIdentity: laptop 7 abcde setup, renewTime: %q}}",
-		d.Namespace, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")))
+	pending := corev1.Secret{ObjectMeta: *record.ObjectMeta.DeepCopy(), Type: record.Type, Data: data}
+	pending.ResourceVersion, pending.UID, pending.Name = "", "", strings.TrimSuffix(record.Name, "1")+"2"
+	pending.Labels[v1alpha1.GroupName+"/status"] = "pending"
+	pending.Annotations = map[string]string{v1alpha1.GroupName + "/holder": "laptop 7 abcde setup", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)}
+	if err := d.Client.Create(t.Context(), &pending); err != nil {
+		t.Fatal(err)
+	}
 	if _, err = drift.Read(t.Context(), d.Client, d.site); err == nil || !strings.Contains(drift.ReportOf(nil, err).Unread, "setup of "+d.Namespace+"/demo runs: process 7 on laptop") {
 		t.Errorf("while setup runs: %v", err)
 	}

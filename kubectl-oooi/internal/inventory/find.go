@@ -61,15 +61,6 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 	return all, nil
 }
 
-// Workloads returns the StatefulSets of an Infra or a standalone ProxyServer, which it finds as Find does. They occupy
-// addresses of the VLAN, even if an inventory does not list them.
-func Workloads(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
-	r := &read.Reader{Client: c}
-	var all []Entry
-	err := r.In(ctx, statefulSets, infra.Namespace, addOwned(&all, infra), managed)
-	return all, err
-}
-
 // addOwned returns a function that adds an object to a list if it belongs to an Infra or standalone ProxyServer.
 func addOwned(list *[]Entry, infra types.NamespacedName) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
@@ -123,33 +114,6 @@ func rendered(kind schema.GroupVersionKind) bool {
 	return kind == read.InfraKind || slices.Contains(Kinds, kind)
 }
 
-// Owned returns the entries of an inventory without those for whose objects NotOwned gives a reason: it calls warn for
-// each of these. Entries of objects that do not exist are kept.
-func Owned(ctx context.Context, c client.Client, infra types.NamespacedName, listed []Entry, warn func(string)) ([]Entry, error) {
-	r := &read.Reader{Client: c}
-	var owned []Entry
-	for _, e := range listed {
-		u := e.Object()
-		if rendered(u.GroupVersionKind()) {
-			live, err := r.Object(ctx, u.GroupVersionKind(), client.ObjectKeyFromObject(u))
-			if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
-				owned = append(owned, e)
-				continue
-			}
-			if err != nil {
-				return nil, err //nolint:wrapcheck // read wraps it
-			}
-			u = live
-		}
-		if reason := NotOwned(u, infra); reason != "" {
-			warn(fmt.Sprintf("%s is kept, and no longer in the inventory: %s", e, reason))
-			continue
-		}
-		owned = append(owned, e)
-	}
-	return owned, nil
-}
-
 // Owns reports whether setup deploys an Infra or ProxyServer as a whole, with workloads of its own: every Infra, and
 // a ProxyServer without spec.infraRef.
 func Owns(u *unstructured.Unstructured) bool {
@@ -184,20 +148,4 @@ func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.
 		return nil, err
 	}
 	return orphans, nil
-}
-
-// Merge returns the union of entries found in the cluster and listed in an inventory, in the order of Kinds. For an
-// object in both, the found entry is used, because its UID is current.
-func Merge(listed, found []Entry) []Entry {
-	all := slices.Clone(found)
-	for _, e := range listed {
-		if !slices.ContainsFunc(found, e.Same) {
-			all = append(all, e)
-		}
-	}
-	position := func(e Entry) int {
-		return slices.IndexFunc(Kinds, func(k schema.GroupVersionKind) bool { return k.Kind == e.Kind })
-	}
-	slices.SortStableFunc(all, func(a, b Entry) int { return position(a) - position(b) })
-	return all
 }

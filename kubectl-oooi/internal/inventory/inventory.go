@@ -1,5 +1,5 @@
-// Package inventory stores the list of the objects that setup created for an Infra, and finds and deletes these
-// objects. It does not delete objects of the same name that setup did not create.
+// Package inventory finds and deletes the objects that setup created for an Infra. It does not delete objects of the same name
+// that setup did not create.
 package inventory
 
 import (
@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -59,72 +58,6 @@ func (e Entry) Object() *unstructured.Unstructured {
 	u.SetNamespace(e.Namespace)
 	u.SetName(e.Name)
 	return u
-}
-
-// Key is the key of the inventory in its ConfigMap.
-const Key = "inventory.yaml"
-
-// Name returns the namespace and name of the ConfigMap with an Infra's inventory.
-func Name(infra types.NamespacedName) client.ObjectKey {
-	return client.ObjectKey{Namespace: infra.Namespace, Name: infra.Name + "-oooi-inventory"}
-}
-
-// Load returns the inventory of an Infra; nil without an error if its ConfigMap does not exist.
-func Load(ctx context.Context, c client.Client, infra types.NamespacedName) ([]Entry, error) {
-	text, err := ReadKey(ctx, c, infra, Key)
-	if err != nil {
-		return nil, err
-	}
-	list, err := Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; remove the key, and run 'kubectl oooi setup -f FILE' again", Key, Name(infra), err)
-	}
-	return list, nil
-}
-
-// Parse decodes the value of Key. Without a value, the inventory is empty.
-func Parse(text string) ([]Entry, error) {
-	var list []Entry
-	if err := yaml.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("decoding the inventory: %w", err)
-	}
-	return list, nil
-}
-
-// ReadKey returns the value of a key in the ConfigMap with the inventory of an Infra; empty if it does not exist.
-func ReadKey(ctx context.Context, c client.Client, infra types.NamespacedName, key string) (string, error) {
-	m := &corev1.ConfigMap{}
-	if err := client.IgnoreNotFound(c.Get(ctx, Name(infra), m)); err != nil {
-		return "", fmt.Errorf("reading ConfigMap %s: %w", Name(infra), err)
-	}
-	return m.Data[key], nil
-}
-
-// Save replaces the inventory of an Infra. It uses server-side apply with the given field manager, and takes over the
-// fields of other managers. Other keys of the ConfigMap are kept.
-func Save(ctx context.Context, c client.Client, infra types.NamespacedName, list []Entry, manager string) error {
-	text, err := yaml.Marshal(list)
-	if err != nil {
-		return fmt.Errorf("encoding the inventory of Infra %s: %w", infra, err)
-	}
-	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{Key: string(text)}}}
-	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	m.SetNamespace(infra.Namespace)
-	m.SetName(Name(infra).Name)
-	m.SetLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: infra.Name})
-	if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(manager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("writing the inventory of Infra %s: %w", infra, err)
-	}
-	return nil
-}
-
-// Drop deletes the ConfigMap with the inventory of an Infra, if it exists.
-func Drop(ctx context.Context, c client.Client, infra types.NamespacedName) error {
-	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Name(infra).Namespace, Name: Name(infra).Name}}
-	if err := client.IgnoreNotFound(c.Delete(ctx, m)); err != nil {
-		return fmt.Errorf("deleting the inventory of Infra %s: %w", infra, err)
-	}
-	return nil
 }
 
 // Identifies reports whether an object of the entry's kind, namespace and name is the entry's object and not another

@@ -25,10 +25,6 @@ import (
 // set, and for each that belongs to another Infra that exists. It marks shared objects of a Helm release, and namespaces
 // that setup did not create, as unmanaged.
 func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
-	known, err := inventory.Load(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
-	if err != nil {
-		return err
-	}
 	a.releases = map[string]int{}
 	objects := slices.DeleteFunc(slices.Clone(p.Objects), func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Infra" || o.GetKind() == "ProxyServer" || slices.Contains(p.Kept, o.GetKind()) // the user asks setup to apply these
@@ -51,7 +47,7 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 		if live == nil {
 			continue
 		}
-		why := notOwnedReason(o, live, known)
+		why := notOwnedReason(o, live)
 		other, err := a.otherOwner(ctx, o, live)
 		if err != nil {
 			return err
@@ -106,13 +102,11 @@ func (a *Applier) otherOwner(ctx context.Context, want, live *unstructured.Unstr
 
 // notOwnedReason returns why setup does not own the object live that exists in place of want. It is empty for an object
 // that setup created, or that was applied from the output of setup.
-func notOwnedReason(want, live *unstructured.Unstructured, known []inventory.Entry) string {
+func notOwnedReason(want, live *unstructured.Unstructured) string {
 	ours, theirs := want.GetAnnotations()[v1alpha1.AnnotationInfra], live.GetAnnotations()[v1alpha1.AnnotationInfra]
 	switch {
 	case theirs != "" && ours != theirs:
 		return "belongs to Infra " + theirs
-	case slices.ContainsFunc(known, func(e inventory.Entry) bool { return e.Same(inventory.Of(want)) && e.UID == live.GetUID() }):
-		return ""
 	case live.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 		return ""
 	case want.GetKind() != "Namespace" && slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == Manager }):

@@ -78,20 +78,22 @@ func (r *rollout) check(ctx context.Context) error {
 		return err
 	}
 	changed := r.changedWorkloads()
-	if err := r.fitsTimeout(ctx, changed); err != nil {
-		return err
-	}
 	if err := r.reportNetworks(ctx, changed); err != nil {
 		return err
 	}
-	if err := r.admissible(ctx, changed); err != nil {
+	if err := r.checkFinalizers(ctx); err != nil {
 		return err
+	}
+	for _, o := range changed {
+		if err := r.admit(ctx, o); err != nil {
+			return err
+		}
 	}
 	var wanted []*podCheck
 	for _, o := range changed {
-		wanted = append(wanted, &podCheck{Applier: r.Applier, workload: o})
+		wanted = append(wanted, &podCheck{rollout: r, workload: o})
 	}
-	if r.OneByOne && r.isNew() {
+	if r.Wait && r.first {
 		if first := r.firstCheck(); first != nil {
 			wanted = append(wanted, first)
 		}
@@ -148,25 +150,54 @@ func (r *rollout) check(ctx context.Context) error {
 	return errors.Join(append(slices.Clone(errs), err)...)
 }
 
-// longTermination is longer than the default termination grace periods, which pods rarely need.
-const longTermination = time.Minute
-
-// fitsTimeout returns an error if present pods of the changed StatefulSets, with a long termination grace period, may take
-// longer to end than setup may wait.
-func (r *rollout) fitsTimeout(ctx context.Context, changed []*unstructured.Unstructured) error {
-	var ending time.Duration
-	for _, o := range changed {
-		// A Deployment keeps its pods until new ones are ready.
-		if one := terminationTime(r.live[entryWithoutUID(o)]); o.GetKind() == "StatefulSet" && one > longTermination {
-			ending += one
+// changedWorkloads returns the workloads whose change replaces pods that serve: those with a ready pod and another
+// generation, and new ones of a component that serves.
+func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(r.plan.Objects), func(o *unstructured.Unstructured) bool {
+		live, merged := r.live[entryWithoutUID(o)], r.merged[entryWithoutUID(o)]
+		switch {
+		case !isWorkload(o) || r.keepsExisting(r.plan, o):
+			return true
+		case live == nil:
+			return r.serving[componentOf(o, r.infra.String())] == nil
+		default:
+			return !hasReadyPod(live) || len(restarts(live, merged)) == 0
 		}
+	})
+}
+
+// undecided are substrings of errors after which it is unknown whether the API server would admit a pod of a workload.
+var undecided = []string{
+	"cannot create resource",           // RBAC: the user may not create pods
+	"exceeded quota",                   // the workload's pod replaces another one
+	"does not support dry run",         // a webhook with side effects
+	"error looking up service account", // setup creates it later
+}
+
+// admit creates a pod of a workload as a dry run, with the labels that policies and webhooks may select, and returns an error if
+// the API server refuses it.
+func (r *rollout) admit(ctx context.Context, o *unstructured.Unstructured) error {
+	template, err := podTemplate(o)
+	if err != nil {
+		return err
 	}
-	deadline, limited := ctx.Deadline()
-	if left := time.Until(deadline); limited && ending > left {
-		return fmt.Errorf("the pods that the change replaces may take %s to end, and --timeout leaves %s; run setup again with --timeout=%s",
-			ending, left.Round(time.Second), (ending + 5*time.Minute).Round(time.Minute))
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.GenerateName = o.GetNamespace(), o.GetName()+"-"
+	pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = "check"
+	if o.GetKind() == "StatefulSet" {
+		delete(pod.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+		pod.Labels[appsv1.ControllerRevisionHashLabelKey] = o.GetName() + "-check"
+		pod.Labels[appsv1.StatefulSetPodNameLabel] = o.GetName() + "-0"
+		pod.Labels[appsv1.PodIndexLabel] = "0"
 	}
-	return nil
+	err = r.Client.Create(ctx, pod, client.DryRunAll, client.FieldOwner(Manager))
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("checking %s: %w", inventory.Of(o), contextError(ctx))
+	case err == nil || slices.ContainsFunc(undecided, func(text string) bool { return strings.Contains(err.Error(), text) }):
+		return nil
+	}
+	return fmt.Errorf("checking %s: the API server refuses its pods: %w", inventory.Of(o), err)
 }
 
 // reportNetworks prints a warning if serving pods move to another network, because the VMs' network has changed: a
@@ -279,7 +310,7 @@ func networkWithout(nad *unstructured.Unstructured, fields ...string) []map[stri
 
 // A podCheck is the check of one workload, with a Job in the workload's namespace.
 type podCheck struct {
-	*Applier
+	*rollout
 
 	workload *unstructured.Unstructured
 	only     []string // arguments of xdsd check, if the pod runs nothing else
@@ -316,20 +347,24 @@ func (c *podCheck) start(ctx context.Context, p *Plan) error {
 	if err := c.preferNode(ctx, spec); err != nil {
 		return err
 	}
+	present, err := presentContainers(c.live[entryWithoutUID(c.workload)])
+	if err != nil {
+		return err
+	}
 	for i := range spec.Containers {
-		stripContainer(&spec.Containers[i])
+		stripContainer(&spec.Containers[i], present[spec.Containers[i].Name])
 		if command := checkCommands[spec.Containers[i].Name]; command != nil {
 			spec.Containers[i].Command = command
 		}
 	}
 	for i := range spec.InitContainers {
-		stripContainer(&spec.InitContainers[i])
+		stripContainer(&spec.InitContainers[i], present[spec.InitContainers[i].Name])
 	}
 	if c.only != nil {
 		p.addNetworkCheck(spec, c.only)
 		spec.InitContainers, spec.Containers, spec.Volumes = nil, spec.Containers[len(spec.Containers)-1:], nil
 	} else {
-		p.addNetworkCheck(spec, p.newNetwork(c.workload.GetName(), p.componentOf(c.workload)))
+		p.addNetworkCheck(spec, p.newNetwork(c.workload.GetName(), componentOf(c.workload, c.infra.String())))
 	}
 	var needs []*unstructured.Unstructured
 	for i := range spec.Volumes {
@@ -402,14 +437,34 @@ func copyAs(o *unstructured.Unstructured, name string) *unstructured.Unstructure
 	return c
 }
 
-// stripContainer removes probes and ports, and requests no resources: the container serves nothing, and the present pods
-// use the resources. It keeps the limits, which a ResourceQuota may require.
-func stripContainer(c *corev1.Container) {
+// presentContainers returns the resource requests in a workload's pod template by container; none if the workload is nil.
+func presentContainers(live *unstructured.Unstructured) (map[string]corev1.ResourceList, error) {
+	requests := map[string]corev1.ResourceList{}
+	if live == nil {
+		return requests, nil
+	}
+	template, err := podTemplate(live)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {
+		requests[c.Name] = c.Resources.Requests
+	}
+	return requests, nil
+}
+
+// stripContainer removes probes and ports: the container serves nothing. It requests only what the change adds to the present
+// requests, because the present pod still has these. It keeps the limits, which a ResourceQuota may require.
+func stripContainer(c *corev1.Container, present corev1.ResourceList) {
 	c.ReadinessProbe, c.LivenessProbe, c.StartupProbe, c.Lifecycle, c.Ports = nil, nil, nil, nil, nil
 	requests := corev1.ResourceList{}
-	for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
-		for name := range list {
-			requests[name] = resource.Quantity{} // absent ones default to the limits
+	for name := range c.Resources.Limits {
+		requests[name] = resource.Quantity{} // absent ones default to the limits
+	}
+	for name, more := range c.Resources.Requests {
+		more.Sub(present[name])
+		if requests[name] = more; more.Sign() < 0 || present == nil {
+			requests[name] = resource.Quantity{}
 		}
 	}
 	c.Resources = corev1.ResourceRequirements{Requests: requests, Limits: c.Resources.Limits}
@@ -493,9 +548,6 @@ func (c *podCheck) missing(ctx context.Context) (string, error) {
 	waiter := &Waiter{Client: c.Client}
 	if len(pods.Items) == 0 {
 		if event := waiter.event(ctx, c.job.Namespace, c.job.UID); event != nil && !unanswered(event) {
-			if message := strings.TrimSpace(event.Message); strings.Contains(message, exceededQuota) {
-				return "", &skippedError{message} // the present pod uses the quota
-			}
 			return "", fmt.Errorf("the API server refused the pod of the check, and may refuse the pods of the workload too: %s", strings.TrimSpace(event.Message))
 		}
 		return "the pod of Job " + c.job.Name, nil

@@ -86,5 +86,5 @@ func (r *rollout) firstCheck() *podCheck {
 	if first == nil || len(unused) == 0 {
 		return nil
 	}
-	return &podCheck{Applier: r.Applier, workload: first, only: unused}
+	return &podCheck{rollout: r, workload: first, only: unused}
 }

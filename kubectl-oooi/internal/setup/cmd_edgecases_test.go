@@ -1,7 +1,6 @@
 package setup_test
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,10 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -118,58 +115,6 @@ func TestConflictsAreReported(t *testing.T) {
 	s.Unchanged(before)
 	if stderr := s.Setup("--force-conflicts"); !strings.Contains(stderr, "Service "+s.Namespace+"/demo-dns configured") {
 		t.Error(stderr)
-	}
-}
-
-func TestARefusedSetupRestoresTheCRDs(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	// Restore the CRD of an earlier version, and cause a conflict.
-	get := func() *unstructured.Unstructured {
-		t.Helper()
-		crd := &unstructured.Unstructured{}
-		crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: "infras.hostedcluster.densityops.com"}, crd); err != nil {
-			t.Fatal(err)
-		}
-		return crd
-	}
-	current := get()
-	earlier := &unstructured.Unstructured{Object: map[string]any{"spec": current.DeepCopy().Object["spec"]}}
-	earlier.SetGroupVersionKind(current.GroupVersionKind())
-	earlier.SetName(current.GetName())
-	earlier.SetAnnotations(map[string]string{"controller-gen.kubebuilder.io/version": "v0.0.1"})
-	versions, _, err := unstructured.NestedSlice(earlier.Object, "spec", "versions")
-	if err != nil {
-		t.Fatal(err)
-	}
-	version, ok := versions[0].(map[string]any)
-	if !ok {
-		t.Fatalf("the version is %v", versions[0])
-	}
-	delete(version, "additionalPrinterColumns")
-	if err := unstructured.SetNestedSlice(earlier.Object, versions, "spec", "versions"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(earlier), client.FieldOwner("kubectl-oooi"), client.ForceOwnership); err != nil {
-		t.Fatal(err)
-	}
-	earlier = get()
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
-	retarget := client.RawPatch(types.JSONPatchType, []byte(`[{"op": "replace", "path": "/spec/ports/0/targetPort", "value": 5353}]`))
-	if err := s.Client.Patch(t.Context(), service, retarget, client.FieldOwner("another-manager")); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--force-conflicts=false"); code != 1 || !strings.Contains(stderr, "nothing was applied") {
-		t.Fatalf("setup exited with %d, stderr %s", code, stderr)
-	}
-	restored := get()
-	if !equality.Semantic.DeepEqual(restored.Object["spec"], earlier.Object["spec"]) || !maps.Equal(restored.GetAnnotations(), earlier.GetAnnotations()) {
-		t.Errorf("the refused setup changed the CRD from\n%v to\n%v", earlier.Object, restored.Object)
-	}
-	s.Setup("--force-conflicts")
-	if updated := get(); !equality.Semantic.DeepEqual(updated.Object["spec"], current.Object["spec"]) {
-		t.Errorf("setup left the CRD as %v", updated.Object)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // printed returns the objects that --dry-run=client prints for the site.
@@ -113,7 +114,7 @@ func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 		t.Errorf("setup changed StatefulSets: %s", got)
 	}
 
-	if err := s.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}}); err != nil {
+	if err := s.Client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelInfra: "demo"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {

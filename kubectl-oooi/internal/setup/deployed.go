@@ -73,3 +73,41 @@ func (k *Known) Plan(ctx context.Context, c client.Client, given map[string]stri
 	plan, err := Make(k, remembered.Images())
 	return plan, remembered, err
 }
+
+// Plan returns a plan with the objects of the record, without those that all Infras share. It is checked like the plan of a setup
+// with the Infra or ProxyServer of the record.
+func (r *Record) Plan(ctx context.Context, c client.Client, infra types.NamespacedName, allowLoss bool) (*Plan, error) {
+	objects, err := r.objects(infra)
+	if err != nil {
+		return nil, err
+	}
+	k := &Known{Attachments: map[string]string{}, AllowLoss: allowLoss}
+	for _, o := range objects {
+		if o.GetKind() == read.InfraKind.Kind || o.GetKind() == read.ProxyServerKind.Kind {
+			if err := k.add(&documents.Object{Unstructured: documents.Manifest(o)}); err != nil {
+				return nil, fmt.Errorf("revision %d: %w", r.Revision, err)
+			}
+		}
+	}
+	if k.Infra == nil && k.ProxyServer == nil {
+		return nil, fmt.Errorf("revision %d of %s has no Infra and no ProxyServer", r.Revision, infra)
+	}
+	if k.standalone() {
+		if err := k.deriveInfra(); err != nil {
+			return nil, err
+		}
+	}
+	if r.Flags == nil {
+		return nil, fmt.Errorf("revision %d of %s was not applied by setup; run setup with its Infra instead", r.Revision, infra)
+	}
+	if err := k.Discover(ctx, c); err != nil {
+		return nil, err
+	}
+	k.OpenShift = r.Flags.UsesOpenShift(k.OpenShift)
+	p, err := Make(k, r.Flags.Images())
+	if err != nil {
+		return nil, err
+	}
+	p.Objects = objects
+	return p, nil
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -127,6 +128,14 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 		return k, err
 	}
 	return k, nil
+}
+
+// Key returns the namespace and name of the Infra or standalone ProxyServer.
+func (k *Known) Key() types.NamespacedName {
+	if k.Infra == nil {
+		return types.NamespacedName{Namespace: k.ProxyServer.Namespace, Name: k.ProxyServer.Spec.InfraRef.Name}
+	}
+	return types.NamespacedName{Namespace: k.Infra.Namespace, Name: k.Infra.Name}
 }
 
 // add adds one object of a file. It returns an error for kinds that setup does not read.

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -64,28 +63,15 @@ func componentLabel(c *ObjectChange) string {
 }
 
 // announce prints the Interruptions of the rollout.
-func (r *rollout) announce(ctx context.Context, obsolete []inventory.Entry) error {
-	var changes []ObjectChange
+func (r *rollout) announce() error {
+	var list []ObjectChange
 	for _, o := range r.plan.Objects {
-		change := ObjectChange{Entry: entryWithoutUID(o), Live: r.live[entryWithoutUID(o)], Merged: o}
-		if r.replaces(o) {
-			change.Pods = pods(o)
-		}
-		changes = append(changes, change)
+		list = append(list, r.objectChange(r.plan, o))
 	}
-	for _, e := range obsolete {
-		if e.Kind != "StatefulSet" {
-			continue
-		}
-		live, err := current(ctx, r.Client, e.Object())
-		if err != nil {
-			return err
-		}
-		if live != nil {
-			changes = append(changes, ObjectChange{Entry: e, Verb: Deleted, Live: live, Pods: pods(live)})
-		}
+	for _, live := range r.obsolete {
+		list = append(list, ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})
 	}
-	for _, line := range Interruptions(changes) {
+	for _, line := range Interruptions(list) {
 		if _, err := fmt.Fprintln(r.Out, line); err != nil {
 			return fmt.Errorf("printing what restarts: %w", err)
 		}

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,169 +12,166 @@ import (
 	"syscall"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// A setup or teardown renews its Lease every lockRenewal. A Lease that is not renewed for lockDuration belongs to a
-// process that was killed.
+// A setup or teardown renews its pending record every lockRenewal. One that is not renewed for lockDuration belongs to a process
+// that was killed.
 const (
 	lockDuration = 10 * time.Second
 	lockRenewal  = 2 * time.Second
 )
 
-// errLockLost ends a setup or teardown after another one has taken over its Lease: two must not change the same
-// objects.
-var errLockLost = errors.New("another setup or teardown of this Infra has taken over its lock")
+// errLockLost ends a setup or teardown whose record another one has changed: two must not change the same objects.
+var errLockLost = errors.New("another setup or teardown of this Infra has taken over")
 
-// An infraLock is the Lease that excludes other setups and teardowns of an Infra.
-type infraLock struct {
-	client client.Client
-	// out receives a line for what acquire waits for, and warnings.
-	out   io.Writer
-	infra types.NamespacedName
-	// command is the one that acquires the Lease: commandSetup or commandTeardown.
-	command string
-}
+// ErrConcurrent means that another setup or teardown has begun since this one read the cluster.
+var ErrConcurrent = errors.New("another setup or teardown of this Infra has begun; run the command again")
+
+// statusDeleted deletes all records.
+const statusDeleted = ""
 
 const (
 	commandSetup    = "setup"
 	commandTeardown = "teardown"
 )
 
-// lock acquires the lock of the Infra for a setup; see infraLock.acquire.
-func (a *Applier) lock(ctx context.Context, p *Plan) (context.Context, func(), error) {
-	l := &infraLock{client: a.Client, out: a.Out, infra: client.ObjectKeyFromObject(p.Infra), command: commandSetup}
-	return l.acquire(ctx)
-}
-
-// acquire acquires the Lease until the returned function is called. The returned context ends when the Lease is lost.
-// Without the right to create Leases, acquire prints a warning and the command continues. So does a teardown whose
-// namespace does not exist, without a warning.
-func (l *infraLock) acquire(ctx context.Context) (context.Context, func(), error) {
+// begin stores a pending record, and renews it until the returned function is called, which sets its status. The returned
+// context ends when another process changes the record. The error is ErrConcurrent if another process has stored the revision.
+func (h *history) begin(ctx context.Context, r *Record, command string) (context.Context, func(status, message string) error, error) {
 	host, err := os.Hostname()
 	if err != nil {
-		return ctx, nil, fmt.Errorf("locking Infra %s: %w", l.infra, err)
+		return ctx, nil, fmt.Errorf("locking %s: %w", h.infra, err)
 	}
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: lockOf(l.infra).Namespace, Name: lockOf(l.infra).Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
-		},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new(fmt.Sprintf("%s %d %s %s", host, os.Getpid(), rand.String(5), l.command)), LeaseDurationSeconds: new(int32(lockDuration / time.Second)),
-			RenewTime: new(metav1.NowMicro()),
-		},
+	holder := fmt.Sprintf("%s %d %s %s", host, os.Getpid(), rand.String(5), command)
+	r.Status = StatusPending
+	err = h.add(ctx, r, map[string]string{annotationHolder: holder, annotationRenewed: time.Now().UTC().Format(time.RFC3339)})
+	if apierrors.IsAlreadyExists(err) {
+		return ctx, nil, ErrConcurrent
 	}
-	observation := &lockObservation{}
-	noLock := false
-	err = poll(ctx, l.out, func(ctx context.Context) (string, error) {
-		switch err := l.client.Create(ctx, lease.DeepCopy()); {
-		case err == nil:
-			return "", nil
-		case apierrors.IsForbidden(err):
-			noLock = true
-			_, err := fmt.Fprintf(l.out, "Warning: Infra %s is not locked against other setups and teardowns: %v\n", l.infra, err)
-			return "", err
-		case apierrors.IsNotFound(err) && l.command == commandTeardown:
-			noLock = true
-			return "", nil
-		case !apierrors.IsAlreadyExists(err):
-			return "", fmt.Errorf("locking Infra %s: %w", l.infra, err)
-		}
-		return l.takeOver(ctx, lease, observation)
-	})
-	if err != nil && ctx.Err() != nil {
-		_ = l.release(ctx, lease, lockRenewal) // the API server may have received the last request
+	if err != nil {
+		return ctx, nil, err
 	}
-	if err != nil || noLock {
-		return ctx, func() {}, err
-	}
-	lockContext, cancel := context.WithCancelCause(ctx)
-	renewing, stop := context.WithCancel(ctx)
+	locked, cancel := context.WithCancelCause(ctx)
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx)) // also during a rollback after Ctrl-C
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.renew(renewing, lease); err != nil {
+		if err := h.renew(renewing, r.secret.DeepCopy(), holder); err != nil {
 			cancel(err)
 		}
 	}()
-	return lockContext, func() {
+	return locked, func(status, message string) error {
 		stop()
 		<-done
-		cancel(nil)
-		if err := l.release(ctx, lease, lockDuration); err != nil {
-			fmt.Fprintf(l.out, "Warning: deleting Lease %s/%s, which expires in %s: %v\n", lease.Namespace, lease.Name, lockDuration, err)
+		defer cancel(nil)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockDuration)
+		defer cancel()
+		switch status {
+		case statusDeleted:
+			return h.drop(ctx)
+		case StatusDeployed:
+			return h.deploy(ctx, r)
 		}
+		return h.set(ctx, r, status, message)
 	}, nil
 }
 
-// A lockObservation records for how long a Lease has had the same resourceVersion. A gap of more than lockRenewal
-// between two reads restarts it.
-type lockObservation struct {
-	version     string    // resourceVersion
-	since, last time.Time // of the first and the last read of this version
+// renew renews a record until the context or the record's namespace ends. It returns errLockLost if the record has another holder.
+func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder string) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lockRenewal):
+		}
+		now := &corev1.Secret{}
+		err := h.client.Get(ctx, client.ObjectKeyFromObject(secret), now)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the request ended with the context
+		case apierrors.IsNotFound(err) && h.namespaceEnds(ctx):
+			return nil
+		case apierrors.IsNotFound(err) || err == nil && now.Annotations[annotationHolder] != holder:
+			return errLockLost
+		case err != nil:
+			return fmt.Errorf("reading Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"resourceVersion": now.ResourceVersion, "annotations": map[string]string{annotationRenewed: time.Now().UTC().Format(time.RFC3339)},
+		}})
+		if err == nil {
+			err = h.client.Patch(ctx, now, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager))
+		}
+		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("renewing Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		}
+	}
 }
 
-// takeOver deletes the Lease of a process that was killed. It returns what acquire waits for, for poll.
-func (l *infraLock) takeOver(ctx context.Context, own *coordinationv1.Lease, observation *lockObservation) (string, error) {
-	existing := &coordinationv1.Lease{}
-	err := l.client.Get(ctx, client.ObjectKeyFromObject(own), existing)
-	if apierrors.IsNotFound(err) {
-		return "the lock of the Infra", nil // released; poll tries again
-	}
-	if err != nil {
-		return "", fmt.Errorf("reading Lease %s/%s: %w", own.Namespace, own.Name, err)
-	}
-	holder := ""
-	if existing.Spec.HolderIdentity != nil {
-		holder = *existing.Spec.HolderIdentity
-	}
-	now := time.Now()
-	if existing.ResourceVersion != observation.version || now.Sub(observation.last) > lockRenewal { // after an outage of the API server the holder could not renew
-		observation.version, observation.since = existing.ResourceVersion, now
-	}
-	observation.last = now
-	if now.Sub(observation.since) < lockDuration && !holderEnded(holder) {
+// namespaceEnds reports whether the namespace of records does not exist or is being deleted: no other process can have a record.
+func (h *history) namespaceEnds(ctx context.Context) bool {
+	namespace := &corev1.Namespace{}
+	err := h.client.Get(ctx, client.ObjectKey{Name: recordNamespace}, namespace)
+	return apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil
+}
+
+// waitIdle reads the history, and waits while another process applies a revision. The last record of the result is pending only
+// if its process was killed. Without a namespace for records there are none.
+func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) (*history, error) {
+	version, since, previous := "", time.Time{}, time.Time{} // resourceVersion of the pending record; first and last read of it
+	err := poll(ctx, out, func(ctx context.Context) (string, error) {
+		h, err := listRecords(ctx, c, infra)
+		if err != nil {
+			return "", err
+		}
+		r := h.last("")
+		if r == nil || r.Status != StatusPending {
+			return "", nil
+		}
+		now, holder := time.Now(), r.secret.Annotations[annotationHolder]
+		if r.secret.ResourceVersion != version || now.Sub(previous) > lockRenewal { // after an outage of the API server the holder could not renew
+			version, since = r.secret.ResourceVersion, now
+		}
+		previous = now
+		if now.Sub(since) >= lockDuration || holderEnded(holder) {
+			return "", nil
+		}
 		return fmt.Sprintf("another %s of the Infra to finish: %s", holderCommand(holder), describeHolder(holder)), nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	err = l.client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &existing.ResourceVersion})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return "", fmt.Errorf("deleting Lease %s/%s of a %s that was killed: %w", own.Namespace, own.Name, holderCommand(holder), err)
-	}
-	return fmt.Sprintf("the lock of a %s that was killed", holderCommand(holder)), nil
+	return readHistory(ctx, c, infra)
 }
 
 // CheckIdle returns an error while a setup or teardown of an Infra or standalone ProxyServer runs. Without the right to read its
-// Lease, that is unknown.
+// records, that is unknown.
 func CheckIdle(ctx context.Context, c client.Client, infra types.NamespacedName) error {
-	lease := &coordinationv1.Lease{}
-	err := c.Get(ctx, lockOf(infra), lease)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	h, err := listRecords(ctx, c, infra)
+	if apierrors.IsForbidden(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading Lease %s: %w", lockOf(infra), err)
+		return err
 	}
-	spec := &lease.Spec
-	if spec.HolderIdentity == nil || spec.RenewTime == nil || time.Since(spec.RenewTime.Time) > leaseExpiry || holderEnded(*spec.HolderIdentity) {
-		return nil // of a process that was killed
+	r := h.last("")
+	if r == nil || r.Status != StatusPending {
+		return nil
 	}
-	return fmt.Errorf("%s of %s runs: %s", holderCommand(*spec.HolderIdentity), infra, describeHolder(*spec.HolderIdentity))
+	holder := r.secret.Annotations[annotationHolder]
+	renewed, err := time.Parse(time.RFC3339, r.secret.Annotations[annotationRenewed])
+	if err != nil || time.Since(renewed) > leaseExpiry || holderEnded(holder) {
+		return nil //nolint:nilerr // of a process that was killed
+	}
+	return fmt.Errorf("%s of %s runs: %s", holderCommand(holder), infra, describeHolder(holder))
 }
 
-// lockOf returns the name of the Lease of an Infra.
-func lockOf(infra types.NamespacedName) types.NamespacedName {
-	return types.NamespacedName{Namespace: infra.Namespace, Name: infra.Name + "-oooi-setup"}
-}
-
-// holderCommand returns the command of a holder identity: setup, unless it says teardown.
+// holderCommand returns the command of a holder: setup, unless it says teardown.
 func holderCommand(holder string) string {
 	if words := strings.Fields(holder); len(words) > 3 && words[3] == commandTeardown {
 		return commandTeardown
@@ -181,7 +179,7 @@ func holderCommand(holder string) string {
 	return commandSetup
 }
 
-// describeHolder formats a holder identity as "process PID on HOST".
+// describeHolder formats a holder as "process PID on HOST".
 func describeHolder(holder string) string {
 	words := strings.Fields(holder)
 	if len(words) < 2 {
@@ -190,8 +188,12 @@ func describeHolder(holder string) string {
 	return "process " + words[1] + " on " + words[0]
 }
 
-// holderEnded reports whether a holder is a process of this host that has ended.
+// holderEnded reports whether a holder is a process of this host that has ended. Without a holder, setup could not restore a
+// revision.
 func holderEnded(holder string) bool {
+	if holder == "" {
+		return true
+	}
 	var host string
 	var pid int
 	if _, err := fmt.Sscanf(holder, "%s %d", &host, &pid); err != nil || runtime.GOOS == "windows" {
@@ -202,53 +204,4 @@ func holderEnded(holder string) bool {
 	}
 	process, err := os.FindProcess(pid)
 	return err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone)
-}
-
-// renew renews the Lease until the context or its namespace ends. It returns an error if the Lease is lost or cannot be
-// renewed.
-func (l *infraLock) renew(ctx context.Context, own *coordinationv1.Lease) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(lockRenewal):
-		}
-		existing := &coordinationv1.Lease{}
-		err := l.client.Get(ctx, client.ObjectKeyFromObject(own), existing)
-		if apierrors.IsNotFound(err) && l.namespaceEnded(ctx, own) {
-			return nil
-		}
-		if err == nil && (existing.Spec.HolderIdentity == nil || *existing.Spec.HolderIdentity != *own.Spec.HolderIdentity) || apierrors.IsNotFound(err) {
-			return errLockLost
-		}
-		if err == nil {
-			existing.Spec.RenewTime = new(metav1.NowMicro())
-			err = l.client.Update(ctx, existing)
-		}
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue // read the holder again
-		}
-		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("renewing Lease %s/%s: %w", own.Namespace, own.Name, err)
-		}
-	}
-}
-
-// namespaceEnded reports whether the namespace of the Lease does not exist or is being deleted, so that no other
-// process can have a Lease there.
-func (l *infraLock) namespaceEnded(ctx context.Context, own *coordinationv1.Lease) bool {
-	err := l.client.Create(ctx, own.DeepCopy(), client.DryRunAll)
-	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-}
-
-// release deletes the Lease, unless another process holds it.
-func (l *infraLock) release(ctx context.Context, own *coordinationv1.Lease, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
-	existing := &coordinationv1.Lease{}
-	err := l.client.Get(ctx, client.ObjectKeyFromObject(own), existing)
-	if err == nil && existing.Spec.HolderIdentity != nil && *existing.Spec.HolderIdentity == *own.Spec.HolderIdentity {
-		err = l.client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID})
-	}
-	return client.IgnoreNotFound(err) //nolint:wrapcheck // the caller names the Lease
 }

@@ -146,8 +146,8 @@ func (k *Known) lostComponents() []string {
 // lostCluster returns what the VMs of a hosted cluster lose that the Infra no longer serves.
 func (k *Known) lostCluster(before, after *model.Snapshot) []string {
 	was, is := k.servedCluster(before, k.before), k.servedCluster(after, k.Infra)
-	if was.Name == "" || was == is {
-		return nil
+	if was.Name == "" || was == is || k.findHostedCluster(was) == nil && k.findHostedCluster(is) != nil {
+		return nil // nothing is lost with a HostedCluster that does not exist
 	}
 	serves := "no HostedCluster"
 	if is.Name != "" {

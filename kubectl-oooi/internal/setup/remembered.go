@@ -3,7 +3,6 @@ package setup
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +10,7 @@ import (
 
 	"github.com/distribution/reference"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,7 +26,7 @@ import (
 )
 
 // Remembered has the values of the remembered flags in the last successful setup of an Infra; before one has succeeded,
-// those in its first setup. A value is either given or the default. Remembered is stored as YAML under RememberedKey.
+// those in its last setup. A value is either given or the default.
 type Remembered struct {
 	// Version is the version of the plugin, such as "v1.2.3", or "(devel)" for a build without a version; empty if it
 	// is unknown.
@@ -54,7 +53,6 @@ type Remembered struct {
 }
 
 // VersionOf returns the version of the plugin that set up an Infra or a standalone ProxyServer; empty if it is unknown.
-// It returns an error if the inventory's ConfigMap cannot be read.
 func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName) (string, error) {
 	r, err := recall(ctx, c, infra)
 	if r == nil || err != nil {
@@ -63,21 +61,21 @@ func VersionOf(ctx context.Context, c client.Client, infra types.NamespacedName)
 	return r.Version, nil
 }
 
+// same reports whether two setups use the same flags and version of the plugin; r may be nil.
+func (r *Remembered) same(other *Remembered) bool {
+	if r == nil {
+		return false
+	}
+	one, two := *r, *other
+	for _, x := range []*Remembered{&one, &two} {
+		x.Previous, x.FromControl, x.EnvoyImageOf = "", false, ""
+	}
+	return equality.Semantic.DeepEqual(one, two)
+}
+
 // Images returns the images and PullSecret as the input of render.
 func (r *Remembered) Images() render.Images {
 	return render.Images{Oooi: r.Image, Envoy: r.EnvoyImage, PullSecret: r.PullSecret}
-}
-
-// RememberedKey is the key of Remembered in the inventory's ConfigMap.
-const RememberedKey = "setup.yaml"
-
-// ParseRemembered decodes the value of RememberedKey. Without a value, no flags are set.
-func ParseRemembered(text string) (*Remembered, error) {
-	r := &Remembered{}
-	if err := yaml.Unmarshal([]byte(text), r); err != nil {
-		return nil, fmt.Errorf("decoding remembered flags: %w", err)
-	}
-	return r, nil
 }
 
 // UsesOpenShift reports whether setup renders for OpenShift: as --openshift says, or as detected if it is auto.
@@ -92,53 +90,40 @@ func (r *Remembered) UsesOpenShift(detected bool) bool {
 	}
 }
 
-// recall returns the remembered flags of an Infra; nil if there are none.
+// recall returns the remembered flags of an Infra; nil if there are none, or if reading records is forbidden.
 func recall(ctx context.Context, c client.Client, infra types.NamespacedName) (*Remembered, error) {
-	text, err := inventory.ReadKey(ctx, c, infra, RememberedKey)
-	if err != nil || text == "" {
+	h, err := readHistory(ctx, c, infra)
+	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
-	r, err := ParseRemembered(text)
+	if h != nil {
+		for _, r := range []*Record{h.last(StatusDeployed), h.last("")} {
+			if r != nil && r.Flags != nil {
+				return r.Flags, nil
+			}
+		}
+	}
+	return recallLegacy(ctx, c, infra)
+}
+
+// recallLegacy returns the flags that a version without records has stored; nil if there are none.
+func recallLegacy(ctx context.Context, c client.Client, infra types.NamespacedName) (*Remembered, error) {
+	stored, err := current(ctx, c, legacyObjects(infra)[0].Object())
+	if apierrors.IsForbidden(err) || stored == nil && err == nil {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("reading key %s of ConfigMap %s: %w; delete that key and run setup again with the flags of the previous setup", RememberedKey, inventory.Name(infra), err)
+		return nil, err
+	}
+	text, _, _ := unstructured.NestedString(stored.Object, "data", "setup.yaml")
+	r := &Remembered{}
+	if err := yaml.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("decoding key setup.yaml of %s: %w; delete that key and run setup again with the flags of the previous setup", inventory.Of(stored), err)
+	}
+	if text == "" {
+		return nil, nil
 	}
 	return r, nil
-}
-
-// remember stores the flags of this setup in the inventory's ConfigMap, with a field manager of its own, so that
-// applying the inventory does not remove them.
-func (a *Applier) remember(ctx context.Context, infra types.NamespacedName) error {
-	if a.Remember == nil {
-		return nil
-	}
-	text, err := yaml.Marshal(a.Remember)
-	if err != nil {
-		return fmt.Errorf("encoding remembered flags: %w", err)
-	}
-	before, err := inventory.ReadKey(ctx, a.Client, infra, RememberedKey)
-	if err != nil || before == string(text) {
-		return err
-	}
-	patch, err := json.Marshal(map[string]any{"data": map[string]any{RememberedKey: string(text)}})
-	if err != nil {
-		return fmt.Errorf("encoding remembered flags: %w", err)
-	}
-	m := &corev1.ConfigMap{}
-	m.Namespace, m.Name = inventory.Name(infra).Namespace, inventory.Name(infra).Name
-	if err := a.Client.Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager+"-setup")); err != nil {
-		return fmt.Errorf("writing remembered flags to ConfigMap %s: %w", inventory.Name(infra), err)
-	}
-	return nil
-}
-
-// rememberFirst stores the flags of an Infra's first setup before objects are applied, so that the next setup
-// continues an interrupted one with the same images.
-func (a *Applier) rememberFirst(ctx context.Context, infra types.NamespacedName) error {
-	before, err := recall(ctx, a.Client, infra)
-	if err != nil || before != nil {
-		return err
-	}
-	return a.remember(ctx, infra)
 }
 
 // runningImages returns the images of an Infra's StatefulSets, without those that the Infra specifies. They are empty
@@ -266,14 +251,8 @@ func givenEnvoyImage(ctx context.Context, c client.Client) (infra, image string,
 	}
 	slices.SortFunc(all, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 	for _, key := range all {
-		text, err := inventory.ReadKey(ctx, c, key, RememberedKey)
-		if apierrors.IsForbidden(err) {
-			continue
-		}
-		if err != nil {
-			return "", "", err
-		}
-		if r, err := ParseRemembered(text); err == nil && slices.Contains(r.Given, FlagEnvoyImage) { // setup of that Infra reports the error
+		r, err := recall(ctx, c, key)
+		if err == nil && r != nil && slices.Contains(r.Given, FlagEnvoyImage) { // setup of that Infra reports an error
 			return key.String(), r.EnvoyImage, nil
 		}
 	}
@@ -344,17 +323,9 @@ func Older(a, b string) bool {
 	return err1 == nil && err2 == nil && one.LessThan(other)
 }
 
-// version returns the plugin's version; empty if it is unknown.
-func (a *Applier) version() string {
-	if a.Remember == nil {
-		return ""
-	}
-	return a.Remember.Version
-}
-
 // stampVersion sets AnnotationVersion on the plan's shared CRDs and Deployments. It returns an error if a newer
 // version of the plugin applied them, or set up the Infra, unless AllowDowngrade is set.
-func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
+func (a *Applier) stampVersion(ctx context.Context, p *Plan, h *history) error {
 	newest := ""
 	for _, o := range p.Objects {
 		if kind := o.GetKind(); kind != "CustomResourceDefinition" && kind != "Deployment" || !p.shared(o) {
@@ -382,12 +353,10 @@ func (a *Applier) stampVersion(ctx context.Context, p *Plan) error {
 			o.SetAnnotations(annotations)
 		}
 	}
-	remembered, err := recall(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
-	if err != nil {
-		return err
-	}
-	if remembered != nil && Older(a.version(), remembered.Version) && (newest == "" || Older(newest, remembered.Version)) {
-		newest = remembered.Version
+	if h != nil && h.last("") != nil {
+		if stored := h.last("").Version; Older(a.version(), stored) && (newest == "" || Older(newest, stored)) {
+			newest = stored
+		}
 	}
 	if newest == "" || a.AllowDowngrade {
 		return nil

@@ -1,25 +1,22 @@
 package setup
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
 // componentControl is the name of the step with the objects that all Infras of a cluster share.
@@ -34,221 +31,102 @@ var rolloutOrder = []string{componentControl, v1alpha1.ComponentProxy, v1alpha1.
 
 const (
 	componentDeadline = 2 * time.Minute  // for a changed component to work, after the previous pods have ended
-	rollbackDeadline  = 2 * time.Minute  // for a rollback, which may exceed --timeout
-	interruptDeadline = 15 * time.Second // for a rollback after Ctrl-C or SIGTERM
-	liveDeadline      = 45 * time.Second // for a component whose pods are kept to work after the change; the proxy's probes run every 15 s
+	restoreDeadline   = 2 * time.Minute  // to restore a revision, which may exceed --timeout
+	interruptDeadline = 15 * time.Second // to restore a revision after Ctrl-C or SIGTERM
 )
 
-// A step has the objects that change together: those of one component that is verified, and of the components before it
-// that are not affected. The last step may have no component.
-type step struct {
-	component string
-	objects   []*unstructured.Unstructured
-	// replaced are the workloads among them whose pods are replaced.
-	replaced []*unstructured.Unstructured
-	// live are the components that worked before, whose pods are kept, and that the change of an object affects.
-	live []string
-	// retired are obsolete StatefulSets, which are deleted before the objects are applied.
-	retired []inventory.Entry
-	// joined is set if the step is rolled back together with the next one. DHCP directs clients to the address to which
-	// DNS moves; with the previous configuration it directs them to the previous address.
-	joined bool
-}
-
-// A rollout changes one component after the other.
+// A rollout applies the objects of a revision, one component after the other, each after the previous one works.
 type rollout struct {
 	*Applier
 
-	plan *Plan
-	// live are the workloads before the change, nil for those that did not exist. One whose change replaces no pod has
-	// the generation that it will have after the change.
-	live map[inventory.Entry]*unstructured.Unstructured
-	// unfinished is the journal of an earlier rollout that was killed; nil if there is none.
-	unfinished *journal
-	// edited are the pods of each StatefulSet that started with an edited object that the rollout restores.
-	edited map[inventory.Entry][]corev1.Pod
-	// restarting are the StatefulSets whose pods were restarting before the change.
-	restarting map[inventory.Entry]bool
-	// workedBefore has the components that control reported to work before the change, or whose pods were restarting.
-	workedBefore map[string]bool
-	// backends are those of the ProxyServer that had a healthy endpoint before the change.
-	backends []string
-	// emptySince is since when one of them has no endpoint; zero if all have.
-	emptySince time.Time
-	infra      types.NamespacedName
-	// serving are the pods of the components that had a ready pod before the change, or were restarting.
+	infra   types.NamespacedName
+	objects []*unstructured.Unstructured
+	// obsolete are the present objects of the Infra that the revision does not contain. The rollout deletes the StatefulSets
+	// among them, because these have addresses of the VLAN.
+	obsolete []*unstructured.Unstructured
+	// first is set if nothing of the Infra serves, so that the rollout waits for no component.
+	first bool
+	// restores is set if the objects are those of an earlier revision: the rollout waits until all workloads are ready, and
+	// does not ask control. interrupted is set if it only waits until no pod blocks a workload: after Ctrl-C, or without Wait.
+	restores, interrupted bool
+
+	plan    *Plan    // nil if restores is set
+	history *history // of the Infra; nil if restores is set
+	// serving are the pods of the components that have a ready pod before the change.
 	serving map[string][]corev1.Pod
-	// changed are the components that were changed and work.
-	changed []string
-	// watches are those of the workloads that were changed.
-	watches map[inventory.Entry]*watch
+	// workedBefore has the components that control reported to work before the change.
+	workedBefore map[string]bool
+	// backends are those of the ProxyServer that had a healthy endpoint before the change; emptySince is since when one of
+	// them has no endpoint, zero if all have.
+	backends   []string
+	emptySince time.Time
+	// changed is set if an object was changed, and reconciled if control has reconciled the Infra since then.
+	changed, reconciled bool
 }
 
-// entryWithoutUID returns the inventory entry of an object without its UID.
-func entryWithoutUID(o *unstructured.Unstructured) inventory.Entry {
-	e := inventory.Of(o)
-	e.UID = ""
-	return e
-}
-
-func isWorkload(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "StatefulSet" || o.GetKind() == "Deployment"
-}
-
-// componentOf returns the component that an object belongs to; empty for the Infra and other objects of all components.
-func (p *Plan) componentOf(o *unstructured.Unstructured) string {
+// componentOf returns the component that an object of an Infra, "namespace/name", belongs to; empty for the Infra and other
+// objects of all components.
+func componentOf(o *unstructured.Unstructured, infra string) string {
 	label := o.GetLabels()[v1alpha1.LabelComponent]
 	switch {
-	case p.shared(o):
-		return componentControl
+	case o.GetKind() == "Infra":
+		return ""
 	case o.GetKind() == "ProxyServer":
 		return v1alpha1.ComponentProxy
+	case o.GetAnnotations()[v1alpha1.AnnotationInfra] != infra:
+		return componentControl
 	case slices.Contains(rolloutOrder, label):
 		return label
 	}
 	return ""
 }
 
-// newRollout reads the state before the change: the workloads, an unfinished journal, and which components work. It
-// is called after the preflight.
-func (a *Applier) newRollout(ctx context.Context, p *Plan) (*rollout, error) {
-	r := &rollout{
-		Applier: a, plan: p, live: map[inventory.Entry]*unstructured.Unstructured{}, restarting: map[inventory.Entry]bool{},
-		workedBefore: map[string]bool{}, infra: client.ObjectKeyFromObject(p.Infra), watches: map[inventory.Entry]*watch{},
-	}
-	for _, o := range p.Objects {
-		if !isWorkload(o) || a.keepsExisting(p, o) {
-			continue
-		}
-		live, err := current(ctx, a.Client, o)
-		if err != nil {
-			return nil, err
-		}
-		if after := a.predicted[entryWithoutUID(o)]; live != nil && after != nil && samePods(live, after) {
-			live.SetGeneration(after.GetGeneration())
-		}
-		r.live[entryWithoutUID(o)] = live
-		if r.restarting[entryWithoutUID(o)], err = restarting(ctx, a.Client, live); err != nil {
-			return nil, err
-		}
-	}
-	var err error
-	if r.edited, err = a.findEdited(ctx, p); err != nil {
-		return nil, err
-	}
-	r.unfinished, err = loadJournal(ctx, a.Client, r.infra)
-	if err != nil {
-		return nil, err
-	}
+// newRollout reads the state before the change: which pods serve, and which components and backends work. It is called after
+// the preflight.
+func (a *Applier) newRollout(ctx context.Context, p *Plan, h *history, obsolete []*unstructured.Unstructured) (*rollout, error) {
+	r := &rollout{Applier: a, plan: p, history: h, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra), workedBefore: map[string]bool{}}
 	if err := r.findServing(ctx); err != nil {
 		return nil, err
 	}
-	if !r.isNew() {
-		for _, component := range rolloutOrder[1:] {
-			why, err := r.componentProblem(ctx, component)
-			r.workedBefore[component] = err == nil && why == "" || r.isRestarting(component)
-		}
-	}
-	if r.backends, err = r.healthyBackends(ctx); err != nil {
-		return nil, err
-	}
-	if r.unfinished != nil && !r.unfinished.NotWorking {
-		r.workedBefore[r.unfinished.Component] = true
-		r.backends = r.unfinished.Backends
-	}
-	return r, ctx.Err()
-}
-
-// samePods reports whether a workload whose spec changes keeps its pods: its update strategy is only written out. The
-// API server does not default rollingUpdate if the type is set.
-func samePods(before, after *unstructured.Unstructured) bool {
-	spec := func(o *unstructured.Unstructured) map[string]any {
-		fields, _, _ := unstructured.NestedMap(o.Object, "spec") // a copy
-		if o.GetKind() == "StatefulSet" {
-			kind, _, _ := unstructured.NestedString(fields, "updateStrategy", "type")
-			partition, _, _ := unstructured.NestedInt64(fields, "updateStrategy", "rollingUpdate", "partition")
-			fields["updateStrategy"] = map[string]any{"type": kind, "partition": partition} // maxUnavailable does not matter: there is one pod
-		}
-		return fields
-	}
-	return equality.Semantic.DeepEqual(spec(before), spec(after))
-}
-
-// prepareRollout reads the state before the change, and checks the workloads that change. If a check fails and an
-// earlier setup left a component unfinished that serves, prepareRollout restores its previous objects: it is unknown
-// whether the present ones work.
-func (a *Applier) prepareRollout(ctx context.Context, p *Plan) (*rollout, error) {
-	r, err := a.newRollout(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	if err = r.check(ctx); err == nil {
+	isSet := func(o *unstructured.Unstructured) bool { return o.GetKind() == "StatefulSet" }
+	r.first = len(r.serving) == 0 && !slices.ContainsFunc(obsolete, isSet) &&
+		!slices.ContainsFunc(p.Objects, func(o *unstructured.Unstructured) bool { return isSet(o) && a.live[entryWithoutUID(o)] != nil })
+	if r.first {
 		return r, nil
 	}
-	if r.unfinished == nil || ctx.Err() != nil {
-		return nil, errors.Join(err, a.notApplied())
+	for _, component := range rolloutOrder[1:] {
+		why, err := r.componentProblem(ctx, component)
+		r.workedBefore[component] = err == nil && why == ""
 	}
-	back, cancel := context.WithTimeout(ctx, rollbackDeadline)
-	defer cancel()
-	if _, restoring := r.restore(back, r.unfinished, true); restoring != nil {
-		return nil, errors.Join(err, a.notApplied(), fmt.Errorf("rolling back %s, which an earlier setup left unfinished: %w; run setup again", r.unfinished.Component, restoring))
-	}
-	a.restored = r.unfinished.Component
-	return nil, errors.Join(err, a.notApplied())
+	var err error
+	r.backends, err = r.healthyBackends(ctx)
+	return r, errors.Join(err, ctx.Err())
 }
 
-// notApplied returns the last line of a refusal.
-func (a *Applier) notApplied() error {
-	if a.restored == "" {
-		return errors.New("nothing was applied")
+// findServing lists the pods of the Infra's components that have a ready pod. It finds them by their labels, because a
+// StatefulSet may have been deleted without its pods, or have another name after the change.
+func (r *rollout) findServing(ctx context.Context) error {
+	var list corev1.PodList
+	label := v1alpha1.LabelInfra
+	if r.plan.Standalone {
+		label = v1alpha1.LabelProxyServer
 	}
-	return fmt.Errorf("this change was not applied; %s, which an earlier setup left unfinished, was rolled back", a.restored)
-}
-
-// current returns the present state of an object; nil if the object or its kind does not exist.
-func current(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, err := (&read.Reader{Client: c}).Object(ctx, o.GroupVersionKind(), client.ObjectKeyFromObject(o))
-	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
-		return nil, nil
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.infra.Namespace), client.MatchingLabels{label: r.infra.Name}); err != nil {
+		return fmt.Errorf("listing pods with label %s=%s in namespace %s: %w", label, r.infra.Name, r.infra.Namespace, err)
 	}
-	return live, err
-}
-
-// currentOrDeleted is current for an object that may be being deleted: it then waits until the object no longer exists.
-func (a *Applier) currentOrDeleted(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, err := current(ctx, a.Client, o)
-	if live == nil || live.GetDeletionTimestamp() == nil {
-		return live, err
-	}
-	return nil, a.waitForDeletion(ctx, inventory.Of(live))
-}
-
-// isNew reports whether the Infra has no workload and no serving pod yet, so that no working component can break.
-func (r *rollout) isNew() bool {
-	for _, o := range r.plan.infraObjects() {
-		if r.live[entryWithoutUID(o)] != nil {
-			return false
+	r.serving = map[string][]corev1.Pod{}
+	for i := range list.Items {
+		labels := list.Items[i].Labels
+		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra != r.plan.Standalone && list.Items[i].DeletionTimestamp == nil {
+			r.serving[labels[v1alpha1.LabelComponent]] = append(r.serving[labels[v1alpha1.LabelComponent]], list.Items[i])
 		}
 	}
-	return len(r.serving) == 0
-}
-
-// works reports whether a workload had a ready pod before the change, or one that was restarting: it is unknown whether
-// that one works.
-func (r *rollout) works(o *unstructured.Unstructured) bool {
-	return hasReadyPod(r.live[entryWithoutUID(o)]) || r.restarting[entryWithoutUID(o)]
-}
-
-// workedBeforeUnfinished reports whether an earlier setup left the component of a workload unfinished that worked before.
-func (r *rollout) workedBeforeUnfinished(o *unstructured.Unstructured) bool {
-	return r.unfinished != nil && !r.unfinished.NotWorking && r.unfinished.Component == r.plan.componentOf(o)
-}
-
-// isRestarting reports whether a StatefulSet of a component was restarting before the change.
-func (r *rollout) isRestarting(component string) bool {
-	return slices.ContainsFunc(r.plan.Objects, func(o *unstructured.Unstructured) bool {
-		return r.restarting[entryWithoutUID(o)] && r.plan.componentOf(o) == component
-	})
+	for component, pods := range r.serving {
+		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return infrastatus.PodReady(&pod) }) {
+			delete(r.serving, component)
+		}
+	}
+	return nil
 }
 
 // hasReadyPod reports whether a workload, which may be nil, has a ready pod.
@@ -260,96 +138,261 @@ func hasReadyPod(o *unstructured.Unstructured) bool {
 	return ready > 0
 }
 
-// replaces reports whether setup has to wait for new pods of a workload, also of one whose component an earlier setup
-// left unfinished. With --wait=false it waits only if the workload had a ready pod.
-func (r *rollout) replaces(o *unstructured.Unstructured) bool {
-	if !isWorkload(o) || r.keepsExisting(r.plan, o) {
-		return false
+// deploy stores a record, rolls out, and deletes the obsolete objects. If a component does not work, it restores the last
+// deployed revision.
+func (r *rollout) deploy(ctx context.Context) error {
+	if err := r.announce(); err != nil {
+		return err
 	}
-	before, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
-	unfinished := r.workedBeforeUnfinished(o)
-	switch {
-	case before == nil:
-		return (r.OneByOne || unfinished) && !r.isNew()
-	case unfinished:
-		return true
-	case after == nil || r.keepsPods(o) && len(r.edited[entryWithoutUID(o)]) == 0:
-		return false
+	if err := r.recordPresent(ctx); err != nil {
+		return err
 	}
-	return r.OneByOne || r.works(o)
+	good := r.history.last(StatusDeployed)
+	record := &Record{Flags: r.Remember, Objects: recorded(r.plan.infraObjects()), Version: r.version(), Message: r.Message}
+	locked, end, err := r.history.begin(ctx, record, commandSetup)
+	if err != nil {
+		return err
+	}
+	if err = r.moveHolderLast(locked, r.plan); err == nil {
+		err = r.roll(locked)
+	}
+	if err != nil {
+		return r.fail(ctx, locked, end, good, err)
+	}
+	if err := errors.Join(end(StatusDeployed, r.Message), deleteLegacy(ctx, r.Client, r.infra)); err != nil {
+		return err
+	}
+	// Control needs this Role to clean up after apps ingress was disabled, so wait for that before the Role is deleted.
+	if slices.ContainsFunc(r.obsolete, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Role" && o.GetName() == render.ControlRole(r.plan.Infra)
+	}) {
+		if _, err := waitForCleanup(ctx, r.Client, r.Out, r.infra); err != nil {
+			return err
+		}
+	}
+	return r.prune(ctx, r.obsolete, r.infra)
 }
 
-// keepsPods reports whether the change of a workload, which exists, replaces none of its pods.
-func (r *rollout) keepsPods(o *unstructured.Unstructured) bool {
-	before, after := r.live[entryWithoutUID(o)], r.predicted[entryWithoutUID(o)]
-	return before != nil && after != nil && before.GetGeneration() == after.GetGeneration()
+// recordPresent stores the present objects of an Infra that serves and has no deployed record, so that setup can restore them: a
+// version without records, or another client, has applied them.
+func (r *rollout) recordPresent(ctx context.Context) error {
+	if len(r.serving) == 0 || r.history.last(StatusDeployed) != nil || !r.changes(r.plan) {
+		return nil
+	}
+	var present []*unstructured.Unstructured
+	for _, o := range r.plan.infraObjects() {
+		if live := r.live[entryWithoutUID(o)]; live != nil && inventory.NotOwned(live, r.infra) == "" {
+			present = append(present, withoutServerFields(live))
+		}
+	}
+	for _, live := range r.obsolete {
+		present = append(present, withoutServerFields(live))
+	}
+	flags, err := recallLegacy(ctx, r.Client, r.infra)
+	if err != nil {
+		return err
+	}
+	return r.history.add(ctx, &Record{Flags: flags, Objects: recorded(present), Status: StatusDeployed, Message: "objects found by setup"}, nil)
 }
 
-// steps returns the steps of the rollout, in order.
-func (r *rollout) steps(ctx context.Context, obsolete []inventory.Entry) ([]step, error) {
-	groups := map[string][]*unstructured.Unstructured{}
+// fail ends a rollout with an error: it restores the last deployed revision, if there is one.
+func (r *rollout) fail(ctx, locked context.Context, end func(status, message string) error, good *Record, why error) error {
+	if errors.Is(context.Cause(locked), errLockLost) {
+		return errors.Join(why, errLockLost)
+	}
+	if good == nil || r.first {
+		return errors.Join(why, errors.New("the applied objects are kept; correct the cause and run setup again"), end(StatusFailed, why.Error()))
+	}
+	if _, err := fmt.Fprintf(r.Out, "restoring revision %d\n", good.Revision); err != nil {
+		return err
+	}
+	interrupted := errors.Is(ctx.Err(), context.Canceled)
+	before := func(o *unstructured.Unstructured) *unstructured.Unstructured { return r.live[entryWithoutUID(o)] }
+	if err := restore(context.WithoutCancel(ctx), r.Applier, good, r.infra, r.sharedBefore(before), r.plan.infraObjects(), interrupted); err != nil {
+		return errors.Join(why, fmt.Errorf("restoring revision %d: %w; run setup again", good.Revision, err), end(StatusPending, why.Error()))
+	}
+	return errors.Join(why, fmt.Errorf("everything is rolled back to revision %d; correct the cause and run setup again", good.Revision), end(StatusFailed, why.Error()))
+}
+
+// sharedBefore returns the previous state of the shared objects that the rollout changes.
+func (r *rollout) sharedBefore(before func(*unstructured.Unstructured) *unstructured.Unstructured) []*unstructured.Unstructured {
+	var list []*unstructured.Unstructured
 	for _, o := range r.plan.Objects {
-		component := r.plan.componentOf(o)
+		if live := before(o); r.plan.shared(o) && !isDefinition(o) && live != nil && r.verb(o) != Unchanged {
+			list = append(list, withoutServerFields(live))
+		}
+	}
+	return list
+}
+
+// restore applies the objects of a record and some shared objects again, and deletes those StatefulSets among others that the
+// record does not contain.
+func restore(ctx context.Context, a *Applier, good *Record, infra types.NamespacedName, shared, others []*unstructured.Unstructured, interrupted bool) error {
+	objects, err := good.objects(infra)
+	if err != nil {
+		return err
+	}
+	within := restoreDeadline
+	if interrupted {
+		within = interruptDeadline
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	back := &rollout{Applier: &Applier{Client: a.Client, Out: a.Out}, infra: infra, objects: slices.Concat(shared, objects), restores: true, interrupted: interrupted || !a.Wait}
+	for _, o := range others {
+		if slices.ContainsFunc(objects, func(kept *unstructured.Unstructured) bool { return entryWithoutUID(kept) == entryWithoutUID(o) }) {
+			continue
+		}
+		live, err := current(ctx, a.Client, o)
+		if err != nil {
+			return err
+		}
+		if live != nil {
+			back.obsolete = append(back.obsolete, live)
+		}
+	}
+	return back.roll(ctx)
+}
+
+// Recover waits until no other setup or teardown of an Infra or standalone ProxyServer runs. If the last one was killed, it
+// restores the last revision that was deployed. If that fails, it prints a warning: the next revision may still work. It must be
+// called before the plan is made, which depends on the objects in the cluster.
+func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error {
+	h, err := waitIdle(ctx, a.Client, a.Out, infra)
+	if err != nil {
+		return err
+	}
+	killed, good := h.last(""), h.last(StatusDeployed)
+	if killed == nil || killed.Status != StatusPending || good == nil {
+		return nil
+	}
+	if _, err := fmt.Fprintf(a.Out, "revision %d is unfinished; restoring revision %d\n", killed.Revision, good.Revision); err != nil {
+		return err
+	}
+	others, err := killed.objects(infra)
+	if err == nil {
+		err = restore(ctx, a, good, infra, nil, others, false)
+	}
+	if err != nil && ctx.Err() == nil {
+		_, err = fmt.Fprintf(a.Out, "Warning: restoring revision %d: %v\n", good.Revision, err)
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("restoring revision %d: %w", good.Revision, err)
+	}
+	return h.set(ctx, killed, StatusFailed, "setup was killed")
+}
+
+// roll changes one component after the other. It restores them in the reverse order: the component that does not work is the
+// last one that was changed.
+func (r *rollout) roll(ctx context.Context) error {
+	order := slices.Clone(rolloutOrder)
+	first := v1alpha1.ComponentProxy // of the Infra
+	if r.restores {
+		slices.Reverse(order)
+		first = order[0]
+	}
+	groups := map[string][]*unstructured.Unstructured{}
+	for _, o := range r.objects {
+		component := cmp.Or(componentOf(o, r.infra.String()), first)
 		groups[component] = append(groups[component], o)
 	}
-	for _, objects := range groups { // new replicas serve while the present ones are replaced
-		slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return r.replacementRank(a) - r.replacementRank(b) })
+	if err := r.retire(ctx, r.retiredFirst(groups)); err != nil {
+		return err
 	}
-	deployed := func(component string) bool { return slices.ContainsFunc(groups[component], isWorkload) }
-	retired, err := r.retired(ctx, obsolete, deployed)
-	if err != nil {
-		return nil, err
-	}
-	led, err := r.controlLeads(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// Without control, nothing tells whether a change works that replaces no pod. A disabled component stops working.
-	keptPods := func(component string) bool {
-		return led && deployed(component) && r.workedBefore[component] && !slices.ContainsFunc(groups[component], r.replaces)
-	}
-	var list []step
-	now := step{retired: retired[""]}
-	for i, component := range rolloutOrder {
-		objects, affected := groups[component], []string{component}
-		if i == 1 { // before the first component of the Infra
-			objects = append(slices.Clone(groups[""]), objects...)
-			if changes, err := r.changes(ctx, groups[""]); err != nil {
-				return nil, err
-			} else if changes {
-				affected = rolloutOrder[1:]
-			}
-		}
-		now.objects = append(now.objects, objects...)
-		for _, o := range objects {
-			if r.replaces(o) {
-				now.replaced = append(now.replaced, o)
-			}
-		}
-		now.retired = append(now.retired, retired[component]...)
-		if affected = slices.DeleteFunc(slices.Clone(affected), func(c string) bool { return !keptPods(c) }); len(affected) > 0 {
-			changes, err := r.changes(ctx, objects)
-			if err != nil {
-				return nil, err
-			}
-			if changes {
-				now.live = affected
-			}
-		}
-		if len(now.replaced) > 0 || len(now.live) > 0 {
-			if now.component = component; len(now.replaced) == 0 {
-				now.component = now.live[0]
-			}
-			if component == v1alpha1.ComponentDNS && slices.ContainsFunc(groups[v1alpha1.ComponentDHCP], r.replaces) {
-				if now.joined, err = r.moves(ctx, component, objects, obsolete); err != nil {
-					return nil, err
-				}
-			}
-			list = append(list, now)
-			now = step{}
+	for _, component := range order {
+		if err := r.step(ctx, component, groups[component]); err != nil {
+			return fmt.Errorf("rolling out %s: %w", component, err)
 		}
 	}
-	return append(list, now), nil
+	return r.retire(ctx, r.obsolete) // of disabled components, when no other component directs clients to them
+}
+
+// retiredFirst returns the obsolete StatefulSets of disabled components if another component gets one of their addresses.
+func (r *rollout) retiredFirst(groups map[string][]*unstructured.Unstructured) []*unstructured.Unstructured {
+	if r.plan == nil {
+		return r.obsolete
+	}
+	addresses := render.Addresses(r.plan.Infra, r.plan.sets)
+	return slices.DeleteFunc(slices.Clone(r.obsolete), func(o *unstructured.Unstructured) bool {
+		moves := slices.ContainsFunc(r.plan.holders, func(h heldAddress) bool {
+			return addresses[h.address] != nil && slices.Contains(h.by.sets, o.GetName())
+		})
+		return slices.ContainsFunc(groups[componentOf(o, r.infra.String())], isWorkload) || !moves
+	})
+}
+
+// retire deletes the StatefulSets among some objects, and waits until their pods have ended: no two pods may have one address.
+func (r *rollout) retire(ctx context.Context, obsolete []*unstructured.Unstructured) error {
+	for _, o := range obsolete {
+		if o.GetKind() != "StatefulSet" {
+			continue
+		}
+		removed, err := removeOwned(ctx, r.Client, r.Out, inventory.Of(o), r.infra)
+		if err == nil && removed {
+			r.changed, r.reconciled = true, false
+			err = r.waitForDeletion(ctx, o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step applies the objects of a component. It waits for each workload before it changes the next one, so that other replicas
+// serve, and then until control reports that the component works.
+func (r *rollout) step(ctx context.Context, component string, objects []*unstructured.Unstructured) error {
+	// New replicas serve while the present ones are replaced.
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return r.replacementRank(a) - r.replacementRank(b) })
+	deadline := componentDeadline
+	for _, o := range objects {
+		if isWorkload(o) {
+			deadline += terminationTime(r.live[entryWithoutUID(o)])
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	if slices.ContainsFunc(objects, isWorkload) {
+		own := slices.DeleteFunc(slices.Clone(r.obsolete), func(o *unstructured.Unstructured) bool { return componentOf(o, r.infra.String()) != component })
+		if err := r.retire(ctx, own); err != nil {
+			return err
+		}
+	}
+	var watches []*watch
+	for _, o := range objects {
+		if isDefinition(o) {
+			continue // stage applied it
+		}
+		changed, err := r.apply(ctx, o)
+		if err != nil {
+			return err
+		}
+		if changed {
+			r.changed, r.reconciled = true, false
+		}
+		if !isWorkload(o) || !r.waitsFor(o, changed) {
+			continue
+		}
+		w := &watch{Waiter: &Waiter{Client: r.Client, Out: r.Out}, workload: o}
+		until := w.missingOrUnstable
+		if r.interrupted {
+			until = w.blocked
+		}
+		if err := poll(ctx, r.Out, until); err != nil {
+			return err
+		}
+		watches = append(watches, w)
+	}
+	if r.restores || r.first || !r.changed {
+		return nil
+	}
+	return r.verify(ctx, component, watches)
+}
+
+// waitsFor reports whether the rollout waits for a workload. Without Wait it only waits for one that has a ready pod.
+func (r *rollout) waitsFor(o *unstructured.Unstructured, changed bool) bool {
+	return r.restores || changed && !r.first && (r.Wait || hasReadyPod(r.live[entryWithoutUID(o)]))
 }
 
 // replacementRank is 1 for a StatefulSet that exists, and 0 for other objects, of which StatefulSets are the last.
@@ -360,321 +403,53 @@ func (r *rollout) replacementRank(o *unstructured.Unstructured) int {
 	return 0
 }
 
-// retired returns the obsolete StatefulSets to delete before the objects of a step are applied, by the component of the
-// step; "" is the first step. Those of a disabled component are deleted last, when no other component directs clients to
-// them, unless another component gets one of their addresses.
-func (r *rollout) retired(ctx context.Context, obsolete []inventory.Entry, deployed func(component string) bool) (map[string][]inventory.Entry, error) {
-	list := map[string][]inventory.Entry{}
-	addresses := render.Addresses(r.plan.Infra, r.plan.sets)
-	for _, e := range obsolete {
-		if e.Kind != "StatefulSet" {
-			continue
-		}
-		live, err := current(ctx, r.Client, e.Object())
-		if err != nil {
-			return nil, err
-		}
-		if live == nil {
-			continue
-		}
-		component := live.GetLabels()[v1alpha1.LabelComponent]
-		if deployed(component) {
-			list[component] = append(list[component], e)
-			continue
-		}
-		if slices.ContainsFunc(r.plan.holders, func(h heldAddress) bool { return addresses[h.address] != nil && slices.Contains(h.by.sets, e.Name) }) {
-			list[""] = append(list[""], e)
-		}
-	}
-	return list, nil
-}
-
-// moves reports whether the pods of a component get other networks or addresses, which are in their
-// NetworkAttachmentDefinitions or, for OVN-Kubernetes, in an annotation.
-func (r *rollout) moves(ctx context.Context, component string, objects []*unstructured.Unstructured, obsolete []inventory.Entry) (bool, error) {
-	var before, after []string
-	for _, o := range objects {
-		after = append(after, networkOf(o)...)
-	}
-	if r.unfinished.covers(component) {
-		for _, fields := range r.unfinished.Before {
-			if o := (&unstructured.Unstructured{Object: fields}); o.GetLabels()[v1alpha1.LabelComponent] == component {
-				before = append(before, networkOf(o)...)
-			}
-		}
-	} else {
-		for _, e := range obsolete {
-			objects = append(slices.Clone(objects), e.Object())
-		}
-		for _, o := range objects {
-			if !hasNetwork(o) {
-				continue
-			}
-			live, err := current(ctx, r.Client, o)
-			if err != nil {
-				return false, err
-			}
-			if live != nil && live.GetLabels()[v1alpha1.LabelComponent] == component {
-				before = append(before, networkOf(live)...)
-			}
-		}
-	}
-	slices.Sort(before)
-	slices.Sort(after)
-	return !slices.Equal(before, after), nil
-}
-
-func hasNetwork(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "StatefulSet" || o.GetKind() == read.AttachmentKind.Kind
-}
-
-// networkOf returns what an object says about the network of pods, without names; nothing if it says nothing.
-func networkOf(o *unstructured.Unstructured) []string {
-	switch o.GetKind() {
-	case read.AttachmentKind.Kind:
-		return []string{fmt.Sprint(networkWithout(o, "name", "netAttachDefName"))}
-	case "StatefulSet":
-		text, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.NetworksAnnotation)
-		var networks []map[string]any
-		_ = json.Unmarshal([]byte(text), &networks) // without networks, the pod has no addresses
-		for _, n := range networks {
-			delete(n, "name")
-		}
-		return []string{fmt.Sprint(networks)}
-	}
-	return nil
-}
-
-// changes reports whether an object that exists differs from what it will be after the change.
-func (r *rollout) changes(ctx context.Context, objects []*unstructured.Unstructured) (bool, error) {
-	for _, o := range objects {
-		after := r.predicted[entryWithoutUID(o)]
-		if after == nil || r.keepsExisting(r.plan, o) {
-			continue
-		}
-		if before, err := current(ctx, r.Client, o); err != nil || before != nil && !sameContent(before, after) {
-			return err == nil, err
-		}
-	}
-	return false, nil
-}
-
-// roll changes one component after the other, each after the previous one works. It rolls back a component that does
-// not work. If all work, no journal is left: what an earlier setup recorded is no state to return to.
-func (r *rollout) roll(ctx context.Context, steps []step) error {
-	var joined *journal
-	for i, s := range steps {
-		if s.component == "" {
-			if err := r.change(ctx, s); err != nil {
-				return err
-			}
-			continue
-		}
-		j, err := r.record(ctx, s, joined)
-		if err != nil {
-			return err
-		}
-		deadline, cancel := context.WithTimeout(ctx, r.deadline(s))
-		err = r.change(deadline, s)
-		if err == nil {
-			err = r.verify(deadline, s)
-		}
-		cancel()
-		if err != nil {
-			return r.rollBack(ctx, s, j, steps[i+1:], err)
-		}
-		if joined = nil; s.joined {
-			joined = j
-			continue
-		}
-		if err := removeJournal(ctx, r.Client, r.infra); err != nil {
-			return err
-		}
-		if len(s.replaced) > 0 {
-			r.changed = append(r.changed, j.components()...)
-		}
-	}
-	return removeJournal(ctx, r.Client, r.infra)
-}
-
-// deadline returns how long a step may take: the pods that it replaces may end one after the other.
-func (r *rollout) deadline(s step) time.Duration {
-	if len(s.replaced) == 0 {
-		return liveDeadline
-	}
-	sum := componentDeadline
-	for _, o := range s.replaced {
-		sum += terminationTime(r.live[entryWithoutUID(o)])
-	}
-	return sum
-}
-
-// change applies the objects of a step. It waits for each replaced workload before it changes the next one, so that
-// the other replicas of a component serve.
-func (r *rollout) change(ctx context.Context, s step) error {
-	// No two pods may have the same address.
-	if err := r.retire(ctx, s.retired, r.infra); err != nil {
-		return err
-	}
-	for _, o := range s.objects {
-		if err := r.apply(ctx, r.plan, o); err != nil {
-			return err
-		}
-		if r.keepsPods(o) {
-			if err := r.replaceEdited(ctx, o); err != nil {
-				return err
-			}
-		}
-		if slices.Contains(s.replaced, o) {
-			if err := r.waitStable(ctx, o); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// watch returns a watch of a workload.
-func (r *rollout) watch(o *unstructured.Unstructured) *watch {
-	return &watch{Waiter: &Waiter{Client: r.Client, Out: r.Out}, workload: o}
-}
-
-// waitStable waits until a workload is ready, and its pods and containers are no longer replaced or restarted.
-func (r *rollout) waitStable(ctx context.Context, o *unstructured.Unstructured) error {
-	w := r.watch(o)
-	r.watches[entryWithoutUID(o)] = w
-	return poll(ctx, r.Out, w.missingOrUnstable)
-}
-
-// waitReady waits until all pods of a workload's new revision are ready.
-func (r *rollout) waitReady(ctx context.Context, o *unstructured.Unstructured) error {
-	w := r.watch(o)
-	return poll(ctx, r.Out, w.missing)
-}
-
-// waitUnblocked waits until no pod of an earlier revision blocks the rollout of a workload.
-func (r *rollout) waitUnblocked(ctx context.Context, o *unstructured.Unstructured) error {
-	return poll(ctx, r.Out, func(ctx context.Context) (string, error) {
-		u, err := readWorkload(ctx, r.Client, o)
-		if err != nil || u.missing == "" {
-			return "", err
-		}
-		if u.observed && !slices.ContainsFunc(u.pods, u.blockedBy) {
-			return "", nil
-		}
-		return inventory.Of(o).String() + ": " + u.missing, u.deleteBlockingPods(ctx, r.Client, r.Out)
-	})
-}
-
-// verify waits until control reports that the components that a step affects work, and its pods are still stable. It
-// ignores components that did not work before the change.
-func (r *rollout) verify(ctx context.Context, s step) error {
-	affected := s.live
-	if len(s.replaced) > 0 && (r.workedBefore[s.component] || s.component == componentControl) {
-		affected = append(slices.Clone(affected), s.component)
-	}
-	if len(affected) == 0 || r.isNew() {
+// verify waits until control reports that a component works that worked before, and its pods are still stable.
+func (r *rollout) verify(ctx context.Context, component string, watches []*watch) error {
+	if component != componentControl && !r.workedBefore[component] || component == componentControl && len(watches) == 0 ||
+		!slices.ContainsFunc(r.objects, func(o *unstructured.Unstructured) bool {
+			return isWorkload(o) && componentOf(o, r.infra.String()) == component
+		}) {
 		return nil
 	}
-	var problems []func(context.Context) (string, error)
-	for _, component := range affected {
-		problems = append(problems, func(ctx context.Context) (string, error) { return r.componentProblem(ctx, component) })
-	}
-	switch {
-	case slices.Contains(s.live, v1alpha1.ComponentProxy): // says more than a port without a route
-		problems = slices.Insert(problems, 0, r.lostBackend)
-	case slices.Contains(affected, v1alpha1.ComponentProxy): // once the new pods have reported
-		problems = append(problems, r.lostBackend)
-	}
 	since := &renewals{client: r.Client, remaining: 1}
-	if s.component == componentControl {
+	if component == componentControl {
 		since.remaining++ // the new pods may elect another leader, which first reconciles all Infras
 	}
-	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
-		for _, o := range s.replaced {
-			if why, err := r.watches[entryWithoutUID(o)].missingOrUnstable(ctx); err != nil || why != "" {
-				return why, err
-			}
-		}
-		for _, problem := range problems {
-			if why, err := problem(ctx); err != nil || why != "" {
-				return why, err
-			}
-		}
-		return since.missing(ctx)
-	})
-	if err == nil {
-		_, err = fmt.Fprintf(r.Out, "%s works\n", strings.Join(affected, ", "))
+	checks := []func(context.Context) (string, error){func(ctx context.Context) (string, error) { return r.componentProblem(ctx, component) }}
+	for _, w := range watches {
+		checks = append(checks, w.missingOrUnstable)
 	}
+	if component == v1alpha1.ComponentProxy {
+		checks = append(checks, r.lostBackend)
+		if len(watches) == 0 { // says more than a port without a route
+			slices.Reverse(checks)
+		}
+	}
+	if !r.reconciled {
+		checks = append(checks, since.missing)
+	}
+	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
+		for _, check := range checks {
+			if why, err := check(ctx); err != nil || why != "" {
+				return why, err
+			}
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	if !r.reconciled {
+		_, err = fmt.Fprintf(r.Out, "%s works\n", component)
+	}
+	r.reconciled = true
 	return err
 }
 
-// rollBack restores the previous objects of a step's component, unless its previous state did not work either. It
-// returns an error with the reason why, and with the components that were and were not changed.
-func (r *rollout) rollBack(ctx context.Context, s step, j *journal, rest []step, why error) error {
-	failed, undone := s.component, strings.Join(j.components(), " and ")
-	if errors.Is(context.Cause(ctx), errLockLost) {
-		return fmt.Errorf("rolling out %s: %w", failed, errLockLost)
+// version returns the plugin's version; empty if it is unknown.
+func (a *Applier) version() string {
+	if a.Remember == nil {
+		return ""
 	}
-	if !slices.ContainsFunc(s.replaced, r.works) && len(s.live) == 0 && len(s.retired) == 0 && (r.unfinished == nil || r.unfinished.NotWorking) {
-		err := fmt.Errorf("rolling out %s: %w", failed, why)
-		before := "did not work before this change either"
-		if len(r.serving[failed]) > 0 {
-			before = "has no earlier StatefulSet to go back to"
-		}
-		if j.Joined != "" {
-			r.changed = append(r.changed, j.Joined)
-		}
-		return errors.Join(err, r.outcome(failed+" "+before+", and is kept as applied", rest, "correct the cause and run setup again"))
-	}
-	within, interrupted := rollbackDeadline, errors.Is(ctx.Err(), context.Canceled)
-	if interrupted {
-		within = interruptDeadline
-	}
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
-	defer cancel()
-	then := "correct the cause and run setup again"
-	if interrupted {
-		then = "run setup again"
-	}
-	what := "is not rolled out"
-	if len(s.replaced) == 0 {
-		what = "does not work after the change"
-	}
-	if _, err := fmt.Fprintf(r.Out, "%s %s; rolling it back\n", failed, what); err != nil {
-		return err
-	}
-	done, err := r.restore(back, j, !interrupted)
-	if err != nil {
-		return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), fmt.Errorf("rolling back %s: %w; run setup again", undone, err), r.outcome("", rest, then))
-	}
-	state := undone + " is rolled back"
-	if j.Joined != "" {
-		state = undone + " are rolled back, because DHCP names the address of DNS"
-	}
-	if !done {
-		state += ", but is not ready yet"
-	}
-	return errors.Join(fmt.Errorf("rolling out %s: %w", failed, why), r.outcome(state, rest, then))
-}
-
-// outcome returns an error that lists the changed and the unchanged components, and the remedy.
-func (r *rollout) outcome(failed string, rest []step, then string) error {
-	var words []string
-	if failed != "" {
-		words = append(words, failed)
-	}
-	if len(r.changed) > 0 {
-		words = append(words, "changed: "+strings.Join(r.changed, ", "))
-	}
-	var kept []string
-	for _, s := range rest {
-		if s.component != "" {
-			kept = append(kept, s.component)
-		}
-	}
-	if len(kept) > 0 {
-		words = append(words, "unchanged: "+strings.Join(kept, ", "))
-	}
-	return errors.New(strings.Join(append(words, then), "; "))
+	return a.Remember.Version
 }

@@ -59,20 +59,15 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	if err := t.checkKind(ctx); err != nil {
 		return nil, err
 	}
-	own, err := inventory.Load(ctx, t.Client, t.Infra)
+	deployed, err := t.deployedEntries(ctx)
 	if err != nil {
 		return nil, err
 	}
 	warn := func(text string) { t.Notes = append(t.Notes, "Warning: "+text) }
-	found, err := inventory.Find(ctx, t.Client, t.Infra, namespacesOf(t.Infra.Namespace, own), warn)
+	own, err := inventory.Find(ctx, t.Client, t.Infra, namespacesOf(t.Infra.Namespace, deployed), warn)
 	if err != nil {
 		return nil, err
 	}
-	own = slices.DeleteFunc(own, func(e inventory.Entry) bool { return slices.ContainsFunc(found, e.Same) })
-	if own, err = inventory.Owned(ctx, t.Client, t.Infra, own, warn); err != nil {
-		return nil, err
-	}
-	own = inventory.Merge(own, found)
 	infra, err := t.owner(ctx, read.InfraKind.Kind)
 	if err != nil {
 		return nil, err
@@ -142,11 +137,11 @@ func (t *Teardown) checkKind(ctx context.Context) error {
 		owner, _, _ = unstructured.NestedString(server.Object, "spec", "infraRef", "name")
 	}
 	if owner == "" {
-		listed, err := inventory.Load(ctx, t.Client, t.Infra)
+		listed, err := t.deployedEntries(ctx)
 		if err != nil {
 			return err
 		}
-		// The inventory lists the Infra also after it was deleted without teardown.
+		// The record has the Infra also after it was deleted without teardown.
 		if infra != nil || slices.ContainsFunc(listed, func(e inventory.Entry) bool { return e.Kind == read.InfraKind.Kind }) {
 			owner = t.Infra.Name
 		}
@@ -155,6 +150,22 @@ func (t *Teardown) checkKind(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("ProxyServer %[1]s/%[2]s belongs to Infra %[1]s/%[3]s; use 'kubectl oooi teardown infra/%[3]s -n %[1]s' to delete the Infra and everything setup created for it", t.Infra.Namespace, t.Infra.Name, owner)
+}
+
+// deployedEntries returns the objects of the last record; nil if there is none, or if reading records is forbidden.
+func (t *Teardown) deployedEntries(ctx context.Context) ([]inventory.Entry, error) {
+	h, err := readHistory(ctx, t.Client, t.Infra)
+	if apierrors.IsForbidden(err) || err == nil && h.last("") == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var list []inventory.Entry
+	for _, fields := range h.last("").Objects {
+		list = append(list, inventory.Of(&unstructured.Unstructured{Object: fields}))
+	}
+	return list, nil
 }
 
 // namespacesOf returns the Infra's namespace and those of the entries, sorted and without duplicates.
@@ -291,25 +302,43 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 	return nil
 }
 
-// WithLock acquires the lock of the Infra, which excludes setups and other teardowns, and calls do with a context that
-// ends if the lock is lost. It waits until a running setup or teardown has ended, or ctx ends. It returns an error
-// without waiting if Plan would refuse Kind. If creating Leases is forbidden, it prints a warning, and calls do without
-// a lock.
+// WithLock stores a pending record, which excludes setups and other teardowns, and calls do with a context that ends if another
+// process changes the record. It waits until a running setup or teardown has ended, or ctx ends. It returns an error without
+// waiting if Plan would refuse Kind. Without the namespace of records, or the right to write them, it calls do without a lock.
 func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
 	if err := t.checkKind(ctx); err != nil {
 		return err
 	}
-	l := &infraLock{client: t.Client, out: t.Out, infra: t.Infra, command: commandTeardown}
-	locked, unlock, err := l.acquire(ctx)
+	h, err := waitIdle(ctx, t.Client, t.Out, t.Infra)
+	if apierrors.IsForbidden(err) {
+		return do(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	err = do(locked)
-	if err != nil && ctx.Err() == nil && locked.Err() != nil {
+	record := &Record{Message: commandTeardown}
+	if last := h.last(""); last != nil { // the next command still needs it if this one is killed
+		record.Version, record.Flags, record.Objects = last.Version, last.Flags, last.Objects
+	}
+	locked, end, err := h.begin(ctx, record, commandTeardown)
+	switch {
+	case apierrors.IsForbidden(err):
+		if _, err := fmt.Fprintf(t.Out, "Warning: Infra %s is not locked against setups and other teardowns: %v\n", t.Infra, err); err != nil {
+			return err //nolint:wrapcheck // printing
+		}
+		return do(ctx)
+	case apierrors.IsNotFound(err):
+		return do(ctx)
+	case err != nil:
+		return err
+	}
+	if err = do(locked); err == nil {
+		return end(statusDeleted, "")
+	}
+	if ctx.Err() == nil && locked.Err() != nil {
 		return fmt.Errorf("%w; run teardown again", context.Cause(locked))
 	}
-	return err
+	return errors.Join(err, end(StatusFailed, err.Error()))
 }
 
 // Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan and the inventory, removes
@@ -349,7 +378,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(removeJournal(ctx, t.Client, t.Infra), inventory.Drop(ctx, t.Client, t.Infra)); err != nil {
+	if err := deleteLegacy(ctx, t.Client, t.Infra); err != nil {
 		return err
 	}
 	for _, e := range slices.Concat(t.leases, t.shared, t.crds) {

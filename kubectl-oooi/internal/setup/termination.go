@@ -11,7 +11,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
@@ -27,37 +26,42 @@ func (a *Applier) checkTermination(ctx context.Context, p *Plan) error {
 	if err != nil || live == nil || live.GetDeletionTimestamp() == nil {
 		return err
 	}
-	return fmt.Errorf("%s is being deleted (since %s; finalizers: %s), and the objects of setup with it; wait until it no longer exists, or remove the finalizers, and run setup again\nnothing was applied",
+	return fmt.Errorf("%s is being deleted (since %s; finalizers: %s), and the objects of setup with it; wait until it no longer exists, or remove the finalizers, and run setup again",
 		inventory.Of(live), live.GetDeletionTimestamp().UTC().Format(time.RFC3339), strings.Join(live.GetFinalizers(), ", "))
 }
 
-// checkFinalizers returns an error for each obsolete object that would not be deleted: one with a finalizer of which
-// Kubernetes does not take care, or a StatefulSet with such a pod. A StatefulSet keeps its addresses until it no longer
-// exists, so setup waits for it while its component is down.
-func (a *Applier) checkFinalizers(ctx context.Context, p *Plan, obsolete []inventory.Entry) error {
+// checkFinalizers returns an error for each obsolete object with a finalizer of which Kubernetes does not take care, and for each
+// pod with a finalizer that a StatefulSet replaces or that ends with an obsolete one: it would not be deleted, and its replacement,
+// which has the same name or address, would not start.
+func (r *rollout) checkFinalizers(ctx context.Context) error {
 	var errs []error
-	for _, e := range obsolete {
-		live, err := current(ctx, a.Client, e.Object())
+	ending := r.obsolete
+	for _, o := range r.objects {
+		if live := r.live[entryWithoutUID(o)]; live != nil && len(restarts(live, r.merged[entryWithoutUID(o)])) > 0 {
+			ending = append(slices.Clone(ending), live)
+		}
+	}
+	for _, live := range ending {
+		if live.GetKind() != "StatefulSet" {
+			continue
+		}
+		pods, err := podsOf(ctx, r.Client, live)
 		if err != nil {
 			return err
 		}
-		if live == nil || !e.Identifies(live) {
-			continue
-		}
-		if e.Kind == "StatefulSet" {
-			pods, err := podsOf(ctx, a.Client, live)
-			if err != nil {
-				return err
-			}
-			for i := range pods {
-				errs = append(errs, deletable(&pods[i]))
+		for i := range pods {
+			if pod := &pods[i]; len(pod.Finalizers) > 0 {
+				errs = append(errs, fmt.Errorf("Pod %s/%s has the finalizers %s and would not be deleted, so its replacement would not start; remove the finalizers and run setup again", //nolint:staticcheck // a kind begins with a capital
+					pod.Namespace, pod.Name, strings.Join(pod.Finalizers, ", ")))
 			}
 		}
+	}
+	for _, live := range r.obsolete {
 		finalizers := slices.DeleteFunc(live.GetFinalizers(), ofKubernetes)
 		if len(finalizers) == 0 {
 			continue
 		}
-		user, err := networkUser(ctx, a.Client, e, client.ObjectKeyFromObject(p.Infra))
+		user, err := networkUser(ctx, r.Client, inventory.Of(live), r.infra)
 		if err != nil {
 			return err
 		}
@@ -68,12 +72,9 @@ func (a *Applier) checkFinalizers(ctx context.Context, p *Plan, obsolete []inven
 		if err != nil {
 			return err
 		}
-		errs = append(errs, fmt.Errorf("%s is no longer needed, but has the finalizers %s and would not be deleted; remove the finalizers and run setup again: %s", e, strings.Join(finalizers, ", "), remove))
+		errs = append(errs, fmt.Errorf("%s is no longer needed, but has the finalizers %s and would not be deleted; remove the finalizers and run setup again: %s", inventory.Of(live), strings.Join(finalizers, ", "), remove))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return errors.Join(err, a.notApplied())
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // ofKubernetes reports whether a finalizer is one that Kubernetes removes when it deletes the object.

@@ -12,10 +12,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,15 +91,7 @@ type watch struct {
 	live     *unstructured.Unstructured // as missing last read it
 	stuck    map[types.UID]time.Time    // since when a pod, or the workload itself, is stuck
 	ready    time.Time                  // since when the workload is ready; zero while it is not ready
-	seen     map[string]seenPod         // the pods that were ready, by name
-	lost     string                     // the last of them that another pod of its revision replaced, and why
-	renewed  bool                       // a stuck pod was deleted, see renew
-}
-
-// A seenPod identifies a pod of a StatefulSet.
-type seenPod struct {
-	uid      types.UID
-	revision string
+	seen     map[types.UID]string       // the pods that were ready, with their revision
 }
 
 // stableTime is how long a workload with a restarted container or a replaced pod must stay ready. A container that
@@ -163,9 +153,6 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 		}
 		alive[pod.UID] = true
 		if err := w.checkStuck(pod.UID, text, grace); err != nil {
-			if renewed, failed := w.renew(ctx, pod); renewed || failed != nil {
-				return text, failed
-			}
 			if infrastatus.WaitsForImage(pod) && (grace == 0 || time.Since(w.stuck[pod.UID]) >= pullDeadline) {
 				err = fmt.Errorf("%w; %w", err, errNoImage)
 			}
@@ -184,115 +171,62 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 // again. The message has the error of Go's HTTP client.
 func unanswered(event *corev1.Event) bool { return strings.Contains(event.Message, `Post "http`) }
 
-// foreign adds the fields that other field managers set in the workload's pod spec, and the remedy, to the reason why
-// its pods do not become ready. It returns nil if there are no such fields.
-func (w *watch) foreign(stuck error) error {
-	fields := ForeignFields(w.live)
-	if len(fields) == 0 {
-		return nil
-	}
-	for _, f := range fields {
-		stuck = fmt.Errorf("%w; %s %s", stuck, f, f.kept())
-	}
-	return stuck
-}
-
-// missingOrUnstable returns what is missing, or which restarted container or replaced pod has not been ready for
-// stableTime. It returns errStuck if pods are replaced again and again, as when the kubelet evicts them.
+// missingOrUnstable returns what is missing, or which restarted container or replaced pod has not been ready for stableTime: the
+// kubelet may kill or evict it again and again.
 func (w *watch) missingOrUnstable(ctx context.Context) (string, error) {
 	text, err := w.missing(ctx)
-	if err != nil {
+	if err != nil || text != "" {
+		w.ready = time.Time{}
 		return text, err
 	}
 	pods, err := podsOf(ctx, w.Client, w.workload)
 	if err != nil {
 		return "", err
 	}
-	if err := w.observe(ctx, pods); err != nil {
-		return text, err
-	}
-	if text != "" {
-		w.ready = time.Time{}
-		return text, nil
-	}
 	if w.ready.IsZero() {
 		w.ready = time.Now()
 	}
-	if time.Since(w.ready) >= stableTime {
-		w.lost = ""
-		return "", nil
-	}
-	if w.lost != "" {
-		return fmt.Sprintf("%s: to stay ready for %s; %s", inventory.Of(w.workload), stableTime, w.lost), nil
-	}
-	for _, pod := range pods {
-		for _, c := range pod.Status.ContainerStatuses {
-			if c.RestartCount > 0 && pod.DeletionTimestamp == nil {
-				return fmt.Sprintf("%s: pod %s: container %s to stay ready for %s after a restart", inventory.Of(w.workload), pod.Name, c.Name, stableTime), nil
-			}
-		}
-	}
-	return "", nil
-}
-
-// observe records which pods are ready. It returns errStuck at the second pod that another one of the same name and
-// revision replaced within stableTime.
-func (w *watch) observe(ctx context.Context, pods []corev1.Pod) error {
 	if w.seen == nil {
-		w.seen = map[string]seenPod{}
+		w.seen = map[types.UID]string{}
 	}
+	unstable := ""
 	for i := range pods {
 		pod := &pods[i]
-		now := seenPod{uid: pod.UID, revision: pod.Labels[appsv1.ControllerRevisionHashLabelKey]}
-		before, known := w.seen[pod.Name]
-		if known && before.uid != now.uid {
-			delete(w.seen, pod.Name)
-			if before.revision == now.revision {
-				why := "it was replaced"
-				if event := w.event(ctx, pod.Namespace, before.uid); event != nil {
-					why += ": " + strings.TrimSpace(event.Message)
-				}
-				again := w.lost != ""
-				w.lost, w.ready = "pod "+pod.Name+": "+why, time.Time{}
-				if again {
-					return fmt.Errorf("%w: %s: %s", errStuck, inventory.Of(w.workload), w.lost)
-				}
+		revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]
+		if pod.DeletionTimestamp != nil || !infrastatus.PodReady(pod) {
+			continue
+		}
+		if _, known := w.seen[pod.UID]; !known {
+			w.seen[pod.UID], w.ready = revision, time.Now()
+		}
+		for _, c := range pod.Status.ContainerStatuses {
+			if c.RestartCount > 0 {
+				unstable = fmt.Sprintf("pod %s: container %s to stay ready for %s after a restart", pod.Name, c.Name, stableTime)
 			}
 		}
-		if pod.DeletionTimestamp == nil && infrastatus.PodReady(pod) {
-			w.seen[pod.Name] = now
+		same := 0 // pods of a StatefulSet have a revision; each StatefulSet has one pod
+		for _, other := range w.seen {
+			if other == revision {
+				same++
+			}
+		}
+		if same > 1 && revision != "" {
+			unstable = fmt.Sprintf("pod %s to stay ready for %s after it was replaced", pod.Name, stableTime)
 		}
 	}
-	return nil
+	if unstable == "" || time.Since(w.ready) >= stableTime {
+		return "", nil
+	}
+	return inventory.Of(w.workload).String() + ": " + unstable, nil
 }
 
-// renew deletes a stuck pod, once, if its controller would create a different one now: a client or a webhook changed the
-// pod, or a LimitRange that no longer exists. It reports whether it deleted the pod.
-func (w *watch) renew(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	if w.renewed || !metav1.IsControlledBy(pod, w.live) {
-		return false, nil
+// blocked returns which pod of an earlier revision blocks the rollout of the workload, and deletes it.
+func (w *watch) blocked(ctx context.Context) (string, error) {
+	u, err := readWorkload(ctx, w.Client, w.workload)
+	if err != nil || u.missing == "" || u.observed && !slices.ContainsFunc(u.pods, u.blockedBy) {
+		return "", err
 	}
-	now, err := podOf(w.live, w.live)
-	if err != nil {
-		return false, err
-	}
-	if err := w.Client.Create(ctx, now, client.DryRunAll, client.FieldOwner(Manager)); err != nil || sameContainers(&pod.Spec, &now.Spec) {
-		return false, nil //nolint:nilerr // a pod that the API server refuses is not better
-	}
-	// If the pod has changed, the next call checks it again.
-	w.renewed, err = deletePod(ctx, w.Client, w.Out, pod, unchanged(pod), fmt.Sprintf("it is not ready, and differs from what %s would create now", inventory.Of(w.live)))
-	if err != nil && !w.renewed {
-		return false, err
-	}
-	return true, err
-}
-
-// sameContainers reports whether two pods have the same containers, with the same images, commands and resources.
-func sameContainers(a, b *corev1.PodSpec) bool {
-	return slices.EqualFunc(slices.Concat(a.InitContainers, a.Containers), slices.Concat(b.InitContainers, b.Containers), func(x, y corev1.Container) bool {
-		return x.Name == y.Name && x.Image == y.Image && slices.Equal(x.Command, y.Command) && slices.Equal(x.Args, y.Args) &&
-			equality.Semantic.DeepEqual(x.Resources, y.Resources)
-	})
+	return inventory.Of(w.workload).String() + ": " + u.missing, u.deleteBlockingPods(ctx, w.Client, w.Out)
 }
 
 // checkStuck returns errStuck if the pod or workload with this UID has been stuck for the grace period.
@@ -414,16 +348,6 @@ func (r *rollout) lostBackend(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("waiting for %s", text)
 	}
 	return text, nil
-}
-
-// controlLeads reports whether a replica of control leads, or whether that is unknown because reading its Lease is
-// forbidden. Without a leader, the status of the Infra may be of any time before.
-func (r *rollout) controlLeads(ctx context.Context) (bool, error) {
-	lease, err := (&read.Reader{Client: r.Client}).Lease(ctx, render.SystemNamespace, render.ControlName)
-	if apierrors.IsForbidden(err) {
-		return true, nil
-	}
-	return lease != nil && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < leaseExpiry, err
 }
 
 // leaseExpiry is twice the time after which another replica of control takes over its Lease, because clocks may differ.

@@ -35,7 +35,7 @@ type Waiter struct {
 // Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy
 // has acknowledged its configuration. It deletes pods that block a rollout. It does not wait for apps ingress,
 // whose address another component assigns. It returns an error when ctx ends, if the Infra is deleted, if an object
-// cannot be read, if an image cannot be pulled, or if pods with fields of other field managers do not become ready.
+// cannot be read, or if an image cannot be pulled.
 func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
 	started := time.Now()
 	w.watches = nil
@@ -77,10 +77,8 @@ func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	var list []string
 	for _, watched := range w.watches {
 		text, err := watched.missing(ctx)
-		if errors.Is(err, errStuck) {
-			if foreign := watched.foreign(err); foreign != nil || !errors.Is(err, errNoImage) {
-				err = foreign // without a foreign field, waiting may help: a node may be added
-			}
+		if errors.Is(err, errStuck) && !errors.Is(err, errNoImage) {
+			err = nil // waiting may help: a node may be added
 		}
 		if err != nil {
 			return nil, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -136,45 +135,6 @@ func deletePod(ctx context.Context, c client.Client, out io.Writer, pod *corev1.
 	return true, err
 }
 
-// firstPodDelay is the longest time within which the first pod of a StatefulSet is expected to be created and started.
-const firstPodDelay = 5 * time.Second
-
-// restarting reports whether a StatefulSet, which may be nil, has no ready pod and may have worked until recently: its
-// pod is being deleted, or is of the present revision, and has neither failed nor been unready for long. A StatefulSet
-// whose pods have not been ready since it was created never worked.
-func restarting(ctx context.Context, c client.Client, live *unstructured.Unstructured) (bool, error) {
-	if live == nil || live.GetKind() != "StatefulSet" {
-		return false, nil
-	}
-	w, waiter := &workload{Unstructured: live}, &Waiter{Client: c}
-	pods, err := podsOf(ctx, c, live)
-	if err != nil {
-		return false, err
-	}
-	pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, live) })
-	if len(pods) == 0 {
-		revision, _, _ := unstructured.NestedString(live.Object, "status", "currentRevision") // empty before the first pod is created
-		event := waiter.event(ctx, live.GetNamespace(), live.GetUID())
-		return revision != "" && (event == nil || !strings.HasPrefix(event.Reason, "FailedCreate")), nil
-	}
-	for i := range pods {
-		pod, limit := &pods[i], componentDeadline
-		since := unreadySince(pod)
-		if pod.DeletionTimestamp == nil {
-			if infrastatus.PodReady(pod) || w.replaces(pod) || since.Sub(live.GetCreationTimestamp().Time) < firstPodDelay {
-				return false, nil
-			}
-			if grace := infrastatus.StuckAfter(pod, waiter.event(ctx, pod.Namespace, pod.UID)); grace >= 0 {
-				limit = grace
-			}
-		}
-		if time.Since(since) >= limit {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
 // terminationTime returns how long a pod of a workload may take to end; 0 if the workload is nil or no workload.
 func terminationTime(o *unstructured.Unstructured) time.Duration {
 	if o == nil {
@@ -182,20 +142,6 @@ func terminationTime(o *unstructured.Unstructured) time.Duration {
 	}
 	seconds, _, _ := unstructured.NestedInt64(o.Object, "spec", "template", "spec", "terminationGracePeriodSeconds")
 	return time.Duration(seconds) * time.Second
-}
-
-// unreadySince returns since when a pod that is not ready, or that is being deleted, has been so.
-func unreadySince(pod *corev1.Pod) time.Time {
-	since := pod.CreationTimestamp.Time
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.LastTransitionTime.After(since) {
-			since = c.LastTransitionTime.Time
-		}
-	}
-	if pod.DeletionTimestamp != nil {
-		since = pod.DeletionTimestamp.Time
-	}
-	return since
 }
 
 // podsOf returns the pods of a workload.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
-	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 // redacted are fields that may have secrets, or that nothing reads: environment variables, URLs of HTTP proxies, user data of
@@ -24,7 +23,7 @@ var redacted = [][]string{
 }
 
 // dataKeys are the keys of ConfigMaps that are kept. Other keys may have secrets.
-var dataKeys = append([]string{"Corefile", setup.RememberedKey}, read.MultusKeys...)
+var dataKeys = append([]string{"Corefile"}, read.MultusKeys...)
 
 // redact removes from an object what may be secret.
 func redact(u *unstructured.Unstructured) {

@@ -38,18 +38,18 @@ func TestDNSMovesTogetherWithDHCP(t *testing.T) {
 	failing := func(what string) {
 		t.Helper()
 		stderr, code := s.setup()
-		if want := "dns and dhcp are rolled back, because DHCP names the address of DNS; correct"; code != 1 || !strings.Contains(stderr, want) || strings.Contains(stderr, "changed: dns") {
+		if want := "everything is rolled back to revision 1; correct"; code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("%s: setup exited with %d, want %q in %s", what, code, want, stderr)
 		}
-		if now := s.networkOf("demo-dns"); now != dns || s.statefulSet("demo-dhcp").Spec.Template.Spec.Containers[0].Image != dhcp || s.journal() != "" {
-			t.Errorf("%s: DNS had the network %s and has %s; journal: %s", what, dns, now, s.journal())
+		if now := s.networkOf("demo-dns"); now != dns || s.statefulSet("demo-dhcp").Spec.Template.Spec.Containers[0].Image != dhcp || strings.Contains(s.history(), "pending") {
+			t.Errorf("%s: DNS had the network %s and has %s; revisions: %s", what, dns, now, s.history())
 		}
 	}
 	failing("the first setup")
 	failing("the second setup")
 	s.killSetup("/demo-dhcp configured")
-	if s.journal() == "" || s.networkOf("demo-dns") == dns {
-		t.Fatalf("the killed setup did not change DNS, or left no journal: %s", s.networkOf("demo-dns"))
+	if !strings.HasSuffix(s.history(), "pending") || s.networkOf("demo-dns") == dns {
+		t.Fatalf("the killed setup did not change DNS, or left no pending revision: %s", s.networkOf("demo-dns"))
 	}
 	failing("after a killed setup")
 
@@ -58,7 +58,7 @@ func TestDNSMovesTogetherWithDHCP(t *testing.T) {
 	failing("after a setup that was killed between DNS and DHCP")
 
 	s.Infra = strings.ReplaceAll(moved, "example.com/fails:1", "example.com/works:1")
-	if stderr, code := s.setup(); code != 0 || s.networkOf("demo-dns") == dns || s.journal() != "" {
-		t.Errorf("setup exited with %d, journal %q: %s", code, s.journal(), stderr)
+	if stderr, code := s.setup(); code != 0 || s.networkOf("demo-dns") == dns || !strings.HasSuffix(s.history(), "deployed") {
+		t.Errorf("setup exited with %d, revisions %s: %s", code, s.history(), stderr)
 	}
 }

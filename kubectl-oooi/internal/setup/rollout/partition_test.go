@@ -9,7 +9,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -148,63 +147,6 @@ func TestUpgradeFromAStrategyWithoutPartitionRestartsNoPod(t *testing.T) {
 	}
 }
 
-// TestJournalIsRemovedBySuccessfulSetup makes a change and its rollback fail, and then runs setup with the
-// previous input, which changes nothing.
-func TestJournalIsRemovedBySuccessfulSetup(t *testing.T) {
-	s := newRunningSite(t)
-	no := func(*corev1.Pod) bool { return false }
-	good := s.Infra
-	s.behave(no, func(pod *corev1.Pod) bool { return strings.HasPrefix(pod.Name, "demo-dns") && !isReady(pod) })
-	s.Infra = strings.Replace(s.Infra, "serverIP: 192.0.2.3", "serverIP: 192.0.2.5", 1)
-	if stderr, code := s.setup(); code != 1 || !strings.Contains(stderr, "rolling back dns: ") || s.journal() == "" {
-		t.Fatalf("setup exited with %d, journal %q, stderr %s", code, s.journal(), stderr)
-	}
-	s.behave(no, no)
-	s.Infra = good
-	if stderr, code := s.setup(); code != 0 || !strings.Contains(stderr, "every component works") {
-		t.Fatalf("setup exited with %d, stderr %s", code, stderr)
-	}
-	if j := s.journal(); j != "" {
-		t.Errorf("the journal is still there:\n%s", j)
-	}
-	if stderr, code := s.setup("--image", "example.com/missing:1"); code != 1 || !strings.Contains(stderr, "nothing was applied") || strings.Contains(stderr, "rolled back") {
-		t.Errorf("setup without an image exited with %d, stderr %s", code, stderr)
-	}
-}
-
 func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
-}
-
-// TestUnfinishedRolloutIsRestoredBeforeTheChecks kills a setup after it deleted the StatefulSet of DHCP, which it
-// replaces by two. The next setup is refused by its checks; DHCP must not wait for these.
-func TestUnfinishedRolloutIsRestoredBeforeTheChecks(t *testing.T) {
-	s := newRunningSite(t)
-	no := func(*corev1.Pod) bool { return false }
-	s.behave(func(pod *corev1.Pod) bool {
-		return strings.HasPrefix(pod.Name, "demo-dhcp-192") && pod.Labels[batchv1.JobNameLabel] == ""
-	}, no)
-	good := s.Infra
-	s.Infra = strings.Replace(s.Infra, "dhcp: {serverIP: 192.0.2.2,", "dhcp: {instances: [{ip: 192.0.2.7}, {ip: 192.0.2.8}],", 1)
-	s.killSetup("StatefulSet " + s.Namespace + "/demo-dhcp deleted")
-	if s.exists("demo-dhcp") || s.journal() == "" {
-		t.Fatal("the killed setup left StatefulSet demo-dhcp, or no journal")
-	}
-	stderr, code := s.setup("--image", "example.com/missing:1")
-	restored, checked := strings.Index(stderr, "dhcp is rolled back\n"), strings.Index(stderr, "checking images")
-	if code != 1 || restored < 0 || checked < restored {
-		t.Errorf("setup exited with %d; want a rollback before the checks:\n%s", code, stderr)
-	}
-	const want = "this change was not applied; dhcp, which an earlier setup left unfinished, was rolled back"
-	if !strings.Contains(stderr, want) || strings.Contains(stderr, "nothing was applied") {
-		t.Errorf("want %q in %s", want, stderr)
-	}
-	if !s.exists("demo-dhcp") || !isReady(s.pod("demo-dhcp-0")) || s.exists("demo-dhcp-192-0-2-7") || s.journal() != "" {
-		t.Errorf("DHCP is not as before the killed setup; pods: %s, journal: %s", s.podUIDs(), s.journal())
-	}
-	s.Infra = good
-	pods := s.podUIDs()
-	if stderr, code := s.setup(); code != 0 || !slices.Equal(pods, s.podUIDs()) {
-		t.Errorf("the previous input: setup exited with %d, pods before %s, after %s: %s", code, pods, s.podUIDs(), stderr)
-	}
 }

@@ -2,7 +2,6 @@ package rollout_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // lease is a bound DHCP lease of a VM.
@@ -69,37 +69,28 @@ func TestSetupRefusesToLoseItsHostedCluster(t *testing.T) {
 	s.Refused("the Infra serves HostedCluster " + s.Namespace + "/demo, which would lose its names and its proxy")
 }
 
-// TestSetupWithoutItsInventory deletes the inventory, as setup advises for an invalid one, and replaces the single replica
-// by two others: its StatefulSet must not remain.
-func TestSetupWithoutItsInventory(t *testing.T) {
+// TestStatefulSetBesideTheRecordIsDeleted deletes the records, creates a StatefulSet that no record has, and replaces the single
+// replica by two others: its StatefulSet must not remain, but the VMs' network must.
+func TestStatefulSetBesideTheRecordIsDeleted(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	if err := s.Client.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}}); err != nil {
+	if err := s.Client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelInfra: "demo"}); err != nil {
+		t.Fatal(err)
+	}
+	set := s.statefulSet("demo-dns")
+	set.Name, set.ResourceVersion, set.UID, set.ManagedFields = "demo-dns-192-0-2-3", "", "", nil
+	if err := s.Client.Create(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
 	s.Infra = strings.Replace(s.Infra, "dns: {serverIP: 192.0.2.3}", "dns: {instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
 	stderr := s.Setup()
-	for _, want := range []string{"demo-dns deleted", "demo-dns-192-0-2-5 created"} {
+	for _, want := range []string{"demo-dns-192-0-2-3 deleted", "demo-dns deleted", "demo-dns-192-0-2-5 created"} {
 		if !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/"+want) {
 			t.Errorf("setup did not print %q:\n%s", want, stderr)
 		}
 	}
 	if strings.Contains(stderr, "NetworkAttachmentDefinition "+s.Namespace+"/vlan100 deleted") {
 		t.Error("setup deleted the VMs' network")
-	}
-}
-
-// TestStatefulSetBesideTheInventoryIsDeleted creates the StatefulSet that a setup without an inventory once left.
-func TestStatefulSetBesideTheInventoryIsDeleted(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	set := s.statefulSet("demo-dns")
-	set.Name, set.ResourceVersion, set.UID, set.ManagedFields = "demo-dns-192-0-2-3", "", "", nil
-	if err := s.Client.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	if stderr := s.Setup(); !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns-192-0-2-3 deleted") {
-		t.Errorf("setup printed %s", stderr)
 	}
 }
 
@@ -199,23 +190,5 @@ func TestInfraThatIsBeingDeletedIsRefused(t *testing.T) {
 	s.Refused(want)
 	if _, stderr, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "; finalizers: example.com/hold)") {
 		t.Errorf("diff exited with %d and printed %s", code, stderr)
-	}
-}
-
-// TestTimeoutForPodsThatEndSlowly changes a proxy whose pods may take longer to end than setup waits.
-func TestTimeoutForPodsThatEndSlowly(t *testing.T) {
-	s := newRunningSite(t)
-	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4", "proxy: {terminationGracePeriodSeconds: 100, serverIP: 192.0.2.4", 1)
-	if stderr, code := s.setup(); code != 0 {
-		t.Fatalf("setup exited with %d: %s", code, stderr)
-	}
-	pods := s.podUIDs()
-	const want = "the pods that the change replaces may take 1m40s to end, and --timeout leaves 1m"
-	stderr, code := s.setup("--envoy-image", "example.com/envoy:2", "--timeout=90s")
-	if code != 1 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "run setup again with --timeout=7m0s\n") || !strings.Contains(stderr, "nothing was applied") || !slices.Equal(pods, s.podUIDs()) {
-		t.Errorf("setup exited with %d, want %q in %s", code, want, stderr)
-	}
-	if stderr, code := s.setup("--envoy-image", "example.com/envoy:2", "--timeout=7m"); code != 0 || slices.Equal(pods, s.podUIDs()) {
-		t.Errorf("setup exited with %d: %s", code, stderr)
 	}
 }

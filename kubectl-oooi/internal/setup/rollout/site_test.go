@@ -29,6 +29,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 // A runningSite is a site whose pods become ready and whose components are reported to work. The API server and the
@@ -212,14 +213,18 @@ func (s *runningSite) runPod(ctx context.Context, pod *corev1.Pod) error {
 	return s.Client.Status().Update(ctx, pod)
 }
 
-// journal returns the journal of a rollout in the cluster; empty if there is none.
-func (s *runningSite) journal() string {
+// history returns the status of each revision.
+func (s *runningSite) history() string {
 	s.Helper()
-	m := &corev1.ConfigMap{}
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: render.SystemNamespace, Name: s.Namespace + ".demo-oooi-rollout"}, m); client.IgnoreNotFound(err) != nil {
+	records, err := setup.History(s.Context(), s.Client, client.ObjectKey{Namespace: s.Namespace, Name: "demo"})
+	if err != nil {
 		s.Fatal(err)
 	}
-	return m.Data["rollout.yaml"]
+	var words []string
+	for _, r := range records {
+		words = append(words, r.Status)
+	}
+	return strings.Join(words, " ")
 }
 
 // statefulSet returns a StatefulSet of the site.
@@ -309,4 +314,19 @@ func (s *runningSite) exists(name string) bool {
 		s.Fatal(err)
 	}
 	return err == nil && o.GetDeletionTimestamp() == nil
+}
+
+// awaitReady waits for at most 30 seconds until a pod is ready.
+func (s *runningSite) awaitReady(name string) {
+	s.Helper()
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		pod := &corev1.Pod{}
+		err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, pod)
+		if err == nil && pod.DeletionTimestamp == nil && isReady(pod) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("pod %s is not ready: %v", name, err)
+		}
+	}
 }
