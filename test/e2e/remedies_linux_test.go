@@ -44,15 +44,18 @@ func TestRemediesThatRestartPods(t *testing.T) {
 			}
 		}
 	}
-	restartWithEdit := func(t *testing.T) {
+	restartWithoutConfig := func(t *testing.T) {
 		t.Helper()
 		maps, pods := kube(t, s.cp).CoreV1().ConfigMaps("clusters"), kube(t, s.cp).CoreV1().Pods("clusters")
-		rendered, err := maps.Get(t.Context(), "demo-dns", metav1.GetOptions{})
+		pod, err := pods.Get(t.Context(), "demo-dns-0", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rendered.Data["Corefile"] += "# edited\n"
-		_, err = maps.Update(t.Context(), rendered, metav1.UpdateOptions{FieldManager: "other-client"})
+		for _, v := range pod.Spec.Volumes {
+			if v.ConfigMap != nil {
+				err = errors.Join(err, maps.Delete(t.Context(), v.ConfigMap.Name, metav1.DeleteOptions{}))
+			}
+		}
 		if err := errors.Join(err, pods.Delete(t.Context(), "demo-dns-0", metav1.DeleteOptions{})); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +68,7 @@ func TestRemediesThatRestartPods(t *testing.T) {
 		extra    bool
 	}{
 		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, restarts: []string{"dns", "dhcp", "proxy"}},
-		{name: "DNS with an edited Corefile", edit: restartWithEdit, restarts: []string{"dns"}},
+		{name: "DNS without its ConfigMap", edit: restartWithoutConfig, restarts: []string{"dns"}},
 		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`), restarts: []string{"dns"}},
 		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), restarts: []string{"dhcp"}},
 	} {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -163,8 +164,11 @@ func diffProgram(text string) (string, []string) {
 	return words[0], slices.DeleteFunc(words[1:], func(word string) bool { return !option.MatchString(word) })
 }
 
-// writeObject writes an object to a directory. The file name depends only on the identity of the object, so that the
-// diff program pairs its two versions. It does nothing if u is nil.
+// hashSuffix is the end of the name of an object that another configuration replaces by another object.
+var hashSuffix = regexp.MustCompile(`-[0-9a-f]{8}$`)
+
+// writeObject writes an object to a directory. The file name depends only on the identity of the object, without a hash of its
+// contents, so that the diff program pairs its two versions. It does nothing if u is nil.
 func writeObject(dir string, u *unstructured.Unstructured) error {
 	if u == nil {
 		return nil
@@ -176,7 +180,11 @@ func writeObject(dir string, u *unstructured.Unstructured) error {
 		return fmt.Errorf("encoding %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	kind := u.GroupVersionKind()
-	name := strings.TrimPrefix(strings.Join([]string{kind.Group, kind.Version, kind.Kind, u.GetNamespace(), u.GetName()}, "."), ".")
+	object := u.GetName()
+	if kind.Kind == "ConfigMap" || kind.Kind == read.AttachmentKind.Kind {
+		object = hashSuffix.ReplaceAllString(object, "")
+	}
+	name := strings.TrimPrefix(strings.Join([]string{kind.Group, kind.Version, kind.Kind, u.GetNamespace(), object}, "."), ".")
 	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
 		return fmt.Errorf("writing the objects to compare: %w", err)
 	}

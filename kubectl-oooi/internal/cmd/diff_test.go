@@ -90,6 +90,6 @@ func TestServerDryRunPrintsEachObject(t *testing.T) {
 	s.Setup()
 	dry("restarts no pod", "Infra NS/demo unchanged", "StatefulSet NS/demo-dns unchanged", "Namespace oooi-system unchanged")
 	s.Infra = strings.Replace(strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1), "serverIP: 192.0.2.4", "serverIP: 192.0.2.5", 1)
-	dry("restarts pod NS/demo-proxy-0\ndeletes pod NS/demo-dhcp-0", "Infra NS/demo configured", "ConfigMap NS/demo-dns unchanged", "NetworkAttachmentDefinition NS/"+s.NetworkOf("demo-proxy")+" deleted",
-		"StatefulSet NS/demo-proxy configured", "StatefulSet NS/demo-dns unchanged", "StatefulSet NS/demo-dhcp deleted", "ConfigMap NS/demo-dhcp deleted")
+	dry("restarts pod NS/demo-proxy-0\ndeletes pod NS/demo-dhcp-0", "Infra NS/demo configured", "ConfigMap NS/"+s.ConfigOf("demo-dns")+" unchanged", "NetworkAttachmentDefinition NS/"+s.NetworkOf("demo-proxy")+" deleted",
+		"StatefulSet NS/demo-proxy configured", "StatefulSet NS/demo-dns unchanged", "StatefulSet NS/demo-dhcp deleted", "ConfigMap NS/"+s.ConfigOf("demo-dhcp")+" deleted")
 }

@@ -324,7 +324,7 @@ func TestMigrationFromTheOperator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, _ := s.get("v1", "ConfigMap", "demo-dhcp")
+	config, _ := s.get("v1", "ConfigMap", s.ConfigOf("demo-dhcp"))
 	text, _, _ := unstructured.NestedString(config.Object, "data", "config.yml")
 	if text = regexp.MustCompile(" snapshot=[^ \n]*").ReplaceAllString(text, " kubeconfig="+s.Kubeconfig); text != string(used) {
 		t.Errorf("leases were imported with the configuration\n%s\nbut DHCP has\n%s", used, text)

@@ -92,7 +92,7 @@ func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	// Another client replaces one of the objects by one of the same name.
-	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.ConfigOf("demo-dns")}}
 	if err := s.Client.Delete(t.Context(), theirs); err != nil {
 		t.Fatal(err)
 	}

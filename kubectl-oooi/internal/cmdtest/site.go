@@ -191,6 +191,22 @@ func (s *Site) NetworkOf(set string) string {
 	return render.NetworkOf(o)
 }
 
+// ConfigOf returns the name of the ConfigMap with the configuration of a StatefulSet's pods.
+func (s *Site) ConfigOf(set string) string {
+	s.Helper()
+	o := &appsv1.StatefulSet{}
+	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set}, o); err != nil {
+		s.Fatal(err)
+	}
+	for _, v := range o.Spec.Template.Spec.Volumes {
+		if v.ConfigMap != nil {
+			return v.ConfigMap.Name
+		}
+	}
+	s.Fatalf("the pods of %s have no ConfigMap", set)
+	return ""
+}
+
 // Setup runs setup without waiting for components, and returns its standard error: a line for each changed object.
 func (s *Site) Setup(more ...string) string {
 	s.Helper()

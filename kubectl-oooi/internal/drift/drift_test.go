@@ -167,19 +167,12 @@ func TestReadFindsEdits(t *testing.T) {
 	d.patch("StatefulSet", "demo-dns", `{"metadata": {"annotations": {"example.com/a": "b"}, "labels": {"example.com/a": "b"}}, "spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}},
 		"spec": {"containers": [{"name": "sidecar", "image": "sidecar"}, {"name": "coredns", "env": [{"name": "A", "value": "b"}]}]}}}}`, types.StrategicMergePatchType)
 	d.patch("Service", "demo-dns", `{"metadata": {"annotations": {"example.com/a": "b"}}}`, types.MergePatchType)
-	d.patch("ConfigMap", "demo-dns", `{"data": {"more": "x"}}`, types.MergePatchType)
+	d.patch("ConfigMap", d.ConfigOf("demo-dns"), `{"metadata": {"annotations": {"example.com/a": "b"}}}`, types.MergePatchType)
 	d.expect()
 
 	d.patch("StatefulSet", "demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "example.com/other:1"}]}}}}`, types.StrategicMergePatchType)
-	corefile, _, _ := unstructured.NestedString(d.object("ConfigMap", "demo-dns").Object, "data", "Corefile")
-	lines := strings.Split(corefile, "\n")
-	line := strings.TrimSpace(lines[1])
-	lines[1] = strings.Replace(lines[1], line, "edited", 1)
-	edited, err := json.Marshal(map[string]any{"data": map[string]any{"Corefile": strings.Join(lines, "\n")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.patch("ConfigMap", "demo-dns", string(edited), types.MergePatchType)
+	config := d.ConfigOf("demo-dns")
+	d.remove("ConfigMap", config)
 	d.remove("RoleBinding", "oooi-"+d.Namespace+"-demo-dhcp")
 	d.patch("Service", "demo-dns", `{"spec": {"selector": {"app.kubernetes.io/part-of": "x"}}}`, types.MergePatchType)
 	set := d.object("StatefulSet", "demo-dns")
@@ -197,7 +190,7 @@ func TestReadFindsEdits(t *testing.T) {
 	}
 	d.expect(
 		"missing RoleBinding NS/oooi-NS-demo-dhcp (dhcp)",
-		"changed ConfigMap NS/demo-dns (dns): .data.Corefile line 2: edited -> line 2: "+line+" by kubectl-edit",
+		"missing ConfigMap NS/"+config+" (dns)",
 		`changed Service NS/demo-dns (dns): .spec.selector `+selector("x")+" -> "+selector("oooi")+" by kubectl-edit",
 		`changed StatefulSet NS/demo-dns (dns): .spec.template.spec.containers[name="coredns"].image example.com/other:1 -> `+release.Image+" by kubectl-edit",
 		"extra StatefulSet NS/demo-dns-copy (dns)",

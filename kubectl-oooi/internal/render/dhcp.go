@@ -52,13 +52,13 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 		if err != nil {
 			return nil, err
 		}
-		config := map[string]string{"config.yml": text}
+		config := in.configMap(component, i.name, map[string]string{"config.yml": text})
 		nad, network, err := in.attachment(component, i)
 		if err != nil {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, config: config, port: 67,
+			component: component, instance: i, network: network, port: 67,
 			spec: corev1.PodSpec{
 				Affinity: in.spread(component),
 				Containers: []corev1.Container{restrictedContainer(corev1.Container{
@@ -76,13 +76,13 @@ func dhcp(in *Input) ([]runtime.Object, error) {
 						{Name: "config", MountPath: "/etc/coredhcp", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredhcp"}, tokenMount,
 					},
 				})},
-				Volumes: []corev1.Volume{configVolume(i.name), emptyDir("state", false), tokenVolume()},
+				Volumes: []corev1.Volume{configVolume(config.Name), emptyDir("state", false), tokenVolume()},
 			},
 		})
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, configMap(in.meta(component, i.name), config), nad, set)
+		list = append(list, config, nad, set)
 	}
 	return append(list, in.disruptionBudget(component, len(instances))...), nil
 }

@@ -22,9 +22,9 @@ func dns(in *Input) ([]runtime.Object, error) {
 		return nil, err
 	}
 	const component = v1alpha1.ComponentDNS
-	config := map[string]string{"Corefile": in.corefile()}
 	name := in.name(component)
-	list := []runtime.Object{configMap(in.meta(component, name), config)}
+	config := in.configMap(component, name, map[string]string{"Corefile": in.corefile()})
+	list := []runtime.Object{config}
 	list = append(list, in.rights(component, in.readRules()...)...)
 	list = append(list, service(in.meta(component, name), in.labels(component),
 		corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString(v1alpha1.PortDNS)},
@@ -36,7 +36,7 @@ func dns(in *Input) ([]runtime.Object, error) {
 			return nil, err
 		}
 		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, config: config, port: 53,
+			component: component, instance: i, network: network, port: 53,
 			spec: corev1.PodSpec{
 				// Not the cluster DNS: it may forward to this DNS, so that unknown names would loop.
 				DNSPolicy: corev1.DNSDefault,
@@ -59,7 +59,7 @@ func dns(in *Input) ([]runtime.Object, error) {
 						{Name: "config", MountPath: "/etc/coredns", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredns"}, tokenMount,
 					},
 				})},
-				Volumes: []corev1.Volume{configVolume(name), emptyDir("state", false), tokenVolume()},
+				Volumes: []corev1.Volume{configVolume(config.Name), emptyDir("state", false), tokenVolume()},
 			},
 		})
 		if err != nil {

@@ -154,8 +154,10 @@ func (in *Input) proxyServerName() string {
 	return in.Infra.Name
 }
 
-func configMap(meta metav1.ObjectMeta, data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: meta, Data: data}
+// configMap returns an immutable ConfigMap whose name ends with a hash of its data: a pod never runs an edited configuration, and
+// the previous configuration exists until the pods with the new one work.
+func (in *Input) configMap(component, name string, data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(data)[:8]), Data: data, Immutable: new(true)}
 }
 
 func service(meta metav1.ObjectMeta, selector map[string]string, ports ...corev1.ServicePort) *corev1.Service {

@@ -84,7 +84,6 @@ type workload struct {
 	component string
 	instance  instance
 	network   network
-	config    map[string]string // the pod is replaced when this or the network changes
 	spec      corev1.PodSpec
 	port      int64 // the lowest port that the pod listens on
 	// privileged is set if a container has capabilities and runs as root.
@@ -121,9 +120,6 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 		NetworksAnnotation:                        string(networks),
 		"kubectl.kubernetes.io/default-container": spec.Containers[0].Name,
 	}
-	if w.config != nil {
-		annotations[v1alpha1.GroupName+"/config"] = hash(w.config)
-	}
 	if in.OpenShift {
 		annotations[RequiredSCC] = RestrictedSCC
 		if w.privileged {
@@ -154,7 +150,7 @@ func (in *Input) statefulSet(w workload) (*appsv1.StatefulSet, error) {
 	}, nil
 }
 
-// hash returns a digest of a configuration, with which a pod template or the name of an object changes.
+// hash returns a digest of a configuration, with which the name of an object changes.
 func hash(config map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(config)) {

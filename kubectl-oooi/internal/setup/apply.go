@@ -374,7 +374,7 @@ func (a *Applier) dryRun(ctx context.Context, o, live *unstructured.Unstructured
 // recreates reports whether setup deletes an object and creates it again if a field that cannot be changed differs: nothing
 // misses it meanwhile.
 func recreates(o *unstructured.Unstructured) bool {
-	return slices.Contains([]string{"ConfigMap", "RoleBinding", "ClusterRoleBinding"}, o.GetKind())
+	return slices.Contains([]string{"RoleBinding", "ClusterRoleBinding"}, o.GetKind())
 }
 
 // changes reports whether apply would change an object of the plan.

@@ -28,8 +28,8 @@ func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	what := "ServiceAccount " + s.Namespace + "/demo-dns"
 	s.Refused("error: " + what + " exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it\nerror: nothing was applied")
 
-	s.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: demo-dns, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s/other}}}", s.Namespace))
-	s.Refused("error: ConfigMap " + s.Namespace + "/demo-dns exists and belongs to Infra " + s.Namespace + "/other: delete or rename it")
+	s.Apply(fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: demo-dhcp, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s/other}}}", s.Namespace))
+	s.Refused("error: ServiceAccount " + s.Namespace + "/demo-dhcp exists and belongs to Infra " + s.Namespace + "/other: delete or rename it")
 
 	if stderr := s.Setup("--adopt", "--force-conflicts"); !strings.Contains(stderr, what+" configured") {
 		t.Errorf("setup --adopt did not adopt the object:\n%s", stderr)

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -31,7 +30,7 @@ func (s *site) replace(name string, o client.Object, change func()) {
 func TestObjectsAreCreatedAgain(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	account, settings := &rbacv1.RoleBinding{}, &corev1.ConfigMap{}
+	account := &rbacv1.RoleBinding{}
 	binding := "oooi-" + s.Namespace + "-demo-dns"
 	for _, tc := range []struct {
 		kind, name string
@@ -41,10 +40,6 @@ func TestObjectsAreCreatedAgain(t *testing.T) {
 		flags      []string // the other client manages the field
 	}{
 		{"RoleBinding", binding, account, func() { account.RoleRef.Name = "other" }, func() bool { return account.RoleRef.Name == binding }, []string{"--force-conflicts"}},
-		{"ConfigMap", "demo-dhcp", settings, func() {
-			settings.Immutable = new(true)
-			s.Infra = strings.Replace(s.Infra, "dhcp: {", "dhcp: {leaseTime: 2h, ", 1)
-		}, func() bool { return settings.Immutable == nil }, []string{"--force-conflicts"}},
 	} {
 		s.replace(tc.name, tc.o, tc.change)
 		uid := tc.o.GetUID()

@@ -30,16 +30,16 @@ func TestOnlyChangedObjectsAreApplied(t *testing.T) {
 	s.Setup()
 	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.Namespace) }
 	for _, tc := range []struct{ what, old, new, want string }{
-		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n")},
-		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/NEW created\nStatefulSet NS/demo-proxy configured\n" +
-			"ConfigMap NS/demo-dhcp configured\nStatefulSet NS/demo-dhcp configured\n" + // a protected address of DHCP
-			"NetworkAttachmentDefinition NS/OLD deleted\n")},
+		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/NEWCONFIG created\nStatefulSet NS/demo-dhcp configured\nConfigMap NS/OLDCONFIG deleted\n")},
+		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/NEWNETWORK created\nStatefulSet NS/demo-proxy configured\n" +
+			"ConfigMap NS/NEWCONFIG created\nStatefulSet NS/demo-dhcp configured\n" + // a protected address of DHCP
+			"ConfigMap NS/OLDCONFIG deleted\nNetworkAttachmentDefinition NS/OLDNETWORK deleted\n")},
 		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
 	} {
 		s.Infra = strings.ReplaceAll(s.Infra, tc.old, tc.new)
-		old := s.NetworkOf("demo-proxy")
+		network, config := s.NetworkOf("demo-proxy"), s.ConfigOf("demo-dhcp")
 		stderr := s.Setup()
-		if want := strings.NewReplacer("OLD", old, "NEW", s.NetworkOf("demo-proxy")).Replace(tc.want); stderr != want {
+		if want := strings.NewReplacer("OLDNETWORK", network, "NEWNETWORK", s.NetworkOf("demo-proxy"), "OLDCONFIG", config, "NEWCONFIG", s.ConfigOf("demo-dhcp")).Replace(tc.want); stderr != want {
 			t.Errorf("changing %s printed\n%s\nwant\n%s", tc.what, stderr, want)
 		}
 	}
@@ -65,7 +65,7 @@ func TestImagesOfDHCPGetKnownArguments(t *testing.T) {
 		t.Helper()
 		s.Setup()
 		config := &corev1.ConfigMap{}
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-dhcp"}, config); err != nil {
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: s.ConfigOf("demo-dhcp")}, config); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Contains(fmt.Sprint(config.Data), "test-clients="+s.Namespace+"/demo")

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -169,7 +170,7 @@ func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	config := func(name, key string) string {
 		for _, o := range plan.Objects {
-			if o.GetKind() == "ConfigMap" && o.GetName() == name {
+			if o.GetKind() == "ConfigMap" && strings.HasPrefix(o.GetName(), name+"-") {
 				text, _, err := unstructured.NestedString(o.Object, "data", key)
 				if err != nil || text == "" {
 					t.Fatalf("ConfigMap %s has no %s: %v", name, key, err)
