@@ -26,7 +26,9 @@ var mtusEqual = problemCheck(Check{
 
 var podsReachable = problemCheck(Check{
 	Code: "OOOI-LNK-004", Title: "the pods reach each other on the VLAN",
-	About: "A pod that no longer answers the others, although its interface is up, is on another VLAN or bridge, or a filter drops its packets.",
+	About: "A pod that no longer answers the others, although its interface is up, is on another VLAN or bridge, or a filter drops its packets. " +
+		"A pod that does not reach a single host, which answers other pods, is not at fault for that. OOOI-PRX-012 reports an apps address that answers " +
+		"some pods only.",
 })
 
 var hostsAnswer = problemCheck(Check{

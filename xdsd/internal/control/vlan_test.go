@@ -61,6 +61,14 @@ func never(addresses ...string) []problem.Host {
 	return list
 }
 
+// sameMAC gives hosts that stopped the MAC address of another host.
+func sameMAC(hosts []problem.Host, address string) []problem.Host {
+	for i := range hosts {
+		hosts[i].LastMAC = macOf(address)
+	}
+	return hosts
+}
+
 func byARP(hosts []problem.Host) []problem.Host {
 	for i := range hosts {
 		hosts[i].Refuses = false
@@ -99,7 +107,9 @@ func TestVLANProblems(t *testing.T) {
 	dns := func(hosts ...[]problem.Host) *vlanPod { return settledPod("dns", dnsAddress, hosts...) }
 	proxy := func(hosts ...[]problem.Host) *vlanPod { return settledPod("proxy", proxyAddress, hosts...) }
 	young := func(p *vlanPod) *vlanPod { return changed(p, func(p *vlanPod) { p.settled = false }) }
-	isolatedText := "fail PodUnreachable Pod clusters/dns: the pod does not reach hosts on the VLAN that other pods reach: packets between its port and the ports of these hosts are dropped, or these hosts have its address"
+	isolatedText := "fail PodUnreachable Pod clusters/dns: 2 hosts on the VLAN answer other pods, and not this pod: packets between them and the pod are dropped"
+	pairText := "fail PodUnreachable Infra clusters/demo: Pod dns does not reach Pod proxy on the VLAN, although other pods do"
+	appsText := "fail BackendUnreachable Infra clusters/demo: apps address 192.0.2.200 does not answer all ARP requests on the VLAN: VMs that do not know its MAC address cannot reach apps"
 	cutText := "fail PodUnreachable Pod clusters/proxy: no host on the VLAN answers the pod, although its interface is up: its port is not attached to the bridge, or is on another VLAN, or a filter drops its packets"
 	silentText := "fail PodUnreachable Pod clusters/%s: address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets"
 	uplinkText := "fail NoOtherHostAnswers Infra clusters/demo: only oooi's pods answer on the VLAN: the uplink of their nodes to the VLAN is down, or is in another VLAN"
@@ -166,10 +176,19 @@ func TestVLANProblems(t *testing.T) {
 		{"a pod answers no other one, and sends nothing", []*vlanPod{dhcp(answers(dnsAddress, gateway), stopped(time.Minute, proxyAddress)), dns(answers(dhcpAddress, gateway), stopped(time.Minute, proxyAddress)), proxy()},
 			[]string{fmt.Sprintf(silentText, "proxy", proxyAddress)}},
 		{"two pods that only know each other", []*vlanPod{dhcp(never(dnsAddress)), dns(never(dhcpAddress))}, []string{fmt.Sprintf(silentText, "dhcp", dhcpAddress)}},
-		{"a pod does not reach a VM that others reach", []*vlanPod{dhcp(answers(dnsAddress, vm1)), dns(answers(dhcpAddress), stopped(time.Minute, vm1))}, []string{isolatedText}},
+		{"a pod does not reach a VM that others reach", []*vlanPod{dhcp(answers(dnsAddress, vm1)), dns(answers(dhcpAddress), stopped(time.Minute, vm1))}, nil},
+		{"a pod does not reach two VMs that others reach", []*vlanPod{
+			dhcp(answers(dnsAddress, proxyAddress, vm1, vm2)), dns(answers(dhcpAddress, proxyAddress), stopped(time.Minute, vm1, vm2)), proxy(answers(dhcpAddress, dnsAddress)),
+		}, []string{isolatedText}},
+		{"a pod does not reach apps, at a VM that others reach", []*vlanPod{
+			dhcp(answers(dnsAddress), host(vm1, macOf(apps), "", time.Hour)), dns(answers(dhcpAddress), stopped(time.Minute, apps), sameMAC(stopped(time.Minute, vm1), apps)), proxy(answers(dhcpAddress, apps)),
+		}, []string{appsText}},
+		{"a pod does not reach apps that others reach", []*vlanPod{dhcp(answers(dnsAddress)), dns(answers(dhcpAddress), stopped(time.Minute, apps)), proxy(answers(dhcpAddress, dnsAddress, apps))}, []string{appsText}},
+		{"two pods do not reach apps that others reach", []*vlanPod{dhcp(answers(dnsAddress), stopped(time.Minute, apps)), dns(answers(dhcpAddress), stopped(time.Minute, apps)), proxy(answers(dhcpAddress, dnsAddress, apps))}, []string{appsText}},
+		{"a pod has just lost apps", []*vlanPod{dhcp(answers(dnsAddress)), dns(answers(dhcpAddress), stopped(30*time.Second, apps)), proxy(answers(dhcpAddress, dnsAddress, apps))}, nil},
 		{"a pod does not reach a pod that others reach", []*vlanPod{
 			dhcp(answers(dnsAddress, proxyAddress, gateway)), dns(answers(dhcpAddress, gateway), stopped(time.Minute, proxyAddress)), proxy(answers(dhcpAddress, dnsAddress, gateway)),
-		}, []string{isolatedText}},
+		}, []string{pairText}},
 		{"a pod does not reach most hosts", []*vlanPod{
 			dhcp(answers(dnsAddress, proxyAddress, gateway, vm1)), dns(answers(dhcpAddress), stopped(time.Minute, proxyAddress, gateway, vm1)), proxy(answers(dhcpAddress, gateway), stopped(time.Minute, dnsAddress)),
 		}, []string{"fail PodUnreachable Pod clusters/dns: most hosts on the VLAN that other pods reach do not answer the pod: its port is on another VLAN or bridge, or a filter drops its packets"}},

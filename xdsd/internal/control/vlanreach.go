@@ -64,7 +64,7 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 	}
 	for {
 		lines = without(lines, reported)
-		at := slices.IndexFunc(lines, func(l *sightline) bool { return len(l.lost) > 1 && len(l.lost) > l.reached })
+		at := slices.IndexFunc(lines, func(l *sightline) bool { return countHosts(l.lost) > 1 && countHosts(l.lost) > l.reached })
 		if at < 0 {
 			break
 		}
@@ -84,10 +84,49 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 	}
 	for _, l := range without(lines, reported) {
 		l.lost = slices.DeleteFunc(l.lost, func(h lostHost) bool { return h.reachedBy == nil })
-		if len(l.lost) > 0 {
-			report(l.pod, l.lost, "the pod does not reach hosts on the VLAN that other pods reach: packets between its port and the ports of these hosts are dropped, or these hosts have its address")
-			list[len(list)-1] = list[len(list)-1].WithRemedy("if it is one host, check that it does not have an address of the pod; compare the ports of the pods on the bridge of the node, and those of the switch: port isolation, private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')")
+		if n := countHosts(l.lost); n > 1 {
+			report(l.pod, l.lost, "%d hosts on the VLAN answer other pods, and not this pod: packets between them and the pod are dropped", n)
+			list[len(list)-1] = list[len(list)-1].WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: port isolation, private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')")
+			continue
 		}
+		for _, p := range f.singleHostProblems(l) {
+			if at := slices.IndexFunc(list, func(other problem.Problem) bool { return other.Message == p.Message }); at >= 0 {
+				list[at] = list[at].Because(p.Evidence...) // of another pod
+				continue
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// countHosts returns the number of different hosts: one with several addresses counts once.
+func countHosts(lost []lostHost) int {
+	hosts := map[string]bool{}
+	for _, h := range lost {
+		hosts[cmp.Or(h.LastMAC, h.Address.String())] = true
+	}
+	return len(hosts)
+}
+
+// singleHostProblems returns the problems of a single host that answers other pods, and not this one. The fault may be at
+// either end: the problem is one of the site. A host that is neither a pod nor has an apps address concerns only itself.
+func (f *vlanFacts) singleHostProblems(l *sightline) []problem.Problem {
+	var list []problem.Problem
+	for _, h := range l.lost {
+		var p problem.Problem
+		switch {
+		case h.owner != nil:
+			p = problem.Failed(problem.PodUnreachable, f.object, "Pod %s does not reach Pod %s on the VLAN, although other pods do", l.pod.ref.Name, h.owner.ref.Name).
+				WithRemedy("compare the ports of both pods on the bridge, and those of their nodes in the switch: port isolation, private VLANs and filters")
+		case slices.Contains(f.apps, h.Address):
+			p = problem.Failed(problem.BackendUnreachable, f.object,
+				"apps address %s does not answer all ARP requests on the VLAN: VMs that do not know its MAC address cannot reach apps", h.Address).
+				WithRemedy("check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and filters of ARP on the nodes' VMs and in the switch")
+		default:
+			continue
+		}
+		list = append(list, p.Because(h.describe(l.pod)))
 	}
 	return list
 }
