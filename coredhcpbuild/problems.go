@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/plugins/kubevirt"
 )
 
 // maxNamed limits the clients that a problem names.
@@ -38,9 +39,7 @@ func (r *reporter) report(ctx context.Context) problem.Report {
 		devices = append(devices, a.Zone)
 	}
 	view := r.monitor.View(devices...)
-	for i := range view.Hosts {
-		view.Hosts[i].VM = s.interfaceOf(view.Hosts[i].MAC)
-	}
+	s.nameVMs(view.Hosts)
 	return problem.Report{Problems: s.Problems, VLAN: view}
 }
 
@@ -108,6 +107,23 @@ func (s *state) interfaceOf(mac string) string {
 		}
 	}
 	return ""
+}
+
+// nameVMs sets the VMs of hosts.
+func (s *state) nameVMs(hosts []problem.Host) {
+	if s.Kubevirt == nil {
+		return
+	}
+	for i := range hosts {
+		at := slices.IndexFunc(s.Kubevirt.Clients, func(c kubevirt.Client) bool { return c.MAC == hosts[i].LastMAC })
+		if at < 0 {
+			continue
+		}
+		hosts[i].VM = s.Kubevirt.Clients[at].Interface
+		if s.Kubevirt.Synced {
+			hosts[i].Running = s.Kubevirt.Clients[at].MayRun
+		}
+	}
 }
 
 // vmRef returns the VirtualMachineInstance of "namespace/vm" or "namespace/vm/interface".

@@ -299,3 +299,29 @@ func TestProblemsAreServed(t *testing.T) {
 	expectOutdated(time.Minute, 0) // during a rollout
 	expectOutdated(time.Hour, 1)
 }
+
+func TestVMsOfHosts(t *testing.T) {
+	created := ago(80000)
+	for _, tc := range []struct {
+		name    string
+		change  func(*state)
+		mac     string
+		vm      string
+		running time.Time
+	}{
+		{"it answers", func(*state) {}, mac1, vm1, created},
+		{"it is silent", func(*state) {}, "", vm1, created},
+		{"it does not run", func(s *state) { s.Kubevirt.Clients[0].MayRun = time.Time{} }, mac1, vm1, time.Time{}},
+		{"the API server does not answer", func(s *state) { s.Kubevirt.Synced = false }, mac1, vm1, time.Time{}},
+		{"it was deleted", func(s *state) { s.Kubevirt.Clients = nil }, mac1, "", time.Time{}},
+		{"no VM is known", func(s *state) { s.Kubevirt = nil }, mac1, "", time.Time{}},
+	} {
+		s := healthy().state
+		s.Kubevirt.Clients[0].MayRun = created
+		tc.change(s)
+		hosts := []problem.Host{{Address: address("192.0.2.10"), MAC: tc.mac, LastMAC: mac1}}
+		if s.nameVMs(hosts); hosts[0].VM != tc.vm || !hosts[0].Running.Equal(tc.running) {
+			t.Errorf("%s: got %+v", tc.name, hosts[0])
+		}
+	}
+}

@@ -127,8 +127,10 @@ type Host struct {
 	// Refuses reports whether the host refuses datagrams, so that its answers prove that it is there. Otherwise it may be gone
 	// for as long as the kernel keeps its MAC address, which is up to 75 seconds.
 	Refuses bool `json:"refuses,omitempty"`
-	// VM is the interface of the VM with this MAC address, "namespace/vm/interface"; empty if the daemon knows none.
-	VM string `json:"vm,omitempty"`
+	// VM is the interface of the VM with LastMAC, "namespace/vm/interface"; empty if the daemon knows none. Running is when its
+	// VirtualMachineInstance was created; zero if the VM does not run or is paused, as far as its status says.
+	VM      string    `json:"vm,omitempty"`
+	Running time.Time `json:"running,omitzero"`
 	// Other is a second MAC address that has answered in turn within the last ten minutes; empty for none.
 	Other string `json:"other,omitempty"`
 }

@@ -32,9 +32,11 @@ type instance struct {
 	Machine string `json:"machine,omitempty"`
 	// Deleted is set if the object has a deletion timestamp.
 	Deleted bool `json:"deleted,omitempty"`
-	// Final is set if the VM has ended, and Running if it runs.
+	// Final is set if the VM has ended, and Running if it runs and is not paused. MayRun is set if it runs or its phase is not
+	// known.
 	Final    bool   `json:"final,omitempty"`
 	Running  bool   `json:"running,omitempty"`
+	MayRun   bool   `json:"mayRun,omitempty"`
 	Hostname string `json:"hostname"`
 	// Interfaces are the interfaces on the network, in the order of the spec. The directory sets them from attachments.
 	Interfaces []nic `json:"interfaces,omitempty"`
@@ -109,6 +111,10 @@ type rawInstance struct {
 	} `json:"spec"`
 	Status struct {
 		Phase      string `json:"phase"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
 		Interfaces []struct {
 			Name        string   `json:"name"`
 			MAC         string   `json:"mac"`
@@ -138,17 +144,29 @@ func decode(u *unstructured.Unstructured) (*instance, *rawInstance, error) {
 		return nil, nil, err //nolint:wrapcheck // wrapped by the callers
 	}
 	annotations := u.GetAnnotations()
+	active := u.GetDeletionTimestamp() == nil && !raw.paused()
 	return &instance{
 		Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), Created: u.GetCreationTimestamp(),
 		Machine:     controllingVM(raw.Metadata.OwnerReferences),
 		Deleted:     u.GetDeletionTimestamp() != nil,
 		Final:       raw.Status.Phase == "Succeeded" || raw.Status.Phase == "Failed",
-		Running:     raw.Status.Phase == "Running" && u.GetDeletionTimestamp() == nil,
+		Running:     active && raw.Status.Phase == "Running",
+		MayRun:      active && (raw.Status.Phase == "Running" || raw.Status.Phase == ""),
 		Hostname:    hostname(raw.Spec.Hostname, u.GetName()),
 		attachments: raw.attachments(u.GetNamespace()),
 		Addresses:   annotations[v1alpha1.AnnotationDHCPAddresses],
 		Options:     annotations[optionsAnnotation],
 	}, raw, nil
+}
+
+// paused reports whether the VM is paused: its phase remains Running.
+func (r *rawInstance) paused() bool {
+	for _, c := range r.Status.Conditions {
+		if c.Type == "Paused" && c.Status == "True" {
+			return true
+		}
+	}
+	return false
 }
 
 func controllingVM(owners []metav1.OwnerReference) string {

@@ -105,6 +105,25 @@ status: {phase: Succeeded}`)
 	}
 }
 
+func TestRunningInstance(t *testing.T) {
+	for _, tc := range []struct {
+		name, metadata, status string
+		running, mayRun        bool
+	}{
+		{"running", "", "phase: Running, conditions: [{type: Paused, status: \"False\", lastProbeTime: null}]", true, true},
+		{"no phase", "", "", false, true},
+		{"scheduled", "", "phase: Scheduled", false, false},
+		{"ended", "", "phase: Succeeded", false, false},
+		{"paused", "", "phase: Running, conditions: [{type: Paused, status: \"True\", lastTransitionTime: null}]", false, false},
+		{"being deleted", `, deletionTimestamp: "2026-01-01T00:00:00Z"`, "phase: Running", false, false},
+	} {
+		i := decodeYAML(t, "metadata: {name: worker-1, namespace: a"+tc.metadata+"}\nstatus: {"+tc.status+"}")
+		if i.Running != tc.running || i.MayRun != tc.mayRun {
+			t.Errorf("%s: got running %v, may run %v", tc.name, i.Running, i.MayRun)
+		}
+	}
+}
+
 func TestBrokenInstance(t *testing.T) {
 	o := decodeInstance(parseYAML(t, "metadata: {name: w, namespace: a}\nspec: {networks: 7}"))
 	broken, ok := o.(*objects.Broken)

@@ -56,8 +56,10 @@ type Client struct {
 	Hostname string `json:"hostname"`
 	// Reserved are the addresses reserved for the interface.
 	Reserved []netip.Addr `json:"reserved,omitempty"`
-	// Running is when the VirtualMachineInstance was created, if it runs.
+	// Running is when the VirtualMachineInstance was created, if it runs and is not paused. MayRun is the same also if its phase
+	// is not known.
 	Running time.Time `json:"running,omitzero"`
+	MayRun  time.Time `json:"mayRun,omitzero"`
 }
 
 // Status returns the state of the plugin, or nil if the process does not run it.
@@ -109,8 +111,12 @@ func (d *directory) state() *State {
 		text := net.HardwareAddr(mac).String()
 		first := claims[0].client
 		client := Client{MAC: text, Interface: first.String(), Hostname: first.Hostname, Reserved: first.Reserved}
-		if i := claims[0].instance; i.Running {
+		i := claims[0].instance
+		if i.Running {
 			client.Running = i.Created.Time
+		}
+		if i.MayRun {
+			client.MayRun = i.Created.Time
 		}
 		s.Clients = append(s.Clients, client)
 		var owners []string

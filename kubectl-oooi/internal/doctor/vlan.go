@@ -33,8 +33,9 @@ var podsReachable = problemCheck(Check{
 
 var hostsAnswer = problemCheck(Check{
 	Code: "OOOI-LNK-007", Title: "hosts other than oooi's pods answer on the VLAN",
-	About: "If hosts that once answered, such as the gateway and VMs, are silent while the pods still reach each other, the uplink of the pods' nodes is " +
-		"down or in another VLAN.",
+	About: "If the gateway and the running VMs that once answered are silent while the pods still reach each other, the switch port of the pods' nodes does " +
+		"not carry the VLAN, or the interface to the switch is down. Two silent hosts suffice after 45 seconds. A single VM must be silent for two minutes, " +
+		"because it may reboot.",
 })
 
 var portsOpen = problemCheck(Check{

@@ -175,7 +175,7 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 		if err != nil {
 			interfaces = nil // Multus has not attached the pod yet
 		}
-		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace, interfaces, report.vlan})
+		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace, interfaces, report.vlan, pod.Spec.NodeName})
 	}
 	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
 	o.problems = append(o.problems, vlanProblems(f)...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
@@ -28,6 +29,7 @@ type vlanPod struct {
 	// interfaces are those that Multus reports; view is what the pod sees, nil if unknown.
 	interfaces []cni.PodInterface
 	view       *problem.VLAN
+	node       string
 }
 
 // vlanFacts are the inputs of vlanProblems.
@@ -226,13 +228,37 @@ func (f *vlanFacts) foreign(h *problem.Host) *problem.Problem {
 		Because("the pod has MAC address " + strings.Join(pod.macs(), ", ")))
 }
 
-// maxUplinkSpread is how far apart hosts become silent at most when the uplink fails: the kernel keeps the MAC addresses of
-// some for 75 seconds.
-const maxUplinkSpread = 2 * time.Minute
+const (
+	// maxUplinkSpread is how far apart hosts become silent at most when the uplink fails: the kernel keeps the MAC addresses of
+	// some for 75 seconds.
+	maxUplinkSpread = 2 * time.Minute
+	// minSilentVM is how long the only known host must be silent: a VM reboots in that time.
+	minSilentVM = 2 * time.Minute
+)
 
-// uplinkProblems returns the problem of a VLAN on which pods answer each other and all other hosts stopped at the same time. A
-// host that never answered, or a single one, proves nothing.
+// runningVMs returns when the running VMs were created, by MAC address. known is false if no DHCP server, which knows the VMs, has
+// a view.
+func (f *vlanFacts) runningVMs() (created map[string]time.Time, known bool) {
+	created = map[string]time.Time{}
+	for _, p := range f.pods {
+		if p.view == nil {
+			continue
+		}
+		known = known || p.component == v1alpha1.ComponentDHCP
+		for _, h := range p.view.Hosts {
+			if !h.Running.IsZero() {
+				created[h.LastMAC] = h.Running
+			}
+		}
+	}
+	return created, known
+}
+
+// uplinkProblems returns the problem of a VLAN on which pods answer each other and no other host does: several that
+// stopped at the same time, or a single running VM. A host that never answered proves nothing, and neither does a VM that does
+// not run, or was restarted.
 func (f *vlanFacts) uplinkProblems() []problem.Problem {
+	running, known := f.runningVMs()
 	peers := false
 	silent := map[string]time.Duration{} // time since the last answer, by MAC address
 	var evidence []string
@@ -241,34 +267,53 @@ func (f *vlanFacts) uplinkProblems() []problem.Problem {
 			continue
 		}
 		for _, h := range p.view.Hosts {
-			ours := owner(f.pods, h.Address) != nil
+			created, runs := running[h.LastMAC]
 			switch {
-			case ours:
+			case owner(f.pods, h.Address) != nil:
 				peers = peers || h.MAC != ""
 			case slices.Contains(f.own, h.Address):
 			case h.MAC != "":
 				return nil
+			case known && h.Address != f.gateway && (!runs || created.After(h.LastAnswer)):
 			case h.LastMAC != "" && p.settled && p.view.Age(h.Since) >= vlanGrace:
 				age := p.view.Age(h.LastAnswer)
-				if last, known := silent[h.LastMAC]; !known || age < last {
+				if last, found := silent[h.LastMAC]; !found || age < last {
 					silent[h.LastMAC] = age
 				}
 				evidence = append(evidence, fmt.Sprintf("%s no longer answers Pod %s: last answer at %s, of MAC address %s", h.Address, p.ref.Name, h.LastAnswer.UTC().Format(time.RFC3339), h.LastMAC))
 			}
 		}
 	}
-	latest := time.Duration(1<<63 - 1)
+	latest, together, vm := time.Duration(1<<63-1), 0, false
 	for _, age := range silent {
 		latest = min(latest, age)
 	}
-	together := 0
-	for _, age := range silent {
+	for mac, age := range silent {
 		if age-latest <= maxUplinkSpread {
 			together++
+			_, vm = running[mac]
 		}
 	}
-	if !peers || together < 2 {
+	if !peers || together == 0 || together == 1 && (!vm || latest < minSilentVM) {
 		return nil
 	}
-	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object, "only oooi's pods answer on the VLAN: the uplink of their nodes to the VLAN is down, or is in another VLAN").Because(evidence...)}
+	hosts := fmt.Sprintf("none of the %d hosts that answered before answers", together)
+	if together == 1 {
+		hosts = "the only VM that answered before does not answer"
+	}
+	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object, "%s on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang", hosts).
+		Because(evidence...).
+		WithRemedy("check that the switch port of node %s carries the VLAN, and that the interface that connects the VLAN's bridge to the switch is up", strings.Join(f.nodes(), ", "))}
+}
+
+// nodes returns the nodes of the pods that have a view, sorted.
+func (f *vlanFacts) nodes() []string {
+	var nodes []string
+	for _, p := range f.pods {
+		if p.view != nil {
+			nodes = append(nodes, p.node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
@@ -61,6 +62,14 @@ func never(addresses ...string) []problem.Host {
 	return list
 }
 
+// running are VMs that run, and were created some time ago.
+func running(ago time.Duration, hosts []problem.Host) []problem.Host {
+	for i := range hosts {
+		hosts[i].Running = viewed.Add(-ago)
+	}
+	return hosts
+}
+
 // sameMAC gives hosts that stopped the MAC address of another host.
 func sameMAC(hosts []problem.Host, address string) []problem.Host {
 	for i := range hosts {
@@ -106,13 +115,17 @@ func TestVLANProblems(t *testing.T) {
 	dhcp := func(hosts ...[]problem.Host) *vlanPod { return settledPod("dhcp", dhcpAddress, hosts...) }
 	dns := func(hosts ...[]problem.Host) *vlanPod { return settledPod("dns", dnsAddress, hosts...) }
 	proxy := func(hosts ...[]problem.Host) *vlanPod { return settledPod("proxy", proxyAddress, hosts...) }
+	server := func(hosts ...[]problem.Host) *vlanPod { // a DHCP server that knows the VMs
+		return changed(dhcp(hosts...), func(p *vlanPod) { p.component = v1alpha1.ComponentDHCP })
+	}
 	young := func(p *vlanPod) *vlanPod { return changed(p, func(p *vlanPod) { p.settled = false }) }
 	isolatedText := "fail PodUnreachable Pod clusters/dns: 2 hosts on the VLAN answer other pods, and not this pod: packets between them and the pod are dropped"
 	pairText := "fail PodUnreachable Infra clusters/demo: Pod dns does not reach Pod proxy on the VLAN, although other pods do"
 	appsText := "fail BackendUnreachable Infra clusters/demo: apps address 192.0.2.200 does not answer all ARP requests on the VLAN: VMs that do not know its MAC address cannot reach apps"
 	cutText := "fail PodUnreachable Pod clusters/proxy: no host on the VLAN answers the pod, although its interface is up: its port is not attached to the bridge, or is on another VLAN, or a filter drops its packets"
 	silentText := "fail PodUnreachable Pod clusters/%s: address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets"
-	uplinkText := "fail NoOtherHostAnswers Infra clusters/demo: only oooi's pods answer on the VLAN: the uplink of their nodes to the VLAN is down, or is in another VLAN"
+	uplinkText := "fail NoOtherHostAnswers Infra clusters/demo: none of the 2 hosts that answered before answers on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang"
+	onlyVMText := strings.Replace(uplinkText, "none of the 2 hosts that answered before answers", "the only VM that answered before does not answer", 1)
 	for _, tc := range []struct {
 		name string
 		pods []*vlanPod
@@ -193,6 +206,15 @@ func TestVLANProblems(t *testing.T) {
 			dhcp(answers(dnsAddress, proxyAddress, gateway, vm1)), dns(answers(dhcpAddress), stopped(time.Minute, proxyAddress, gateway, vm1)), proxy(answers(dhcpAddress, gateway), stopped(time.Minute, dnsAddress)),
 		}, []string{"fail PodUnreachable Pod clusters/dns: most hosts on the VLAN that other pods reach do not answer the pod: its port is on another VLAN or bridge, or a filter drops its packets"}},
 		{"only our pods answer", []*vlanPod{dhcp(answers(proxyAddress), stopped(2*time.Minute, vm1)), proxy(answers(dhcpAddress), stopped(time.Minute, gateway))}, []string{uplinkText}},
+		{"a VM hangs or is cut off, and the gateway never answered", []*vlanPod{server(answers(proxyAddress), running(time.Hour, stopped(2*time.Minute, vm1))), proxy(answers(dhcpAddress), never(gateway))}, []string{onlyVMText}},
+		{"a VM hangs or is cut off, and the gateway answers", []*vlanPod{server(answers(proxyAddress), running(time.Hour, stopped(2*time.Minute, vm1))), proxy(answers(dhcpAddress, gateway))}, nil},
+		{"the only VM reboots", []*vlanPod{server(answers(proxyAddress), running(time.Hour, stopped(100*time.Second, vm1))), proxy(answers(dhcpAddress))}, nil},
+		{"the only VM is new, and has the address of the previous one", []*vlanPod{server(answers(proxyAddress), running(time.Minute, stopped(3*time.Minute, vm1))), proxy(answers(dhcpAddress))}, nil},
+		{"VMs were stopped together", []*vlanPod{server(answers(proxyAddress), stopped(3*time.Minute, vm1, vm2)), proxy(answers(dhcpAddress), never(gateway))}, nil},
+		{"VMs were stopped together, and one runs", []*vlanPod{server(answers(proxyAddress), stopped(3*time.Minute, vm1), running(time.Hour, answers(vm2))), proxy(answers(dhcpAddress))}, nil},
+		{"two VMs that run are cut off", []*vlanPod{server(answers(proxyAddress), running(time.Hour, stopped(time.Minute, vm1, vm2))), proxy(answers(dhcpAddress))}, []string{uplinkText}},
+		{"a VM and the gateway are cut off", []*vlanPod{server(answers(proxyAddress), running(time.Hour, stopped(time.Minute, vm1))), proxy(answers(dhcpAddress), stopped(time.Minute, gateway, vm1))}, []string{uplinkText}},
+		{"a stopped VM and the gateway are silent", []*vlanPod{server(answers(proxyAddress), stopped(time.Minute, vm1)), proxy(answers(dhcpAddress), stopped(time.Minute, gateway))}, nil},
 		{"only our pods answer, and one other host was known", []*vlanPod{dhcp(answers(proxyAddress), stopped(time.Minute, gateway)), proxy(answers(dhcpAddress), stopped(time.Minute, gateway))}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
