@@ -70,9 +70,22 @@ type Report struct {
 	Problems []Problem `json:"problems"`
 	// VLAN is what the pod sees on its VLAN; nil if it observes none. Control compares the views of all pods.
 	VLAN *VLAN `json:"vlan,omitempty"`
+	// Answers are the hosts that steadily answer broadcast probes, each for an address. Control finds those that have no right to
+	// the address.
+	Answers []Answer `json:"answers,omitempty"`
 	// Sites are the problems of Infras and standalone ProxyServers, such as "Infra clusters/demo": those that their pods
 	// report, and those of their VLANs. Only the leader of control reports them.
 	Sites map[string][]Problem `json:"sites,omitempty"`
+}
+
+// Answer is a host on the VLAN that has sent frames with an address as its own within the last 30 seconds. Probes are
+// broadcast: unlike the kernel's requests, which confirm a known neighbour, they also reach another host with the address.
+type Answer struct {
+	Address netip.Addr `json:"address"`
+	MAC     string     `json:"mac"`
+	// First and Last are the times of the first and the last of these frames, without a pause of 30 seconds between two.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // VLAN is what a pod sees on its VLAN.

@@ -110,6 +110,7 @@ func OnFloatingAddress(s *NodeSite) []Group {
 			}},
 		}},
 		{Name: "other host", Faults: []Fault{
+			{Name: "silent host has the address of DNS", Want: "LNK-005 fail", Says: addedHost, Break: func() { s.Undo(s.AddHost(s.T, "198.18.50.6", true)) }},
 			{Name: "silent host has the floating address", Want: "PRX-016 fail", Says: addedHost, Break: func() { s.Undo(s.AddHost(s.T, "198.18.50.7", true)) }},
 		}},
 		{Name: "no holder", Faults: []Fault{

@@ -14,9 +14,10 @@ var interfaceAddresses = problemCheck(Check{
 
 var hostsUnique = problemCheck(Check{
 	Code: "OOOI-LNK-005", Title: "no other host uses an address of the pods, the gateway or apps",
-	About: "Pods probe each other's addresses by ARP. If another MAC address answers, packets of VMs go to that host. A pod cannot probe its own " +
-		"address, so that a replica or another component finds it. A host that answers requests and never sends one is not found while the pods " +
-		"know the right host, except at a floating address, which OOOI-PRX-016 checks.",
+	About: "Pods probe each other's addresses by ARP. If another MAC address answers, packets of VMs go to that host. The kernel of a pod sends its " +
+		"requests only to the host that it knows. A host that answers requests and never sends one is found by the container `holder` of a proxy with " +
+		"`instances`, which broadcasts probes for the addresses of DNS, DHCP and all proxy replicas. Without `instances`, no container may send them " +
+		"(`NET_RAW`), and such a host is not found while the pods know the right host. OOOI-PRX-016 checks the floating address.",
 })
 
 var mtusEqual = problemCheck(Check{

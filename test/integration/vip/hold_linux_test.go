@@ -2,6 +2,7 @@ package vip_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
@@ -18,6 +19,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -289,6 +291,39 @@ func TestSilentHost(t *testing.T) {
 		lab.Poll(t, i.name+" to report no host", func() bool { return !heldTwice(i) })
 		lab.Poll(t, i.name+" to forget the host", func() bool { return len(answers(i)) == 0 })
 	}
+}
+
+// TestSilentHostWithAnOwnAddress connects a host with the own addresses of a replica that sends nothing but answers. The replica
+// reports its answers to control as long as it answers.
+func TestSilentHostWithAnOwnAddress(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, xdsdHold, 2)
+	s.awaitSingleHolder(t)
+	first := s.replicas[0]
+	answers := func() (list []string) {
+		var report problem.Report
+		if err := json.Unmarshal([]byte(first.page(t, "problems")), &report); err != nil {
+			t.Fatal(err)
+		}
+		if len(report.Problems) > 0 {
+			t.Errorf("got problems %v", report.Problems)
+		}
+		for _, a := range report.Answers {
+			list = append(list, a.Address.String()+" "+a.MAC)
+		}
+		return list
+	}
+	if list := answers(); len(list) > 0 {
+		t.Errorf("got answers %v", list)
+	}
+	host := lab.NewMachine(t, strings.Replace(s.trunk, "trunk", "near", 1), tenantMAC)
+	for _, address := range first.own {
+		host.Run(t, "ip", "address", "add", address, "dev", "eth0", "nodad")
+	}
+	want := []string{"192.0.2.11 " + tenantMAC, "2001:db8::11 " + tenantMAC}
+	lab.Poll(t, "the answers of the host", func() bool { return slices.Equal(answers(), want) })
+	host.Run(t, "ip", "link", "set", "eth0", "down")
+	lab.Poll(t, "no answer", func() bool { return len(answers()) == 0 })
 }
 
 // TestHTTPEndpoints reads metrics, readiness and state of a replica, and checks its capabilities.

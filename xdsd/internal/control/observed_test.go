@@ -208,14 +208,14 @@ func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
 }
 
 func TestReadReport(t *testing.T) {
-	const report = `{"problems": [{"code": "RangesFull", "severity": "warn", "message": "few"}, {"code": "LeaseLost", "severity": "fail", "object": {"kind": "VM", "name": "a"}, "message": "lost"}], "vlan": {"interfaces": [{"name": "net1"}]}}`
+	const report = `{"problems": [{"code": "RangesFull", "severity": "warn", "message": "few"}, {"code": "LeaseLost", "severity": "fail", "object": {"kind": "VM", "name": "a"}, "message": "lost"}], "vlan": {"interfaces": [{"name": "net1"}]}, "answers": [{"address": "192.0.2.3", "mac": "02:00:00:00:00:03"}]}`
 	for _, tc := range []struct {
 		name   string
 		status int
 		body   string
 		want   string
 	}{
-		{"report", http.StatusOK, report, "known Pod clusters/dhcp-0,VM a net1"},
+		{"report", http.StatusOK, report, "known Pod clusters/dhcp-0,VM a net1 192.0.2.3"},
 		{"earlier version", http.StatusNotFound, "404 page not found", "unknown"},
 		{"failure", http.StatusInternalServerError, "", "500 Internal Server Error"},
 		{"no JSON", http.StatusOK, "", "EOF"},
@@ -246,7 +246,7 @@ func TestReadReport(t *testing.T) {
 			case err != nil:
 				got = err.Error()
 			case r.known:
-				got = "known " + r.problems[0].Object.String() + "," + r.problems[1].Object.String() + " " + r.vlan.Interfaces[0].Name
+				got = "known " + r.problems[0].Object.String() + "," + r.problems[1].Object.String() + " " + r.vlan.Interfaces[0].Name + " " + r.answers[0].Address.String()
 			}
 			if !strings.HasSuffix(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)

@@ -36,6 +36,7 @@ type podReport struct {
 	at       time.Time
 	problems []problem.Problem
 	vlan     *problem.VLAN // nil if unknown
+	answers  []problem.Answer
 	// known is false if no daemon of the pod serves /problems, as earlier versions.
 	known bool
 }
@@ -55,7 +56,7 @@ func (p *prober) readReport(ctx context.Context, pod *corev1.Pod) (podReport, er
 			return all, err
 		}
 		if report != nil {
-			all.known, all.problems = true, append(all.problems, report.Problems...)
+			all.known, all.problems, all.answers = true, append(all.problems, report.Problems...), append(all.answers, report.Answers...)
 			if all.vlan == nil {
 				all.vlan = report.VLAN
 			}
@@ -175,7 +176,7 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 		if err != nil {
 			interfaces = nil // Multus has not attached the pod yet
 		}
-		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace, interfaces, report.vlan, pod.Spec.NodeName})
+		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace, interfaces, report.vlan, report.answers, pod.Spec.NodeName})
 	}
 	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
 	o.problems = append(o.problems, vlanProblems(f)...)

@@ -29,7 +29,9 @@ type vlanPod struct {
 	// interfaces are those that Multus reports; view is what the pod sees, nil if unknown.
 	interfaces []cni.PodInterface
 	view       *problem.VLAN
-	node       string
+	// answers are the hosts that answer the broadcast probes of the pod's container holder.
+	answers []problem.Answer
+	node    string
 }
 
 // vlanFacts are the inputs of vlanProblems.
@@ -145,6 +147,12 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 	var list []problem.Problem
 	found := map[string]bool{}
 	for _, p := range f.pods {
+		for _, a := range p.answers {
+			if conflict := f.foreign(&problem.Host{Address: a.Address, MAC: a.MAC}); conflict != nil && !found[a.Address.String()] {
+				found[a.Address.String()] = true
+				list = append(list, conflict.Because("requested by container holder of Pod "+p.ref.Name))
+			}
+		}
 		if p.view == nil || !p.settled {
 			continue
 		}

@@ -104,6 +104,13 @@ func changed(p *vlanPod, change func(*vlanPod)) *vlanPod {
 	return p
 }
 
+// broadcasts adds a host that answers the broadcast probes of a pod.
+func broadcasts(p *vlanPod, a, mac string) *vlanPod {
+	return changed(p, func(p *vlanPod) {
+		p.answers = append(p.answers, problem.Answer{Address: netip.MustParseAddr(a), MAC: mac})
+	})
+}
+
 func host(a, mac, other string, since time.Duration) []problem.Host {
 	h := answers(a)
 	h[0].MAC, h[0].LastMAC, h[0].Other, h[0].Since = mac, mac, other, viewed.Add(-since)
@@ -124,6 +131,7 @@ func TestVLANProblems(t *testing.T) {
 	appsText := "fail BackendUnreachable Infra clusters/demo: apps address 192.0.2.200 does not answer all ARP requests on the VLAN: VMs that do not know its MAC address cannot reach apps"
 	cutText := "fail PodUnreachable Pod clusters/proxy: no host on the VLAN answers the pod, although its interface is up: its port is not attached to the bridge, or is on another VLAN, or a filter drops its packets"
 	silentText := "fail PodUnreachable Pod clusters/%s: address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets"
+	foreignText := "fail AddressInUse Pod clusters/dns: another host on the VLAN, with MAC address 02:00:00:00:ff:01, answers ARP requests for address 192.0.2.3 of the pod"
 	uplinkText := "fail NoOtherHostAnswers Infra clusters/demo: none of the 2 hosts that answered before answers on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang"
 	onlyVMText := strings.Replace(uplinkText, "none of the 2 hosts that answered before answers", "the only VM that answered before does not answer", 1)
 	for _, tc := range []struct {
@@ -167,7 +175,15 @@ func TestVLANProblems(t *testing.T) {
 
 		// Addresses.
 		{"foreign MAC address", []*vlanPod{dhcp(host(dnsAddress, foreignMAC, "", time.Minute)), dns(answers(dhcpAddress)), proxy(host(dnsAddress, foreignMAC, "", time.Minute), answers(dhcpAddress))},
-			[]string{"fail AddressInUse Pod clusters/dns: another host on the VLAN, with MAC address 02:00:00:00:ff:01, answers ARP requests for address 192.0.2.3 of the pod"}},
+			[]string{foreignText}},
+		{"foreign MAC address answers broadcasts only", []*vlanPod{dhcp(answers(dnsAddress)), dns(answers(dhcpAddress)), broadcasts(proxy(answers(dnsAddress)), dnsAddress, foreignMAC)}, []string{foreignText}},
+		{"foreign MAC address answers broadcasts of two replicas", []*vlanPod{broadcasts(dhcp(), dnsAddress, foreignMAC), dns(answers(dhcpAddress)), broadcasts(proxy(), dnsAddress, foreignMAC)}, []string{foreignText}},
+		{"foreign MAC address answers broadcasts for the prober's address", []*vlanPod{dhcp(), broadcasts(dns(answers(dhcpAddress)), dnsAddress, foreignMAC)}, []string{foreignText}},
+		{"only the pods answer broadcasts", []*vlanPod{dhcp(answers(dnsAddress)), dns(answers(dhcpAddress)), broadcasts(broadcasts(proxy(), dnsAddress, macOf(dnsAddress)), dhcpAddress, macOf(dhcpAddress))}, nil},
+		{"a replaced pod still answers broadcasts", []*vlanPod{dhcp(answers(dnsAddress)), young(dns(answers(dhcpAddress))), broadcasts(proxy(), dnsAddress, foreignMAC)}, nil},
+		{"a deleted pod still answers broadcasts", []*vlanPod{dhcp(), broadcasts(proxy(), dnsAddress, foreignMAC)}, nil},
+		{"two gateways answer broadcasts", []*vlanPod{dhcp(), broadcasts(broadcasts(proxy(), gateway, macOf(gateway)), gateway, foreignMAC)}, nil},
+		{"the floating address is at two replicas", []*vlanPod{dhcp(), broadcasts(broadcasts(proxy(), floating, macOf(dnsAddress)), floating, foreignMAC)}, nil},
 		{"two hosts in turn", []*vlanPod{dhcp(host(dnsAddress, macOf(dnsAddress), foreignMAC, time.Second)), dns(answers(dhcpAddress))},
 			[]string{"fail AddressInUse Pod clusters/dns: two hosts on the VLAN answer in turn for address 192.0.2.3 of the pod"}},
 		{"two gateways in turn", []*vlanPod{dhcp(host(gateway, macOf(gateway), foreignMAC, time.Second))}, []string{"warn AddressInUse Infra clusters/demo: two hosts on the VLAN answer in turn for the gateway's address 192.0.2.1"}},

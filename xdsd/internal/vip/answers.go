@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/densityops/oooi/internal/problem"
 )
 
 const (
@@ -17,16 +19,6 @@ const (
 	// maxAnswers limits the hosts that are remembered for an address: a host can send any number of MAC addresses.
 	maxAnswers = 8
 )
-
-// An Answer is a host on the VLAN that has sent frames with an address as its own within the last 30 seconds. Probes are
-// broadcast: unlike the kernel's requests, which confirm a known neighbour, they also reach another host with the address.
-type Answer struct {
-	Address netip.Addr `json:"address"`
-	MAC     string     `json:"mac"`
-	// First and Last are the times of the first and the last of these frames, without a pause of 30 seconds between two.
-	First time.Time `json:"first"`
-	Last  time.Time `json:"last"`
-}
 
 // period is the time of the first and the last frame of a host, and since that of the first after which there was no pause of
 // more than maxPause.
@@ -65,17 +57,25 @@ func (a answers) record(now time.Time, f parsedFrame) {
 }
 
 // list returns the hosts that have answered within answerMemory, sorted by address and MAC address.
-func (a answers) list(now time.Time) []Answer {
-	var list []Answer
+func (a answers) list(now time.Time) []problem.Answer {
+	var list []problem.Answer
 	for address, hosts := range a {
 		for host, p := range hosts {
 			if now.Sub(p.last) <= answerMemory {
-				list = append(list, Answer{address, host.String(), p.first, p.last})
+				list = append(list, problem.Answer{Address: address, MAC: host.String(), First: p.first, Last: p.last})
 			}
 		}
 	}
-	slices.SortFunc(list, func(x, y Answer) int { return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.MAC, y.MAC)) })
+	slices.SortFunc(list, func(x, y problem.Answer) int { return cmp.Or(x.Address.Compare(y.Address), cmp.Compare(x.MAC, y.MAC)) })
 	return list
+}
+
+// steadyAnswers returns the answers of hosts that have answered for minShared without a pause, except for the given addresses.
+func (a answers) steadyAnswers(now time.Time, except []netip.Addr) []problem.Answer {
+	return slices.DeleteFunc(a.list(now), func(h problem.Answer) bool {
+		host, _ := parseMAC(h.MAC)
+		return slices.Contains(except, h.Address) || !slices.Contains(a.steady(now, h.Address), host)
+	})
 }
 
 // steady returns the hosts that have answered for an address for minShared without a pause, sorted.

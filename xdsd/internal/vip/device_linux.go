@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -209,20 +210,21 @@ func (d *device) remove() error {
 	return all
 }
 
-// hasAddress reports whether the interface has a floating address, which a previous process has added.
-func (d *device) hasAddress() (bool, error) {
+// hasAddress reports whether the interface has a floating address, which a previous process has added, and returns the others.
+func (d *device) hasAddress() (has bool, others []netip.Addr, err error) {
 	list, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
 	if err != nil {
-		return false, fmt.Errorf("listing the addresses of %s: %w", d.name, err)
+		return false, nil, fmt.Errorf("listing the addresses of %s: %w", d.name, err)
 	}
 	for _, configured := range list {
-		if a, ok := netip.AddrFromSlice(configured.IP); ok {
-			for _, floating := range d.addresses {
-				if a.Unmap() == floating {
-					return true, nil
-				}
-			}
+		a, ok := netip.AddrFromSlice(configured.IP)
+		switch a = a.Unmap(); {
+		case !ok || !a.IsGlobalUnicast():
+		case slices.Contains(d.addresses, a):
+			has = true
+		default:
+			others = append(others, a)
 		}
 	}
-	return false, nil
+	return has, others, nil
 }

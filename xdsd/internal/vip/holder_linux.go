@@ -86,6 +86,7 @@ type Holder struct {
 	sourceFailure string // why the limits of clients do not apply; empty if they do
 
 	device     *device
+	probed     []netip.Addr // the floating addresses, the witnesses and the replica's own addresses
 	lease      *leaseClient
 	savedPeers map[string]mac // content of the state file
 }
@@ -108,7 +109,6 @@ func New(o Options) (*Holder, error) {
 			Timing: o.Timing, identity: o.Identity, self: d.self, addresses: o.Addresses,
 			ready: len(o.ReadyURLs) == 0, conflicts: map[string]int{"peer": 0, "stranger": 0},
 		},
-		answers: newAnswers(slices.Concat(o.Addresses, o.Witnesses)),
 	}
 	if err := errors.Join(d.configureOwn(), d.routeReplies(), h.restore()); err != nil {
 		return nil, errors.Join(err, d.close())
@@ -120,7 +120,8 @@ func New(o Options) (*Holder, error) {
 	return h, nil
 }
 
-// restore continues from a previous process: it reads the state file, and adopts the address if the interface has it.
+// restore continues from a previous process: it reads the state file, and adopts the address if the interface has it. It sets the
+// addresses to probe.
 func (h *Holder) restore() error {
 	if h.File != "" {
 		data, err := atomicfile.Read(h.File)
@@ -142,10 +143,12 @@ func (h *Holder) restore() error {
 			h.machine.restorePeers(h.savedPeers)
 		}
 	}
-	has, err := h.device.hasAddress()
+	has, own, err := h.device.hasAddress()
 	if err != nil {
 		return err
 	}
+	h.probed = slices.Concat(h.Addresses, h.Witnesses, own)
+	h.answers = newAnswers(h.probed)
 	if has {
 		h.machine.adoptAddress(time.Now())
 		h.Log.Info("the interface has the address from a previous process; holding it", "addresses", h.Addresses)
@@ -305,7 +308,7 @@ func (h *Holder) tick() error {
 			return err
 		}
 	}
-	if err := h.device.probe(slices.Concat(h.Addresses, h.Witnesses)); err != nil {
+	if err := h.device.probe(h.probed); err != nil {
 		h.Log.Warn("ARP/ND probe failed", "err", err)
 		return nil
 	}

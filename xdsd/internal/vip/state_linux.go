@@ -39,9 +39,9 @@ type State struct {
 	// has.
 	AnsweredBy string    `json:"answeredBy,omitempty"`
 	Answered   time.Time `json:"answered,omitzero"`
-	// Answers are the hosts that answer for the floating addresses and the witnesses; several for an address of which two
-	// hosts have it.
-	Answers []Answer `json:"answers,omitempty"`
+	// Answers are the hosts that answer for the floating addresses, the witnesses and the replica's own addresses; several for
+	// an address of which two hosts have it. The replica itself does not answer its probes.
+	Answers []problem.Answer `json:"answers,omitempty"`
 	// Conflicts counts the claims of other hosts that were received while this replica had the addresses. The keys are
 	// peer and stranger.
 	Conflicts map[string]int `json:"conflicts"`
@@ -111,8 +111,14 @@ func (h *Holder) problems(now time.Time, sourceFailure string) []problem.Problem
 	return h.log.Update(now, list)
 }
 
-// Problems returns the response of /problems. It is safe for concurrent use.
-func (h *Holder) Problems() problem.Report { return problem.Report{Problems: h.State().Problems} }
+// Problems returns the response of /problems. It is safe for concurrent use. Its answers are those for other addresses than the
+// floating ones, of which Problems reports conflicts.
+func (h *Holder) Problems() problem.Report {
+	list := h.State().Problems
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return problem.Report{Problems: list, Answers: h.answers.steadyAnswers(time.Now(), h.Addresses)}
+}
 
 // Ready reports whether this replica can hold the addresses, and returns its current State. It can if its interface has
 // a carrier and it knows its peers, from the Lease or the state file. Ready is safe for concurrent use.
