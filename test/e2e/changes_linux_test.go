@@ -3,7 +3,9 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // secondImage is another name of oooiImage. missingImage is in no registry.
@@ -231,6 +234,25 @@ func interruptions(s *site, v *serviceMonitor) []change {
 		}},
 		{name: "setup killed", rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
+		}},
+		{name: "setup killed at random moments", rolledOut: []string{"dns", "proxy", "dhcp"}, run: func(t *testing.T) {
+			kills := 3
+			if lab.Long() {
+				kills = 20
+			}
+			for range kills {
+				after := rand.N(25 * time.Second) // a rollout that fails takes longer
+				s.runDuringSetup(t, infraWithoutMemory, "checking images", func(p *os.Process) {
+					time.Sleep(after)
+					if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+						t.Error(err)
+					}
+				}, "--image", s.otherImage(t))
+				began := time.Now()
+				s.setupWithoutFlags(t)
+				v.awaitService(t, "service after setup was killed after "+after.String(), time.Now())
+				t.Logf("killed after %s; setup of the previous input took %s", after, time.Since(began))
+			}
 		}},
 		{name: "setup killed, then an invalid change", extra: true, rolledOut: []string{"dns"}, run: func(t *testing.T) {
 			s.runDuringSetup(t, infraWithoutMemory, "StatefulSet clusters/demo-dns configured", signal(t, syscall.SIGKILL))
