@@ -100,7 +100,11 @@ func TestUpgrade(t *testing.T) {
 	v := s.monitor(t)
 	s.binary = now // newer than control
 	s.oooi(t, "-n", "clusters", "status", "demo")
-	s.oooi(t, "-n", "clusters", "doctor", "demo", "--wait", "2m")
+	doctor := []string{"-n", "clusters", "doctor", "demo", "--wait", "2m"}
+	if strings.Contains(s.oooi(t, "version", "--client"), "(devel)") { // it does not know that the site is outdated
+		doctor = append(doctor, "--skip", "OOOI-INF-002")
+	}
+	s.oooi(t, doctor...)
 	upgrade := func(name string) {
 		t.Run(name, func(t *testing.T) {
 			v.measure(t, fault{name: name, closesConnections: true, inject: func(t *testing.T) {
@@ -141,7 +145,7 @@ func TestUpgrade(t *testing.T) {
 				}
 			}
 		}
-		if out := s.oooi(t, "-n", "clusters", "doctor", "demo", "--wait", "2m"); known && !strings.Contains(out, "OOOI-POD-004") {
+		if out := s.oooi(t, doctor...); known && !strings.Contains(out, "OOOI-POD-004") {
 			t.Errorf("doctor does not name the pods of the earlier version:\n%s", out)
 		}
 	})
