@@ -1,16 +1,12 @@
 package cmd
 
 import (
-	"bytes"
-	"compress/gzip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -59,45 +55,20 @@ func (s *testSite) storeRecordOfAnotherHost() {
 			},
 			Annotations: map[string]string{v1alpha1.GroupName + "/holder": "elsewhere 1 abcde setup", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)},
 		},
-		Type: v1alpha1.GroupName + "/setup.v1", Data: map[string][]byte{"record": compress(s, `{"objects": []}`)},
+		Type: v1alpha1.GroupName + "/setup.v1", Data: s.RecordData(`{"objects": []}`),
 	}
 	if err := s.Client.Create(s.AfterTest(), record); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// compress returns a text as records have it.
-func compress(s *testSite, text string) []byte {
-	s.Helper()
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, err := z.Write([]byte(text))
-	if err == nil {
-		err = z.Close()
-	}
-	if err != nil {
-		s.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // waitsForAnotherHost is what setup and teardown print while the process of storeRecordOfAnotherHost may run.
 const waitsForAnotherHost = "waiting for another setup of the Infra to finish: process 1 on elsewhere"
-
-// records returns the records of the Infra.
-func (s *testSite) records() []corev1.Secret {
-	s.Helper()
-	var list corev1.SecretList
-	if err := s.Client.List(s.AfterTest(), &list, client.InNamespace(render.SystemNamespace)); err != nil {
-		s.Fatal(err)
-	}
-	return slices.DeleteFunc(list.Items, func(o corev1.Secret) bool { return !strings.HasPrefix(o.Name, "oooi.v1."+s.Namespace+".demo.v") })
-}
 
 // expectNoLock expects that no record is pending.
 func (s *testSite) expectNoLock() {
 	s.Helper()
-	for _, o := range s.records() {
+	for _, o := range s.Records() {
 		if o.Labels[v1alpha1.GroupName+"/status"] == setup.StatusPending {
 			s.Errorf("Secret %s is pending", o.Name)
 		}

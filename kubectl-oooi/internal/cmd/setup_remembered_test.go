@@ -53,11 +53,7 @@ func TestImagesAreKeptWithoutRememberedFlags(t *testing.T) {
 	s.Setup()
 	release := s.Images()
 	s.Setup("--image", "registry.example.com/oooi:1")
-	for _, o := range s.records() {
-		if err := s.Client.Delete(t.Context(), &o); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.DeleteRecords()
 	if stderr := s.Setup(); !strings.Contains(stderr, "--image registry.example.com/oooi:1 is kept") || strings.Contains(stderr, "StatefulSet") {
 		t.Errorf("setup does not keep the image: %s", stderr)
 	}

@@ -226,11 +226,7 @@ func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 	s := newSite(t)
 	teardown := &setup.Teardown{Client: s.Client, Out: io.Discard, Infra: types.NamespacedName{Namespace: s.Namespace, Name: "demo"}}
 	err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
-		for _, o := range s.records() { //nolint:contextcheck // ctx ends with the record
-			if err := s.Client.Delete(ctx, &o); err != nil {
-				t.Error(err)
-			}
-		}
+		s.DeleteRecords()            //nolint:contextcheck // ctx ends with the record
 		s.storeRecordOfAnotherHost() //nolint:contextcheck // as above
 		select {
 		case <-ctx.Done():

@@ -3,7 +3,9 @@ package cmdtest
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,6 +208,38 @@ func (s *Site) ConfigOf(set string) string {
 	}
 	s.Fatalf("the pods of %s have no ConfigMap", set)
 	return ""
+}
+
+// Records returns the Secrets in which setup has stored the revisions of the Infra.
+func (s *Site) Records() []corev1.Secret {
+	s.Helper()
+	var list corev1.SecretList
+	if err := s.Client.List(s.AfterTest(), &list, client.InNamespace(render.SystemNamespace)); err != nil {
+		s.Fatal(err)
+	}
+	return slices.DeleteFunc(list.Items, func(o corev1.Secret) bool { return !strings.HasPrefix(o.Name, "oooi.v1."+s.Namespace+".demo.v") })
+}
+
+// DeleteRecords deletes the Records.
+func (s *Site) DeleteRecords() {
+	s.Helper()
+	for _, o := range s.Records() {
+		if err := s.Client.Delete(s.AfterTest(), &o); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// RecordData returns the data of a record's Secret with a JSON text.
+func (s *Site) RecordData(text string) map[string][]byte {
+	s.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write([]byte(text))
+	if err := errors.Join(err, z.Close()); err != nil {
+		s.Fatal(err)
+	}
+	return map[string][]byte{"record": b.Bytes()}
 }
 
 // Setup runs setup without waiting for components, and returns its standard error: a line for each changed object.

@@ -242,9 +242,7 @@ func TestReadOfGitOps(t *testing.T) {
 			}
 		}
 	}
-	if err := d.Client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelInfra: "demo"}); err != nil {
-		t.Fatal(err)
-	}
+	d.DeleteRecords()
 	d.expect()
 	d.patch("Service", "demo-dns", `{"spec": {"type": "NodePort"}}`, types.MergePatchType)
 	d.patch("StatefulSet", "demo-proxy", `{"spec": {"template": {"spec": {"containers": [{"name": "envoy", "command": ["secret"]}]}}}}`, types.StrategicMergePatchType)
@@ -272,11 +270,7 @@ func TestReadOfOlderSetup(t *testing.T) {
 
 func TestReadRefusals(t *testing.T) {
 	d := newSite(t)
-	var records corev1.SecretList
-	if err := d.Client.List(t.Context(), &records, client.InNamespace(render.SystemNamespace)); err != nil {
-		t.Fatal(err)
-	}
-	record := records.Items[slices.IndexFunc(records.Items, func(o corev1.Secret) bool { return strings.Contains(o.Name, d.Namespace) })]
+	record := d.Records()[0]
 	data := record.Data
 	record.Data = map[string][]byte{"record": []byte("x")}
 	if err := d.Client.Update(t.Context(), &record); err != nil {

@@ -24,7 +24,6 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // printed returns the objects that --dry-run=client prints for the site.
@@ -114,9 +113,7 @@ func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 		t.Errorf("setup changed StatefulSets: %s", got)
 	}
 
-	if err := s.Client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelInfra: "demo"}); err != nil {
-		t.Fatal(err)
-	}
+	s.DeleteRecords()
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
 		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
 	}

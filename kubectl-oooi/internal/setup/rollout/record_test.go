@@ -1,8 +1,6 @@
 package rollout_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"io"
@@ -15,13 +13,12 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // An interrupter interrupts setup when it prints a text.
@@ -179,38 +176,23 @@ func TestRollbackThatFailsIsRepeated(t *testing.T) {
 	}
 }
 
-// secrets returns the records.
-func (s *runningSite) secrets() []corev1.Secret {
-	s.Helper()
-	var list corev1.SecretList
-	if err := s.Client.List(s.Context(), &list, client.InNamespace(render.SystemNamespace)); err != nil {
-		s.Fatal(err)
-	}
-	return slices.DeleteFunc(list.Items, func(o corev1.Secret) bool { return !strings.HasPrefix(o.Name, "oooi.v1."+s.Namespace+".demo.v") })
-}
-
 // TestForgedRecordIsNotApplied stores a revision with an object that setup does not render, and one that is not compressed.
 func TestForgedRecordIsNotApplied(t *testing.T) {
 	s := newRunningSite(t)
-	record := func(data []byte) *corev1.Secret {
-		o := s.secrets()[0].DeepCopy()
+	record := func(data map[string][]byte) *corev1.Secret {
+		o := s.Records()[0].DeepCopy()
 		o.ResourceVersion, o.UID, o.Name = "", "", "oooi.v1."+s.Namespace+".demo.v2"
-		o.Data = map[string][]byte{"record": data}
+		o.Data = data
 		return o
 	}
 	text, err := json.Marshal(map[string]any{"objects": []any{map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "forged", "namespace": s.Namespace}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := z.Write(text); err != nil {
-		t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for want, data := range map[string][]byte{"has Secret " + s.Namespace + "/forged: setup creates no objects of this kind for an Infra": b.Bytes(), "delete the Secret": []byte("x")} {
+	for want, data := range map[string]map[string][]byte{
+		"has Secret " + s.Namespace + "/forged: setup creates no objects of this kind for an Infra": s.RecordData(string(text)),
+		"delete the Secret": {"record": []byte("x")},
+	} {
 		forged := record(data)
 		if err := s.Client.Create(t.Context(), forged); err != nil {
 			t.Fatal(err)
@@ -231,11 +213,7 @@ func TestForgedRecordIsNotApplied(t *testing.T) {
 // back.
 func TestSiteWithoutRecordsIsTakenOver(t *testing.T) {
 	s := newRunningSite(t)
-	for _, o := range s.secrets() {
-		if err := s.Client.Delete(t.Context(), &o); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.DeleteRecords()
 	image := s.statefulSet("demo-dns").Spec.Template.Spec.Containers[0].Image
 	legacy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, Data: map[string]string{
 		"inventory.yaml": "[]", "setup.yaml": "image: " + image + "\ngiven: [image]\nversion: (devel)\n",
@@ -255,7 +233,10 @@ func TestSiteWithoutRecordsIsTakenOver(t *testing.T) {
 	if stderr, code := s.setup(); code != 0 || !slices.Equal(pods, s.podUIDs()) {
 		t.Errorf("setup exited with %d, pods before %s, after %s: %s", code, pods, s.podUIDs(), stderr)
 	}
-	if err := s.Client.Get(t.Context(), types.NamespacedName{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, legacy); err == nil && !strings.Contains(s.history(), "superseded") {
-		t.Logf("the inventory is kept until a revision is deployed: %s", s.history())
+	if stderr, code := s.setup("--image", "example.com/good:1"); code != 0 || !strings.HasSuffix(s.history(), "deployed") {
+		t.Errorf("setup exited with %d, revisions %s: %s", code, s.history(), stderr)
+	}
+	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(legacy), legacy); !apierrors.IsNotFound(err) {
+		t.Errorf("reading the inventory: %v, want that it does not exist", err)
 	}
 }

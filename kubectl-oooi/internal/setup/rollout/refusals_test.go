@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 // lease is a bound DHCP lease of a VM.
@@ -74,9 +73,7 @@ func TestSetupRefusesToLoseItsHostedCluster(t *testing.T) {
 func TestStatefulSetBesideTheRecordIsDeleted(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	if err := s.Client.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelInfra: "demo"}); err != nil {
-		t.Fatal(err)
-	}
+	s.DeleteRecords()
 	set := s.statefulSet("demo-dns")
 	set.Name, set.ResourceVersion, set.UID, set.ManagedFields = "demo-dns-192-0-2-3", "", "", nil
 	if err := s.Client.Create(t.Context(), set); err != nil {
