@@ -77,31 +77,37 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return err
 	}
 	staged, err := a.stage(ctx, p)
-	var obsolete []*unstructured.Unstructured
-	if err == nil {
-		err = a.reportHelm()
-	}
-	if err == nil {
-		err = a.preflight(ctx, p)
-	}
-	if err == nil {
-		obsolete, err = a.obsolete(ctx, p)
-	}
 	var r *rollout
 	if err == nil {
-		r, err = a.newRollout(ctx, p, h, obsolete)
-	}
-	if err == nil {
-		err = r.check(ctx)
+		r, err = a.prepare(ctx, p, h)
 	}
 	if err != nil {
 		return errors.Join(err, a.unstage(context.WithoutCancel(ctx), staged), errors.New("nothing was applied"))
 	}
 	last := h.last(StatusDeployed)
-	if !a.changes(p) && len(obsolete) == 0 && last != nil && (a.Remember == nil || last.Flags.same(a.Remember)) {
+	if !a.changes(p) && len(r.obsolete) == 0 && last != nil && (a.Remember == nil || last.Flags.same(a.Remember)) {
 		return nil
 	}
 	return r.deploy(ctx)
+}
+
+// prepare submits the objects as a dry run, and checks the new pods.
+func (a *Applier) prepare(ctx context.Context, p *Plan, h *history) (*rollout, error) {
+	if err := a.reportHelm(); err != nil {
+		return nil, err
+	}
+	if err := a.preflight(ctx, p); err != nil {
+		return nil, err
+	}
+	obsolete, err := a.obsolete(ctx, p, h)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.newRollout(ctx, p, h, obsolete)
+	if err == nil {
+		err = r.check(ctx)
+	}
+	return r, err
 }
 
 // checkPlan returns an error for a downgrade, for objects that setup did not create, and for an Infra that is being deleted.
@@ -124,14 +130,19 @@ func (a *Applier) manager() *ssa.ResourceManager {
 }
 
 // obsolete returns the objects of earlier revisions that the plan does not contain: those with the labels of setup and the
-// annotation of the Infra. A network for VMs that others use is among them; prune hands it over.
-func (a *Applier) obsolete(ctx context.Context, p *Plan) ([]*unstructured.Unstructured, error) {
+// annotation of the Infra. A network for VMs that others use is among them; prune hands it over. A user who may not list objects in
+// all namespaces finds those in the namespaces of the plan and of the last record. h is nil without the right to read records.
+func (a *Applier) obsolete(ctx context.Context, p *Plan, h *history) ([]*unstructured.Unstructured, error) {
 	infra := client.ObjectKeyFromObject(p.Infra)
-	found, err := inventory.Find(ctx, a.Client, infra, namespacesOf(infra.Namespace, p.infraEntries()), func(string) {})
+	wanted := p.infraEntries()
+	known := slices.Clone(wanted)
+	if h != nil {
+		known = append(known, h.last("").entries()...)
+	}
+	found, err := inventory.Find(ctx, a.Client, infra, namespacesOf(infra.Namespace, known), func(string) {})
 	if err != nil {
 		return nil, err
 	}
-	wanted := p.infraEntries()
 	var list []*unstructured.Unstructured
 	for _, e := range found {
 		if slices.ContainsFunc(wanted, e.Same) || a.isVMNetwork(p, e) {
@@ -234,7 +245,8 @@ func (a *Applier) stage(ctx context.Context, p *Plan) (created []inventory.Entry
 	}
 	for _, change := range set.Entries {
 		if change.Action != ssa.UnchangedAction {
-			if _, err := fmt.Fprintf(a.Out, "%s %s\n", entryOf(change.ObjMetadata.GroupKind.Kind, change.ObjMetadata.Namespace, change.ObjMetadata.Name), change.Action); err != nil {
+			of := change.ObjMetadata // Namespaces and CRDs have no namespace
+			if _, err := fmt.Fprintf(a.Out, "%s %s %s\n", of.GroupKind.Kind, of.Name, change.Action); err != nil {
 				return created, err
 			}
 		}
@@ -266,14 +278,9 @@ func (a *Applier) waitEstablished(ctx context.Context, crd *unstructured.Unstruc
 	})
 }
 
-func entryOf(kind, namespace, name string) inventory.Entry {
-	return inventory.Entry{Kind: kind, Namespace: namespace, Name: name}
-}
-
 // namespaceOf returns the Infra's namespace, which may not exist in a new cluster.
 func namespaceOf(p *Plan) *unstructured.Unstructured {
-	u := inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: p.Infra.Namespace}.Object()
-	return u
+	return inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: p.Infra.Namespace}.Object()
 }
 
 // unstage deletes what stage created, except CRDs that are in use.

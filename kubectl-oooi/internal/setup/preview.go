@@ -62,7 +62,7 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	for _, o := range p.Objects {
 		list = append(list, a.objectChange(p, o))
 	}
-	obsolete, err := a.obsolete(ctx, p)
+	obsolete, err := a.obsolete(ctx, p, h)
 	if err != nil {
 		return nil, err
 	}

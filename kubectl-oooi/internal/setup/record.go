@@ -262,6 +262,18 @@ func (r *Record) objects(infra types.NamespacedName) ([]*unstructured.Unstructur
 	return list, nil
 }
 
+// entries returns the inventory entries of the record's objects; none if r is nil.
+func (r *Record) entries() []inventory.Entry {
+	if r == nil {
+		return nil
+	}
+	var list []inventory.Entry
+	for _, fields := range r.Objects {
+		list = append(list, inventory.Of(&unstructured.Unstructured{Object: fields}))
+	}
+	return list
+}
+
 // recorded returns objects as they are stored in a record.
 func recorded(objects []*unstructured.Unstructured) []map[string]any {
 	list := []map[string]any{}

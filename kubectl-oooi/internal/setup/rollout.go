@@ -84,7 +84,10 @@ func componentOf(o *unstructured.Unstructured, infra string) string {
 // newRollout reads the state before the change: which pods serve, and which components and backends work. It is called after
 // the preflight.
 func (a *Applier) newRollout(ctx context.Context, p *Plan, h *history, obsolete []*unstructured.Unstructured) (*rollout, error) {
-	r := &rollout{Applier: a, plan: p, history: h, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra), workedBefore: map[string]bool{}}
+	r := &rollout{
+		Applier: a, plan: p, history: h, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra),
+		workedBefore: map[string]bool{},
+	}
 	if err := r.findServing(ctx); err != nil {
 		return nil, err
 	}
@@ -238,7 +241,10 @@ func restore(ctx context.Context, a *Applier, good *Record, infra types.Namespac
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	back := &rollout{Applier: &Applier{Client: a.Client, Out: a.Out}, infra: infra, objects: slices.Concat(shared, objects), restores: true, interrupted: interrupted || !a.Wait}
+	back := &rollout{
+		Applier: &Applier{Client: a.Client, Out: a.Out}, infra: infra, objects: slices.Concat(shared, objects),
+		restores: true, interrupted: interrupted || !a.Wait,
+	}
 	for _, o := range others {
 		if slices.ContainsFunc(objects, func(kept *unstructured.Unstructured) bool { return entryWithoutUID(kept) == entryWithoutUID(o) }) {
 			continue

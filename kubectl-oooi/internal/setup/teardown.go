@@ -155,17 +155,13 @@ func (t *Teardown) checkKind(ctx context.Context) error {
 // deployedEntries returns the objects of the last record; nil if there is none, or if reading records is forbidden.
 func (t *Teardown) deployedEntries(ctx context.Context) ([]inventory.Entry, error) {
 	h, err := readHistory(ctx, t.Client, t.Infra)
-	if apierrors.IsForbidden(err) || err == nil && h.last("") == nil {
+	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	var list []inventory.Entry
-	for _, fields := range h.last("").Objects {
-		list = append(list, inventory.Of(&unstructured.Unstructured{Object: fields}))
-	}
-	return list, nil
+	return h.last("").entries(), nil
 }
 
 // namespacesOf returns the Infra's namespace and those of the entries, sorted and without duplicates.

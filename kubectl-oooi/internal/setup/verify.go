@@ -88,10 +88,9 @@ type watch struct {
 	*Waiter
 
 	workload *unstructured.Unstructured
-	live     *unstructured.Unstructured // as missing last read it
-	stuck    map[types.UID]time.Time    // since when a pod, or the workload itself, is stuck
-	ready    time.Time                  // since when the workload is ready; zero while it is not ready
-	seen     map[types.UID]string       // the pods that were ready, with their revision
+	stuck    map[types.UID]time.Time // since when a pod, or the workload itself, is stuck
+	ready    time.Time               // since when the workload is ready; zero while it is not ready
+	seen     map[types.UID]string    // the pods that were ready, with their revision
 }
 
 // stableTime is how long a workload with a restarted container or a replaced pod must stay ready. A container that
@@ -109,14 +108,12 @@ var (
 const pullDeadline = 30 * time.Second
 
 // missing returns why a workload is not rolled out yet, and an empty string once all pods of the new revision are
-// ready. It deletes pods of an earlier revision that are not ready, and a stuck pod that its controller would create
-// differently now. It returns errStuck if waiting longer does not help.
+// ready. It deletes pods of an earlier revision that are not ready. It returns errStuck if waiting longer does not help.
 func (w *watch) missing(ctx context.Context) (string, error) {
 	u, err := readWorkload(ctx, w.Client, w.workload)
 	if err != nil || u.missing == "" {
 		return "", err
 	}
-	w.live = u.Unstructured
 	text := inventory.Of(w.workload).String() + ": " + u.missing
 	if !u.observed {
 		return text, nil // the status and the pods are those before the change
