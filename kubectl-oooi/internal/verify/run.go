@@ -310,29 +310,19 @@ func (r *Runner) register(ctx context.Context, s *subject, age time.Duration) (*
 	return o, nil
 }
 
-// releaseTime is how long to wait for DHCP to end the lease of a client that is no longer registered.
-const releaseTime = 5 * time.Second
-
-// unregister deletes the registration of the DHCP client and its lease, even if ctx has ended.
+// unregister deletes the registration of the DHCP client and its lease, even if ctx has ended. It does not wait for DHCP, which
+// releases an address only a minute after its VM was deleted.
 func (r *Runner) unregister(ctx context.Context, s *subject, registered *coordinationv1.Lease) error {
 	if err := r.Prober.discard(ctx, registered); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*releaseTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
 	defer cancel()
-	for end := time.Now().Add(releaseTime); ; {
-		bound, pending, err := r.leasesOf(ctx, s.Infra.Namespace, s.hostname)
-		if err != nil {
-			return err
-		}
-		if !pending || time.Now().After(end) {
-			for _, o := range bound {
-				err = errors.Join(err, r.Prober.remove(ctx, o))
-			}
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
+	list, _, err := r.leasesOf(ctx, s.Infra.Namespace, s.hostname)
+	for _, o := range list {
+		err = errors.Join(err, r.Prober.remove(ctx, o))
 	}
+	return err
 }
 
 // leasesOf returns the Leases of addresses that a VM or test client has or had, and whether one of them is still bound.
