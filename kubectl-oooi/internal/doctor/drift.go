@@ -46,7 +46,10 @@ func DriftFindings(s *site.Site, r *drift.Report) (findings []Finding, failure s
 		case drift.Missing:
 			f = failed(d.Object, setupRemedy, "the object does not exist")
 		case drift.Extra:
-			f = warned(d.Object, setupRemedy, "setup would delete the object: its pods may have the address of another one")
+			f = warned(d.Object, setupRemedy, "setup would delete the object")
+			if d.Object.Kind == site.StatefulSets.Kind {
+				f = f.because("its pods may have the address of another pod")
+			}
 		case drift.Outdated:
 			f = warned(d.Object, setupRemedy, "an older version of kubectl-oooi deployed it")
 		default:
