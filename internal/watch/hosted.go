@@ -3,6 +3,8 @@ package watch
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -336,6 +338,8 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies access to the apps Service: %v", m.cluster, err)
 		case apierrors.IsUnauthorized(err):
 			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
+		case errors.As(err, new(*tls.CertificateVerificationError)):
+			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the kubeconfig in Secret %s does not trust the certificate of the API server of %s: %v; renew the kubeconfig, or correct the certificate", m.access.Secret, m.cluster, err)
 		default:
 			m.setFault(readService, v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
 		}

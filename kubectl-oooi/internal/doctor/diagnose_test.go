@@ -124,8 +124,13 @@ func TestRootIsFirst(t *testing.T) {
 		{name: "VM elsewhere", pairs: []string{"networkName: clusters/vlan100", "networkName: clusters/vlan9"}, want: "OOOI-HC-004 warn", says: "clusters/vlan9"},
 		{name: "no network", pairs: []string{"{name: vlan100, namespace: clusters}", "{name: vlan9, namespace: clusters}"}, want: "OOOI-NET-001 fail"},
 		{name: "ipam", pairs: []string{`"type": "bridge"`, `"type": "bridge", "ipam": {"type": "whereabouts"}`}, want: "OOOI-NET-002 fail"},
+		{name: "other bridge", pairs: []string{`"name": "vlan100", "type": "bridge", "bridge": "br-vlan100"`, `"name": "vlan100", "type": "bridge", "bridge": "br-vlan9"`}, want: "OOOI-NET-009 fail", says: "bridge br-vlan9"},
 		{name: "duplicate address", pairs: []string{"ipAddresses: [192.0.2.10]", "ipAddresses: [192.0.2.1]"}, want: "OOOI-NET-004 fail"},
 		{name: "node down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`}, want: "OOOI-NODE-001 fail"},
+		{
+			name: "node and control down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`, "availableReplicas: 2", "availableReplicas: 0"},
+			want: "OOOI-NODE-001 fail",
+		},
 		{name: "no StatefulSet", pairs: []string{"name: demo-dns, namespace: clusters, uid", "name: demo-dns, namespace: elsewhere, uid"}, want: "OOOI-POD-001 fail"},
 		{name: "crash", pairs: []string{ready, crashing}, want: "OOOI-POD-002 fail", says: "CrashLoopBackOff"},
 		{

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,6 +49,31 @@ func checkIPAM(s *Site) []Finding {
 	case field != "":
 		return []Finding{failed(s.Network(), "remove the field, and restart the VMs",
 			"spec.config assigns addresses in field %s: KubeVirt offers them to VMs from a DHCP server of its own, before oooi's", field)}
+	}
+	return nil
+}
+
+var podsOnNetwork = Check{
+	Code: "OOOI-NET-009", Title: "oooi's pods are on the VMs' network", Run: checkPodNetworks,
+	Reads: slices.Concat(nadReads, site.In(site.AtInfra, site.Pods, site.NADs)),
+	About: "setup attaches the pods to the network that the VMs' NetworkAttachmentDefinition then describes. If it is changed later, new VMs are on " +
+		"another network than the pods, and the next setup moves the pods.",
+}
+
+func checkPodNetworks(s *Site) []Finding {
+	vms := s.Networks[s.Network().Key()]
+	if vms == "" {
+		return nil
+	}
+	for _, p := range s.componentPods() {
+		interfaces, _ := read.PodInterfaces(p) // OOOI-NET-003 reports an error
+		for _, i := range interfaces {
+			if pods := s.Networks[i.Network]; pods != "" && pods != vms {
+				return []Finding{failed(s.Network(), "undo the change of spec.config; only if the VMs use the changed network, run 'kubectl oooi setup -f FILE' with "+
+					"the Infra's file, which moves the pods", "it was changed after setup: spec.config now describes %s, and oooi's pods are on %s", vms, pods).
+					because(fmt.Sprintf("NetworkAttachmentDefinition %s attaches pod %s", i.Network, p.Name))}
+			}
+		}
 	}
 	return nil
 }

@@ -17,11 +17,13 @@ type Stage struct {
 // Stages returns all stages, in the order of causes.
 func Stages() []Stage {
 	return []Stage{
-		{"access", []Check{apisServed, dataReadable, controlRuns, controlLeads, statusesWritten, controlObserved, daemonsCurrent, objectsKept}},
+		{"access", []Check{apisServed, dataReadable}},
+		{"nodes", []Check{nodesReady}},
+		{"control", []Check{controlRuns, controlLeads, statusesWritten, controlObserved, daemonsCurrent, objectsKept}},
 		{"cluster", []Check{infraValid, clusterExists, clusterAvailable, servicesPublished, nodePoolsOnNetwork}},
-		{"network", []Check{nadExists, nadWithoutIPAM, networkAllowed, networkSuitable, addressesUnique}},
+		{"network", []Check{nadExists, nadWithoutIPAM, podsOnNetwork, networkAllowed, networkSuitable, addressesUnique}},
 		{"drift", []Check{objectsAsRendered, noOrphans, hostedClustersClean}},
-		{"pods", []Check{nodesReady, workloadsExist, podsCreated, podsReady, podsStable, podsOnVLAN, podsAnswer, configurationLoaded, snapshotsWritten}},
+		{"pods", []Check{workloadsExist, podsCreated, podsReady, podsStable, podsOnVLAN, podsAnswer, configurationLoaded, snapshotsWritten}},
 		{"vlan", []Check{interfacesUp, interfaceAddresses, hostsUnique, mtusEqual, podsReachable, hostsAnswer, portsOpen, handshakesFinish}},
 		{"dhcp", []Check{
 			resolversOffered, leasesStored, rangesFree, onlyDHCPServer, offersRequested, packetsHandled, dhcpReady,

@@ -2,6 +2,8 @@ package guest
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,6 +153,8 @@ func apiFault(err error, action string) *Fault {
 	switch {
 	case apierrors.IsUnauthorized(err):
 		reason, hint = v1alpha1.AppsIngressKubeconfigRejected, ": renew the administrator's kubeconfig"
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		reason, hint = v1alpha1.AppsIngressKubeconfigRejected, ": the administrator's kubeconfig does not trust the API server's certificate; renew it, or correct the certificate"
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		reason, hint = v1alpha1.AppsIngressServiceRejected, ": the namespace is being deleted"
 	case apierrors.IsForbidden(err) && !isAuthorizationError(err):
