@@ -387,7 +387,7 @@ func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, pla
 	if len(domains) == 0 {
 		return nil
 	}
-	d := &setup.ClusterDNS{Client: cl, Infra: client.ObjectKeyFromObject(plan.Infra)}
+	d := &setup.ClusterDNS{Client: cl, Out: c.ErrOut, Infra: client.ObjectKeyFromObject(plan.Infra)}
 	addresses, err := d.Addresses(ctx)
 	if err != nil {
 		return err
@@ -397,11 +397,7 @@ func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, pla
 			strings.Join(domains, ", "), strings.Join(addresses, ", "))
 		return err
 	}
-	change, err := d.Forward(ctx, domains, addresses)
-	if err != nil {
-		return err
-	}
-	return change.Report(c.ErrOut, "forwards "+strings.Join(domains, ", "))
+	return d.Forward(ctx, domains, addresses)
 }
 
 func (c *command) warn(plan *setup.Plan) {

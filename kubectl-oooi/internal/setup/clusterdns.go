@@ -2,196 +2,136 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 // ClusterDNS configures the cluster DNS to forward the hosted cluster's domains to the Infra's DNS, so that pods of the
 // management cluster resolve them. It changes only the entry of this Infra.
 type ClusterDNS struct {
 	Client client.Client
-	Infra  types.NamespacedName
+	// Out receives a line if the cluster DNS changes, with the command that restarts CoreDNS if its Corefile lacks the plugin reload.
+	Out   io.Writer
+	Infra types.NamespacedName
 }
 
-var operatorDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
+var (
+	operatorDNS = inventory.Entry{APIVersion: "operator.openshift.io/v1", Kind: "DNS", Name: "default"}
+	// coreConfig is the ConfigMap with the Corefile of clusters that kubeadm and similar tools install.
+	coreConfig = inventory.Entry{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "coredns"}
+)
 
-// coreConfig is the ConfigMap with the Corefile of clusters that kubeadm and similar tools install.
-var coreConfig = client.ObjectKey{Namespace: "kube-system", Name: "coredns"}
-
-// Change is the result of an update of the cluster DNS.
-type Change struct {
-	Changed bool
-	// NeedsRestart is set if the Corefile lacks the plugin reload, so that CoreDNS reads the change only when it
-	// restarts.
-	NeedsRestart bool
-}
-
-// Report writes one line to w: "the cluster's DNS", the predicate does, such as "forwards example.com", and the command
-// that restarts CoreDNS if NeedsRestart is set. It writes nothing if Changed is not set.
-func (c Change) Report(w io.Writer, does string) error {
-	if !c.Changed {
+// Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses, or removes it without domains. It
+// edits dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it has read, because the
+// list of servers is atomic: server-side apply would delete the servers of others. Without an entry to remove, it changes nothing.
+func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) error {
+	var changed *unstructured.Unstructured
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		change := d.editServers
+		u, err := current(ctx, d.Client, operatorDNS.Object())
+		if err == nil && u == nil {
+			change = d.editCorefile
+			u, err = current(ctx, d.Client, coreConfig.Object())
+		}
+		switch {
+		case err != nil || u == nil && len(domains) == 0:
+			return err
+		case u == nil:
+			return fmt.Errorf("%s with the Corefile of the cluster's DNS does not exist; if the Corefile is elsewhere, edit it manually", coreConfig)
+		}
+		before := u.DeepCopy()
+		if err := change(u, domains, addresses); err != nil {
+			return fmt.Errorf("changing %s: %w", inventory.Of(u), err)
+		}
+		if equality.Semantic.DeepEqual(before, u) {
+			return nil
+		}
+		if err := d.Client.Update(ctx, u, client.FieldOwner(Manager)); err != nil {
+			return fmt.Errorf("updating the cluster's DNS: %w", err)
+		}
+		changed = u
 		return nil
+	})
+	if err != nil || changed == nil {
+		return err
 	}
-	if c.NeedsRestart {
-		does += fmt.Sprintf(", once its pods are restarted: the Corefile in ConfigMap %s has no plugin reload; run 'kubectl -n %s rollout restart deployment %s'",
+	does := "no longer forwards to oooi"
+	if len(domains) > 0 {
+		does = "forwards " + strings.Join(domains, ", ")
+	}
+	if corefile, ok, _ := unstructured.NestedString(changed.Object, "data", "Corefile"); ok && !reload.MatchString(corefile) {
+		does += fmt.Sprintf(", once its pods are restarted: the Corefile in %s has no plugin reload; run 'kubectl -n %s rollout restart deployment %s'",
 			coreConfig, coreConfig.Namespace, coreConfig.Name)
 	}
-	_, err := fmt.Fprintln(w, "the cluster's DNS", does)
+	_, err = fmt.Fprintln(d.Out, "the cluster's DNS", does)
 	return err
 }
 
-// entry returns the name of the Infra's server in dns.operator/default of OpenShift.
-func (d *ClusterDNS) entry() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
+// reload matches the plugin reload in a Corefile.
+var reload = regexp.MustCompile(`(?m)^\s*reload(\s|$)`)
 
-// Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses. It returns an error
-// if domains or addresses is empty, or if the configuration of the cluster DNS does not exist or cannot be updated.
-func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) (Change, error) {
-	if len(domains) == 0 || len(addresses) == 0 {
-		return Change{}, fmt.Errorf("the cluster's DNS cannot forward to the DNS of Infra %s yet: its domains or its cluster IPs are unknown; run setup again", d.Infra)
+// editServers changes the Infra's server in dns.operator/default. It keeps fields that an administrator added to it.
+func (d *ClusterDNS) editServers(u *unstructured.Unstructured, domains, addresses []string) error {
+	servers, _, err := unstructured.NestedSlice(u.Object, "spec", "servers")
+	if err != nil {
+		return err //nolint:wrapcheck // it names the field
 	}
-	return d.edit(ctx, func(servers []any) []any {
-		server := map[string]any{
-			"name": d.entry(), "zones": toAnySlice(domains),
-			"forwardPlugin": map[string]any{"upstreams": toAnySlice(addresses), "policy": "Random"},
-		}
-		at := slices.IndexFunc(servers, d.ours)
+	name := "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name
+	ours := func(s any) bool { server, _ := s.(map[string]any); return server["name"] == name }
+	if len(domains) == 0 {
+		servers = slices.DeleteFunc(servers, ours)
+	} else {
+		at := slices.IndexFunc(servers, ours)
 		if at < 0 {
-			return append(servers, server)
+			at, servers = len(servers), append(servers, map[string]any{"name": name, "forwardPlugin": map[string]any{"policy": "Random"}})
 		}
-		old, _ := servers[at].(map[string]any)
-		for key, value := range server {
-			if key != "forwardPlugin" {
-				old[key] = value
-				continue
-			}
-			plugin, _ := old[key].(map[string]any) // keep fields that an administrator added
-			if plugin == nil {
-				plugin = map[string]any{"policy": "Random"}
-			}
-			plugin["upstreams"] = toAnySlice(addresses)
-			old[key] = plugin
-		}
-		return servers
-	}, block(d.Infra, domains, addresses))
-}
-
-// Withdraw removes the Infra's entry. It changes nothing, and returns no error, if that entry or the configuration of
-// the cluster DNS does not exist.
-func (d *ClusterDNS) Withdraw(ctx context.Context) (Change, error) {
-	return d.edit(ctx, func(servers []any) []any { return slices.DeleteFunc(servers, d.ours) }, "")
-}
-
-func (d *ClusterDNS) ours(server any) bool {
-	s, ok := server.(map[string]any)
-	return ok && s["name"] == d.entry()
-}
-
-// edit changes dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it
-// has read, because the list of servers is atomic: server-side apply would delete the servers of others.
-func (d *ClusterDNS) edit(ctx context.Context, servers func([]any) []any, corefile string) (change Change, err error) {
-	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(operatorDNS)
-		err := d.Client.Get(ctx, client.ObjectKey{Name: "default"}, u)
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			change, err = d.editCorefile(ctx, corefile)
-			return err
-		}
-		if err != nil {
-			return fmt.Errorf("reading dns.operator/default: %w", err)
-		}
-		before := u.DeepCopy()
-		list, _, err := unstructured.NestedSlice(u.Object, "spec", "servers")
-		if err != nil {
-			return fmt.Errorf("reading spec.servers of dns.operator/default: %w", err)
-		}
-		if list = servers(list); len(list) == 0 {
-			unstructured.RemoveNestedField(u.Object, "spec", "servers")
-		} else if err := unstructured.SetNestedSlice(u.Object, list, "spec", "servers"); err != nil {
-			return fmt.Errorf("setting spec.servers of dns.operator/default: %w", err)
-		}
-		change.Changed, err = d.update(ctx, before, u)
+		server, _ := servers[at].(map[string]any)
+		err = errors.Join(unstructured.SetNestedStringSlice(server, domains, "zones"), unstructured.SetNestedStringSlice(server, addresses, "forwardPlugin", "upstreams"))
+	}
+	if len(servers) == 0 {
+		unstructured.RemoveNestedField(u.Object, "spec", "servers")
 		return err
-	})
-	return change, err
+	}
+	return errors.Join(err, unstructured.SetNestedSlice(u.Object, servers, "spec", "servers"))
 }
 
-// update updates an object if it differs from before. It returns a conflict if the object has changed since it was
-// read.
-func (d *ClusterDNS) update(ctx context.Context, before, now client.Object) (bool, error) {
-	if fmt.Sprint(before) == fmt.Sprint(now) {
-		return false, nil
+// editCorefile replaces the Infra's server block, between two comments at the end of the Corefile, or removes it.
+func (d *ClusterDNS) editCorefile(u *unstructured.Unstructured, domains, addresses []string) error {
+	corefile, ok, err := unstructured.NestedString(u.Object, "data", "Corefile")
+	switch {
+	case err != nil || !ok && len(domains) == 0:
+		return err //nolint:wrapcheck // it names the field
+	case !ok:
+		return errors.New("it has no key Corefile; edit the Corefile of the cluster's DNS manually")
 	}
-	if err := d.Client.Update(ctx, now, client.FieldOwner(Manager)); err != nil {
-		return false, fmt.Errorf("updating the cluster's DNS: %w", err)
-	}
-	return true, nil
-}
-
-// editCorefile replaces the Infra's server block at the end of the Corefile, or removes it if block is empty.
-func (d *ClusterDNS) editCorefile(ctx context.Context, block string) (Change, error) {
-	m := &corev1.ConfigMap{}
-	if err := d.Client.Get(ctx, coreConfig, m); err != nil {
-		if apierrors.IsNotFound(err) && block == "" {
-			return Change{}, nil
+	begin, end := fmt.Sprintf("# begin of oooi %s\n", d.Infra), fmt.Sprintf("# end of oooi %s\n", d.Infra)
+	if before, rest, found := strings.Cut(corefile, begin); found {
+		_, after, ended := strings.Cut(rest, end)
+		if !ended {
+			return fmt.Errorf("the Corefile has the line %q, but not the line %q after it; correct it manually", strings.TrimSpace(begin), strings.TrimSpace(end))
 		}
-		return Change{}, fmt.Errorf("reading the Corefile of the cluster's DNS: %w; if the Corefile is elsewhere, edit it manually", err)
+		corefile = before + after
 	}
-	before := m.DeepCopy()
-	text, ok := m.Data["Corefile"]
-	if !ok && block == "" {
-		return Change{}, nil
+	if len(domains) > 0 {
+		corefile = fmt.Sprintf("%s\n%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s",
+			strings.TrimRight(corefile, "\n"), begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
 	}
-	if !ok {
-		return Change{}, fmt.Errorf("ConfigMap %s has no key Corefile; edit the Corefile of the cluster's DNS manually", coreConfig)
-	}
-	begin, end := marks(d.Infra)
-	if at := strings.Index(text, begin); at >= 0 {
-		rest := strings.Index(text[at:], end)
-		if rest < 0 {
-			return Change{}, fmt.Errorf("the Corefile in ConfigMap %s has the line %q, but not the line %q after it; correct it manually", coreConfig, strings.TrimSpace(begin), strings.TrimSpace(end))
-		}
-		text = text[:at] + text[at+rest+len(end):]
-	}
-	if block != "" {
-		text = strings.TrimRight(text, "\n") + "\n" + block
-	}
-	m.Data["Corefile"] = text
-	made, err := d.update(ctx, before, m)
-	return Change{Changed: made, NeedsRestart: made && !reloads(text)}, err
-}
-
-// reloads reports whether a Corefile has the plugin reload.
-func reloads(corefile string) bool {
-	for line := range strings.Lines(corefile) {
-		if words := strings.Fields(line); len(words) > 0 && words[0] == "reload" {
-			return true
-		}
-	}
-	return false
-}
-
-// marks returns the comments that enclose the Infra's server block.
-func marks(infra types.NamespacedName) (begin, end string) {
-	return fmt.Sprintf("# begin of oooi %s\n", infra), fmt.Sprintf("# end of oooi %s\n", infra)
-}
-
-// block returns the server block that forwards the domains to the Infra's DNS, with its marks.
-func block(infra types.NamespacedName, domains, addresses []string) string {
-	begin, end := marks(infra)
-	return fmt.Sprintf("%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s", begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
+	return unstructured.SetNestedField(u.Object, corefile, "data", "Corefile") //nolint:wrapcheck // it names the field
 }
 
 // Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be
@@ -209,14 +149,6 @@ func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	return addresses, nil
 }
 
-func toAnySlice(list []string) []any {
-	all := make([]any, len(list))
-	for i, s := range list {
-		all[i] = s
-	}
-	return all
-}
-
 // ClusterResolvers returns the names that the Service of the cluster DNS usually has on Kubernetes and OpenShift. The
 // cluster IPs of these Services must not be upstream resolvers of an Infra.
 func ClusterResolvers() []types.NamespacedName {
@@ -230,10 +162,7 @@ func ClusterResolvers() []types.NamespacedName {
 func (d *discovery) resolverLoop() error {
 	for _, key := range ClusterResolvers() {
 		s := &corev1.Service{}
-		if err := d.Client.Get(d.ctx, key, s); err != nil {
-			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-				continue
-			}
+		if err := d.Client.Get(d.ctx, key, s); client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
 			return fmt.Errorf("reading Service %s: %w", key, err)
 		}
 		for _, upstream := range d.known.Infra.Spec.NetworkConfig.DNSServers {

@@ -340,11 +340,9 @@ func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error)
 // Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan and the inventory, removes
 // oooi's labels from networks that are kept, and waits until the deleted objects no longer exist.
 func (t *Teardown) Run(ctx context.Context) error {
-	change, err := (&ClusterDNS{Client: t.Client, Infra: t.Infra}).Withdraw(ctx)
+	dns := &ClusterDNS{Client: t.Client, Out: t.Out, Infra: t.Infra}
+	err := dns.Forward(ctx, nil, nil)
 	if err != nil && !apierrors.IsForbidden(err) { // without this right setup cannot have added an entry
-		return err
-	}
-	if err := change.Report(t.Out, "no longer forwards to oooi"); err != nil {
 		return err
 	}
 	clean := true
