@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,10 +21,11 @@ import (
 
 // teardownFlags are the flags of teardown.
 type teardownFlags struct {
-	yes, leases, crds, ingress bool
-	dryRun                     string
-	timeout                    time.Duration
-	choices                    []choice
+	setup.Teardown
+	yes     bool
+	dryRun  string
+	timeout time.Duration
+	choices []choice
 }
 
 func (c *command) teardown() *cobra.Command {
@@ -44,9 +44,9 @@ func (c *command) teardown() *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
 	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them."))
-	flags.BoolVar(&f.leases, "leases", false, "Also delete DHCP leases")
-	flags.BoolVar(&f.crds, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is kept while VirtualIngresses exist")
-	flags.BoolVar(&f.ingress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
+	flags.BoolVar(&f.Leases, "leases", false, "Also delete DHCP leases")
+	flags.BoolVar(&f.CRDs, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is kept while VirtualIngresses exist")
+	flags.BoolVar(&f.VirtualIngress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	return cmd
 }
@@ -62,75 +62,41 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 	if err != nil {
 		return err
 	}
-	t := &setup.Teardown{
-		Client: cl, Out: c.ErrOut, Infra: types.NamespacedName{Namespace: c.namespace(), Name: of.name}, Leases: f.leases, CRDs: f.crds,
-		VirtualIngress: f.ingress,
-		Kind:           map[string]string{infraTarget: read.InfraKind.Kind, proxyTarget: read.ProxyServerKind.Kind}[of.kind],
-	}
+	f.Client, f.Out, f.Infra = cl, c.ErrOut, types.NamespacedName{Namespace: c.namespace(), Name: of.name}
+	f.Kind = map[string]string{infraTarget: read.InfraKind.Kind, proxyTarget: read.ProxyServerKind.Kind}[of.kind]
 	var confirmed []inventory.Entry
-	if f.dryRun != dryRunNone || !f.yes {
-		err := withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) { confirmed, err = c.planTeardown(ctx, t); return err })
-		if err != nil {
-			return err
-		}
+	err = withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) { confirmed, err = f.Plan(ctx); return err })
+	for _, e := range confirmed {
+		fmt.Fprintln(c.Out, e)
 	}
-	switch f.dryRun {
-	case dryRunClient:
-		return nil
-	case dryRunServer:
-		return withTimeout(ctx, f.timeout, t.DryRun)
+	for _, line := range f.Notes {
+		fmt.Fprintln(c.ErrOut, line)
 	}
-	if !f.yes {
-		q, err := c.newQuestioner()
-		if err != nil {
+	switch {
+	case err != nil || f.dryRun == dryRunClient:
+		return err
+	case f.dryRun == dryRunServer:
+		return withTimeout(ctx, f.timeout, f.DryRun)
+	case !f.yes:
+		if yes, err := c.ask(fmt.Sprintf("Delete these %d objects?", len(confirmed))); err != nil {
 			return err
-		}
-		yes, err := q.ask(fmt.Sprintf("Delete these %d objects?", len(confirmed)))
-		if err != nil {
-			return err
-		}
-		if !yes {
+		} else if !yes {
 			return errors.New("not confirmed; nothing was deleted")
 		}
 	}
 	// The lock is not held during the question, which may take long.
 	return withTimeout(ctx, f.timeout, func(ctx context.Context) error {
-		return t.WithLock(ctx, func(ctx context.Context) error {
-			if f.yes {
-				if _, err := c.planTeardown(ctx, t); err != nil {
-					return err
-				}
-				return t.Run(ctx)
-			}
-			list, err := t.Plan(ctx)
-			if err == nil {
+		return f.WithLock(ctx, func(ctx context.Context) error {
+			list, err := f.Plan(ctx)
+			if err == nil && !f.yes {
 				err = checkConfirmed(list, confirmed)
 			}
 			if err != nil {
 				return err
 			}
-			return t.Run(ctx)
+			return f.Run(ctx)
 		})
 	})
-}
-
-// planTeardown returns the objects to delete, and prints them, and those that are kept.
-func (c *command) planTeardown(ctx context.Context, t *setup.Teardown) ([]inventory.Entry, error) {
-	list, err := t.Plan(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range list {
-		if _, err := fmt.Fprintln(c.Out, e); err != nil {
-			return nil, err
-		}
-	}
-	for _, line := range t.Notes {
-		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
 }
 
 // checkConfirmed returns an error if the list has an object that the user did not confirm, because setup created it
@@ -144,26 +110,15 @@ func checkConfirmed(list, confirmed []inventory.Entry) error {
 	return nil
 }
 
-// A questioner asks the user at the terminal.
-type questioner struct {
-	in  *bufio.Reader
-	out io.Writer
-}
-
-// newQuestioner returns an error if stdin is not a terminal.
-func (c *command) newQuestioner() (*questioner, error) {
+// ask reports whether the answer to a question is yes. It returns an error if stdin is not a terminal.
+func (c *command) ask(question string) (bool, error) {
 	if in, ok := c.In.(*os.File); !ok || !term.IsTerminal(int(in.Fd())) {
-		return nil, errors.New("stdin is not a terminal; use --yes to confirm")
+		return false, errors.New("stdin is not a terminal; use --yes to confirm")
 	}
-	return &questioner{bufio.NewReader(c.In), c.ErrOut}, nil
-}
-
-// ask reports whether the answer to a question is yes.
-func (q *questioner) ask(question string) (bool, error) {
-	if _, err := fmt.Fprint(q.out, question, " [y/N] "); err != nil {
+	if _, err := fmt.Fprint(c.ErrOut, question, " [y/N] "); err != nil {
 		return false, err
 	}
-	answer, err := q.in.ReadString('\n')
+	answer, err := bufio.NewReader(c.In).ReadString('\n')
 	if err != nil {
 		return false, fmt.Errorf("reading the answer: %w", err)
 	}

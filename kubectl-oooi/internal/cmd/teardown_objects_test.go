@@ -32,7 +32,7 @@ func TestTeardownLeavesNothing(t *testing.T) {
 		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
 	}
 	s.Unchanged(before)
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(stderr, "Infra "+s.Namespace+"/demo does not exist") {
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(stderr, "no objects that setup created for Infra "+s.Namespace+"/demo were found") {
 		t.Errorf("a second teardown exited with %d, stderr %s", code, stderr)
 	}
 	s.WaitForSystemNamespace()

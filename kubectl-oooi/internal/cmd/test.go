@@ -160,11 +160,7 @@ func (c *command) confirm(f *testFlags, question string) (bool, error) {
 	if f.yes {
 		return true, nil
 	}
-	q, err := c.newQuestioner()
-	if err != nil {
-		return false, err
-	}
-	return q.ask(question)
+	return c.ask(question)
 }
 
 // testInfra reads the site and runs the scenarios, with progress on a terminal.

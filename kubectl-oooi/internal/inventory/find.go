@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +40,22 @@ var statefulSets = schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "
 
 // Find returns the objects of an Infra or a standalone ProxyServer in the order of Kinds; nil if there are none. It
 // finds them by labels and annotations, and so also finds objects that a GitOps tool applied. It omits kinds that the
-// API server does not serve. If listing a kind in all namespaces is forbidden, it calls warn and searches only those of
-// the given namespaces in which listing is allowed.
-func Find(ctx context.Context, c client.Client, infra types.NamespacedName, namespaces []string, warn func(string)) ([]Entry, error) {
+// API server does not serve. If listing a kind in all namespaces is forbidden, it calls warn and searches only the namespaces
+// of the Infra and of known objects, as far as listing is allowed in them.
+func Find(ctx context.Context, c client.Client, infra types.NamespacedName, known []Entry, warn func(string)) ([]*unstructured.Unstructured, error) {
 	r := &read.Reader{Client: c}
-	var all []Entry
-	take := addOwned(&all, infra)
+	namespaces := []string{infra.Namespace}
+	for _, e := range known {
+		if e.Namespace != "" && !slices.Contains(namespaces, e.Namespace) {
+			namespaces = append(namespaces, e.Namespace)
+		}
+	}
+	var all []*unstructured.Unstructured
+	take := func(u *unstructured.Unstructured) {
+		if owner(u) == infra.String() {
+			all = append(all, u)
+		}
+	}
 	for _, kind := range Kinds {
 		err := r.In(ctx, kind, "", take, managed)
 		if apierrors.IsForbidden(err) {
@@ -61,57 +72,28 @@ func Find(ctx context.Context, c client.Client, infra types.NamespacedName, name
 	return all, nil
 }
 
-// addOwned returns a function that adds an object to a list if it belongs to an Infra or standalone ProxyServer.
-func addOwned(list *[]Entry, infra types.NamespacedName) func(*unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) {
-		if owner(u) == infra.String() {
-			*list = append(*list, Of(u))
-		}
-	}
-}
-
 // managed selects objects that setup created, or that were applied from its output.
 var managed = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
-// owner returns the Infra or standalone ProxyServer that an object belongs to, as "namespace/name".
+// owner returns the Infra or standalone ProxyServer that an object belongs to, as "namespace/name"; empty for none. An Infra
+// and its ProxyServer belong by their names: a user may have created them without the label of setup.
 func owner(u *unstructured.Unstructured) string {
-	if u.GetKind() != read.ProxyServerKind.Kind {
-		return u.GetAnnotations()[v1alpha1.AnnotationInfra]
+	switch u.GroupVersionKind() {
+	case read.InfraKind, read.ProxyServerKind:
+		name, _, _ := unstructured.NestedString(u.Object, "spec", "infraRef", "name")
+		return u.GetNamespace() + "/" + cmp.Or(name, u.GetName())
 	}
-	name, named, _ := unstructured.NestedString(u.Object, "spec", "infraRef", "name")
-	if !named {
-		name = u.GetName()
-	}
-	return u.GetNamespace() + "/" + name
-}
-
-// NotOwned returns why setup and teardown must not delete an object for an Infra or a standalone ProxyServer; empty if
-// they may. An inventory does not suffice, because a user who may edit it can list any object. An object belongs to an
-// Infra if setup renders its kind, and it has the label of setup and the annotation of the Infra. The Infra and its
-// ProxyServer have no annotation, and may have no label because a user created them: they belong by their names.
-func NotOwned(u *unstructured.Unstructured, infra types.NamespacedName) string {
-	of := owner(u)
-	switch kind := u.GroupVersionKind(); {
-	case !rendered(kind):
-		return "setup creates no objects of this kind for an Infra"
-	case kind == read.InfraKind:
-		of = u.GetNamespace() + "/" + u.GetName()
-	case kind != read.ProxyServerKind && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
-		of = ""
-	}
-	switch of {
-	case infra.String():
+	if u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
 		return ""
-	case "":
-		return fmt.Sprintf("it does not have the label %s: %s and the annotation %s: %s", v1alpha1.LabelManagedBy, v1alpha1.ManagedBy, v1alpha1.AnnotationInfra, infra)
-	default:
-		return "it belongs to Infra or ProxyServer " + of
 	}
+	return u.GetAnnotations()[v1alpha1.AnnotationInfra]
 }
 
-// rendered reports whether setup renders objects of a kind for an Infra.
-func rendered(kind schema.GroupVersionKind) bool {
-	return kind == read.InfraKind || slices.Contains(Kinds, kind)
+// Owned reports whether setup may apply and delete an object for an Infra or a standalone ProxyServer: it renders objects of
+// the kind, and the object belongs to the Infra by its name, or by its label and annotation. A record does not suffice: a user who
+// may edit it can list any object.
+func Owned(u *unstructured.Unstructured, infra types.NamespacedName) bool {
+	return owner(u) == infra.String() && (u.GroupVersionKind() == read.InfraKind || slices.Contains(Kinds, u.GroupVersionKind()))
 }
 
 // Owns reports whether setup deploys an Infra or ProxyServer as a whole, with workloads of its own: every Infra, and
@@ -126,25 +108,23 @@ func Owns(u *unstructured.Unstructured) bool {
 // empty namespace means all namespaces.
 func Orphans(ctx context.Context, c client.Client, namespace string) (map[types.NamespacedName][]Entry, error) {
 	r := &read.Reader{Client: c}
-	exists := map[string]bool{}
-	for _, kind := range []schema.GroupVersionKind{read.InfraKind, read.ProxyServerKind} {
-		err := r.In(ctx, kind, namespace, func(u *unstructured.Unstructured) {
-			if Owns(u) {
-				exists[u.GetNamespace()+"/"+u.GetName()] = true
-			}
-		})
-		if err != nil && !errors.Is(err, read.ErrNotServed) {
-			return nil, err
-		}
-	}
 	orphans := map[types.NamespacedName][]Entry{}
 	err := r.In(ctx, statefulSets, namespace, func(u *unstructured.Unstructured) {
-		namespace, name, ok := strings.Cut(owner(u), "/")
-		if of := (types.NamespacedName{Namespace: namespace, Name: name}); ok && !exists[of.String()] {
+		if namespace, name, ok := strings.Cut(owner(u), "/"); ok {
+			of := types.NamespacedName{Namespace: namespace, Name: name}
 			orphans[of] = append(orphans[of], Of(u))
 		}
 	}, managed)
-	if err != nil {
+	for _, kind := range []schema.GroupVersionKind{read.InfraKind, read.ProxyServerKind} {
+		if err == nil || errors.Is(err, read.ErrNotServed) {
+			err = r.In(ctx, kind, namespace, func(u *unstructured.Unstructured) {
+				if Owns(u) {
+					delete(orphans, client.ObjectKeyFromObject(u))
+				}
+			})
+		}
+	}
+	if err != nil && !errors.Is(err, read.ErrNotServed) {
 		return nil, err
 	}
 	return orphans, nil

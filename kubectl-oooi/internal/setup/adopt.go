@@ -8,13 +8,9 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
@@ -114,36 +110,4 @@ func notOwnedReason(want, live *unstructured.Unstructured) string {
 	default:
 		return "was not created by setup"
 	}
-}
-
-// namespaceKeepReason returns why a namespace that setup created must not be deleted: it contains an object that setup
-// does not manage, or listing these is forbidden. It is empty otherwise.
-func namespaceKeepReason(ctx context.Context, c client.Client, namespace string) (string, error) {
-	for _, kind := range []schema.GroupVersionKind{
-		appsv1.SchemeGroupVersion.WithKind("Deployment"), appsv1.SchemeGroupVersion.WithKind("StatefulSet"), appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
-		corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), corev1.SchemeGroupVersion.WithKind("Service"),
-		corev1.SchemeGroupVersion.WithKind("ServiceAccount"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
-	} {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind)
-		err := c.List(ctx, list, client.InNamespace(namespace))
-		if apierrors.IsForbidden(err) {
-			return "listing " + kind.Kind + " objects, which may exist in it, is forbidden", nil
-		}
-		if err != nil {
-			return "", fmt.Errorf("listing the objects in namespace %s: %w", namespace, err)
-		}
-		for i := range list.Items {
-			o := &list.Items[i]
-			if o.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && !slices.Contains(inEachNamespace, kind.Kind+" "+o.Name) {
-				return kind.Kind + " " + namespace + "/" + o.Name + " exists in it and is not managed by setup", nil
-			}
-		}
-	}
-	return "", nil
-}
-
-// inEachNamespace lists objects that Kubernetes and OpenShift create in every namespace, as "Kind name".
-var inEachNamespace = []string{
-	"ConfigMap kube-root-ca.crt", "ConfigMap openshift-service-ca.crt", "ServiceAccount default", "ServiceAccount builder", "ServiceAccount deployer",
 }

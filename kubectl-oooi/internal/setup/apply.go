@@ -139,24 +139,14 @@ func (a *Applier) obsolete(ctx context.Context, p *Plan, h *history) ([]*unstruc
 	if h != nil {
 		known = append(known, h.last("").entries()...)
 	}
-	found, err := inventory.Find(ctx, a.Client, infra, namespacesOf(infra.Namespace, known), func(string) {})
+	found, err := inventory.Find(ctx, a.Client, infra, known, func(string) {})
 	if err != nil {
 		return nil, err
 	}
-	var list []*unstructured.Unstructured
-	for _, e := range found {
-		if slices.ContainsFunc(wanted, e.Same) || a.isVMNetwork(p, e) {
-			continue
-		}
-		live, err := current(ctx, a.Client, e.Object())
-		if err != nil {
-			return nil, err
-		}
-		if live != nil {
-			list = append(list, live)
-		}
-	}
-	return list, nil
+	return slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool {
+		e := inventory.Of(u)
+		return slices.ContainsFunc(wanted, e.Same) || a.isVMNetwork(p, e)
+	}), nil
 }
 
 // isVMNetwork reports whether an entry is the VMs' network of the plan, which setup may have created.
@@ -419,9 +409,13 @@ func (r *rollout) apply(ctx context.Context, o *unstructured.Unstructured) (bool
 }
 
 // removeOwned deletes an object of an Infra, and prints it. It reports false without an error if the object does not
-// exist or does not belong to the Infra.
+// exist or no longer belongs to the Infra.
 func removeOwned(ctx context.Context, c client.Client, out io.Writer, e inventory.Entry, infra types.NamespacedName) (bool, error) {
-	removed, err := e.DeleteOwned(ctx, c, infra)
+	live, err := current(ctx, c, e.Object())
+	if err != nil || live == nil || !inventory.Owned(live, infra) {
+		return false, err
+	}
+	removed, err := e.Delete(ctx, c)
 	if err != nil || !removed {
 		return false, err
 	}
@@ -441,7 +435,7 @@ func (a *Applier) waitForDeletion(ctx context.Context, live *unstructured.Unstru
 func (a *Applier) prune(ctx context.Context, obsolete []*unstructured.Unstructured, infra types.NamespacedName) error {
 	for _, o := range slices.Backward(obsolete) {
 		e := inventory.Of(o)
-		user, err := networkUser(ctx, a.Client, e, infra)
+		user, err := networkUser(ctx, a.Client, o, infra)
 		if err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 		return nil, err
 	}
 	for _, live := range slices.Backward(obsolete) {
-		user, err := networkUser(ctx, a.Client, inventory.Of(live), client.ObjectKeyFromObject(p.Infra))
+		user, err := networkUser(ctx, a.Client, live, client.ObjectKeyFromObject(p.Infra))
 		if err != nil {
 			return nil, err
 		}

@@ -254,8 +254,8 @@ func (r *Record) objects(infra types.NamespacedName) ([]*unstructured.Unstructur
 	var list []*unstructured.Unstructured
 	for _, fields := range r.Objects {
 		o := &unstructured.Unstructured{Object: fields}
-		if why := inventory.NotOwned(o, infra); why != "" {
-			return nil, fmt.Errorf("revision %d of %s has %s: %s", r.Revision, infra, inventory.Of(o), why)
+		if !inventory.Owned(o, infra) {
+			return nil, fmt.Errorf("revision %d of %s has %s, which setup does not create for it", r.Revision, infra, inventory.Of(o))
 		}
 		list = append(list, o.DeepCopy())
 	}

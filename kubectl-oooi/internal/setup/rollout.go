@@ -169,7 +169,7 @@ func (r *rollout) deploy(ctx context.Context) error {
 	if slices.ContainsFunc(r.obsolete, func(o *unstructured.Unstructured) bool {
 		return o.GetKind() == "Role" && o.GetName() == render.ControlRole(r.plan.Infra)
 	}) {
-		if _, err := waitForCleanup(ctx, r.Client, r.Out, r.infra); err != nil {
+		if err := waitForCleanup(ctx, r.Client, r.Out, r.infra); err != nil {
 			return err
 		}
 	}
@@ -184,7 +184,7 @@ func (r *rollout) recordPresent(ctx context.Context) error {
 	}
 	var present []*unstructured.Unstructured
 	for _, o := range r.plan.infraObjects() {
-		if live := r.live[entryWithoutUID(o)]; live != nil && inventory.NotOwned(live, r.infra) == "" {
+		if live := r.live[entryWithoutUID(o)]; live != nil && inventory.Owned(live, r.infra) {
 			present = append(present, withoutServerFields(live))
 		}
 	}

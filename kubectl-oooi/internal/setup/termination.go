@@ -61,7 +61,7 @@ func (r *rollout) checkFinalizers(ctx context.Context) error {
 		if len(finalizers) == 0 {
 			continue
 		}
-		user, err := networkUser(ctx, r.Client, inventory.Of(live), r.infra)
+		user, err := networkUser(ctx, r.Client, live, r.infra)
 		if err != nil {
 			return err
 		}

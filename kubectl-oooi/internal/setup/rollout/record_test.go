@@ -190,7 +190,7 @@ func TestForgedRecordIsNotApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, data := range map[string]map[string][]byte{
-		"has Secret " + s.Namespace + "/forged: setup creates no objects of this kind for an Infra": s.RecordData(string(text)),
+		"has Secret " + s.Namespace + "/forged, which setup does not create for it": s.RecordData(string(text)),
 		"delete the Secret": {"record": []byte("x")},
 	} {
 		forged := record(data)
