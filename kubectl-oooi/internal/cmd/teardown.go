@@ -33,7 +33,7 @@ func (c *command) teardown() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "teardown (INFRA | proxyserver/NAME)",
 		Short: "Delete an Infra and everything setup created for it",
-		Long: "Delete an Infra and everything setup created for it, by its inventory and by labels. Wait until control has cleaned up\n" +
+		Long: "Delete an Infra and everything setup created for it, found by labels and annotations. Wait until control has cleaned up\n" +
 			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
 			"MetalLB: VMs get the same addresses when setup runs again.",
 		Example:           "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # Delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
@@ -99,8 +99,8 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 	})
 }
 
-// checkConfirmed returns an error if the list has an object that the user did not confirm, because setup created it
-// later. It ignores Leases, which DHCP creates at any time.
+// checkConfirmed returns an error if the list has an object that the user did not confirm, because setup created it later. It
+// ignores Leases, which DHCP creates at any time.
 func checkConfirmed(list, confirmed []inventory.Entry) error {
 	for _, e := range list {
 		if e.Kind != "Lease" && !slices.Contains(confirmed, e) {

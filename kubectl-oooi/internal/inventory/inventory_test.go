@@ -54,10 +54,16 @@ metadata: {name: deleted, labels: {app.kubernetes.io/managed-by: oooi}}
 	if deleted, err := e.Delete(t.Context(), c); err != nil || !deleted {
 		t.Fatalf("deleted: %t, error %v", deleted, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if err := e.WaitForDeletion(ctx, c); err == nil || !strings.Contains(err.Error(), "down.example.com/v1") {
-		t.Errorf("waiting ended with %v", err)
+	for end := time.Now().Add(lab.WaitTimeout); ; { // until the namespace controller has set the condition
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := e.WaitForDeletion(ctx, c)
+		cancel()
+		if err != nil && strings.Contains(err.Error(), "down.example.com/v1") {
+			return
+		}
+		if err == nil || time.Now().After(end) {
+			t.Fatalf("waiting ended with %v", err)
+		}
 	}
 }
 

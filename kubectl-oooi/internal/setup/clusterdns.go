@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,11 +20,12 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
-// ClusterDNS configures the cluster DNS to forward the hosted cluster's domains to the Infra's DNS, so that pods of the
-// management cluster resolve them. It changes only the entry of this Infra.
+// ClusterDNS configures the cluster DNS to forward the hosted cluster's domains to the Infra's DNS, so that pods of the management
+// cluster resolve them. It changes only the entry of this Infra.
 type ClusterDNS struct {
 	Client client.Client
-	// Out receives a line if the cluster DNS changes, with the command that restarts CoreDNS if its Corefile lacks the plugin reload.
+	// Out receives a line if the cluster DNS changes, with the command that restarts CoreDNS if its Corefile lacks the plugin
+	// reload.
 	Out   io.Writer
 	Infra types.NamespacedName
 }
@@ -36,9 +36,10 @@ var (
 	coreConfig = inventory.Entry{APIVersion: "v1", Kind: "ConfigMap", Namespace: "kube-system", Name: "coredns"}
 )
 
-// Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses, or removes it without domains. It
-// edits dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it has read, because the
-// list of servers is atomic: server-side apply would delete the servers of others. Without an entry to remove, it changes nothing.
+// Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses, or removes it without domains.
+// It edits dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it has read, because
+// the list of servers is atomic: server-side apply would delete the servers of others. Without an entry to remove, it changes
+// nothing.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) error {
 	var changed *unstructured.Unstructured
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -134,31 +135,30 @@ func (d *ClusterDNS) editCorefile(u *unstructured.Unstructured, domains, address
 	return unstructured.SetNestedField(u.Object, corefile, "data", "Corefile") //nolint:wrapcheck // it names the field
 }
 
-// Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be
-// read, or has none, as a headless Service.
+// Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be read, or has
+// none, as a headless Service.
 func (d *ClusterDNS) Addresses(ctx context.Context) ([]string, error) {
 	s := &corev1.Service{}
 	key := client.ObjectKey{Namespace: d.Infra.Namespace, Name: d.Infra.Name + "-dns"}
 	if err := d.Client.Get(ctx, key, s); err != nil {
 		return nil, fmt.Errorf("reading Service %s: %w", key, err)
 	}
-	addresses := slices.DeleteFunc(slices.Clone(s.Spec.ClusterIPs), func(a string) bool { return net.ParseIP(a) == nil })
-	if len(addresses) == 0 {
+	if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil, fmt.Errorf("Service %s has no cluster IP; run setup again", key) //nolint:staticcheck // a kind begins with a capital
 	}
-	return addresses, nil
+	return s.Spec.ClusterIPs, nil
 }
 
-// ClusterResolvers returns the names that the Service of the cluster DNS usually has on Kubernetes and OpenShift. The
-// cluster IPs of these Services must not be upstream resolvers of an Infra.
+// ClusterResolvers returns the names that the Service of the cluster DNS usually has on Kubernetes and OpenShift. The cluster IPs
+// of these Services must not be upstream resolvers of an Infra.
 func ClusterResolvers() []types.NamespacedName {
 	return []types.NamespacedName{
 		{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
 	}
 }
 
-// resolverLoop returns an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS:
-// unknown names would loop.
+// resolverLoop returns an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS: unknown names
+// would loop.
 func (d *discovery) resolverLoop() error {
 	for _, key := range ClusterResolvers() {
 		s := &corev1.Service{}

@@ -20,8 +20,8 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// firstUser returns the first object of some kinds in a namespace for which uses is true, and what it does; empty if there is none. An
-// empty namespace means all namespaces. If listing a kind is forbidden, some object of that kind may be a user.
+// firstUser returns the first object of some kinds in a namespace for which uses is true, and what it does; empty if there is none.
+// An empty namespace means all namespaces. If listing a kind is forbidden, some object of that kind may be a user.
 func firstUser(ctx context.Context, c client.Client, namespace, does string, uses func(*unstructured.Unstructured) bool, kinds ...schema.GroupVersionKind) (string, error) {
 	user := ""
 	for _, kind := range kinds {
@@ -66,9 +66,9 @@ func handOver(ctx context.Context, c client.Client, e inventory.Entry) error {
 	return nil
 }
 
-// addShared adds the objects that all Infras of a cluster share: those of the VirtualIngress controller if VirtualIngress is set and,
-// with the last Infra, control, its namespace, and the CRDs if CRDs is set. It adds a note for the Deployments, namespaces and CRDs
-// among those that are kept.
+// addShared adds the objects that all Infras of a cluster share: those of the VirtualIngress controller if VirtualIngress is set
+// and, with the last Infra, control, its namespace, and the CRDs if CRDs is set. It adds a note for the Deployments, namespaces and
+// CRDs among those that are kept.
 func (t *Teardown) addShared(ctx context.Context) error {
 	isKept := func(u *unstructured.Unstructured) bool { return !slices.Contains(t.list, inventory.Of(u)) }
 	user, err := firstUser(ctx, t.Client, "", "uses them", isKept, read.InfraKind, read.ProxyServerKind)
@@ -140,8 +140,8 @@ func (t *Teardown) keepReason(ctx context.Context, u *unstructured.Unstructured,
 	return "", nil
 }
 
-// ofOthers are kinds of objects for which a namespace is kept, and inEachNamespace those that Kubernetes and OpenShift create in every
-// namespace, as "Kind name".
+// ofOthers are kinds of objects for which a namespace is kept, and inEachNamespace those that Kubernetes and OpenShift create in
+// every namespace, as "Kind name".
 var (
 	ofOthers = []schema.GroupVersionKind{
 		{Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "apps", Version: "v1", Kind: "StatefulSet"}, {Group: "apps", Version: "v1", Kind: "DaemonSet"},

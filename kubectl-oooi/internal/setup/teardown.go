@@ -23,30 +23,29 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. Run,
-// and the Plan before it, must be called by the function that is passed to WithLock.
+// Teardown deletes an Infra and everything that setup created for it. Plan must be called before DryRun and Run. Run, and the Plan
+// before it, must be called by the function that is passed to WithLock.
 type Teardown struct {
 	Client client.Client
 	// Out receives a line for each deleted object, for what teardown waits for, and warnings.
 	Out   io.Writer
 	Infra types.NamespacedName
-	// Kind is the kind that the user named: "Infra", or "ProxyServer" for one without an Infra; empty for either of
-	// them.
+	// Kind is the kind that the user named: "Infra", or "ProxyServer" for one without an Infra; empty for either of them.
 	Kind string
 	// Leases, CRDs and VirtualIngress also delete the DHCP leases, the CRDs if no other Infra or ProxyServer exists, and the
 	// VirtualIngress controller. The CRD of VirtualIngress is only deleted with both.
 	Leases, CRDs, VirtualIngress bool
-	// Notes has a line for each object that is kept, with the reason, and a warning for each kind of which the objects could
-	// not be listed in all namespaces. Plan sets it.
+	// Notes has a line for each object that is kept, with the reason, and a warning for each kind of which the objects could not be
+	// listed in all namespaces. Plan sets it.
 	Notes []string
 
 	list     []inventory.Entry // to delete, in this order
 	networks []inventory.Entry // of VMs, to hand over
 }
 
-// Plan returns the objects to delete, in the order of their deletion, and sets Notes. It changes nothing in the
-// cluster. It returns an error if the Infra, all objects that setup created for it, and its records do not exist, if Kind is
-// set and is not the kind of the object that setup deployed, or if the cluster cannot be read.
+// Plan returns the objects to delete, in the order of their deletion, and sets Notes. It changes nothing in the cluster. It returns
+// an error if the Infra, all objects that setup created for it, and its records do not exist, if Kind is set and is not the kind of
+// the object that setup deployed, or if the cluster cannot be read.
 func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 	t.Notes, t.list, t.networks = nil, nil, nil
 	h, err := readHistory(ctx, t.Client, t.Infra)
@@ -99,22 +98,20 @@ func (t *Teardown) Plan(ctx context.Context) ([]inventory.Entry, error) {
 // checkKind returns an error if Kind is set and is not the kind of what setup deployed: a ProxyServer that belongs to an Infra is
 // deleted with that Infra only. hasInfra reports whether the Infra exists, or is in the record.
 func (t *Teardown) checkKind(own []*unstructured.Unstructured, hasInfra bool) error {
-	deployed := ""
-	switch at := slices.IndexFunc(own, func(o *unstructured.Unstructured) bool { return o.GetKind() == read.ProxyServerKind.Kind }); {
-	case hasInfra || at >= 0 && !inventory.Owns(own[at]):
-		deployed = read.InfraKind.Kind
-	case at >= 0:
+	at := slices.IndexFunc(own, func(o *unstructured.Unstructured) bool { return o.GetKind() == read.ProxyServerKind.Kind })
+	deployed := read.InfraKind.Kind
+	if !hasInfra && at >= 0 && inventory.Owns(own[at]) {
 		deployed = read.ProxyServerKind.Kind
 	}
-	if t.Kind == "" || deployed == "" || t.Kind == deployed {
+	if t.Kind == "" || t.Kind == deployed || !hasInfra && at < 0 {
 		return nil
 	}
 	return fmt.Errorf("the objects of %s %s belong to %s %[2]s; use 'kubectl oooi teardown %s/%s -n %s' to delete it and everything setup created for it",
 		t.Kind, t.Infra, deployed, strings.ToLower(deployed), t.Infra.Name, t.Infra.Namespace)
 }
 
-// addLeases adds the Lease objects of the Infra's DHCP pool, which do not have the annotation of the Infra, if Leases is set,
-// or else a note.
+// addLeases adds the Lease objects of the Infra's DHCP pool, which do not have the annotation of the Infra, if Leases is set, or
+// else a note.
 func (t *Teardown) addLeases(ctx context.Context) error {
 	var list []inventory.Entry
 	r := &read.Reader{Client: t.Client}
@@ -144,8 +141,8 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 }
 
 // WithLock stores a pending record, which excludes setups and other teardowns, and calls do with a context that ends if another
-// process changes the record. It waits until a running setup or teardown has ended, or ctx ends. Without the namespace of
-// records, or the right to read and write them, it calls do without a lock.
+// process changes the record. It waits until a running setup or teardown has ended, or ctx ends. Without the namespace of records,
+// or the right to read and write them, it calls do without a lock.
 func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
 	var locked context.Context
 	var end func(status, message string) error
@@ -178,8 +175,8 @@ func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error)
 // namespaceTimeout is how long Run waits for a namespace: Kubernetes keeps it while an aggregated API of the cluster is down.
 const namespaceTimeout = 30 * time.Second
 
-// Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan, removes oooi's labels from networks
-// that are kept, and waits until the deleted objects no longer exist. It prints a warning for a namespace that still exists after
+// Run removes the Infra's entry from the cluster DNS, deletes the objects of the plan, removes oooi's labels from networks that are
+// kept, and waits until the deleted objects no longer exist. It prints a warning for a namespace that still exists after
 // namespaceTimeout.
 func (t *Teardown) Run(ctx context.Context) error {
 	dns := &ClusterDNS{Client: t.Client, Out: t.Out, Infra: t.Infra}
@@ -237,9 +234,9 @@ func (t *Teardown) wait(ctx context.Context, e inventory.Entry) error {
 // cleanupTimeout is how long setup waits for control to clean up in a hosted cluster.
 const cleanupTimeout = 30 * time.Second
 
-// waitForCleanup waits until control has deleted the objects of apps ingress in the hosted cluster. The Secret with the
-// reader's kubeconfig is deleted last: after cleanupTimeout, waitForCleanup deletes it. Then, or if reading Secrets is forbidden, it
-// prints what may be left, and returns no error.
+// waitForCleanup waits until control has deleted the objects of apps ingress in the hosted cluster. The Secret with the reader's
+// kubeconfig is deleted last: after cleanupTimeout, waitForCleanup deletes it. Then, or if reading Secrets is forbidden, it prints
+// what may be left, and returns no error.
 func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) error {
 	namespace, name, _ := strings.Cut(model.ReaderSecret(model.Ref{Kind: read.InfraKind.Kind, Namespace: infra.Namespace, Name: infra.Name}), "/")
 	e := inventory.Entry{APIVersion: "v1", Kind: "Secret", Namespace: namespace, Name: name}
