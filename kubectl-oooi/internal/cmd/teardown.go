@@ -65,19 +65,22 @@ func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) 
 	f.Client, f.Out, f.Infra = cl, c.ErrOut, types.NamespacedName{Namespace: c.namespace(), Name: of.name}
 	f.Kind = map[string]string{infraTarget: read.InfraKind.Kind, proxyTarget: read.ProxyServerKind.Kind}[of.kind]
 	var confirmed []inventory.Entry
-	err = withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) { confirmed, err = f.Plan(ctx); return err })
+	err = withTimeout(ctx, f.timeout, func(ctx context.Context) (err error) {
+		if confirmed, err = f.Plan(ctx); err == nil && f.dryRun == dryRunServer {
+			err = f.DryRun(ctx)
+		}
+		return err
+	})
 	for _, e := range confirmed {
 		fmt.Fprintln(c.Out, e)
 	}
 	for _, line := range f.Notes {
 		fmt.Fprintln(c.ErrOut, line)
 	}
-	switch {
-	case err != nil || f.dryRun == dryRunClient:
+	if err != nil || f.dryRun != dryRunNone {
 		return err
-	case f.dryRun == dryRunServer:
-		return withTimeout(ctx, f.timeout, f.DryRun)
-	case !f.yes:
+	}
+	if !f.yes {
 		if yes, err := c.ask(fmt.Sprintf("Delete these %d objects?", len(confirmed))); err != nil {
 			return err
 		} else if !yes {

@@ -125,6 +125,12 @@ func TestTeardownWaitsForASetup(t *testing.T) {
 		t.Errorf("teardown exited with %d after %s, stderr %s", code, time.Since(began), stderr)
 	}
 	s.expectNoLock()
+	// A teardown that was killed after it had deleted the Infra's objects leaves its record.
+	s.WaitForSystemNamespace()
+	s.storeRecordOfAnotherHost()
+	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || len(s.Records()) > 0 {
+		t.Errorf("a teardown after one that was killed exited with %d, %d records remain, stderr %s", code, len(s.Records()), stderr)
+	}
 }
 
 // TestSetupWaitsForATeardown checks that a setup waits for a teardown, which also deletes the CRDs. The teardown waits
