@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -19,72 +18,42 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// dhcp returns a StatefulSet with coredhcp for each replica. All replicas use the same Lease objects.
-func dhcp(in *Input) ([]runtime.Object, error) {
-	const component = v1alpha1.ComponentDHCP
+// dhcp returns the workload with coredhcp. All replicas use the same Lease objects.
+func dhcp(in *Input, instances []instance) (*workload, error) {
 	spec := in.Infra.Spec.InfraComponents.DHCP
-	instances, err := in.instances(component, spec.EffectiveInstances())
-	if err != nil {
-		return nil, err
-	}
 	vmNamespace := in.vmNamespace()
 	readable := vmNamespace
 	if in.ControlPlane == "" {
 		readable = "" // a Role needs an existing namespace
 	}
-	rules := []rule{
+	w := &workload{observed: []int32{9903}, lowest: 67, rules: []rule{
 		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
 		allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"}),
-	}
-	networks := []string{readable, in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).Namespace}
-	if readable == "" || networks[0] == networks[1] {
-		networks = networks[:1]
-	}
-	for _, namespace := range networks {
-		rules = append(rules, allow(namespace, cni.Resource.Group, cni.Resource.Resource, readVerbs))
+		allow(readable, cni.Resource.Group, cni.Resource.Resource, readVerbs),
+	}}
+	if network := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).Namespace; readable != "" && network != readable {
+		w.rules = append(w.rules, allow(network, cni.Resource.Group, cni.Resource.Resource, readVerbs))
 	}
 	if readable != "" { // coredhcp must not create events in the namespaces of others
-		rules = append(rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
+		w.rules = append(w.rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
 	}
-	list := in.rights(component, rules...)
 	for _, i := range instances {
 		text, err := in.dhcpConfig(i, vmNamespace)
 		if err != nil {
 			return nil, err
 		}
-		config := in.configMap(component, i.name, map[string]string{"config.yml": text})
-		nad, network, err := in.attachment(component, i)
-		if err != nil {
-			return nil, err
-		}
-		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, port: 67,
-			spec: corev1.PodSpec{
-				Affinity: in.spread(component),
-				Containers: []corev1.Container{restrictedContainer(corev1.Container{
-					Name: "coredhcp", Image: cmp.Or(spec.Image, in.Images.Oooi),
-					Command: []string{"/coredhcp", "--config", "/etc/coredhcp/config.yml", "--http", "$(POD_IP):9903"},
-					Env:     []corev1.EnvVar{podIP},
-					Ports: []corev1.ContainerPort{
-						{Name: "dhcp", ContainerPort: 67, Protocol: corev1.ProtocolUDP},
-						{Name: v1alpha1.PortHealth, ContainerPort: 9903, Protocol: corev1.ProtocolTCP},
-					},
-					ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2),
-					LivenessProbe:  httpProbe("/healthz", v1alpha1.PortHealth, 10),
-					Resources:      resources(spec.Resources, "20m", "64Mi"),
-					VolumeMounts: []corev1.VolumeMount{
-						{Name: "config", MountPath: "/etc/coredhcp", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredhcp"}, tokenMount,
-					},
-				})},
-				Volumes: []corev1.Volume{configVolume(config.Name), emptyDir("state", false), tokenVolume()},
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, config, nad, set)
+		config := in.configMap(v1alpha1.ComponentDHCP, i.name, map[string]string{"config.yml": text})
+		w.objects = append(w.objects, config)
+		w.pods = append(w.pods, daemon(config, corev1.Container{
+			Name: "coredhcp", Image: cmp.Or(spec.Image, in.Images.Oooi),
+			Command:        []string{"/coredhcp", "--config", "/etc/coredhcp/config.yml", "--http", "$(POD_IP):9903"},
+			Ports:          []corev1.ContainerPort{{Name: "dhcp", ContainerPort: 67, Protocol: corev1.ProtocolUDP}, tcpPort(v1alpha1.PortHealth, 9903)},
+			ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2),
+			LivenessProbe:  httpProbe("/healthz", v1alpha1.PortHealth, 10),
+			Resources:      resources(spec.Resources, "20m", "64Mi"),
+		}))
 	}
-	return append(list, in.disruptionBudget(component, len(instances))...), nil
+	return w, nil
 }
 
 // vmNamespace returns the namespace of the VMs; empty for all namespaces, if it is unknown.
@@ -186,32 +155,25 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 // VM: the gateway and the Infra's servers, except the replica's own first address, which the argument server
 // contains.
 func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Addr {
-	spec := in.Infra.Spec
-	texts := []string{spec.NetworkConfig.Gateway}
-	add := func(list []v1alpha1.Instance) {
-		for _, one := range list {
-			texts = append(texts, string(one.IP))
-		}
+	servers := in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy)
+	if proxy := in.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
+		servers = append(servers, proxy.ServerIPs()...)
 	}
-	c := spec.InfraComponents
-	add(c.DHCP.EffectiveInstances())
-	if c.DNS.IsEnabled() {
-		add(c.DNS.EffectiveInstances())
-	}
-	if c.Proxy.IsEnabled() {
-		for _, ip := range c.Proxy.ServerIPs() {
-			texts = append(texts, string(ip))
-		}
-		add(c.Proxy.EffectiveInstances())
-	}
-	var list []netip.Addr
-	for _, text := range texts {
-		a, err := v1alpha1.ParseAddress(text)
-		if err == nil && subnet.Contains(a) && a != i.addresses[0] && !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
+	list := slices.DeleteFunc(parseAddresses(servers...), func(a netip.Addr) bool { return !subnet.Contains(a) || a == i.addresses[0] })
 	slices.SortFunc(list, netip.Addr.Compare)
+	return list
+}
+
+// serverAddresses returns the gateway, and the first address of each replica of the enabled components with these names.
+func (in *Input) serverAddresses(names ...string) []v1alpha1.IP {
+	list := []v1alpha1.IP{v1alpha1.IP(in.Infra.Spec.NetworkConfig.Gateway)}
+	for _, c := range componentsOf(in.Infra) {
+		for _, i := range c.replicas {
+			if c.enabled && slices.Contains(names, c.name) {
+				list = append(list, i.IP)
+			}
+		}
+	}
 	return list
 }
 

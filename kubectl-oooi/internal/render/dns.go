@@ -14,60 +14,30 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// dns returns a StatefulSet with CoreDNS for each replica.
-func dns(in *Input) ([]runtime.Object, error) {
+// dns returns the workload with CoreDNS.
+func dns(in *Input, instances []instance) (*workload, error) {
+	const tcp = "dns-tcp"
 	spec := in.Infra.Spec.InfraComponents.DNS
-	instances, err := in.instances(v1alpha1.ComponentDNS, spec.EffectiveInstances())
-	if err != nil {
-		return nil, err
-	}
-	const component = v1alpha1.ComponentDNS
-	name := in.name(component)
-	config := in.configMap(component, name, map[string]string{"Corefile": in.corefile()})
-	list := []runtime.Object{config}
-	list = append(list, in.rights(component, in.readRules()...)...)
-	list = append(list, service(in.meta(component, name), in.labels(component),
-		corev1.ServicePort{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString(v1alpha1.PortDNS)},
-		corev1.ServicePort{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("dns-tcp")},
-	))
-	for _, i := range instances {
-		nad, network, err := in.attachment(component, i)
-		if err != nil {
-			return nil, err
-		}
-		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, port: 53,
-			spec: corev1.PodSpec{
-				// Not the cluster DNS: it may forward to this DNS, so that unknown names would loop.
-				DNSPolicy: corev1.DNSDefault,
-				Affinity:  in.spread(component),
-				Containers: []corev1.Container{restrictedContainer(corev1.Container{
-					Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile", "-http", "$(POD_IP):9908"},
-					Env: []corev1.EnvVar{podIP},
-					Ports: []corev1.ContainerPort{
-						{Name: v1alpha1.PortDNS, ContainerPort: 53, Protocol: corev1.ProtocolUDP},
-						{Name: "dns-tcp", ContainerPort: 53, Protocol: corev1.ProtocolTCP},
-						{Name: v1alpha1.PortHealth, ContainerPort: 8181, Protocol: corev1.ProtocolTCP},
-						{Name: "live", ContainerPort: 8080, Protocol: corev1.ProtocolTCP},
-						{Name: "metrics", ContainerPort: 9153, Protocol: corev1.ProtocolTCP},
-						{Name: v1alpha1.PortState, ContainerPort: 9908, Protocol: corev1.ProtocolTCP},
-					},
-					ReadinessProbe: httpProbe("/ready", v1alpha1.PortHealth, 2),
-					LivenessProbe:  httpProbe("/health", "live", 10),
-					Resources:      resources(spec.Resources, "50m", "64Mi"),
-					VolumeMounts: []corev1.VolumeMount{
-						{Name: "config", MountPath: "/etc/coredns", ReadOnly: true}, {Name: "state", MountPath: "/var/lib/coredns"}, tokenMount,
-					},
-				})},
-				Volumes: []corev1.Volume{configVolume(config.Name), emptyDir("state", false), tokenVolume()},
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, nad, set)
-	}
-	return append(list, in.disruptionBudget(component, len(instances))...), nil
+	config := in.configMap(v1alpha1.ComponentDNS, in.name(v1alpha1.ComponentDNS), map[string]string{"Corefile": in.corefile()})
+	pod := daemon(config, corev1.Container{
+		Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile", "-http", "$(POD_IP):9908"},
+		Ports: []corev1.ContainerPort{
+			{Name: v1alpha1.PortDNS, ContainerPort: 53, Protocol: corev1.ProtocolUDP}, tcpPort(tcp, 53), tcpPort(v1alpha1.PortHealth, 8181),
+			tcpPort("live", 8080), tcpPort("metrics", 9153), tcpPort(v1alpha1.PortState, 9908),
+		},
+		ReadinessProbe: httpProbe("/ready", v1alpha1.PortHealth, 2),
+		LivenessProbe:  httpProbe("/health", "live", 10),
+		Resources:      resources(spec.Resources, "50m", "64Mi"),
+	})
+	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS: it may forward to this DNS, so that unknown names would loop
+	return &workload{
+		objects: []runtime.Object{config}, rules: in.readRules(), observed: []int32{8080, 8181, 9153, 9908}, lowest: 53,
+		ports: []corev1.ServicePort{
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString(v1alpha1.PortDNS)},
+			{Name: tcp, Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString(tcp)},
+		},
+		pods: slices.Repeat([]corev1.PodSpec{pod}, len(instances)),
+	}, nil
 }
 
 // corefile returns the Corefile. It has a server block for each view, bound to the interface on the VLAN and to that

@@ -74,7 +74,7 @@ func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits 
 	command = append(command, limits...)
 	c := restrictedContainer(corev1.Container{
 		Name: "holder", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: command,
-		Ports:          []corev1.ContainerPort{{Name: holderPortName, ContainerPort: holderPort, Protocol: corev1.ProtocolTCP}},
+		Ports:          []corev1.ContainerPort{tcpPort(holderPortName, holderPort)},
 		ReadinessProbe: httpProbe("/readyz", holderPortName, 2), LivenessProbe: httpProbe("/healthz", holderPortName, 10),
 		Resources: resources(given, "10m", "32Mi"), Lifecycle: preStop("/prestop/holder"),
 		VolumeMounts: []corev1.VolumeMount{{Name: "holder", MountPath: "/var/lib/xdsd"}, tokenMount},
@@ -96,28 +96,18 @@ func (in *Input) gatewayOf(i instance) netip.Addr {
 // witnesses returns the addresses that a replica probes to detect that it is cut off from the VLAN: the gateway, the
 // other replicas, DNS and DHCP.
 func (in *Input) witnesses(self instance, others []instance) []string {
-	var list []string
-	add := func(text string) {
-		if a, err := v1alpha1.ParseAddress(text); err == nil && !slices.Contains(self.addresses, a) && !slices.Contains(list, a.String()) {
-			list = append(list, a.String())
-		}
-	}
-	add(in.Infra.Spec.NetworkConfig.Gateway)
+	addresses := in.serverAddresses()
 	for _, o := range others {
 		for _, a := range o.addresses {
-			add(a.String())
+			addresses = append(addresses, v1alpha1.IP(a.String()))
 		}
 	}
-	components := &in.Infra.Spec.InfraComponents
-	var servers []v1alpha1.Instance
-	if components.DNS.IsEnabled() {
-		servers = append(servers, components.DNS.EffectiveInstances()...)
-	}
-	if components.DHCP.IsEnabled() {
-		servers = append(servers, components.DHCP.EffectiveInstances()...)
-	}
-	for _, s := range servers {
-		add(string(s.IP))
+	addresses = append(addresses, in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP)...)
+	var list []string
+	for _, a := range parseAddresses(addresses...) {
+		if !slices.Contains(self.addresses, a) {
+			list = append(list, a.String())
+		}
 	}
 	return list
 }

@@ -42,21 +42,12 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if in.OwnAttachment {
 		list = append(list, in.vmAttachment())
 	}
-	spec := &in.Infra.Spec
-	for _, c := range []struct {
-		enabled bool
-		make    func(*Input) ([]runtime.Object, error)
-	}{
-		{true, controlRights},
-		{spec.InfraComponents.Proxy.IsEnabled(), proxy},
-		{spec.InfraComponents.DNS.IsEnabled(), dns},
-		{spec.InfraComponents.DHCP.IsEnabled(), dhcp},
-		{true, networkPolicies},
-	} {
+	list = append(list, in.controlRights()...)
+	for _, c := range componentsOf(in.Infra) {
 		if !c.enabled {
 			continue
 		}
-		more, err := c.make(in)
+		more, err := in.render(c)
 		if err != nil {
 			return nil, err
 		}
@@ -69,24 +60,15 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, error) {
 	all := make([]*unstructured.Unstructured, 0, len(list))
 	for _, o := range list {
-		u, err := toUnstructured(o)
-		if err != nil {
-			return nil, err
+		u := &unstructured.Unstructured{}
+		if err := clientgoscheme.Scheme.Convert(o, u, nil); err != nil {
+			return nil, fmt.Errorf("converting a %T: %w", o, err)
 		}
-		labels := u.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
-		u.SetLabels(labels)
+		delete(u.Object, "status")
+		u.SetLabels(with(u.GetLabels(), v1alpha1.LabelManagedBy, v1alpha1.ManagedBy))
 		if u.GetKind() != "Infra" && u.GetKind() != "ProxyServer" {
 			// An annotation, because "namespace/name" is not a valid label value and may be too long for one.
-			annotations := u.GetAnnotations()
-			if annotations == nil {
-				annotations = map[string]string{}
-			}
-			annotations[v1alpha1.AnnotationInfra] = in.key()
-			u.SetAnnotations(annotations)
+			u.SetAnnotations(with(u.GetAnnotations(), v1alpha1.AnnotationInfra, in.key()))
 		}
 		all = append(all, u)
 	}
@@ -104,26 +86,13 @@ func order(u *unstructured.Unstructured) int {
 	return slices.Index(kinds, u.GetKind())
 }
 
-func toUnstructured(o runtime.Object) (*unstructured.Unstructured, error) {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		return u, nil
+// with returns a map with another entry.
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
 	}
-	if o.GetObjectKind().GroupVersionKind().Empty() {
-		kinds, _, err := clientgoscheme.Scheme.ObjectKinds(o)
-		if err != nil {
-			return nil, fmt.Errorf("determining the kind of %T: %w", o, err)
-		}
-		o.GetObjectKind().SetGroupVersionKind(kinds[0])
-	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return nil, fmt.Errorf("converting a %T: %w", o, err)
-	}
-	delete(fields, "status")
-	u := &unstructured.Unstructured{Object: fields}
-	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
-	unstructured.RemoveNestedField(fields, "spec", "template", "metadata", "creationTimestamp")
-	return u, nil
+	m[key] = value
+	return m
 }
 
 // meta returns the metadata of an object in the Infra's namespace.
@@ -158,12 +127,6 @@ func (in *Input) proxyServerName() string {
 // the previous configuration exists until the pods with the new one work.
 func (in *Input) configMap(component, name string, data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(data)[:8]), Data: data, Immutable: new(true)}
-}
-
-func service(meta metav1.ObjectMeta, selector map[string]string, ports ...corev1.ServicePort) *corev1.Service {
-	return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack), Selector: selector, Ports: ports,
-	}}
 }
 
 var nadKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}

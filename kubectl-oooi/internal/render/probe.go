@@ -57,15 +57,6 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 		nad.SetLabels(meta.Labels)
 		policy = corev1.DNSDefault
 	}
-	security := &corev1.PodSecurityContext{
-		RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "68"}},
-	}
-	if in.OpenShift {
-		annotations[RequiredSCC] = RestrictedSCC
-	} else {
-		security.RunAsUser, security.RunAsGroup = new(int64(nonRootUser)), new(int64(nonRootUser))
-	}
 	return &batchv1.Job{
 		ObjectMeta: meta,
 		Spec: batchv1.JobSpec{
@@ -75,7 +66,7 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 				ObjectMeta: metav1.ObjectMeta{Labels: meta.Labels, Annotations: annotations},
 				Spec: corev1.PodSpec{
 					RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false), TerminationGracePeriodSeconds: new(int64(1)),
-					EnableServiceLinks: new(false), SecurityContext: security, DNSPolicy: policy,
+					EnableServiceLinks: new(false), SecurityContext: in.podSecurity(68, annotations), DNSPolicy: policy,
 					ImagePullSecrets: p.Like.ImagePullSecrets, NodeSelector: p.Like.NodeSelector, Tolerations: p.Like.Tolerations,
 					Containers: []corev1.Container{restrictedContainer(corev1.Container{
 						Name: "probe", Image: p.Image, Command: append([]string{"/xdsd", "probe"}, p.Arguments...), Resources: probeResources(p.Like),

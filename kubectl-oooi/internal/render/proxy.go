@@ -17,51 +17,34 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// proxy returns a StatefulSet with Envoy and xdsd serve for each replica.
-func proxy(in *Input) ([]runtime.Object, error) {
-	const component = v1alpha1.ComponentProxy
-	spec := in.Infra.Spec.InfraComponents.Proxy
-	instances, err := in.instances(component, spec.EffectiveInstances())
-	if err != nil {
-		return nil, err
-	}
+// proxy returns the workload with Envoy and xdsd serve.
+func proxy(in *Input, instances []instance) (*workload, error) {
 	server := in.proxyServer()
-	list := []runtime.Object{server}
-	rules := in.proxyRules(server)
+	w := &workload{
+		objects: []runtime.Object{server}, rules: in.proxyRules(server), ports: in.proxyPorts(server), observed: []int32{9901, servePort},
+		privileged: in.hasFloatingAddress(),
+		lowest:     80, // Envoy opens ports of later backends from there without another pod
+	}
 	if in.hasFloatingAddress() {
-		rules = append(rules, in.floatingRules()...)
-		list = append(list, in.floatingLease())
+		w.rules = append(w.rules, in.floatingRules()...)
+		w.objects = append(w.objects, in.floatingLease())
+		w.observed = append(w.observed, holderPort)
 		if in.OpenShift {
-			list = append(list, in.securityContextConstraints())
+			w.objects = append(w.objects, in.securityContextConstraints())
 		}
 	}
-	list = append(list, in.rights(component, rules...)...)
-	ports, lowest := in.proxyPorts(server), int64(80) // Envoy opens ports of later backends from there without another pod
-	for _, p := range ports {
-		lowest = min(lowest, int64(p.Port))
+	for _, p := range w.ports {
+		w.lowest = min(w.lowest, int64(p.Port))
 	}
-	list = append(list, service(in.meta(component, in.name(component)), in.labels(component), ports...))
-	if in.ControlPlane != "" {
-		list = append(list, in.controlPlanePolicy(in.ControlPlane))
-	}
-	for _, namespace := range in.BackendControlPlanes {
-		list = append(list, in.controlPlanePolicy(namespace))
+	for _, namespace := range append([]string{in.ControlPlane}, in.BackendControlPlanes...) {
+		if namespace != "" {
+			w.objects = append(w.objects, in.controlPlanePolicy(namespace))
+		}
 	}
 	for _, i := range instances {
-		nad, network, err := in.attachment(component, i)
-		if err != nil {
-			return nil, err
-		}
-		set, err := in.statefulSet(workload{
-			component: component, instance: i, network: network, port: lowest,
-			spec: in.proxyPod(server, i, instances), privileged: in.hasFloatingAddress(),
-		})
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, nad, set)
+		w.pods = append(w.pods, in.proxyPod(server, i, instances))
 	}
-	return append(list, in.disruptionBudget(component, len(instances))...), nil
+	return w, nil
 }
 
 // proxyServer returns the Infra's ProxyServer, or a default one without backends.
@@ -198,10 +181,14 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	limits := in.proxyLimits()
 	serve = append(serve, limits.serve...)
 	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
+	// Envoy opens its ports when it receives its first configuration, and a restart would not help, so it may take a day.
+	startup := &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(portEnvoyHealth)}},
+		PeriodSeconds: 2, TimeoutSeconds: 3, FailureThreshold: 43200,
+	}
 	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
 		DNSPolicy: policy, DNSConfig: resolvers, TerminationGracePeriodSeconds: new(grace),
-		Affinity: in.spread(v1alpha1.ComponentProxy),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, hostIP, envoyMemory}, Command: bootstrap,
 			VolumeMounts: sockets, Resources: resources(xdsdResources, "10m", "32Mi"),
@@ -210,25 +197,23 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 			restrictedContainer(corev1.Container{
 				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
 				// The image's entrypoint would fail: it changes the owner of /dev/stdout.
-				Command: []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
-				Ports: []corev1.ContainerPort{
-					{Name: "envoy", ContainerPort: 9901, Protocol: corev1.ProtocolTCP}, {Name: portEnvoyHealth, ContainerPort: 9907, Protocol: corev1.ProtocolTCP},
-				},
-				ReadinessProbe: httpProbe("/ready", portEnvoyHealth, 2), LivenessProbe: httpProbe("/healthz", portEnvoyHealth, 10), StartupProbe: startupProbe(portEnvoyHealth),
+				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
+				Ports:          []corev1.ContainerPort{tcpPort("envoy", 9901), tcpPort(portEnvoyHealth, 9907)},
+				ReadinessProbe: httpProbe("/ready", portEnvoyHealth, 2), LivenessProbe: httpProbe("/healthz", portEnvoyHealth, 10), StartupProbe: startup,
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
 				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: serve,
-				Ports:          []corev1.ContainerPort{{Name: v1alpha1.PortHealth, ContainerPort: servePort, Protocol: corev1.ProtocolTCP}},
+				Ports:          []corev1.ContainerPort{tcpPort(v1alpha1.PortHealth, servePort)},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
 				Resources: resources(xdsdResources, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
 			}),
 		},
-		Volumes: []corev1.Volume{emptyDir("xdsd", true), emptyDir("envoy", true), emptyDir("state", false), tokenVolume()},
+		Volumes: []corev1.Volume{emptyDir("xdsd", corev1.StorageMediumMemory), emptyDir("envoy", corev1.StorageMediumMemory), emptyDir("state", corev1.StorageMediumDefault), tokenVolume()},
 	}
 	if in.hasFloatingAddress() {
 		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, limits.hold, i, all))
-		pod.Volumes = append(pod.Volumes, emptyDir("holder", false))
+		pod.Volumes = append(pod.Volumes, emptyDir("holder", corev1.StorageMediumDefault))
 	}
 	return pod
 }

@@ -101,10 +101,10 @@ func (in *Input) readerSecret() string {
 }
 
 // controlRights returns the Roles that control needs for apps ingress of this Infra, in addition to its ClusterRole.
-func controlRights(in *Input) ([]runtime.Object, error) {
+func (in *Input) controlRights() []runtime.Object {
 	apps := in.Infra.Spec.AppsIngress
 	if !apps.IsEnabled() || cmp.Or(apps.Source, v1alpha1.AppsIngressSourceHostedService) != v1alpha1.AppsIngressSourceHostedService {
-		return nil, nil
+		return nil
 	}
 	// Control watches the admin kubeconfig for the model, and gets it to connect.
 	admin := allow(in.Infra.Namespace, "", "secrets", []string{"get", "list", "watch"})
@@ -118,11 +118,11 @@ func controlRights(in *Input) ([]runtime.Object, error) {
 		// HyperShift's name for it, until the HostedCluster's status contains it.
 		admin.namespace, admin.ResourceNames = in.HostedCluster.Namespace, []string{in.HostedCluster.Name + "-admin-kubeconfig"}
 	default:
-		return nil, nil // setup prints a warning
+		return nil // setup prints a warning
 	}
 	// Control applies the Secret, and the API server requires create for the name of an applied object that does not
 	// exist.
 	reader := allow(in.Infra.Namespace, "", "secrets", []string{"get", "create", "patch", "delete"}, in.readerSecret())
 	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: SystemNamespace, Name: ControlName}
-	return in.grant(controlPart, subject, []rule{admin, reader}), nil
+	return in.grant(controlPart, subject, []rule{admin, reader})
 }

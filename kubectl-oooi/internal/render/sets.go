@@ -20,23 +20,20 @@ type Sets struct {
 // one that has one of them.
 func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr) Sets {
 	s := Sets{names: names}
-	components := &infra.Spec.InfraComponents
-	for component, list := range map[string][]v1alpha1.Instance{
-		v1alpha1.ComponentDHCP: components.DHCP.EffectiveInstances(), v1alpha1.ComponentDNS: components.DNS.EffectiveInstances(), v1alpha1.ComponentProxy: components.Proxy.EffectiveInstances(),
-	} {
-		name := infra.Name + "-" + component
+	for _, c := range componentsOf(infra) {
+		name := infra.Name + "-" + c.name
 		if !slices.Contains(names, name) {
 			continue
 		}
-		for _, i := range list {
+		for _, i := range c.replicas {
 			address, err := v1alpha1.ParseAddress(string(i.IP))
-			if err != nil || len(list) > 1 && (slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
+			if err != nil || len(c.replicas) > 1 && (slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
 				continue
 			}
 			if s.unsuffixed == nil {
 				s.unsuffixed = map[string]netip.Addr{}
 			}
-			s.unsuffixed[component] = address
+			s.unsuffixed[c.name] = address
 			break
 		}
 	}

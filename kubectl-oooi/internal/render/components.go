@@ -1,0 +1,206 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// A component is DHCP, DNS or the proxy of an Infra.
+type component struct {
+	name     string
+	enabled  bool
+	replicas []v1alpha1.Instance
+	workload func(*Input, []instance) (*workload, error)
+}
+
+// componentsOf returns the components of an Infra, in the order in which they are rendered.
+func componentsOf(infra *v1alpha1.Infra) []component {
+	c := &infra.Spec.InfraComponents
+	return []component{
+		{v1alpha1.ComponentProxy, c.Proxy.IsEnabled(), c.Proxy.EffectiveInstances(), proxy},
+		{v1alpha1.ComponentDNS, c.DNS.IsEnabled(), c.DNS.EffectiveInstances(), dns},
+		{v1alpha1.ComponentDHCP, c.DHCP.IsEnabled(), c.DHCP.EffectiveInstances(), dhcp},
+	}
+}
+
+// A workload is what distinguishes a component from the others.
+type workload struct {
+	// objects are further objects, and rules the rights of the pods.
+	objects []runtime.Object
+	rules   []rule
+	// ports are the ports of the Service, which all clients may use. A component without ports has no Service.
+	ports []corev1.ServicePort
+	// observed are the TCP ports with health and metrics, which pods may use.
+	observed []int32
+	// lowest is the lowest port that the pods listen on.
+	lowest int64
+	// pods has the spec of each replica's pod.
+	pods []corev1.PodSpec
+	// privileged is set if a container has capabilities and runs as root.
+	privileged bool
+}
+
+// An instance is one replica of a component, with VLAN addresses that no other pod has.
+type instance struct {
+	name      string
+	addresses []netip.Addr
+}
+
+// instances returns the replicas of a component.
+func (in *Input) instances(c component) ([]instance, error) {
+	if len(c.replicas) == 0 {
+		return nil, fmt.Errorf("spec.infraComponents.%s.serverIP: an address on the VLAN is required", c.name)
+	}
+	var all []instance
+	for _, r := range c.replicas {
+		i := instance{name: in.setName(c.name, r.IP, len(c.replicas) > 1)}
+		if len(i.name) > longestName {
+			return nil, fmt.Errorf("metadata.name: %s is too long: the StatefulSet name %s has more than %d characters", in.Infra.Name, i.name, longestName)
+		}
+		for _, text := range append([]v1alpha1.IP{r.IP}, r.AdditionalIPs...) {
+			address, err := v1alpha1.ParseAddress(string(text))
+			if err != nil {
+				return nil, fmt.Errorf("spec.infraComponents.%s: %w", c.name, err)
+			}
+			i.addresses = append(i.addresses, address)
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// render returns the objects of a component: a StatefulSet for each replica, and what they need.
+func (in *Input) render(c component) ([]runtime.Object, error) {
+	instances, err := in.instances(c)
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.workload(in, instances)
+	if err != nil {
+		return nil, err
+	}
+	meta := in.meta(c.name, in.name(c.name))
+	list := append(w.objects, in.rights(c.name, w.rules...)...)
+	list = append(list, in.networkPolicy(c.name, w))
+	if len(w.ports) > 0 {
+		list = append(list, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack), Selector: in.labels(c.name), Ports: w.ports,
+		}})
+	}
+	for n, i := range instances {
+		nad, network, err := in.attachment(c.name, i)
+		if err != nil {
+			return nil, err
+		}
+		set, err := in.statefulSet(c.name, i, network, w, w.pods[n])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, nad, set)
+	}
+	if len(instances) > 1 {
+		list = append(list, &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: in.labels(c.name)},
+		}})
+	}
+	return list, nil
+}
+
+// statefulSet returns a StatefulSet of one pod, so that at most one pod has its addresses at any time.
+func (in *Input) statefulSet(component string, i instance, n network, w *workload, spec corev1.PodSpec) (*appsv1.StatefulSet, error) {
+	networks, err := json.Marshal([]network{n})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the networks of %s: %w", i.name, err)
+	}
+	labels := in.labels(component)
+	// Different nodes are preferred for the replicas. A single one has the affinity, too, so that another replica does not
+	// change its pod.
+	spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}},
+	}}}}
+	labels["app.kubernetes.io/instance"] = i.name
+	selector := maps.Clone(labels)
+	if component == v1alpha1.ComponentProxy {
+		labels["app"] = "proxy-server" // scripts and dashboards written for the earlier operator select pods by it
+	}
+	spec.ServiceAccountName = in.name(component)
+	spec.AutomountServiceAccountToken = new(false) // see tokenVolume
+	if in.Images.PullSecret != "" {
+		// Not in the ServiceAccount, whose list OpenShift changes.
+		spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: in.Images.PullSecret}}
+	}
+	if spec.TerminationGracePeriodSeconds == nil {
+		spec.TerminationGracePeriodSeconds = new(int64(30))
+	}
+	annotations := map[string]string{NetworksAnnotation: string(networks), "kubectl.kubernetes.io/default-container": spec.Containers[0].Name}
+	spec.SecurityContext = in.podSecurity(w.lowest, annotations)
+	if !in.OpenShift {
+		spec.SecurityContext.FSGroup = new(int64(nonRootUser))
+	} else if w.privileged {
+		annotations[RequiredSCC] = in.constraints()
+		spec.SecurityContext.RunAsUser = new(int64(nonRootUser))
+	}
+	return &appsv1.StatefulSet{
+		ObjectMeta: in.meta(component, i.name),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: new(int32(1)), ServiceName: i.name,
+			// A partition that another field manager sets would keep the pod at its earlier revision. As it is rendered,
+			// that is a conflict.
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
+				Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32(0))},
+			},
+			Selector: &metav1.LabelSelector{MatchLabels: selector},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: spec},
+		},
+	}, nil
+}
+
+// Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it, given the
+// present ones: one name, or for a floating address the names of all proxy replicas. It omits components with an invalid
+// replica address, and invalid floating addresses.
+func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
+	in := &Input{Infra: infra, Sets: present}
+	all := map[netip.Addr][]string{}
+	for _, c := range componentsOf(infra) {
+		instances, err := in.instances(c)
+		if !c.enabled || err != nil {
+			continue
+		}
+		var names []string
+		for _, i := range instances {
+			names = append(names, i.name)
+			for _, address := range i.addresses {
+				all[address] = []string{i.name}
+			}
+		}
+		if c.name == v1alpha1.ComponentProxy && in.hasFloatingAddress() {
+			for _, address := range parseAddresses(infra.Spec.InfraComponents.Proxy.ServerIPs()...) {
+				all[address] = names
+			}
+		}
+	}
+	return all
+}
+
+// parseAddresses returns the valid addresses, each once.
+func parseAddresses(texts ...v1alpha1.IP) []netip.Addr {
+	var list []netip.Addr
+	for _, text := range texts {
+		if a, err := v1alpha1.ParseAddress(string(text)); err == nil && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
