@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -25,54 +26,54 @@ func (in *Input) vmAttachment() *unstructured.Unstructured {
 	return networkAttachmentDefinition(meta, in.Attachment)
 }
 
-// attachment returns the NetworkAttachmentDefinition of a pod on the VLAN, and the element of the pod's annotation
-// that selects it. It is derived from that of the VMs, assigns the replica's addresses, and routes packets from these
-// addresses to the VLAN.
-func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, network, error) {
+// attachment returns the NetworkAttachmentDefinition of a pod on the VLAN, and the pod's NetworksAnnotation that selects it. It
+// is derived from that of the VMs, assigns the replica's addresses, and routes packets from these addresses to the VLAN.
+//
+// Its name ends with a hash of the configuration, so that another configuration is another object and another network: running
+// pods keep theirs until they are replaced. OVN-Kubernetes would apply an edited one to running pods at once, and refuses a
+// second network with the same name and another configuration.
+func (in *Input) attachment(component string, i instance) (*unstructured.Unstructured, string, error) {
 	plugins, err := cni.Plugins(in.Attachment)
 	if err != nil {
-		nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
-		return nil, network{}, fmt.Errorf("NetworkAttachmentDefinition %s: %w", nad, err)
+		return nil, "", fmt.Errorf("NetworkAttachmentDefinition %s: %w", in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace), err)
 	}
-	if in.onOVN() {
-		return in.ovnAttachment(component, plugins[0], i)
+	n := network{Interface: vlanDevice}
+	var config map[string]any
+	switch {
+	case !in.onOVN():
+		config = in.chain(plugins, i)
+	case component == v1alpha1.ComponentProxy && in.hasFloatingAddress():
+		// A port with addresses can use no others, so the pod requests none, and xdsd hold adds the replica's own ones. Without
+		// requested addresses the MAC address would change with each restart, so the pod requests a MAC address.
+		config, n.MAC = ovnNetwork(plugins[0]), hardwareAddress(i.addresses[0])
+	default:
+		config, n.IPs = ovnNetwork(plugins[0]), in.prefixes(i)
 	}
-	first := map[string]any{}
-	for key, value := range plugins[0] {
-		switch key {
-		case "cniVersion", "name": // in the list, not in its plugins
-		default:
-			first[key] = value
-		}
-	}
-	first["ipam"] = in.staticIPAM(i)
-	list := []any{first}
-	for _, p := range plugins[1:] {
-		list = append(list, p)
-	}
-	list = append(list, map[string]any{"type": "sbr"})
-	nad, err := in.podAttachment(component, i, map[string]any{"cniVersion": "0.3.1", "plugins": list})
-	if err != nil {
-		return nil, network{}, err
-	}
-	return nad, selectionOf(nad), nil
-}
-
-// podAttachment returns a NetworkAttachmentDefinition with a CNI configuration, whose names it sets. The names end with a
-// hash of the configuration, so that another configuration is another object and another network: running pods keep
-// theirs until they are replaced. OVN-Kubernetes would apply an edited one to running pods at once, and refuses a second
-// network with the same name and another configuration.
-func (in *Input) podAttachment(component string, i instance, config map[string]any) (*unstructured.Unstructured, error) {
 	content, err := json.Marshal(config)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the network of %s: %w", i.name, err)
+		return nil, "", fmt.Errorf("encoding the network of %s: %w", i.name, err)
 	}
-	meta := in.meta(component, i.name+"-"+hash(map[string]string{"config": string(content)})[:8])
+	meta := in.meta(component, i.name+"-"+hash(map[string]string{"config": string(content)}))
 	text, err := NameNetwork(config, meta.Namespace, meta.Name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return networkAttachmentDefinition(meta, text), nil
+	n.Name, n.Namespace = meta.Name, meta.Namespace
+	annotation, err := json.Marshal([]network{n})
+	if err != nil {
+		return nil, "", fmt.Errorf("encoding the networks of %s: %w", i.name, err)
+	}
+	return networkAttachmentDefinition(meta, text), string(annotation), nil
+}
+
+// chain returns the VMs' chain of plugins with the replica's addresses and sbr, which creates routes for these.
+func (in *Input) chain(plugins []map[string]any, i instance) map[string]any {
+	first := maps.Clone(plugins[0])
+	delete(first, "cniVersion") // in the list, not in its plugins
+	delete(first, "name")
+	first["ipam"] = in.staticIPAM(i)
+	list := slices.Concat([]map[string]any{first}, plugins[1:], []map[string]any{{"type": "sbr"}})
+	return map[string]any{"cniVersion": "0.3.1", "plugins": list}
 }
 
 // NameNetwork sets the names in a CNI configuration to those of a NetworkAttachmentDefinition, and returns its JSON.
@@ -99,22 +100,13 @@ func NetworkOf(workload *unstructured.Unstructured) string {
 	return networks[0].Name
 }
 
-// selectionOf returns the element of a pod's annotation that selects a NetworkAttachmentDefinition.
-func selectionOf(nad *unstructured.Unstructured) network {
-	return network{Name: nad.GetName(), Namespace: nad.GetNamespace(), Interface: vlanDevice}
-}
-
 // onOVN reports whether the VMs' network is one of OVN-Kubernetes.
 func (in *Input) onOVN() bool { return cni.IsOVN(in.Attachment) }
 
-// ovnAttachment is attachment for a network of OVN-Kubernetes: another logical network on the same physical one. It
-// has no subnets, because OVN-Kubernetes refuses a pod that requests addresses on a network with subnets (its
-// pkg/allocator/pod, allocatePodAnnotationWithRollback).
-//
-// A port with addresses can use no others, so a proxy with a floating address requests none, and xdsd hold adds the
-// replica's own ones. Without requested addresses the MAC address would change with each restart, so the pod requests
-// a MAC address.
-func (in *Input) ovnAttachment(component string, plugin map[string]any, i instance) (*unstructured.Unstructured, network, error) {
+// ovnNetwork returns another logical network of OVN-Kubernetes on the same physical one. It has no subnets, because
+// OVN-Kubernetes refuses a pod that requests addresses on a network with subnets (its pkg/allocator/pod,
+// allocatePodAnnotationWithRollback).
+func ovnNetwork(plugin map[string]any) map[string]any {
 	config := maps.Clone(plugin)
 	for _, key := range []string{"name", "netAttachDefName", "subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
 		delete(config, key)
@@ -122,17 +114,7 @@ func (in *Input) ovnAttachment(component string, plugin map[string]any, i instan
 	if plugin["physicalNetworkName"] == nil {
 		config["physicalNetworkName"] = plugin["name"] // the default
 	}
-	nad, err := in.podAttachment(component, i, config)
-	if err != nil {
-		return nil, network{}, err
-	}
-	n := selectionOf(nad)
-	if component == v1alpha1.ComponentProxy && in.hasFloatingAddress() {
-		n.MAC = hardwareAddress(i.addresses[0])
-	} else {
-		n.IPs = in.prefixes(i)
-	}
-	return nad, n, nil
+	return config
 }
 
 // prefixes returns a replica's addresses with the prefix lengths of their subnets.
@@ -175,12 +157,8 @@ func (in *Input) staticIPAM(i instance) map[string]any {
 func (in *Input) networks() []netip.Prefix {
 	var all []netip.Prefix
 	config := in.Infra.Spec.NetworkConfig
-	texts := []string{config.CIDR}
-	for _, c := range config.AdditionalCIDRs {
-		texts = append(texts, string(c))
-	}
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
+	for _, c := range append([]v1alpha1.CIDR{v1alpha1.CIDR(config.CIDR)}, config.AdditionalCIDRs...) {
+		if p, err := netip.ParsePrefix(string(c)); err == nil {
 			all = append(all, p.Masked())
 		}
 	}

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -100,15 +99,11 @@ func (in *Input) render(c component) ([]runtime.Object, error) {
 		}})
 	}
 	for n, i := range instances {
-		nad, network, err := in.attachment(c.name, i)
+		nad, networks, err := in.attachment(c.name, i)
 		if err != nil {
 			return nil, err
 		}
-		set, err := in.statefulSet(c.name, i, network, w, w.pods[n])
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, nad, set)
+		list = append(list, nad, in.statefulSet(c.name, i.name, networks, w, w.pods[n]))
 	}
 	if len(instances) > 1 {
 		list = append(list, &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: policyv1.PodDisruptionBudgetSpec{
@@ -119,18 +114,14 @@ func (in *Input) render(c component) ([]runtime.Object, error) {
 }
 
 // statefulSet returns a StatefulSet of one pod, so that at most one pod has its addresses at any time.
-func (in *Input) statefulSet(component string, i instance, n network, w *workload, spec corev1.PodSpec) (*appsv1.StatefulSet, error) {
-	networks, err := json.Marshal([]network{n})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the networks of %s: %w", i.name, err)
-	}
+func (in *Input) statefulSet(component, name, networks string, w *workload, spec corev1.PodSpec) *appsv1.StatefulSet {
 	labels := in.labels(component)
 	// Different nodes are preferred for the replicas. A single one has the affinity, too, so that another replica does not
 	// change its pod.
 	spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}},
 	}}}}
-	labels["app.kubernetes.io/instance"] = i.name
+	labels["app.kubernetes.io/instance"] = name
 	selector := maps.Clone(labels)
 	if component == v1alpha1.ComponentProxy {
 		labels["app"] = "proxy-server" // scripts and dashboards written for the earlier operator select pods by it
@@ -144,7 +135,7 @@ func (in *Input) statefulSet(component string, i instance, n network, w *workloa
 	if spec.TerminationGracePeriodSeconds == nil {
 		spec.TerminationGracePeriodSeconds = new(int64(30))
 	}
-	annotations := map[string]string{NetworksAnnotation: string(networks), "kubectl.kubernetes.io/default-container": spec.Containers[0].Name}
+	annotations := map[string]string{NetworksAnnotation: networks, "kubectl.kubernetes.io/default-container": spec.Containers[0].Name}
 	spec.SecurityContext = in.podSecurity(w.lowest, annotations)
 	if !in.OpenShift {
 		spec.SecurityContext.FSGroup = new(int64(nonRootUser))
@@ -153,9 +144,9 @@ func (in *Input) statefulSet(component string, i instance, n network, w *workloa
 		spec.SecurityContext.RunAsUser = new(int64(nonRootUser))
 	}
 	return &appsv1.StatefulSet{
-		ObjectMeta: in.meta(component, i.name),
+		ObjectMeta: in.meta(component, name),
 		Spec: appsv1.StatefulSetSpec{
-			Replicas: new(int32(1)), ServiceName: i.name,
+			Replicas: new(int32(1)), ServiceName: name,
 			// A partition that another field manager sets would keep the pod at its earlier revision. As it is rendered,
 			// that is a conflict.
 			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{
@@ -164,7 +155,7 @@ func (in *Input) statefulSet(component string, i instance, n network, w *workloa
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: spec},
 		},
-	}, nil
+	}
 }
 
 // Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it, given the
@@ -201,6 +192,15 @@ func parseAddresses(texts ...v1alpha1.IP) []netip.Addr {
 		if a, err := v1alpha1.ParseAddress(string(text)); err == nil && !slices.Contains(list, a) {
 			list = append(list, a)
 		}
+	}
+	return list
+}
+
+// texts returns the addresses as texts.
+func texts(addresses []netip.Addr) []string {
+	var list []string
+	for _, a := range addresses {
+		list = append(list, a.String())
 	}
 	return list
 }

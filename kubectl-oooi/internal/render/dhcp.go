@@ -155,7 +155,7 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 // VM: the gateway and the Infra's servers, except the replica's own first address, which the argument server
 // contains.
 func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Addr {
-	servers := in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy)
+	servers := append(in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy), v1alpha1.IP(in.Infra.Spec.NetworkConfig.Gateway))
 	if proxy := in.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
 		servers = append(servers, proxy.ServerIPs()...)
 	}
@@ -164,9 +164,9 @@ func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Add
 	return list
 }
 
-// serverAddresses returns the gateway, and the first address of each replica of the enabled components with these names.
+// serverAddresses returns the first address of each replica of the enabled components with these names.
 func (in *Input) serverAddresses(names ...string) []v1alpha1.IP {
-	list := []v1alpha1.IP{v1alpha1.IP(in.Infra.Spec.NetworkConfig.Gateway)}
+	var list []v1alpha1.IP
 	for _, c := range componentsOf(in.Infra) {
 		for _, i := range c.replicas {
 			if c.enabled && slices.Contains(names, c.name) {

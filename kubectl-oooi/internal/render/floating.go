@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // holderPort serves health, metrics and state of xdsd hold.
@@ -62,14 +62,10 @@ func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits 
 		"--address", strings.Join(in.floatingAddresses(), ","), "--ready", "http://127.0.0.1:9907/ready",
 		"--http", "$(POD_IP):9906", "--state", "/var/lib/xdsd/holder.json",
 	}
-	if witnesses := in.witnesses(i, others); len(witnesses) > 0 {
-		command = append(command, "--witness", strings.Join(witnesses, ","))
-	}
+	command = append(command, option("--witness", in.witnesses(i, others)...)...)
 	if in.onOVN() {
-		command = append(command, "--own", strings.Join(in.prefixes(i), ","))
-		if gateway := in.gatewayOf(i); gateway.IsValid() {
-			command = append(command, "--gateway", gateway.String())
-		}
+		command = append(command, option("--own", in.prefixes(i)...)...)
+		command = append(command, option("--gateway", in.gatewayOf(i))...)
 	}
 	command = append(command, limits...)
 	c := restrictedContainer(corev1.Container{
@@ -84,32 +80,26 @@ func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits 
 	return c
 }
 
-// gatewayOf returns the VLAN's gateway if an address of the replica is in its subnet; otherwise the zero Addr.
-func (in *Input) gatewayOf(i instance) netip.Addr {
+// gatewayOf returns the VLAN's gateway if an address of the replica is in its subnet; otherwise the empty string.
+func (in *Input) gatewayOf(i instance) string {
 	gateway, err := v1alpha1.ParseAddress(in.Infra.Spec.NetworkConfig.Gateway)
 	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return prefixOf(a, in.networks()).Contains(gateway) }) {
-		return netip.Addr{}
+		return ""
 	}
-	return gateway
+	return gateway.String()
 }
 
 // witnesses returns the addresses that a replica probes to detect that it is cut off from the VLAN: the gateway, the
 // other replicas, DNS and DHCP.
 func (in *Input) witnesses(self instance, others []instance) []string {
-	addresses := in.serverAddresses()
+	list := []v1alpha1.IP{v1alpha1.IP(in.Infra.Spec.NetworkConfig.Gateway)}
 	for _, o := range others {
 		for _, a := range o.addresses {
-			addresses = append(addresses, v1alpha1.IP(a.String()))
+			list = append(list, v1alpha1.IP(a.String()))
 		}
 	}
-	addresses = append(addresses, in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP)...)
-	var list []string
-	for _, a := range parseAddresses(addresses...) {
-		if !slices.Contains(self.addresses, a) {
-			list = append(list, a.String())
-		}
-	}
-	return list
+	list = append(list, in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP)...)
+	return texts(slices.DeleteFunc(parseAddresses(list...), func(a netip.Addr) bool { return slices.Contains(self.addresses, a) }))
 }
 
 // sources returns a replica's own addresses, at most one of each family, as source addresses of connections to apps
@@ -130,8 +120,7 @@ func (in *Input) constraints() string { return roleName(in.Infra, v1alpha1.Compo
 // securityContextConstraints returns restricted-v2 with what the container holder requires: two capabilities and any
 // user. The users of the other containers are set in the pod spec.
 func (in *Input) securityContextConstraints() *unstructured.Unstructured {
-	kind := schema.GroupVersionKind{Group: "security.openshift.io", Version: "v1", Kind: "SecurityContextConstraints"}
-	return object(kind, metav1.ObjectMeta{Name: in.constraints(), Labels: in.labels(v1alpha1.ComponentProxy)}, map[string]any{
+	return object(read.ConstraintsKind, metav1.ObjectMeta{Name: in.constraints(), Labels: in.labels(v1alpha1.ComponentProxy)}, map[string]any{
 		"allowHostDirVolumePlugin": false, "allowHostIPC": false, "allowHostNetwork": false, "allowHostPID": false, "allowHostPorts": false,
 		"allowPrivilegeEscalation": false, "allowPrivilegedContainer": false, "readOnlyRootFilesystem": true,
 		"allowedCapabilities":      []any{"NET_ADMIN", "NET_RAW"},

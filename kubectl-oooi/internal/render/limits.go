@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,23 +29,15 @@ type limitArguments struct{ bootstrap, serve, hold []string }
 func (in *Input) proxyLimits() limitArguments {
 	proxy := in.Infra.Spec.InfraComponents.Proxy
 	limits := cmp.Or(proxy.Limits, in.ProxySpec.Limits, &v1alpha1.ProxyLimits{})
-	a := limitArguments{bootstrap: []string{"--memory", "$(" + envoyMemory.Name + ")"}}
-	envoy := cmp.Or(proxy.Resources, in.ProxySpec.Resources, &corev1.ResourceRequirements{})
-	switch {
-	case limits.MaxHeap != nil:
-		a.bootstrap = append(a.bootstrap, "--max-heap", limits.MaxHeap.String())
-	case envoy.Limits.Memory().IsZero():
-		a.bootstrap = append(a.bootstrap, "--max-heap", defaultMaxHeap)
-	}
-	if limits.MaxConnections != nil {
-		a.bootstrap = append(a.bootstrap, "--max-connections", fmt.Sprint(*limits.MaxConnections))
+	maxHeap := ""
+	if envoy := cmp.Or(proxy.Resources, in.ProxySpec.Resources, &corev1.ResourceRequirements{}); limits.MaxHeap != nil {
+		maxHeap = limits.MaxHeap.String()
+	} else if envoy.Limits.Memory().IsZero() {
+		maxHeap = defaultMaxHeap
 	}
 	rate := v1alpha1.DefaultConnectionsPerSecond
-	if limits.ConnectionsPerSecond != nil {
-		rate = *limits.ConnectionsPerSecond
-	}
+	rates := []string{fmt.Sprint(*cmp.Or(limits.ConnectionsPerSecond, &rate))}
 	var connections []string
-	rates := []string{fmt.Sprint(rate)}
 	for _, p := range limits.Ports {
 		if p.MaxConnections != nil {
 			connections = append(connections, fmt.Sprintf("%d=%d", p.Port, *p.MaxConnections))
@@ -53,38 +46,45 @@ func (in *Input) proxyLimits() limitArguments {
 			rates = append(rates, fmt.Sprintf("%d=%d", p.Port, *p.ConnectionsPerSecond))
 		}
 	}
-	if len(connections) > 0 {
-		a.bootstrap = append(a.bootstrap, "--port-max-connections", strings.Join(connections, ","))
-	}
-	a.serve = []string{"--connections-per-second", strings.Join(rates, ",")}
-	if limits.MaxConnections != nil {
-		a.serve = append(a.serve, "--max-connections", fmt.Sprint(*limits.MaxConnections))
+	most := option("--max-connections", number(limits.MaxConnections))
+	a := limitArguments{
+		bootstrap: slices.Concat(option("--memory", "$("+envoyMemory.Name+")"), option("--max-heap", maxHeap), most, option("--port-max-connections", connections...)),
+		serve:     slices.Concat(option("--connections-per-second", rates...), most),
 	}
 	if in.hasFloatingAddress() {
 		a.serve = append(a.serve, "--holder", fmt.Sprintf("http://$(POD_IP):%d/state", holderPort))
-		a.hold = sourceLimits(limits.PerSource)
+		a.hold = sourceLimits(cmp.Or(limits.PerSource, &v1alpha1.SourceLimits{}))
 	}
 	return a
 }
 
 // sourceLimits returns the arguments of xdsd hold for the limits of each client.
 func sourceLimits(limits *v1alpha1.SourceLimits) []string {
-	limits = cmp.Or(limits, &v1alpha1.SourceLimits{})
 	connections, rate := v1alpha1.DefaultSourceMaxConnections, v1alpha1.DefaultSourceConnectionsPerSecond
 	connections, rate = *cmp.Or(limits.MaxConnections, &connections), *cmp.Or(limits.ConnectionsPerSecond, &rate)
-	arguments := []string{"--source-max-connections", fmt.Sprint(connections), "--source-connections-per-second", fmt.Sprint(rate)}
-	if limits.PrefixLength != nil {
-		arguments = append(arguments, "--source-prefix-length", fmt.Sprint(*limits.PrefixLength))
-	}
-	if limits.IPv6PrefixLength != nil {
-		arguments = append(arguments, "--source-ipv6-prefix-length", fmt.Sprint(*limits.IPv6PrefixLength))
-	}
 	var networks []string
 	for _, n := range limits.Networks {
 		networks = append(networks, fmt.Sprintf("%s=%d/%d", n.CIDR, *cmp.Or(n.MaxConnections, &connections), *cmp.Or(n.ConnectionsPerSecond, &rate)))
 	}
-	if len(networks) > 0 {
-		arguments = append(arguments, "--source-network", strings.Join(networks, ","))
+	return slices.Concat(
+		option("--source-max-connections", number(&connections)), option("--source-connections-per-second", number(&rate)),
+		option("--source-prefix-length", number(limits.PrefixLength)), option("--source-ipv6-prefix-length", number(limits.IPv6PrefixLength)),
+		option("--source-network", networks...),
+	)
+}
+
+// option returns the arguments for a flag with a list of values; none if the list is empty, or has only an empty value.
+func option(flag string, values ...string) []string {
+	if value := strings.Join(values, ","); value != "" {
+		return []string{flag, value}
 	}
-	return arguments
+	return nil
+}
+
+// number returns a number in decimal; empty for nil.
+func number(n *int32) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
 }

@@ -50,9 +50,9 @@ func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 		case key == "vlan" && n.Kind == macvlanNetwork:
 			return nil, fmt.Errorf("vlan=%s: macvlan adds no tag; specify the node's VLAN interface, such as %s.%s", value, n.Device, value)
 		case key == "vlan":
-			n.VLAN, err = number(value, 1, 4094)
+			n.VLAN, err = between(value, 1, 4094)
 		case key == "mtu":
-			n.MTU, err = number(value, 1280, 65535)
+			n.MTU, err = between(value, 1280, 65535)
 		default:
 			return nil, fmt.Errorf("%q: want vlan=ID or mtu=BYTES", part)
 		}
@@ -63,7 +63,7 @@ func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 	return n, nil
 }
 
-func number(text string, least, most int) (int, error) {
+func between(text string, least, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
 		return 0, fmt.Errorf("want a number between %d and %d", least, most)

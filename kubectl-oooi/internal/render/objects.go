@@ -13,6 +13,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // Names that several files use.
@@ -126,13 +127,11 @@ func (in *Input) proxyServerName() string {
 // configMap returns an immutable ConfigMap whose name ends with a hash of its data: a pod never runs an edited configuration, and
 // the previous configuration exists until the pods with the new one work.
 func (in *Input) configMap(component, name string, data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(data)[:8]), Data: data, Immutable: new(true)}
+	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(data)), Data: data, Immutable: new(true)}
 }
 
-var nadKind = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
-
 func networkAttachmentDefinition(meta metav1.ObjectMeta, config string) *unstructured.Unstructured {
-	return object(nadKind, meta, map[string]any{"spec": map[string]any{"config": config}})
+	return object(read.AttachmentKind, meta, map[string]any{"spec": map[string]any{"config": config}})
 }
 
 // object returns an object with namespace, name and labels of meta, and the given fields.

@@ -57,13 +57,13 @@ func (in *Input) podSecurity(lowest int64, annotations map[string]string) *corev
 	return security
 }
 
-// hash returns a digest of a configuration, with which the name of an object changes.
+// hash returns a digest of a configuration, with which the name of an object ends.
 func hash(config map[string]string) string {
 	sum := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		fmt.Fprintf(sum, "%d %s %d %s", len(key), key, len(config[key]), config[key])
 	}
-	return hex.EncodeToString(sum.Sum(nil))[:16]
+	return hex.EncodeToString(sum.Sum(nil))[:8]
 }
 
 // restrictedContainer returns c with the security context that Pod Security "restricted" requires, and a read-only

@@ -1,8 +1,6 @@
 package render
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -44,16 +42,10 @@ func (p *Probe) Objects(in *Input) (*batchv1.Job, *unstructured.Unstructured, er
 	policy := corev1.DNSClusterFirst // as other pods
 	var nad *unstructured.Unstructured
 	if p.Address.IsValid() {
-		var n network
 		var err error
-		if nad, n, err = in.attachment(testclient.Component, instance{name: p.Name, addresses: []netip.Addr{p.Address}}); err != nil {
+		if nad, annotations[NetworksAnnotation], err = in.attachment(testclient.Component, instance{p.Name, []netip.Addr{p.Address}}); err != nil {
 			return nil, nil, err
 		}
-		networks, err := json.Marshal([]network{n})
-		if err != nil {
-			return nil, nil, fmt.Errorf("encoding the networks of %s: %w", p.Name, err)
-		}
-		annotations[NetworksAnnotation] = string(networks)
 		nad.SetLabels(meta.Labels)
 		policy = corev1.DNSDefault
 	}

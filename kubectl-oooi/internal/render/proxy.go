@@ -154,41 +154,16 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 	envoyResources := resources(cmp.Or(spec.Resources, in.ProxySpec.Resources), "100m", "128Mi")
 	xdsdResources := cmp.Or(spec.XDSDResources, in.ProxySpec.XDSDResources)
 	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
-	var addresses []string
-	for _, a := range i.addresses {
-		addresses = append(addresses, a.String())
-	}
-	serve := []string{"/xdsd", "serve", "--proxy-server", key}
-	if !in.standalone() {
-		serve = append(serve, "--infra", in.key())
-	}
-	serve = append(serve, "--pod", "$(POD_NAME)", "--http", fmt.Sprintf("$(POD_IP):%d", servePort),
-		"--bind", strings.Join(append(addresses, "$(POD_IP)"), ","), "--snapshot", "/var/lib/xdsd/proxy.json")
-	if in.hasFloatingAddress() {
-		serve = append(serve, "--floating", strings.Join(in.floatingAddresses(), ","), "--source", strings.Join(sources(i.addresses), ","))
-	}
 	grace := cmp.Or(spec.TerminationGracePeriodSeconds, v1alpha1.DefaultProxyTerminationGracePeriod)
-	if drain := grace - v1alpha1.ProxyHandover; drain > 0 {
-		serve = append(serve, "--drain-time", fmt.Sprintf("%ds", drain))
-	}
-	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
-	if hosted {
-		serve = append(serve, "--hosted-cluster", in.HostedCluster.String())
-	}
-	if others := in.backendNamespaces(); len(others) > 0 && (hosted || in.standalone()) {
-		serve = append(serve, "--namespace", strings.Join(others, ","))
-	}
 	limits := in.proxyLimits()
-	serve = append(serve, limits.serve...)
 	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
 	// Envoy opens its ports when it receives its first configuration, and a restart would not help, so it may take a day.
 	startup := &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(portEnvoyHealth)}},
 		PeriodSeconds: 2, TimeoutSeconds: 3, FailureThreshold: 43200,
 	}
-	policy, resolvers := in.podDNS()
 	pod := corev1.PodSpec{
-		DNSPolicy: policy, DNSConfig: resolvers, TerminationGracePeriodSeconds: new(grace),
+		TerminationGracePeriodSeconds: new(grace),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
 			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, hostIP, envoyMemory}, Command: bootstrap,
 			VolumeMounts: sockets, Resources: resources(xdsdResources, "10m", "32Mi"),
@@ -203,7 +178,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
-				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: serve,
+				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: append(in.serveCommand(key, i, grace), limits.serve...),
 				Ports:          []corev1.ContainerPort{tcpPort(v1alpha1.PortHealth, servePort)},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
 				Resources: resources(xdsdResources, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
@@ -211,11 +186,40 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 		},
 		Volumes: []corev1.Volume{emptyDir("xdsd", corev1.StorageMediumMemory), emptyDir("envoy", corev1.StorageMediumMemory), emptyDir("state", corev1.StorageMediumDefault), tokenVolume()},
 	}
+	if servers := in.ProxySpec.NetworkConfig.DNS; len(servers) > 0 { // otherwise the cluster DNS
+		pod.DNSPolicy, pod.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
+	}
 	if in.hasFloatingAddress() {
 		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, limits.hold, i, all))
 		pod.Volumes = append(pod.Volumes, emptyDir("holder", corev1.StorageMediumDefault))
 	}
 	return pod
+}
+
+// serveCommand returns the command of xdsd serve, without limits.
+func (in *Input) serveCommand(key string, i instance, grace int64) []string {
+	command := []string{"/xdsd", "serve", "--proxy-server", key}
+	if !in.standalone() {
+		command = append(command, "--infra", in.key())
+	}
+	command = append(command, "--pod", "$(POD_NAME)", "--http", fmt.Sprintf("$(POD_IP):%d", servePort))
+	command = append(command, option("--bind", append(texts(i.addresses), "$(POD_IP)")...)...)
+	command = append(command, "--snapshot", "/var/lib/xdsd/proxy.json")
+	if in.hasFloatingAddress() {
+		command = append(command, option("--floating", in.floatingAddresses()...)...)
+		command = append(command, option("--source", sources(i.addresses)...)...)
+	}
+	if drain := grace - v1alpha1.ProxyHandover; drain > 0 {
+		command = append(command, "--drain-time", fmt.Sprintf("%ds", drain))
+	}
+	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
+	if hosted {
+		command = append(command, "--hosted-cluster", in.HostedCluster.String())
+	}
+	if hosted || in.standalone() {
+		command = append(command, option("--namespace", in.backendNamespaces()...)...)
+	}
+	return command
 }
 
 // defaultWorkerThreads is the number of Envoy's worker threads without a CPU limit. With Envoy's default, one for each
@@ -240,15 +244,6 @@ const servePort = 9902
 // preStop returns a hook that requests a page of xdsd serve, which responds when the container may end.
 func preStop(page string) *corev1.Lifecycle {
 	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: page, Port: intstr.FromInt32(servePort)}}}
-}
-
-// podDNS returns the DNS settings of the pod: the cluster DNS, unless the ProxyServer specifies DNS servers.
-func (in *Input) podDNS() (corev1.DNSPolicy, *corev1.PodDNSConfig) {
-	servers := in.ProxySpec.NetworkConfig.DNS
-	if len(servers) == 0 {
-		return "", nil
-	}
-	return corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
 }
 
 // controlPlanePolicy returns a NetworkPolicy that admits the proxy's pods to the control plane in a namespace, where
