@@ -18,14 +18,6 @@ import (
 // NetworkComponent is the value of v1alpha1.LabelComponent on a VMs' NetworkAttachmentDefinition that setup created.
 const NetworkComponent = "network"
 
-// vmAttachment returns the VMs' NetworkAttachmentDefinition.
-func (in *Input) vmAttachment() *unstructured.Unstructured {
-	nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
-	meta := in.meta(NetworkComponent, nad.Name)
-	meta.Namespace = nad.Namespace
-	return networkAttachmentDefinition(meta, in.Attachment)
-}
-
 // attachment returns the NetworkAttachmentDefinition of a pod on the VLAN, and the pod's NetworksAnnotation that selects it. It
 // is derived from that of the VMs, assigns the replica's addresses, and routes packets from these addresses to the VLAN.
 //

@@ -77,7 +77,6 @@ func split(image string) (repository, tag, digest string) {
 // same objects as YAML.
 func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error) {
 	disk := filesys.MakeFsInMemory()
-	var errs []error
 	err := fs.WalkDir(manifests.Files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -85,11 +84,10 @@ func Build(files map[string][]byte) ([]*unstructured.Unstructured, []byte, error
 		text, err := fs.ReadFile(manifests.Files, name)
 		return errors.Join(err, disk.WriteFile(path.Join("/manifests", name), text))
 	})
-	errs = append(errs, err)
 	for name, text := range files {
-		errs = append(errs, disk.WriteFile(path.Join("/manifests", overlay, name), text))
+		err = errors.Join(err, disk.WriteFile(path.Join("/manifests", overlay, name), text))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err != nil {
 		return nil, nil, fmt.Errorf("writing the kustomization: %w", err)
 	}
 	result, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, "/manifests/"+overlay)

@@ -25,48 +25,31 @@ type MachineNetwork struct {
 	MTU int
 }
 
-// Kinds of networks.
-const (
-	bridgeNetwork   = "bridge"
-	macvlanNetwork  = "macvlan"
-	localnetNetwork = "localnet"
-)
+// macvlanNetwork is a Kind that adds no tag, and that VMs cannot use.
+const macvlanNetwork = "macvlan"
 
 // ParseMachineNetwork parses KIND=DEVICE[,vlan=ID][,mtu=BYTES], the value of --make-network. It returns an error for
 // another form, an unsupported KIND, an ID with macvlan or outside of 1-4094, and BYTES outside of 1280-65535.
 func ParseMachineNetwork(text string) (*MachineNetwork, error) {
-	n := &MachineNetwork{}
-	for i, part := range strings.Split(text, ",") {
-		key, value, ok := strings.Cut(part, "=")
-		if !ok || value == "" {
-			return nil, fmt.Errorf("%q: want KIND=DEVICE, such as bridge=br-vlan100, optionally followed by ,vlan=ID and ,mtu=BYTES", part)
-		}
-		var err error
-		switch {
-		case i == 0 && slices.Contains([]string{bridgeNetwork, macvlanNetwork, localnetNetwork}, key):
-			n.Kind, n.Device = key, value
-		case i == 0:
-			return nil, fmt.Errorf("%q: unsupported kind of network: want bridge, macvlan or localnet", key)
-		case key == "vlan" && n.Kind == macvlanNetwork:
-			return nil, fmt.Errorf("vlan=%s: macvlan adds no tag; specify the node's VLAN interface, such as %s.%s", value, n.Device, value)
-		case key == "vlan":
-			n.VLAN, err = between(value, 1, 4094)
-		case key == "mtu":
-			n.MTU, err = between(value, 1280, 65535)
-		default:
-			return nil, fmt.Errorf("%q: want vlan=ID or mtu=BYTES", part)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", part, err)
-		}
+	parts := strings.Split(text, ",")
+	kind, device, _ := strings.Cut(parts[0], "=")
+	if !slices.Contains([]string{"bridge", macvlanNetwork, "localnet"}, kind) || device == "" {
+		return nil, fmt.Errorf("%q: want bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK, optionally followed by ,vlan=ID and ,mtu=BYTES", parts[0])
 	}
-	return n, nil
-}
-
-func between(text string, least, most int) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("want a number between %d and %d", least, most)
+	n := &MachineNetwork{Kind: kind, Device: device}
+	for _, part := range parts[1:] {
+		key, value, _ := strings.Cut(part, "=")
+		number, err := strconv.Atoi(value)
+		switch {
+		case key == "vlan" && kind == macvlanNetwork:
+			return nil, fmt.Errorf("vlan=%s: macvlan adds no tag; specify the node's VLAN interface, such as %s.%s", value, device, value)
+		case key == "vlan" && err == nil && number >= 1 && number <= 4094:
+			n.VLAN = number
+		case key == "mtu" && err == nil && number >= 1280 && number <= 65535:
+			n.MTU = number
+		default:
+			return nil, fmt.Errorf("%q: want vlan=ID with an ID between 1 and 4094, or mtu=BYTES with a number between 1280 and 65535", part)
+		}
 	}
 	return n, nil
 }
@@ -77,7 +60,7 @@ func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
 	config := map[string]any{"cniVersion": "0.3.1", "name": nad.Name}
 	vlan := "vlan"
 	switch n.Kind {
-	case bridgeNetwork:
+	case "bridge":
 		config["type"], config["bridge"] = "bridge", n.Device
 	case macvlanNetwork:
 		config["type"], config["master"], config["mode"] = "macvlan", n.Device, "bridge"

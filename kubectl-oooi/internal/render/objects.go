@@ -1,3 +1,6 @@
+// Package render renders the objects that setup applies for an Infra or a standalone ProxyServer: workloads, their
+// configuration and their rights. It is pure: it makes no requests, and equal input gives equal objects in the same
+// order.
 package render
 
 import (
@@ -36,12 +39,17 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if len(in.name("proxy")) > longestName {
 		return nil, fmt.Errorf("metadata.name: %s has more than %d characters, so names of StatefulSets that contain it would be too long; choose a shorter name", in.Infra.Name, longestName-len("-proxy"))
 	}
+	if in.ProxyServer == nil {
+		copied := *in
+		in, copied.ProxyServer = &copied, proxyServerOf(in.Infra)
+	}
 	var list []runtime.Object
 	if !in.standalone() {
 		list = append(list, in.Written)
 	}
 	if in.OwnAttachment {
-		list = append(list, in.vmAttachment())
+		nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
+		list = append(list, networkAttachmentDefinition(metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name, Labels: in.labels(NetworkComponent)}, in.Attachment))
 	}
 	list = append(list, in.controlRights()...)
 	for _, c := range componentsOf(in.Infra) {
@@ -111,17 +119,9 @@ func (in *Input) labels(component string) map[string]string {
 		labels[v1alpha1.LabelInfra] = in.Infra.Name
 	}
 	if component == v1alpha1.ComponentProxy {
-		labels[v1alpha1.LabelProxyServer] = in.proxyServerName()
+		labels[v1alpha1.LabelProxyServer] = in.ProxyServer.GetName()
 	}
 	return labels
-}
-
-// proxyServerName returns the name of the Infra's ProxyServer.
-func (in *Input) proxyServerName() string {
-	if in.ProxyServer != nil {
-		return in.ProxyServer.GetName()
-	}
-	return in.Infra.Name
 }
 
 // configMap returns an immutable ConfigMap whose name ends with a hash of its data: a pod never runs an edited configuration, and

@@ -19,9 +19,8 @@ import (
 
 // proxy returns the workload with Envoy and xdsd serve.
 func proxy(in *Input, instances []instance) (*workload, error) {
-	server := in.proxyServer()
 	w := &workload{
-		objects: []runtime.Object{server}, rules: in.proxyRules(server), ports: in.proxyPorts(server), observed: []int32{9901, servePort},
+		objects: []runtime.Object{in.ProxyServer}, rules: in.proxyRules(), ports: in.proxyPorts(), observed: []int32{9901, servePort},
 		privileged: in.hasFloatingAddress(),
 		lowest:     80, // Envoy opens ports of later backends from there without another pod
 	}
@@ -42,17 +41,9 @@ func proxy(in *Input, instances []instance) (*workload, error) {
 		}
 	}
 	for _, i := range instances {
-		w.pods = append(w.pods, in.proxyPod(server, i, instances))
+		w.pods = append(w.pods, in.proxyPod(i, instances))
 	}
 	return w, nil
-}
-
-// proxyServer returns the Infra's ProxyServer, or a default one without backends.
-func (in *Input) proxyServer() *unstructured.Unstructured {
-	if in.ProxyServer != nil {
-		return in.ProxyServer
-	}
-	return proxyServerOf(in.Infra)
 }
 
 // OwnProxyServer returns the ProxyServer that setup creates for an Infra, with defaults set. Without a proxy in the Infra, it
@@ -80,10 +71,10 @@ func proxyServerOf(infra *v1alpha1.Infra) *unstructured.Unstructured {
 }
 
 // proxyRules returns the rights of xdsd serve.
-func (in *Input) proxyRules(server *unstructured.Unstructured) []rule {
+func (in *Input) proxyRules() []rule {
+	namespace, name := in.ProxyServer.GetNamespace(), in.ProxyServer.GetName()
 	rules := []rule{
-		allow(server.GetNamespace(), v1alpha1.GroupName, "proxyservers/status", []string{"patch"}, server.GetName()),
-		allow(server.GetNamespace(), v1alpha1.GroupName, "proxyservers", readVerbs, server.GetName()),
+		allow(namespace, v1alpha1.GroupName, "proxyservers/status", []string{"patch"}, name), allow(namespace, v1alpha1.GroupName, "proxyservers", readVerbs, name),
 	}
 	endpoints := func(namespace string) rule { return allow(namespace, "discovery.k8s.io", "endpointslices", readVerbs) }
 	if !in.standalone() {
@@ -109,20 +100,16 @@ func (in *Input) backendNamespaces() []string {
 
 // proxyPorts returns the ports of the proxy's Service: those of its listeners and apps ingress, and those of every
 // control plane.
-func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServicePort {
-	var numbers []int32
+func (in *Input) proxyPorts() []corev1.ServicePort {
+	var numbers, datagrams []int32
 	if !in.standalone() {
 		numbers = append(numbers, 443, 6443)
 	}
 	if apps := in.Infra.Spec.AppsIngress; apps.IsEnabled() {
-		http, https := v1alpha1.DefaultAppsHTTPPort, v1alpha1.DefaultAppsHTTPSPort
-		if apps.Ports != nil {
-			http, https = apps.Ports.HTTP, apps.Ports.HTTPS
-		}
-		numbers = append(numbers, http, https)
+		ports := apps.EffectivePorts()
+		numbers = append(numbers, ports.HTTP, ports.HTTPS)
 	}
-	var datagrams []int32
-	if p := in.Snapshot.ProxyServer(server.GetNamespace() + "/" + server.GetName()); p != nil {
+	if p := in.Snapshot.ProxyServer(in.proxyKey()); p != nil {
 		for _, l := range p.Listeners {
 			if l.UDP {
 				datagrams = append(datagrams, l.Port)
@@ -133,30 +120,31 @@ func (in *Input) proxyPorts(server *unstructured.Unstructured) []corev1.ServiceP
 	}
 	slices.Sort(numbers)
 	var ports []corev1.ServicePort
-	add := func(name string, n int32, protocol corev1.Protocol) {
-		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("%s-%d", name, n), Port: n, Protocol: protocol, TargetPort: intstr.FromInt32(n)})
-	}
 	for _, n := range slices.Compact(numbers) {
-		add("port", n, corev1.ProtocolTCP)
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("port-%d", n), Port: n, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(n)})
 	}
 	for _, n := range datagrams {
-		add("udp", n, corev1.ProtocolUDP)
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("udp-%d", n), Port: n, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(n)})
 	}
 	return ports
 }
 
+// proxyKey returns the key of the ProxyServer in the model, "namespace/name".
+func (in *Input) proxyKey() string {
+	return in.ProxyServer.GetNamespace() + "/" + in.ProxyServer.GetName()
+}
+
 // proxyPod returns the pod spec: Envoy with the configuration that xdsd bootstrap writes, and xdsd serve, which share
 // Unix sockets.
-func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []instance) corev1.PodSpec {
+func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 	spec := in.Infra.Spec.InfraComponents.Proxy
-	key := server.GetNamespace() + "/" + server.GetName()
 	oooi := cmp.Or(spec.Image, in.ProxySpec.Image, in.Images.Oooi)
 	envoyResources := resources(cmp.Or(spec.Resources, in.ProxySpec.Resources), "100m", "128Mi")
 	xdsdResources := cmp.Or(spec.XDSDResources, in.ProxySpec.XDSDResources)
 	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
 	grace := cmp.Or(spec.TerminationGracePeriodSeconds, v1alpha1.DefaultProxyTerminationGracePeriod)
 	limits := in.proxyLimits()
-	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", key, "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
+	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", in.proxyKey(), "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
 	// Envoy opens its ports when it receives its first configuration, and a restart would not help, so it may take a day.
 	startup := &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(portEnvoyHealth)}},
@@ -178,7 +166,7 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
-				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: append(in.serveCommand(key, i, grace), limits.serve...),
+				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: append(in.serveCommand(i, grace), limits.serve...),
 				Ports:          []corev1.ContainerPort{tcpPort(v1alpha1.PortHealth, servePort)},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
 				Resources: resources(xdsdResources, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
@@ -197,8 +185,8 @@ func (in *Input) proxyPod(server *unstructured.Unstructured, i instance, all []i
 }
 
 // serveCommand returns the command of xdsd serve, without limits.
-func (in *Input) serveCommand(key string, i instance, grace int64) []string {
-	command := []string{"/xdsd", "serve", "--proxy-server", key}
+func (in *Input) serveCommand(i instance, grace int64) []string {
+	command := []string{"/xdsd", "serve", "--proxy-server", in.proxyKey()}
 	if !in.standalone() {
 		command = append(command, "--infra", in.key())
 	}

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -41,24 +42,21 @@ func (in *Input) rights(component string, rules ...rule) []runtime.Object {
 func (in *Input) grant(component string, subject rbacv1.Subject, rules []rule) []runtime.Object {
 	// The name contains the Infra's, because several Infras may have Roles in one namespace.
 	name := roleName(in.Infra, component)
-	slices.SortStableFunc(rules, func(a, b rule) int { return cmp.Compare(a.namespace, b.namespace) })
+	byNamespace := map[string][]rbacv1.PolicyRule{}
+	for _, r := range rules {
+		byNamespace[r.namespace] = append(byNamespace[r.namespace], r.PolicyRule)
+	}
 	var list []runtime.Object
-	for len(rules) > 0 {
-		namespace := rules[0].namespace
-		var policyRules []rbacv1.PolicyRule
-		for len(rules) > 0 && rules[0].namespace == namespace {
-			policyRules, rules = append(policyRules, rules[0].PolicyRule), rules[1:]
-		}
-		meta := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: in.labels(component)}
+	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
+		meta, subjects := metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: in.labels(component)}, []rbacv1.Subject{subject}
+		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}
 		if namespace == "" {
+			ref.Kind = "ClusterRole"
 			list = append(list,
-				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: policyRules},
-				&rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}})
+				&rbacv1.ClusterRole{ObjectMeta: meta, Rules: byNamespace[namespace]}, &rbacv1.ClusterRoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref})
 			continue
 		}
-		list = append(list,
-			&rbacv1.Role{ObjectMeta: meta, Rules: policyRules},
-			&rbacv1.RoleBinding{ObjectMeta: meta, Subjects: []rbacv1.Subject{subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}})
+		list = append(list, &rbacv1.Role{ObjectMeta: meta, Rules: byNamespace[namespace]}, &rbacv1.RoleBinding{ObjectMeta: meta, Subjects: subjects, RoleRef: ref})
 	}
 	return list
 }

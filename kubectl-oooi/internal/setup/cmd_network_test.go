@@ -101,12 +101,12 @@ func TestInvalidMakeNetwork(t *testing.T) {
 	s := newSite(t)
 	s.Refused("NetworkAttachmentDefinition "+s.Namespace+"/vlan100 exists and was not created by setup for this Infra", "--make-network", "bridge=br-vlan100")
 	for flag, want := range map[string]string{
-		"vxlan=eth0":              `"vxlan": unsupported kind of network: want bridge, macvlan or localnet`,
-		"br-vlan100":              `"br-vlan100": want KIND=DEVICE`,
-		"bridge=":                 `"bridge=": want KIND=DEVICE`,
-		"bridge=br0,vlan=5000":    "vlan=5000: want a number between 1 and 4094",
-		"localnet=physnet,mtu=no": "mtu=no: want a number between 1280 and 65535",
-		"bridge=br0,trunk=yes":    `"trunk=yes": want vlan=ID or mtu=BYTES`,
+		"vxlan=eth0":              `"vxlan=eth0": want bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK`,
+		"br-vlan100":              `"br-vlan100": want bridge=BRIDGE`,
+		"bridge=":                 `"bridge=": want bridge=BRIDGE`,
+		"bridge=br0,vlan=5000":    `"vlan=5000": want vlan=ID with an ID between 1 and 4094`,
+		"localnet=physnet,mtu=no": `"mtu=no": want vlan=ID with an ID between 1 and 4094, or mtu=BYTES with a number between 1280 and 65535`,
+		"bridge=br0,trunk=yes":    `"trunk=yes": want vlan=ID`,
 		"macvlan=eth1,vlan=100":   "vlan=100: macvlan adds no tag; specify the node's VLAN interface, such as eth1.100",
 	} {
 		s.Refused("--make-network: "+want, "--make-network", flag)
