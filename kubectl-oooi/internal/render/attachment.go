@@ -45,7 +45,7 @@ func (in *Input) attachment(component string, i instance) (*unstructured.Unstruc
 	if err != nil {
 		return nil, "", fmt.Errorf("encoding the network of %s: %w", i.name, err)
 	}
-	meta := in.meta(component, i.name+"-"+hash(map[string]string{"config": string(content)}))
+	meta := in.meta(component, i.name+"-"+hash("config", string(content)))
 	text, err := NameNetwork(config, meta.Namespace, meta.Name)
 	if err != nil {
 		return nil, "", err
@@ -113,7 +113,7 @@ func ovnNetwork(plugin map[string]any) map[string]any {
 func (in *Input) prefixes(i instance) []string {
 	var list []string
 	for _, a := range i.addresses {
-		list = append(list, prefixOf(a, in.networks()).String())
+		list = append(list, in.prefixOf(a).String())
 	}
 	return list
 }
@@ -132,11 +132,10 @@ func hardwareAddress(a netip.Addr) string {
 // staticIPAM returns the ipam field with a replica's addresses, and the gateway, from which the plugin sbr creates a
 // default route.
 func (in *Input) staticIPAM(i instance) map[string]any {
-	networks := in.networks()
 	gateway, err := netip.ParseAddr(in.Infra.Spec.NetworkConfig.Gateway)
 	var addresses []any
 	for _, a := range i.addresses {
-		entry := map[string]any{"address": prefixOf(a, networks).String()}
+		entry := map[string]any{"address": in.prefixOf(a).String()}
 		if err == nil && gateway.Is4() == a.Is4() {
 			entry["gateway"] = gateway.String()
 		}
@@ -145,14 +144,13 @@ func (in *Input) staticIPAM(i instance) map[string]any {
 	return map[string]any{"type": "static", "addresses": addresses}
 }
 
-// networks returns the VLAN's subnets. Invalid ones are omitted; the model reports them.
-func (in *Input) networks() []netip.Prefix {
-	var all []netip.Prefix
+// prefixOf returns an address with the prefix length of the VLAN's subnet that contains it; with its full length if none does.
+func (in *Input) prefixOf(address netip.Addr) netip.Prefix {
 	config := in.Infra.Spec.NetworkConfig
 	for _, c := range append([]v1alpha1.CIDR{v1alpha1.CIDR(config.CIDR)}, config.AdditionalCIDRs...) {
-		if p, err := netip.ParsePrefix(string(c)); err == nil {
-			all = append(all, p.Masked())
+		if subnet, err := netip.ParsePrefix(string(c)); err == nil && subnet.Contains(address) {
+			return netip.PrefixFrom(address, subnet.Bits())
 		}
 	}
-	return all
+	return netip.PrefixFrom(address, address.BitLen())
 }

@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -158,6 +159,35 @@ func (in *Input) statefulSet(component, name, networks string, w *workload, spec
 	}
 }
 
+// networkPolicy returns the NetworkPolicy of a component. It admits all pods to the observed ports, with health and metrics, and
+// all sources to the ports of the Service: clients may run in the network of a node, which no selector matches. The policy
+// applies to the pod network, not to the VLAN, because a NetworkPolicy applies to a pod's first interface. It does not restrict
+// egress, because no selector matches the address of the API server.
+func (in *Input) networkPolicy(component string, w *workload) runtime.Object {
+	rules := []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{}}}}}
+	for _, port := range w.observed {
+		rules[0].Ports = append(rules[0].Ports, policyPort(corev1.ProtocolTCP, port))
+	}
+	if len(w.ports) > 0 { // a rule without ports would admit all ports
+		rules = append(rules, networkingv1.NetworkPolicyIngressRule{})
+		for _, p := range w.ports {
+			rules[1].Ports = append(rules[1].Ports, policyPort(p.Protocol, p.Port))
+		}
+	}
+	return ingressPolicy(in.meta(component, in.name(component)), metav1.LabelSelector{MatchLabels: in.labels(component)}, rules...)
+}
+
+// ingressPolicy returns a NetworkPolicy for the incoming connections of the selected pods.
+func ingressPolicy(meta metav1.ObjectMeta, pods metav1.LabelSelector, rules ...networkingv1.NetworkPolicyIngressRule) runtime.Object {
+	return &networkingv1.NetworkPolicy{ObjectMeta: meta, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: rules,
+	}}
+}
+
+func policyPort(protocol corev1.Protocol, port int32) networkingv1.NetworkPolicyPort {
+	return networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt32(port))}
+}
+
 // Addresses maps each VLAN address of an Infra's enabled components to the names of the StatefulSets that use it, given the
 // present ones: one name, or for a floating address the names of all proxy replicas. It omits components with an invalid
 // replica address, and invalid floating addresses.
@@ -177,7 +207,7 @@ func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
 			}
 		}
 		if c.name == v1alpha1.ComponentProxy && in.hasFloatingAddress() {
-			for _, address := range parseAddresses(infra.Spec.InfraComponents.Proxy.ServerIPs()...) {
+			for _, address := range parseAddresses(in.floatingAddresses()...) {
 				all[address] = names
 			}
 		}
@@ -186,10 +216,10 @@ func Addresses(infra *v1alpha1.Infra, present Sets) map[netip.Addr][]string {
 }
 
 // parseAddresses returns the valid addresses, each once.
-func parseAddresses(texts ...v1alpha1.IP) []netip.Addr {
+func parseAddresses(texts ...string) []netip.Addr {
 	var list []netip.Addr
 	for _, text := range texts {
-		if a, err := v1alpha1.ParseAddress(string(text)); err == nil && !slices.Contains(list, a) {
+		if a, err := v1alpha1.ParseAddress(text); err == nil && !slices.Contains(list, a) {
 			list = append(list, a)
 		}
 	}

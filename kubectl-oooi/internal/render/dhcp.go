@@ -42,7 +42,7 @@ func dhcp(in *Input, instances []instance) (*workload, error) {
 		if err != nil {
 			return nil, err
 		}
-		config := in.configMap(v1alpha1.ComponentDHCP, i.name, map[string]string{"config.yml": text})
+		config := in.configMap(v1alpha1.ComponentDHCP, i.name, "config.yml", text)
 		w.objects = append(w.objects, config)
 		w.pods = append(w.pods, daemon(config, corev1.Container{
 			Name: "coredhcp", Image: cmp.Or(spec.Image, in.Images.Oooi),
@@ -70,16 +70,10 @@ func (in *Input) dhcpConfig(i instance, vmNamespace string) (string, error) {
 	if err != nil || !subnet.Addr().Is4() {
 		return "", fmt.Errorf("spec.networkConfig.cidr: %q is not an IPv4 network, which DHCP requires; specify an IPv4 network, or set infraComponents.dhcp.enabled to false", in.Infra.Spec.NetworkConfig.CIDR)
 	}
-	clients, err := in.clientArguments(vmNamespace)
-	if err != nil {
-		return "", err
-	}
-	leases, err := in.leaseArguments(i, subnet.Masked())
-	if err != nil {
-		return "", err
-	}
-	options, err := in.dhcpOptions()
-	if err != nil {
+	clients, clientsErr := in.clientArguments(vmNamespace)
+	leases, leasesErr := in.leaseArguments(i, subnet.Masked())
+	options, optionsErr := in.dhcpOptions()
+	if err := cmp.Or(clientsErr, leasesErr, optionsErr); err != nil {
 		return "", err
 	}
 	plugins := []map[string]string{
@@ -155,9 +149,9 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 // VM: the gateway and the Infra's servers, except the replica's own first address, which the argument server
 // contains.
 func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Addr {
-	servers := append(in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy), v1alpha1.IP(in.Infra.Spec.NetworkConfig.Gateway))
-	if proxy := in.Infra.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
-		servers = append(servers, proxy.ServerIPs()...)
+	servers := append(in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy), in.Infra.Spec.NetworkConfig.Gateway)
+	if in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+		servers = append(servers, in.floatingAddresses()...)
 	}
 	list := slices.DeleteFunc(parseAddresses(servers...), func(a netip.Addr) bool { return !subnet.Contains(a) || a == i.addresses[0] })
 	slices.SortFunc(list, netip.Addr.Compare)
@@ -165,12 +159,12 @@ func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Add
 }
 
 // serverAddresses returns the first address of each replica of the enabled components with these names.
-func (in *Input) serverAddresses(names ...string) []v1alpha1.IP {
-	var list []v1alpha1.IP
+func (in *Input) serverAddresses(names ...string) []string {
+	var list []string
 	for _, c := range componentsOf(in.Infra) {
 		for _, i := range c.replicas {
 			if c.enabled && slices.Contains(names, c.name) {
-				list = append(list, i.IP)
+				list = append(list, string(i.IP))
 			}
 		}
 	}
@@ -179,15 +173,10 @@ func (in *Input) serverAddresses(names ...string) []v1alpha1.IP {
 
 // resolvers returns the DNS servers for clients: the Infra's DNS if it is enabled, otherwise the upstream resolvers.
 func (in *Input) resolvers() string {
-	dns := in.Infra.Spec.InfraComponents.DNS
-	if !dns.IsEnabled() {
+	if !in.Infra.Spec.InfraComponents.DNS.IsEnabled() {
 		return strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " ")
 	}
-	var list []string
-	for _, i := range dns.EffectiveInstances() {
-		list = append(list, string(i.IP))
-	}
-	return strings.Join(list, " ")
+	return strings.Join(in.serverAddresses(v1alpha1.ComponentDNS), " ")
 }
 
 // optionNames maps names of options in an Infra to those of the plugin options, where these differ.

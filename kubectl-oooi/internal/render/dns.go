@@ -18,7 +18,7 @@ import (
 func dns(in *Input, instances []instance) (*workload, error) {
 	const tcp = "dns-tcp"
 	spec := in.Infra.Spec.InfraComponents.DNS
-	config := in.configMap(v1alpha1.ComponentDNS, in.name(v1alpha1.ComponentDNS), map[string]string{"Corefile": in.corefile()})
+	config := in.configMap(v1alpha1.ComponentDNS, in.name(v1alpha1.ComponentDNS), "Corefile", in.corefile())
 	pod := daemon(config, corev1.Container{
 		Name: "coredns", Image: cmp.Or(spec.Image, in.Images.Oooi), Command: []string{"/coredns", "-conf", "/etc/coredns/Corefile", "-http", "$(POD_IP):9908"},
 		Ports: []corev1.ContainerPort{
@@ -43,39 +43,29 @@ func dns(in *Input, instances []instance) (*workload, error) {
 // corefile returns the Corefile. It has a server block for each view, bound to the interface on the VLAN and to that
 // in the pod network.
 func (in *Input) corefile() string {
-	var b strings.Builder
-	upstream := "/etc/resolv.conf"
-	if servers := in.Infra.Spec.NetworkConfig.DNSServers; len(servers) > 0 {
-		upstream = strings.Join(servers, " ")
+	const metrics = "    prometheus {$POD_IP}:9153\n"
+	// VMs must not resolve names of Services of the management cluster.
+	vlan := in.serverBlock(vlanDevice, "vlan", metrics+"    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n")
+	return vlan + "\n" + in.serverBlock(podDevice, "pod", "    health {$POD_IP}:8080\n    ready {$POD_IP}:8181\n"+metrics)
+}
+
+// serverBlock returns the server block of a view, with further plugins.
+func (in *Input) serverBlock(device, view, plugins string) string {
+	hosted := ""
+	if in.HostedCluster.Name != "" && in.ControlPlane != "" {
+		hosted = in.HostedCluster.String()
 	}
-	guarded := in.guardedZones()
-	block := func(device, view string) {
-		fmt.Fprintf(&b, ".:53 {\n    bind %s\n    errors\n", device)
-		if view == "pod" {
-			b.WriteString("    health {$POD_IP}:8080\n    ready {$POD_IP}:8181\n")
+	var views strings.Builder
+	for _, property := range [][2]string{
+		{"infra", in.key()}, {"hostedcluster", hosted}, {"management", strings.Join(in.Management, " ")}, {"view", view},
+		{"guard", strings.Join(in.guardedZones(), " ")}, {"snapshot", "/var/lib/coredns/snapshot.json"},
+	} {
+		if property[1] != "" {
+			fmt.Fprintf(&views, "        %s %s\n", property[0], property[1])
 		}
-		b.WriteString("    prometheus {$POD_IP}:9153\n")
-		if view == "vlan" {
-			// VMs must not resolve names of Services of the management cluster.
-			b.WriteString("    template IN ANY cluster.local {\n        rcode REFUSED\n    }\n")
-		}
-		fmt.Fprintf(&b, "    hcpviews {\n        infra %s\n", in.key())
-		if in.HostedCluster.Name != "" && in.ControlPlane != "" {
-			fmt.Fprintf(&b, "        hostedcluster %s\n", in.HostedCluster)
-		}
-		if len(in.Management) > 0 {
-			fmt.Fprintf(&b, "        management %s\n", strings.Join(in.Management, " "))
-		}
-		fmt.Fprintf(&b, "        view %s\n", view)
-		if len(guarded) > 0 {
-			fmt.Fprintf(&b, "        guard %s\n", strings.Join(guarded, " "))
-		}
-		fmt.Fprintf(&b, "        snapshot /var/lib/coredns/snapshot.json\n    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n", upstream)
 	}
-	block(vlanDevice, "vlan")
-	b.WriteString("\n")
-	block(podDevice, "pod")
-	return b.String()
+	upstream := cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf")
+	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n", device, plugins, &views, upstream)
 }
 
 // guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other

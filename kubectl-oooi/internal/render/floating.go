@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,21 +37,6 @@ func (in *Input) floatingAddresses() []string {
 // address.
 func FloatingLease(infra *v1alpha1.Infra) string { return infra.Name + "-proxy-address" }
 
-// floatingLease returns that Lease without a spec, which xdsd hold writes.
-func (in *Input) floatingLease() *unstructured.Unstructured {
-	return object(coordinationv1.SchemeGroupVersion.WithKind("Lease"), in.meta(v1alpha1.ComponentProxy, FloatingLease(in.Infra)), map[string]any{})
-}
-
-// floatingRules returns the rights of xdsd hold, and on OpenShift the right to use the SecurityContextConstraints of
-// its pod.
-func (in *Input) floatingRules() []rule {
-	rules := []rule{allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "watch", "update"}, FloatingLease(in.Infra))}
-	if in.OpenShift {
-		rules = append(rules, allow(in.Infra.Namespace, "security.openshift.io", "securitycontextconstraints", []string{"use"}, in.constraints()))
-	}
-	return rules
-}
-
 // holder returns the container with xdsd hold. It checks whether Envoy is ready, not xdsd serve, because Envoy and
 // its connections continue while xdsd serve restarts. It is the only container with capabilities, and runs as root,
 // because Linux gives added capabilities only to root. All other capabilities are dropped.
@@ -83,7 +67,7 @@ func (in *Input) holder(oooi string, given *corev1.ResourceRequirements, limits 
 // gatewayOf returns the VLAN's gateway if an address of the replica is in its subnet; otherwise the empty string.
 func (in *Input) gatewayOf(i instance) string {
 	gateway, err := v1alpha1.ParseAddress(in.Infra.Spec.NetworkConfig.Gateway)
-	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return prefixOf(a, in.networks()).Contains(gateway) }) {
+	if err != nil || !slices.ContainsFunc(i.addresses, func(a netip.Addr) bool { return in.prefixOf(a).Contains(gateway) }) {
 		return ""
 	}
 	return gateway.String()
@@ -92,11 +76,9 @@ func (in *Input) gatewayOf(i instance) string {
 // witnesses returns the addresses that a replica probes to detect that it is cut off from the VLAN: the gateway, the
 // other replicas, DNS and DHCP.
 func (in *Input) witnesses(self instance, others []instance) []string {
-	list := []v1alpha1.IP{v1alpha1.IP(in.Infra.Spec.NetworkConfig.Gateway)}
+	list := []string{in.Infra.Spec.NetworkConfig.Gateway}
 	for _, o := range others {
-		for _, a := range o.addresses {
-			list = append(list, v1alpha1.IP(a.String()))
-		}
+		list = append(list, texts(o.addresses)...)
 	}
 	list = append(list, in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentDHCP)...)
 	return texts(slices.DeleteFunc(parseAddresses(list...), func(a netip.Addr) bool { return slices.Contains(self.addresses, a) }))

@@ -1,8 +1,6 @@
 package render
 
 import (
-	"net/netip"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -72,14 +70,3 @@ func (in *Input) name(part string) string { return in.Infra.Name + "-" + part }
 
 // key returns the key of the Infra in the model, "namespace/name".
 func (in *Input) key() string { return in.Infra.Namespace + "/" + in.Infra.Name }
-
-// prefixOf returns an address with the prefix length of the network that contains it; with its full length if none
-// does.
-func prefixOf(address netip.Addr, networks []netip.Prefix) netip.Prefix {
-	for _, n := range networks {
-		if n.Contains(address) {
-			return netip.PrefixFrom(address, n.Bits())
-		}
-	}
-	return netip.PrefixFrom(address, address.BitLen())
-}

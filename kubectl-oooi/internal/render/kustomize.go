@@ -31,8 +31,12 @@ func Overlay(objects []*unstructured.Unstructured, images Images, control *corev
 		TypeMeta:  types.TypeMeta{APIVersion: types.KustomizationVersion, Kind: types.KustomizationKind},
 		Resources: slices.Clone(folders),
 	}
-	repository, tag, digest := split(images.Oooi)
-	k.Images = []types.Image{{Name: release.Repository, NewName: repository, NewTag: tag, Digest: digest}}
+	oooi := types.Image{Name: release.Repository}
+	oooi.NewName, oooi.Digest, _ = strings.Cut(images.Oooi, "@")
+	if slash, colon := strings.LastIndex(oooi.NewName, "/"), strings.LastIndex(oooi.NewName, ":"); colon > slash {
+		oooi.NewName, oooi.NewTag = oooi.NewName[:colon], oooi.NewName[colon+1:]
+	}
+	k.Images = []types.Image{oooi}
 	deployments := &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}}}
 	if images.PullSecret != "" {
 		k.Patches = append(k.Patches, types.Patch{
@@ -62,15 +66,6 @@ func Overlay(objects []*unstructured.Unstructured, images Images, control *corev
 	}
 	files["kustomization.yaml"] = text
 	return files, nil
-}
-
-// split splits an image reference.
-func split(image string) (repository, tag, digest string) {
-	repository, digest, _ = strings.Cut(image, "@")
-	if slash, colon := strings.LastIndex(repository, "/"), strings.LastIndex(repository, ":"); colon > slash {
-		repository, tag = repository[:colon], repository[colon+1:]
-	}
-	return repository, tag, digest
 }
 
 // Build runs kustomize on the files that Overlay returns. It returns the objects in the order of kustomize, and the

@@ -22,11 +22,8 @@ var envoyMemory = corev1.EnvVar{Name: "ENVOY_MEMORY", ValueFrom: &corev1.EnvVarS
 // limit, use less if few of them have full buffers.
 const defaultMaxHeap = "4Gi"
 
-// limitArguments are the arguments that limit a proxy.
-type limitArguments struct{ bootstrap, serve, hold []string }
-
-// proxyLimits returns the arguments for the limits of the proxy.
-func (in *Input) proxyLimits() limitArguments {
+// proxyLimits returns the arguments of xdsd bootstrap, serve and hold for the limits of the proxy.
+func (in *Input) proxyLimits() (bootstrap, serve, hold []string) {
 	proxy := in.Infra.Spec.InfraComponents.Proxy
 	limits := cmp.Or(proxy.Limits, in.ProxySpec.Limits, &v1alpha1.ProxyLimits{})
 	maxHeap := ""
@@ -47,15 +44,12 @@ func (in *Input) proxyLimits() limitArguments {
 		}
 	}
 	most := option("--max-connections", number(limits.MaxConnections))
-	a := limitArguments{
-		bootstrap: slices.Concat(option("--memory", "$("+envoyMemory.Name+")"), option("--max-heap", maxHeap), most, option("--port-max-connections", connections...)),
-		serve:     slices.Concat(option("--connections-per-second", rates...), most),
-	}
+	bootstrap = slices.Concat(option("--memory", "$("+envoyMemory.Name+")"), option("--max-heap", maxHeap), most, option("--port-max-connections", connections...))
+	serve = slices.Concat(option("--connections-per-second", rates...), most)
 	if in.hasFloatingAddress() {
-		a.serve = append(a.serve, "--holder", fmt.Sprintf("http://$(POD_IP):%d/state", holderPort))
-		a.hold = sourceLimits(cmp.Or(limits.PerSource, &v1alpha1.SourceLimits{}))
+		serve = append(serve, "--holder", fmt.Sprintf("http://$(POD_IP):%d/state", holderPort))
 	}
-	return a
+	return bootstrap, serve, sourceLimits(cmp.Or(limits.PerSource, &v1alpha1.SourceLimits{}))
 }
 
 // sourceLimits returns the arguments of xdsd hold for the limits of each client.

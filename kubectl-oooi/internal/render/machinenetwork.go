@@ -57,23 +57,21 @@ func ParseMachineNetwork(text string) (*MachineNetwork, error) {
 // Config returns the CNI configuration for the NetworkAttachmentDefinition nad. It has no IPAM, because the Infra's
 // DHCP server assigns the addresses.
 func (n *MachineNetwork) Config(nad types.NamespacedName) (string, error) {
-	config := map[string]any{"cniVersion": "0.3.1", "name": nad.Name}
-	vlan := "vlan"
+	config, vlan := map[string]any{"cniVersion": "0.3.1", "name": nad.Name, "type": n.Kind}, "vlan"
 	switch n.Kind {
 	case "bridge":
-		config["type"], config["bridge"] = "bridge", n.Device
+		config["bridge"] = n.Device
 	case macvlanNetwork:
-		config["type"], config["master"], config["mode"] = "macvlan", n.Device, "bridge"
+		config["master"], config["mode"] = n.Device, "bridge"
 	default:
 		// OVN-Kubernetes treats networks of the same name as one, so the name contains the namespace.
 		config["type"], config["topology"], config["name"] = cni.OVNKubernetes, "localnet", nad.Namespace+"-"+nad.Name
 		config["physicalNetworkName"], config["netAttachDefName"], vlan = n.Device, nad.String(), "vlanID"
 	}
-	if n.VLAN != 0 {
-		config[vlan] = n.VLAN
-	}
-	if n.MTU != 0 {
-		config["mtu"] = n.MTU
+	for key, value := range map[string]int{vlan: n.VLAN, "mtu": n.MTU} {
+		if value != 0 {
+			config[key] = value
+		}
 	}
 	text, err := json.Marshal(config)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -62,11 +63,6 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 		}
 		list = append(list, more...)
 	}
-	return finish(in, list)
-}
-
-// finish converts, labels, annotates and sorts the objects.
-func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, error) {
 	all := make([]*unstructured.Unstructured, 0, len(list))
 	for _, o := range list {
 		u := &unstructured.Unstructured{}
@@ -74,10 +70,10 @@ func finish(in *Input, list []runtime.Object) ([]*unstructured.Unstructured, err
 			return nil, fmt.Errorf("converting a %T: %w", o, err)
 		}
 		delete(u.Object, "status")
-		u.SetLabels(with(u.GetLabels(), v1alpha1.LabelManagedBy, v1alpha1.ManagedBy))
+		u.SetLabels(labels.Merge(u.GetLabels(), labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}))
 		if u.GetKind() != "Infra" && u.GetKind() != "ProxyServer" {
 			// An annotation, because "namespace/name" is not a valid label value and may be too long for one.
-			u.SetAnnotations(with(u.GetAnnotations(), v1alpha1.AnnotationInfra, in.key()))
+			u.SetAnnotations(labels.Merge(u.GetAnnotations(), labels.Set{v1alpha1.AnnotationInfra: in.key()}))
 		}
 		all = append(all, u)
 	}
@@ -95,15 +91,6 @@ func order(u *unstructured.Unstructured) int {
 	return slices.Index(kinds, u.GetKind())
 }
 
-// with returns a map with another entry.
-func with(m map[string]string, key, value string) map[string]string {
-	if m == nil {
-		m = map[string]string{}
-	}
-	m[key] = value
-	return m
-}
-
 // meta returns the metadata of an object in the Infra's namespace.
 func (in *Input) meta(component, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: in.Infra.Namespace, Name: name, Labels: in.labels(component)}
@@ -111,23 +98,23 @@ func (in *Input) meta(component, name string) metav1.ObjectMeta {
 
 // labels returns the labels of a component's objects. Control finds the pods of a component by them.
 func (in *Input) labels(component string) map[string]string {
-	labels := map[string]string{
+	all := map[string]string{
 		"app.kubernetes.io/part-of": partOf,
 		v1alpha1.LabelComponent:     component,
 	}
 	if !in.standalone() {
-		labels[v1alpha1.LabelInfra] = in.Infra.Name
+		all[v1alpha1.LabelInfra] = in.Infra.Name
 	}
 	if component == v1alpha1.ComponentProxy {
-		labels[v1alpha1.LabelProxyServer] = in.ProxyServer.GetName()
+		all[v1alpha1.LabelProxyServer] = in.ProxyServer.GetName()
 	}
-	return labels
+	return all
 }
 
-// configMap returns an immutable ConfigMap whose name ends with a hash of its data: a pod never runs an edited configuration, and
-// the previous configuration exists until the pods with the new one work.
-func (in *Input) configMap(component, name string, data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(data)), Data: data, Immutable: new(true)}
+// configMap returns an immutable ConfigMap with a file, whose name ends with a hash of it: a pod never runs an edited configuration,
+// and the previous configuration exists until the pods with the new one work.
+func (in *Input) configMap(component, name, file, text string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: in.meta(component, name+"-"+hash(file, text)), Data: map[string]string{file: text}, Immutable: new(true)}
 }
 
 func networkAttachmentDefinition(meta metav1.ObjectMeta, config string) *unstructured.Unstructured {

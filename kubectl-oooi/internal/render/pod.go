@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -57,13 +55,10 @@ func (in *Input) podSecurity(lowest int64, annotations map[string]string) *corev
 	return security
 }
 
-// hash returns a digest of a configuration, with which the name of an object ends.
-func hash(config map[string]string) string {
-	sum := sha256.New()
-	for _, key := range slices.Sorted(maps.Keys(config)) {
-		fmt.Fprintf(sum, "%d %s %d %s", len(key), key, len(config[key]), config[key])
-	}
-	return hex.EncodeToString(sum.Sum(nil))[:8]
+// hash returns a digest of a configuration and its key, with which the name of an object ends.
+func hash(key, config string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s %d %s", len(key), key, len(config), config))
+	return hex.EncodeToString(sum[:4])
 }
 
 // restrictedContainer returns c with the security context that Pod Security "restricted" requires, and a read-only

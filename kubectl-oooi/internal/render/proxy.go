@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,11 +26,13 @@ func proxy(in *Input, instances []instance) (*workload, error) {
 		lowest:     80, // Envoy opens ports of later backends from there without another pod
 	}
 	if in.hasFloatingAddress() {
-		w.rules = append(w.rules, in.floatingRules()...)
-		w.objects = append(w.objects, in.floatingLease())
+		lease := in.meta(v1alpha1.ComponentProxy, FloatingLease(in.Infra)) // xdsd hold writes the spec
+		w.objects = append(w.objects, object(coordinationv1.SchemeGroupVersion.WithKind("Lease"), lease, map[string]any{}))
+		w.rules = append(w.rules, allow(lease.Namespace, "coordination.k8s.io", "leases", []string{"get", "watch", "update"}, lease.Name))
 		w.observed = append(w.observed, holderPort)
 		if in.OpenShift {
 			w.objects = append(w.objects, in.securityContextConstraints())
+			w.rules = append(w.rules, allow(in.Infra.Namespace, "security.openshift.io", "securitycontextconstraints", []string{"use"}, in.constraints()))
 		}
 	}
 	for _, p := range w.ports {
@@ -143,8 +146,11 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 	xdsdResources := cmp.Or(spec.XDSDResources, in.ProxySpec.XDSDResources)
 	sockets := []corev1.VolumeMount{{Name: "xdsd", MountPath: "/run/xdsd"}, {Name: "envoy", MountPath: "/run/envoy"}}
 	grace := cmp.Or(spec.TerminationGracePeriodSeconds, v1alpha1.DefaultProxyTerminationGracePeriod)
-	limits := in.proxyLimits()
-	bootstrap := append([]string{"/xdsd", "bootstrap", "--proxy-server", in.proxyKey(), "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1", "--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml"}, limits.bootstrap...)
+	bootstrapLimits, serveLimits, holdLimits := in.proxyLimits()
+	bootstrap := []string{
+		"/xdsd", "bootstrap", "--proxy-server", in.proxyKey(), "--node-id", "$(POD_NAME)", "--metrics-address", "$(POD_IP),127.0.0.1",
+		"--node-address", "$(HOST_IP)", "--file", "/run/envoy/envoy.yaml",
+	}
 	// Envoy opens its ports when it receives its first configuration, and a restart would not help, so it may take a day.
 	startup := &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString(portEnvoyHealth)}},
@@ -153,7 +159,7 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 	pod := corev1.PodSpec{
 		TerminationGracePeriodSeconds: new(grace),
 		InitContainers: []corev1.Container{restrictedContainer(corev1.Container{
-			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, hostIP, envoyMemory}, Command: bootstrap,
+			Name: "bootstrap", Image: oooi, Env: []corev1.EnvVar{podIP, podName, hostIP, envoyMemory}, Command: append(bootstrap, bootstrapLimits...),
 			VolumeMounts: sockets, Resources: resources(xdsdResources, "10m", "32Mi"),
 		})},
 		Containers: []corev1.Container{
@@ -166,7 +172,7 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
 			}),
 			restrictedContainer(corev1.Container{
-				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: append(in.serveCommand(i, grace), limits.serve...),
+				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: append(in.serveCommand(i, grace), serveLimits...),
 				Ports:          []corev1.ContainerPort{tcpPort(v1alpha1.PortHealth, servePort)},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
 				Resources: resources(xdsdResources, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
@@ -178,7 +184,7 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 		pod.DNSPolicy, pod.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}
 	}
 	if in.hasFloatingAddress() {
-		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, limits.hold, i, all))
+		pod.Containers = append(pod.Containers, in.holder(oooi, xdsdResources, holdLimits, i, all))
 		pod.Volumes = append(pod.Volumes, emptyDir("holder", corev1.StorageMediumDefault))
 	}
 	return pod
@@ -186,28 +192,29 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 
 // serveCommand returns the command of xdsd serve, without limits.
 func (in *Input) serveCommand(i instance, grace int64) []string {
-	command := []string{"/xdsd", "serve", "--proxy-server", in.proxyKey()}
+	var infra, hosted, drain string
+	var floating, own, namespaces []string
 	if !in.standalone() {
-		command = append(command, "--infra", in.key())
+		infra = in.key()
 	}
-	command = append(command, "--pod", "$(POD_NAME)", "--http", fmt.Sprintf("$(POD_IP):%d", servePort))
-	command = append(command, option("--bind", append(texts(i.addresses), "$(POD_IP)")...)...)
-	command = append(command, "--snapshot", "/var/lib/xdsd/proxy.json")
 	if in.hasFloatingAddress() {
-		command = append(command, option("--floating", in.floatingAddresses()...)...)
-		command = append(command, option("--source", sources(i.addresses)...)...)
+		floating, own = in.floatingAddresses(), sources(i.addresses)
 	}
-	if drain := grace - v1alpha1.ProxyHandover; drain > 0 {
-		command = append(command, "--drain-time", fmt.Sprintf("%ds", drain))
+	if seconds := grace - v1alpha1.ProxyHandover; seconds > 0 {
+		drain = fmt.Sprintf("%ds", seconds)
 	}
-	hosted := in.HostedCluster.Name != "" && in.ControlPlane != ""
-	if hosted {
-		command = append(command, "--hosted-cluster", in.HostedCluster.String())
+	if in.HostedCluster.Name != "" && in.ControlPlane != "" {
+		hosted = in.HostedCluster.String()
 	}
-	if hosted || in.standalone() {
-		command = append(command, option("--namespace", in.backendNamespaces()...)...)
+	if hosted != "" || in.standalone() {
+		namespaces = in.backendNamespaces()
 	}
-	return command
+	return slices.Concat(
+		[]string{"/xdsd", "serve", "--proxy-server", in.proxyKey()}, option("--infra", infra),
+		[]string{"--pod", "$(POD_NAME)", "--http", fmt.Sprintf("$(POD_IP):%d", servePort)}, option("--bind", append(texts(i.addresses), "$(POD_IP)")...),
+		[]string{"--snapshot", "/var/lib/xdsd/proxy.json"}, option("--floating", floating...), option("--source", own...),
+		option("--drain-time", drain), option("--hosted-cluster", hosted), option("--namespace", namespaces...),
+	)
 }
 
 // defaultWorkerThreads is the number of Envoy's worker threads without a CPU limit. With Envoy's default, one for each
@@ -242,19 +249,14 @@ func (in *Input) controlPlanePolicy(namespace string) runtime.Object {
 	for _, n := range []int32{6443, 8091, 8443, 9443} { // API server and OAuth, konnectivity, ignition, metrics proxy
 		ports = append(ports, policyPort(corev1.ProtocolTCP, n))
 	}
-	return &networkingv1.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
-		},
-		Spec: networkingv1.NetworkPolicySpec{
-			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress: []networkingv1.NetworkPolicyIngressRule{{
-				From: []networkingv1.NetworkPolicyPeer{{
-					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: in.Infra.Namespace}},
-					PodSelector:       &metav1.LabelSelector{MatchLabels: in.labels(v1alpha1.ComponentProxy)},
-				}},
-				Ports: ports,
-			}},
-		},
+	meta := metav1.ObjectMeta{
+		Namespace: namespace, Name: strings.Join([]string{partOf, in.Infra.Namespace, in.name("proxy")}, "-"), Labels: in.labels(v1alpha1.ComponentProxy),
 	}
+	return ingressPolicy(meta, metav1.LabelSelector{}, networkingv1.NetworkPolicyIngressRule{
+		From: []networkingv1.NetworkPolicyPeer{{
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: in.Infra.Namespace}},
+			PodSelector:       &metav1.LabelSelector{MatchLabels: in.labels(v1alpha1.ComponentProxy)},
+		}},
+		Ports: ports,
+	})
 }

@@ -19,7 +19,7 @@ type Sets struct {
 // address is that of the only replica, or of the first one without a name of its own; if addresses of its pod are known, of
 // one that has one of them.
 func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr) Sets {
-	s := Sets{names: names}
+	s := Sets{names, map[string]netip.Addr{}}
 	for _, c := range componentsOf(infra) {
 		name := infra.Name + "-" + c.name
 		if !slices.Contains(names, name) {
@@ -29,9 +29,6 @@ func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr)
 			address, err := v1alpha1.ParseAddress(string(i.IP))
 			if err != nil || len(c.replicas) > 1 && (slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
 				continue
-			}
-			if s.unsuffixed == nil {
-				s.unsuffixed = map[string]netip.Addr{}
 			}
 			s.unsuffixed[c.name] = address
 			break
