@@ -70,8 +70,8 @@ func TestConvertRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"convert"}, "--filename is required"},
-		{[]string{"convert", "-f", "-", "-o", "table"}, `--output "table": want yaml or json`},
+		{[]string{"convert"}, `required flag(s) "filename" not set`},
+		{[]string{"convert", "-f", "-", "-o", "table"}, `invalid argument "table" for "-o, --output" flag: want one of: yaml, json`},
 		{[]string{"convert", "-f", "-"}, "error: no object to convert: the files contain no Ingress"},
 	} {
 		out, stderr, code := runWithInput(t, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: shop, namespace: web}\n", tc.args...)

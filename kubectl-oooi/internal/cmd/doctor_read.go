@@ -6,148 +6,223 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
+	"github.com/densityops/oooi/kubectl-oooi/internal/drift"
+	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
 
-// diagnosed has the facts that were read, and a diagnosis for each site.
-type diagnosed struct {
-	facts *site.Facts
-	list  []*doctor.Diagnosis
+const (
+	// diagnoseInterval is the pause between two rounds of --wait.
+	diagnoseInterval = 2 * time.Second
+	// maxDrifts is how many sites doctor compares with what setup would apply. For more, the requests would take long.
+	maxDrifts = 10
+)
+
+// A diagnoser reads a cluster or a bundle, and runs the checks.
+type diagnoser struct {
+	*command
+
+	flags           *doctorFlags
+	cluster         *connection // nil if a bundle is checked
+	namespace, name string
+	// The result: whether there are StatefulSets without their Infra, the facts of the last round, nil if it read none, and a
+	// diagnosis of each site.
+	orphaned bool
+	facts    *site.Facts
+	list     []*doctor.Diagnosis
 }
 
-// diagnoseInterval is the pause between two rounds of --wait.
-const diagnoseInterval = 2 * time.Second
-
-// diagnose reads the cluster or the bundle, and runs the checks. It repeats this until the exit status is 0 or --wait is over. It
-// shows progress on a terminal. If it is interrupted, it returns an error with the last diagnoses, nil if there are none.
-func (c *command) diagnose(ctx context.Context, to *connection, f *doctorFlags, namespace, name string) (*diagnosed, error) {
-	p := startProgress(c.ErrOut)
-	defer p.stop()
-	var last *diagnosed
-	for end := time.Now().Add(f.wait); ; {
-		l, err := c.diagnoseOnce(ctx, to, f, namespace, name, p)
-		if l != nil {
-			last = l
+// diagnose repeats rounds until the exit status is 0 or --wait is over. If it is interrupted, it returns an error, and the result
+// is that of the last round.
+func (d *diagnoser) diagnose(ctx context.Context) error {
+	if d.cluster != nil {
+		err := d.read(ctx, func(ctx context.Context) (err error) {
+			d.orphaned, err = d.warnOrphans(ctx, d.cluster.client, d.namespace)
+			return err
+		})
+		if err != nil {
+			return err
 		}
+	}
+	d.progress("reading")
+	for end := time.Now().Add(d.flags.wait); ; {
+		err := d.round(ctx)
 		left := time.Until(end)
-		if err != nil || f.exitStatus(l.list) == nil || left <= 0 {
-			return last, err
+		if err != nil || d.exitStatus() == nil || left <= 0 {
+			return err
 		}
-		p.set("waiting: " + firstFinding(l.list))
+		d.progress("waiting for " + firstCode(d.list))
 		select {
 		case <-ctx.Done():
-			return last, fmt.Errorf("waiting for the checks to pass: %w", context.Cause(ctx))
+			return fmt.Errorf("waiting for the checks to pass: %w", context.Cause(ctx))
 		case <-time.After(min(left, diagnoseInterval)):
 		}
 	}
 }
 
-// diagnoseOnce reads the cluster or the bundle once, and runs the selected checks on each site. If it is interrupted while it
-// probes, it returns an error with the diagnoses of what was read.
-func (c *command) diagnoseOnce(ctx context.Context, to *connection, f *doctorFlags, namespace, name string, p *progress) (*diagnosed, error) {
-	readCtx, cancel := context.WithTimeout(ctx, f.timeout)
+// read runs a function that reads the cluster, with --timeout.
+func (d *diagnoser) read(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, d.flags.timeout)
 	defer cancel()
-	p.set("reading")
-	facts, names, err := c.readInTime(readCtx, to, f, namespace, name)
-	if err != nil {
-		return nil, err
+	err := d.cluster.ping(ctx) // discovery of kinds does not end with ctx
+	if err == nil {
+		err = do(ctx)
 	}
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("the API server at %s did not answer within --timeout %s: %w; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers", d.cluster.config.Host, d.flags.timeout, err)
+	}
+	return err
+}
+
+// ping returns an error if the API server does not answer until ctx ends.
+func (to *connection) ping(ctx context.Context) error {
+	cl, err := discovery.NewDiscoveryClientForConfig(to.config)
+	if err == nil {
+		err = cl.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+	}
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err //nolint:wrapcheck // it names the request
+}
+
+// round reads the cluster or the bundle once, and runs the selected checks on each site. If it is interrupted while it probes, it
+// returns an error and sets the result.
+func (d *diagnoser) round(ctx context.Context) error {
+	var facts *site.Facts
+	var sites []*site.Site
+	var err error
+	if d.cluster == nil {
+		facts, sites, err = d.load()
+	} else {
+		err = d.read(ctx, func(ctx context.Context) (err error) { facts, sites, err = d.collect(ctx); return err })
+	}
+	if err != nil {
+		return err
+	}
+	var unprobed error
+	if d.flags.probe {
+		unprobed = d.addProbes(ctx, facts, sites)
+	}
+	d.facts, d.list = facts, nil
+	for _, s := range sites {
+		a, err := added(facts, s)
+		if err != nil {
+			return err
+		}
+		d.list = append(d.list, doctor.Diagnose(s, a, d.flags.has))
+	}
+	return unprobed
+}
+
+// load reads the bundle of --from.
+func (d *diagnoser) load() (*site.Facts, []*site.Site, error) {
+	facts, err := site.Load(d.flags.from, d.warning)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // error of an internal package
+	}
+	names := facts.Names(d.namespace, d.name)
+	if len(names) == 0 && d.name != "" {
+		return nil, nil, fmt.Errorf("%s has no Infra %s/%s; select its namespace with -n, or omit the name and use -A", d.flags.from, d.namespace, d.name)
+	}
+	return facts, sitesOf(facts, names), nil
+}
+
+// collect reads the cluster, with how the objects of each site differ from the rendered ones, unless there are many sites.
+func (d *diagnoser) collect(ctx context.Context) (*site.Facts, []*site.Site, error) {
+	reads := doctor.Reads()
+	if d.flags.probe {
+		reads = append(reads, verify.Reads()...)
+	}
+	collector := &site.Collector{Client: d.cluster.client, Config: d.cluster.config, Reads: reads, Now: time.Now().UTC()}
+	facts, names, err := collector.Collect(ctx, d.namespace, d.name)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // error of an internal package
+	}
+	sites := sitesOf(facts, names)
+	if len(sites) > maxDrifts {
+		return facts, sites, nil
+	}
+	reports := map[string]drift.Report{}
+	for _, s := range sites {
+		reports[s.Key()] = drift.ReportOf(drift.Read(ctx, d.cluster.client, s))
+	}
+	facts.Added[drift.File], err = drift.Encode(reports)
+	return facts, sites, err //nolint:wrapcheck // error of an internal package
+}
+
+// sitesOf returns the sites with these names, as "namespace/name", that can be decoded.
+func sitesOf(facts *site.Facts, names []string) []*site.Site {
 	var sites []*site.Site
 	for _, name := range names {
 		if s := site.New(facts, name, nil); s != nil {
 			sites = append(sites, s)
 		}
 	}
-	var unprobed error
-	if to != nil {
-		if err := to.addDrift(readCtx, facts, sites); err != nil {
-			return nil, err
+	return sites
+}
+
+// addProbes runs the quick scenarios of 'kubectl oooi test' at each site, and adds the reports to the facts.
+func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*site.Site) error {
+	prober := &verify.Prober{Client: d.cluster.client, Config: d.cluster.config, AddressFlag: "--probe-address", Address: d.flags.probeAddress}
+	for _, s := range sites {
+		if s.Standalone != nil {
+			continue // the scenarios are about an Infra
 		}
-		if f.probe {
-			p.set("probing")
-			unprobed = to.addProbes(ctx, f, facts, sites)
+		d.progress("probing " + s.Key())
+		runner := &verify.Runner{Prober: prober, Facts: facts, Infra: s.Key(), Scenarios: verify.Quick(), Version: release.Version(), Progress: func(string) {}}
+		report, err := runner.Run(ctx)
+		if report != nil {
+			if saved := report.Save(facts); saved != nil {
+				return saved //nolint:wrapcheck // error of an internal package
+			}
 		}
-	}
-	l := &diagnosed{facts: facts}
-	for i, s := range sites {
-		p.set(fmt.Sprintf("checking %s, %d of %d", s.Key(), i+1, len(sites)))
-		a, err := added(facts, s)
 		if err != nil {
-			return nil, err
-		}
-		l.list = append(l.list, doctor.Diagnose(s, a, f.selected))
-	}
-	return l, unprobed
-}
-
-// timeoutError is the error of reading a cluster that does not answer within --timeout.
-type timeoutError string
-
-func (e timeoutError) Error() string { return string(e) }
-
-// readInTime is readFacts, and returns when ctx ends. Discovery of the API server's kinds does not end with ctx.
-func (c *command) readInTime(ctx context.Context, to *connection, f *doctorFlags, namespace, name string) (facts *site.Facts, names []string, err error) {
-	done := make(chan func(), 1)
-	go func() {
-		readFacts, readNames, readErr := c.readFacts(ctx, to, f, namespace, name)
-		done <- func() { facts, names, err = readFacts, readNames, readErr }
-	}()
-	select {
-	case take := <-done:
-		take()
-	case <-ctx.Done():
-		select {
-		case take := <-done:
-			take()
-		case <-time.After(abandonAfter):
-			err = context.Cause(ctx)
+			return fmt.Errorf("probing %s: %w", s.Key(), err)
 		}
 	}
-	if err != nil && to != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = timeoutError(fmt.Sprintf("the API server at %s did not answer within --timeout %s: %v; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers", to.config.Host, f.timeout, err))
-	}
-	return facts, names, err
+	return nil
 }
 
-// abandonAfter is how long a request may take to return after its context has ended.
-const abandonAfter = 500 * time.Millisecond
+// added returns what was added to the facts of a site.
+func added(facts *site.Facts, s *site.Site) (doctor.Added, error) {
+	var a doctor.Added
+	if data, ok := facts.Added[drift.File]; ok {
+		reports, err := drift.Decode(data)
+		if err != nil {
+			return a, err //nolint:wrapcheck // error of an internal package
+		}
+		if r, ok := reports[s.Key()]; ok {
+			a.Drift, a.Undrifted = doctor.DriftFindings(s, &r)
+		}
+	}
+	report, err := verify.Saved(facts, s.Key())
+	if err != nil || report == nil {
+		return a, err //nolint:wrapcheck // error of an internal package
+	}
+	a.Probe = []doctor.Finding{}
+	for i := range report.Results {
+		if f := report.Results[i].Failure(); f != nil {
+			a.Probe = append(a.Probe, doctor.ProbeFinding(s, report.Results[i].Name, f.Message, f.Remedy, f.Evidence))
+		}
+	}
+	return a, nil
+}
 
-// firstFinding returns the root finding of the first diagnosis that has one, as one line; empty if there is none.
-func firstFinding(list []*doctor.Diagnosis) string {
+// firstCode returns the code of the first check that failed or could not be performed; empty if there is none.
+func firstCode(list []*doctor.Diagnosis) string {
 	for _, d := range list {
-		switch r := d.Root(); {
-		case r != nil && len(r.Findings) > 0:
-			return fmt.Sprintf("%s %s: %s", r.Code, r.Findings[0].Object, r.Findings[0].Message)
-		case r != nil:
-			return r.Code + " " + r.Reason
+		if r := d.Root(); r != nil {
+			return r.Code
 		}
 		if skipped := d.Inconclusive(); len(skipped) > 0 {
-			return skipped[0].Code + " " + skipped[0].Reason
+			return skipped[0].Code
 		}
 	}
 	return ""
-}
-
-// readFacts reads from the cluster, or from the bundle of --from if to is nil. It returns the facts and the sites to check, as
-// "namespace/name".
-func (c *command) readFacts(ctx context.Context, to *connection, f *doctorFlags, namespace, name string) (*site.Facts, []string, error) {
-	if to == nil {
-		facts, err := site.Load(f.from, c.warning)
-		if err != nil {
-			return nil, nil, err //nolint:wrapcheck // error of an internal package
-		}
-		names := facts.Names(namespace, name)
-		if len(names) == 0 && name != "" {
-			return nil, nil, fmt.Errorf("%s has no Infra %s/%s; select its namespace with -n, or omit the name and use -A", f.from, namespace, name)
-		}
-		return facts, names, nil
-	}
-	reads := doctor.Reads()
-	if f.probe {
-		reads = append(reads, verify.Reads()...)
-	}
-	collector := &site.Collector{Client: to.client, Config: to.config, Reads: reads, Now: time.Now().UTC()}
-	return collector.Collect(ctx, namespace, name) //nolint:wrapcheck // error of an internal package
 }

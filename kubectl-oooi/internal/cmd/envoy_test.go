@@ -50,11 +50,11 @@ func envoyErrors(t *testing.T, cp *lab.ControlPlane) {
 			t.Errorf("envoy %s exited with %d, stdout %q, stderr %q; want 1 and %q", line, code, out, stderr, want)
 		}
 	}
-	fail("listeners lab", "no proxy pod found for Infra or ProxyServer clusters/lab")
-	fail("listeners --pod demo-dns-0", "the proxy pods are: demo-proxy-0")
+	fail("listeners lab", "no such proxy pod; 'kubectl get pods -n clusters -l hostedcluster.densityops.com/proxyserver")
+	fail("listeners --pod demo-dns-0", "no such proxy pod")
 	fail("log-level --level info", "--level requires the name")
 	fail("log-level demo --level loud", `"loud": want one of the levels`)
-	fail("stats --filter [", "--filter: ")
+	fail("stats --filter [", `invalid argument "[" for "--filter" flag`)
 	fail("pages", "unknown command")
 	fail("listeners demo", "pod demo-proxy-0: ") // the API server does not reach a kubelet
 

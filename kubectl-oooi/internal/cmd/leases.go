@@ -9,46 +9,29 @@ import (
 	"github.com/spf13/cobra"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// leasesFlags are the flags of leases.
-type leasesFlags struct {
-	all    bool
-	output *output.Flags
-}
-
 func (c *command) leases() *cobra.Command {
-	f := &leasesFlags{output: output.List(coordinationv1.SchemeGroupVersion.WithKind("Lease"))}
-	cmd := &cobra.Command{
+	f := &listFlags{output: output.List(coordinationv1.SchemeGroupVersion.WithKind("Lease"))}
+	cmd := c.takesTarget(&cobra.Command{
 		Use:   "leases [INFRA]",
 		Short: "Show DHCP leases",
-		Long: "Show the addresses that DHCP has leased, from its Lease objects, sorted by address. The lease of a VM has no time of\n" +
-			"expiry. DHCP releases it one minute after it saw the deletion of the VM. If it did not see the deletion, for example\n" +
-			"because it did not run, it releases the lease when the VM has been missing for the lease time and 10 minutes, which\n" +
-			"begin again when DHCP restarts. Other leases expire.",
+		Long: "Show the addresses that DHCP has leased, from its Lease objects. The lease of a VM ends when the VM is deleted; other\n" +
+			"leases expire.",
 		Example: "  # Show the leases of one Infra\n  kubectl oooi leases demo\n\n  # Show the VM that has an address\n" +
 			"  kubectl oooi leases demo -o jsonpath='{.items[?(@.address==\"192.0.2.10\")].vm}'",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: c.completeInfras,
-		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runLeases(ctx, f, t.name) }, infraTarget),
-	}
-	addAllNamespaces(cmd, &f.all)
-	f.output.Add(cmd)
+	}, func(ctx context.Context, t target) error { return c.runLeases(ctx, f, t.name) }, infraTarget)
+	f.add(cmd)
 	return cmd
 }
 
-func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) error {
-	if err := f.output.Check(); err != nil {
-		return err
-	}
-	namespace, err := c.listNamespace(f.all, infra)
+func (c *command) runLeases(ctx context.Context, f *listFlags, infra string) error {
+	namespace, err := f.begin(c, infra)
 	if err != nil {
 		return err
 	}
@@ -56,19 +39,16 @@ func (c *command) runLeases(ctx context.Context, f *leasesFlags, infra string) e
 	if err != nil {
 		return err
 	}
-	ranges := map[string]*v1alpha1.InfraDHCP{} // by "namespace/name" of the Infra
-	if infra != "" {                           // an Infra that does not exist is an error; one without leases is not
-		i, err := r.Infra(ctx, namespace, infra)
-		if err != nil {
-			return err
-		}
-		ranges[namespace+"/"+infra] = i.Spec.InfraComponents.DHCP
-	} else if err := r.In(ctx, read.InfraKind, namespace, func(u *unstructured.Unstructured) {
-		if i, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
-			ranges[i.Namespace+"/"+i.Name] = i.Spec.InfraComponents.DHCP
-		}
-	}); err != nil && !apierrors.IsForbidden(err) && !errors.Is(err, read.ErrNotServed) {
+	infras, err := r.Infras(ctx, namespace)
+	if err != nil && (infra != "" || !apierrors.IsForbidden(err) && !errors.Is(err, read.ErrNotServed)) {
 		return err
+	}
+	ranges := map[string]*v1alpha1.InfraDHCP{} // by "namespace/name" of the Infra
+	for _, i := range infras {
+		ranges[i.Namespace+"/"+i.Name] = i.Spec.InfraComponents.DHCP
+	}
+	if _, found := ranges[namespace+"/"+infra]; infra != "" && !found { // an Infra without leases is no error
+		return fmt.Errorf("Infra %q not found in namespace %s", infra, namespace) //nolint:staticcheck // a kind begins with a capital
 	}
 	all, err := r.Leases(ctx, namespace, leases.PoolLabel)
 	if err != nil {

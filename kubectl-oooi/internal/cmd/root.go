@@ -7,26 +7,33 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // command has what all commands share: the streams, and the flags that select a cluster.
 type command struct {
 	genericiooptions.IOStreams
 
-	cluster *genericclioptions.ConfigFlags
+	cluster  *genericclioptions.ConfigFlags
+	activity string // the last argument of progress
 }
 
 // InterruptedError is the cancellation cause of the context of Main when the process receives a signal.
@@ -106,23 +113,36 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 			logTo(streams.ErrOut, *verbosity)
 		}
 	}
-	hideFlags(root)
-	completeFlag(root, "namespace", c.completeNamespaces)
-	completeFlag(root, "context", c.completeContexts)
-	root.AddCommand(c.setup(), c.diff(), c.history(), c.rollback(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(), c.doctor(), c.test(), c.teardown(), c.convert(), c.images(), c.completion(), c.version())
+	hideFlags(root.PersistentFlags(), "kubeconfig", "context", "namespace", "v", "proxy-url")
+	completeFlag(root, "namespace", c.completeNames(corev1.SchemeGroupVersion.WithKind("Namespace")))
+	completeFlag(root, "context", c.completeContexts())
+	root.AddCommand(c.setup(), c.diff(), c.history(), c.rollback(), c.status(), c.resolve(), c.routes(), c.leases(), c.envoy(),
+		c.doctor(), c.test(), c.teardown(), c.convert(), c.images(), c.version())
 	return root
 }
 
-// hideFlags hides rarely used client flags from the help. They still work.
-func hideFlags(root *cobra.Command) {
-	for _, name := range []string{
-		"as", "as-group", "as-uid", "as-user-extra", "certificate-authority", "client-certificate", "client-key", "cluster", "disable-compression",
-		"insecure-skip-tls-verify", "request-timeout", "server", "tls-server-name", "token", "user",
-	} {
-		if f := root.PersistentFlags().Lookup(name); f != nil {
-			f.Hidden = true
-		}
+// hideFlags hides all flags but these from the help. They still work.
+func hideFlags(flags *pflag.FlagSet, but ...string) {
+	flags.VisitAll(func(f *pflag.Flag) { f.Hidden = !slices.Contains(but, f.Name) })
+}
+
+// progress prints what a command does to standard error, if that is a terminal. It prints nothing if that was printed before.
+func (c *command) progress(activity string) {
+	if file, ok := c.ErrOut.(*os.File); ok && term.IsTerminal(int(file.Fd())) && activity != c.activity {
+		fmt.Fprintln(c.ErrOut, activity)
 	}
+	c.activity = activity
+}
+
+func (c *command) warning(text string) { fmt.Fprintln(c.ErrOut, "Warning:", text) }
+
+// reader returns a reader of the cluster, which prints a warning for objects that it may leave out.
+func (c *command) reader() (*read.Reader, error) {
+	cl, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return &read.Reader{Client: cl, Namespace: c.namespace(), Warn: c.warning}, nil
 }
 
 // namespace returns the namespace of --namespace or of the kubeconfig's context, or default without a kubeconfig.

@@ -13,41 +13,28 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
 
-// routesFlags are the flags of routes.
-type routesFlags struct {
-	all       bool
-	manifests string
-	output    *output.Flags
-}
-
 func (c *command) routes() *cobra.Command {
-	f := &routesFlags{output: output.List(read.ProxyServerKind)}
-	cmd := &cobra.Command{
+	f := &listFlags{output: output.List(read.ProxyServerKind)}
+	var manifests string
+	cmd := c.takesTarget(&cobra.Command{
 		Use:   "routes [INFRA|PROXYSERVER]",
 		Short: "Show the routes of proxies",
 		Long: "Show the ports of the proxies and, for each name on a port, its target and the object that defines it. The routes are\n" +
 			"computed from the objects; 'kubectl oooi status' shows whether Envoy has accepted them.",
-		Example: "  # Show the routes of one Infra\n  kubectl oooi routes demo\n\n  # Include missing Services and endpoints\n  kubectl oooi routes demo -o wide\n\n" +
+		Example: "  # Show the routes of one Infra, with missing Services and endpoints\n  kubectl oooi routes demo -o wide\n\n" +
 			"  # Read files instead of a cluster, such as a must-gather\n  kubectl oooi routes -A --manifests ./must-gather",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: c.completeProxies,
-		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, t) }, infraTarget, proxyTarget),
-	}
-	addAllNamespaces(cmd, &f.all)
-	addManifests(cmd, &f.manifests)
-	f.output.Add(cmd)
+	}, func(ctx context.Context, t target) error { return c.runRoutes(ctx, f, manifests, t) }, infraTarget, proxyTarget)
+	f.add(cmd)
+	addManifests(cmd, &manifests)
 	return cmd
 }
 
-func (c *command) runRoutes(ctx context.Context, f *routesFlags, t target) error {
-	if err := f.output.Check(); err != nil {
-		return err
-	}
-	namespace, err := c.listNamespace(f.all, t.name)
+func (c *command) runRoutes(ctx context.Context, f *listFlags, manifests string, t target) error {
+	namespace, err := f.begin(c, t.name)
 	if err != nil {
 		return err
 	}
-	all, err := c.objects(ctx, f.manifests)
+	all, err := c.objects(ctx, manifests)
 	if err != nil {
 		return err
 	}
@@ -55,7 +42,7 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, t target) error
 	var list []*routes.Report
 	shown := map[model.Ref]bool{}
 	for _, p := range snapshot.ProxyServers {
-		if (namespace == "" || p.Namespace == namespace) && t.matches(p) {
+		if (namespace == "" || p.Namespace == namespace) && (t.selects(proxyTarget, p.Name) || p.Infra != nil && t.selects(infraTarget, p.Infra.Name)) {
 			list = append(list, routes.NewReport(p, all))
 			shown[p.Ref] = true
 			if p.Infra != nil {
@@ -77,11 +64,6 @@ func (c *command) runRoutes(ctx context.Context, f *routesFlags, t target) error
 		}
 	}
 	return printList(c, f.output, namespace, "ProxyRoutes", list, output.NewTable(routes.Columns(f.all), routes.Rows(list), f.output.Wide()))
-}
-
-// matches reports whether the target selects a ProxyServer, by its own name or by that of its Infra.
-func (t target) matches(p *model.ProxyServer) bool {
-	return t.name == "" || t.kind != infraTarget && p.Name == t.name || t.kind != proxyTarget && p.Infra != nil && p.Infra.Name == t.name
 }
 
 // noProxyError explains why no ProxyServer matches a name.

@@ -37,7 +37,6 @@ type setupFlags struct {
 	forceConflicts bool
 	allowDowngrade bool
 	given          map[string]string // values of the remembered flags that are set on the command line
-	choices        []choice
 	adopt          bool
 	dns            string
 	makeNetwork    string
@@ -76,11 +75,10 @@ func (c *command) setup() *cobra.Command {
 	addPlanFlags(cmd, f)
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	f.choices = append(f.choices,
-		addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again."),
-		addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone))
+	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again.")
+	addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone)
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
-	f.choices = append(f.choices, addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch"))
+	addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch")
 	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default
 	return cmd
 }
@@ -103,7 +101,7 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or the one tested with the release)")
 	flags.StringVar(&f.registry, setup.FlagRegistry, "", "Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists them (default: that of the previous setup, or the registries of the images)")
 	flags.StringVar(&f.images.PullSecret, setup.FlagPullSecret, "", "Secret with credentials of registries, in the namespaces of the Infra and of control (default: that of the previous setup, or none)")
-	f.choices = append(f.choices, addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)", "auto", "true", "false"))
+	addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)", "auto", "true", "false")
 	flags.Lookup(setup.FlagOpenShift).DefValue = "" // the description has the default
 	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
@@ -186,9 +184,6 @@ func (f *setupFlags) check() error {
 	}
 	if len(f.files.names) == 0 && f.described.Infra.Name == "" && !f.withoutInfra() {
 		return errors.New("specify a file with -f, or the name of an Infra and flags that describe it; see 'kubectl oooi setup --help' for examples")
-	}
-	if err := checkChoices(f.choices); err != nil {
-		return err
 	}
 	if f.timeout <= 0 {
 		return errTimeout

@@ -70,7 +70,7 @@ func TestStatusOfAStandaloneProxy(t *testing.T) {
 			t.Errorf("%s shows components that a proxy alone does not have:\n%s", tc.line, out)
 		}
 	}
-	if _, stderr, code := s.Run("status", "proxyserver/demo", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "belongs to Infra demo; specify the name of the Infra") {
+	if _, stderr, code := s.Run("status", "proxyserver/demo", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, `Infra or ProxyServer without an Infra "demo" not found`) {
 		t.Errorf("for the ProxyServer of an Infra, status exited with %d: %s", code, stderr)
 	}
 }

@@ -40,6 +40,11 @@ func parseTarget(args []string, kinds ...string) (target, error) {
 	return target{kind, name}, nil
 }
 
+// selects reports whether an object of a kind with this name may be the target.
+func (t target) selects(kind, name string) bool {
+	return t.name == "" || t.name == name && (t.kind == "" || t.kind == kind)
+}
+
 // withTarget returns a RunE function that parses the first argument, which may have one of these kinds, and calls run.
 func withTarget(run func(context.Context, target) error, kinds ...string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
@@ -49,4 +54,13 @@ func withTarget(run func(context.Context, target) error, kinds ...string) func(*
 		}
 		return run(cmd.Context(), t)
 	}
+}
+
+// takesTarget adds an optional argument to a command: an Infra or, with kind proxyTarget among the kinds, a ProxyServer.
+func (c *command) takesTarget(cmd *cobra.Command, run func(context.Context, target) error, kinds ...string) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction, cmd.RunE = cobra.MaximumNArgs(1), c.completeInfras, withTarget(run, kinds...)
+	if slices.Contains(kinds, proxyTarget) {
+		cmd.ValidArgsFunction = c.completeProxies
+	}
+	return cmd
 }

@@ -25,7 +25,6 @@ type teardownFlags struct {
 	yes     bool
 	dryRun  string
 	timeout time.Duration
-	choices []choice
 }
 
 func (c *command) teardown() *cobra.Command {
@@ -43,7 +42,7 @@ func (c *command) teardown() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
-	f.choices = append(f.choices, addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them."))
+	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them.")
 	flags.BoolVar(&f.Leases, "leases", false, "Also delete DHCP leases")
 	flags.BoolVar(&f.CRDs, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is kept while VirtualIngresses exist")
 	flags.BoolVar(&f.VirtualIngress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
@@ -52,9 +51,6 @@ func (c *command) teardown() *cobra.Command {
 }
 
 func (c *command) runTeardown(ctx context.Context, f *teardownFlags, of target) error {
-	if err := checkChoices(f.choices); err != nil {
-		return err
-	}
 	if f.timeout <= 0 {
 		return errTimeout
 	}

@@ -58,7 +58,7 @@ func TestTeardownDryRun(t *testing.T) {
 		{"--dry-run=server", admin, 0, ""},
 		{"--dry-run=client", reader, 0, ""},
 		{"--dry-run=server", reader, 1, "deleting Infra " + s.Namespace + "/demo: "},
-		{"--dry-run=yes", admin, 1, `--dry-run "yes": want none, client or server`},
+		{"--dry-run=yes", admin, 1, `invalid argument "yes" for "--dry-run" flag: want one of: none, client, server`},
 		{"--dry-run", admin, 1, "flag needs an argument: --dry-run"},
 	} {
 		s.Kubeconfig = tc.kubeconfig

@@ -11,7 +11,7 @@ import (
 
 	"github.com/distribution/reference"
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -29,13 +29,13 @@ const (
 
 // testFlags are the flags of test.
 type testFlags struct {
-	list, cleanup, rights bool
-	disruptive, yes       bool
-	only, skip            []string
-	timeout               time.Duration
-	address, upstream     string
-	vmImage               string
-	output                *output.Flags
+	selection
+
+	cleanup, rights, disruptive, yes bool
+	timeout                          time.Duration
+	address                          netip.Addr
+	upstream, vmImage                string
+	output                           *output.Flags
 }
 
 func (c *command) test() *cobra.Command {
@@ -44,51 +44,48 @@ func (c *command) test() *cobra.Command {
 		Use:   "test [INFRA]",
 		Short: "Test an Infra from a pod on the VLAN and one in the pod network",
 		Long: "Start a pod on the VLAN and one in the pod network, and test from there what VMs and pods use: DHCP, DNS, TLS to the control\n" +
-			"plane, apps, large packets, and that other hosted clusters cannot be reached. The expected results are those that the\n" +
-			"objects define. The pods use the image of the Infra's pods, and everything is deleted at the end.\n\n" +
+			"plane, apps, large packets, and isolation from other hosted clusters. Everything is deleted at the end.\n\n" +
 			"Exit status: 0 no scenario failed, 1 an error occurred, 2 a scenario failed or could not run.",
-		Example: "  # Test the only Infra of a namespace\n  kubectl oooi test -n clusters\n\n  # Test only DHCP and the names on the VLAN\n  kubectl oooi test demo --only dhcp,dns-vlan\n\n" +
-			"  # Write a report for CI, or one with a drawing of the site\n  kubectl oooi test demo -o junit > report.xml\n  kubectl oooi test demo -o html > report.html\n\n  # Also measure what VMs do without while pods are replaced\n  kubectl oooi test demo --disruptive\n\n  # Show the rights that a user needs\n  kubectl oooi test --print-rbac",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: c.completeInfras,
-		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTest(ctx, f, t.name) }, infraTarget),
+		Example: "  # Test an Infra\n  kubectl oooi test demo\n\n" +
+			"  # Test only DHCP and the names on the VLAN, and write a report for CI\n  kubectl oooi test demo --only dhcp,dns-vlan -o junit > report.xml\n\n" +
+			"  # Also measure what VMs do without while pods are replaced\n  kubectl oooi test demo --disruptive",
 	}
+	c.takesTarget(cmd, func(ctx context.Context, t target) error {
+		if (f.disruptive || f.vmImage != "") && !cmd.Flags().Changed("timeout") {
+			f.timeout = 15 * time.Minute
+		}
+		var err error
+		cmd.Flags().Visit(func(flag *pflag.Flag) { // such as an unset variable in a script
+			if strings.Trim(flag.Value.String(), "[]") == "" {
+				err = fmt.Errorf("--%s is empty; specify a value, or omit the flag", flag.Name)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		return c.runTest(ctx, f, t.name)
+	}, infraTarget)
 	flags := cmd.Flags()
-	flags.BoolVar(&f.list, "list", false, "List the scenarios without running them")
-	flags.StringSliceVar(&f.only, "only", nil, "Run only scenarios with these names or prefixes of names, such as dns-vlan")
-	flags.StringSliceVar(&f.skip, "skip", nil, "Do not run scenarios with these names or prefixes of names")
-	for _, name := range []string{"only", "skip"} {
-		completeFlag(cmd, name, completeScenarios)
-	}
+	f.selection.add(cmd, "scenarios with these names or prefixes of names, such as dns-vlan", func() []string { return scenarioNames(verify.Scenarios()) })
 	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive and --cleanup, do not ask for confirmation")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")
-	flags.StringVar(&f.address, "address", "", "VLAN address of the pod on the VLAN (default: a free address of the DHCP range)")
+	flags.TextVar(&f.address, "address", netip.Addr{}, "VLAN `address` of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
 	flags.StringVar(&f.vmImage, "vm-image", "", "Also boot a VM on the VLAN from this containerDisk image, which must use DHCP")
 	flags.BoolVar(&f.cleanup, "cleanup", false, "Delete the objects of interrupted tests of the Infra, and do not test")
 	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the rights that the command needs, and do not test")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if (f.disruptive || f.vmImage != "") && !flags.Changed("timeout") {
-			f.timeout = 15 * time.Minute
-		}
-		for _, name := range []string{"only", "skip", "address", "upstream-name", "vm-image"} {
-			if value := flags.Lookup(name).Value.String(); flags.Changed(name) && strings.Trim(value, "[]") == "" { // such as an unset variable in a script
-				return fmt.Errorf("--%s is empty; specify a value, or omit the flag", name)
-			}
-		}
-		return nil
-	}
 	f.output.Add(cmd)
+	cmd.MarkFlagsMutuallyExclusive("cleanup", "output") // it prints no report
 	return cmd
 }
 
-func completeScenarios(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var list []string
-	for _, s := range verify.Scenarios() {
-		list = append(list, s.Name+"\t"+s.Title)
+func scenarioNames(list []verify.Scenario) []string {
+	var names []string
+	for i := range list {
+		names = append(names, list[i].Name)
 	}
-	return list, cobra.ShellCompDirectiveNoFileComp
+	return names
 }
 
 func (c *command) runTest(ctx context.Context, f *testFlags, name string) error {
@@ -96,12 +93,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	if err != nil {
 		return err
 	}
-	switch {
-	case f.list && (f.output.Is(junitFormat) || f.output.Is(htmlFormat)):
-		return errors.New("--list prints no report; omit --output, or use one of kubectl's formats")
-	case f.list:
-		return c.listScenarios(f, selected)
-	case f.rights:
+	if f.rights {
 		text, err := yaml.Marshal(verify.Role(f.disruptive, f.vmImage != ""))
 		if err != nil {
 			return fmt.Errorf("encoding the ClusterRole: %w", err)
@@ -109,36 +101,34 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		_, err = c.Out.Write(text)
 		return err //nolint:wrapcheck // of the terminal
 	}
-	runner := &verify.Runner{Scenarios: selected, Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: func(string) {}}
+	if name == "" {
+		return errors.New("specify the name of an Infra")
+	}
 	to, err := c.connect()
 	if err != nil {
 		return err
 	}
-	runner.Prober = &verify.Prober{Client: to.client, Config: to.config, AddressFlag: "--address"}
-	if f.address != "" {
-		if runner.Prober.Address, err = netip.ParseAddr(f.address); err != nil {
-			return fmt.Errorf("--address %q: want an IP address", f.address)
-		}
-	}
-	if name, err = c.soleInfra(ctx, name); err != nil {
-		return err
+	infra := c.namespace() + "/" + name
+	runner := &verify.Runner{
+		Prober:    &verify.Prober{Client: to.client, Config: to.config, AddressFlag: "--address", Address: f.address},
+		Scenarios: selected, Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: c.progress,
 	}
 	if f.cleanup {
 		n, err := runner.CleanUp(ctx, c.namespace(), name, func(age time.Duration) (bool, error) {
-			return c.confirm(f, fmt.Sprintf("A test of Infra %s/%s began %s ago and may still run. Delete its objects?", c.namespace(), name, age.Round(time.Second)))
+			return c.confirm(f, fmt.Sprintf("A test of Infra %s began %s ago and may still run. Delete its objects?", infra, age.Round(time.Second)))
 		})
-		if err != nil && n == 0 {
-			return err //nolint:wrapcheck // error of an internal package
+		if err == nil || n > 0 {
+			fmt.Fprintf(c.ErrOut, "deleted %d objects of interrupted tests of Infra %s\n", n, infra)
 		}
-		fmt.Fprintf(c.ErrOut, "deleted %d objects of interrupted tests of Infra %s/%s\n", n, c.namespace(), name)
 		return err //nolint:wrapcheck // error of an internal package
 	}
 	if f.disruptive {
-		question := fmt.Sprintf("Delete each pod of Infra %s/%s, one after the other, and cut its pods off from the API server for a minute? With one replica, VMs do without "+
-			"the service until its new pod runs.", c.namespace(), name)
-		if yes, err := c.confirm(f, question); err != nil {
+		yes, err := c.confirm(f, fmt.Sprintf("Delete each pod of Infra %s, one after the other, and cut its pods off from the API server for a minute? "+
+			"With one replica, VMs do without the service until its new pod runs.", infra))
+		if err != nil {
 			return err
-		} else if !yes {
+		}
+		if !yes {
 			return errors.New("not confirmed; nothing was tested")
 		}
 	}
@@ -163,18 +153,15 @@ func (c *command) confirm(f *testFlags, question string) (bool, error) {
 	return c.ask(question)
 }
 
-// testInfra reads the site and runs the scenarios, with progress on a terminal.
+// testInfra reads the site and runs the scenarios.
 func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, runner *verify.Runner, name string) (*verify.Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the test did not end within --timeout %s", f.timeout))
 	defer cancel()
-	p := startProgress(c.ErrOut)
-	defer p.stop()
-	p.set("reading")
 	printed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(printed)
 		if _, interrupted := errors.AsType[InterruptedError](context.Cause(ctx)); interrupted {
-			p.print(fmt.Sprintf("deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'", name, c.namespace()))
+			fmt.Fprintf(c.ErrOut, "deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'\n", name, c.namespace())
 		}
 	})
 	defer func() {
@@ -187,27 +174,8 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	if err != nil {
 		return nil, err //nolint:wrapcheck // error of an internal package
 	}
-	runner.Facts, runner.Infra, runner.Progress = facts, names[0], p.set
+	runner.Facts, runner.Infra = facts, names[0]
 	return runner.Run(ctx) //nolint:wrapcheck // error of an internal package
-}
-
-// soleInfra returns the name, or without one that of the only Infra in the namespace.
-func (c *command) soleInfra(ctx context.Context, name string) (string, error) {
-	if name != "" {
-		return name, nil
-	}
-	r, err := c.reader()
-	if err != nil {
-		return "", err
-	}
-	infras, err := r.Infras(ctx, c.namespace())
-	if err != nil {
-		return "", err //nolint:wrapcheck // error of an internal package
-	}
-	if len(infras) != 1 {
-		return "", fmt.Errorf("namespace %s has %d Infras; specify the name of one", c.namespace(), len(infras))
-	}
-	return infras[0].Name, nil
 }
 
 // scenarios returns the scenarios that --only and --skip select, and rejects invalid flags.
@@ -224,21 +192,12 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	if _, err := reference.ParseDockerRef(f.vmImage); f.vmImage != "" && err != nil {
 		return nil, fmt.Errorf("--vm-image %q: %w", f.vmImage, err)
 	}
-	if f.cleanup && (!f.output.Text() || f.output.Is(junitFormat) || f.output.Is(htmlFormat)) {
-		return nil, errors.New("--cleanup prints no report; omit --output")
-	}
 	all := verify.Scenarios()
-	for _, prefix := range slices.Concat(f.only, f.skip) {
-		if prefix == "" || !slices.ContainsFunc(all, func(s verify.Scenario) bool { return strings.HasPrefix(s.Name, prefix) }) {
-			return nil, fmt.Errorf("unknown scenario %q; use 'kubectl oooi test --list' to list the scenarios", prefix)
-		}
+	if err := f.check(scenarioNames(all)); err != nil {
+		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s verify.Scenario) bool {
-		matches := func(prefix string) bool { return strings.HasPrefix(s.Name, prefix) }
-		if !f.list && (s.Group == verify.GroupDisruption && !f.disruptive || s.Name == verify.VMScenario && f.vmImage == "") {
-			return true
-		}
-		return len(f.only) > 0 && !slices.ContainsFunc(f.only, matches) || slices.ContainsFunc(f.skip, matches)
+		return !f.has(s.Name) || s.Group == verify.GroupDisruption && !f.disruptive || s.Name == verify.VMScenario && f.vmImage == ""
 	})
 	if len(all) == 0 {
 		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive, and dhcp-vm needs --vm-image")
@@ -262,31 +221,4 @@ func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Re
 		return report.Show(c.Out, f.output.Is(wideFormat)) //nolint:wrapcheck // error of an internal package
 	}
 	return f.output.Print(c.Out, report) //nolint:wrapcheck // error of an internal package
-}
-
-// A scenarioReport is one scenario as test --list prints it.
-type scenarioReport struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Metadata checkName       `json:"metadata"`
-	Group    string          `json:"group"`
-	Clients  []verify.Client `json:"clients"`
-	Title    string          `json:"title"`
-}
-
-// listScenarios prints the selected scenarios for --list.
-func (c *command) listScenarios(f *testFlags, selected []verify.Scenario) error {
-	var list []*scenarioReport
-	for i := range selected {
-		s := &selected[i]
-		list = append(list, &scenarioReport{
-			TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Scenario"}, Metadata: checkName{s.Name}, Group: s.Group, Clients: s.Clients, Title: s.Title,
-		})
-	}
-	columns := []output.Column[*scenarioReport]{
-		{Title: "NAME", Value: func(r *scenarioReport) string { return r.Metadata.Name }},
-		{Title: "FROM", Value: func(r *scenarioReport) string { return strings.Trim(fmt.Sprint(r.Clients), "[]") }},
-		{Title: "PASSES IF", Value: func(r *scenarioReport) string { return r.Title }},
-	}
-	return printList(c, f.output, "", "Scenario", list, output.NewTable(columns, list, false))
 }

@@ -84,7 +84,7 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 		t.Errorf("exit code %d of a test whose objects are deleted, output %s%s", code, &out, &errOut)
 	}
 
-	text, stderr, code := s.Run("-n", s.Namespace, "test", tester, "-o", "json", "--only", "dhcp,dns-vlan-names,apps")
+	text, stderr, code := s.Run("-n", s.Namespace, "test", "demo", tester, "-o", "json", "--only", "dhcp,dns-vlan-names,apps")
 	report := &verify.Report{}
 	if err := json.Unmarshal([]byte(text), report); err != nil || code != failedCheckCode {
 		t.Fatalf("exit code %d: %v\n%s%s", code, err, text, stderr)
@@ -132,10 +132,10 @@ spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:
 	}
 	s.Apply(objects("demo") + objects("another"))
 	before := len(s.testObjects())
-	if _, stderr, code := s.Run("-n", s.Namespace, "test", "--cleanup"); code != 1 || !strings.Contains(stderr, "use --yes to confirm") || len(s.testObjects()) != before {
+	if _, stderr, code := s.Run("-n", s.Namespace, "test", "demo", "--cleanup"); code != 1 || !strings.Contains(stderr, "use --yes to confirm") || len(s.testObjects()) != before {
 		t.Errorf("while a test may run: exit code %d, stderr %q", code, stderr)
 	}
-	_, stderr, code := s.Run("-n", s.Namespace, "test", "--cleanup", "--yes")
+	_, stderr, code := s.Run("-n", s.Namespace, "test", "demo", "--cleanup", "--yes")
 	if code != 0 || stderr != fmt.Sprintf("deleted 4 objects of interrupted tests of Infra %s/demo\n", s.Namespace) {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
@@ -148,9 +148,9 @@ spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:
 func TestTestRefusals(t *testing.T) {
 	s := newSite(t)
 	for line, want := range map[string]string{
-		"test --only nonesuch": `unknown scenario "nonesuch"`, "test --only dhcp --skip dhcp": "leave no scenario", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown scenario ""`, "test --cleanup -o html": "--cleanup prints no report",
+		"test --only nonesuch": `unknown name "nonesuch"`, "test --only dhcp --skip dhcp": "leave nothing to run", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown name ""`, "test --cleanup -o html": "[cleanup output] were all set",
 		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
-		"test --address nine": "--address \"nine\"", "test --list -o junit": "--list prints no report", "test -o nonesuch": "want one of", "test": "has 0 Infras", "test demo --vm-image @@": `--vm-image "@@": invalid reference format`,
+		"test --address nine": `invalid argument "nine" for "--address" flag`, "test -o nonesuch": "want one of", "test": "specify the name of an Infra", "test demo --vm-image @@": `--vm-image "@@": invalid reference format`,
 		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --vm-image=": "--vm-image is empty; specify a value, or omit the flag", "test demo --only=": "--only is empty", "test demo --skip=": "--skip is empty",
 		"test demo --address=": "--address is empty", "test demo --upstream-name=": "--upstream-name is empty", "test demo": `"demo" not found`,
 	} {

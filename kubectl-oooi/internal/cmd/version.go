@@ -3,8 +3,8 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -70,7 +70,8 @@ func (c *command) version() *cobra.Command {
 	var clientOnly bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the client version, the default images and the deployed workloads",
-		Example:           "  kubectl oooi version\n\n  # Print only the client version and the default images\n  kubectl oooi version --client\n\n  # Print the images of deployed workloads\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
+		Example: "  # Print only the client version and the default images\n  kubectl oooi version --client\n\n" +
+			"  # Print the images of deployed workloads\n  kubectl oooi version -o jsonpath='{.server.workloads[*].images}'",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return c.runVersion(cmd.Context(), f, clientOnly) },
@@ -84,19 +85,18 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 	if err := f.Check(); err != nil {
 		return err
 	}
+	images := setup.DefaultImages()
 	r := &versionReport{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "Version"},
-		Client:   clientVersion{release.Version(), setup.DefaultImages().Oooi, setup.DefaultImages().Envoy},
+		Client:   clientVersion{release.Version(), images.Oooi, images.Envoy},
 	}
 	if !clientOnly {
 		ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 		defer cancel()
-		server, err := c.readServerVersion(ctx)
-		if err != nil {
+		var err error
+		if r.Server, err = c.readServerVersion(ctx, &r.Client); err != nil {
 			c.warning(fmt.Sprintf("reading deployed versions: %v; use --client to skip this", err))
 		}
-		r.Server = server
-		r.addSkew()
 	}
 	if !f.Text() {
 		return f.Print(c.Out, r)
@@ -109,73 +109,22 @@ func (c *command) runVersion(ctx context.Context, f *output.Flags, clientOnly bo
 		return nil
 	}
 	t := &output.Table{Titles: []string{"NAMESPACE", "WORKLOAD", "VERSION", "SKEW", "IMAGES"}}
-	for _, d := range r.Server.all() {
-		var images []string
-		for _, image := range d.Images {
-			images = append(images, image)
-		}
-		slices.Sort(images)
-		t.Add(d.Namespace, d.Name, d.Version, strings.Join(d.Skew, ","), strings.Join(slices.Compact(images), ","))
+	all := r.Server.Workloads
+	if r.Server.Control != nil {
+		all = slices.Insert(all, 0, *r.Server.Control)
 	}
-	if len(r.Server.all()) == 0 {
-		return nil
+	for _, w := range all {
+		images := slices.Compact(slices.Sorted(maps.Values(w.Images)))
+		t.Add(w.Namespace, w.Name, w.Version, strings.Join(w.Skew, ","), strings.Join(images, ","))
 	}
-	fmt.Fprintln(c.Out)
+	if len(all) > 0 {
+		fmt.Fprintln(c.Out)
+	}
 	return t.Write(c.Out)
 }
 
-// addSkew sets the skew of each workload.
-func (r *versionReport) addSkew() {
-	if r.Server == nil {
-		return
-	}
-	if r.Server.Control != nil {
-		r.Server.Control.addSkew(&r.Client)
-	}
-	for i := range r.Server.Workloads {
-		r.Server.Workloads[i].addSkew(&r.Client)
-	}
-}
-
-func (w *workload) addSkew(c *clientVersion) {
-	switch {
-	case setup.Older(w.Version, c.Version):
-		w.Skew = append(w.Skew, "older")
-	case setup.Older(c.Version, w.Version):
-		w.Skew = append(w.Skew, "newer")
-	}
-	skew := map[string]bool{}
-	for container, image := range w.Images {
-		if container == "envoy" {
-			skew["envoy"] = !sameImage(image, c.EnvoyImage)
-		} else if c.Image != "" && !sameImage(image, c.Image) {
-			skew["image"] = true
-		}
-	}
-	for _, s := range []string{"image", "envoy"} {
-		if skew[s] {
-			w.Skew = append(w.Skew, s)
-		}
-	}
-}
-
-// sameImage reports whether two references are equal, or have the same digest: then one is in a mirror.
-func sameImage(a, b string) bool {
-	_, digest, _ := strings.Cut(a, "@")
-	_, other, _ := strings.Cut(b, "@")
-	return a == b || digest != "" && digest == other
-}
-
-// all returns control, if it is deployed, and the daemons.
-func (s *serverVersion) all() []workload {
-	if s.Control == nil {
-		return s.Workloads
-	}
-	return append([]workload{*s.Control}, s.Workloads...)
-}
-
 // readServerVersion reads the deployed workloads. With an error it may return those that it could read.
-func (c *command) readServerVersion(ctx context.Context) (*serverVersion, error) {
+func (c *command) readServerVersion(ctx context.Context, own *clientVersion) (*serverVersion, error) {
 	cl, err := c.client()
 	if err != nil {
 		return nil, err
@@ -185,38 +134,59 @@ func (c *command) readServerVersion(ctx context.Context) (*serverVersion, error)
 	err = cl.Get(ctx, client.ObjectKey{Namespace: render.SystemNamespace, Name: render.ControlName}, control)
 	switch {
 	case err == nil:
-		d := workloadOf(control, &control.Spec.Template.Spec)
-		s.Control = &d
+		s.Control = newWorkload(control, &control.Spec.Template.Spec, control.Annotations[setup.AnnotationVersion], own)
 	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("reading Deployment %s/%s: %w", render.SystemNamespace, render.ControlName, err)
 	}
-	list := &appsv1.StatefulSetList{}
+	sets := &appsv1.StatefulSetList{}
 	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-	if err := cl.List(ctx, list, managed); err != nil {
-		if !apierrors.IsForbidden(err) {
-			return nil, fmt.Errorf("listing StatefulSets: %w", err)
-		}
-		if in := cl.List(ctx, list, managed, client.InNamespace(c.namespace())); in != nil {
-			return s, errors.Join(fmt.Errorf("listing StatefulSets: %w", err), in)
-		}
+	err = cl.List(ctx, sets, managed)
+	if apierrors.IsForbidden(err) {
+		err = cl.List(ctx, sets, managed, client.InNamespace(c.namespace()))
 	}
-	for i := range list.Items {
-		d := workloadOf(&list.Items[i], &list.Items[i].Spec.Template.Spec)
-		if namespace, name, ok := strings.Cut(list.Items[i].Annotations[v1alpha1.AnnotationInfra], "/"); ok {
-			if d.Version, err = setup.VersionOf(ctx, cl, types.NamespacedName{Namespace: namespace, Name: name}); err != nil && !apierrors.IsForbidden(err) {
+	if err != nil {
+		return s, fmt.Errorf("listing StatefulSets: %w", err)
+	}
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		version := set.Annotations[setup.AnnotationVersion]
+		if namespace, name, ok := strings.Cut(set.Annotations[v1alpha1.AnnotationInfra], "/"); ok {
+			if version, err = setup.VersionOf(ctx, cl, types.NamespacedName{Namespace: namespace, Name: name}); err != nil && !apierrors.IsForbidden(err) {
 				return s, err //nolint:wrapcheck // error of an internal package
 			}
 		}
-		s.Workloads = append(s.Workloads, d)
+		s.Workloads = append(s.Workloads, *newWorkload(set, &set.Spec.Template.Spec, version, own))
 	}
 	slices.SortFunc(s.Workloads, func(a, b workload) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	return s, nil
 }
 
-func workloadOf(o client.Object, pod *corev1.PodSpec) workload {
-	d := workload{Namespace: o.GetNamespace(), Name: o.GetName(), Version: o.GetAnnotations()[setup.AnnotationVersion], Images: map[string]string{}}
+// newWorkload returns a workload that a version of the plugin deployed, with its skew from the own version.
+func newWorkload(o client.Object, pod *corev1.PodSpec, version string, own *clientVersion) *workload {
+	w := &workload{Namespace: o.GetNamespace(), Name: o.GetName(), Version: version, Images: map[string]string{}}
 	for i := range pod.Containers {
-		d.Images[pod.Containers[i].Name] = pod.Containers[i].Image
+		w.Images[pod.Containers[i].Name] = pod.Containers[i].Image
 	}
-	return d
+	w.Skew = own.skewOf(w)
+	return w
+}
+
+// skewOf returns how a workload differs from what this plugin deploys.
+func (c *clientVersion) skewOf(w *workload) []string {
+	skew := map[string]bool{"older": setup.Older(w.Version, c.Version), "newer": setup.Older(c.Version, w.Version)}
+	for container, image := range w.Images {
+		if container == "envoy" {
+			skew["envoy"] = !sameImage(image, c.EnvoyImage)
+		} else if c.Image != "" && !sameImage(image, c.Image) {
+			skew["image"] = true
+		}
+	}
+	return slices.DeleteFunc([]string{"older", "newer", "image", "envoy"}, func(s string) bool { return !skew[s] })
+}
+
+// sameImage reports whether two references are equal, or have the same digest: then one is in a mirror.
+func sameImage(a, b string) bool {
+	_, digest, _ := strings.Cut(a, "@")
+	_, other, _ := strings.Cut(b, "@")
+	return a == b || digest != "" && digest == other
 }

@@ -138,8 +138,8 @@ func TestSkewOfMirror(t *testing.T) {
 		{"ghcr.io/densityops/oooi", "docker.io/envoyproxy/envoy:v1.40.0", []string{"image", "envoy"}},
 	} {
 		w := &workload{Images: map[string]string{"xdsd": c.oooi, "envoy": c.envoy}}
-		if w.addSkew(client); !slices.Equal(w.Skew, c.want) {
-			t.Errorf("the skew of %s and %s is %q, want %q", c.oooi, c.envoy, w.Skew, c.want)
+		if skew := client.skewOf(w); !slices.Equal(skew, c.want) {
+			t.Errorf("the skew of %s and %s is %q, want %q", c.oooi, c.envoy, skew, c.want)
 		}
 	}
 }
