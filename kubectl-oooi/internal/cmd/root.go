@@ -106,6 +106,13 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.Name() != "diff" {
+			return err
+		}
+		printError(streams.ErrOut, err) // exit code 1 of diff means that there are differences
+		return exitError(diffErrorCode)
+	})
 	c.cluster.AddFlags(root.PersistentFlags())
 	verbosity := root.PersistentFlags().IntP("v", "v", 0, "Log level of API requests, as in kubectl: 6 logs each request, 8 also its body")
 	root.PersistentPreRun = func(*cobra.Command, []string) {
