@@ -63,7 +63,7 @@ func Exec(ctx context.Context, config *rest.Config, pod types.NamespacedName, co
 		return nil, &CommandError{Stderr: strings.TrimSpace(stderr.String()), err: failed}
 	}
 	if err != nil {
-		return nil, Error(ctx, err)
+		return nil, fmt.Errorf("running a command in pod %s: %w", pod, err)
 	}
 	return out.Bytes(), nil
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/apiserver"
@@ -404,33 +405,32 @@ func (c *command) warn(plan *setup.Plan) {
 // A connection has the client of a cluster and its configuration.
 type connection struct {
 	config *rest.Config
-	client *apiserver.Client
+	client client.Client
 }
 
 // connect returns a client for the cluster that the flags select. It prints each warning of the API server once.
-func (c *command) connect() (*connection, error) {
+func (c *command) connect(wrappers ...transport.WrapperFunc) (*connection, error) {
 	config, err := c.cluster.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	config.QPS, config.Burst = 50, 300 // kubectl's values
+	config.QPS = -1 // unlimited: the API server has limits
 	config.WarningHandler = rest.NewWarningWriter(c.ErrOut, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "kubectl-oooi/" + release.Version()
+	config.Wrap(transport.Wrappers(wrappers...))
 	cl, err := client.New(config, client.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", config.Host, err)
 	}
-	return &connection{config, &apiserver.Client{Client: cl, Once: true}}, nil
+	return &connection{config, cl}, nil
 }
 
 // retryingClient returns a client that waits for an API server that restarts, and prints when it does.
 func (c *command) retryingClient() (client.Client, error) {
-	to, err := c.connect()
+	to, err := c.connect(apiserver.Retry(func(err error) { fmt.Fprintln(c.ErrOut, "waiting:", err) }))
 	if err != nil {
 		return nil, err
 	}
-	to.client.Once = false
-	to.client.Waiting = func(err error) { fmt.Fprintln(c.ErrOut, "waiting:", err) }
 	return to.client, nil
 }
 
