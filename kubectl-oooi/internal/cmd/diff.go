@@ -81,11 +81,6 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 		return err
 	}
 	lines := append(podLines(changes), setup.Interruptions(changes)...)
-	for _, change := range changes {
-		if change.Verb == setup.Recreated {
-			lines = append(lines, fmt.Sprintf("%s is %s", change.Entry, change.Verb))
-		}
-	}
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(c.ErrOut, line); err != nil {
 			return err

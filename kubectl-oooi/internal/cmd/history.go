@@ -48,7 +48,7 @@ func (c *command) runHistory(ctx context.Context, f *output.Flags, t target) err
 	}
 	list := make([]*revision, 0, len(records))
 	for _, r := range records {
-		list = append(list, &revision{Metadata: output.Metadata{Namespace: c.namespace(), Name: t.name}, Revision: r.Revision, Updated: r.Created.UTC(), Status: r.Status, Version: r.Version, Message: r.Message})
+		list = append(list, &revision{Metadata: output.Metadata{Namespace: c.namespace(), Name: t.name}, Revision: r.Revision, Updated: r.Created().UTC(), Status: r.Status, Version: r.Version(), Message: r.Message})
 	}
 	columns := []output.Column[*revision]{
 		{Title: "REVISION", Value: func(r *revision) string { return strconv.Itoa(r.Revision) }},
@@ -129,7 +129,7 @@ func (c *command) runRollback(ctx context.Context, f *setupFlags, t target, numb
 		if to == nil {
 			return errors.New("no earlier revision was deployed")
 		}
-		plan, err := to.Plan(ctx, cl, key, f.allowLoss)
+		plan, err := to.Plan(ctx, cl, f.allowLoss)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func (c *command) setup() *cobra.Command {
 	addPlanFlags(cmd, f)
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; namespaces and CustomResourceDefinitions that do not exist are created for it and deleted again.")
+	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; objects in namespaces and of kinds that do not exist are not submitted.")
 	addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone)
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
 	addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch")
@@ -124,9 +124,9 @@ func (c *command) readArgs(cmd *cobra.Command, f *setupFlags, args []string) err
 		return fmt.Errorf("--%[1]s describes an Infra without a file; specify the name of the Infra as argument, or omit --%[1]s", flag)
 	}
 	f.given = map[string]string{}
-	for _, name := range setup.RememberedFlags {
-		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed {
-			f.given[name] = flag.Value.String()
+	for _, remembered := range setup.RememberedFlags {
+		if flag := cmd.Flags().Lookup(remembered.Name); flag != nil && flag.Changed {
+			f.given[remembered.Name] = flag.Value.String()
 		}
 	}
 	if err := setup.CheckRegistry(f.registry); err != nil {
@@ -307,15 +307,14 @@ func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags,
 			return nil, nil, err
 		}
 	}
-	plan, remembered, err := known.Plan(ctx, cl, f.given, func(line string) error {
+	plan, err := applier.Plan(ctx, known, f.given, func(line string) error {
 		_, err := fmt.Fprintln(c.ErrOut, line)
 		return err
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	applier.Remember = remembered
-	plan.Warnings = append(plan.Warnings, plan.MissingPullSecret(ctx, cl, remembered.PullSecret)...)
+	plan.Warnings = append(plan.Warnings, plan.MissingPullSecret(ctx, cl, applier.Remember.PullSecret)...)
 	c.warn(plan)
 	return known, plan, nil
 }

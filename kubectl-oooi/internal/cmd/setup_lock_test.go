@@ -33,7 +33,7 @@ func TestConcurrentSetups(t *testing.T) {
 		if r.code != 0 {
 			t.Errorf("setup exited with %d, stderr %s", r.code, r.stderr)
 		}
-		waited += strings.Count(r.stderr, "waiting for another setup of the Infra to finish: process ")
+		waited += strings.Count(r.stderr, "waiting for another setup by process ")
 	}
 	if waited != 1 {
 		t.Errorf("%d setups waited for another one, want 1", waited)
@@ -53,7 +53,7 @@ func (s *testSite) storeRecordOfAnotherHost() {
 			Labels: map[string]string{
 				v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: "demo", v1alpha1.GroupName + "/status": setup.StatusPending,
 			},
-			Annotations: map[string]string{v1alpha1.GroupName + "/holder": "elsewhere 1 abcde setup", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)},
+			Annotations: map[string]string{v1alpha1.GroupName + "/holder": "setup by process 1 on elsewhere", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)},
 		},
 		Type: v1alpha1.GroupName + "/setup.v1", Data: s.RecordData(`{"objects": []}`),
 	}
@@ -63,7 +63,7 @@ func (s *testSite) storeRecordOfAnotherHost() {
 }
 
 // waitsForAnotherHost is what setup and teardown print while the process of storeRecordOfAnotherHost may run.
-const waitsForAnotherHost = "waiting for another setup of the Infra to finish: process 1 on elsewhere"
+const waitsForAnotherHost = "waiting for another setup by process 1 on elsewhere to finish"
 
 // expectNoLock expects that no record is pending.
 func (s *testSite) expectNoLock() {

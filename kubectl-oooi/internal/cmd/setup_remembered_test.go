@@ -96,7 +96,7 @@ func TestMirrorAndPullSecret(t *testing.T) {
 	}
 	check(first)
 	stderr = second.Setup()
-	for _, want := range []string{"--registry registry.example.com/oooi is the registry of control, which all Infras share; --registry= resets it\n", "--image-pull-secret mirror is the image pull secret of control"} {
+	for _, want := range []string{"--registry registry.example.com/oooi is that of " + first.Namespace + "/demo, which was set up last; --registry= resets it\n", "--image-pull-secret mirror is that of "} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("setup of another Infra printed %s, want %q", stderr, want)
 		}
@@ -139,10 +139,10 @@ func TestANewInfraUsesTheImagesOfTheSite(t *testing.T) {
 		t.Errorf("the first setup printed %s", stderr)
 	}
 	stderr := second.Setup()
-	if !strings.Contains(stderr, "--image "+image+" is the image of control, which all Infras share; --image= resets it\n") || strings.Contains(stderr, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
+	if !strings.Contains(stderr, "--image "+image+" is that of "+first.Namespace+"/demo, which was set up last; --image= resets it\n") || strings.Contains(stderr, "Deployment oooi-system/oooi-control") || second.Images()["coredns"] != image {
 		t.Errorf("setup of another Infra: images %v, stderr %s", second.Images(), stderr)
 	}
-	if want := "--envoy-image " + envoy + " is the image that was given for Infra " + first.Namespace + "/demo; --envoy-image= resets it\n"; !strings.Contains(stderr, want) || second.Images()["envoy"] != envoy {
+	if want := "--envoy-image " + envoy + " is that of " + first.Namespace + "/demo, which was set up last; --envoy-image= resets it\n"; !strings.Contains(stderr, want) || second.Images()["envoy"] != envoy {
 		t.Errorf("setup of another Infra: images %v, stderr %s, want %q", second.Images(), stderr, want)
 	}
 	second.Setup("--image=", "--envoy-image=")

@@ -168,7 +168,7 @@ func TestSetupWaitsForATeardown(t *testing.T) {
 	if r := <-teardown; r.code != 0 {
 		t.Errorf("teardown exited with %d, stderr %s", r.code, r.stderr)
 	}
-	if r := <-waiting; r.code != 0 || !strings.Contains(r.stderr, "waiting for another teardown of the Infra to finish: process ") || !s.exists("StatefulSet", "demo-proxy") {
+	if r := <-waiting; r.code != 0 || !strings.Contains(r.stderr, "waiting for another teardown by process ") || !s.exists("StatefulSet", "demo-proxy") {
 		t.Errorf("setup exited with %d, stderr %s", r.code, r.stderr)
 	}
 	s.expectNoLock()

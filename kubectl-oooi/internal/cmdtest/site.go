@@ -109,8 +109,9 @@ func New(t *testing.T, cp *lab.ControlPlane, main Main) *Site {
 	s := NewEmpty(t, cp, cp.Namespace(t), main)
 	s.Bridge = "br-" + s.Namespace[max(0, len(s.Namespace)-6):]
 	// Tests share a cluster and use the same addresses: the next test must not find these objects, nor control with
-	// its image.
+	// its image, nor the remembered flags.
 	t.Cleanup(func() {
+		s.DeleteRecords()
 		control := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: render.SystemNamespace, Name: render.ControlName}}
 		if err := client.IgnoreNotFound(s.Client.Delete(s.AfterTest(), control, client.PropagationPolicy(metav1.DeletePropagationBackground))); err != nil {
 			t.Error(err)

@@ -61,26 +61,26 @@ func (e *RefusedError) Unwrap() error { return e.error }
 // if a right is missing, which the error names, or while setup or teardown of the site runs.
 func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, error) {
 	key := types.NamespacedName{Namespace: s.Infra.Namespace, Name: s.Infra.Name}
-	if err := setup.CheckIdle(ctx, c, key); err != nil {
-		return nil, err //nolint:wrapcheck // error of an internal package
+	applier := &setup.Applier{Client: c, Out: io.Discard, Force: true, Adopt: true}
+	if err := applier.CheckIdle(ctx, key); err != nil {
+		return nil, refusal(ctx, err)
 	}
 	known, err := setup.Deployed(ctx, c, v1alpha1.SchemeGroupVersion.WithKind(s.Ref().Kind), key)
 	if err != nil {
 		return nil, refusal(ctx, err)
 	}
-	plan, remembered, err := known.Plan(ctx, c, nil, func(string) error { return nil })
+	plan, err := applier.Plan(ctx, known, nil, func(string) error { return nil })
 	if err != nil {
 		return nil, refusal(ctx, err)
 	}
-	applier := &setup.Applier{Client: c, Out: io.Discard, Force: true, Adopt: true, Remember: remembered}
 	changes, err := applier.Preview(ctx, plan)
 	if err != nil {
 		return nil, refusal(ctx, err)
 	}
 	var list []Difference
-	outdated := setup.Older(remembered.Previous, remembered.Version)
+	outdated := setup.Older(applier.Previous, applier.Remember.Version)
 	if outdated {
-		version := Field{Path: "version", Found: remembered.Previous, Rendered: remembered.Version}
+		version := Field{Path: "version", Found: applier.Previous, Rendered: applier.Remember.Version}
 		list = append(list, Difference{Object: s.Ref(), Change: Outdated, Fields: []Field{version}})
 	}
 	for i := range changes {
@@ -95,7 +95,7 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 // refusal returns an error as a RefusedError, unless a request failed. Setup refuses what the API server finds invalid.
 func refusal(ctx context.Context, err error) error {
 	isResponse, isNetwork := errors.As(err, new(apierrors.APIStatus)), errors.As(err, new(net.Error))
-	if ctx.Err() != nil || isResponse && !apierrors.IsInvalid(err) || isNetwork || errors.Is(err, io.EOF) || errors.Is(err, read.ErrNotServed) {
+	if ctx.Err() != nil || isResponse && !apierrors.IsInvalid(err) || isNetwork || errors.Is(err, io.EOF) || errors.Is(err, read.ErrNotServed) || errors.Is(err, setup.ErrConcurrent) {
 		return err
 	}
 	return &RefusedError{err}
@@ -111,7 +111,7 @@ func differenceOf(change *setup.ObjectChange, foreignOnly bool) Difference {
 		d.Change = Missing
 	case setup.Deleted:
 		d.Change, u = Extra, change.Live
-	case setup.Configured, setup.Recreated:
+	case setup.Configured:
 		if d.Fields = fieldsOf(change.Live, change.Merged, foreignOnly); d.Fields != nil {
 			d.Change = Changed
 		}

@@ -308,11 +308,11 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
 	pending := corev1.Secret{ObjectMeta: *record.ObjectMeta.DeepCopy(), Type: record.Type, Data: data}
 	pending.ResourceVersion, pending.UID, pending.Name = "", "", strings.TrimSuffix(record.Name, "1")+"2"
 	pending.Labels[v1alpha1.GroupName+"/status"] = "pending"
-	pending.Annotations = map[string]string{v1alpha1.GroupName + "/holder": "laptop 7 abcde setup", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)}
+	pending.Annotations = map[string]string{v1alpha1.GroupName + "/holder": "setup by process 7 on laptop", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)}
 	if err := d.Client.Create(t.Context(), &pending); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = drift.Read(t.Context(), d.Client, d.site); err == nil || !strings.Contains(drift.ReportOf(nil, err).Unread, "setup of "+d.Namespace+"/demo runs: process 7 on laptop") {
+	if _, err = drift.Read(t.Context(), d.Client, d.site); err == nil || !strings.Contains(drift.ReportOf(nil, err).Unread, "setup by process 7 on laptop has not finished") {
 		t.Errorf("while setup runs: %v", err)
 	}
 }

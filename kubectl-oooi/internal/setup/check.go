@@ -156,7 +156,7 @@ func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(r.plan.Objects), func(o *unstructured.Unstructured) bool {
 		live, merged := r.live[entryWithoutUID(o)], r.merged[entryWithoutUID(o)]
 		switch {
-		case !isWorkload(o) || r.keepsExisting(r.plan, o):
+		case !isWorkload(o):
 			return true
 		case live == nil:
 			return r.serving[componentOf(o, r.infra.String())] == nil

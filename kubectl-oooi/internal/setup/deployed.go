@@ -2,8 +2,10 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,6 +30,25 @@ func WithImages(given map[string]string, before *Remembered) (*Remembered, []str
 	return remembered, lines, nil
 }
 
+// knownFrom returns the input of a plan with the Infra or ProxyServer among objects, instead of files. Losses are allowed.
+func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
+	k := &Known{Attachments: map[string]string{}, AllowLoss: true}
+	for _, o := range objects {
+		if o.GetKind() == read.InfraKind.Kind || o.GetKind() == read.ProxyServerKind.Kind {
+			if err := k.add(&documents.Object{Unstructured: documents.Manifest(o)}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	switch {
+	case k.Infra == nil && k.ProxyServer == nil:
+		return nil, errors.New("no Infra and no ProxyServer")
+	case k.standalone():
+		return k, k.deriveInfra()
+	}
+	return k, nil
+}
+
 // Deployed returns the input of a plan for an Infra or standalone ProxyServer as it is in the cluster, instead of its file.
 // The plan keeps it.
 func Deployed(ctx context.Context, c client.Client, kind schema.GroupVersionKind, key types.NamespacedName) (*Known, error) {
@@ -35,71 +56,62 @@ func Deployed(ctx context.Context, c client.Client, kind schema.GroupVersionKind
 	if err != nil {
 		return nil, err
 	}
-	k := &Known{Attachments: map[string]string{}, Kept: []string{kind.Kind}, AllowLoss: true}
-	if err := k.add(&documents.Object{Unstructured: documents.Manifest(u)}); err != nil {
-		return nil, err
-	}
-	if k.standalone() {
-		err = k.deriveInfra()
+	k, err := knownFrom(u)
+	if err == nil {
+		k.Kept = []string{kind.Kind}
 	}
 	return k, err
 }
 
 // Plan adds what Discover finds in the cluster, and makes the plan with the flags to use: those that are given, those of the
-// previous setup, or the defaults. It also returns these flags. It calls show with a line for each flag that is not given and
-// whose value is kept or changes.
-func (k *Known) Plan(ctx context.Context, c client.Client, given map[string]string, show func(string) error) (*Plan, *Remembered, error) {
-	if err := k.Discover(ctx, c); err != nil {
-		return nil, nil, err
+// previous setup, or the defaults. It calls show with a line for each flag that is not given and whose value is kept or changes.
+func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, show func(string) error) (*Plan, error) {
+	if err := k.Discover(ctx, a.Client); err != nil {
+		return nil, err
 	}
-	previous, err := Recall(ctx, c, k.Infra, DefaultImages())
-	if err != nil {
-		return nil, nil, err
+	if err := a.readHistory(ctx, k.Key()); err != nil {
+		return nil, err
 	}
-	remembered, lines, err := WithImages(given, previous)
+	previous, err := a.history.recall(ctx, k.Infra)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
+	}
+	var lines []string
+	if a.Remember, lines, err = WithImages(given, previous); err != nil {
+		return nil, err
 	}
 	for _, line := range lines {
 		if err := show(line); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	k.OpenShift = remembered.UsesOpenShift(k.OpenShift)
-	remembered.Version = release.Version()
+	a.Remember.Version = release.Version()
 	if previous != nil {
-		remembered.Previous = previous.Version
+		a.Previous = previous.Version
 	}
-	plan, err := Make(k, remembered.Images())
-	return plan, remembered, err
+	k.OpenShift = a.Remember.UsesOpenShift(k.OpenShift)
+	p, err := Make(k, a.Remember.Images())
+	if err == nil {
+		p.stampVersion(a.Remember.Version)
+	}
+	return p, err
 }
 
 // Plan returns a plan with the objects of the record, without those that all Infras share. It is checked like the plan of a setup
 // with the Infra or ProxyServer of the record.
-func (r *Record) Plan(ctx context.Context, c client.Client, infra types.NamespacedName, allowLoss bool) (*Plan, error) {
-	objects, err := r.objects(infra)
+func (r *Record) Plan(ctx context.Context, c client.Client, allowLoss bool) (*Plan, error) {
+	objects, err := r.objects()
+	if err == nil && r.Flags == nil {
+		err = errors.New("it was not applied by setup; run setup with its Infra instead")
+	}
+	var k *Known
+	if err == nil {
+		k, err = knownFrom(objects...)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("revision %d of %s: %w", r.Revision, r.infra, err)
 	}
-	k := &Known{Attachments: map[string]string{}, AllowLoss: allowLoss}
-	for _, o := range objects {
-		if o.GetKind() == read.InfraKind.Kind || o.GetKind() == read.ProxyServerKind.Kind {
-			if err := k.add(&documents.Object{Unstructured: documents.Manifest(o)}); err != nil {
-				return nil, fmt.Errorf("revision %d: %w", r.Revision, err)
-			}
-		}
-	}
-	if k.Infra == nil && k.ProxyServer == nil {
-		return nil, fmt.Errorf("revision %d of %s has no Infra and no ProxyServer", r.Revision, infra)
-	}
-	if k.standalone() {
-		if err := k.deriveInfra(); err != nil {
-			return nil, err
-		}
-	}
-	if r.Flags == nil {
-		return nil, fmt.Errorf("revision %d of %s was not applied by setup; run setup with its Infra instead", r.Revision, infra)
-	}
+	k.AllowLoss = allowLoss
 	if err := k.Discover(ctx, c); err != nil {
 		return nil, err
 	}

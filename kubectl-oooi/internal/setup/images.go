@@ -12,38 +12,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
+
+// A specifiedImage is an image that a field or flag specifies; empty if it is not set.
+type specifiedImage struct{ where, image string }
+
+// specifiedImages returns the images that an Infra specifies.
+func specifiedImages(infra *v1alpha1.Infra) []specifiedImage {
+	var list []specifiedImage
+	c := &infra.Spec.InfraComponents
+	if c.DHCP != nil {
+		list = append(list, specifiedImage{"spec.infraComponents.dhcp.image", c.DHCP.Image})
+	}
+	if c.DNS != nil {
+		list = append(list, specifiedImage{"spec.infraComponents.dns.image", c.DNS.Image})
+	}
+	if c.Proxy != nil {
+		list = append(list, specifiedImage{"spec.infraComponents.proxy.image", c.Proxy.Image}, specifiedImage{"spec.infraComponents.proxy.proxyImage", c.Proxy.ProxyImage})
+	}
+	return list
+}
 
 // invalidImages returns an error for each invalid image reference, with its field or flag. The API server does not
 // validate these, and the kubelet cannot pull them.
 func (k *Known) invalidImages(images render.Images) []error {
-	components := &k.Infra.Spec.InfraComponents
-	references := []struct{ where, image string }{{"--image", images.Oooi}, {"--envoy-image", images.Envoy}}
-	add := func(where, image string) {
-		references = append(references, struct{ where, image string }{where, image})
-	}
-	if components.DHCP != nil {
-		add("spec.infraComponents.dhcp.image", components.DHCP.Image)
-	}
-	if components.DNS != nil {
-		add("spec.infraComponents.dns.image", components.DNS.Image)
-	}
-	if components.Proxy != nil && !k.standalone() {
-		add("spec.infraComponents.proxy.image", components.Proxy.Image)
-		add("spec.infraComponents.proxy.proxyImage", components.Proxy.ProxyImage)
-	}
-	if k.ProxyServer != nil {
-		add("ProxyServer "+k.ProxyServer.Name+", spec.image", k.ProxyServer.Spec.Image)
-		add("ProxyServer "+k.ProxyServer.Name+", spec.proxyImage", k.ProxyServer.Spec.ProxyImage)
+	references := append(specifiedImages(k.Infra), specifiedImage{"--image", images.Oooi}, specifiedImage{"--envoy-image", images.Envoy})
+	if server := k.ProxyServer; server != nil {
+		references = append(references, specifiedImage{"ProxyServer " + server.Name + ", spec.image", server.Spec.Image}, specifiedImage{"ProxyServer " + server.Name + ", spec.proxyImage", server.Spec.ProxyImage})
 	}
 	var errs []error
-	for _, w := range references {
-		if w.image == "" {
-			continue
-		}
-		if _, err := reference.ParseDockerRef(w.image); err != nil {
-			errs = append(errs, fmt.Errorf("%s: invalid image reference %q: %w", w.where, w.image, err))
+	for _, r := range references {
+		if _, err := reference.ParseDockerRef(r.image); r.image != "" && err != nil {
+			errs = append(errs, fmt.Errorf("%s: invalid image reference %q: %w", r.where, r.image, err))
 		}
 	}
 	return errs
@@ -56,15 +58,6 @@ func MirroredImage(image, registry string) string {
 		return image
 	}
 	return strings.TrimSuffix(registry, "/") + "/" + path.Base(image)
-}
-
-// registryOf returns the registry of which image is the mirrored image of release; empty if it is not.
-func registryOf(image, release string) string {
-	registry := strings.TrimSuffix(image, "/"+path.Base(image))
-	if image == release || registry == image || MirroredImage(release, registry) != image {
-		return ""
-	}
-	return registry
 }
 
 // CheckRegistry returns an error if registry is not a host with an optional port and path.

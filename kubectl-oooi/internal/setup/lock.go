@@ -2,7 +2,6 @@ package setup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // A setup or teardown renews its pending record every lockRenewal. One that is not renewed for lockDuration belongs to a process
@@ -24,6 +24,17 @@ import (
 const (
 	lockDuration = 10 * time.Second
 	lockRenewal  = 2 * time.Second
+)
+
+// The annotation of a pending record names the process that applies it, as "COMMAND by process PID on HOST". Renewals change the
+// other annotation, and so the resourceVersion.
+const (
+	annotationHolder  = v1alpha1.GroupName + "/holder"
+	annotationRenewed = v1alpha1.GroupName + "/renewed"
+	holderFormat      = "%s by process %d on %s"
+
+	commandSetup    = "setup"
+	commandTeardown = "teardown"
 )
 
 // errLockLost ends a setup or teardown whose record another one has changed: two must not change the same objects.
@@ -35,11 +46,6 @@ var ErrConcurrent = errors.New("another setup or teardown of this Infra has begu
 // statusDeleted deletes all records.
 const statusDeleted = ""
 
-const (
-	commandSetup    = "setup"
-	commandTeardown = "teardown"
-)
-
 // begin stores a pending record, and renews it until the returned function is called, which sets its status. The returned
 // context ends when another process changes the record. The error is ErrConcurrent if another process has stored the revision.
 func (h *history) begin(ctx context.Context, r *Record, command string) (context.Context, func(status, message string) error, error) {
@@ -47,9 +53,9 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 	if err != nil {
 		return ctx, nil, fmt.Errorf("locking %s: %w", h.infra, err)
 	}
-	holder := fmt.Sprintf("%s %d %s %s", host, os.Getpid(), rand.String(5), command)
+	holder := fmt.Sprintf(holderFormat, command, os.Getpid(), host)
 	r.Status = StatusPending
-	err = h.add(ctx, r, map[string]string{annotationHolder: holder, annotationRenewed: time.Now().UTC().Format(time.RFC3339)})
+	err = h.add(ctx, r, map[string]string{annotationHolder: holder, annotationRenewed: now()})
 	if apierrors.IsAlreadyExists(err) {
 		return ctx, nil, ErrConcurrent
 	}
@@ -58,10 +64,10 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 	}
 	locked, cancel := context.WithCancelCause(ctx)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx)) // also during a rollback after Ctrl-C
-	done := make(chan struct{})
+	done, secret := make(chan struct{}), r.secret.DeepCopy()
 	go func() {
 		defer close(done)
-		if err := h.renew(renewing, r.secret.DeepCopy(), holder); err != nil {
+		if err := h.renew(renewing, secret, holder); err != nil {
 			cancel(err)
 		}
 	}()
@@ -75,39 +81,35 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 		case statusDeleted:
 			return h.drop(ctx)
 		case StatusDeployed:
-			return h.deploy(ctx, r)
+			return h.deploy(ctx)
 		}
 		return h.set(ctx, r, status, message)
 	}, nil
 }
 
-// renew renews a record until the context or the record's namespace ends. It returns errLockLost if the record has another holder.
+// now returns the time as an annotation.
+func now() string { return time.Now().UTC().Format(time.RFC3339) }
+
+// renew renews a record until the context or the record's namespace ends. It returns errLockLost if the record has no longer this
+// holder.
 func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder string) error {
+	path := func(annotation string) string {
+		return "/metadata/annotations/" + strings.ReplaceAll(annotation, "/", "~1")
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(lockRenewal):
 		}
-		now := &corev1.Secret{}
-		err := h.client.Get(ctx, client.ObjectKeyFromObject(secret), now)
+		patch := fmt.Appendf(nil, `[{"op": "test", "path": "/metadata/uid", "value": %q}, {"op": "test", "path": %q, "value": %q}, {"op": "add", "path": %q, "value": %q}]`,
+			secret.UID, path(annotationHolder), holder, path(annotationRenewed), now())
+		err := h.client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(Manager))
 		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the request ended with the context
-		case apierrors.IsNotFound(err) && h.namespaceEnds(ctx):
-			return nil
-		case apierrors.IsNotFound(err) || err == nil && now.Annotations[annotationHolder] != holder:
+		case err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) && h.namespaceEnds(ctx):
+		case apierrors.IsNotFound(err) || apierrors.IsInvalid(err): // deleted, or a test of the patch failed
 			return errLockLost
-		case err != nil:
-			return fmt.Errorf("reading Secret %s/%s: %w", secret.Namespace, secret.Name, err)
-		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"resourceVersion": now.ResourceVersion, "annotations": map[string]string{annotationRenewed: time.Now().UTC().Format(time.RFC3339)},
-		}})
-		if err == nil {
-			err = h.client.Patch(ctx, now, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager))
-		}
-		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		default:
 			return fmt.Errorf("renewing Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 		}
 	}
@@ -120,88 +122,64 @@ func (h *history) namespaceEnds(ctx context.Context) bool {
 	return apierrors.IsNotFound(err) || err == nil && namespace.DeletionTimestamp != nil
 }
 
-// waitIdle reads the history, and waits while another process applies a revision. The last record of the result is pending only
-// if its process was killed. Without a namespace for records there are none.
+// waitIdle reads the history, and waits while another process applies a revision. If that was killed, waitIdle takes its record
+// over, which stays pending: the process ends if it only hung. Without a namespace for records there are none.
 func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.NamespacedName) (*history, error) {
+	var h *history
 	version, since, previous := "", time.Time{}, time.Time{} // resourceVersion of the pending record; first and last read of it
 	err := poll(ctx, out, func(ctx context.Context) (string, error) {
-		h, err := listRecords(ctx, c, infra)
-		if err != nil {
+		var err error
+		if h, err = readHistory(ctx, c, infra); err != nil || h.holder() == "" {
 			return "", err
 		}
-		r := h.last("")
-		if r == nil || r.Status != StatusPending {
+		now := time.Now()
+		if read := h.last("").secret.ResourceVersion; read != version || now.Sub(previous) > lockRenewal { // after an outage of the API server the holder could not renew
+			version, since = read, now
+		}
+		if previous = now; now.Sub(since) >= lockDuration {
 			return "", nil
 		}
-		now, holder := time.Now(), r.secret.Annotations[annotationHolder]
-		if r.secret.ResourceVersion != version || now.Sub(previous) > lockRenewal { // after an outage of the API server the holder could not renew
-			version, since = r.secret.ResourceVersion, now
-		}
-		previous = now
-		if now.Sub(since) >= lockDuration || holderEnded(holder) {
-			return "", nil
-		}
-		return fmt.Sprintf("another %s of the Infra to finish: %s", holderCommand(holder), describeHolder(holder)), nil
+		return "another " + h.holder() + " to finish", nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return readHistory(ctx, c, infra)
+	if r := h.last(""); r != nil && r.Status == StatusPending && r.secret.Annotations[annotationHolder] != "" {
+		return h, h.set(ctx, r, StatusPending, "setup was killed")
+	}
+	return h, nil
 }
 
-// CheckIdle returns an error while a setup or teardown of an Infra or standalone ProxyServer runs. Without the right to read its
-// records, that is unknown.
-func CheckIdle(ctx context.Context, c client.Client, infra types.NamespacedName) error {
-	h, err := listRecords(ctx, c, infra)
-	if apierrors.IsForbidden(err) {
-		return nil
-	}
-	if err != nil {
+// CheckIdle returns an error if a setup or teardown of an Infra or standalone ProxyServer runs, or was killed on another host.
+// Without the right to read its records, that is unknown.
+func (a *Applier) CheckIdle(ctx context.Context, infra types.NamespacedName) error {
+	if err := a.readHistory(ctx, infra); err != nil {
 		return err
 	}
+	if holder := a.history.holder(); holder != "" {
+		return fmt.Errorf("%w: %s has not finished", ErrConcurrent, holder)
+	}
+	return nil
+}
+
+// holder returns the process that applies the last revision, unless it is a process of this host that has ended; empty if none
+// does.
+func (h *history) holder() string {
 	r := h.last("")
 	if r == nil || r.Status != StatusPending {
-		return nil
+		return ""
 	}
 	holder := r.secret.Annotations[annotationHolder]
-	renewed, err := time.Parse(time.RFC3339, r.secret.Annotations[annotationRenewed])
-	if err != nil || time.Since(renewed) > leaseExpiry || holderEnded(holder) {
-		return nil //nolint:nilerr // of a process that was killed
-	}
-	return fmt.Errorf("%s of %s runs: %s", holderCommand(holder), infra, describeHolder(holder))
-}
-
-// holderCommand returns the command of a holder: setup, unless it says teardown.
-func holderCommand(holder string) string {
-	if words := strings.Fields(holder); len(words) > 3 && words[3] == commandTeardown {
-		return commandTeardown
-	}
-	return commandSetup
-}
-
-// describeHolder formats a holder as "process PID on HOST".
-func describeHolder(holder string) string {
-	words := strings.Fields(holder)
-	if len(words) < 2 {
+	var command, host string
+	var pid int
+	if _, err := fmt.Sscanf(holder, holderFormat, &command, &pid, &host); err != nil || runtime.GOOS == "windows" {
 		return holder
 	}
-	return "process " + words[1] + " on " + words[0]
-}
-
-// holderEnded reports whether a holder is a process of this host that has ended. Without a holder, setup could not restore a
-// revision.
-func holderEnded(holder string) bool {
-	if holder == "" {
-		return true
-	}
-	var host string
-	var pid int
-	if _, err := fmt.Sscanf(holder, "%s %d", &host, &pid); err != nil || runtime.GOOS == "windows" {
-		return false
-	}
 	if name, err := os.Hostname(); err != nil || name != host {
-		return false
+		return holder
 	}
-	process, err := os.FindProcess(pid)
-	return err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone)
+	if process, err := os.FindProcess(pid); err != nil || errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+		return ""
+	}
+	return holder
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,7 +21,6 @@ const (
 	Configured Verb = "configured"
 	Unchanged  Verb = "unchanged"
 	Deleted    Verb = "deleted"
-	Recreated  Verb = "deleted and created again"
 )
 
 // An ObjectChange is what applying a plan does to one object.
@@ -44,27 +42,14 @@ type ObjectChange struct {
 // downgrade, of objects that setup did not create or of an Infra that is being deleted, or if the API server refuses an
 // object.
 func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) {
-	h, err := readHistory(ctx, a.Client, client.ObjectKeyFromObject(p.Infra))
-	if err != nil && !apierrors.IsForbidden(err) { // a record only tells the version
-		return nil, err
-	}
-	if err := a.checkPlan(ctx, p, h); err != nil {
-		return nil, err
-	}
-	if err := a.reportHelm(); err != nil {
-		return nil, err
-	}
 	a.previews = true
-	if err := a.preflight(ctx, p); err != nil {
+	obsolete, err := a.compare(ctx, p)
+	if err != nil {
 		return nil, err
 	}
 	var list []ObjectChange
 	for _, o := range p.Objects {
 		list = append(list, a.objectChange(p, o))
-	}
-	obsolete, err := a.obsolete(ctx, p, h)
-	if err != nil {
-		return nil, err
 	}
 	for _, live := range slices.Backward(obsolete) {
 		user, err := networkUser(ctx, a.Client, live, client.ObjectKeyFromObject(p.Infra))
@@ -78,7 +63,7 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	return list, nil
 }
 
-// objectChange returns the change of an object of the plan, after preflight.
+// objectChange returns the change of an object of the plan, after compare.
 func (a *Applier) objectChange(p *Plan, o *unstructured.Unstructured) ObjectChange {
 	change := ObjectChange{Entry: inventory.Of(o), Verb: a.verb(o), Live: a.live[entryWithoutUID(o)], Merged: a.merged[entryWithoutUID(o)], Shared: p.shared(o)}
 	if change.Verb == Configured {
@@ -87,15 +72,13 @@ func (a *Applier) objectChange(p *Plan, o *unstructured.Unstructured) ObjectChan
 	return change
 }
 
-// verb returns what apply does to an object of the plan, after preflight.
+// verb returns what apply does to an object of the plan, after compare.
 func (a *Applier) verb(o *unstructured.Unstructured) Verb {
 	switch live, merged := a.live[entryWithoutUID(o)], a.merged[entryWithoutUID(o)]; {
 	case live == nil:
 		return Created
 	case sameContent(live, merged):
 		return Unchanged
-	case merged.GetUID() == "":
-		return Recreated
 	}
 	return Configured
 }
@@ -125,20 +108,17 @@ func restarts(live, merged *unstructured.Unstructured) []string {
 
 // pods returns the names of a workload's pods; for a Deployment, one text for all of them.
 func pods(workload *unstructured.Unstructured) []string {
-	switch workload.GetKind() {
-	case "Deployment":
+	if workload.GetKind() == "Deployment" {
 		return []string{"the pods of " + inventory.Of(workload).String()}
-	case "StatefulSet":
-		replicas, found, _ := unstructured.NestedInt64(workload.Object, "spec", "replicas")
+	}
+	var names []string
+	if replicas, found, _ := unstructured.NestedInt64(workload.Object, "spec", "replicas"); workload.GetKind() == "StatefulSet" {
 		if !found {
 			replicas = 1
 		}
-		var names []string
 		for i := range replicas {
 			names = append(names, fmt.Sprintf("pod %s/%s-%d", workload.GetNamespace(), workload.GetName(), i))
 		}
-		return names
-	default:
-		return nil
 	}
+	return names
 }

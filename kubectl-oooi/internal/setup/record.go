@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -32,19 +33,14 @@ const (
 	StatusFailed     = "failed"     // the revision did not work, and setup restored the deployed one
 )
 
-// maxRecords is how many revisions of an Infra are kept.
-const maxRecords = 10
-
 // A Record is one revision of an Infra or standalone ProxyServer: what one setup applied. It is stored in a Secret of namespace
 // oooi-system. It is not in the Infra's namespace: setup applies its objects with the rights of the user who runs setup, so that
 // users who may write it must have these rights, too.
 type Record struct {
-	// Version is the version of the plugin; see Remembered.Version.
-	Version string `json:"version,omitempty"`
-	// Flags are the remembered flags of the setup.
+	// Flags are the remembered flags of the setup, and its version; nil if another client applied the objects.
 	Flags *Remembered `json:"flags,omitempty"`
 	// Objects are the objects of the Infra, without those that all Infras share, in the order in which they are applied.
-	Objects []map[string]any `json:"objects"`
+	Objects []*unstructured.Unstructured `json:"objects"`
 
 	// Revision counts the setups of the Infra that changed something, from 1.
 	Revision int `json:"-"`
@@ -52,30 +48,32 @@ type Record struct {
 	Status string `json:"-"`
 	// Message is why the revision failed, or which one it restored.
 	Message string `json:"-"`
-	// Created is when setup began to apply the revision.
-	Created time.Time `json:"-"`
 
+	infra  types.NamespacedName
 	secret *corev1.Secret
 }
 
-// Labels and annotations of the Secret of a record.
 const (
-	labelStatus        = v1alpha1.GroupName + "/status"
-	annotationMessage  = v1alpha1.GroupName + "/message"
-	annotationHolder   = v1alpha1.GroupName + "/holder"  // the process that applies a pending revision
-	annotationRenewed  = v1alpha1.GroupName + "/renewed" // when it last renewed the record
-	recordKey          = "record"                        // of the record in the Secret: JSON, compressed by gzip
-	recordNamespace    = render.SystemNamespace
-	maxRecordBytes     = 16 << 20 // decompressed
-	maxMessageLength   = 1000
-	recordSecretPrefix = "oooi.v1."
+	labelStatus       = v1alpha1.GroupName + "/status"
+	annotationMessage = v1alpha1.GroupName + "/message"
+	recordType        = corev1.SecretType(v1alpha1.GroupName + "/setup.v1")
+	recordName        = "oooi.v1.%s.%s.v%d" // of the Secret: namespace and name of the Infra, which have no dots, and revision
+	recordKey         = "record"            // in the Secret: JSON, compressed by gzip
+	recordNamespace   = render.SystemNamespace
+	maxRecords        = 10       // of an Infra
+	maxRecordBytes    = 16 << 20 // decompressed
+	maxMessageLength  = 1000
 )
 
-const recordType = corev1.SecretType(v1alpha1.GroupName + "/setup.v1")
+// Created returns when setup began to apply the revision.
+func (r *Record) Created() time.Time { return r.secret.CreationTimestamp.Time }
 
-// recordPrefix returns the name of a record's Secret without the revision. Names of namespaces and Infras have no dots.
-func recordPrefix(infra types.NamespacedName) string {
-	return recordSecretPrefix + infra.Namespace + "." + infra.Name + ".v"
+// Version returns the version of the plugin that applied the revision; empty if it is unknown, or if r is nil.
+func (r *Record) Version() string {
+	if r == nil || r.Flags == nil {
+		return ""
+	}
+	return r.Flags.Version
 }
 
 // A history has the records of an Infra or standalone ProxyServer.
@@ -85,83 +83,47 @@ type history struct {
 	records []*Record // by revision
 }
 
-// listRecords reads the records of an Infra or standalone ProxyServer, without what they contain.
-func listRecords(ctx context.Context, c client.Client, infra types.NamespacedName) (*history, error) {
+// listRecords reads the records with some labels, sorted by revision. It returns an error for one that cannot be decoded.
+func listRecords(ctx context.Context, c client.Client, labels client.MatchingLabels) ([]*Record, error) {
 	var list corev1.SecretList
-	if err := c.List(ctx, &list, client.InNamespace(recordNamespace), client.MatchingLabels{v1alpha1.LabelInfra: infra.Name, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
-		return nil, fmt.Errorf("listing the records of %s: %w", infra, err)
+	if err := c.List(ctx, &list, client.InNamespace(recordNamespace), labels); err != nil {
+		return nil, fmt.Errorf("listing the records of revisions: %w", err)
 	}
-	h := &history{client: c, infra: infra}
+	var records []*Record
 	for i := range list.Items {
 		secret := &list.Items[i]
-		number, isRecord := strings.CutPrefix(secret.Name, recordPrefix(infra))
-		revision, err := strconv.Atoi(number)
-		if !isRecord || err != nil || secret.Type != recordType {
+		words := strings.Split(secret.Name, ".")
+		if secret.Type != recordType || len(words) != 5 {
 			continue
 		}
-		h.records = append(h.records, &Record{
-			Revision: revision, Status: secret.Labels[labelStatus], Message: secret.Annotations[annotationMessage], Created: secret.CreationTimestamp.Time, secret: secret,
-		})
-	}
-	slices.SortFunc(h.records, func(a, b *Record) int { return a.Revision - b.Revision })
-	return h, nil
-}
-
-// readHistory reads the records of an Infra or standalone ProxyServer. It returns an error for one that cannot be decoded.
-func readHistory(ctx context.Context, c client.Client, infra types.NamespacedName) (*history, error) {
-	h, err := listRecords(ctx, c, infra)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range h.records {
-		if err := r.decode(r.secret.Data[recordKey]); err != nil {
-			return nil, fmt.Errorf("decoding Secret %s/%s: %w; delete the Secret and run setup again", r.secret.Namespace, r.secret.Name, err)
+		r := &Record{Status: secret.Labels[labelStatus], Message: secret.Annotations[annotationMessage], infra: types.NamespacedName{Namespace: words[2], Name: words[3]}, secret: secret}
+		var text *gzip.Reader
+		var err error
+		if r.Revision, err = strconv.Atoi(strings.TrimPrefix(words[4], "v")); err == nil {
+			text, err = gzip.NewReader(bytes.NewReader(secret.Data[recordKey]))
 		}
+		if err == nil {
+			err = json.NewDecoder(io.LimitReader(text, maxRecordBytes)).Decode(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("decoding Secret %s/%s: %w; delete the Secret and run setup again", secret.Namespace, secret.Name, err)
+		}
+		records = append(records, r)
 	}
-	return h, nil
+	slices.SortFunc(records, func(a, b *Record) int { return a.Revision - b.Revision })
+	return records, nil
 }
 
 // History returns the records of an Infra or standalone ProxyServer by revision; none if setup has not deployed it.
 func History(ctx context.Context, c client.Client, infra types.NamespacedName) ([]*Record, error) {
-	h, err := readHistory(ctx, c, infra)
-	if err != nil {
-		return nil, err
-	}
-	return h.records, nil
+	records, err := listRecords(ctx, c, client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
+	return slices.DeleteFunc(records, func(r *Record) bool { return r.infra != infra }), err
 }
 
-// decode reads the contents of a record's Secret.
-func (r *Record) decode(data []byte) error {
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("decompressing key %s: %w", recordKey, err)
-	}
-	text, err := io.ReadAll(io.LimitReader(z, maxRecordBytes))
-	if err != nil {
-		return fmt.Errorf("decompressing key %s: %w", recordKey, err)
-	}
-	if err := json.Unmarshal(text, r); err != nil {
-		return fmt.Errorf("decoding key %s: %w", recordKey, err)
-	}
-	return nil
-}
-
-// encode returns the contents of the record's Secret. They are the same for equal records.
-func (r *Record) encode() ([]byte, error) {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the record: %w", err)
-	}
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, err = z.Write(text)
-	if err == nil {
-		err = z.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("compressing the record: %w", err)
-	}
-	return b.Bytes(), nil
+// readHistory is History with its client.
+func readHistory(ctx context.Context, c client.Client, infra types.NamespacedName) (*history, error) {
+	records, err := History(ctx, c, infra)
+	return &history{client: c, infra: infra, records: records}, err
 }
 
 // last returns the latest record of a status, or of any if it is empty; nil if there is none.
@@ -176,20 +138,21 @@ func (h *history) last(status string) *Record {
 
 // add stores a record as the next revision. The error is AlreadyExists if another setup has stored that revision.
 func (h *history) add(ctx context.Context, r *Record, annotations map[string]string) error {
-	r.Revision, r.Created = 1, time.Now()
+	r.Revision, r.infra = 1, h.infra
 	if last := h.last(""); last != nil {
 		r.Revision = last.Revision + 1
 	}
-	data, err := r.encode()
-	if err != nil {
-		return err
+	var data bytes.Buffer
+	z := gzip.NewWriter(&data)
+	if err := errors.Join(json.NewEncoder(z).Encode(r), z.Close()); err != nil {
+		return fmt.Errorf("encoding revision %d of %s: %w", r.Revision, h.infra, err)
 	}
 	r.secret = &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: recordNamespace, Name: recordPrefix(h.infra) + strconv.Itoa(r.Revision), Annotations: annotations,
+			Namespace: recordNamespace, Name: fmt.Sprintf(recordName, h.infra.Namespace, h.infra.Name, r.Revision), Annotations: annotations,
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: h.infra.Name, labelStatus: r.Status},
 		},
-		Type: recordType, Data: map[string][]byte{recordKey: data},
+		Type: recordType, Data: map[string][]byte{recordKey: data.Bytes()},
 	}
 	if err := h.client.Create(ctx, r.secret, client.FieldOwner(Manager)); err != nil {
 		return fmt.Errorf("storing revision %d of %s: %w", r.Revision, h.infra, err)
@@ -198,51 +161,42 @@ func (h *history) add(ctx context.Context, r *Record, annotations map[string]str
 	return nil
 }
 
-// set changes the status and message of a record.
+// set changes the status and message of a record, and ends its lock.
 func (h *history) set(ctx context.Context, r *Record, status, message string) error {
 	if len(message) > maxMessageLength {
 		message = message[:maxMessageLength] + "..."
 	}
 	r.Status, r.Message = status, message
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"labels": map[string]string{labelStatus: status}, "annotations": map[string]any{annotationMessage: message, annotationHolder: nil, annotationRenewed: nil},
-	}})
-	if err != nil {
-		return fmt.Errorf("encoding the status of revision %d: %w", r.Revision, err)
-	}
-	if err := h.client.Patch(ctx, r.secret, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(Manager)); err != nil {
+	before := r.secret.DeepCopy()
+	r.secret.Labels[labelStatus], r.secret.Annotations = status, map[string]string{annotationMessage: message}
+	if err := h.client.Patch(ctx, r.secret, client.MergeFrom(before), client.FieldOwner(Manager)); err != nil {
 		return fmt.Errorf("storing that revision %d of %s is %s: %w", r.Revision, h.infra, status, err)
 	}
 	return nil
 }
 
-// deploy marks a record as deployed and earlier ones as superseded, or failed if setup was killed, and deletes the oldest.
-func (h *history) deploy(ctx context.Context, r *Record) error {
-	if err := h.set(ctx, r, StatusDeployed, r.Message); err != nil {
-		return err
-	}
-	for i, earlier := range h.records {
-		var err error
+// deploy marks the last record as deployed and earlier ones as superseded, or failed if setup was killed, and deletes the oldest.
+func (h *history) deploy(ctx context.Context) error {
+	last := len(h.records) - 1
+	errs := []error{h.set(ctx, h.records[last], StatusDeployed, h.records[last].Message)}
+	for i, r := range h.records[:last] {
 		switch {
-		case i < len(h.records)-maxRecords:
-			err = client.IgnoreNotFound(h.client.Delete(ctx, earlier.secret))
-		case earlier != r && earlier.Status == StatusDeployed:
-			err = h.set(ctx, earlier, StatusSuperseded, earlier.Message)
-		case earlier != r && earlier.Status == StatusPending:
-			err = h.set(ctx, earlier, StatusFailed, "setup was killed")
-		}
-		if err != nil {
-			return fmt.Errorf("updating the records of %s: %w", h.infra, err)
+		case i <= last-maxRecords:
+			errs = append(errs, client.IgnoreNotFound(h.client.Delete(ctx, r.secret)))
+		case r.Status == StatusDeployed:
+			errs = append(errs, h.set(ctx, r, StatusSuperseded, r.Message))
+		case r.Status == StatusPending:
+			errs = append(errs, h.set(ctx, r, StatusFailed, "setup was killed"))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // drop deletes all records.
 func (h *history) drop(ctx context.Context) error {
 	for _, r := range h.records {
 		if err := client.IgnoreNotFound(h.client.Delete(ctx, r.secret)); err != nil {
-			return fmt.Errorf("deleting the records of %s: %w", h.infra, err)
+			return fmt.Errorf("deleting revision %d of %s: %w", r.Revision, h.infra, err)
 		}
 	}
 	return nil
@@ -250,16 +204,13 @@ func (h *history) drop(ctx context.Context) error {
 
 // objects returns the objects of the record. It returns an error if one is of a kind that setup does not render, or does not
 // belong to the Infra: the record was not written by setup.
-func (r *Record) objects(infra types.NamespacedName) ([]*unstructured.Unstructured, error) {
-	var list []*unstructured.Unstructured
-	for _, fields := range r.Objects {
-		o := &unstructured.Unstructured{Object: fields}
-		if !inventory.Owned(o, infra) {
-			return nil, fmt.Errorf("revision %d of %s has %s, which setup does not create for it", r.Revision, infra, inventory.Of(o))
+func (r *Record) objects() ([]*unstructured.Unstructured, error) {
+	for _, o := range r.Objects {
+		if !inventory.Owned(o, r.infra) {
+			return nil, fmt.Errorf("revision %d of %s has %s, which setup does not create for it", r.Revision, r.infra, inventory.Of(o))
 		}
-		list = append(list, o.DeepCopy())
 	}
-	return list, nil
+	return r.Objects, nil
 }
 
 // entries returns the inventory entries of the record's objects; none if r is nil.
@@ -267,18 +218,14 @@ func (r *Record) entries() []inventory.Entry {
 	if r == nil {
 		return nil
 	}
-	var list []inventory.Entry
-	for _, fields := range r.Objects {
-		list = append(list, inventory.Of(&unstructured.Unstructured{Object: fields}))
-	}
-	return list
+	return entriesOf(r.Objects)
 }
 
-// recorded returns objects as they are stored in a record.
-func recorded(objects []*unstructured.Unstructured) []map[string]any {
-	list := []map[string]any{}
+// entriesOf returns the inventory entries of objects.
+func entriesOf(objects []*unstructured.Unstructured) []inventory.Entry {
+	var list []inventory.Entry
 	for _, o := range objects {
-		list = append(list, o.Object)
+		list = append(list, inventory.Of(o))
 	}
 	return list
 }

@@ -151,7 +151,7 @@ func (r *rollout) deploy(ctx context.Context) error {
 		return err
 	}
 	good := r.history.last(StatusDeployed)
-	record := &Record{Flags: r.Remember, Objects: recorded(r.plan.infraObjects()), Version: r.version(), Message: r.Message}
+	record := &Record{Flags: r.Remember, Objects: r.plan.infraObjects(), Message: r.Message}
 	locked, end, err := r.history.begin(ctx, record, commandSetup)
 	if err != nil {
 		return err
@@ -191,11 +191,11 @@ func (r *rollout) recordPresent(ctx context.Context) error {
 	for _, live := range r.obsolete {
 		present = append(present, withoutServerFields(live))
 	}
-	flags, err := recallLegacy(ctx, r.Client, r.infra)
+	flags, err := r.history.flags(ctx)
 	if err != nil {
 		return err
 	}
-	return r.history.add(ctx, &Record{Flags: flags, Objects: recorded(present), Status: StatusDeployed, Message: "objects found by setup"}, nil)
+	return r.history.add(ctx, &Record{Flags: flags, Objects: present, Status: StatusDeployed, Message: "objects found by setup"}, nil)
 }
 
 // fail ends a rollout with an error: it restores the last deployed revision, if there is one.
@@ -231,7 +231,7 @@ func (r *rollout) sharedBefore(before func(*unstructured.Unstructured) *unstruct
 // restore applies the objects of a record and some shared objects again, and deletes those StatefulSets among others that the
 // record does not contain.
 func restore(ctx context.Context, a *Applier, good *Record, infra types.NamespacedName, shared, others []*unstructured.Unstructured, interrupted bool) error {
-	objects, err := good.objects(infra)
+	objects, err := good.objects()
 	if err != nil {
 		return err
 	}
@@ -268,6 +268,7 @@ func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error
 	if err != nil {
 		return err
 	}
+	a.history = h
 	killed, good := h.last(""), h.last(StatusDeployed)
 	if killed == nil || killed.Status != StatusPending || good == nil {
 		return nil
@@ -275,7 +276,7 @@ func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error
 	if _, err := fmt.Fprintf(a.Out, "revision %d is unfinished; restoring revision %d\n", killed.Revision, good.Revision); err != nil {
 		return err
 	}
-	others, err := killed.objects(infra)
+	others, err := killed.objects()
 	if err == nil {
 		err = restore(ctx, a, good, infra, nil, others, false)
 	}
@@ -450,12 +451,4 @@ func (r *rollout) verify(ctx context.Context, component string, watches []*watch
 	}
 	r.reconciled = true
 	return err
-}
-
-// version returns the plugin's version; empty if it is unknown.
-func (a *Applier) version() string {
-	if a.Remember == nil {
-		return ""
-	}
-	return a.Remember.Version
 }

@@ -150,7 +150,7 @@ func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error)
 	if err == nil {
 		record := &Record{Message: commandTeardown}
 		if last := h.last(""); last != nil { // the next command still needs it if this one is killed
-			record.Version, record.Flags, record.Objects = last.Version, last.Flags, last.Objects
+			record.Flags, record.Objects = last.Flags, last.Objects
 		}
 		locked, end, err = h.begin(ctx, record, commandTeardown)
 	}
