@@ -1,20 +1,14 @@
 package setup
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // kind returns the kind of the plan's owner.
@@ -47,7 +41,7 @@ const (
 // checkOwnership sets merged to live for objects that are left unchanged: namespaces, the kinds in Kept, and shared objects of a
 // Helm release, which it prints: setup and Helm would overwrite each other's changes. It returns an error for each other object
 // that setup must not change.
-func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
+func (a *Applier) checkOwnership(p *Plan) error {
 	var errs []error
 	releases := map[string]int{} // number of objects by "namespace/name"
 	for key, live := range a.live {
@@ -57,8 +51,7 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	}
 	for _, o := range p.Objects {
 		key := entryWithoutUID(o)
-		live := a.live[key]
-		switch {
+		switch live := a.live[key]; {
 		case live == nil:
 		case p.shared(o) && live.GetAnnotations()[helmRelease] != "":
 			releases[live.GetAnnotations()[helmNamespace]+"/"+live.GetAnnotations()[helmRelease]]++
@@ -66,7 +59,7 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 		case slices.Contains(p.Kept, o.GetKind()):
 			a.merged[key] = live
 		case !slices.Contains([]string{"Namespace", "Infra", "ProxyServer"}, o.GetKind()): // the user asks setup to apply the latter
-			errs = append(errs, a.checkOwner(ctx, p, o, live))
+			errs = append(errs, p.checkOwner(o, live, a.Adopt))
 		}
 	}
 	for _, release := range slices.Sorted(maps.Keys(releases)) {
@@ -77,33 +70,15 @@ func (a *Applier) checkOwnership(ctx context.Context, p *Plan) error {
 	return errors.Join(errs...)
 }
 
-// checkOwner returns an error if an object of the plan exists and belongs to another Infra or standalone ProxyServer that exists:
-// taking it over would break that one. Unless Adopt is set, it also returns an error if setup did not create the object for the
-// Infra.
-func (a *Applier) checkOwner(ctx context.Context, p *Plan, o, live *unstructured.Unstructured) error {
-	owner := live.GetAnnotations()[v1alpha1.AnnotationInfra]
-	isOther := owner != "" && owner != o.GetAnnotations()[v1alpha1.AnnotationInfra]
-	if namespace, name, ok := strings.Cut(owner, "/"); isOther && ok {
-		for _, kind := range []schema.GroupVersionKind{read.InfraKind, read.ProxyServerKind} {
-			other, err := current(ctx, a.Client, inventory.Entry{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: namespace, Name: name}.Object())
-			if err != nil {
-				return err
-			}
-			if other != nil && inventory.Owns(other) {
-				return fmt.Errorf("%s exists and belongs to %s: rename the %s (its name and namespace give the same object name as those of %[2]s)", inventory.Of(o), entryWithoutUID(other), p.kind())
-			}
-		}
+// checkOwner returns an error if an object of the plan exists and belongs to another Infra or standalone ProxyServer, and unless
+// adopt is set also if setup did not create it.
+func (p *Plan) checkOwner(o, live *unstructured.Unstructured, adopt bool) error {
+	switch owner := live.GetAnnotations()[v1alpha1.AnnotationInfra]; {
+	case owner != "" && owner != o.GetAnnotations()[v1alpha1.AnnotationInfra]:
+		return fmt.Errorf("%s exists and belongs to Infra or ProxyServer %s: rename the %s, because both names and namespaces give the same object name; if %[2]s no longer exists, delete the object",
+			entryWithoutUID(o), owner, p.kind())
+	case !adopt && live.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
+		return fmt.Errorf("%s exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it", entryWithoutUID(o))
 	}
-	why := ""
-	switch {
-	case isOther:
-		why = "belongs to Infra " + owner
-	case live.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy &&
-		!slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == Manager }): // or its label was removed
-		why = "was not created by setup"
-	}
-	if why == "" || a.Adopt {
-		return nil
-	}
-	return fmt.Errorf("%s exists and %s: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o), why)
+	return nil
 }

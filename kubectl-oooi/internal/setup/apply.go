@@ -119,10 +119,7 @@ func (a *Applier) compare(ctx context.Context, p *Plan) ([]*unstructured.Unstruc
 			return nil, cmp.Or(errs...)
 		}
 	}
-	if err := a.checkOwnership(ctx, p); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(a.checkVersion(p), a.checkTermination(p)); err != nil {
+	if err := errors.Join(a.checkOwnership(p), a.checkVersion(p), a.checkTermination(p)); err != nil {
 		return nil, err
 	}
 	for _, objects := range [][]*unstructured.Unstructured{definitions, others} {
@@ -264,6 +261,15 @@ func (a *Applier) changes(p *Plan) bool {
 func (r *rollout) apply(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
 	if r.merged != nil && r.verb(o) == Unchanged { // nil in a rollback
 		return false, nil
+	}
+	if r.plan != nil && r.verb(o) == Created { // another Infra may have created it since then
+		live, err := current(ctx, r.Client, o)
+		if err == nil && live != nil {
+			err = r.plan.checkOwner(o, live, r.Adopt)
+		}
+		if err != nil {
+			return false, err
+		}
 	}
 	change, err := r.manager().Apply(ctx, o, ssa.ApplyOptions{Force: recreates(o), WaitInterval: pollInterval, WaitTimeout: time.Minute})
 	if err != nil {

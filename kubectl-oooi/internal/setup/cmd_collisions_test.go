@@ -194,7 +194,7 @@ rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
 	})
 	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: stderr}
 	code := cmd.Main(t.Context(), []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "setup", "-f", file, "--wait=false"}, streams)
-	want := fmt.Sprintf("Role %s/%s exists and belongs to Infra %[1]s/other: rename the Infra", s.Namespace, role)
+	want := fmt.Sprintf("Role %s/%s exists and belongs to Infra or ProxyServer %[1]s/other: rename the Infra", s.Namespace, role)
 	if code != 1 || !strings.Contains(printed.String(), want) {
 		t.Errorf("setup exited with %d, stderr %s; want %s", code, printed.String(), want)
 	}

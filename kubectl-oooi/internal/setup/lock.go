@@ -55,7 +55,7 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 	}
 	holder := fmt.Sprintf(holderFormat, command, os.Getpid(), host)
 	r.Status = StatusPending
-	err = h.add(ctx, r, map[string]string{annotationHolder: holder, annotationRenewed: now()})
+	err = h.add(ctx, r, map[string]string{annotationHolder: holder, annotationRenewed: ""})
 	if apierrors.IsAlreadyExists(err) {
 		return ctx, nil, ErrConcurrent
 	}
@@ -87,9 +87,6 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 	}, nil
 }
 
-// now returns the time as an annotation.
-func now() string { return time.Now().UTC().Format(time.RFC3339) }
-
 // renew renews a record until the context or the record's namespace ends. It returns errLockLost if the record has no longer this
 // holder.
 func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder string) error {
@@ -103,7 +100,7 @@ func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder strin
 		case <-time.After(lockRenewal):
 		}
 		patch := fmt.Appendf(nil, `[{"op": "test", "path": "/metadata/uid", "value": %q}, {"op": "test", "path": %q, "value": %q}, {"op": "add", "path": %q, "value": %q}]`,
-			secret.UID, path(annotationHolder), holder, path(annotationRenewed), now())
+			secret.UID, path(annotationHolder), holder, path(annotationRenewed), time.Now().UTC().Format(time.RFC3339))
 		err := h.client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(Manager))
 		switch {
 		case err == nil || ctx.Err() != nil || apierrors.IsNotFound(err) && h.namespaceEnds(ctx):
