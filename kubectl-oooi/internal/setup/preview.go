@@ -106,19 +106,13 @@ func restarts(live, merged *unstructured.Unstructured) []string {
 	return pods(live)
 }
 
-// pods returns the names of a workload's pods; for a Deployment, one text for all of them.
+// pods returns the name of a StatefulSet's pod, and for a Deployment one text for all pods.
 func pods(workload *unstructured.Unstructured) []string {
-	if workload.GetKind() == "Deployment" {
+	switch workload.GetKind() {
+	case "Deployment":
 		return []string{"the pods of " + inventory.Of(workload).String()}
+	case "StatefulSet":
+		return []string{fmt.Sprintf("pod %s/%s-0", workload.GetNamespace(), workload.GetName())}
 	}
-	var names []string
-	if replicas, found, _ := unstructured.NestedInt64(workload.Object, "spec", "replicas"); workload.GetKind() == "StatefulSet" {
-		if !found {
-			replicas = 1
-		}
-		for i := range replicas {
-			names = append(names, fmt.Sprintf("pod %s/%s-%d", workload.GetNamespace(), workload.GetName(), i))
-		}
-	}
-	return names
+	return nil
 }
