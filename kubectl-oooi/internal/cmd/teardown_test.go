@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
@@ -227,21 +228,34 @@ func TestTeardownWithoutALock(t *testing.T) {
 	}
 }
 
-// TestTeardownEndsWhenItsLockIsLost has another process delete the record and store another one.
+// TestTeardownEndsWhenItsLockIsLost has another process take the record over, and delete it and store another one.
 func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 	s := newSite(t)
-	teardown := &setup.Teardown{Client: s.Client, Out: io.Discard, Infra: types.NamespacedName{Namespace: s.Namespace, Name: "demo"}}
-	err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
-		s.DeleteRecords()            //nolint:contextcheck // ctx ends with the record
-		s.storeRecordOfAnotherHost() //nolint:contextcheck // as above
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Second):
+	for name, lose := range map[string]func(){
+		"taken over": func() {
+			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, v1alpha1.GroupName+"/holder"))
+			if err := s.Client.Patch(s.AfterTest(), &s.Records()[0], patch); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"replaced": func() {
+			s.DeleteRecords()
+			s.storeRecordOfAnotherHost()
+		},
+	} {
+		teardown := &setup.Teardown{Client: s.Client, Out: io.Discard, Infra: types.NamespacedName{Namespace: s.Namespace, Name: "demo"}}
+		err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
+			lose() //nolint:contextcheck // ctx ends with the record
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Second):
+			}
+			return ctx.Err()
+		})
+		if err == nil || err.Error() != "another setup or teardown of this Infra has taken over; run teardown again" {
+			t.Errorf("%s: teardown ended with %v", name, err)
 		}
-		return ctx.Err()
-	})
-	if err == nil || err.Error() != "another setup or teardown of this Infra has taken over; run teardown again" {
-		t.Errorf("teardown ended with %v", err)
+		s.DeleteRecords()
 	}
 }
 

@@ -45,7 +45,7 @@ type Applier struct {
 	// return an error.
 	AllowDowngrade bool
 	// Remember has the version of the plugin, and the flags to store for the next setup. Plan sets it, and Previous: the version
-	// of the plugin in the previous setup, or of the last setup of any Infra; empty if it is unknown.
+	// of the plugin in the previous setup; empty if it is unknown.
 	Remember *Remembered
 	Previous string
 	// Wait waits for each component that changes before the next one changes. Without it, Apply waits only for components that
@@ -114,17 +114,17 @@ func (a *Applier) compare(ctx context.Context, p *Plan) ([]*unstructured.Unstruc
 			others = append(others, o)
 		}
 	}
-	for _, objects := range [][]*unstructured.Unstructured{definitions, others} { // reading a definition waits for its deletion, and so for that of others
-		if errs := concurrently(objects, a.live, func(o *unstructured.Unstructured) (*unstructured.Unstructured, error) { return a.read(ctx, o) }); cmp.Or(errs...) != nil {
-			return nil, cmp.Or(errs...)
+	for _, objects := range [][]*unstructured.Unstructured{definitions, others} { // others may be deleted with a definition
+		if err := cmp.Or(concurrently(ctx, objects, a.live, a.read)...); err != nil {
+			return nil, err
 		}
 	}
 	if err := errors.Join(a.checkOwnership(p), a.checkVersion(p), a.checkTermination(p)); err != nil {
 		return nil, err
 	}
 	for _, objects := range [][]*unstructured.Unstructured{definitions, others} {
-		if errs := concurrently(objects, a.merged, func(o *unstructured.Unstructured) (*unstructured.Unstructured, error) { return a.dryRun(ctx, o) }); cmp.Or(errs...) != nil {
-			return nil, errors.Join(errs...)
+		if err := errors.Join(concurrently(ctx, objects, a.merged, a.dryRun)...); err != nil {
+			return nil, err
 		}
 		if err := a.stage(ctx, objects); err != nil {
 			return nil, err
@@ -137,13 +137,15 @@ func (a *Applier) compare(ctx context.Context, p *Plan) ([]*unstructured.Unstruc
 const atOnce = 8
 
 // concurrently stores the result of do for each object by entryWithoutUID, and returns the errors.
-func concurrently(objects []*unstructured.Unstructured, results map[inventory.Entry]*unstructured.Unstructured, do func(*unstructured.Unstructured) (*unstructured.Unstructured, error)) []error {
+func concurrently(ctx context.Context, objects []*unstructured.Unstructured, results map[inventory.Entry]*unstructured.Unstructured,
+	do func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+) []error {
 	list, errs := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for i, o := range objects {
 		group.Go(func() error {
-			list[i], errs[i] = do(o)
+			list[i], errs[i] = do(ctx, o)
 			return nil
 		})
 	}

@@ -86,7 +86,7 @@ func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, s
 		}
 	}
 	a.Remember.Version = release.Version()
-	if previous != nil {
+	if previous != nil && previous.Of == "" {
 		a.Previous = previous.Version
 	}
 	k.OpenShift = a.Remember.UsesOpenShift(k.OpenShift)
