@@ -38,17 +38,12 @@ const (
 	helmNamespace = "meta.helm.sh/release-namespace"
 )
 
-// checkOwnership sets merged to live for objects that are left unchanged: namespaces, the kinds in Kept, and shared objects of a
-// Helm release, which it prints: setup and Helm would overwrite each other's changes. It returns an error for each other object
-// that setup must not change.
+// checkOwnership sets merged to live for objects that are left unchanged: the kinds in Kept, and shared objects of a Helm release,
+// which it prints: setup and Helm would overwrite each other's changes. It returns an error for each other object that setup must
+// not change.
 func (a *Applier) checkOwnership(p *Plan) error {
 	var errs []error
 	releases := map[string]int{} // number of objects by "namespace/name"
-	for key, live := range a.live {
-		if live != nil && key.Kind == "Namespace" {
-			a.merged[key] = live
-		}
-	}
 	for _, o := range p.Objects {
 		key := entryWithoutUID(o)
 		switch live := a.live[key]; {

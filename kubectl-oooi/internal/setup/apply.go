@@ -169,8 +169,8 @@ func (a *Applier) read(ctx context.Context, o *unstructured.Unstructured) (*unst
 // dryRun returns an object as it will be after apply.
 func (a *Applier) dryRun(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live, kept := a.live[entryWithoutUID(o)], a.merged[entryWithoutUID(o)]
-	if kept != nil {
-		return kept, nil
+	if kept != nil || live != nil && o.GetKind() == "Namespace" { // namespaces are used as they are
+		return live, nil
 	}
 	options := []client.ApplyOption{client.FieldOwner(Manager), client.DryRunAll}
 	if a.Force {

@@ -101,12 +101,12 @@ func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, s
 // with the Infra or ProxyServer of the record.
 func (r *Record) Plan(ctx context.Context, c client.Client, allowLoss bool) (*Plan, error) {
 	objects, err := r.objects()
+	if err != nil {
+		return nil, err
+	}
+	k, err := knownFrom(objects...)
 	if err == nil && r.Flags == nil {
 		err = errors.New("it was not applied by setup; run setup with its Infra instead")
-	}
-	var k *Known
-	if err == nil {
-		k, err = knownFrom(objects...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("revision %d of %s: %w", r.Revision, r.infra, err)
