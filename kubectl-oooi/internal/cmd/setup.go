@@ -253,12 +253,6 @@ func (c *command) apply(ctx context.Context, applier *setup.Applier, plan *setup
 	if err := applier.Apply(ctx, plan); err != nil {
 		return err
 	}
-	if applier.Wait {
-		waiter := &setup.Waiter{Client: applier.Client, Out: c.ErrOut}
-		if err := waiter.Wait(ctx, plan); err != nil {
-			return err
-		}
-	}
 	if err := c.configureClusterDNS(ctx, applier.Client, plan, applier.Remember.ClusterDNS == "patch"); err != nil {
 		return err
 	}

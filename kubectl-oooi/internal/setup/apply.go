@@ -48,8 +48,8 @@ type Applier struct {
 	// of the plugin in the previous setup; empty if it is unknown.
 	Remember *Remembered
 	Previous string
-	// Wait waits for each component that changes before the next one changes. Without it, Apply waits only for components that
-	// have a ready pod.
+	// Wait waits for each component that changes before the next one changes, and then until every component works. Without it,
+	// Apply waits only for components that have a ready pod.
 	Wait bool
 	// Message is stored in the record.
 	Message string
@@ -71,7 +71,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	obsolete, err := a.compare(ctx, p)
 	var r *rollout
 	if err == nil {
-		r, err = a.newRollout(ctx, p, a.history, obsolete)
+		r, err = a.newRollout(ctx, p, obsolete)
 	}
 	if err == nil {
 		err = r.check(ctx)
@@ -81,10 +81,13 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return errors.Join(err, errors.New("only namespaces and CustomResourceDefinitions were applied"))
 	case err != nil:
 		return errors.Join(err, errors.New("nothing was applied"))
-	case !a.changes(p) && len(obsolete) == 0 && last != nil && equality.Semantic.DeepEqual(last.Flags, a.Remember):
-		return nil
+	case a.changes(p) || len(obsolete) > 0 || last == nil || !equality.Semantic.DeepEqual(last.Flags, a.Remember):
+		err = r.deploy(ctx)
 	}
-	return r.deploy(ctx)
+	if err != nil || !a.Wait {
+		return err
+	}
+	return a.waitForAll(ctx, p)
 }
 
 // readHistory reads the history, unless it was read. It is empty without the right to read it.

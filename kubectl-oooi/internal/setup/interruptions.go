@@ -1,7 +1,10 @@
 package setup
 
 import (
+	"cmp"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
@@ -18,36 +21,30 @@ var replacementTimes = map[string]string{
 // Interruptions returns a line for each component whose pods serve and are replaced by changes: what VMs do without, and
 // for about how long.
 func Interruptions(changes []ObjectChange) []string {
-	type count struct{ serving, replaced, after int }
-	counts := map[string]*count{}
+	kept, serving, replaced := map[string]bool{}, map[string]int{}, map[string]int{}
 	for i := range changes {
 		c := &changes[i]
 		if c.Kind != "StatefulSet" {
 			continue
 		}
-		component := componentLabel(c)
-		if counts[component] == nil {
-			counts[component] = &count{}
+		component := cmp.Or(c.Live, c.Merged).GetLabels()[v1alpha1.LabelComponent]
+		kept[component] = kept[component] || c.Verb != Deleted
+		if !hasReadyPod(c.Live) {
+			continue
 		}
-		one := counts[component]
-		if c.Verb != Deleted {
-			one.after++
-		}
-		if hasReadyPod(c.Live) {
-			one.serving++
-			if len(c.Pods) > 0 {
-				one.replaced++
-			}
+		serving[component]++
+		if len(c.Pods) > 0 {
+			replaced[component]++
 		}
 	}
 	var lines []string
 	for _, component := range rolloutOrder {
-		switch c := counts[component]; {
-		case c == nil || c.replaced == 0:
-		case c.after == 0:
+		switch n, all := replaced[component], serving[component]; {
+		case n == 0:
+		case !kept[component]:
 			lines = append(lines, component+" ends")
-		case c.serving > 1:
-			lines = append(lines, fmt.Sprintf("%s restarts: %d of %d replicas, one after the other; the others serve", component, c.replaced, c.serving))
+		case all > 1:
+			lines = append(lines, fmt.Sprintf("%s restarts: %d of %d replicas, one after the other; the others serve", component, n, all))
 		default:
 			lines = append(lines, component+" restarts: "+replacementTimes[component])
 		}
@@ -55,26 +52,14 @@ func Interruptions(changes []ObjectChange) []string {
 	return lines
 }
 
-func componentLabel(c *ObjectChange) string {
-	if c.Live != nil {
-		return c.Live.GetLabels()[v1alpha1.LabelComponent]
-	}
-	return c.Merged.GetLabels()[v1alpha1.LabelComponent]
-}
-
-// announce prints the Interruptions of the rollout.
-func (r *rollout) announce() error {
+// objectChanges returns the changes of the plan's objects and of obsolete ones, after preflight.
+func (a *Applier) objectChanges(p *Plan, obsolete []*unstructured.Unstructured) []ObjectChange {
 	var list []ObjectChange
-	for _, o := range r.plan.Objects {
-		list = append(list, r.objectChange(r.plan, o))
+	for _, o := range p.Objects {
+		list = append(list, a.objectChange(p, o))
 	}
-	for _, live := range r.obsolete {
+	for _, live := range obsolete {
 		list = append(list, ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})
 	}
-	for _, line := range Interruptions(list) {
-		if _, err := fmt.Fprintln(r.Out, line); err != nil {
-			return fmt.Errorf("printing what restarts: %w", err)
-		}
-	}
-	return nil
+	return list
 }

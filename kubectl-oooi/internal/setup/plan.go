@@ -38,20 +38,17 @@ type Plan struct {
 	HostedCluster types.NamespacedName
 
 	sets         render.Sets
-	attachment   string                       // the CNI configuration of the VMs' network
-	networks     cni.Networks                 // of the known NetworkAttachmentDefinitions
-	attached     []*unstructured.Unstructured // the VMs on the Infra's network before the change
-	image        string                       // the default one, with xdsd
-	newResolvers []string                     // upstream resolvers that the change adds
-	running      map[string]bool              // the StatefulSets that have a pod before the change
-	holders      []heldAddress                // the VLAN addresses of the Infra's workloads before the change
+	image        string          // the default one, with xdsd
+	newResolvers []string        // upstream resolvers that the change adds
+	running      map[string]bool // the StatefulSets that have a pod before the change
+	holders      []heldAddress   // the VLAN addresses of the Infra's workloads before the change
 }
 
 // Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
 // clears images of the earlier operator in k.Infra, with a warning in the plan.
 func Make(k *Known, images render.Images) (*Plan, error) {
 	snapshot := k.snapshot()
-	p := &Plan{Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot, holders: k.holders, running: k.running, newResolvers: k.addedResolvers(), networks: k.networks(), attached: k.attached, image: images.Oooi, sets: k.sets}
+	p := &Plan{Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: snapshot, holders: k.holders, running: k.running, newResolvers: k.addedResolvers(), image: images.Oooi, sets: k.sets}
 	errs := k.checkProblems(snapshot, p)
 	p.Warnings = append(p.Warnings, k.withoutOperatorImages()...)
 	errs = append(errs, k.invalidImages(images)...)
@@ -62,7 +59,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	if err := k.checkInput(in); err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
-	p.HostedCluster, p.attachment = in.HostedCluster, in.Attachment
+	p.HostedCluster = in.HostedCluster
 	p.Warnings = append(append(p.Warnings, k.warnings(in)...), p.keptByOthers()...)
 	rendered, err := render.Objects(in)
 	if errs = append(errs, err); errors.Join(errs...) != nil {

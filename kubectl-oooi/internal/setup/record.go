@@ -49,8 +49,9 @@ type Record struct {
 	// Message is why the revision failed, or which one it restored.
 	Message string `json:"-"`
 
-	infra  types.NamespacedName
-	secret *corev1.Secret
+	infra   types.NamespacedName
+	secret  *corev1.Secret
+	invalid error // why the contents of the Secret cannot be decoded
 }
 
 const (
@@ -83,7 +84,7 @@ type history struct {
 	records []*Record // by revision
 }
 
-// listRecords reads the records with some labels, sorted by revision. It returns an error for one that cannot be decoded.
+// listRecords reads the records with some labels, sorted by revision.
 func listRecords(ctx context.Context, c client.Client, labels client.MatchingLabels) ([]*Record, error) {
 	var list corev1.SecretList
 	if err := c.List(ctx, &list, client.InNamespace(recordNamespace), labels); err != nil {
@@ -106,7 +107,7 @@ func listRecords(ctx context.Context, c client.Client, labels client.MatchingLab
 			err = json.NewDecoder(io.LimitReader(text, maxRecordBytes)).Decode(r)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("decoding Secret %s/%s: %w; delete the Secret and run setup again", secret.Namespace, secret.Name, err)
+			r.invalid = fmt.Errorf("decoding Secret %s/%s: %w; delete the Secret and run setup again", secret.Namespace, secret.Name, err)
 		}
 		records = append(records, r)
 	}
@@ -114,10 +115,15 @@ func listRecords(ctx context.Context, c client.Client, labels client.MatchingLab
 	return records, nil
 }
 
-// History returns the records of an Infra or standalone ProxyServer by revision; none if setup has not deployed it.
+// History returns the records of an Infra or standalone ProxyServer by revision; none if setup has not deployed it. It returns an
+// error for one that cannot be decoded.
 func History(ctx context.Context, c client.Client, infra types.NamespacedName) ([]*Record, error) {
 	records, err := listRecords(ctx, c, client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
-	return slices.DeleteFunc(records, func(r *Record) bool { return r.infra != infra }), err
+	records = slices.DeleteFunc(records, func(r *Record) bool { return r.infra != infra })
+	for _, r := range records {
+		err = errors.Join(err, r.invalid)
+	}
+	return records, err
 }
 
 // readHistory is History with its client.

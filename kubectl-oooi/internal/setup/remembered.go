@@ -210,7 +210,7 @@ func (h *history) runningImages(ctx context.Context, infra *v1alpha1.Infra) (*Re
 // flagsOfOthers returns the flags of the last setup of any Infra or standalone ProxyServer; nil if there was none.
 func (h *history) flagsOfOthers(ctx context.Context) (*Remembered, error) {
 	records, err := listRecords(ctx, h.client, client.MatchingLabels{labelStatus: StatusDeployed})
-	records = slices.DeleteFunc(records, func(r *Record) bool { return r.Flags == nil })
+	records = slices.DeleteFunc(records, func(r *Record) bool { return r.Flags == nil || r.invalid != nil })
 	if len(records) == 0 {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
@@ -44,24 +45,19 @@ type rollout struct {
 	// obsolete are the present objects of the Infra that the revision does not contain. The rollout deletes the StatefulSets
 	// among them, because these have addresses of the VLAN.
 	obsolete []*unstructured.Unstructured
-	// first is set if nothing of the Infra serves, so that the rollout waits for no component.
-	first bool
-	// restores is set if the objects are those of an earlier revision: the rollout waits until all workloads are ready, and
-	// does not ask control. interrupted is set if it only waits until no pod blocks a workload: after Ctrl-C, or without Wait.
-	restores, interrupted bool
+	// goal is untilWorking; untilApplied if nothing of the Infra serves; and in a rollback untilStable or, after Ctrl-C and without
+	// Wait, untilUnblocked.
+	goal goal
 
-	plan    *Plan    // nil if restores is set
-	history *history // of the Infra; nil if restores is set
-	// serving are the pods of the components that have a ready pod before the change.
-	serving map[string][]corev1.Pod
-	// workedBefore has the components that control reported to work before the change.
-	workedBefore map[string]bool
-	// backends are those of the ProxyServer that had a healthy endpoint before the change; emptySince is since when one of
-	// them has no endpoint, zero if all have.
-	backends   []string
-	emptySince time.Time
-	// changed is set if an object was changed, and reconciled if control has reconciled the Infra since then.
-	changed, reconciled bool
+	plan *Plan // nil in a rollback
+	diff []ObjectChange
+	pods []corev1.Pod // of the Infra before the change
+	// serving and worked have the components that have a ready pod, and that control reports to work, before the change.
+	serving, worked map[string]bool
+	keepsBackends   condition // nil if no backend of the ProxyServer has a healthy endpoint before the change
+	holder          string    // the proxy's pod with the floating address before the change; empty if unknown
+	// changed is set if an object was changed, and pending if control may not have reconciled the Infra since then.
+	changed, pending bool
 }
 
 // componentOf returns the component that an object of an Infra, "namespace/name", belongs to; empty for the Infra and other
@@ -83,31 +79,29 @@ func componentOf(o *unstructured.Unstructured, infra string) string {
 
 // newRollout reads the state before the change: which pods serve, and which components and backends work. It is called after
 // the preflight.
-func (a *Applier) newRollout(ctx context.Context, p *Plan, h *history, obsolete []*unstructured.Unstructured) (*rollout, error) {
+func (a *Applier) newRollout(ctx context.Context, p *Plan, obsolete []*unstructured.Unstructured) (*rollout, error) {
 	r := &rollout{
-		Applier: a, plan: p, history: h, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra),
-		workedBefore: map[string]bool{},
+		Applier: a, plan: p, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra),
+		diff: a.objectChanges(p, obsolete), serving: map[string]bool{},
 	}
 	if err := r.findServing(ctx); err != nil {
 		return nil, err
 	}
-	isSet := func(o *unstructured.Unstructured) bool { return o.GetKind() == "StatefulSet" }
-	r.first = len(r.serving) == 0 && !slices.ContainsFunc(obsolete, isSet) &&
-		!slices.ContainsFunc(p.Objects, func(o *unstructured.Unstructured) bool { return isSet(o) && a.live[entryWithoutUID(o)] != nil })
-	if r.first {
+	if len(r.serving) == 0 && !slices.ContainsFunc(r.diff, func(c ObjectChange) bool { return c.Kind == "StatefulSet" && c.Live != nil }) {
 		return r, nil
 	}
-	for _, component := range rolloutOrder[1:] {
-		why, err := r.componentProblem(ctx, component)
-		r.workedBefore[component] = err == nil && why == ""
+	r.goal = untilWorking
+	r.worked, _, _ = a.reported(ctx, p) // the Infra may not exist
+	lease, err := (&read.Reader{Client: a.Client}).Lease(ctx, r.infra.Namespace, render.FloatingLease(p.Infra))
+	if err == nil && lease != nil && lease.Spec.HolderIdentity != nil {
+		r.holder = *lease.Spec.HolderIdentity
 	}
-	var err error
-	r.backends, err = r.healthyBackends(ctx)
+	r.keepsBackends, err = p.keepsBackends(ctx, a.Client)
 	return r, errors.Join(err, ctx.Err())
 }
 
-// findServing lists the pods of the Infra's components that have a ready pod. It finds them by their labels, because a
-// StatefulSet may have been deleted without its pods, or have another name after the change.
+// findServing lists the Infra's pods, and its components that have a ready one. It finds them by their labels, because a StatefulSet
+// may have been deleted without its pods, or have another name after the change.
 func (r *rollout) findServing(ctx context.Context) error {
 	var list corev1.PodList
 	label := v1alpha1.LabelInfra
@@ -117,35 +111,22 @@ func (r *rollout) findServing(ctx context.Context) error {
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.infra.Namespace), client.MatchingLabels{label: r.infra.Name}); err != nil {
 		return fmt.Errorf("listing pods with label %s=%s in namespace %s: %w", label, r.infra.Name, r.infra.Namespace, err)
 	}
-	r.serving = map[string][]corev1.Pod{}
-	for i := range list.Items {
-		labels := list.Items[i].Labels
-		if _, ofInfra := labels[v1alpha1.LabelInfra]; ofInfra != r.plan.Standalone && list.Items[i].DeletionTimestamp == nil {
-			r.serving[labels[v1alpha1.LabelComponent]] = append(r.serving[labels[v1alpha1.LabelComponent]], list.Items[i])
-		}
-	}
-	for component, pods := range r.serving {
-		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return infrastatus.PodReady(&pod) }) {
-			delete(r.serving, component)
+	r.pods = slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return (pod.Labels[v1alpha1.LabelInfra] == "") != r.plan.Standalone })
+	for i := range r.pods {
+		if pod := &r.pods[i]; pod.DeletionTimestamp == nil && infrastatus.PodReady(pod) {
+			r.serving[pod.Labels[v1alpha1.LabelComponent]] = true
 		}
 	}
 	return nil
 }
 
-// hasReadyPod reports whether a workload, which may be nil, has a ready pod.
-func hasReadyPod(o *unstructured.Unstructured) bool {
-	if o == nil {
-		return false
-	}
-	ready, _, _ := unstructured.NestedInt64(o.Object, "status", "readyReplicas")
-	return ready > 0
-}
-
 // deploy stores a record, rolls out, and deletes the obsolete objects. If a component does not work, it restores the last
 // deployed revision.
 func (r *rollout) deploy(ctx context.Context) error {
-	if err := r.announce(); err != nil {
-		return err
+	for _, line := range Interruptions(r.diff) {
+		if _, err := fmt.Fprintln(r.Out, line); err != nil {
+			return fmt.Errorf("printing what restarts: %w", err)
+		}
 	}
 	if err := r.recordPresent(ctx); err != nil {
 		return err
@@ -156,10 +137,7 @@ func (r *rollout) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = r.moveHolderLast(locked, r.plan); err == nil {
-		err = r.roll(locked)
-	}
-	if err != nil {
+	if err := r.roll(locked); err != nil {
 		return r.fail(ctx, locked, end, good, err)
 	}
 	if err := errors.Join(end(StatusDeployed, r.Message), deleteLegacy(ctx, r.Client, r.infra)); err != nil {
@@ -183,13 +161,10 @@ func (r *rollout) recordPresent(ctx context.Context) error {
 		return nil
 	}
 	var present []*unstructured.Unstructured
-	for _, o := range r.plan.infraObjects() {
-		if live := r.live[entryWithoutUID(o)]; live != nil && inventory.Owned(live, r.infra) {
-			present = append(present, withoutServerFields(live))
+	for _, c := range r.diff {
+		if !c.Shared && c.Live != nil && inventory.Owned(c.Live, r.infra) {
+			present = append(present, withoutServerFields(c.Live))
 		}
-	}
-	for _, live := range r.obsolete {
-		present = append(present, withoutServerFields(live))
 	}
 	flags, err := r.history.flags(ctx)
 	if err != nil {
@@ -198,104 +173,12 @@ func (r *rollout) recordPresent(ctx context.Context) error {
 	return r.history.add(ctx, &Record{Flags: flags, Objects: present, Status: StatusDeployed, Message: "objects found by setup"}, nil)
 }
 
-// fail ends a rollout with an error: it restores the last deployed revision, if there is one.
-func (r *rollout) fail(ctx, locked context.Context, end func(status, message string) error, good *Record, why error) error {
-	if errors.Is(context.Cause(locked), errLockLost) {
-		return errors.Join(why, errLockLost)
-	}
-	if good == nil || r.first {
-		return errors.Join(why, errors.New("the applied objects are kept; correct the cause and run setup again"), end(StatusFailed, why.Error()))
-	}
-	if _, err := fmt.Fprintf(r.Out, "restoring revision %d\n", good.Revision); err != nil {
-		return err
-	}
-	interrupted := errors.Is(ctx.Err(), context.Canceled)
-	before := func(o *unstructured.Unstructured) *unstructured.Unstructured { return r.live[entryWithoutUID(o)] }
-	if err := restore(context.WithoutCancel(ctx), r.Applier, good, r.infra, r.sharedBefore(before), r.plan.infraObjects(), interrupted); err != nil {
-		return errors.Join(why, fmt.Errorf("restoring revision %d: %w; run setup again", good.Revision, err), end(StatusPending, why.Error()))
-	}
-	return errors.Join(why, fmt.Errorf("everything is rolled back to revision %d; correct the cause and run setup again", good.Revision), end(StatusFailed, why.Error()))
-}
-
-// sharedBefore returns the previous state of the shared objects that the rollout changes.
-func (r *rollout) sharedBefore(before func(*unstructured.Unstructured) *unstructured.Unstructured) []*unstructured.Unstructured {
-	var list []*unstructured.Unstructured
-	for _, o := range r.plan.Objects {
-		if live := before(o); r.plan.shared(o) && !isDefinition(o) && live != nil && r.verb(o) != Unchanged {
-			list = append(list, withoutServerFields(live))
-		}
-	}
-	return list
-}
-
-// restore applies the objects of a record and some shared objects again, and deletes those StatefulSets among others that the
-// record does not contain.
-func restore(ctx context.Context, a *Applier, good *Record, infra types.NamespacedName, shared, others []*unstructured.Unstructured, interrupted bool) error {
-	objects, err := good.objects()
-	if err != nil {
-		return err
-	}
-	within := restoreDeadline
-	if interrupted {
-		within = interruptDeadline
-	}
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	back := &rollout{
-		Applier: &Applier{Client: a.Client, Out: a.Out}, infra: infra, objects: slices.Concat(shared, objects),
-		restores: true, interrupted: interrupted || !a.Wait,
-	}
-	for _, o := range others {
-		if slices.ContainsFunc(objects, func(kept *unstructured.Unstructured) bool { return entryWithoutUID(kept) == entryWithoutUID(o) }) {
-			continue
-		}
-		live, err := current(ctx, a.Client, o)
-		if err != nil {
-			return err
-		}
-		if live != nil {
-			back.obsolete = append(back.obsolete, live)
-		}
-	}
-	return back.roll(ctx)
-}
-
-// Recover waits until no other setup or teardown of an Infra or standalone ProxyServer runs. If the last one was killed, it
-// restores the last revision that was deployed. If that fails, it prints a warning: the next revision may still work. It must be
-// called before the plan is made, which depends on the objects in the cluster.
-func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error {
-	h, err := waitIdle(ctx, a.Client, a.Out, infra)
-	if err != nil {
-		return err
-	}
-	a.history = h
-	killed, good := h.last(""), h.last(StatusDeployed)
-	if killed == nil || killed.Status != StatusPending || good == nil {
-		return nil
-	}
-	if _, err := fmt.Fprintf(a.Out, "revision %d is unfinished; restoring revision %d\n", killed.Revision, good.Revision); err != nil {
-		return err
-	}
-	others, err := killed.objects()
-	if err == nil {
-		err = restore(ctx, a, good, infra, nil, others, false)
-	}
-	if err != nil && ctx.Err() == nil {
-		_, err = fmt.Fprintf(a.Out, "Warning: restoring revision %d: %v\n", good.Revision, err)
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("restoring revision %d: %w", good.Revision, err)
-	}
-	return h.set(ctx, killed, StatusFailed, "setup was killed")
-}
-
 // roll changes one component after the other. It restores them in the reverse order: the component that does not work is the
 // last one that was changed.
 func (r *rollout) roll(ctx context.Context) error {
 	order := slices.Clone(rolloutOrder)
 	first := v1alpha1.ComponentProxy // of the Infra
-	if r.restores {
+	if r.plan == nil {
 		slices.Reverse(order)
 		first = order[0]
 	}
@@ -304,7 +187,13 @@ func (r *rollout) roll(ctx context.Context) error {
 		component := cmp.Or(componentOf(o, r.infra.String()), first)
 		groups[component] = append(groups[component], o)
 	}
-	if err := r.retire(ctx, r.retiredFirst(groups)); err != nil {
+	// Obsolete replicas of a component end in its step, and a disabled component ends last, when no other one directs clients to it,
+	// unless another component gets its address. Objects of a revision that does not work have no clients.
+	err := r.retire(ctx, func(o *unstructured.Unstructured) bool {
+		disabled := !slices.ContainsFunc(groups[componentOf(o, r.infra.String())], isWorkload)
+		return r.plan == nil || disabled && r.plan.reusesAddress(o.GetName())
+	})
+	if err != nil {
 		return err
 	}
 	for _, component := range order {
@@ -312,32 +201,24 @@ func (r *rollout) roll(ctx context.Context) error {
 			return fmt.Errorf("rolling out %s: %w", component, err)
 		}
 	}
-	return r.retire(ctx, r.obsolete) // of disabled components, when no other component directs clients to them
+	return r.retire(ctx, func(*unstructured.Unstructured) bool { return true })
 }
 
-// retiredFirst returns the obsolete StatefulSets of disabled components if another component gets one of their addresses.
-func (r *rollout) retiredFirst(groups map[string][]*unstructured.Unstructured) []*unstructured.Unstructured {
-	if r.plan == nil {
-		return r.obsolete
-	}
-	addresses := render.Addresses(r.plan.Infra, r.plan.sets)
-	return slices.DeleteFunc(slices.Clone(r.obsolete), func(o *unstructured.Unstructured) bool {
-		moves := slices.ContainsFunc(r.plan.holders, func(h heldAddress) bool {
-			return addresses[h.address] != nil && slices.Contains(h.by.sets, o.GetName())
-		})
-		return slices.ContainsFunc(groups[componentOf(o, r.infra.String())], isWorkload) || !moves
-	})
+// reusesAddress reports whether a workload of the plan gets an address that a StatefulSet has before the change.
+func (p *Plan) reusesAddress(set string) bool {
+	addresses := render.Addresses(p.Infra, p.sets)
+	return slices.ContainsFunc(p.holders, func(h heldAddress) bool { return addresses[h.address] != nil && slices.Contains(h.by.sets, set) })
 }
 
-// retire deletes the StatefulSets among some objects, and waits until their pods have ended: no two pods may have one address.
-func (r *rollout) retire(ctx context.Context, obsolete []*unstructured.Unstructured) error {
-	for _, o := range obsolete {
-		if o.GetKind() != "StatefulSet" {
+// retire deletes some obsolete StatefulSets, and waits until their pods have ended: no two pods may have one address.
+func (r *rollout) retire(ctx context.Context, selected func(*unstructured.Unstructured) bool) error {
+	for _, o := range r.obsolete {
+		if o.GetKind() != "StatefulSet" || !selected(o) {
 			continue
 		}
 		removed, err := removeOwned(ctx, r.Client, r.Out, inventory.Of(o), r.infra)
 		if err == nil && removed {
-			r.changed, r.reconciled = true, false
+			r.changed, r.pending = true, true
 			err = r.waitForDeletion(ctx, o)
 		}
 		if err != nil {
@@ -350,23 +231,20 @@ func (r *rollout) retire(ctx context.Context, obsolete []*unstructured.Unstructu
 // step applies the objects of a component. It waits for each workload before it changes the next one, so that other replicas
 // serve, and then until control reports that the component works.
 func (r *rollout) step(ctx context.Context, component string, objects []*unstructured.Unstructured) error {
-	// New replicas serve while the present ones are replaced.
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return r.replacementRank(a) - r.replacementRank(b) })
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return r.rank(a) - r.rank(b) })
 	deadline := componentDeadline
 	for _, o := range objects {
-		if isWorkload(o) {
-			deadline += terminationTime(r.live[entryWithoutUID(o)])
-		}
+		deadline += terminationTime(r.live[entryWithoutUID(o)])
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
 	if slices.ContainsFunc(objects, isWorkload) {
-		own := slices.DeleteFunc(slices.Clone(r.obsolete), func(o *unstructured.Unstructured) bool { return componentOf(o, r.infra.String()) != component })
-		if err := r.retire(ctx, own); err != nil {
+		err := r.retire(ctx, func(o *unstructured.Unstructured) bool { return componentOf(o, r.infra.String()) == component })
+		if err != nil {
 			return err
 		}
 	}
-	var watches []*watch
+	var stable []condition
 	for _, o := range objects {
 		if isDefinition(o) {
 			continue // stage applied it
@@ -376,79 +254,62 @@ func (r *rollout) step(ctx context.Context, component string, objects []*unstruc
 			return err
 		}
 		if changed {
-			r.changed, r.reconciled = true, false
+			r.changed, r.pending = true, true
 		}
 		if !isWorkload(o) || !r.waitsFor(o, changed) {
 			continue
 		}
-		w := &watch{Waiter: &Waiter{Client: r.Client, Out: r.Out}, workload: o}
-		until := w.missingOrUnstable
-		if r.interrupted {
-			until = w.blocked
-		}
-		if err := poll(ctx, r.Out, until); err != nil {
+		w := r.watch(o, r.goal)
+		if err := poll(ctx, r.Out, w.missing); err != nil {
 			return err
 		}
-		watches = append(watches, w)
+		stable = append(stable, w.missing)
 	}
-	if r.restores || r.first || !r.changed {
+	if r.goal < untilWorking || !r.changed || !slices.ContainsFunc(objects, isWorkload) {
 		return nil
 	}
-	return r.verify(ctx, component, watches)
+	return r.verify(ctx, component, stable)
 }
 
-// waitsFor reports whether the rollout waits for a workload. Without Wait it only waits for one that has a ready pod.
-func (r *rollout) waitsFor(o *unstructured.Unstructured, changed bool) bool {
-	return r.restores || changed && !r.first && (r.Wait || hasReadyPod(r.live[entryWithoutUID(o)]))
-}
-
-// replacementRank is 1 for a StatefulSet that exists, and 0 for other objects, of which StatefulSets are the last.
-func (r *rollout) replacementRank(o *unstructured.Unstructured) int {
-	if o.GetKind() == "StatefulSet" && r.live[entryWithoutUID(o)] != nil {
+// rank orders the objects of a step: new replicas serve while the present ones are replaced, and the proxy's floating address moves
+// once, to a replica that is up to date. StatefulSets are the last objects of a revision.
+func (r *rollout) rank(o *unstructured.Unstructured) int {
+	switch {
+	case o.GetKind() != "StatefulSet" || r.live[entryWithoutUID(o)] == nil:
+		return 0
+	case o.GetName()+"-0" != r.holder:
 		return 1
 	}
-	return 0
+	return 2
 }
 
-// verify waits until control reports that a component works that worked before, and its pods are still stable.
-func (r *rollout) verify(ctx context.Context, component string, watches []*watch) error {
-	if component != componentControl && !r.workedBefore[component] || component == componentControl && len(watches) == 0 ||
-		!slices.ContainsFunc(r.objects, func(o *unstructured.Unstructured) bool {
-			return isWorkload(o) && componentOf(o, r.infra.String()) == component
-		}) {
+// waitsFor reports whether the rollout waits for a workload: in a rollback for each, otherwise for one that it changes and, without
+// Wait, that has a ready pod.
+func (r *rollout) waitsFor(o *unstructured.Unstructured, changed bool) bool {
+	return r.plan == nil || changed && r.goal == untilWorking && (r.Wait || hasReadyPod(r.live[entryWithoutUID(o)]))
+}
+
+// verify waits until control reports that a component works that worked before, and its changed workloads are still stable.
+func (r *rollout) verify(ctx context.Context, component string, conditions []condition) error {
+	renewals := 1
+	switch {
+	case component == componentControl && len(conditions) > 0:
+		renewals++ // the new pods may elect another leader, which first reconciles all Infras
+	case r.worked[component]:
+		conditions = append(conditions, r.working(r.plan, component))
+	default:
 		return nil
 	}
-	since := &renewals{client: r.Client, remaining: 1}
-	if component == componentControl {
-		since.remaining++ // the new pods may elect another leader, which first reconciles all Infras
+	if component == v1alpha1.ComponentProxy && r.keepsBackends != nil {
+		conditions = append(conditions, r.keepsBackends)
 	}
-	checks := []func(context.Context) (string, error){func(ctx context.Context) (string, error) { return r.componentProblem(ctx, component) }}
-	for _, w := range watches {
-		checks = append(checks, w.missingOrUnstable)
+	if !r.pending {
+		return poll(ctx, r.Out, conditions...)
 	}
-	if component == v1alpha1.ComponentProxy {
-		checks = append(checks, r.lostBackend)
-		if len(watches) == 0 { // says more than a port without a route
-			slices.Reverse(checks)
-		}
-	}
-	if !r.reconciled {
-		checks = append(checks, since.missing)
-	}
-	err := poll(ctx, r.Out, func(ctx context.Context) (string, error) {
-		for _, check := range checks {
-			if why, err := check(ctx); err != nil || why != "" {
-				return why, err
-			}
-		}
-		return "", nil
-	})
-	if err != nil {
+	if err := poll(ctx, r.Out, append(conditions, r.renewed(renewals))...); err != nil {
 		return err
 	}
-	if !r.reconciled {
-		_, err = fmt.Fprintf(r.Out, "%s works\n", component)
-	}
-	r.reconciled = true
+	r.pending = false
+	_, err := fmt.Fprintf(r.Out, "%s works\n", component)
 	return err
 }

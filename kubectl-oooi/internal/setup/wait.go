@@ -10,181 +10,315 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	infrastatus "github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
-// Waiter waits until all components of a plan work.
-type Waiter struct {
-	Client client.Client
-	// Out receives a line whenever the component or pod that Wait waits for changes, for each pod that Wait deletes,
-	// and when every component works.
-	Out io.Writer
+// pollInterval is the time between two checks of what setup waits for.
+const pollInterval = 300 * time.Millisecond
 
-	watches []*watch
-}
+// A condition returns what setup still waits for; empty if it is met.
+type condition = func(context.Context) (missing string, err error)
 
-// Wait waits until all pods are ready and control reports that DNS answers in each view, DHCP is ready, and Envoy
-// has acknowledged its configuration. It deletes pods that block a rollout. It does not wait for apps ingress,
-// whose address another component assigns. It returns an error when ctx ends, if the Infra is deleted, if an object
-// cannot be read, or if an image cannot be pulled.
-func (w *Waiter) Wait(ctx context.Context, p *Plan) error {
-	started := time.Now()
-	w.watches = nil
-	for _, o := range p.Objects {
-		if isWorkload(o) {
-			w.watches = append(w.watches, &watch{Waiter: w, workload: o})
+// poll waits until all conditions are met, one returns an error, or the context ends. It prints what is missing, shortened, whenever
+// that changes. Errors of requests that exceed the deadline of the context are not returned.
+func poll(ctx context.Context, out io.Writer, conditions ...condition) error {
+	last, printed := "", ""
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		var list []string
+		for _, c := range conditions {
+			missing, err := c(ctx)
+			if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // the context has ended, or ends before the next answer
+				return false, nil
+			}
+			if err != nil {
+				return false, err
+			}
+			if missing != "" {
+				list = append(list, missing)
+			}
 		}
-	}
-	err := poll(ctx, w.Out, func(ctx context.Context) (string, error) {
-		missing, err := w.missing(ctx, p)
-		return strings.Join(missing, "; "), err
+		if len(list) == 0 {
+			return true, nil
+		}
+		last = strings.Join(list, "; ")
+		var err error
+		if line := shorten(last); line != printed {
+			printed = line
+			_, err = fmt.Fprintln(out, "waiting for", line)
+		}
+		return false, err
 	})
+	switch {
+	case ctx.Err() == nil || err == nil:
+		return err //nolint:wrapcheck // the condition wraps it
+	case last == "":
+		return contextError(ctx)
+	}
+	return fmt.Errorf("waiting for %s: %w", last, contextError(ctx))
+}
+
+// contextError returns why a context ended.
+func contextError(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return errors.New("timed out")
+	}
+	return context.Cause(ctx)
+}
+
+// shorten returns the first line of a progress message, without details that change often, such as the countdown of a
+// back-off, and at most 160 characters of it. Errors contain the whole message.
+func shorten(text string) string {
+	for _, end := range []string{"\n", ": failed to pull", ": Back-off ", ": back-off ", " ("} {
+		text, _, _ = strings.Cut(strings.TrimSpace(text), end)
+	}
+	const longest = 160
+	if runes := []rune(text); len(runes) > longest {
+		text = string(runes[:longest]) + "..."
+	}
+	return text
+}
+
+// A stopwatch measures how long states last, by any key.
+type stopwatch map[any]time.Time
+
+// lasts returns how long a state has lasted, given whether it is the present one.
+func (s stopwatch) lasts(state any, present bool) time.Duration {
+	if !present {
+		delete(s, state)
+		return 0
+	}
+	if _, known := s[state]; !known {
+		s[state] = time.Now()
+	}
+	return time.Since(s[state])
+}
+
+// A goal is what setup waits for after it applied a workload. Each includes the previous one.
+type goal int
+
+const (
+	untilApplied   goal = iota // waits for nothing
+	untilUnblocked             // no pod of an earlier revision prevents the controller from replacing it
+	untilReady                 // all pods are ready; ends early only for an image that cannot be pulled
+	untilStable                // pods that were restarted or replaced stay ready; ends early if waiting does not help
+	untilWorking               // control reports that the component works
+)
+
+const (
+	// stableTime is how long a workload with a restarted container or a replaced pod must stay ready. A container that
+	// exceeds its memory limit can be ready for some seconds each time it starts, and a pod that exceeds its limit of
+	// ephemeral storage until the kubelet evicts it.
+	stableTime = 20 * time.Second
+	// refusedTime is how long the API server may refuse the pod of a StatefulSet.
+	refusedTime = 15 * time.Second
+)
+
+// A watch observes a StatefulSet or Deployment until it meets a goal.
+type watch struct {
+	client.Client
+
+	out      io.Writer
+	workload *unstructured.Unstructured
+	goal     goal
+	since    stopwatch          // pods that are stuck, by UID; the workload itself while it is ready
+	seen     map[types.UID]bool // the pods that were ready while the workload was rolled out
+}
+
+func (a *Applier) watch(workload *unstructured.Unstructured, until goal) *watch {
+	return &watch{Client: a.Client, out: a.Out, workload: workload, goal: until, since: stopwatch{}, seen: map[types.UID]bool{}}
+}
+
+// missing returns why the workload does not meet the goal, and an empty string once it does. It deletes pods of an earlier revision
+// that are not ready, because the StatefulSet controller waits until they are ready before it replaces them. It returns an error if
+// waiting longer does not help.
+func (w *watch) missing(ctx context.Context) (string, error) {
+	live, err := (&read.Reader{Client: w.Client}).Object(ctx, w.workload.GroupVersionKind(), client.ObjectKeyFromObject(w.workload))
 	if err != nil {
-		if deleted := w.deleted(ctx, p); deleted != nil {
-			return deleted
+		return "", err
+	}
+	name := inventory.Of(live).String()
+	result, err := status.Compute(live)
+	if err != nil {
+		return "", fmt.Errorf("computing the status of %s: %w", name, err)
+	}
+	pods, err := podsOf(ctx, w.Client, live)
+	if err != nil {
+		return "", err
+	}
+	if result.Status == status.CurrentStatus {
+		return w.unstable(name, pods), nil
+	}
+	w.since.lasts(w, false)
+	text := name + ": " + result.Message
+	if number(live, "status", "observedGeneration") < live.GetGeneration() {
+		return text, nil // the status and the pods are those before the change
+	}
+	blocked, err := w.deleteBlocking(ctx, live, pods)
+	if err != nil || !blocked && w.goal == untilUnblocked {
+		return "", err
+	}
+	unready, stuck := w.unready(ctx, live, pods)
+	if unready != "" {
+		text = name + ": " + unready
+	}
+	if stuck {
+		return text, fmt.Errorf("pods do not become ready: %s", text)
+	}
+	return text, nil
+}
+
+// unready describes the pods that are not ready and that the controller does not replace, or why there are none. It reports whether
+// waiting longer does not help.
+func (w *watch) unready(ctx context.Context, live *unstructured.Unstructured, pods []corev1.Pod) (text string, stuck bool) {
+	if len(pods) == 0 {
+		event := warning(ctx, w.Client, live)
+		refused := event != nil && strings.HasPrefix(event.Reason, "FailedCreate") && !unanswered(event)
+		if held := w.since.lasts(live.GetUID(), refused); refused {
+			return "the API server refuses its pod (" + event.Message + ")", held >= refusedTime && w.goal > untilReady
 		}
-		return fmt.Errorf("checking that every component works: %w; the applied objects are kept", err)
 	}
-	_, err = fmt.Fprintf(w.Out, "every component works, after %s\n", time.Since(started).Round(100*time.Millisecond))
-	return err
-}
-
-// deleted returns an error if the Infra or standalone ProxyServer no longer exists or is being deleted, as by a
-// teardown; nil if it exists, or if reading it fails.
-func (w *Waiter) deleted(ctx context.Context, p *Plan) error {
-	at := slices.IndexFunc(p.Objects, p.isOwner)
-	if at < 0 {
-		return nil
-	}
-	if owner, err := current(ctx, w.Client, p.Objects[at]); err == nil && (owner == nil || owner.GetDeletionTimestamp() != nil) {
-		return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", inventory.Of(p.Objects[at]))
-	}
-	return nil
-}
-
-// missing returns a text for each workload that is not ready, and for the Infra or ProxyServer if control does not
-// report that it works. It deletes pods that block a rollout.
-func (w *Waiter) missing(ctx context.Context, p *Plan) ([]string, error) {
 	var list []string
-	for _, watched := range w.watches {
-		text, err := watched.missing(ctx)
-		if errors.Is(err, errStuck) && !errors.Is(err, errNoImage) {
-			err = nil // waiting may help: a node may be added
+	for i := range pods {
+		pod := &pods[i]
+		why := infrastatus.UnreadyReason(pod)
+		switch {
+		case pod.DeletionTimestamp != nil:
+			list = append(list, fmt.Sprintf("pod %s ends, by %s at the latest", pod.Name, pod.DeletionTimestamp.Local().Format(time.TimeOnly)))
+			continue
+		case why == "" || outdated(live, pods, pod):
+			continue
 		}
-		if err != nil {
-			return nil, err
-		}
-		if text != "" {
-			list = append(list, text)
-		}
+		why, event := describe(ctx, w.Client, pod, why)
+		list = append(list, why)
+		grace := infrastatus.StuckAfter(pod, event)
+		held := w.since.lasts(pod.UID, grace >= 0)
+		stuck = stuck || grace >= 0 && held >= grace && (w.goal > untilReady || infrastatus.WaitsForImage(pod))
 	}
-	check := w.infra
-	if p.Standalone {
-		check = w.proxyServer
-	}
-	more, err := check(ctx, p)
-	return append(list, more...), err
+	return strings.Join(list, "; "), stuck
 }
 
-// describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning
-// event if that differs, with the remedy if it is known, and returns the event; nil if the pod has none.
-func (w *Waiter) describe(ctx context.Context, pod *corev1.Pod, why string) (string, *corev1.Event) {
+// unstable returns why the pods of a workload that is rolled out may not stay ready: a container has restarted, or a pod was replaced
+// by another one. The kubelet may kill or evict it again and again. It returns an empty string after stableTime, and for a lower goal.
+func (w *watch) unstable(name string, pods []corev1.Pod) string {
+	ready, restarted := 0, false
+	for i := range pods {
+		pod := &pods[i]
+		if pod.DeletionTimestamp != nil || !infrastatus.PodReady(pod) {
+			continue
+		}
+		ready++
+		restarted = restarted || slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.RestartCount > 0 })
+		if !w.seen[pod.UID] {
+			w.seen[pod.UID] = true
+			w.since.lasts(w, false)
+		}
+	}
+	if held := w.since.lasts(w, true); w.goal <= untilReady || held >= stableTime || !restarted && len(w.seen) <= ready {
+		return ""
+	}
+	return fmt.Sprintf("%s: pods to stay ready for %s after a restart", name, stableTime)
+}
+
+// outdated reports whether the controller of a workload replaces a pod: a StatefulSet has another revision, or a Deployment a newer
+// pod of another template.
+func outdated(live *unstructured.Unstructured, pods []corev1.Pod, pod *corev1.Pod) bool {
+	if live.GetKind() == "StatefulSet" {
+		revision, _, _ := unstructured.NestedString(live.Object, "status", "updateRevision")
+		return revision != "" && metav1.IsControlledBy(pod, live) && pod.Labels[appsv1.ControllerRevisionHashLabelKey] != revision
+	}
+	const template = appsv1.DefaultDeploymentUniqueLabelKey
+	return slices.ContainsFunc(pods, func(other corev1.Pod) bool {
+		return other.CreationTimestamp.After(pod.CreationTimestamp.Time) && other.Labels[template] != pod.Labels[template]
+	})
+}
+
+// deleteBlocking deletes the pods that block the rollout of a StatefulSet, and reports whether it found some. A pod that has changed
+// since it was read is kept for the next call.
+func (w *watch) deleteBlocking(ctx context.Context, live *unstructured.Unstructured, pods []corev1.Pod) (found bool, err error) {
+	for i := range pods {
+		pod := &pods[i]
+		if live.GetKind() != "StatefulSet" || pod.DeletionTimestamp != nil || infrastatus.PodReady(pod) || !outdated(live, pods, pod) {
+			continue
+		}
+		found = true
+		err := w.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+		if err == nil {
+			_, err = fmt.Fprintf(w.out, "Pod %s/%s deleted: it belongs to an earlier revision and is not ready\n", pod.Namespace, pod.Name)
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return found, fmt.Errorf("deleting Pod %s/%s, which belongs to an earlier revision and is not ready: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return found, nil
+}
+
+// describe returns why a pod is not ready or, if why is empty, its phase. It adds the text of the pod's last warning event if that
+// differs, with the remedy if it is known, and returns the event; nil if the pod has none.
+func describe(ctx context.Context, c client.Client, pod *corev1.Pod, why string) (string, *corev1.Event) {
 	why = cmp.Or(strings.TrimSpace(why), string(pod.Status.Phase), string(corev1.PodPending))
 	text := "pod " + pod.Name + ": " + why
-	event := w.event(ctx, pod.Namespace, pod.UID)
-	if event == nil {
-		return text, nil
-	}
-	if !strings.Contains(why, event.Message) { // the scheduler also sets it in a condition
+	event := warning(ctx, c, pod)
+	if event != nil && !strings.Contains(why, event.Message) { // the scheduler also sets it in a condition
 		text += " (" + event.Message + ")"
 	}
-	if cause, remedy := infrastatus.NetworkFailure(event.Message, pod.Spec.NodeName); cause != "" {
-		text += "; " + cause + ": " + remedy
+	if infrastatus.WaitsForImage(pod) {
+		text += "; correct the image or --image-pull-secret, or push the image, and run setup again"
+	}
+	if event != nil {
+		if cause, remedy := infrastatus.NetworkFailure(event.Message, pod.Spec.NodeName); cause != "" {
+			text += "; " + cause + ": " + remedy
+		}
 	}
 	return text, event
 }
 
-// event returns the last warning about an object, see read.Reader.Warning.
-func (w *Waiter) event(ctx context.Context, namespace string, uid types.UID) *corev1.Event {
-	return (&read.Reader{Client: w.Client}).Warning(ctx, namespace, uid)
+// warning returns the last warning about an object, see read.Reader.Warning.
+func warning(ctx context.Context, c client.Client, o client.Object) *corev1.Event {
+	return (&read.Reader{Client: c}).Warning(ctx, o.GetNamespace(), o.GetUID())
 }
 
-// infra returns what control reports not to work in the Infra; nil if all components work.
-func (w *Waiter) infra(ctx context.Context, p *Plan) ([]string, error) {
-	r := &read.Reader{Client: w.Client}
-	infra, err := r.Infra(ctx, p.Infra.Namespace, p.Infra.Name)
+// unanswered reports whether an Event says that the API server did not answer its controller: the controller tries
+// again. The message has the error of Go's HTTP client.
+func unanswered(event *corev1.Event) bool { return strings.Contains(event.Message, `Post "http`) }
+
+// hasReadyPod reports whether a workload, which may be nil, has a ready pod.
+func hasReadyPod(o *unstructured.Unstructured) bool { return number(o, "status", "readyReplicas") > 0 }
+
+// terminationTime returns how long a pod of a workload may take to end; 0 if the workload is nil or no workload.
+func terminationTime(o *unstructured.Unstructured) time.Duration {
+	return time.Duration(number(o, "spec", "template", "spec", "terminationGracePeriodSeconds")) * time.Second
+}
+
+// number returns a field of an object, which may be nil; 0 if it is not set.
+func number(o *unstructured.Unstructured, field ...string) int64 {
+	if o == nil {
+		return 0
+	}
+	n, _, _ := unstructured.NestedInt64(o.Object, field...)
+	return n
+}
+
+// podsOf returns the pods of a workload.
+func podsOf(ctx context.Context, c client.Client, workload *unstructured.Unstructured) ([]corev1.Pod, error) {
+	labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the selector of %s: %w", inventory.Of(workload), err)
 	}
-	if infra.Status.ObservedGeneration != infra.Generation {
-		return []string{"control to reconcile the Infra"}, nil
+	var list corev1.PodList
+	if err := c.List(ctx, &list, client.InNamespace(workload.GetNamespace()), client.MatchingLabels(labels)); err != nil {
+		return nil, fmt.Errorf("listing the pods of %s: %w", inventory.Of(workload), err)
 	}
-	ready := meta.FindStatusCondition(infra.Status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil {
-		return []string{"control to report the status of the Infra"}, nil
-	}
-	if ready.Status == metav1.ConditionTrue || works(infra, p.HostedCluster.Name != "") {
-		return nil, nil
-	}
-	return []string{"the Infra to be ready: " + ready.Reason + ": " + ready.Message}, nil
-}
-
-// proxyServer returns what control reports not to work in the standalone ProxyServer; nil if it works.
-func (w *Waiter) proxyServer(ctx context.Context, p *Plan) ([]string, error) {
-	r := &read.Reader{Client: w.Client}
-	server, err := r.ProxyServer(ctx, p.Infra.Namespace, p.Infra.Name)
-	if err != nil {
-		return nil, err
-	}
-	ready := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionReady)
-	switch {
-	case server.Status.ObservedGeneration != server.Generation || ready == nil:
-		return []string{"control to reconcile the ProxyServer"}, nil
-	case ready.Status != metav1.ConditionTrue:
-		return []string{"the ProxyServer to be ready: " + ready.Reason + ": " + ready.Message}, nil
-	default:
-		return nil, nil
-	}
-}
-
-// InvalidProxy returns the object, reason and message of the condition ConfigurationValid of the plan's ProxyServer if
-// control reports that its spec has problems, such as a backend without a Service, and the warnings of the plan do not
-// include them. It is empty otherwise, and if the ProxyServer cannot be read or control has not reconciled it yet.
-func InvalidProxy(ctx context.Context, c client.Client, p *Plan) string {
-	server, err := p.proxyServer(ctx, c)
-	if err != nil || server == nil {
-		return ""
-	}
-	valid := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionConfigurationValid)
-	if valid == nil || valid.Status != metav1.ConditionFalse || valid.ObservedGeneration != server.Generation ||
-		slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasSuffix(w, valid.Reason+": "+valid.Message) }) {
-		return ""
-	}
-	return fmt.Sprintf("ProxyServer %s/%s: %s: %s", server.Namespace, server.Name, valid.Reason, valid.Message)
-}
-
-// works reports whether every enabled component of an Infra works, and if it has a hosted cluster, whether its names
-// are served. It ignores apps ingress.
-func works(i *v1alpha1.Infra, hosted bool) bool {
-	components, is := i.Spec.InfraComponents, i.Status.ComponentStatus
-	if is == nil {
-		return false
-	}
-	for _, c := range []struct{ wanted, is bool }{
-		{components.DHCP.IsEnabled(), is.DHCPReady}, {components.DNS.IsEnabled(), is.DNSReady}, {components.Proxy.IsEnabled(), is.ProxyReady},
-	} {
-		if c.wanted && !c.is {
-			return false
-		}
-	}
-	return !hosted || meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ConditionNamesServed)
+	return list.Items, nil
 }

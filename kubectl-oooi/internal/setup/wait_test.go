@@ -45,8 +45,7 @@ func TestWaitingTextOfAPod(t *testing.T) {
 				InvolvedObject: corev1.ObjectReference{UID: pod.UID},
 			})
 		}
-		w := &Waiter{Client: b.Build()}
-		if text, event := w.describe(t.Context(), pod, tc.why); text != tc.want || (event != nil) != (tc.event != "") {
+		if text, event := describe(t.Context(), b.Build(), pod, tc.why); text != tc.want || (event != nil) != (tc.event != "") {
 			t.Errorf("%s: %q with event %v, want %q", tc.name, text, event, tc.want)
 		}
 	}

@@ -59,7 +59,7 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 			o.SetNamespace(set.Namespace)
 			o.SetName(set.Name)
 			var out strings.Builder
-			w := &watch{Waiter: &Waiter{Client: c, Out: &out}, workload: o}
+			w := (&Applier{Client: c, Out: &out}).watch(o, untilStable)
 			text, err := missingFor(ctx, w, time.Hour)
 			if stuck := err != nil; stuck != tc.stuck || text == "" {
 				t.Errorf("missing %q, error %v; want stuck: %t", text, err, tc.stuck)
@@ -73,7 +73,7 @@ func TestPodsOfAnEarlierRevisionAreNotStuck(t *testing.T) {
 }
 
 // TestPodsOfAnEarlierTemplateAreNotStuck checks a Deployment whose earlier pods cannot pull their image: they do not
-// matter once there is a pod of a newer template.
+// matter once there is a pod of a newer template. If nothing can be rolled back, only images end the wait.
 func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
 	two, labels := int32(2), map[string]string{"app": "control"}
 	deployment := &appsv1.Deployment{
@@ -96,12 +96,16 @@ func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		pods  []client.Object
+		goal  goal
 		stuck bool
 	}{
-		{"earlier", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "two", "ContainerCreating", 2)}, false},
-		{"alone", []client.Object{pod("a", "one", "ImagePullBackOff", 1)}, true},
-		{"same template", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "one", "ContainerCreating", 2)}, true},
-		{"newer", []client.Object{pod("a", "one", "ContainerCreating", 1), pod("b", "two", "ImagePullBackOff", 2)}, true},
+		{"earlier", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "two", "ContainerCreating", 2)}, untilStable, false},
+		{"alone", []client.Object{pod("a", "one", "ImagePullBackOff", 1)}, untilStable, true},
+		{"same template", []client.Object{pod("a", "one", "ImagePullBackOff", 1), pod("b", "one", "ContainerCreating", 2)}, untilStable, true},
+		{"newer", []client.Object{pod("a", "one", "ContainerCreating", 1), pod("b", "two", "ImagePullBackOff", 2)}, untilStable, true},
+		{"program that ends", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilStable, true},
+		{"image, without a rollback", []client.Object{pod("a", "one", "ImagePullBackOff", 1)}, untilReady, true},
+		{"program that ends, without a rollback", []client.Object{pod("a", "one", "CrashLoopBackOff", 1)}, untilReady, false},
 	} {
 		scheme := runtime.NewScheme()
 		if err := errors.Join(appsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
@@ -111,7 +115,8 @@ func TestPodsOfAnEarlierTemplateAreNotStuck(t *testing.T) {
 		o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 		o.SetNamespace(deployment.Namespace)
 		o.SetName(deployment.Name)
-		w := &watch{Waiter: &Waiter{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(c.pods, deployment.DeepCopy())...).Build(), Out: &strings.Builder{}}, workload: o}
+		a := &Applier{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(c.pods, deployment.DeepCopy())...).Build(), Out: &strings.Builder{}}
+		w := a.watch(o, c.goal)
 		if text, err := missingFor(t.Context(), w, time.Hour); (err != nil) != c.stuck || text == "" {
 			t.Errorf("%s: missing %q, error %v; want stuck: %t", c.name, text, err, c.stuck)
 		}
@@ -147,8 +152,10 @@ func watchReadyPod(t *testing.T) (*watch, client.Client, *corev1.Pod) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	return &watch{Waiter: &Waiter{Client: c, Out: &out}, workload: &unstructured.Unstructured{Object: fields}}, c, pod
+	return (&Applier{Client: c, Out: &out}).watch(&unstructured.Unstructured{Object: fields}, untilStable), c, pod
 }
+
+const toStayReady = "StatefulSet clusters/demo-dns: pods to stay ready for 20s after a restart"
 
 // TestRestartedContainerMustStayReady restarts a ready container: one that exceeds its memory limit can be ready for
 // some seconds each time it starts.
@@ -156,7 +163,7 @@ func TestRestartedContainerMustStayReady(t *testing.T) {
 	w, c, pod := watchReadyPod(t)
 	expectMissing := func(want string) {
 		t.Helper()
-		if text, err := w.missingOrUnstable(t.Context()); err != nil || text != want {
+		if text, err := w.missing(t.Context()); err != nil || text != want {
 			t.Errorf("missing %q, want %q, error %v", text, want, err)
 		}
 	}
@@ -165,8 +172,8 @@ func TestRestartedContainerMustStayReady(t *testing.T) {
 	if err := c.Status().Update(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	expectMissing("StatefulSet clusters/demo-dns: pod demo-dns-0: container coredns to stay ready for 20s after a restart")
-	w.ready = w.ready.Add(-stableTime)
+	expectMissing(toStayReady)
+	w.since.pass(stableTime)
 	expectMissing("")
 }
 
@@ -174,29 +181,28 @@ func TestRestartedContainerMustStayReady(t *testing.T) {
 // storage some seconds after it became ready, and its StatefulSet creates the next one.
 func TestEvictedPodsMustStayReady(t *testing.T) {
 	w, c, pod := watchReadyPod(t)
-	next := func(uid types.UID, revision string) (string, error) {
-		t.Helper()
-		if _, err := w.missingOrUnstable(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		pod.UID, pod.ResourceVersion, pod.Labels[appsv1.ControllerRevisionHashLabelKey] = uid, "", revision
+	if text, err := w.missing(t.Context()); err != nil || text != "" {
+		t.Errorf("after a change: missing %q, error %v", text, err)
+	}
+	for _, uid := range []types.UID{"2", "3"} {
+		pod.UID, pod.ResourceVersion = uid, ""
 		if err := errors.Join(c.Delete(t.Context(), pod), c.Create(t.Context(), pod)); err != nil {
 			t.Fatal(err)
 		}
-		return w.missingOrUnstable(t.Context())
-	}
-	if text, err := next("2", "new"); err != nil || text != "" {
-		t.Errorf("after a change: missing %q, error %v", text, err)
-	}
-	const want = "StatefulSet clusters/demo-dns: pod demo-dns-0 to stay ready for 20s after it was replaced"
-	for _, uid := range []types.UID{"3", "4"} {
-		if text, err := next(uid, "new"); err != nil || text != want {
-			t.Errorf("after an eviction: missing %q, want %q, error %v", text, want, err)
+		if text, err := w.missing(t.Context()); err != nil || text != toStayReady {
+			t.Errorf("after an eviction: missing %q, want %q, error %v", text, toStayReady, err)
 		}
-		w.ready = w.ready.Add(-stableTime)
-		if text, err := w.missingOrUnstable(t.Context()); err != nil || text != "" {
+		w.since.pass(stableTime)
+		if text, err := w.missing(t.Context()); err != nil || text != "" {
 			t.Errorf("%s after an eviction: missing %q, error %v", stableTime, text, err)
 		}
+	}
+}
+
+// pass makes all states last longer.
+func (s stopwatch) pass(long time.Duration) {
+	for state, since := range s {
+		s[state] = since.Add(-long)
 	}
 }
 
@@ -205,8 +211,6 @@ func missingFor(ctx context.Context, w *watch, long time.Duration) (string, erro
 	if text, err := w.missing(ctx); err != nil {
 		return text, err
 	}
-	for uid := range w.stuck {
-		w.stuck[uid] = time.Now().Add(-long)
-	}
+	w.since.pass(long)
 	return w.missing(ctx)
 }

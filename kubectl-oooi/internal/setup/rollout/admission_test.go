@@ -162,27 +162,3 @@ func (s *site) denies(labels map[string]string) func() bool {
 		return err != nil && strings.Contains(err.Error(), "no such pods here")
 	}
 }
-
-func TestChangedNetworkIsReported(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	s.setReady("demo-dns")
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/audit"]}}`)) // so that setup refuses soon
-	if err := s.Client.Patch(t.Context(), s.Pod("demo-dns"), patch); err != nil {
-		t.Fatal(err)
-	}
-	const warning = "NetworkAttachmentDefinition vlan100, the VMs' network, has changed since the last setup"
-	s.Infra = strings.NewReplacer("203.0.113.53", "203.0.113.54", "serverIP: 192.0.2.3", "serverIP: 192.0.2.5").Replace(s.Infra)
-	if _, stderr, _ := s.Run("setup", "-f", "FILE", "--wait=false"); strings.Contains(stderr, warning) {
-		t.Errorf("with the same network setup printed %s", stderr)
-	}
-	s.Apply(fmt.Sprintf(`
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: %s}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-other"}'}
-`, s.Namespace))
-	if _, stderr, _ := s.Run("setup", "-f", "FILE", "--wait=false"); !strings.Contains(stderr, warning) {
-		t.Errorf("setup printed %s", stderr)
-	}
-}

@@ -1,12 +1,10 @@
 package rollout_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
@@ -57,51 +54,6 @@ func TestPartitionOfAnotherManagerIsAConflict(t *testing.T) {
 	pod := s.pod("demo-dns-0")
 	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != set.Status.UpdateRevision || slices.Contains(pods, pod.Name+" "+string(pod.UID)) {
 		t.Errorf("the pod is of revision %s, want %s; the pods before were %s", revision, set.Status.UpdateRevision, pods)
-	}
-}
-
-// TestPodOfAnEarlierRevisionIsNotRolledOut keeps a ready pod at the previous revision by a partition. kstatus
-// considers the StatefulSet complete; setup must not.
-func TestPodOfAnEarlierRevisionIsNotRolledOut(t *testing.T) {
-	s := newRunningSite(t)
-	s.setPartition("demo-dns")
-	patch := `{"spec": {"template": {"metadata": {"annotations": {"x": "y"}}}}}`
-	set := s.statefulSet("demo-dns")
-	if err := s.Client.Patch(t.Context(), set, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &unstructured.Unstructured{Object: fields}
-	o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
-	plan := &setup.Plan{Objects: []*unstructured.Unstructured{o}, Infra: &v1alpha1.Infra{}}
-	plan.Infra.Namespace, plan.Infra.Name = s.Namespace, "demo"
-	wait := func(long time.Duration) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), long)
-		defer cancel()
-		var out strings.Builder
-		err := (&setup.Waiter{Client: s.Client, Out: &out}).Wait(ctx, plan)
-		return out.String(), err
-	}
-	uid := s.pod("demo-dns-0").UID
-	const want = "/demo-dns: pod demo-dns-0 is of an earlier revision, and spec.updateStrategy.rollingUpdate.partition is 1"
-	if out, err := wait(3 * time.Second); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("with a partition: %v, want %s\n%s", err, want, out)
-	}
-	s.behave(func(*corev1.Pod) bool { return false }, func(pod *corev1.Pod) bool { return pod.Name == "demo-dns-0" })
-	// It would be created again with the earlier revision.
-	if out, err := wait(3 * time.Second); err == nil || strings.Contains(out, "deleted") || s.pod("demo-dns-0").UID != uid {
-		t.Errorf("a pod that is not ready, with a partition: %v\n%s", err, out)
-	}
-	s.behave(func(*corev1.Pod) bool { return false }, func(*corev1.Pod) bool { return false })
-	patch = `{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}`
-	if err := s.Client.Patch(t.Context(), s.statefulSet("demo-dns"), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := wait(time.Minute); err != nil || s.pod("demo-dns-0").UID == uid {
-		t.Errorf("without a partition: %v\n%s", err, out)
 	}
 }
 
