@@ -35,11 +35,11 @@ type doctorFlags struct {
 	listFlags
 	selection
 
-	strict, probe bool
-	failOn        string
-	save, from    string
-	timeout, wait time.Duration
-	probeAddress  netip.Addr
+	list, strict, probe bool
+	failOn              string
+	save, from          string
+	timeout, wait       time.Duration
+	probeAddress        netip.Addr
 }
 
 func (c *command) doctor() *cobra.Command {
@@ -57,6 +57,7 @@ func (c *command) doctor() *cobra.Command {
 	flags := cmd.Flags()
 	f.selection.add(cmd, "checks with these codes or prefixes of codes, such as OOOI-DNS", checkCodes)
 	addChoice(cmd, &f.failOn, "fail-on", "fail", "Lowest severity that causes exit status 2: fail, warn or never", "fail", "warn", "never")
+	flags.BoolVar(&f.list, "list", false, "List the checks without running them")
 	flags.BoolVar(&f.strict, "strict", false, "Exit with status 3 if no check failed, but data could not be read")
 	flags.StringVar(&f.save, "save", "", "Write a support bundle to this file: a tar.gz with the fields that the checks read")
 	flags.StringVar(&f.from, "from", "", "Check a bundle written by --save, or a directory of YAML files such as a must-gather, instead of a cluster")
@@ -92,6 +93,9 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 		return errTimeout
 	case f.probeAddress.IsValid() && (name == "" || !f.probe):
 		return errors.New("--probe-address requires --probe and an Infra; specify its name as argument")
+	}
+	if f.list {
+		return c.listChecks(f)
 	}
 	d := &diagnoser{command: c, flags: f, namespace: namespace, name: name}
 	if f.from == "" {

@@ -85,6 +85,22 @@ type Read struct {
 	Optional bool
 }
 
+// String returns the kind and the namespaces, as doctor --list shows them.
+func (r Read) String() string {
+	kind := r.Kind.GroupKind().String()
+	switch r.Kind {
+	case Problems:
+		kind = "/problems of oooi's pods"
+	case Logs:
+		kind = "logs of oooi's pods"
+	}
+	text := kind + " in " + string(r.Where)
+	if r.Optional {
+		text += ", if permitted"
+	}
+	return text
+}
+
 // In returns a Read for each kind.
 func In(where Where, kinds ...Kind) []Read {
 	var list []Read
