@@ -106,7 +106,7 @@ func (t *Teardown) checkKind(own []*unstructured.Unstructured, hasInfra bool) er
 	if t.Kind == "" || t.Kind == deployed || !hasInfra && at < 0 {
 		return nil
 	}
-	return fmt.Errorf("the objects of %s %s belong to %s %[2]s; use 'kubectl oooi teardown %s/%s -n %s' to delete it and everything setup created for it",
+	return fmt.Errorf("the objects of %[1]s %[2]s belong to %[3]s %[2]s; use 'kubectl oooi teardown %[4]s/%[5]s -n %[6]s' to delete it and everything setup created for it",
 		t.Kind, t.Infra, deployed, strings.ToLower(deployed), t.Infra.Name, t.Infra.Namespace)
 }
 
