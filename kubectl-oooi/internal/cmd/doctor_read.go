@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 
@@ -21,6 +23,8 @@ const (
 	diagnoseInterval = 2 * time.Second
 	// maxDrifts is how many sites doctor compares with what setup would apply. For more, the requests would take long.
 	maxDrifts = 10
+	// probesAtOnce limits how many sites are probed at a time.
+	probesAtOnce = 4
 )
 
 // A diagnoser reads a cluster or a bundle, and runs the checks.
@@ -148,10 +152,18 @@ func (d *diagnoser) collect(ctx context.Context) (*site.Facts, []*site.Site, err
 	if len(sites) > maxDrifts {
 		return facts, sites, nil
 	}
+	var lock sync.Mutex
+	var group sync.WaitGroup
 	reports := map[string]drift.Report{}
 	for _, s := range sites {
-		reports[s.Key()] = drift.ReportOf(drift.Read(ctx, d.cluster.client, s))
+		group.Go(func() {
+			report := drift.ReportOf(drift.Read(ctx, d.cluster.client, s))
+			lock.Lock()
+			defer lock.Unlock()
+			reports[s.Key()] = report
+		})
 	}
+	group.Wait()
 	facts.Added[drift.File], err = drift.Encode(reports)
 	return facts, sites, err //nolint:wrapcheck // error of an internal package
 }
@@ -170,23 +182,29 @@ func sitesOf(facts *site.Facts, names []string) []*site.Site {
 // addProbes runs the quick scenarios of 'kubectl oooi test' at each site, and adds the reports to the facts.
 func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*site.Site) error {
 	prober := &verify.Prober{Client: d.cluster.client, Config: d.cluster.config, AddressFlag: "--probe-address", Address: d.flags.probeAddress}
+	d.progress("probing")
+	var lock sync.Mutex
+	group, each := errgroup.WithContext(ctx)
+	group.SetLimit(probesAtOnce)
 	for _, s := range sites {
 		if s.Standalone != nil {
 			continue // the scenarios are about an Infra
 		}
-		d.progress("probing " + s.Key())
-		runner := &verify.Runner{Prober: prober, Facts: facts, Infra: s.Key(), Scenarios: verify.Quick(), Version: release.Version(), Progress: func(string) {}}
-		report, err := runner.Run(ctx)
-		if report != nil {
-			if saved := report.Save(facts); saved != nil {
-				return saved //nolint:wrapcheck // error of an internal package
+		group.Go(func() error {
+			runner := &verify.Runner{Prober: prober, Facts: facts, Infra: s.Key(), Scenarios: verify.Quick(), Version: release.Version(), Progress: func(string) {}}
+			report, err := runner.Run(each)
+			lock.Lock()
+			defer lock.Unlock()
+			if report != nil {
+				err = errors.Join(err, report.Save(facts))
 			}
-		}
-		if err != nil {
-			return fmt.Errorf("probing %s: %w", s.Key(), err)
-		}
+			if err != nil {
+				return fmt.Errorf("probing %s: %w", s.Key(), err)
+			}
+			return nil
+		})
 	}
-	return nil
+	return group.Wait() //nolint:wrapcheck // of the function above
 }
 
 // added returns what was added to the facts of a site.

@@ -212,10 +212,11 @@ func (a *Applier) stage(ctx context.Context, objects []*unstructured.Unstructure
 		return nil
 	}
 	a.staged = true
-	m := a.manager()
-	set, err := m.ApplyAll(ctx, changed, ssa.DefaultApplyOptions())
+	_, err := a.manager().ApplyAll(ctx, changed, ssa.DefaultApplyOptions())
 	if err == nil {
-		err = m.WaitForSetWithContext(ctx, set.ToObjMetadataSet(), ssa.WaitOptions{Interval: pollInterval, Timeout: 30 * time.Second})
+		within, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		err = poll(within, io.Discard, a.served(changed))
 	}
 	if err != nil {
 		return fmt.Errorf("applying namespaces and CustomResourceDefinitions: %w", err)
@@ -226,6 +227,28 @@ func (a *Applier) stage(ctx context.Context, objects []*unstructured.Unstructure
 		}
 	}
 	return nil
+}
+
+// served returns the condition that namespaces exist and CRDs are established. ssa would also require that all names of a CRD are
+// accepted, such as short names, which another CRD may have.
+func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
+	return func(ctx context.Context) (string, error) {
+		for _, o := range definitions {
+			live, err := current(ctx, a.Client, o)
+			if err != nil || live == nil {
+				return entryWithoutUID(o).String(), err
+			}
+			conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+			established := slices.ContainsFunc(conditions, func(c any) bool {
+				is, _ := c.(map[string]any)
+				return is["type"] == "Established" && is["status"] == "True"
+			})
+			if !established && o.GetKind() != "Namespace" {
+				return entryWithoutUID(o).String() + " to be established", nil
+			}
+		}
+		return "", nil
+	}
 }
 
 // manager returns the library that applies objects.

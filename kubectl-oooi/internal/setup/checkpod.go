@@ -134,7 +134,7 @@ func (c *podCheck) strip(ctx context.Context, spec *corev1.PodSpec) error {
 	spec.RestartPolicy, spec.TerminationGracePeriodSeconds = corev1.RestartPolicyNever, new(int64(1))
 	account := client.ObjectKey{Namespace: c.workload.GetNamespace(), Name: spec.ServiceAccountName}
 	if err := c.Client.Get(ctx, account, &corev1.ServiceAccount{}); apierrors.IsNotFound(err) { // setup creates it later
-		spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", ""
+		spec.ServiceAccountName, spec.DeprecatedServiceAccount = "default", ""
 	}
 	labels, _, _ := unstructured.NestedStringMap(c.workload.Object, "spec", "selector", "matchLabels")
 	spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
