@@ -179,7 +179,11 @@ func assignedAddresses(spec *v1alpha1.InfraSpec) []assignedAddress {
 		for _, ip := range c.Proxy.ServerIPs() {
 			add("infraComponents.proxy", ip)
 		}
-		instances("infraComponents.proxy", c.Proxy.EffectiveInstances())
+		field := "infraComponents.proxy"
+		if len(c.Proxy.Instances) > 0 { // which must not have the floating address
+			field += ".instances"
+		}
+		instances(field, c.Proxy.EffectiveInstances())
 	}
 	return uses
 }

@@ -39,6 +39,8 @@ func TestNetworkProblems(t *testing.T) {
 		{name: "a disabled component has no address", infras: []string{"dns: {serverIP: 192.0.2.1, enabled: false}"}},
 		{name: "a floating address beside those of the instances",
 			infras: []string{"proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}"}},
+		{name: "a floating address that an instance has", infras: []string{"proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.3}]}"},
+			want: []string{"a: AddressConflict: spec.infraComponents.proxy and spec.infraComponents.proxy.instances: both are 192.0.2.3"}},
 		{name: "no range", infras: []string{"dhcp: {serverIP: 192.0.2.4}"},
 			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range to lease from"}},
 		{name: "a range without an end", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100}"},
