@@ -10,7 +10,6 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
-	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
@@ -144,7 +143,7 @@ func checkPublished(s *Site) []Finding {
 		return nil
 	}
 	var findings []Finding
-	for _, why := range setup.UnreachableServices(hc) {
+	for _, why := range hc.UnreachableServices() {
 		findings = append(findings, failed(*s.Hosted(), "publish the service under a name: docs/how-to/publish-services.md", "%s", why))
 	}
 	return findings
