@@ -66,7 +66,7 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	var changes []setup.ObjectChange
 	err = withTimeout(ctx, f.timeout, func(ctx context.Context) error {
 		applier := f.applier(cl, c.ErrOut)
-		_, plan, err := c.makePlan(ctx, cl, f, applier, nil)
+		plan, err := c.makePlan(ctx, cl, f, applier, nil)
 		if err != nil {
 			return err
 		}

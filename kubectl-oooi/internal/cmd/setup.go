@@ -148,23 +148,14 @@ func (c *command) runSetup(ctx context.Context, f *setupFlags) error {
 		if f.withoutInfra() {
 			return c.printShared(f)
 		}
-		if f.described.CIDR != "" {
-			if err := f.described.Choose(nil); err != nil {
-				return err
-			}
-		}
 		known, err := c.readInput(f)
+		if err == nil {
+			err = known.WithoutCluster()
+		}
 		if err != nil {
 			return err
 		}
-		if err := known.Validate(); err != nil {
-			return err //nolint:wrapcheck // it names the object
-		}
 		known.OpenShift = f.openShift == "true"
-		if known.Infra == nil {
-			return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and --dry-run=client does not read the cluster; specify its file with -f",
-				known.ProxyServer.Namespace, known.ProxyServer.Name, known.ProxyServer.Spec.InfraRef.Name)
-		}
 		remembered, _, err := setup.WithImages(f.given, nil)
 		if err != nil {
 			return err
@@ -230,7 +221,7 @@ func (c *command) deployOnce(ctx context.Context, cl client.Client, f *setupFlag
 		}
 		return applier.Recover(ctx, known.Key())
 	}
-	known, plan, err := c.makePlan(ctx, cl, f, applier, recovery)
+	plan, err := c.makePlan(ctx, cl, f, applier, recovery)
 	if err != nil {
 		return err
 	}
@@ -244,7 +235,7 @@ func (c *command) deployOnce(ctx context.Context, cl client.Client, f *setupFlag
 	if err := c.apply(ctx, applier, plan); err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(c.Out, setup.Advice(known, plan))
+	_, err = fmt.Fprint(c.Out, plan.Advice())
 	return err
 }
 
@@ -284,33 +275,26 @@ func (c *command) printChanges(changes []setup.ObjectChange) error {
 	return err
 }
 
-// makePlan returns the input and the objects to apply, and sets the flags that the next setup recalls. It prints the warnings of
+// makePlan returns the objects to apply, and sets the flags that the next setup recalls. It prints the warnings of
 // the plan. It calls before, unless it is nil, when it has read the input and before it reads the cluster.
-func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags, applier *setup.Applier, before func(*setup.Known) error) (*setup.Known, *setup.Plan, error) {
-	discovered := false
-	f.described.Complete = func(d *setup.Description) (err error) { discovered, err = c.discover(ctx, cl, d); return err }
+func (c *command) makePlan(ctx context.Context, cl client.Client, f *setupFlags, applier *setup.Applier, before func(*setup.Known) error) (*setup.Plan, error) {
 	known, err := c.readInput(f)
 	if err == nil && before != nil {
 		err = before(known)
 	}
 	if err != nil {
-		return nil, nil, err
-	}
-	if discovered {
-		if _, err := fmt.Fprintln(c.ErrOut, &f.described); err != nil {
-			return nil, nil, err
-		}
+		return nil, err
 	}
 	plan, err := applier.Plan(ctx, known, f.given, func(line string) error {
 		_, err := fmt.Fprintln(c.ErrOut, line)
 		return err
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	plan.Warnings = append(plan.Warnings, plan.MissingPullSecret(ctx, cl, applier.Remember.PullSecret)...)
 	c.warn(plan)
-	return known, plan, nil
+	return plan, nil
 }
 
 // readInput reads the files, or the flags that describe an Infra.
@@ -356,19 +340,6 @@ func infraFlag(cmd *cobra.Command) string {
 
 // describesInfra is the prefix of the usage of each flag that describes an Infra.
 const describesInfra = "Without a file: "
-
-// discover completes the description of an Infra from the cluster, and reports whether that changed it.
-func (c *command) discover(ctx context.Context, cl client.Client, d *setup.Description) (bool, error) {
-	if err := d.FillFromInfra(ctx, cl); err != nil {
-		return false, err
-	}
-	before := d.String()
-	used, err := d.Find(ctx, cl, c.warning)
-	if err == nil && d.CIDR != "" {
-		err = d.Choose(used)
-	}
-	return d.String() != before, err
-}
 
 // configureClusterDNS adds a forwarder to the cluster DNS or, unless patch is set, prints what it must forward.
 func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, plan *setup.Plan, patch bool) error {
@@ -452,7 +423,6 @@ func (c *command) printShared(f *setupFlags) error {
 
 // printPlan prints the objects as YAML for --dry-run=client.
 func (c *command) printPlan(known *setup.Known, images render.Images) error {
-	known.ControlPlane = true // unknown from files; assume that its namespace exists
 	plan, err := setup.Make(known, images)
 	if err != nil {
 		return err

@@ -1,12 +1,9 @@
 package read
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,25 +27,6 @@ func Isolation(configs []*corev1.ConfigMap) model.Isolation {
 		}
 	}
 	return model.Isolation{}
-}
-
-// Isolation returns Multus' isolation of namespaces. It is disabled if its configuration does not exist, or if the user may not
-// read it.
-func (r *Reader) Isolation(ctx context.Context, openShift bool) (model.Isolation, error) {
-	if openShift {
-		return model.OpenShiftIsolation, nil
-	}
-	var configs []*corev1.ConfigMap
-	for _, key := range MultusConfigs {
-		config := &corev1.ConfigMap{}
-		switch err := r.Client.Get(ctx, key, config); {
-		case err == nil:
-			configs = append(configs, config)
-		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
-			return model.Isolation{}, fmt.Errorf("reading ConfigMap %s: %w", key, err)
-		}
-	}
-	return Isolation(configs), nil
 }
 
 // AttachmentRefs returns the references to NetworkAttachmentDefinitions in a NodePool with VMs in the given namespace, or in a

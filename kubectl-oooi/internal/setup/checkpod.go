@@ -233,7 +233,7 @@ func (c *podCheck) result(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("listing the pods of Job %s: %w", c.job.Name, err)
 	}
 	if len(pods.Items) == 0 {
-		if event := warning(ctx, c.Client, c.job); event != nil && !unanswered(event) {
+		if event := lastWarning(ctx, c.Client, c.job); event != nil && !unanswered(event) {
 			return "", fmt.Errorf("the API server refused the pod of the check, and may refuse the pods of the workload too: %s", event.Message)
 		}
 		return "the pod of Job " + c.job.Name, nil

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -155,21 +154,4 @@ func ClusterResolvers() []types.NamespacedName {
 	return []types.NamespacedName{
 		{Namespace: "kube-system", Name: "kube-dns"}, {Namespace: "kube-system", Name: "coredns"}, {Namespace: "openshift-dns", Name: "dns-default"},
 	}
-}
-
-// resolverLoop returns an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS: unknown names
-// would loop.
-func (d *discovery) resolverLoop() error {
-	for _, key := range ClusterResolvers() {
-		s := &corev1.Service{}
-		if err := d.Client.Get(d.ctx, key, s); client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
-			return fmt.Errorf("reading Service %s: %w", key, err)
-		}
-		for _, upstream := range d.known.Infra.Spec.NetworkConfig.DNSServers {
-			if slices.Contains(s.Spec.ClusterIPs, upstream) {
-				return fmt.Errorf("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which may forward to the DNS of the Infra, so that queries for unknown names would loop; specify other upstream resolvers, or none to use those of the node", upstream, key)
-			}
-		}
-	}
-	return nil
 }

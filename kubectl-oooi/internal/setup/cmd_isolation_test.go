@@ -7,11 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // isolateNamespaces writes the configuration of Multus until the end of the test.
@@ -111,25 +108,5 @@ func TestSetupRefusesVMsThatMultusRejects(t *testing.T) {
 				t.Errorf("stdout\n%s\nwant the network %q", out, in(tc.suggests))
 			}
 		})
-	}
-}
-
-// TestIsolationIsOptional reads Multus' configuration as a user without the right to.
-func TestIsolationIsOptional(t *testing.T) {
-	s := newSite(t)
-	s.isolateNamespaces(t)
-	config := rest.CopyConfig(s.ControlPlane.RESTConfig())
-	for _, tc := range []struct {
-		user string
-		want model.Isolation
-	}{{"", model.OpenShiftIsolation}, {"nobody", model.Isolation{}}} {
-		config.Impersonate.UserName = tc.user
-		c, err := client.New(config, client.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := (&read.Reader{Client: c}).Isolation(t.Context(), false); err != nil || got != tc.want {
-			t.Errorf("user %q: isolation %+v, error %v; want %+v", tc.user, got, err, tc.want)
-		}
 	}
 }

@@ -64,7 +64,8 @@ func Deployed(ctx context.Context, c client.Client, kind schema.GroupVersionKind
 }
 
 // Plan adds what Discover finds in the cluster, and makes the plan with the flags to use: those that are given, those of the
-// previous setup, or the defaults. It calls show with a line for each flag that is not given and whose value is kept or changes.
+// previous setup, or the defaults. It calls show with a line for an Infra that flags describe and the cluster completes, and for each
+// flag that is not given and whose value is kept or changes.
 func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, show func(string) error) (*Plan, error) {
 	if err := k.Discover(ctx, a.Client); err != nil {
 		return nil, err
@@ -79,6 +80,9 @@ func (a *Applier) Plan(ctx context.Context, k *Known, given map[string]string, s
 	var lines []string
 	if a.Remember, lines, err = WithImages(given, previous); err != nil {
 		return nil, err
+	}
+	if k.completed != "" {
+		lines = append([]string{k.completed}, lines...)
 	}
 	for _, line := range lines {
 		if err := show(line); err != nil {

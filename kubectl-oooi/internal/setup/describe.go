@@ -1,26 +1,27 @@
 package setup
 
 import (
-	"context"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// A Description is an Infra that command-line flags describe instead of a file. FillFromInfra, Find and Choose, called
-// in this order, set the fields whose flags are not set.
+// A Description has the fields of an Infra that command-line flags set instead of a file; empty for those whose flags are not
+// set. The others are those of the Infra in the cluster or, if it does not exist, found there.
 type Description struct {
 	Infra types.NamespacedName
 	// HostedCluster and Network are "namespace/name", or a name in the Infra's namespace.
@@ -31,177 +32,202 @@ type Description struct {
 	DHCP, DNS, Proxy, Range string
 	// Upstream has the addresses of the upstream resolvers; none for those of the node.
 	Upstream []string
-	// Complete sets the remaining empty fields; nil sets none. ReadFiles calls it after it has read the files, unless
-	// these contain an Infra, and returns its error.
-	Complete func(*Description) error
 }
 
-// describe completes the description, and sets the Infra of k to the described one.
-func (d *Description) describe(k *Known) error {
-	if d.Complete != nil {
-		if err := d.Complete(d); err != nil {
-			return err
-		}
-	}
-	infra, err := d.build()
-	if err != nil {
-		return err
-	}
-	// Through JSON, so that empty fields are omitted as in a file.
-	raw, err := json.Marshal(infra)
-	if err != nil {
-		return fmt.Errorf("encoding the Infra: %w", err)
-	}
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &u.Object); err != nil {
-		return fmt.Errorf("decoding the Infra: %w", err)
-	}
-	infra.Default()
-	k.Infra, k.Written = infra, documents.Manifest(u)
-	return nil
+// describedField is a field of a Description: its flag, what it is if it has no default, and the fields of an Infra's spec in
+// which its parts are, which separator separates.
+type describedField struct {
+	flag, what string
+	value      *string
+	separator  string
+	paths      []string
 }
 
-func (d *Description) build() (*v1alpha1.Infra, error) {
-	for _, f := range []struct{ flag, value, what string }{
-		{"cidr", d.CIDR, "the subnet of the VLAN, such as 192.0.2.0/24"},
-		{"gateway", d.Gateway, "the address of the VLAN's router"},
-		{"network", d.Network, "the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)"},
-		{"hosted-cluster", d.HostedCluster, "the HostedCluster (NAMESPACE/NAME)"},
-	} {
-		if f.value == "" {
-			return nil, fmt.Errorf("--%s is required: %s", f.flag, f.what)
-		}
-	}
-	hosted, network := d.parseRef(d.HostedCluster), d.parseRef(d.Network)
-	infra := &v1alpha1.Infra{}
-	infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
-	infra.Namespace, infra.Name = d.Infra.Namespace, d.Infra.Name
-	infra.Spec = v1alpha1.InfraSpec{
-		HostedClusterRef: &v1alpha1.HostedClusterReference{Namespace: hosted.Namespace, Name: hosted.Name},
-		NetworkConfig: v1alpha1.NetworkConfig{
-			CIDR: d.CIDR, Gateway: d.Gateway, NetworkAttachmentDefinition: network.Name, NetworkAttachmentNamespace: network.Namespace, DNSServers: d.Upstream,
+func (d *Description) fields() []describedField {
+	return []describedField{
+		{"cidr", "the subnet of the VLAN, such as 192.0.2.0/24", &d.CIDR, "", []string{"networkConfig.cidr"}},
+		{"gateway", "the address of the VLAN's router", &d.Gateway, "", []string{"networkConfig.gateway"}},
+		{
+			"network", "the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)", &d.Network, "/",
+			[]string{"networkConfig.networkAttachmentNamespace", "networkConfig.networkAttachmentDefinition"},
 		},
-		InfraComponents: v1alpha1.InfraComponents{
-			DHCP: &v1alpha1.InfraDHCP{ServerIP: d.DHCP}, DNS: &v1alpha1.InfraDNS{ServerIP: d.DNS}, Proxy: &v1alpha1.InfraProxy{ServerIP: d.Proxy},
-		},
+		{"hosted-cluster", "the HostedCluster (NAMESPACE/NAME)", &d.HostedCluster, "/", []string{"hostedClusterRef.namespace", "hostedClusterRef.name"}},
+		{"dhcp-ip", "", &d.DHCP, "", []string{"infraComponents.dhcp.serverIP"}},
+		{"dns-ip", "", &d.DNS, "", []string{"infraComponents.dns.serverIP"}},
+		{"proxy-ip", "", &d.Proxy, "", []string{"infraComponents.proxy.serverIP"}},
+		{"range", "", &d.Range, "-", []string{"infraComponents.dhcp.rangeStart", "infraComponents.dhcp.rangeEnd"}},
 	}
-	if d.Range != "" {
-		r, err := v1alpha1.ParseAddressRange(d.Range)
-		if err != nil {
-			return nil, fmt.Errorf("--range: %w", err)
+}
+
+// normalize adds missing namespaces, and makes the range "first-last".
+func (d *Description) normalize() error {
+	for _, ref := range []*string{&d.HostedCluster, &d.Network} {
+		if *ref != "" {
+			*ref = cni.Reference(d.Infra.Namespace, *ref)
 		}
-		infra.Spec.InfraComponents.DHCP.RangeStart, infra.Spec.InfraComponents.DHCP.RangeEnd = r.First.String(), r.Last.String()
 	}
-	return infra, nil
-}
-
-// parseRef parses "namespace/name", or a name in the Infra's namespace.
-func (d *Description) parseRef(text string) types.NamespacedName {
-	if namespace, name, ok := strings.Cut(text, "/"); ok {
-		return types.NamespacedName{Namespace: namespace, Name: name}
-	}
-	return types.NamespacedName{Namespace: d.Infra.Namespace, Name: text}
-}
-
-// FillFromInfra sets the empty fields to those of the Infra of this name in the cluster. It changes nothing if that
-// Infra or its kind does not exist. It returns an error if the Infra cannot be read, lacks a field that a description
-// requires, or has fields that no flag describes, because these would be lost.
-func (d *Description) FillFromInfra(ctx context.Context, c client.Client) error {
-	r := &read.Reader{Client: c}
-	infra, err := r.Infra(ctx, d.Infra.Namespace, d.Infra.Name)
-	if apierrors.IsNotFound(err) || errors.Is(err, read.ErrNotServed) {
+	if d.Range == "" {
 		return nil
 	}
+	r, err := v1alpha1.ParseAddressRange(d.Range)
 	if err != nil {
-		return err
+		return fmt.Errorf("--range: %w", err)
 	}
-	spec := &infra.Spec
-	infra.Default()
-	old := Description{
-		Infra: d.Infra, Network: spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(),
-		CIDR: spec.NetworkConfig.CIDR, Gateway: spec.NetworkConfig.Gateway, Upstream: spec.NetworkConfig.DNSServers,
+	d.Range = rangeText(r)
+	return nil
+}
+
+// describe sets the Infra to the one in the cluster, with the fields that flags set or, if it does not exist, to a new one. It
+// returns an error for a field of a new one without a value, or with several to choose from.
+func (k *Known) describe(o clusterObjects) error {
+	d := *k.described
+	if u, _ := o.get(read.InfraKind, d.Infra); u != nil {
+		k.Written = documents.Manifest(u.DeepCopy())
+	} else {
+		given := d.String()
+		if err := d.complete(k, o); err != nil {
+			return err
+		}
+		if text := d.String(); text != given {
+			k.completed = text
+		}
+		k.Written = inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: read.InfraKind.Kind, Namespace: d.Infra.Namespace, Name: d.Infra.Name}.Object()
 	}
-	if ref := spec.HostedClusterRef; ref.IsSet() {
-		old.HostedCluster = strings.TrimPrefix(ref.Namespace+"/"+ref.Name, "/")
-	}
-	if c := spec.InfraComponents; c.DHCP != nil && c.DNS != nil && c.Proxy != nil {
-		old.DHCP, old.DNS, old.Proxy = c.DHCP.ServerIP, c.DNS.ServerIP, c.Proxy.ServerIP
-		if c.DHCP.RangeStart != "" && c.DHCP.RangeEnd != "" {
-			old.Range = c.DHCP.RangeStart + "-" + c.DHCP.RangeEnd
+	before := k.Written.DeepCopy()
+	for _, f := range d.fields() {
+		for i, path := range f.paths {
+			if *f.value != "" {
+				part := strings.SplitN(*f.value, f.separator, len(f.paths))[i]
+				if err := unstructured.SetNestedField(k.Written.Object, part, strings.Split("spec."+path, ".")...); err != nil {
+					return fmt.Errorf("--%s: %w", f.flag, err)
+				}
+			}
 		}
 	}
-	again, err := old.build()
-	if err != nil {
-		return fmt.Errorf("Infra %s exists and cannot be described by flags: %w; specify its file with -f", d.Infra, err) //nolint:staticcheck // a kind begins with a capital
-	}
-	again.Default()
-	if !equality.Semantic.DeepEqual(again.Spec, infra.Spec) {
-		return fmt.Errorf("Infra %s exists and has fields that no flag describes; specify its file with -f", d.Infra) //nolint:staticcheck // a kind begins with a capital
-	}
-	for _, f := range []struct{ open, known *string }{
-		{&d.HostedCluster, &old.HostedCluster}, {&d.Network, &old.Network}, {&d.CIDR, &old.CIDR}, {&d.Gateway, &old.Gateway},
-		{&d.DHCP, &old.DHCP}, {&d.DNS, &old.DNS}, {&d.Proxy, &old.Proxy}, {&d.Range, &old.Range},
-	} {
-		if *f.open == "" {
-			*f.open = *f.known
+	if d.Upstream != nil {
+		if err := unstructured.SetNestedStringSlice(k.Written.Object, d.Upstream, "spec", "networkConfig", "dnsServers"); err != nil {
+			return fmt.Errorf("--upstream: %w", err)
 		}
 	}
-	if d.Upstream == nil {
-		d.Upstream = old.Upstream
+	if k.before != nil && equality.Semantic.DeepEqual(before, k.Written) {
+		k.Kept = append(k.Kept, read.InfraKind.Kind)
+	}
+	k.Infra = &v1alpha1.Infra{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(k.Written.Object, k.Infra); err != nil {
+		return fmt.Errorf("decoding Infra %s: %w", d.Infra, err)
+	}
+	k.Infra.Default()
+	return nil
+}
+
+// complete sets the empty fields: the only hosted cluster, the only network of its NodePools, the subnet and gateway of an Infra
+// on that network, and free addresses.
+func (d *Description) complete(k *Known, o clusterObjects) error {
+	var clusters, pools []string
+	for _, u := range o.list(read.HostedClusterKind, "") {
+		clusters = append(clusters, u.GetNamespace()+"/"+u.GetName())
+	}
+	if err := only(&d.HostedCluster, clusters); err != nil {
+		return fmt.Errorf("--hosted-cluster is required: found several HostedClusters: %w", err)
+	}
+	hosted := parseKey(d.HostedCluster)
+	for _, r := range o.poolRefs(hosted, controlPlaneOf(hosted)) {
+		pools = append(pools, r.Attachment)
+	}
+	if err := only(&d.Network, pools); err != nil {
+		return fmt.Errorf("--network is required: the NodePools of HostedCluster %s use several networks: %w", hosted, err)
+	}
+	networks, taken := k.knownNetworks(), []v1alpha1.AddressRange(nil)
+	for _, i := range k.model(nil, nil).Infras {
+		if !networks.Same(i.NetworkAttachment, d.Network) {
+			continue
+		}
+		taken = append(taken, i.Taken()...)
+		if d.CIDR == "" && len(i.CIDRs) > 0 {
+			d.CIDR = i.CIDRs[0].String()
+		}
+		if gateway := i.Gateway(); d.Gateway == "" && gateway.IsValid() {
+			d.Gateway = gateway.String()
+		}
+	}
+	for _, u := range o.list(read.MachineKind, "") {
+		for _, a := range read.MachineAddresses(u, networks, d.Network) {
+			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
+		}
+	}
+	return d.choose(taken)
+}
+
+// parseKey parses "namespace/name".
+func parseKey(text string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(text, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// only sets an empty value to the only one of a list. It returns an error with the list if it has several.
+func only(value *string, found []string) error {
+	slices.Sort(found)
+	found = slices.Compact(found)
+	switch {
+	case *value != "" || len(found) == 0:
+	case len(found) > 1:
+		return errors.New(strings.Join(found, ", "))
+	default:
+		*value = found[0]
 	}
 	return nil
 }
 
-// Choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and the
-// DHCP range to the largest free range of the rest. taken are addresses in use on the network. It returns an error if
-// CIDR is invalid, if no address is free, or if it would have to choose an address in an IPv6 network.
-func (d *Description) Choose(taken []v1alpha1.AddressRange) error {
+// choose sets the addresses that are still empty: those of DHCP, DNS and the proxy to the lowest free ones, and the
+// DHCP range to the largest free range of the rest. taken are addresses in use on the network.
+func (d *Description) choose(taken []v1alpha1.AddressRange) error {
+	for _, f := range d.fields() {
+		if f.what != "" && *f.value == "" {
+			return fmt.Errorf("--%s is required: %s", f.flag, f.what)
+		}
+	}
 	network, err := netip.ParsePrefix(d.CIDR)
 	if err != nil {
 		return fmt.Errorf("--cidr %q: want a subnet, such as 192.0.2.0/24", d.CIDR)
 	}
-	open := []struct {
-		flag  string
-		value *string
-	}{{"dhcp-ip", &d.DHCP}, {"dns-ip", &d.DNS}, {"proxy-ip", &d.Proxy}}
-	s := &subnet{network: network, taken: taken}
+	all := v1alpha1.RangeOf(network)
+	taken = append(slices.Clone(taken), v1alpha1.AddressRange{First: all.First, Last: all.First}, v1alpha1.AddressRange{First: all.Last, Last: all.Last})
 	for _, text := range append([]string{d.Gateway, d.DHCP, d.DNS, d.Proxy}, d.Upstream...) {
-		if address, err := v1alpha1.ParseAddress(text); err == nil {
-			s.reserve(address)
+		if a, err := v1alpha1.ParseAddress(text); err == nil {
+			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}
 	}
 	if r, err := v1alpha1.ParseAddressRange(d.Range); err == nil {
-		s.reserveRange(r)
+		taken = append(taken, r)
 	}
-	for _, o := range open {
-		if *o.value != "" {
-			continue
+	for _, f := range d.fields() {
+		free := all.Without(taken...)
+		switch {
+		case *f.value != "":
+		case !network.Addr().Is4():
+			return fmt.Errorf("--%s is required: defaults exist for IPv4 only", f.flag)
+		case len(free) == 0:
+			return fmt.Errorf("--%s: no free address in %s", f.flag, network)
+		case f.flag == "range":
+			d.Range = rangeText(slices.MaxFunc(free, func(a, b v1alpha1.AddressRange) int { return size(a) - size(b) }))
+		default:
+			*f.value = free[0].First.String()
+			taken = append(taken, v1alpha1.AddressRange{First: free[0].First, Last: free[0].First})
 		}
-		if !network.Addr().Is4() {
-			return fmt.Errorf("--%s is required: defaults exist for IPv4 only", o.flag)
-		}
-		address, err := s.next()
-		if err != nil {
-			return fmt.Errorf("--%s: %w", o.flag, err)
-		}
-		*o.value = address.String()
 	}
-	if d.Range != "" {
-		return nil
-	}
-	if !network.Addr().Is4() {
-		return errors.New("--range is required: a default exists for IPv4 only")
-	}
-	r, err := s.largest()
-	if err != nil {
-		return fmt.Errorf("--range: %w for VMs", err)
-	}
-	d.Range = r.First.String() + "-" + r.Last.String()
 	return nil
+}
+
+func rangeText(r v1alpha1.AddressRange) string { return r.First.String() + "-" + r.Last.String() }
+
+// size returns the number of addresses in an IPv4 range, without the last one.
+func size(r v1alpha1.AddressRange) int {
+	first, last := r.First.As4(), r.Last.As4()
+	return int(binary.BigEndian.Uint32(last[:])) - int(binary.BigEndian.Uint32(first[:]))
 }
 
 // String returns the fields except Upstream on one line, for the user to check.
 func (d *Description) String() string {
 	return fmt.Sprintf("Infra %s: hosted cluster %s; network %s, %s, gateway %s; DHCP %s, DNS %s, proxy %s, VMs %s",
-		d.Infra, d.parseRef(d.HostedCluster), d.parseRef(d.Network), d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)
+		d.Infra, d.HostedCluster, d.Network, d.CIDR, d.Gateway, d.DHCP, d.DNS, d.Proxy, d.Range)
 }

@@ -1,17 +1,21 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,405 +23,330 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
-// clusterNetworks are networks for which OVN-Kubernetes creates a NetworkAttachmentDefinition in each selected
-// namespace.
-var clusterNetworks = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
+// Kinds that only setup reads. A ClusterUserDefinedNetwork is a network for which OVN-Kubernetes creates a
+// NetworkAttachmentDefinition in each selected namespace.
+var (
+	clusterNetworkKind = schema.GroupVersionKind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
+	configMapKind      = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	deploymentKind     = appsv1.SchemeGroupVersion.WithKind("Deployment")
+	leaseKind          = coordinationv1.SchemeGroupVersion.WithKind("Lease")
+	namespaceKind      = corev1.SchemeGroupVersion.WithKind("Namespace")
+	podKind            = corev1.SchemeGroupVersion.WithKind("Pod")
+	statefulSetKind    = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+)
 
-// Discover adds objects and properties of the cluster to those that were read from files. Objects in files take
-// precedence. It returns an error if the cluster cannot be read, or has objects with which setup cannot deploy the
-// Infra, such as workloads of the earlier operator.
-func (k *Known) Discover(ctx context.Context, c client.Client) error {
-	d := &discovery{ctx: ctx, Reader: &read.Reader{Client: c}, known: k}
-	for _, step := range []func() error{d.infra, d.management, d.hostedClusters, d.otherInfras, d.proxyServer, d.proxyServers, d.networks, d.subnet, d.holders, k.pinHostedCluster, d.leases, d.attachment, d.attachedVMs, d.podSecurity, d.namespaceExists, d.controlPlane, d.isolatedVMs, d.backends, d.internalService, d.earlierOperator, d.resolverLoop} {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	return nil
+// clusterObjects are the objects that were read from the cluster, by kind and "namespace/name"; nil for one that does not exist.
+// Kinds that the cluster does not serve are missing.
+type clusterObjects map[schema.GroupVersionKind]map[string]*unstructured.Unstructured
+
+// place is where objects of a kind are read: one object, those of a namespace or, if at is empty, of all namespaces.
+type place struct {
+	kind     schema.GroupVersionKind
+	at       client.ObjectKey
+	required bool               // a missing right is an error
+	instead  []client.ObjectKey // read without the right to list at
+	labels   []string           // that the objects have, with any value
 }
 
-type discovery struct {
-	ctx context.Context //nolint:containedctx // a discovery is used for one call only
-	*read.Reader
-
-	known *Known
-	// noNamespace is set if the Infra's namespace does not exist.
-	noNamespace bool
-	machinesIn  map[string][]*unstructured.Unstructured // by namespace
-}
-
-// list returns the objects of a kind in a namespace, or in all namespaces if it is empty. It returns none if the
-// cluster does not serve the kind.
-func (d *discovery) list(kind schema.GroupVersionKind, namespace string) ([]*unstructured.Unstructured, error) {
-	var list []*unstructured.Unstructured
-	err := d.In(d.ctx, kind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) })
-	if errors.Is(err, read.ErrNotServed) {
-		return nil, nil
-	}
-	return list, err
-}
-
-// machines returns the VMs in a namespace, which it lists once. It returns none if listing them is forbidden, or KubeVirt is
-// not served.
-func (d *discovery) machines(namespace string) ([]*unstructured.Unstructured, error) {
-	list, known := d.machinesIn[namespace]
-	if known {
-		return list, nil
-	}
-	list, err := d.list(read.MachineKind, namespace)
-	if err != nil && !apierrors.IsForbidden(err) {
-		return nil, err
-	}
-	if d.machinesIn == nil {
-		d.machinesIn = map[string][]*unstructured.Unstructured{}
-	}
-	d.machinesIn[namespace] = list
-	return list, nil
-}
-
-// infra reads the Infra that the ProxyServer names, unless a file contains it.
-func (d *discovery) infra() error {
-	if d.known.Infra != nil {
-		return nil
-	}
-	server := d.known.ProxyServer
-	u, err := d.Object(d.ctx, read.InfraKind, client.ObjectKey{Namespace: server.Namespace, Name: server.Spec.InfraRef.Name})
-	if err != nil {
-		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files: %w", server.Namespace, server.Name, server.Spec.InfraRef.Name, err)
-	}
-	switch infra := objects.Decode[v1alpha1.Infra](u).(type) {
-	case *v1alpha1.Infra:
-		infra.Default()
-		d.known.Infra, d.known.Written, d.known.Kept = infra, documents.Manifest(u), append(d.known.Kept, u.GetKind())
-	case *objects.Broken:
-		return fmt.Errorf("decoding Infra %s/%s: %s", u.GetNamespace(), u.GetName(), infra.Error)
-	}
-	return nil
-}
-
-// hostedClusters reads all HostedClusters, or without the right to list them the one that the Infra names.
-func (d *discovery) hostedClusters() error {
-	if len(d.known.Objects.HostedClusters) > 0 {
-		return nil
-	}
-	list, err := d.list(read.HostedClusterKind, "")
-	if apierrors.IsForbidden(err) {
-		for _, named := range d.known.Infra.Spec.NamedHostedCluster().Candidates(d.known.Infra.Namespace) {
-			var u *unstructured.Unstructured
-			if u, err = d.Object(d.ctx, read.HostedClusterKind, named); err == nil {
-				list = append(list, u)
-				break
+// read reads the objects at places. It is no error if an object does not exist, or if the cluster does not serve a kind.
+func (o clusterObjects) read(ctx context.Context, c client.Client, places []place) error {
+	for _, p := range places {
+		err := o.readAt(ctx, c, p, p.at)
+		if apierrors.IsForbidden(err) {
+			for _, at := range p.instead {
+				if one := o.readAt(ctx, c, p, at); !apierrors.IsForbidden(one) {
+					err = one
+				}
 			}
 		}
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return err
-	}
-	for _, u := range list {
-		if err := d.known.addToModel(objects.Decode[objects.HostedCluster](u)); err != nil {
+		if err != nil && (p.required || !apierrors.IsForbidden(err)) {
 			return err
 		}
 	}
 	return nil
 }
 
-// otherInfras reads the Infras of all namespaces, which may be on the same VLAN.
-func (d *discovery) otherInfras() error {
-	infras, err := d.list(read.InfraKind, "")
-	if err != nil && !apierrors.IsForbidden(err) {
+func (o clusterObjects) readAt(ctx context.Context, c client.Client, p place, at client.ObjectKey) (err error) {
+	r, found := &read.Reader{Client: c}, map[string]*unstructured.Unstructured{}
+	if at.Name != "" {
+		found[at.String()], err = r.Object(ctx, p.kind, at)
+	} else {
+		err = r.In(ctx, p.kind, at.Namespace, func(u *unstructured.Unstructured) { found[client.ObjectKeyFromObject(u).String()] = u }, client.HasLabels(p.labels))
+	}
+	switch {
+	case errors.Is(err, read.ErrNotServed):
+		return nil
+	case apierrors.IsNotFound(err):
+		err = nil
+	case err != nil:
+		found = nil
+	}
+	if o[p.kind] == nil {
+		o[p.kind] = map[string]*unstructured.Unstructured{}
+	}
+	maps.Copy(o[p.kind], found)
+	return err //nolint:wrapcheck // read wraps it
+}
+
+// get returns an object; nil if it does not exist or was not read. known is set if it was read.
+func (o clusterObjects) get(kind schema.GroupVersionKind, at client.ObjectKey) (u *unstructured.Unstructured, known bool) {
+	u, known = o[kind][at.String()]
+	return u, known
+}
+
+// list returns the objects of a kind in a namespace, or in all if it is empty, sorted by namespace and name.
+func (o clusterObjects) list(kind schema.GroupVersionKind, namespace string) []*unstructured.Unstructured {
+	var list []*unstructured.Unstructured
+	for _, key := range slices.Sorted(maps.Keys(o[kind])) {
+		if u := o[kind][key]; u != nil && (namespace == "" || u.GetNamespace() == namespace) {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// typed converts objects, without those that cannot be converted: the API server validates types of Kubernetes.
+func typed[T any](list []*unstructured.Unstructured) []*T {
+	var all []*T
+	for _, u := range list {
+		one := new(T)
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, one) == nil {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// Discover adds objects and properties of the cluster to those that were read from files. Objects in files take
+// precedence. It returns an error if the cluster cannot be read, or if it does not have one Infra and one ProxyServer to set up.
+func (k *Known) Discover(ctx context.Context, c client.Client) error {
+	o := clusterObjects{}
+	if err := o.read(ctx, c, k.places()); err != nil {
 		return err
 	}
-	for _, u := range infras {
-		other, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
-		switch {
-		case !ok:
-		case keyOf(other) != keyOf(d.known.Infra):
-			d.known.Objects.Infras = append(d.known.Objects.Infras, other)
-		case d.known.standalone():
-			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", keyOf(other)) //nolint:staticcheck // a kind begins with a capital
+	if err := k.use(o); err != nil {
+		return err
+	}
+	snapshot := k.model(k.Infra, k.ProxyServer)
+	hosted, served := k.hostedCluster(snapshot, k.Infra), k.hostedCluster(k.modelBefore(), k.before)
+	control, services := client.ObjectKey{Name: k.controlPlane(snapshot)}, k.serviceNamespaces(snapshot)
+	list := []place{{kind: namespaceKind, at: control}}
+	add := func(kind schema.GroupVersionKind, required bool, namespaces ...string) {
+		for _, namespace := range slices.Compact(namespaces) {
+			list = append(list, place{kind: kind, at: client.ObjectKey{Namespace: namespace}, required: required})
+		}
+	}
+	add(read.RouteKind, true, control.Name)
+	add(read.ServiceKind, true, services...)
+	add(read.NodePoolKind, false, hosted.Namespace)
+	add(read.MachineKind, false, k.vmNamespace(hosted), k.vmNamespace(served))
+	list = slices.DeleteFunc(list, func(p place) bool { return p.at == client.ObjectKey{} }) // of an unknown hosted cluster
+	if err := o.read(ctx, c, list); err != nil {
+		return err
+	}
+	namespace, known := o.get(namespaceKind, control)
+	k.ControlPlane = control.Name != "" && (namespace != nil || !known)
+	for _, namespace := range services {
+		if err := k.addToModel(append(o.list(read.RouteKind, namespace), o.list(read.ServiceKind, namespace)...)...); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// proxyServer reads the ProxyServers of the Infra.
-func (d *discovery) proxyServer() error {
-	if d.known.standalone() {
-		return nil
+// places returns what does not depend on other objects of the cluster.
+func (k *Known) places() []place {
+	key, openShift := k.Key(), client.ObjectKey{Name: "cluster"}
+	own := client.ObjectKey{Namespace: key.Namespace}
+	networks, hosted := []client.ObjectKey{own}, []client.ObjectKey(nil)
+	if k.described != nil && k.described.HostedCluster != "" {
+		hosted = append(hosted, parseKey(k.described.HostedCluster))
 	}
-	servers, err := d.list(read.ProxyServerKind, d.known.Infra.Namespace)
-	if err != nil && (d.known.ProxyServer == nil || !apierrors.IsForbidden(err)) {
-		return err
+	if k.Infra != nil {
+		hosted = k.Infra.Spec.NamedHostedCluster().Candidates(key.Namespace)
+		networks = append(networks, client.ObjectKey{Namespace: parseKey(k.network()).Namespace})
 	}
-	return d.known.UseProxyServer(servers)
+	list := []place{
+		{kind: read.InfraKind, instead: []client.ObjectKey{key}, required: k.described != nil},
+		{kind: read.ProxyServerKind, instead: []client.ObjectKey{own}, required: true},
+		{kind: read.HostedClusterKind, instead: hosted, required: k.described == nil},
+		{kind: read.AttachmentKind, instead: networks, required: true},
+		{kind: clusterNetworkKind},
+		{kind: read.ClusterDNSKind, at: openShift},
+		{kind: read.ClusterIngressKind, at: openShift},
+		{kind: read.ConstraintsKind, at: openShift},
+		{kind: namespaceKind, at: client.ObjectKey{Name: key.Namespace}},
+		{kind: podKind, at: own, labels: []string{v1alpha1.LabelComponent}},
+		{kind: statefulSetKind, at: own},
+		{kind: deploymentKind, at: own},
+		{kind: leaseKind, at: own, labels: []string{leases.PoolLabel}},
+	}
+	for _, resolver := range ClusterResolvers() {
+		list = append(list, place{kind: read.ServiceKind, at: resolver})
+	}
+	for _, config := range read.MultusConfigs {
+		list = append(list, place{kind: configMapKind, at: config})
+	}
+	if k.described != nil {
+		list = append(list, place{kind: read.NodePoolKind}, place{kind: read.MachineKind})
+	}
+	return list
 }
 
-// UseProxyServer sets the Infra's ProxyServer to the one among those of its namespace, unless a file contains it. One
-// that setup would render likewise is not set. It returns an error if another ProxyServer has the name of the Infra, or
-// if several refer to it: setup deploys one, and would drop the routes of the others. With one in a file, those that
+// serviceNamespaces returns the namespaces of the Services to which the proxy connects, and of internalProxyService.
+func (k *Known) serviceNamespaces(s *model.Snapshot) []string {
+	proxy, server := cmp.Or(k.Infra.Spec.InfraComponents.Proxy, &v1alpha1.InfraProxy{}), cmp.Or(k.ProxyServer, &v1alpha1.ProxyServer{})
+	all := []string{"", k.controlPlane(s), parseKey(foreignService(k.Infra, s)).Namespace, proxy.ControlPlaneNamespace}
+	for i := range server.Spec.Backends {
+		all = append(all, server.Spec.Backends[i].TargetNamespace)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)[1:]
+}
+
+// foreignService returns the Service by which pods reach the proxy, "namespace/name"; empty if it is its own, or none.
+func foreignService(infra *v1alpha1.Infra, s *model.Snapshot) string {
+	i := s.Infra(keyOf(infra))
+	if i == nil || i.Proxy == nil || i.Proxy.Service == keyOf(infra)+"-proxy" {
+		return ""
+	}
+	return i.Proxy.Service
+}
+
+// use adds objects that were read from the cluster, and completes the Infra and the ProxyServer by them.
+func (k *Known) use(o clusterObjects) error {
+	k.cluster, k.OpenShift = o, k.OpenShift || o[read.ConstraintsKind] != nil
+	k.Management = ManagementDomains(append(o.list(read.ClusterDNSKind, ""), o.list(read.ClusterIngressKind, "")...))
+	for _, u := range o.list(read.AttachmentKind, "") {
+		nad := client.ObjectKeyFromObject(u).String()
+		if _, inFile := k.Attachments[nad]; !inFile {
+			k.Attachments[nad], _, _ = unstructured.NestedString(u.Object, "spec", "config")
+		}
+	}
+	if len(k.Objects.HostedClusters) == 0 {
+		if err := k.addToModel(o.list(read.HostedClusterKind, "")...); err != nil {
+			return err
+		}
+	}
+	if err := k.useInfras(o); err != nil {
+		return err
+	}
+	if err := k.useProxyServers(o.list(read.ProxyServerKind, "")); err != nil {
+		return err
+	}
+	if k.standalone() {
+		return k.deriveInfra() // other objects may define the subnet of its address
+	}
+	return k.pinHostedCluster()
+}
+
+// useInfras sets the Infra before the change and other ones, which may be on the same VLAN, and the Infra to set up unless a
+// file contains it.
+func (k *Known) useInfras(o clusterObjects) error {
+	for _, u := range o.list(read.InfraKind, "") {
+		infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
+		switch own := client.ObjectKeyFromObject(u) == k.Key(); {
+		case ok && !own:
+			k.Objects.Infras = append(k.Objects.Infras, infra)
+		case ok && k.standalone():
+			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", k.Key()) //nolint:staticcheck // a kind begins with a capital
+		case ok:
+			infra.Default()
+			k.before = infra
+		}
+	}
+	switch {
+	case k.described != nil:
+		return k.describe(o)
+	case k.Infra != nil:
+		return nil
+	case k.before == nil:
+		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and was not found in a cluster; create it, or specify its file with -f", k.ProxyServer.Namespace, k.ProxyServer.Name, k.Key().Name)
+	}
+	u, _ := o.get(read.InfraKind, k.Key())
+	k.Infra, k.Written, k.Kept = k.before.DeepCopy(), documents.Manifest(u), append(k.Kept, u.GetKind())
+	return nil
+}
+
+// useProxyServers sets the ProxyServer before the change, other standalone ones, which may be on the same VLAN, and unless a file
+// contains one the Infra's, if setup would not render it likewise. It returns an error if another ProxyServer has the name of the
+// Infra, or if several refer to it: setup deploys one, and would drop the routes of the others. With one in a file, those that
 // setup applied before are no others, because setup deletes them.
-func (k *Known) UseProxyServer(servers []*unstructured.Unstructured) error {
+func (k *Known) useProxyServers(list []*unstructured.Unstructured) error {
 	var names []string
-	inFile := k.ProxyServer != nil
+	key, inFile := k.Key(), k.ProxyServer != nil
 	if inFile {
 		names = append(names, k.ProxyServer.Name)
 	}
-	for _, u := range servers {
+	for _, u := range list {
 		server, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer)
-		if !ok || inFile && server.Name == k.ProxyServer.Name {
+		if !ok {
 			continue
 		}
 		server.Default()
-		named := server.Spec.InfraRef != nil && server.Spec.InfraRef.Name == k.Infra.Name
-		switch {
-		case server.Name == k.Infra.Name && !named:
-			return fmt.Errorf("ProxyServer %s/%s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", server.Namespace, server.Name)
-		case !named, server.Name == k.Infra.Name && !k.hasCustomSpec(server), inFile && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+		ref, here := server.Spec.InfraRef, server.Namespace == key.Namespace
+		switch belongs := here && ref != nil && ref.Name == key.Name; {
+		case inFile && here && server.Name == k.ProxyServer.Name:
+			k.proxyBefore = server
+		case here && server.Name == key.Name && !belongs:
+			return fmt.Errorf("ProxyServer %s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", key)
+		case ref == nil:
+			k.Objects.ProxyServers = append(k.Objects.ProxyServers, server)
+		case !belongs || k.standalone() || server.Name == key.Name && !k.hasCustomSpec(server), inFile && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 		default:
-			if names = append(names, server.Name); !inFile {
-				k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u)
+			names = append(names, server.Name)
+			if !inFile {
+				k.ProxyServer, k.WrittenProxyServer, k.proxyBefore = server.DeepCopy(), documents.Manifest(u), server
 			}
 		}
 	}
 	switch {
 	case len(names) > 1:
-		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the others", strings.Join(names, ", "), keyOf(k.Infra))
-	case inFile:
-		return nil
-	default:
-		return k.updateServerIP()
-	}
-}
-
-// subnet derives the Infra of a standalone ProxyServer again, because other objects may define the subnet of its address.
-func (d *discovery) subnet() error {
-	if !d.known.standalone() {
+		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the others", strings.Join(names, ", "), key)
+	case inFile || k.ProxyServer == nil:
 		return nil
 	}
-	return d.known.deriveInfra()
+	return k.updateServerIP()
 }
 
-// attachment reads the NetworkAttachmentDefinition of the VMs.
-func (d *discovery) attachment() error {
-	key := d.known.network()
-	if _, ok := d.known.Attachments[key.String()]; ok {
+// hasCustomSpec reports whether a ProxyServer has fields that setup does not render, and keeps.
+func (k *Known) hasCustomSpec(server *v1alpha1.ProxyServer) bool {
+	own := render.OwnProxyServer(k.Infra)
+	own.Spec.NetworkConfig.ServerIP = server.Spec.NetworkConfig.ServerIP
+	return !equality.Semantic.DeepEqual(own.Spec, server.Spec)
+}
+
+// updateServerIP sets the address of a ProxyServer from the cluster to the Infra's. Without a difference in the address, it marks
+// the ProxyServer as kept.
+func (k *Known) updateServerIP() error {
+	present, proxy := &k.ProxyServer.Spec.NetworkConfig.ServerIP, k.Infra.Spec.InfraComponents.Proxy
+	address := func(text string) string { text, _, _ = strings.Cut(text, "/"); return text }
+	if proxy == nil || proxy.ServerIP == "" || address(*present) == address(proxy.ServerIP) {
+		k.Kept = append(k.Kept, read.ProxyServerKind.Kind)
 		return nil
 	}
-	u, err := d.Object(d.ctx, read.AttachmentKind, key)
-	switch {
-	case errors.Is(err, read.ErrNotServed):
-		return errors.New("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
-	case apierrors.IsNotFound(err):
-		return d.suggestNetworks(key.Name) // Make returns the error
-	case err != nil:
-		return err
-	}
-	return d.known.UseAttachment(u)
-}
-
-// UseAttachment sets the VMs' NetworkAttachmentDefinition.
-func (k *Known) UseAttachment(u *unstructured.Unstructured) error {
-	key := u.GetNamespace() + "/" + u.GetName()
-	config, _, err := unstructured.NestedString(u.Object, "spec", "config")
-	if err != nil {
-		return fmt.Errorf("reading spec.config of NetworkAttachmentDefinition %s: %w", key, err)
-	}
-	k.Attachments[key] = config
-	k.ownNetwork = u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(k.Infra)
-	return nil
-}
-
-// suggestNetworks adds a hint for each network of the same name in another namespace, and for a
-// ClusterUserDefinedNetwork from which OVN-Kubernetes creates one. Without the right to list them there is no hint.
-func (d *discovery) suggestNetworks(name string) error {
-	networks, err := d.list(read.AttachmentKind, "")
-	if err != nil && !apierrors.IsForbidden(err) {
-		return err
-	}
-	for _, u := range networks {
-		if u.GetName() == name {
-			d.known.NetworkHint += fmt.Sprintf("; NetworkAttachmentDefinition %s/%s exists", u.GetNamespace(), name)
-		}
-	}
-	selecting, err := d.list(clusterNetworks, "")
-	if err != nil && !apierrors.IsForbidden(err) {
-		return err
-	}
-	for _, u := range selecting {
-		if u.GetName() == name {
-			d.known.NetworkHint += fmt.Sprintf("; ClusterUserDefinedNetwork %s creates it in the namespaces selected by its spec.namespaceSelector", name)
-		}
+	*present = proxy.ServerIP
+	if err := unstructured.SetNestedField(k.WrittenProxyServer.Object, proxy.ServerIP, "spec", "networkConfig", "serverIP"); err != nil {
+		return fmt.Errorf("ProxyServer %s/%s, spec.networkConfig: %w", k.ProxyServer.Namespace, k.ProxyServer.Name, err)
 	}
 	return nil
 }
 
-// podSecurity reads the Pod Security level that the Infra's namespace enforces, if it exists and may be read.
-func (d *discovery) podSecurity() error {
-	namespace := &corev1.Namespace{}
-	err := d.Client.Get(d.ctx, client.ObjectKey{Name: d.known.Infra.Namespace}, namespace)
-	if client.IgnoreNotFound(err) != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("reading namespace %s: %w", d.known.Infra.Namespace, err)
-	}
-	d.noNamespace = apierrors.IsNotFound(err)
-	d.known.PodSecurity = namespace.Labels["pod-security.kubernetes.io/enforce"]
-	return nil
-}
-
-// namespaceExists returns an error if the Infra's namespace does not exist and setup cannot create it, because the
-// Infra needs objects in it or is refused there. The error is the only one: the others follow from it, and their
-// remedies do not help if the namespace is wrong.
-func (d *discovery) namespaceExists() error {
-	k := d.known
-	if !d.noNamespace {
-		return nil
-	}
-	nad, hosted := k.network(), k.hostedClusterRef()
-	_, hasNetwork := k.Attachments[nad.String()]
-	missing := nad.Namespace == k.Infra.Namespace && !hasNetwork && k.MakeNetwork == nil
-	for _, p := range k.snapshot().Problems {
-		if p.Object.Kind == read.InfraKind.Kind && p.Object.Key() == keyOf(k.Infra) {
-			missing = missing || p.Reason == model.ReasonConsentMissing || p.Reason == model.ReasonHostedClusterNotFound && hosted.Namespace == k.Infra.Namespace && k.unknownHostedCluster(k.snapshot(), p) != nil
-		}
-	}
-	if !missing {
-		return nil
-	}
-	kind := read.InfraKind.Kind
-	if k.standalone() {
-		kind = read.ProxyServerKind.Kind
-	}
-	return fmt.Errorf("namespace %s of %s %s does not exist; correct the namespace, or create it first", k.Infra.Namespace, kind, keyOf(k.Infra))
-}
-
-// controlPlane detects OpenShift, and reads Routes and Services in the control plane's namespace.
-func (d *discovery) controlPlane() error {
-	if !d.known.OpenShift {
-		_, err := d.Client.RESTMapper().RESTMapping(read.ConstraintsKind.GroupKind(), read.ConstraintsKind.Version)
-		d.known.OpenShift = err == nil
-	}
-	namespace := d.known.controlPlane(d.known.snapshot())
-	if namespace == "" {
-		return nil
-	}
-	err := d.Client.Get(d.ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("reading namespace %s: %w", namespace, err)
-	}
-	d.known.ControlPlane = true
-	return errors.Join(
-		d.addAll(read.RouteKind, namespace, objects.Decode[objects.Route]),
-		d.addAll(read.ServiceKind, namespace, objects.Decode[objects.LabelledService]),
-	)
-}
-
-// backends reads the Services in the namespaces to which the proxy connects, other than the control plane's.
-func (d *discovery) backends() error {
-	var all []string
-	if p := d.known.Infra.Spec.InfraComponents.Proxy; p != nil {
-		all = append(all, p.ControlPlaneNamespace)
-	}
-	if d.known.ProxyServer != nil {
-		for _, b := range d.known.ProxyServer.Spec.Backends {
-			all = append(all, b.TargetNamespace)
-		}
-	}
-	seen := []string{"", d.known.controlPlane(d.known.snapshot())}
-	for _, namespace := range all {
-		if slices.Contains(seen, namespace) {
-			continue
-		}
-		seen = append(seen, namespace)
-		if err := d.addAll(read.ServiceKind, namespace, objects.Decode[objects.LabelledService]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// internalService returns an error if the Service with the addresses of control-plane names for pods, other than the
-// proxy's own, does not exist or has no address.
-func (d *discovery) internalService() error {
-	proxy := d.known.Infra.Spec.InfraComponents.Proxy
-	if !proxy.IsEnabled() || proxy.InternalProxyService == "" {
-		return nil
-	}
-	i := d.known.snapshot().Infra(keyOf(d.known.Infra))
-	if i == nil || i.Proxy == nil || i.Proxy.Service == "" || i.Proxy.Service == keyOf(d.known.Infra)+"-proxy" {
-		return nil
-	}
-	namespace, name, _ := strings.Cut(i.Proxy.Service, "/")
-	service := &corev1.Service{}
-	err := d.Client.Get(d.ctx, client.ObjectKey{Namespace: namespace, Name: name}, service)
-	const where = "spec.infraComponents.proxy.internalProxyService"
-	switch {
-	case apierrors.IsForbidden(err):
-		return nil
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s: Service %s does not exist, and control-plane names would have no address for pods; create it first, or remove the field to use the proxy's own Service", where, i.Proxy.Service)
-	case err != nil:
-		return fmt.Errorf("%s: reading Service %s: %w", where, i.Proxy.Service, err)
-	case service.Spec.ClusterIP == "" || service.Spec.ClusterIP == corev1.ClusterIPNone:
-		return fmt.Errorf("%s: Service %s has no cluster IP, and control-plane names would have no address for pods; use another Service, or an address", where, i.Proxy.Service)
-	}
-	return nil
-}
-
-// addAll adds all objects of a kind in a namespace to the model.
-func (d *discovery) addAll(kind schema.GroupVersionKind, namespace string, decode func(*unstructured.Unstructured) objects.Object) error {
-	list, err := d.list(kind, namespace)
-	for _, u := range list {
-		err = errors.Join(err, d.known.addToModel(decode(u)))
-	}
-	return err
-}
-
-// earlierOperator returns an error if objects of the earlier operator exist: workloads, which may use addresses of
-// the VLAN, and Services with the names that setup uses, which are deleted together with that operator's CRDs.
-func (d *discovery) earlierOperator() error {
-	infra := d.known.Infra
-	var found []string
-	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
-		name := infra.Name + "-" + component
-		deployments := []string{name, name + "-" + component}
-		if d.known.standalone() {
-			deployments = append(deployments, infra.Name, "proxy-server-"+infra.Name)
-		}
-		for kind, names := range map[schema.GroupVersionKind][]string{
-			appsv1.SchemeGroupVersion.WithKind("Deployment"): deployments, // of its newer and older releases
-			read.ServiceKind: {name},
-		} {
-			for _, name := range names {
-				u, err := d.Object(d.ctx, kind, client.ObjectKey{Namespace: infra.Namespace, Name: name})
-				switch {
-				case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-				case err != nil:
-					return fmt.Errorf("looking for objects of the earlier operator: %w", err)
-				case kind == read.ServiceKind && !OwnedByOperator(u) || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
-				default:
-					found = append(found, fmt.Sprintf("%s %s/%s", kind.Kind, infra.Namespace, name))
-				}
+// ManagementDomains returns the domains of an OpenShift cluster in its objects of config.openshift.io, sorted.
+func ManagementDomains(configs []*unstructured.Unstructured) []string {
+	var domains []string
+	for _, u := range configs {
+		for _, field := range []string{"baseDomain", "domain", "appsDomain"} { // of DNS, and of Ingress
+			if domain, _, _ := unstructured.NestedString(u.Object, "spec", field); domain != "" {
+				domains = append(domains, domain)
 			}
 		}
 	}
-	if len(found) == 0 {
-		return nil
-	}
-	slices.Sort(found)
-	return fmt.Errorf("objects of the earlier operator may use addresses of this VLAN: %s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents, see docs/how-to/migrate.md", strings.Join(found, ", "))
-}
-
-// OwnedByOperator reports whether an object belongs to the earlier operator: a DHCPServer, DNSServer or ProxyServer
-// owns it, and it does not have setup's managed-by label. The owner alone does not tell, because a standalone
-// ProxyServer owns the workloads that setup creates for it.
-func OwnedByOperator(u *unstructured.Unstructured) bool {
-	return u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy && slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
-		return strings.HasPrefix(o.APIVersion, v1alpha1.GroupName+"/") && slices.Contains([]string{"DHCPServer", "DNSServer", "ProxyServer"}, o.Kind)
-	})
+	slices.Sort(domains)
+	return slices.Compact(domains)
 }

@@ -4,95 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/cni"
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
-	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
-	"github.com/densityops/oooi/kubectl-oooi/internal/schema"
-)
-
-// Known is the input of a plan: objects that ReadFiles reads from files, and what Discover adds from the cluster.
-type Known struct {
-	// Infra is the Infra with defaults. It is derived from a standalone ProxyServer. If the files only have a
-	// ProxyServer with spec.infraRef, it is nil until Discover reads it.
-	Infra *v1alpha1.Infra
-	// Written is the Infra without defaults; nil for a standalone ProxyServer.
-	Written *unstructured.Unstructured
-	// ProxyServer is the Infra's, or the standalone one. It is nil if no file has one, and the cluster has none that
-	// differs from the one that setup renders. WrittenProxyServer is the same without defaults.
-	ProxyServer        *v1alpha1.ProxyServer
-	WrittenProxyServer *unstructured.Unstructured
-	// assumedSubnet is the subnet of a standalone ProxyServer whose address has no prefix length, if no other object
-	// defines it; the zero Prefix otherwise.
-	assumedSubnet netip.Prefix
-	// Kept has "Infra" or "ProxyServer" if the object of that kind was read from the cluster and is not applied, so
-	// that its field managers keep their fields.
-	Kept []string
-	// Objects are the other objects from which the model computes names and ports.
-	Objects model.Objects
-	// Attachments are the CNI configurations (JSON) of NetworkAttachmentDefinitions, by "namespace/name".
-	Attachments map[string]string
-	// found are the networks of the cluster's NetworkAttachmentDefinitions.
-	found cni.Networks
-	// MakeNetwork is the VMs' network to create; nil to use an existing one.
-	MakeNetwork *render.MachineNetwork
-	// ownNetwork is set if setup created the VMs' network for this Infra.
-	ownNetwork bool
-	// NetworkHint is appended to the error for a missing network. It says where networks of the same name exist; empty
-	// if nowhere.
-	NetworkHint string
-	// PodSecurity is the Pod Security level that the Infra's namespace enforces; empty if it enforces none or cannot be
-	// read.
-	PodSecurity string
-	// ControlPlane is set if the control plane's namespace exists, or if reading it is forbidden.
-	ControlPlane bool
-	// OpenShift is set if SecurityContextConstraints assign the user of pods.
-	OpenShift bool
-	// Management has the domains of the management cluster, sorted; none if it is not OpenShift or reading them is
-	// forbidden.
-	Management []string
-	// holders are the addresses of the Infra's workloads before the change.
-	holders []heldAddress
-	// sets are the Infra's present StatefulSets.
-	sets render.Sets
-	// running are the StatefulSets of the Infra that have a pod before the change.
-	running map[string]bool
-	// serving are the components of the Infra that have a pod before the change, even those that its present spec disables.
-	serving map[string]bool
-	// before is the Infra in the cluster; nil if it does not exist or cannot be read.
-	before *v1alpha1.Infra
-	// proxyBefore is ProxyServer as it is in the cluster; nil if it does not exist or cannot be read.
-	proxyBefore *v1alpha1.ProxyServer
-	// vms are the hosted cluster's VMs, if Multus isolates namespaces.
-	vms isolatedVMs
-	// leased are the bound DHCP leases of the Infra, and leasedByOthers those of other Infras on its network.
-	leased, leasedByOthers []*leases.Lease
-	// attached are the VirtualMachineInstances on the Infra's network before the change.
-	attached []*unstructured.Unstructured
-	// AllowLoss makes what present VMs lose by the change a warning instead of an error.
-	AllowLoss bool
-	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
-	VirtualIngress bool
-	// Shared is SharedOnly or SharedNone to leave out objects, for printing; otherwise all are in the plan.
-	Shared string
-}
-
-// Values of Known.Shared. Objects that all Infras of a cluster share are the CRDs, control and its namespace, and the
-// VirtualIngress controller.
-const (
-	SharedAll  = "all"
-	SharedOnly = "only"
-	SharedNone = "none"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	crd "github.com/densityops/oooi/kubectl-oooi/internal/schema"
 )
 
 // ReadFiles reads YAML or JSON documents from files and URLs; the name "-" stands for in. Objects without a namespace
@@ -100,10 +23,15 @@ const (
 // object is invalid or of an unsupported kind, if described is nil and the files contain no Infra or ProxyServer, or if
 // described is not nil and the files contain an Infra.
 func ReadFiles(names []string, in io.Reader, namespace string, described *Description) (*Known, error) {
-	k := &Known{Attachments: map[string]string{}}
 	all, err := documents.Read(names, in)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // documents wraps it
+	}
+	k := &Known{Attachments: map[string]string{}, described: described}
+	if described != nil {
+		if err := described.normalize(); err != nil {
+			return nil, err
+		}
 	}
 	for _, o := range all {
 		if o.GetNamespace() == "" {
@@ -113,130 +41,133 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 			return nil, fmt.Errorf("%s, document %d: %w", o.File, o.Document, err)
 		}
 	}
+	server := k.ProxyServer
 	switch {
 	case described != nil && k.Infra != nil:
 		return nil, fmt.Errorf("flags describe Infra %s and the files contain Infra %s; specify one of them", described.Infra, keyOf(k.Infra))
-	case described != nil:
-		err := described.describe(k)
-		return k, err
-	case k.Infra == nil && k.ProxyServer == nil:
+	case described == nil && k.Infra == nil && server == nil:
 		return nil, errors.New("no Infra or ProxyServer found in the files; specify a file that contains one with -f")
-	case k.Infra != nil && k.ProxyServer != nil && (k.ProxyServer.Spec.InfraRef == nil || k.ProxyServer.Spec.InfraRef.Name != k.Infra.Name):
-		return nil, fmt.Errorf("spec.infraRef of ProxyServer %s does not refer to Infra %s of the same files; set it to the Infra, or run setup for each of them", k.ProxyServer.Name, k.Infra.Name)
-	case k.Infra == nil && k.ProxyServer.Spec.InfraRef == nil:
-		err := k.deriveInfra()
-		return k, err
+	case server != nil && (described != nil || k.Infra != nil) && (k.standalone() || server.Spec.InfraRef.Name != k.Key().Name):
+		return nil, fmt.Errorf("spec.infraRef of ProxyServer %s does not refer to Infra %s of the same files; set it to the Infra, or run setup for each of them", server.Name, k.Key().Name)
+	case k.standalone():
+		return k, k.deriveInfra()
 	}
 	return k, nil
 }
 
-// Key returns the namespace and name of the Infra or standalone ProxyServer.
-func (k *Known) Key() types.NamespacedName {
-	if k.Infra == nil {
-		return types.NamespacedName{Namespace: k.ProxyServer.Namespace, Name: k.ProxyServer.Spec.InfraRef.Name}
-	}
-	return types.NamespacedName{Namespace: k.Infra.Namespace, Name: k.Infra.Name}
+// decoders decode the objects from which the model computes names and ports.
+var decoders = map[schema.GroupKind]func(*unstructured.Unstructured) objects.Object{
+	read.HostedClusterKind.GroupKind(): objects.Decode[objects.HostedCluster],
+	read.RouteKind.GroupKind():         objects.Decode[objects.Route],
+	read.ServiceKind.GroupKind():       objects.Decode[objects.LabelledService],
 }
 
 // add adds one object of a file. It returns an error for kinds that setup does not read.
-func (k *Known) add(u *documents.Object) error {
-	switch kind := u.GroupVersionKind().GroupKind(); kind.String() {
-	case "Infra." + v1alpha1.GroupName:
+func (k *Known) add(u *documents.Object) (err error) {
+	kind := u.GroupVersionKind().GroupKind()
+	switch {
+	case kind == read.InfraKind.GroupKind():
 		infra := &v1alpha1.Infra{}
-		if err := u.Strict(infra); err != nil {
-			return fmt.Errorf("in %s: %w", strings.TrimSpace("Infra "+u.GetName()), err)
-		}
-		if k.Infra != nil {
-			return fmt.Errorf("found a second Infra %s; specify one Infra at a time", u.GetName())
-		}
-		if err := checkName("Infra", infra.Name, validation.IsDNS1123Label); err != nil { // names of Services contain it
-			return err
-		}
-		infra.Namespace = u.GetNamespace()
-		infra.Default()
-		k.Infra, k.Written = infra, documents.Manifest(u.Unstructured)
-		return defaultLists(k.Written)
-	case "ProxyServer." + v1alpha1.GroupName:
+		k.Written, err = decodeStrictly(u, infra, k.Infra != nil)
+		k.Infra = infra
+	case kind == read.ProxyServerKind.GroupKind():
 		server := &v1alpha1.ProxyServer{}
-		if err := u.Strict(server); err != nil {
-			return fmt.Errorf("in %s: %w", strings.TrimSpace("ProxyServer "+u.GetName()), err)
-		}
-		if k.ProxyServer != nil {
-			return fmt.Errorf("found a second ProxyServer %s; specify one ProxyServer at a time: an Infra has one, with all backends, and setup deploys one standalone proxy", u.GetName())
-		}
-		valid := validation.IsDNS1123Subdomain
-		if server.Spec.InfraRef == nil {
-			valid = validation.IsDNS1123Label
-		}
-		if err := checkName("ProxyServer", server.Name, valid); err != nil {
-			return err
-		}
-		server.Namespace = u.GetNamespace()
-		server.Default()
-		k.ProxyServer, k.WrittenProxyServer = server, documents.Manifest(u.Unstructured)
-		return defaultLists(k.WrittenProxyServer)
-	case "HostedCluster.hypershift.openshift.io":
-		return k.addToModel(objects.Decode[objects.HostedCluster](u.Unstructured))
-	case "Route.route.openshift.io":
-		return k.addToModel(objects.Decode[objects.Route](u.Unstructured))
-	case "Service":
-		return k.addToModel(objects.Decode[objects.LabelledService](u.Unstructured))
-	case "NetworkAttachmentDefinition.k8s.cni.cncf.io":
-		config, _, err := unstructured.NestedString(u.Object, "spec", "config")
-		if err != nil {
-			return fmt.Errorf("reading spec.config of NetworkAttachmentDefinition %s: %w", u.GetName(), err)
-		}
-		k.Attachments[u.GetNamespace()+"/"+u.GetName()] = config
+		k.WrittenProxyServer, err = decodeStrictly(u, server, k.ProxyServer != nil)
+		k.ProxyServer = server
+	case kind == read.AttachmentKind.GroupKind():
+		k.Attachments[u.GetNamespace()+"/"+u.GetName()], _, err = unstructured.NestedString(u.Object, "spec", "config")
+	case decoders[kind] != nil:
+		err = k.addToModel(u.Unstructured)
 	default:
-		return fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
+		err = fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
+	}
+	return err
+}
+
+// decodeStrictly decodes an Infra or ProxyServer, and sets its defaults. It returns the object as its author wrote it, with the
+// defaults inside of lists, so that GitOps tools find no difference from the object in the cluster.
+func decodeStrictly(u *documents.Object, into interface {
+	client.Object
+	Default()
+}, second bool,
+) (*unstructured.Unstructured, error) {
+	kind, name := u.GetKind(), u.GetName()
+	if err := u.Strict(into); err != nil {
+		return nil, fmt.Errorf("in %s: %w", strings.TrimSpace(kind+" "+name), err)
+	}
+	valid := validation.IsDNS1123Label // names of Services contain it
+	if server, ok := into.(*v1alpha1.ProxyServer); ok && server.Spec.InfraRef != nil {
+		valid = validation.IsDNS1123Subdomain
+	}
+	switch reasons := valid(name); {
+	case second:
+		return nil, fmt.Errorf("found a second %s %s; specify one %[1]s at a time", kind, name)
+	case name == "":
+		return nil, fmt.Errorf("the %s has no name; set metadata.name", kind)
+	case len(reasons) > 0:
+		return nil, fmt.Errorf("in %s %s: metadata.name: %s", kind, name, strings.Join(reasons, "; "))
+	}
+	into.SetNamespace(u.GetNamespace())
+	into.Default()
+	written := documents.Manifest(u.Unstructured)
+	s, err := crd.Of(kind)
+	if err == nil {
+		s.DefaultLists(written)
+	}
+	return written, err //nolint:wrapcheck // schema wraps it
+}
+
+// addToModel adds objects to those of the model. It returns an error for an object that cannot be decoded.
+func (k *Known) addToModel(list ...*unstructured.Unstructured) error {
+	for _, u := range list {
+		o := decoders[u.GroupVersionKind().GroupKind()](u)
+		if broken, ok := o.(*objects.Broken); ok {
+			return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
+		}
+		k.Objects.Add(o)
 	}
 	return nil
 }
 
-// defaultLists sets the defaults inside of the lists of an Infra or ProxyServer, so that GitOps tools find no difference from
-// the object in the cluster.
-func defaultLists(u *unstructured.Unstructured) error {
-	s, err := schema.Of(u.GetKind())
-	if err == nil {
-		s.DefaultLists(u)
+// written returns the Infra and the ProxyServer that were written, without those that are nil.
+func (k *Known) written() (list []*unstructured.Unstructured) {
+	for _, u := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {
+		if u != nil {
+			list = append(list, u)
+		}
 	}
-	return err //nolint:wrapcheck // schema wraps it
+	return list
 }
 
-// Validate returns an error for values in the Infra and the ProxyServer that the schemas of their APIs do not allow.
-func (k *Known) Validate() error {
-	var errs []error
-	for _, u := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {
-		if u == nil {
-			continue
-		}
-		s, err := schema.Of(u.GetKind())
+// WithoutCluster completes the input for a plan that does not depend on a cluster. It returns an error for values that the
+// schemas of the APIs do not allow, and if the Infra is missing.
+func (k *Known) WithoutCluster() error {
+	if err := k.useInfras(nil); err != nil {
+		return err
+	}
+	for _, u := range k.written() {
+		s, err := crd.Of(u.GetKind())
 		if err == nil {
 			err = s.Validate(u)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s %s/%s is invalid: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err))
+			return fmt.Errorf("%s %s/%s is invalid: %w", u.GetKind(), u.GetNamespace(), u.GetName(), err)
 		}
 	}
-	return errors.Join(errs...)
-}
-
-// checkName returns an error for a name that the API server would refuse, for the object or for those with its name.
-func checkName(kind, name string, valid func(string) []string) error {
-	if name == "" {
-		return fmt.Errorf("the %s has no name; set metadata.name", kind)
-	}
-	if reasons := valid(name); len(reasons) > 0 {
-		return fmt.Errorf("in %s %s: metadata.name: %s", kind, name, strings.Join(reasons, "; "))
-	}
+	k.ControlPlane = true // unknown from files
 	return nil
 }
 
-// addToModel adds an object to those of the model. It returns an error for an object that could not be decoded.
-func (k *Known) addToModel(o objects.Object) error {
-	if broken, ok := o.(*objects.Broken); ok {
-		return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
+// InNamespace returns an error if the Infra and the ProxyServer of the files are in different namespaces, or in a
+// namespace other than flag, the value of --namespace. An empty flag means that --namespace is not set.
+func (k *Known) InNamespace(flag string) error {
+	for _, o := range k.written() {
+		switch namespace := o.GetNamespace(); {
+		case flag != "" && namespace != flag:
+			return fmt.Errorf("the namespace from the provided object %q does not match the namespace %q: %s %s. You must pass '--namespace=%s' to perform this operation", namespace, flag, o.GetKind(), o.GetName(), namespace)
+		case namespace != k.Key().Namespace:
+			return fmt.Errorf("%s %s is in namespace %s, and its Infra in namespace %s; create both in the same namespace", o.GetKind(), o.GetName(), namespace, k.Key().Namespace)
+		}
 	}
-	k.Objects.Add(o)
 	return nil
 }

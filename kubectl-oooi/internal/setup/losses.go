@@ -2,7 +2,6 @@ package setup
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -23,112 +21,65 @@ import (
 // AllowLoss is the flag with which setup applies a change by which present VMs lose something.
 const AllowLoss = "allow-loss"
 
-// attachedVMs reads the VMs on the Infra's network before the change, or on its network if it is new, in the namespace of its
-// hosted cluster's VMs.
-func (d *discovery) attachedVMs() error {
-	k := d.known
-	infra, snapshot := k.Infra, k.snapshot()
-	if k.before != nil {
-		infra, snapshot = k.before, k.snapshotBefore()
-	}
-	named := k.servedCluster(snapshot, infra)
-	if named.Name == "" {
-		return nil
-	}
-	infraID := ""
-	if hc := k.findHostedCluster(named); hc != nil {
-		infraID = hc.Spec.InfraID
-	}
-	networks, network := k.networks(), infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()
-	all, err := d.machines(cmp.Or(k.infraNamespace(named), model.ControlPlaneNamespace(named.Namespace, named.Name)))
-	if err != nil {
-		return err
-	}
-	for _, u := range all {
-		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-		other := u.GetLabels()[objects.LabelInfraID]
-		if phase != "Succeeded" && phase != "Failed" && (other == "" || infraID == "" || other == infraID) && len(read.MachineInterfaces(u, networks, network)) > 0 {
-			k.attached = append(k.attached, u)
-		}
-	}
-	return nil
-}
+// The checks of this file find what present VMs have before the change and not after it. What serves the VMs may differ from the
+// Infra in the cluster, if a user has edited or deleted it.
 
-// servedCluster returns the HostedCluster of an Infra in a model; empty if the Infra is nil, or has none.
-func (k *Known) servedCluster(s *model.Snapshot, infra *v1alpha1.Infra) types.NamespacedName {
-	if s == nil || infra == nil {
-		return types.NamespacedName{}
-	}
-	if i := s.Infra(keyOf(infra)); i != nil && i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
-		return types.NamespacedName{Namespace: i.Cluster.Namespace, Name: i.Cluster.Name}
-	}
-	return k.namedHostedCluster(infra)
-}
-
-// losses returns an error for each thing that present VMs have before the change and not after it. With AllowLoss they
-// are warnings of the plan instead. What serves the VMs may differ from the Infra in the cluster, if a user has edited
-// or deleted it.
-func (k *Known) losses(before, after *model.Snapshot, p *Plan) []error {
-	if k.standalone() {
-		return nil
-	}
-	texts := slices.Concat(k.lostComponents(), k.lostLeases())
-	if k.before != nil {
-		texts = slices.Concat(texts, k.lostCluster(before, after), k.lostNetwork())
-		if k.servedCluster(before, k.before) == k.servedCluster(after, k.Infra) {
-			texts = append(texts, k.unselected(before, after)...)
-		}
-	}
-	var errs []error
-	for _, text := range texts {
-		if k.AllowLoss {
-			p.Warnings = append(p.Warnings, text)
-			continue
-		}
-		errs = append(errs, fmt.Errorf("%s; delete or move these VMs first, or use --%s", text, AllowLoss))
-	}
-	return errs
-}
-
-// lost returns a text with the names of VMs, what they lose, and why; nothing without VMs.
-func lost(vms []string, what, why string) []string {
+// lose adds a loss with the names of VMs, what they lose, and why; nothing without VMs.
+func (c *change) lose(vms []string, what, why string) {
 	const most = 10
 	slices.Sort(vms)
 	if vms = slices.Compact(vms); len(vms) == 0 {
-		return nil
+		return
 	}
 	names := strings.Join(vms[:min(most, len(vms))], ", ")
 	if more := len(vms) - most; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return []string{fmt.Sprintf("%s would lose %s: %s", names, what, why)}
+	c.add(loss, "%s would lose %s: %s", names, what, why)
 }
 
 // presentVMs returns the clients with a lease, and the VMs on the network; only the latter if the Infra does not exist, because
 // its leases may be left over.
-func (k *Known) presentVMs() []string {
-	var list []string
-	if k.before != nil {
-		for _, l := range k.leased {
+func (c *change) presentVMs() []string {
+	list := c.attachedVMs(func(*unstructured.Unstructured) bool { return true })
+	if c.before != nil {
+		for _, l := range c.leased {
 			list = append(list, clientOf(l))
 		}
 	}
-	for _, u := range k.attached {
-		list = append(list, vmName(u))
+	return list
+}
+
+// attachedVMs returns the VMs on the network for which a function returns true.
+func (c *change) attachedVMs(which func(*unstructured.Unstructured) bool) (list []string) {
+	for _, u := range c.attached {
+		if which(u) {
+			list = append(list, vmName(u))
+		}
 	}
 	return list
 }
 
 func vmName(u *unstructured.Unstructured) string { return "VM " + u.GetNamespace() + "/" + u.GetName() }
 
-// lostComponents returns what VMs lose by disabled components.
-func (k *Known) lostComponents() []string {
-	was, is := &v1alpha1.InfraComponents{}, &k.Infra.Spec.InfraComponents
-	if k.before != nil {
-		was = &k.before.Spec.InfraComponents
+// clientOf returns the client of a lease, for messages.
+func clientOf(l *leases.Lease) string {
+	if l.VM != "" {
+		return "VM " + l.VM
 	}
-	var list []string
-	for _, c := range []struct {
+	return "client " + cmp.Or(l.Hostname, l.MAC, l.Client)
+}
+
+// lostComponents returns what VMs lose by disabled components.
+func (c *change) lostComponents() {
+	if c.standalone() {
+		return
+	}
+	was, is := v1alpha1.InfraComponents{}, c.Infra.Spec.InfraComponents
+	if c.before != nil {
+		was = c.before.Spec.InfraComponents
+	}
+	for _, component := range []struct {
 		was, is    bool
 		name, what string
 	}{
@@ -136,108 +87,106 @@ func (k *Known) lostComponents() []string {
 		{was.DNS.IsEnabled(), is.DNS.IsEnabled(), v1alpha1.ComponentDNS, "the names of the hosted cluster"},
 		{was.Proxy.IsEnabled(), is.Proxy.IsEnabled(), v1alpha1.ComponentProxy, "their connection to the control plane"},
 	} {
-		if (c.was || k.serving[c.name]) && !c.is {
-			list = append(list, lost(k.presentVMs(), c.what, "the change disables spec.infraComponents."+c.name)...)
+		if (component.was || c.serving[component.name]) && !component.is {
+			c.lose(c.presentVMs(), component.what, "the change disables spec.infraComponents."+component.name)
 		}
 	}
-	return list
-}
-
-// lostCluster returns what the VMs of a hosted cluster lose that the Infra no longer serves.
-func (k *Known) lostCluster(before, after *model.Snapshot) []string {
-	was, is := k.servedCluster(before, k.before), k.servedCluster(after, k.Infra)
-	if was.Name == "" || was == is || k.findHostedCluster(was) == nil && k.findHostedCluster(is) != nil {
-		return nil // nothing is lost with a HostedCluster that does not exist
-	}
-	serves := "no HostedCluster"
-	if is.Name != "" {
-		serves = "HostedCluster " + is.String()
-	}
-	return lost(k.presentVMs(), "their leases, names and connection to the control plane", fmt.Sprintf("the Infra changes from HostedCluster %s to %s", was, serves))
-}
-
-// lostNetwork returns what VMs lose that are attached to the present network of the Infra and not to its new one.
-func (k *Known) lostNetwork() []string {
-	was, is := k.before.Spec.NetworkConfig.NetworkAttachment(k.before.Namespace), k.network()
-	networks := k.networks()
-	if networks.Same(was.String(), is.String()) {
-		return nil
-	}
-	var left []string
-	for _, u := range k.attached {
-		if len(read.MachineInterfaces(u, networks, is.String())) == 0 {
-			left = append(left, vmName(u))
-		}
-	}
-	return lost(left, "DHCP, DNS and the proxy", fmt.Sprintf("spec.networkConfig.networkAttachmentDefinition changes from %s to %s, to which they are not attached", was, is))
 }
 
 // lostLeases returns which clients lose their addresses, because DHCP serves another subnet or no longer leases
-// them. The latter keep them until they are deleted.
-func (k *Known) lostLeases() []string {
-	is := k.Infra.Spec.InfraComponents.DHCP
-	if !is.IsEnabled() || k.before != nil && !k.before.Spec.InfraComponents.DHCP.IsEnabled() {
-		return nil
+// them. The latter keep them until they are deleted. Without the Infra, the lease of another client than a VM may be left over.
+func (c *change) lostLeases() {
+	is := c.Infra.Spec.InfraComponents.DHCP
+	if !is.IsEnabled() || c.before != nil && !c.before.Spec.InfraComponents.DHCP.IsEnabled() {
+		return
 	}
 	inSubnet := func(i *v1alpha1.Infra, a netip.Addr) bool {
 		subnet, err := netip.ParsePrefix(i.Spec.NetworkConfig.CIDR)
 		return err == nil && subnet.Contains(a)
 	}
-	had := func(l *leases.Lease) (subnet, leasable bool) {
-		if k.before != nil {
-			return inSubnet(k.before, l.Address), k.before.Spec.InfraComponents.DHCP.Leasable(l.Address)
-		}
-		at := slices.IndexFunc(k.attached, func(u *unstructured.Unstructured) bool { return u.GetNamespace()+"/"+u.GetName() == l.VM })
-		if at < 0 {
-			return false, false // the lease may be left over
-		}
-		reserved, err := v1alpha1.ReservedAddresses(k.attached[at].GetAnnotations()[v1alpha1.AnnotationDHCPAddresses], l.Interface)
-		return true, err != nil || !slices.Contains(reserved, l.Address)
-	}
 	var outside, notLeased []string
-	for _, l := range k.leased {
+	for _, l := range c.leased {
+		at := slices.IndexFunc(c.attached, func(u *unstructured.Unstructured) bool { return vmName(u) == clientOf(l) })
+		hadSubnet, hadLease, reserved := at >= 0, at >= 0, []netip.Addr(nil)
+		if c.before != nil {
+			hadSubnet, hadLease = inSubnet(c.before, l.Address), c.before.Spec.InfraComponents.DHCP.Leasable(l.Address)
+		}
+		if at >= 0 {
+			reserved, _ = v1alpha1.ReservedAddresses(c.attached[at].GetAnnotations()[v1alpha1.AnnotationDHCPAddresses], l.Interface)
+		}
 		client := fmt.Sprintf("%s (%s)", clientOf(l), l.Address)
-		switch subnet, leasable := had(l); {
-		case subnet && !inSubnet(k.Infra, l.Address):
+		switch {
+		case hadSubnet && !inSubnet(c.Infra, l.Address):
 			outside = append(outside, client)
-		case leasable && !is.Leasable(l.Address):
+		case hadLease && !slices.Contains(reserved, l.Address) && !is.Leasable(l.Address):
 			notLeased = append(notLeased, client)
 		}
 	}
-	return append(lost(outside, "their addresses and names", "spec.networkConfig.cidr "+k.Infra.Spec.NetworkConfig.CIDR+" does not contain the addresses"),
-		lost(notLeased, "their addresses", "DHCP no longer leases them; a VM keeps its address only until it is deleted")...)
+	c.lose(outside, "their addresses and names", "spec.networkConfig.cidr "+c.Infra.Spec.NetworkConfig.CIDR+" does not contain the addresses")
+	c.lose(notLeased, "their addresses", "DHCP no longer leases them; a VM keeps its address only until it is deleted")
 }
 
-// unselected returns which VMs DHCP selects before the change and not after it.
-func (k *Known) unselected(before, after *model.Snapshot) []string {
-	was, err1 := vmSelector(k.before, before)
-	is, err2 := vmSelector(k.Infra, after)
-	if errors.Join(err1, err2) != nil || !k.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
-		return nil // render returns the error
+// lostCluster returns what the VMs of a hosted cluster lose that the Infra no longer serves. Nothing is lost with a HostedCluster
+// that does not exist.
+func (c *change) lostCluster() {
+	if c.served.Name == "" || c.served == c.hosted || c.findHostedCluster(c.served) == nil && c.findHostedCluster(c.hosted) != nil {
+		return
 	}
-	var left []string
-	for _, u := range k.attached {
-		if set := labels.Set(u.GetLabels()); was.Matches(set) && !is.Matches(set) {
-			left = append(left, vmName(u))
-		}
+	serves := "no HostedCluster"
+	if c.hosted.Name != "" {
+		serves = "HostedCluster " + c.hosted.String()
 	}
-	return lost(left, "their leases", "spec.infraComponents.dhcp.vmSelector does not select them")
+	c.lose(c.presentVMs(), "their leases, names and connection to the control plane", fmt.Sprintf("the Infra changes from HostedCluster %s to %s", c.served, serves))
 }
 
-// vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector.
-func vmSelector(infra *v1alpha1.Infra, s *model.Snapshot) (labels.Selector, error) {
-	dhcp, i := infra.Spec.InfraComponents.DHCP, s.Infra(keyOf(infra))
+// lostNetwork returns what VMs lose that are attached to the present network of the Infra and not to its new one.
+func (c *change) lostNetwork() {
+	if c.before == nil || c.networks.Same(networkOf(c.before), c.network()) {
+		return
+	}
+	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
+		return len(read.MachineInterfaces(u, c.networks, c.network())) == 0
+	})
+	c.lose(left, "DHCP, DNS and the proxy", "spec.networkConfig.networkAttachmentDefinition changes from "+networkOf(c.before)+" to "+c.network()+", to which they are not attached")
+}
+
+// changedNetwork returns what VMs lose if the NetworkAttachmentDefinition of the Infra has been changed since the last setup: the pods
+// would move to the network that it now describes.
+func (c *change) changedNetwork() {
+	now := c.networks[c.network()]
+	if c.before == nil || networkOf(c.before) != c.network() || now == "" || c.podNetwork == "" || c.podNetwork == now {
+		return
+	}
+	c.lose(c.presentVMs(), "DHCP, DNS and the proxy, unless they move, too", fmt.Sprintf("NetworkAttachmentDefinition %s has been changed: it describes %s, and oooi's pods are on %s", c.network(), now, c.podNetwork))
+}
+
+// unselectedVMs returns which VMs DHCP selects before the change and not after it.
+func (c *change) unselectedVMs() {
+	if c.before == nil || c.served != c.hosted || !c.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
+		return
+	}
+	was, is := vmSelector(c.before, c.was), vmSelector(c.Infra, c.after)
+	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
+		return was.Matches(labels.Set(u.GetLabels())) && !is.Matches(labels.Set(u.GetLabels()))
+	})
+	c.lose(left, "their leases", "spec.infraComponents.dhcp.vmSelector does not select them")
+}
+
+// vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector. An invalid
+// selector, which render refuses, selects none.
+func vmSelector(infra *v1alpha1.Infra, s *model.Snapshot) labels.Selector {
+	dhcp, cluster := infra.Spec.InfraComponents.DHCP, clusterOf(infra, s)
 	switch {
 	case !dhcp.IsEnabled():
-		return labels.Nothing(), nil
+		return labels.Nothing()
 	case dhcp.VMSelector != nil:
 		selector, err := metav1.LabelSelectorAsSelector(dhcp.VMSelector)
 		if err != nil {
-			return nil, fmt.Errorf("spec.infraComponents.dhcp.vmSelector: %w", err)
+			return labels.Nothing()
 		}
-		return selector, nil
-	case i != nil && i.Cluster != nil && i.Cluster.InfraID != "":
-		return labels.SelectorFromSet(labels.Set{objects.LabelInfraID: i.Cluster.InfraID}), nil
+		return selector
+	case cluster != nil && cluster.InfraID != "":
+		return labels.SelectorFromSet(labels.Set{objects.LabelInfraID: cluster.InfraID})
 	}
-	return labels.Everything(), nil
+	return labels.Everything()
 }

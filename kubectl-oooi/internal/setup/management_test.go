@@ -12,56 +12,53 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
-// configs is a client that returns, by kind, the spec of an object of config.openshift.io, or an error.
-type configs struct {
-	client.Client
-	kinds map[string]any
-}
-
-func (c configs) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-	kind := o.GetObjectKind().GroupVersionKind().Kind
-	switch found := c.kinds[kind].(type) {
-	case error:
-		return found
-	case map[string]any:
-		if u, ok := o.(*unstructured.Unstructured); ok && key.Name == "cluster" {
-			u.Object["spec"] = found
-		}
-		return nil
-	default:
-		return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, key.Name)
+func TestManagementDomains(t *testing.T) {
+	config := func(spec map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	}
+	got := ManagementDomains([]*unstructured.Unstructured{
+		config(map[string]any{"baseDomain": "mgmt.example.com"}), config(map[string]any{"domain": "apps.mgmt.example.com", "appsDomain": "shops.example.org"}), config(nil),
+	})
+	if want := []string{"apps.mgmt.example.com", "mgmt.example.com", "shops.example.org"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-func TestManagementDomains(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "cluster", nil)
+// listing is a client that serves no kind but one, of which it returns no object, or an error.
+type listing struct {
+	client.Client
+	kind string
+	err  error
+}
+
+func (c listing) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if kind := list.GetObjectKind().GroupVersionKind().Kind; kind != c.kind {
+		return &meta.NoKindMatchError{}
+	}
+	return c.err
+}
+
+// TestMissingRights checks which objects are optional.
+func TestMissingRights(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 	for _, tc := range []struct {
-		name  string
-		kinds map[string]any
-		want  []string
-		fails bool
+		name          string
+		place         place
+		err           error
+		fails, served bool
 	}{
-		{"OpenShift", map[string]any{"DNS": map[string]any{"baseDomain": "mgmt.example.com"}, "Ingress": map[string]any{"domain": "apps.mgmt.example.com", "appsDomain": "shops.example.org"}},
-			[]string{"apps.mgmt.example.com", "mgmt.example.com", "shops.example.org"}, false},
-		{"plain Kubernetes", map[string]any{"DNS": &meta.NoKindMatchError{}, "Ingress": &meta.NoKindMatchError{}}, nil, false},
-		{"no right to read", map[string]any{"DNS": forbidden, "Ingress": forbidden}, nil, false},
-		{"no objects", nil, nil, false},
-		{"a failing API server", map[string]any{"DNS": errors.New("internal error")}, nil, true},
+		{"optional objects", place{kind: podKind}, forbidden, false, true},
+		{"required objects", place{kind: podKind, required: true}, forbidden, true, true},
+		{"objects that do not exist", place{kind: podKind, required: true}, nil, false, true},
+		{"a kind that is not served", place{kind: leaseKind, required: true}, nil, false, false},
+		{"a failing API server", place{kind: podKind}, errors.New("internal error"), true, true},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			known := &Known{}
-			d := &discovery{ctx: t.Context(), Reader: &read.Reader{Client: configs{kinds: tc.kinds}}, known: known}
-			if err := d.management(); (err != nil) != tc.fails {
-				t.Fatal(err)
-			}
-			if !slices.Equal(known.Management, tc.want) {
-				t.Errorf("got %q, want %q", known.Management, tc.want)
-			}
-		})
+		o := clusterObjects{}
+		if err := o.read(t.Context(), listing{kind: podKind.Kind, err: tc.err}, []place{tc.place}); (err != nil) != tc.fails || (o[tc.place.kind] != nil) != tc.served {
+			t.Errorf("%s: %v, served %t", tc.name, err, (o[tc.place.kind] != nil))
+		}
 	}
 }
 

@@ -183,7 +183,7 @@ func (w *watch) missing(ctx context.Context) (string, error) {
 // waiting longer does not help.
 func (w *watch) unready(ctx context.Context, live *unstructured.Unstructured, pods []corev1.Pod) (text string, stuck bool) {
 	if len(pods) == 0 {
-		event := warning(ctx, w.Client, live)
+		event := lastWarning(ctx, w.Client, live)
 		refused := event != nil && strings.HasPrefix(event.Reason, "FailedCreate") && !unanswered(event)
 		if held := w.since.lasts(live.GetUID(), refused); refused {
 			return "the API server refuses its pod (" + event.Message + ")", held >= refusedTime && w.goal > untilReady
@@ -269,7 +269,7 @@ func (w *watch) deleteBlocking(ctx context.Context, live *unstructured.Unstructu
 func describe(ctx context.Context, c client.Client, pod *corev1.Pod, why string) (string, *corev1.Event) {
 	why = cmp.Or(strings.TrimSpace(why), string(pod.Status.Phase), string(corev1.PodPending))
 	text := "pod " + pod.Name + ": " + why
-	event := warning(ctx, c, pod)
+	event := lastWarning(ctx, c, pod)
 	if event != nil && !strings.Contains(why, event.Message) { // the scheduler also sets it in a condition
 		text += " (" + event.Message + ")"
 	}
@@ -284,8 +284,8 @@ func describe(ctx context.Context, c client.Client, pod *corev1.Pod, why string)
 	return text, event
 }
 
-// warning returns the last warning about an object, see read.Reader.Warning.
-func warning(ctx context.Context, c client.Client, o client.Object) *corev1.Event {
+// lastWarning returns the last warning about an object, see read.Reader.Warning.
+func lastWarning(ctx context.Context, c client.Client, o client.Object) *corev1.Event {
 	return (&read.Reader{Client: c}).Warning(ctx, o.GetNamespace(), o.GetUID())
 }
 

@@ -115,13 +115,7 @@ func (f *Facts) computed() (cni.Networks, *model.Snapshot) {
 
 // management returns the domains of the management cluster.
 func (f *Facts) management() []string {
-	k := &setup.Known{}
-	for _, u := range slices.Concat(f.List(ClusterDNS, ""), f.List(ClusterIngress, "")) {
-		if u.GetName() == "cluster" {
-			_ = k.AddManagement(u) // a domain that is no text is none
-		}
-	}
-	return k.Management
+	return setup.ManagementDomains(slices.Concat(f.List(ClusterDNS, ""), f.List(ClusterIngress, "")))
 }
 
 // Decode converts an object of the facts, and caches the result, which the caller must not change.

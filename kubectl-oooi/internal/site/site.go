@@ -89,7 +89,7 @@ func (s *Site) useStandalone(key string) bool {
 		}
 	}
 	s.Standalone.Default()
-	s.Infra, _, s.Invalid = setup.StandaloneInfra(s.Standalone, known, others, s.Networks)
+	s.Infra, s.Invalid = setup.StandaloneInfra(s.Standalone, known, others, s.Networks)
 	s.Infra.Generation, s.Infra.Status.ObservedGeneration = s.Standalone.Generation, s.Standalone.Status.ObservedGeneration
 	return true
 }

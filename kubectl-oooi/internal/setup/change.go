@@ -1,0 +1,193 @@
+package setup
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// change is what the checks of a plan compare.
+type change struct {
+	*Known
+	present
+
+	images   render.Images
+	problems []problem
+	// after and was are the models of names and ports after and before the change; the latter is nil if the Infra and the
+	// ProxyServer are new. hosted and served are the HostedClusters after and before it; empty without one.
+	after, was     *model.Snapshot
+	hosted, served types.NamespacedName
+	// attachment is the CNI configuration of the VMs' network, and errAttachment why --make-network has none.
+	attachment    string
+	errAttachment error
+	// refs are the references of the hosted cluster's NodePools and VMs to the Infra's network, if Multus isolates namespaces.
+	// Without any, wanted is the one that NodePools need.
+	isolation model.Isolation
+	refs      []model.AttachmentRef
+	wanted    model.AttachmentRef
+}
+
+// present is what exists before the change.
+type present struct {
+	sets       render.Sets                  // the Infra's StatefulSets
+	running    map[string]bool              // the StatefulSets that have a pod
+	serving    map[string]bool              // the components that have a pod, even those that the present spec disables
+	holders    []heldAddress                // the VLAN addresses of the Infra's workloads
+	podNetwork string                       // what identifies the network of the Infra's pods; empty if unknown
+	leased     []*leases.Lease              // the Infra's bound DHCP leases
+	attached   []*unstructured.Unstructured // the VMs on the Infra's network
+	networks   cni.Networks                 // of the known NetworkAttachmentDefinitions
+}
+
+// A heldAddress is a VLAN address and its holder.
+type heldAddress struct {
+	address netip.Addr
+	by      holder
+}
+
+type holder struct {
+	sets []string // the StatefulSet that has the address, or those between which it moves
+	what string   // for messages
+}
+
+// change compares the Infra or standalone ProxyServer with the one in the cluster.
+func (k *Known) change(images render.Images) *change {
+	c := &change{Known: k, images: images, after: k.model(k.Infra, k.ProxyServer), was: k.modelBefore()}
+	c.hosted, c.served = k.hostedCluster(c.after, k.Infra), k.hostedCluster(c.was, k.before)
+	c.networks, c.attachment = k.knownNetworks(), k.Attachments[k.network()]
+	if k.MakeNetwork != nil {
+		c.attachment, c.errAttachment = k.MakeNetwork.Config(parseKey(k.network()))
+		c.networks[k.network()] = cni.Identity(c.attachment)
+	}
+	c.findPods()
+	if k.standalone() || k.cluster == nil {
+		return c
+	}
+	for _, o := range typed[coordinationv1.Lease](k.cluster.list(leaseKind, k.Infra.Namespace)) {
+		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.State == "bound" && l.Infra == k.Infra.Name { // doctor reports invalid ones
+			c.leased = append(c.leased, l)
+		}
+	}
+	c.findVMs()
+	c.findRefs()
+	return c
+}
+
+// findPods sets the present VLAN addresses of the Infra's workloads: from the Infra in the cluster, and from the
+// network status of its pods, which may still have addresses of an earlier spec.
+func (c *change) findPods() {
+	c.running, c.serving = map[string]bool{}, map[string]bool{}
+	held := map[string][]netip.Addr{}
+	for _, pod := range typed[corev1.Pod](c.cluster.list(podKind, c.Infra.Namespace)) {
+		set := pod.Labels["app.kubernetes.io/instance"]
+		owner, ofInfra := pod.Labels[v1alpha1.LabelInfra]
+		if !ofInfra {
+			owner = pod.Labels[v1alpha1.LabelProxyServer]
+		}
+		if set == "" || owner != c.Infra.Name || ofInfra == c.standalone() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		c.running[set] = true
+		if pod.DeletionTimestamp == nil {
+			c.serving[pod.Labels[v1alpha1.LabelComponent]] = true
+		}
+		interfaces, _ := read.PodInterfaces(pod) // none if Multus has not attached it yet
+		for _, i := range interfaces {
+			held[set] = append(held[set], i.Addresses...)
+			for _, address := range i.Addresses {
+				c.holders = append(c.holders, heldAddress{address, holder{[]string{set}, "pod " + pod.Name}})
+			}
+			c.podNetwork = cmp.Or(c.networks[i.Network], c.podNetwork)
+		}
+	}
+	if c.before == nil {
+		return
+	}
+	var sets []string
+	for _, u := range c.cluster.list(statefulSetKind, c.Infra.Namespace) {
+		if u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(c.Infra) {
+			sets = append(sets, u.GetName())
+		}
+	}
+	c.sets = render.SetsOf(c.before, sets, held)
+	for address, sets := range render.Addresses(c.before, c.sets) {
+		c.holders = append(c.holders, heldAddress{address, holder{sets, "StatefulSet " + strings.Join(sets, " or ")}})
+	}
+	slices.SortFunc(c.holders, func(a, b heldAddress) int {
+		return cmp.Or(a.address.Compare(b.address), strings.Compare(a.by.what, b.by.what))
+	})
+}
+
+// findVMs sets the VMs on the Infra's network before the change, or on its network if it is new, in the namespace of its hosted
+// cluster's VMs.
+func (c *change) findVMs() {
+	infra, hosted := c.Infra, c.hosted
+	if c.before != nil {
+		infra, hosted = c.before, c.served
+	}
+	infraID := cmp.Or(c.findHostedCluster(hosted), &objects.HostedCluster{}).Spec.InfraID
+	vms := c.vmNamespace(hosted)
+	for _, u := range c.cluster.list(read.MachineKind, vms) {
+		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+		other := u.GetLabels()[objects.LabelInfraID]
+		ended, foreign := phase == "Succeeded" || phase == "Failed", other != "" && infraID != "" && other != infraID
+		if vms != "" && !ended && !foreign && len(read.MachineInterfaces(u, c.networks, networkOf(infra))) > 0 {
+			c.attached = append(c.attached, u)
+		}
+	}
+}
+
+// poolRefs returns the references to networks in the NodePools of a HostedCluster, whose VMs are in a namespace.
+func (o clusterObjects) poolRefs(hosted types.NamespacedName, vms string) []model.AttachmentRef {
+	var refs []model.AttachmentRef
+	for _, u := range o.list(read.NodePoolKind, hosted.Namespace) {
+		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster == hosted.Name {
+			refs = append(refs, read.AttachmentRefs(u, vms)...)
+		}
+	}
+	return refs
+}
+
+// findRefs sets Multus' isolation of namespaces and, if it is enabled, the references to the Infra's network.
+func (c *change) findRefs() {
+	isolation := model.OpenShiftIsolation
+	if !c.OpenShift {
+		isolation = read.Isolation(typed[corev1.ConfigMap](c.cluster.list(configMapKind, "")))
+	}
+	vms := c.vmNamespace(c.hosted)
+	if !isolation.Enabled || vms == "" {
+		return
+	}
+	c.isolation = isolation
+	own := c.network()
+	other := func(r model.AttachmentRef) bool { return r.Attachment != own && !c.networks.Same(r.Attachment, own) }
+	c.refs = c.cluster.poolRefs(c.hosted, vms)
+	for _, u := range c.cluster.list(read.MachineKind, vms) {
+		c.refs = append(c.refs, read.AttachmentRefs(u, vms)...)
+	}
+	c.refs = slices.DeleteFunc(c.refs, other)
+	c.wanted = model.NewAttachmentRef(model.Ref{}, vms, own)
+	if local := model.NewAttachmentRef(model.Ref{}, vms, parseKey(own).Name); c.rejects(c.wanted) && !other(local) {
+		c.wanted = local
+	}
+}
+
+// rejects reports whether Multus rejects the pods of a reference.
+func (c *change) rejects(r model.AttachmentRef) bool {
+	return len(c.isolation.Rejected([]model.AttachmentRef{r})) > 0
+}

@@ -1,0 +1,388 @@
+package setup
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+)
+
+// severity is what setup does about a problem.
+type severity int
+
+const (
+	refused severity = iota // setup refuses the change
+	loss                    // setup refuses the change, unless AllowLoss is set
+	warning
+)
+
+// problem is a problem with a change.
+type problem struct {
+	severity
+	text string
+}
+
+func (c *change) refuse(format string, args ...any) { c.add(refused, format, args...) }
+func (c *change) warn(format string, args ...any)   { c.add(warning, format, args...) }
+
+func (c *change) add(s severity, format string, args ...any) {
+	c.problems = append(c.problems, problem{s, fmt.Sprintf(format, args...)})
+}
+
+// checks add the problems of a change, in the order of their messages.
+var checks = []func(*change){
+	(*change).modelProblems, (*change).lostRoutes, (*change).rejectedVMs, (*change).movedAddresses, (*change).leasedAddresses, (*change).secondDHCP, (*change).withoutVMs,
+	(*change).lostComponents, (*change).lostLeases, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork, (*change).unselectedVMs,
+	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork,
+	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
+}
+
+// fatalReasons are the reasons of problems for which setup refuses an Infra: the Infra would not work, or would
+// disturb others.
+var fatalReasons = []model.Reason{
+	model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing,
+	model.ReasonInvalidName, model.ReasonUndecodable, model.ReasonControllerConflict,
+}
+
+// expectedReasons are the reasons of problems that setup, or control after it, resolves.
+var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.ReasonKubeconfigMissing, model.ReasonAddressNotAssigned}
+
+// modelProblems returns the problems that the model finds in the Infra and the ProxyServer. Those of an Infra's ProxyServer are
+// warnings, unless the change adds them.
+func (c *change) modelProblems() {
+	conflicts, own := c.newConflicts(), c.ref()
+	for _, p := range c.after.Problems {
+		text := fmt.Sprintf("%s: %s", p.Reason, p.Message)
+		switch {
+		case slices.Contains(conflicts, p):
+			c.refuse("%s", p)
+		case p.Object == c.serverRef() && p.Object != own:
+			c.warn("%s", p)
+		case p.Object != own:
+		case p.Reason == model.ReasonHostedClusterNotFound:
+			c.missingHostedCluster(text)
+		case p.Reason == model.ReasonProxyServiceMissing && c.cluster != nil && foreignService(c.Infra, c.after) != "":
+			c.refuse("spec.infraComponents.proxy.internalProxyService: %s; create it first, or remove the field to use the proxy's own Service", p.Message)
+		case slices.Contains(fatalReasons, p.Reason):
+			c.refuse("%s", text)
+		case !slices.Contains(expectedReasons, p.Reason):
+			c.warn("%s", text)
+		}
+	}
+}
+
+// serverRef returns a reference to the ProxyServer; the zero value without one.
+func (c *change) serverRef() model.Ref {
+	if c.ProxyServer == nil {
+		return model.Ref{}
+	}
+	return model.Ref{Kind: read.ProxyServerKind.Kind, Namespace: c.ProxyServer.Namespace, Name: c.ProxyServer.Name}
+}
+
+// missingHostedCluster refuses an Infra whose HostedCluster does not exist, unless the Infra defines the names to serve until it
+// does. That exception does not apply if a HostedCluster of that name is in the Infra's own namespace: then the namespace of the
+// reference is most likely wrong.
+func (c *change) missingHostedCluster(text string) {
+	named := c.namedHostedCluster(c.Infra)
+	switch {
+	case named.Name == "":
+		c.warn("%s", text)
+	case c.before != nil && c.served != named && c.findHostedCluster(c.served) != nil:
+		c.refuse("%s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra with teardown", text, c.served)
+	case c.findHostedCluster(types.NamespacedName{Namespace: c.Infra.Namespace, Name: named.Name}) != nil:
+		c.refuse("%s", text)
+	case clusterOf(c.Infra, c.after) == nil:
+		c.refuse("%s; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists", text)
+	default:
+		c.warn("%s", text)
+	}
+}
+
+// newConflicts returns the name conflicts that a change of the Infra or of its ProxyServer adds. The names and ports may
+// be served now, and the change would end that. It returns none if the change removes as many as it adds: that may be
+// one backend, whose index changes.
+func (c *change) newConflicts() []model.Problem {
+	conflicts := func(s *model.Snapshot) []model.Problem {
+		return slices.DeleteFunc(slices.Clone(s.Problems), func(p model.Problem) bool {
+			changed := p.Object == c.ref() && c.before != nil || p.Object == c.serverRef() && c.proxyBefore != nil
+			return !changed || p.Reason != model.ReasonNameConflict
+		})
+	}
+	if c.was == nil || len(conflicts(c.after)) <= len(conflicts(c.was)) {
+		return nil
+	}
+	return slices.DeleteFunc(conflicts(c.after), func(p model.Problem) bool { return slices.Contains(c.was.Problems, p) })
+}
+
+// lostRoutes returns each name that the proxy routes to a Service, and that the change routes to one that does not exist.
+func (c *change) lostRoutes() {
+	server := keyOf(c.Infra)
+	if c.ProxyServer != nil {
+		server = c.serverRef().Key()
+	}
+	after, was := routesOf(c.after, server), routesOf(c.was, server)
+	for _, route := range slices.Sorted(maps.Keys(was)) {
+		if now := after[route]; now != nil && was[route].Missing == "" && now.Missing != "" {
+			c.refuse("ProxyServer %s: %s led to Service %s before the change, and now %s; create the Service first, or correct its name", server, route, was[route].Service, now.Missing)
+		}
+	}
+}
+
+// routesOf returns the upstream of each route of a ProxyServer, "namespace/name", in a model, which may be nil, by "name:port",
+// with "/UDP" for UDP.
+func routesOf(s *model.Snapshot, server string) map[string]*model.Upstream {
+	all := map[string]*model.Upstream{}
+	if s == nil || s.ProxyServer(server) == nil {
+		return all
+	}
+	p := s.ProxyServer(server)
+	for _, l := range p.Listeners {
+		format := "%s:%d"
+		if l.UDP {
+			format += "/UDP"
+		}
+		for _, r := range l.Routes {
+			if at := slices.IndexFunc(p.Upstreams, func(u *model.Upstream) bool { return u.Name == r.Upstream }); at >= 0 {
+				all[fmt.Sprintf(format, r.Host, l.Port)] = p.Upstreams[at]
+			}
+		}
+	}
+	return all
+}
+
+// rejectedVMs returns an error if Multus rejects the pods of all NodePools and VMs on the Infra's network, and a warning if it
+// rejects those of some, or would reject those of the first NodePool.
+func (c *change) rejectedVMs() {
+	rejected := c.isolation.Rejected(c.refs)
+	switch {
+	case len(rejected) > 0 && len(rejected) == len(c.refs):
+		c.refuse("%s: %s; %s", rejected[0].Object, rejected[0].Rejection(), rejected[0].Remedy())
+	case len(rejected) > 0:
+		c.warn("%s: %s; %s", rejected[0].Object, rejected[0].Rejection(), rejected[0].Remedy())
+	case len(c.refs) == 0 && c.rejects(c.wanted):
+		c.warn("VMs cannot use the network: %s; %s", c.wanted.Rejection(), c.wanted.Remedy())
+	}
+}
+
+// movedAddresses refuses to move an address from one workload to another, if both are kept: the new pod would start before
+// the old one ends, so that two pods use the address.
+func (c *change) movedAddresses() {
+	after := render.Addresses(c.Infra, c.sets)
+	kept := slices.Concat(slices.Collect(maps.Values(after))...)
+	for _, h := range c.holders {
+		of, wanted := after[h.address]
+		in := func(sets []string) bool {
+			return slices.ContainsFunc(h.by.sets, func(set string) bool { return slices.Contains(sets, set) })
+		}
+		if wanted && !in(of) && in(kept) && !c.standalone() {
+			c.refuse("spec.infraComponents: %s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign %[2]s to %[3]s and run setup again",
+				h.by.what, h.address, strings.Join(of, " or "), strings.Join(h.by.sets, " or "))
+		}
+	}
+}
+
+// leasedAddresses returns each new address of a component that a client of DHCP has.
+func (c *change) leasedAddresses() {
+	after, before := render.Addresses(c.Infra, c.sets), map[netip.Addr][]string{}
+	if c.before != nil {
+		before = render.Addresses(c.before, c.sets)
+	}
+	for _, l := range c.leased {
+		if sets := after[l.Address]; sets != nil && before[l.Address] == nil {
+			c.refuse("spec.infraComponents: %s of StatefulSet %s is leased to %s; choose an address that 'kubectl oooi leases' does not list", l.Address, strings.Join(sets, " or "), clientOf(l))
+		}
+	}
+}
+
+// secondDHCP returns the other Infras of the same HostedCluster that serve DHCP to the same VMs: each of the two servers would
+// refuse the addresses that the other one has leased.
+func (c *change) secondDHCP() {
+	cluster := c.namedHostedCluster(c.Infra)
+	for _, other := range c.Objects.Infras {
+		if cluster.Name != "" && c.Infra.Spec.InfraComponents.DHCP.IsEnabled() && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
+			c.networks.Same(networkOf(other), c.network()) && c.namedHostedCluster(other) == cluster {
+			c.refuse("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two Infras", keyOf(other), cluster, c.network())
+		}
+	}
+}
+
+// withoutVMs returns why DHCP could not find the VMs of the Infra's HostedCluster: it reads VirtualMachineInstances of this
+// cluster.
+func (c *change) withoutVMs() {
+	hc, dhcp := c.findHostedCluster(c.hosted), c.Infra.Spec.InfraComponents.DHCP
+	switch {
+	case hc == nil || !dhcp.IsEnabled():
+	case hc.Spec.Platform.HasExternalVMs():
+		c.refuse("spec.infraComponents.dhcp: the VMs of HostedCluster %s run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret), and DHCP serves VMs of this cluster; set spec.infraComponents.dhcp.enabled to false, and serve DHCP on the VLAN by other means", c.hosted)
+	case hc.Spec.Platform.Type != "" && hc.Spec.Platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
+		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled to false, or vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+	}
+}
+
+// operatorDeployments are the names of the Deployments of the earlier operator's releases.
+var operatorDeployments = []string{"%s-dhcp", "%s-dhcp-dhcp", "%s-dns", "%s-dns-dns", "%s-proxy", "%s-proxy-proxy", "proxy-server-%s"}
+
+// earlierOperator returns the Deployments of the earlier operator, which may use addresses of the VLAN.
+func (c *change) earlierOperator() {
+	for _, name := range operatorDeployments {
+		u, _ := c.cluster.get(deploymentKind, types.NamespacedName{Namespace: c.Infra.Namespace, Name: fmt.Sprintf(name, c.Infra.Name)})
+		if u != nil && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
+			c.refuse("objects of the earlier operator may use addresses of this VLAN: Deployment %s/%s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents, see docs/how-to/migrate.md", u.GetNamespace(), u.GetName())
+		}
+	}
+}
+
+// resolverLoop returns an error if an upstream resolver is the cluster DNS, which may forward to the Infra's DNS:
+// unknown names would loop.
+func (c *change) resolverLoop() {
+	for _, key := range ClusterResolvers() {
+		u, _ := c.cluster.get(read.ServiceKind, key)
+		if u == nil {
+			continue
+		}
+		addresses, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "clusterIPs")
+		for _, upstream := range c.Infra.Spec.NetworkConfig.DNSServers {
+			if slices.Contains(addresses, upstream) {
+				c.refuse("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which may forward to the DNS of the Infra, so that queries for unknown names would loop; specify other upstream resolvers, or none to use those of the node", upstream, key)
+			}
+		}
+	}
+}
+
+func (c *change) otherControlResources() {
+	if _, other := c.controlResources(); other != "" {
+		c.refuse("spec.infraComponents.control.resources: Infra %s sets others for control, which all Infras share; set the same in both, or remove the field of one of them", other)
+	}
+}
+
+// vmNetwork returns an error if the VMs' network does not exist, cannot be created, or assigns addresses.
+func (c *change) vmNetwork() {
+	nad := c.network()
+	_, exists := c.Attachments[nad]
+	switch {
+	case c.errAttachment != nil:
+		c.refuse("%s", c.errAttachment)
+	case c.MakeNetwork != nil && exists && !c.ownNetwork():
+		c.refuse("NetworkAttachmentDefinition %s exists and was not created by setup for this Infra; omit --make-network to use it as it is", nad)
+	case c.MakeNetwork == nil && !exists && c.cluster != nil && c.cluster[read.AttachmentKind] == nil:
+		c.refuse("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
+	case c.MakeNetwork == nil && !exists:
+		c.refuse("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, c.otherNetworks())
+	}
+	ipam, err := cni.IPAM(c.attachment)
+	switch {
+	case err != nil:
+		c.refuse("NetworkAttachmentDefinition %s: %v", nad, err)
+	case ipam != "" && (!c.standalone() || ipam != cni.StaticIPAM):
+		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
+	case c.MakeNetwork != nil && !c.MakeNetwork.ForMachines():
+		c.warn("VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge or OVN-Kubernetes; pods can use macvlan")
+	}
+}
+
+// ownNetwork reports whether setup created the VMs' network for this Infra.
+func (c *change) ownNetwork() bool {
+	u, _ := c.cluster.get(read.AttachmentKind, parseKey(c.network()))
+	return u != nil && u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(c.Infra)
+}
+
+// otherNetworks returns networks of the same name in other namespaces, and how OVN-Kubernetes creates one, for an error.
+func (c *change) otherNetworks() (hint string) {
+	name := parseKey(c.network()).Name
+	for _, nad := range slices.Sorted(maps.Keys(c.Attachments)) {
+		if parseKey(nad).Name == name {
+			hint += "; NetworkAttachmentDefinition " + nad + " exists"
+		}
+	}
+	if u, _ := c.cluster.get(clusterNetworkKind, types.NamespacedName{Name: name}); u != nil {
+		hint += "; ClusterUserDefinedNetwork " + name + " creates it in the namespaces selected by its spec.namespaceSelector"
+	}
+	return hint
+}
+
+// warnings returns warnings about input that is valid, but may not have the expected effect.
+func (c *change) warnings() {
+	if !c.standalone() && c.controlPlaneNamespace() == "" {
+		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
+	}
+	if c.standalone() {
+		text := c.ProxyServer.Spec.NetworkConfig.ServerIP
+		if a, err := netip.ParseAddr(text); err == nil && !subnetOf(a, c.network(), c.Objects.Infras, c.Objects.ProxyServers, c.networks).IsValid() {
+			_, bits, _ := strings.Cut(c.Infra.Spec.NetworkConfig.CIDR, "/")
+			c.warn("spec.networkConfig.serverIP: %s has no prefix length; /%s is assumed. If the VLAN has another subnet, add its prefix length", text, bits)
+		}
+	} else if hc := c.findHostedCluster(c.hosted); hc != nil {
+		for _, why := range hc.UnreachableServices() {
+			c.warn("HostedCluster %s, %s", c.hosted, why)
+		}
+	}
+}
+
+// ignoredFields returns the fields of the earlier operator that are set, not to their defaults, and have no effect. It clears
+// images of that operator in the Infra.
+func (c *change) ignoredFields() {
+	components, server := &c.Infra.Spec.InfraComponents, cmp.Or(c.ProxyServer, &v1alpha1.ProxyServer{}).Spec
+	dhcp, dns, proxy := cmp.Or(components.DHCP, &v1alpha1.InfraDHCP{}), cmp.Or(components.DNS, &v1alpha1.InfraDNS{}), cmp.Or(components.Proxy, &v1alpha1.InfraProxy{})
+	ofOperator := func(image *string) (found bool) {
+		if found = strings.Contains(*image, "cldmnky/oooi"); found {
+			*image = ""
+		}
+		return found
+	}
+	const image, manager = "it is an image of the earlier operator, without the required programs", "it configures the earlier operator"
+	for _, f := range []struct {
+		ignored    bool
+		of         model.Ref
+		field, why string
+	}{
+		{ofOperator(&dhcp.Image), c.ref(), "infraComponents.dhcp.image", image},
+		{ofOperator(&dns.Image), c.ref(), "infraComponents.dns.image", image},
+		{proxy.ManagerImage != "", c.ref(), "infraComponents.proxy.managerImage", manager},
+		{server.ManagerImage != "", c.serverRef(), "managerImage", manager},
+		{server.Port != 0 && server.Port != v1alpha1.DefaultProxyPort, c.serverRef(), "port", "the proxy listens on the ports of its routes"},
+		{server.XDSPort != 0 && server.XDSPort != v1alpha1.DefaultXDSPort, c.serverRef(), "xdsPort", "xdsd and Envoy use a Unix socket"},
+	} {
+		if f.ignored {
+			c.warn("%s: spec.%s is ignored: %s", f.of, f.field, f.why)
+		}
+	}
+}
+
+// movedDNS returns a warning if DNS keeps none of its addresses, and clients have leases that name them.
+func (c *change) movedDNS() {
+	if c.before == nil || len(c.leased) == 0 {
+		return
+	}
+	was, is := c.was.Infra(keyOf(c.Infra)), c.after.Infra(keyOf(c.Infra))
+	if was == nil || is == nil || len(was.DNS) == 0 || len(is.DNS) == 0 || slices.ContainsFunc(was.DNS, func(a netip.Addr) bool { return slices.Contains(is.DNS, a) }) {
+		return
+	}
+	list := func(all []netip.Addr) string { return strings.Trim(fmt.Sprint(all), "[]") }
+	c.warn("DNS moves from %s to %s: VMs query the previous address until they renew their leases; to serve both addresses meanwhile, list both in spec.infraComponents.dns.instances first",
+		list(was.DNS), list(is.DNS))
+}
+
+// domainsOfOthers returns a warning for each domain that the cluster DNS must not forward, because an older cluster keeps it.
+func (c *change) domainsOfOthers() {
+	cluster := clusterOf(c.Infra, c.after)
+	if cluster == nil || !c.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return
+	}
+	for _, domain := range cluster.Domains {
+		if older := c.after.KeeperOf(cluster, domain); older != nil {
+			c.warn("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of others", domain, older.Ref, cluster.Ref)
+		}
+	}
+}
