@@ -184,6 +184,11 @@ func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
 		stderr <- fmt.Sprint(all, "exit ", code)
 	}()
 	s.waitUntil("the pod that checks the addresses exists", func() bool {
+		select {
+		case all := <-stderr:
+			t.Fatalf("setup ended: %s", all)
+		default:
+		}
 		var pods corev1.PodList
 		if err := s.Client.List(t.Context(), &pods, client.InNamespace(s.Namespace), client.HasLabels{batchv1.JobNameLabel}); err != nil {
 			t.Fatal(err)

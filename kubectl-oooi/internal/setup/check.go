@@ -83,9 +83,9 @@ func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
 }
 
 // firstCheck returns a check of one workload and all addresses of an Infra that is deployed for the first time; none without
-// addresses, or if all pods need SecurityContextConstraints that do not exist yet.
+// addresses, or if all pods need SecurityContextConstraints that do not exist yet. It prefers DHCP, whose pod starts soonest.
 func (r *rollout) firstCheck() []*podCheck {
-	var first *unstructured.Unstructured
+	var last *unstructured.Unstructured // DHCP follows DNS and the proxy
 	var sets []*unstructured.Unstructured
 	for _, o := range r.plan.infraObjects() {
 		if o.GetKind() != "StatefulSet" {
@@ -93,15 +93,15 @@ func (r *rollout) firstCheck() []*podCheck {
 		}
 		sets = append(sets, o)
 		constraints, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.RequiredSCC)
-		if first == nil && (constraints == "" || constraints == render.RestrictedSCC) {
-			first = o
+		if constraints == "" || constraints == render.RestrictedSCC {
+			last = o
 		}
 	}
 	arguments := r.plan.newNetwork(sets...)
-	if first == nil || len(arguments) == 0 {
+	if last == nil || len(arguments) == 0 {
 		return nil
 	}
-	return []*podCheck{{rollout: r, workload: first, arguments: arguments}}
+	return []*podCheck{{rollout: r, workload: last, arguments: arguments}}
 }
 
 // undecided are substrings of errors after which it is unknown whether the API server would admit a pod of a workload.

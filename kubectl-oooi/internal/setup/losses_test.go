@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 )
 
@@ -42,6 +43,10 @@ func TestLossesWithoutTheInfraThatWasApplied(t *testing.T) {
 			k.attached = []*unstructured.Unstructured{vm}
 		}, nil},
 		{"another subnet, and the Infra was deleted", func(k *change) { k.Infra.Spec.NetworkConfig.CIDR = "192.168.101.0/24" }, []string{address}},
+		{"the NetworkAttachmentDefinition was changed", func(k *change) {
+			k.before = k.Infra.DeepCopy()
+			k.networks, k.podNetwork = cni.Networks{k.network(): "bridge vlan51"}, "bridge vlan50"
+		}, []string{"would lose DHCP, DNS and the proxy, unless they move, too: NetworkAttachmentDefinition"}},
 		{"the range is smaller, and Infra and VM were deleted", func(k *change) {
 			k.Infra.Spec.InfraComponents.DHCP.RangeEnd, k.attached = "192.168.100.40", nil
 		}, nil},
