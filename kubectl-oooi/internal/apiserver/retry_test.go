@@ -107,7 +107,9 @@ func TestRetriedResponses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if body, err := io.ReadAll(got.Body); err != nil || !retried && len(server) == 1 && !strings.HasSuffix(response, string(body)) {
+			body, err := io.ReadAll(got.Body)
+			_ = got.Body.Close()
+			if err != nil || !retried && len(server) == 1 && !strings.HasSuffix(response, string(body)) {
 				t.Errorf("%s: body %q, %v", response, body, err)
 			}
 		}

@@ -84,7 +84,7 @@ func checkCodes() []string {
 func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) error {
 	namespace, err := f.begin(c, name)
 	if err == nil {
-		err = f.selection.check(checkCodes())
+		err = f.check(checkCodes())
 	}
 	switch {
 	case err != nil:

@@ -62,7 +62,8 @@ func (c *command) runImages(registry, format string) error {
 		c.warning("this plugin is not part of a release, so it has no image of oooi: build one, and use 'setup --image'")
 		images = images[1:]
 	}
-	text := map[string]string{formatDigestMirrors: digestMirrorSet, formatImageSet: imageSet}[format]
+	var text strings.Builder
+	text.WriteString(map[string]string{formatDigestMirrors: digestMirrorSet, formatImageSet: imageSet}[format])
 	for _, image := range images {
 		switch format {
 		case formatDigestMirrors:
@@ -70,16 +71,16 @@ func (c *command) runImages(registry, format string) error {
 				return fmt.Errorf("--output %s requires --%s, and images by digest, as those of a release of this plugin: %s", format, setup.FlagRegistry, image)
 			}
 			repository := setup.Repository(image)
-			text += fmt.Sprintf("  - source: %s\n    mirrors:\n    - %s\n", repository, setup.MirroredImage(repository, registry))
+			fmt.Fprintf(&text, "  - source: %s\n    mirrors:\n    - %s\n", repository, setup.MirroredImage(repository, registry))
 		case formatImageSet:
-			text += fmt.Sprintf("  - name: %s\n", image)
+			fmt.Fprintf(&text, "  - name: %s\n", image)
 		default:
 			if registry != "" {
 				image += " " + setup.MirroredImage(image, registry)
 			}
-			text += image + "\n"
+			fmt.Fprintln(&text, image)
 		}
 	}
-	_, err := fmt.Fprint(c.Out, text)
+	_, err := fmt.Fprint(c.Out, text.String())
 	return err
 }

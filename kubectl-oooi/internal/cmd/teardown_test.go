@@ -250,7 +250,7 @@ func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 	} {
 		teardown := &setup.Teardown{Client: s.Client, Out: io.Discard, Infra: types.NamespacedName{Namespace: s.Namespace, Name: "demo"}}
 		err := teardown.WithLock(t.Context(), func(ctx context.Context) error {
-			lose() //nolint:contextcheck // ctx ends with the record
+			lose()
 			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Second):

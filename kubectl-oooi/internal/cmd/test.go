@@ -66,7 +66,7 @@ func (c *command) test() *cobra.Command {
 		return c.runTest(ctx, f, t.name)
 	}, infraTarget)
 	flags := cmd.Flags()
-	f.selection.add(cmd, "scenarios with these names or prefixes of names, such as dns-vlan", func() []string { return scenarioNames(verify.Scenarios()) })
+	f.add(cmd, "scenarios with these names or prefixes of names, such as dns-vlan", func() []string { return scenarioNames(verify.Scenarios()) })
 	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive and --cleanup, do not ask for confirmation")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")

@@ -92,7 +92,7 @@ func (in *Input) render(c component) ([]runtime.Object, error) {
 		return nil, err
 	}
 	meta := in.meta(c.name, in.name(c.name))
-	list := append(w.objects, in.rights(c.name, w.rules...)...)
+	list := slices.Concat(w.objects, in.rights(c.name, w.rules...))
 	list = append(list, in.networkPolicy(c.name, w))
 	if len(w.ports) > 0 {
 		list = append(list, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{

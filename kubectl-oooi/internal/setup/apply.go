@@ -377,15 +377,6 @@ func current(ctx context.Context, c client.Client, o *unstructured.Unstructured)
 	return live, err
 }
 
-// findFirst returns one object of a kind of oooi; nil if there is none, or if the API server does not serve the kind.
-func findFirst(ctx context.Context, c client.Client, kind string) (first *unstructured.Unstructured, err error) {
-	err = (&read.Reader{Client: c}).In(ctx, v1alpha1.SchemeGroupVersion.WithKind(kind), "", func(u *unstructured.Unstructured) { first = u })
-	if errors.Is(err, read.ErrNotServed) {
-		err = nil
-	}
-	return first, err
-}
-
 // entryWithoutUID returns the inventory entry of an object without its UID.
 func entryWithoutUID(o *unstructured.Unstructured) inventory.Entry {
 	e := inventory.Of(o)

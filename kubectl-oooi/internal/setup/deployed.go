@@ -40,11 +40,13 @@ func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
 			}
 		}
 	}
-	switch {
-	case k.Infra == nil && k.ProxyServer == nil:
+	if k.Infra == nil && k.ProxyServer == nil {
 		return nil, errors.New("no Infra and no ProxyServer")
-	case k.standalone():
-		return k, k.deriveInfra()
+	}
+	if k.standalone() {
+		if err := k.deriveInfra(); err != nil {
+			return nil, err
+		}
 	}
 	return k, nil
 }

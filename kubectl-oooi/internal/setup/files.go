@@ -50,9 +50,9 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	case server != nil && (described != nil || k.Infra != nil) && (k.standalone() || server.Spec.InfraRef.Name != k.Key().Name):
 		return nil, fmt.Errorf("spec.infraRef of ProxyServer %s does not refer to Infra %s of the same files; set it to the Infra, or run setup for each of them", server.Name, k.Key().Name)
 	case k.standalone():
-		return k, k.deriveInfra()
+		err = k.deriveInfra()
 	}
-	return k, nil
+	return k, err
 }
 
 // decoders decode the objects from which the model computes names and ports.

@@ -88,7 +88,7 @@ func (t *Teardown) addShared(ctx context.Context) error {
 	}
 	var kept []inventory.Entry
 	for _, o := range slices.Backward(shared) { // the namespace after its objects
-		if user != "" && !(t.VirtualIngress && ofIngress(o)) || o.GetKind() == "CustomResourceDefinition" && !t.CRDs {
+		if user != "" && (!t.VirtualIngress || !ofIngress(o)) || o.GetKind() == "CustomResourceDefinition" && !t.CRDs {
 			continue
 		}
 		u, err := current(ctx, t.Client, o)

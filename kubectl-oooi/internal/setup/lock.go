@@ -142,9 +142,9 @@ func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.N
 		return nil, err
 	}
 	if r := h.last(""); r != nil && r.Status == StatusPending && r.secret.Annotations[annotationHolder] != "" {
-		return h, h.set(ctx, r, StatusPending, "setup was killed")
+		err = h.set(ctx, r, StatusPending, "setup was killed")
 	}
-	return h, nil
+	return h, err
 }
 
 // CheckIdle returns an error if a setup or teardown of an Infra or standalone ProxyServer runs, or was killed on another host.

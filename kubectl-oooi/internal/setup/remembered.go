@@ -242,10 +242,10 @@ func Older(a, b string) bool {
 }
 
 // stampVersion sets AnnotationVersion on the plan's shared CRDs and Deployments.
-func (p *Plan) stampVersion(version string) {
+func (p *Plan) stampVersion(of string) {
 	for _, o := range p.Objects {
 		if kind := o.GetKind(); (kind == "CustomResourceDefinition" || kind == "Deployment") && p.shared(o) {
-			_ = unstructured.SetNestedField(o.Object, version, "metadata", "annotations", AnnotationVersion) // rendered as a map
+			_ = unstructured.SetNestedField(o.Object, of, "metadata", "annotations", AnnotationVersion) // rendered as a map
 		}
 	}
 }

@@ -144,16 +144,7 @@ func (t *Teardown) DryRun(ctx context.Context) error {
 // process changes the record. It waits until a running setup or teardown has ended, or ctx ends. Without the namespace of records,
 // or the right to read and write them, it calls do without a lock.
 func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error) error {
-	var locked context.Context
-	var end func(status, message string) error
-	h, err := waitIdle(ctx, t.Client, t.Out, t.Infra)
-	if err == nil {
-		record := &Record{Message: commandTeardown}
-		if last := h.last(""); last != nil { // the next command still needs it if this one is killed
-			record.Flags, record.Objects = last.Flags, last.Objects
-		}
-		locked, end, err = h.begin(ctx, record, commandTeardown)
-	}
+	locked, end, err := t.lock(ctx)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		if _, err := fmt.Fprintf(t.Out, "Warning: Infra %s is not locked against setups and other teardowns: %v\n", t.Infra, err); err != nil {
 			return err //nolint:wrapcheck // printing
@@ -170,6 +161,20 @@ func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error)
 		return fmt.Errorf("%w; run teardown again", context.Cause(locked))
 	}
 	return errors.Join(err, end(StatusFailed, err.Error()))
+}
+
+// lock stores a pending record with the flags and objects of the last one, which the next command needs if this one is killed. The
+// results are those of history.begin.
+func (t *Teardown) lock(ctx context.Context) (context.Context, func(status, message string) error, error) {
+	h, err := waitIdle(ctx, t.Client, t.Out, t.Infra)
+	if err != nil {
+		return ctx, nil, err
+	}
+	record := &Record{Message: commandTeardown}
+	if last := h.last(""); last != nil {
+		record.Flags, record.Objects = last.Flags, last.Objects
+	}
+	return h.begin(ctx, record, commandTeardown)
 }
 
 // namespaceTimeout is how long Run waits for a namespace: Kubernetes keeps it while an aggregated API of the cluster is down.

@@ -169,9 +169,6 @@ func (p *Plan) keepsBackends(ctx context.Context, c client.Client) (condition, e
 	}, nil
 }
 
-// leaseExpiry is twice the time after which another replica of control takes over its Lease, because clocks may differ.
-const leaseExpiry = 30 * time.Second
-
 // renewed returns the condition that control has renewed its Lease a number of times since the condition was first checked. The
 // leader renews it every two seconds, and a new leader reconciles all Infras before it renews for the second time. No field of a
 // status tells that: control writes none that stays the same. Without the right to read the Lease, the condition is met.

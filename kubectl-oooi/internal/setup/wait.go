@@ -40,7 +40,7 @@ func poll(ctx context.Context, out io.Writer, conditions ...condition) error {
 		for _, c := range conditions {
 			missing, err := c(ctx)
 			if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // the context has ended, or ends before the next answer
-				return false, nil
+				return false, nil //nolint:nilerr // its error is that of the context
 			}
 			if err != nil {
 				return false, err
