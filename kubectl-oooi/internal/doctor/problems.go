@@ -33,14 +33,18 @@ type reported struct {
 	component string
 }
 
-// problems returns the problems that the site's daemons and control report about the site.
+// problems returns the problems that the site's daemons and control report about the site. Control also reports those of the daemons,
+// as it has last read them.
 func (s *Site) problems() []reported {
 	var list []reported
 	add := func(p problem.Problem, reporter model.Ref, component string) {
 		if p.Object == (model.Ref{}) {
 			p.Object = reporter
 		}
-		list = append(list, reported{p, cmp.Or(s.podComponent(p.Object), component)})
+		known := func(r reported) bool { return r.Code == p.Code && r.Object == p.Object && r.Message == p.Message }
+		if !slices.ContainsFunc(list, known) {
+			list = append(list, reported{p, cmp.Or(s.podComponent(p.Object), component)})
+		}
 	}
 	for _, a := range s.Answers(site.AtInfra) {
 		if a.Report != nil {

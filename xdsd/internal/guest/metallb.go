@@ -23,6 +23,13 @@ const metallbGroup = "metallb.io"
 
 // AddressFault returns why the Service, which must be without an address, has none. It never returns nil.
 func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
+	name, addresses := "", "addresses of the VLAN"
+	if m := w.Apps.MetalLB; m != nil {
+		name = m.AddressPoolName
+		if ranges, err := m.IPAddressPoolRange.Elements(); err == nil && len(ranges) > 0 {
+			addresses = strings.Join(ranges, ", ")
+		}
+	}
 	pools, err := c.listKind(ctx, kindPool)
 	switch {
 	case isMissing(err):
@@ -33,11 +40,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	case err != nil:
 		return apiFault(err, "listing IPAddressPools")
 	case len(pools) == 0:
-		return &Fault{v1alpha1.AppsIngressPoolMissing, "the hosted cluster has no IPAddressPool: create one with addresses of the VLAN"}
-	}
-	name := ""
-	if w.Apps.MetalLB != nil {
-		name = w.Apps.MetalLB.AddressPoolName
+		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("the hosted cluster has no IPAddressPool: create %s with %s", cmp.Or(name, "one"), addresses)}
 	}
 	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
 		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, names(pools))}
