@@ -143,7 +143,8 @@ func clusterFaults(s *site) []change {
 	return []change{
 		{name: "a network that cannot be attached", run: func(t *testing.T) {
 			attachment(t, `{"cniVersion": "0.3.1", "name": "vlan50", "type": "macvlan", "master": "none"}`)
-			s.expectFailure(infra, []string{nothingApplied})(t)
+			s.expectFailure(infra, []string{"NetworkAttachmentDefinition clusters/vlan50 has been changed", "--allow-loss"})(t)
+			s.expectFailure(infra, []string{nothingApplied}, "--allow-loss")(t)
 			attachment(t, vlan50)
 		}},
 		{name: "a network that is not JSON", extra: true, run: func(t *testing.T) {
