@@ -84,7 +84,7 @@ func TestRejectedKubeconfigs(t *testing.T) {
 		{"insecure-skip-tls-verify", editCluster(func(c *clientcmdapi.Cluster) { c.InsecureSkipTLSVerify, c.CertificateAuthorityData = true, nil }), rejected, "insecure-skip-tls-verify"},
 		{"invalid YAML", []byte("]["), rejected, "invalid kubeconfig"},
 		{"no data", nil, missing, "has no key"},
-		{"other CA", editCluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = tenants.Management.Get(t).CA() }), v1alpha1.AppsIngressHostedClusterUnreachable, "certificate"},
+		{"other CA", editCluster(func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = tenants.Management.Get(t).CA() }), rejected, "does not trust the certificate"},
 		{"user without rights", unprivileged, v1alpha1.AppsIngressHostedClusterForbidden, "unprivileged"},
 	} {
 		n.WriteKubeconfig(tc.data)
