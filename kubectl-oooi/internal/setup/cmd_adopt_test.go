@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
@@ -112,8 +110,7 @@ spec:
 	role := fmt.Sprintf("Role %[1]s/oooi-%[1]s-demo-x-dns", s.Namespace)
 	s.Apply(other)
 	t.Cleanup(func() {
-		infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace + "-demo", Name: "x"}}
-		if err := s.Client.Delete(s.AfterTest(), infra); err != nil {
+		if err := s.ControlPlane.DeleteYAML(s.AfterTest(), []byte(other)); err != nil {
 			t.Error(err)
 		}
 	})
