@@ -97,6 +97,9 @@ const (
 	ready = `ips": ["192.0.2.3"]}]'
 spec: {nodeName: node-a, containers: [{name: coredns}]}
 status: {phase: Running, podIP: 10.128.0.9, podIPs: [{ip: 10.128.0.9}], conditions: [{type: Ready, status: "True"}]}`
+	pending = `ips": []}]'
+spec: {containers: [{name: coredns}]}
+status: {phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: 0/1 nodes are available}]}`
 	crashing = `ips": ["192.0.2.3"]}]'
 spec: {nodeName: node-a, containers: [{name: coredns}]}
 status: {phase: Running, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: coredns, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}}]}`
@@ -127,6 +130,10 @@ func TestRootIsFirst(t *testing.T) {
 		{name: "other bridge", pairs: []string{`"name": "vlan100", "type": "bridge", "bridge": "br-vlan100"`, `"name": "vlan100", "type": "bridge", "bridge": "br-vlan9"`}, want: "OOOI-NET-009 fail", says: "bridge br-vlan9"},
 		{name: "duplicate address", pairs: []string{"ipAddresses: [192.0.2.10]", "ipAddresses: [192.0.2.1]"}, want: "OOOI-NET-004 fail"},
 		{name: "node down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`}, want: "OOOI-NODE-001 fail"},
+		{
+			name: "cordoned", pairs: []string{"metadata: {name: node-a}\n", "metadata: {name: node-a}\nspec: {unschedulable: true}\n", ready, pending},
+			want: "OOOI-NODE-001 fail", says: "kubectl uncordon node-a",
+		},
 		{
 			name: "node and control down", pairs: []string{`[{type: Ready, status: "True"}, {type: MemoryPressure`, `[{type: Ready, status: "Unknown"}, {type: MemoryPressure`, "availableReplicas: 2", "availableReplicas: 0"},
 			want: "OOOI-NODE-001 fail",

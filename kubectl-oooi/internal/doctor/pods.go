@@ -73,8 +73,8 @@ var podReads = slices.Concat(site.In(site.AtInfra, site.Pods, site.StatefulSets)
 var nodesReady = Check{
 	Code: "OOOI-NODE-001", Title: "the nodes of the pods are ready", Run: checkNodes,
 	Reads: slices.Concat(site.In(site.AtInfra, site.Pods), site.In(site.AtSystem, site.Pods), site.In(site.Everywhere, site.Nodes)),
-	About: "A node that is not ready, or under pressure, stops or evicts pods. A pod with a fixed VLAN address starts on another node only when " +
-		"Kubernetes knows that the first one is gone.",
+	About: "A node that is not ready, or under pressure, stops or evicts pods, and a cordoned one gets none. A pod with a fixed VLAN address starts on " +
+		"another node only when Kubernetes knows that the first one is gone.",
 }
 
 // expectedNode are the conditions of a node with their status if it is healthy.
@@ -90,14 +90,23 @@ var expectedNode = []struct {
 }
 
 func checkNodes(s *Site) []Finding {
-	byNode := map[string][]*corev1.Pod{}
+	byNode := map[string][]*corev1.Pod{} // those that no node runs yet by ""
 	for _, p := range slices.Concat(s.componentPods(), s.ControlPods()) {
 		byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
 	}
+	nodes := site.All[corev1.Node](s.Site, site.Nodes, site.Everywhere)
+	available := slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !n.Spec.Unschedulable })
 	var findings []Finding
-	for _, n := range site.All[corev1.Node](s.Site, site.Nodes, site.Everywhere) {
-		if len(byNode[n.Name]) == 0 {
-			continue
+	for _, n := range nodes {
+		for _, p := range byNode[""] {
+			if !n.Spec.Unschedulable {
+				break
+			}
+			f := failed(site.RefOf(site.Nodes, n), "allow pods on the node again: kubectl uncordon "+n.Name, "the node is cordoned, and pods of oooi wait for a node")
+			if available { // the pods may wait for another reason
+				f.Severity = Warn
+			}
+			findings = append(findings, f.about(componentOf(p)))
 		}
 		for _, c := range n.Status.Conditions {
 			for _, e := range expectedNode {
