@@ -78,6 +78,15 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 		return nil, refusal(ctx, err)
 	}
 	var list []Difference
+	if applied, since := applier.LastApplied(plan); applied != nil {
+		live, err := (&read.Reader{Client: c}).Object(ctx, applied.GroupVersionKind(), key)
+		if err != nil {
+			return nil, refusal(ctx, err)
+		}
+		if fields := editedFields(live, applied, since); fields != nil { // before what follows from it
+			list = append(list, Difference{Object: s.Ref(), Change: Changed, Fields: fields})
+		}
+	}
 	outdated := setup.Older(applier.Previous, applier.Remember.Version)
 	if outdated {
 		version := Field{Path: "version", Found: applier.Previous, Rendered: applier.Remember.Version}

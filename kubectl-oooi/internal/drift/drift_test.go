@@ -159,6 +159,30 @@ func (d *deployed) remove(kind, name string) {
 	}
 }
 
+// TestReadFindsAnEditedInfra edits the Infra, from which setup would render other objects.
+func TestReadFindsAnEditedInfra(t *testing.T) {
+	d := newSite(t)
+	infra := inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Namespace: d.Namespace, Name: "demo"}.Object()
+	edit := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"infraComponents": {"dhcp": {"leaseTime": "77m", "rangeEnd": "192.0.2.98"}}}}`))
+	if err := d.Client.Patch(d.Context(), infra, edit, client.FieldOwner("kubectl-edit")); err != nil {
+		t.Fatal(err)
+	}
+	d.read("demo")
+	list, err := drift.Read(d.Context(), d.client(""), d.site)
+	if err != nil || len(list) < 2 {
+		t.Fatal(list, err)
+	}
+	var fields []string
+	for _, f := range list[0].Fields {
+		manager, _, _ := strings.Cut(f.Manager, " at 20")
+		fields = append(fields, fmt.Sprintf("%s %s -> %s by %s", f.Path, f.Found, f.Rendered, manager))
+	}
+	want := []string{".spec.infraComponents.dhcp.leaseTime 77m ->  by kubectl-edit", ".spec.infraComponents.dhcp.rangeEnd 192.0.2.98 -> 192.0.2.99 by kubectl-edit"}
+	if list[0].Object.Kind != "Infra" || !slices.Equal(fields, want) {
+		t.Errorf("%v %q, want %q", list[0].Object, fields, want)
+	}
+}
+
 func TestReadFindsEdits(t *testing.T) {
 	d := newSite(t)
 	d.expect()

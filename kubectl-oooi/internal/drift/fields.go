@@ -44,6 +44,29 @@ func fieldsOf(live, merged *unstructured.Unstructured, foreignOnly bool) []Field
 	return fields
 }
 
+// editedFields returns the fields of an Infra or ProxyServer's spec that other clients have set since setup applied it.
+func editedFields(live, applied *unstructured.Unstructured, since time.Time) (fields []Field) {
+	for _, f := range live.GetManagedFields() {
+		if f.Manager == setup.Manager || f.Subresource != "" || f.Time == nil || f.Time.Time.Before(since) {
+			continue
+		}
+		setup.FieldsOf(f).Leaves().Iterate(func(p fieldpath.Path) {
+			found, _ := setup.FieldAt(live.Object, p)
+			before, _ := setup.FieldAt(applied.Object, p)
+			if p[0].FieldName == nil || *p[0].FieldName != "spec" || equality.Semantic.DeepEqual(found, before) {
+				return
+			}
+			one := Field{Path: p.String(), Manager: f.Manager + " at " + f.Time.UTC().Format(time.RFC3339)}
+			one.Found, one.Rendered = excerpts(p, found, before)
+			if before == nil {
+				one.Rendered = ""
+			}
+			fields = append(fields, one)
+		})
+	}
+	return fields
+}
+
 // ofSetup returns the fields of an object that setup manages.
 func ofSetup(u *unstructured.Unstructured) *fieldpath.Set {
 	set := fieldpath.NewSet()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -61,6 +62,20 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 		}
 	}
 	return list, nil
+}
+
+// LastApplied returns the Infra or standalone ProxyServer of the last deployed revision, after Preview, and when setup applied it; nil
+// without such a revision.
+func (a *Applier) LastApplied(p *Plan) (*unstructured.Unstructured, time.Time) {
+	good := a.history.last(StatusDeployed)
+	if good == nil {
+		return nil, time.Time{}
+	}
+	at := slices.IndexFunc(good.Objects, p.isOwner)
+	if at < 0 {
+		return nil, time.Time{}
+	}
+	return good.Objects[at], good.Created()
 }
 
 // objectChange returns the change of an object of the plan, after compare.
