@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -78,15 +79,6 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 		return nil, refusal(ctx, err)
 	}
 	var list []Difference
-	if applied, since := applier.LastApplied(plan); applied != nil {
-		live, err := (&read.Reader{Client: c}).Object(ctx, applied.GroupVersionKind(), key)
-		if err != nil {
-			return nil, refusal(ctx, err)
-		}
-		if fields := editedFields(live, applied, since); fields != nil { // before what follows from it
-			list = append(list, Difference{Object: s.Ref(), Change: Changed, Fields: fields})
-		}
-	}
 	outdated := setup.Older(applier.Previous, applier.Remember.Version)
 	if outdated {
 		version := Field{Path: "version", Found: applier.Previous, Rendered: applier.Remember.Version}
@@ -97,6 +89,17 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 		if d.Change == Changed || d.Change != "" && !outdated { // versions render different objects
 			list = append(list, d)
 		}
+	}
+	applied, since := applier.LastApplied(plan)
+	if applied == nil || outdated || len(list) == 0 { // an edit that changes no object needs no setup
+		return list, nil
+	}
+	live, err := (&read.Reader{Client: c}).Object(ctx, applied.GroupVersionKind(), key)
+	if err != nil {
+		return nil, refusal(ctx, err)
+	}
+	if fields := editedFields(live, applied, since); fields != nil { // before what follows from it
+		list = slices.Insert(list, 0, Difference{Object: s.Ref(), Change: Changed, Fields: fields})
 	}
 	return list, nil
 }
