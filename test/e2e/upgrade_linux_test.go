@@ -145,8 +145,8 @@ func TestUpgrade(t *testing.T) {
 				}
 			}
 		}
-		if out := s.oooi(t, doctor...); known && !strings.Contains(out, "OOOI-POD-004") {
-			t.Errorf("doctor does not name the pods of the earlier version:\n%s", out)
+		if out := s.oooi(t, doctor...); known && !strings.Contains(out, "an older version of kubectl-oooi deployed it") {
+			t.Errorf("doctor does not say that an older version deployed the Infra:\n%s", out)
 		}
 	})
 	upgrade("upgrade again")
