@@ -98,15 +98,14 @@ func checkNodes(s *Site) []Finding {
 	available := slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return !n.Spec.Unschedulable })
 	var findings []Finding
 	for _, n := range nodes {
-		for _, p := range byNode[""] {
-			if !n.Spec.Unschedulable {
-				break
-			}
+		if n.Spec.Unschedulable {
 			f := failed(site.RefOf(site.Nodes, n), "allow pods on the node again: kubectl uncordon "+n.Name, "the node is cordoned, and pods of oooi wait for a node")
 			if available { // the pods may wait for another reason
 				f.Severity = Warn
 			}
-			findings = append(findings, f.about(componentOf(p)))
+			for _, p := range byNode[""] {
+				findings = append(findings, f.about(componentOf(p)))
+			}
 		}
 		for _, c := range n.Status.Conditions {
 			for _, e := range expectedNode {

@@ -90,13 +90,9 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 			list = append(list, d)
 		}
 	}
-	applied, since := applier.LastApplied(plan)
-	if applied == nil || outdated || len(list) == 0 { // an edit that changes no object needs no setup
+	live, applied, since := applier.LastApplied(plan)
+	if live == nil || applied == nil || outdated || len(list) == 0 { // an edit that changes no object needs no setup
 		return list, nil
-	}
-	live, err := (&read.Reader{Client: c}).Object(ctx, applied.GroupVersionKind(), key)
-	if err != nil {
-		return nil, refusal(ctx, err)
 	}
 	if fields := editedFields(live, applied, since); fields != nil { // before what follows from it
 		list = slices.Insert(list, 0, Difference{Object: s.Ref(), Change: Changed, Fields: fields})

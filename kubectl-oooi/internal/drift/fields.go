@@ -24,22 +24,16 @@ func fieldsOf(live, merged *unstructured.Unstructured, foreignOnly bool) []Field
 	})
 	var fields []Field
 	paths.Iterate(func(p fieldpath.Path) {
-		found, has := setup.FieldAt(live.Object, p)
-		rendered, wanted := setup.FieldAt(merged.Object, p)
-		manager := managerOf(live, p)
-		if has == wanted && equality.Semantic.DeepEqual(found, rendered) || foreignOnly && (manager.Manager == "" || manager.Manager == setup.Manager) {
+		f := fieldOf(p, live, merged)
+		if f == nil {
 			return
 		}
-		f := Field{Path: p.String(), Manager: manager.Manager}
-		if manager.Time != nil {
-			f.Manager += " at " + manager.Time.UTC().Format(time.RFC3339)
+		manager := managerOf(live, p)
+		if foreignOnly && (manager.Manager == "" || manager.Manager == setup.Manager) {
+			return
 		}
-		if f.Found, f.Rendered = excerpts(p, found, rendered); !has {
-			f.Found = ""
-		} else if !wanted {
-			f.Rendered = ""
-		}
-		fields = append(fields, f)
+		f.Manager = setBy(manager)
+		fields = append(fields, *f)
 	})
 	return fields
 }
@@ -51,20 +45,40 @@ func editedFields(live, applied *unstructured.Unstructured, since time.Time) (fi
 			continue
 		}
 		setup.FieldsOf(f).Leaves().Iterate(func(p fieldpath.Path) {
-			found, _ := setup.FieldAt(live.Object, p)
-			before, _ := setup.FieldAt(applied.Object, p)
-			if p[0].FieldName == nil || *p[0].FieldName != "spec" || equality.Semantic.DeepEqual(found, before) {
+			if p[0].FieldName == nil || *p[0].FieldName != "spec" {
 				return
 			}
-			one := Field{Path: p.String(), Manager: f.Manager + " at " + f.Time.UTC().Format(time.RFC3339)}
-			one.Found, one.Rendered = excerpts(p, found, before)
-			if before == nil {
-				one.Rendered = ""
+			if one := fieldOf(p, live, applied); one != nil {
+				one.Manager = setBy(f)
+				fields = append(fields, *one)
 			}
-			fields = append(fields, one)
 		})
 	}
 	return fields
+}
+
+// fieldOf returns a field that differs, without its manager; nil if it does not differ.
+func fieldOf(p fieldpath.Path, live, wanted *unstructured.Unstructured) *Field {
+	found, isFound := setup.FieldAt(live.Object, p)
+	rendered, isRendered := setup.FieldAt(wanted.Object, p)
+	if isFound == isRendered && equality.Semantic.DeepEqual(found, rendered) {
+		return nil
+	}
+	f := &Field{Path: p.String()}
+	if f.Found, f.Rendered = excerpts(p, found, rendered); !isFound {
+		f.Found = ""
+	} else if !isRendered {
+		f.Rendered = ""
+	}
+	return f
+}
+
+// setBy returns an entry as Field.Manager.
+func setBy(e metav1.ManagedFieldsEntry) string {
+	if e.Time == nil {
+		return e.Manager
+	}
+	return e.Manager + " at " + e.Time.UTC().Format(time.RFC3339)
 }
 
 // ofSetup returns the fields of an object that setup manages.

@@ -19,11 +19,17 @@ func (p *Plan) kind() string {
 	return "Infra"
 }
 
-// isOwner reports whether an object is the one that the plan's objects are for: the Infra or the standalone ProxyServer. They
+// owner returns the object that the others of a list are for: the Infra or the standalone ProxyServer; nil if the list lacks it. They
 // have no owner references to it: the garbage collector would delete what serves the VLAN if the Infra or its CRD
 // disappeared without teardown.
-func (p *Plan) isOwner(o *unstructured.Unstructured) bool {
-	return o.GetKind() == "Infra" || p.Standalone && o.GetKind() == "ProxyServer"
+func (p *Plan) owner(list []*unstructured.Unstructured) *unstructured.Unstructured {
+	at := slices.IndexFunc(list, func(o *unstructured.Unstructured) bool {
+		return o.GetKind() == "Infra" || p.Standalone && o.GetKind() == "ProxyServer"
+	})
+	if at < 0 {
+		return nil
+	}
+	return list[at]
 }
 
 // shared reports whether an object exists once per cluster: CRDs, control, its namespace, and xdsd ingress.

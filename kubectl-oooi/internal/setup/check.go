@@ -191,11 +191,11 @@ func (k *Known) addedResolvers() []string {
 // checkTermination returns an error if the Infra or standalone ProxyServer is being deleted: everything that setup
 // applied would be deleted with it.
 func (a *Applier) checkTermination(p *Plan) error {
-	at := slices.IndexFunc(p.Objects, p.isOwner)
-	if at < 0 {
+	owner := p.owner(p.Objects)
+	if owner == nil {
 		return nil
 	}
-	live := a.live[entryWithoutUID(p.Objects[at])]
+	live := a.live[entryWithoutUID(owner)]
 	if live == nil || live.GetDeletionTimestamp() == nil {
 		return nil
 	}

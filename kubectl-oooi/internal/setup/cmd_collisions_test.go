@@ -171,7 +171,7 @@ func TestSetupRefusesToMoveAnAddressBetweenComponents(t *testing.T) {
 	}
 }
 
-// TestInfraThatIsSetUpAtTheSameTime lets another Infra create an object of the same name after the preflight.
+// TestInfraThatIsSetUpAtTheSameTime lets another Infra create an object of the same name after setup has compared its objects.
 func TestInfraThatIsSetUpAtTheSameTime(t *testing.T) {
 	s := newSite(t)
 	role := "oooi-" + s.Namespace + "-demo-proxy"

@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 // replacementTimes are how long the only replica of a component is away while its pod is replaced: the row "setup with
@@ -50,16 +47,4 @@ func Interruptions(changes []ObjectChange) []string {
 		}
 	}
 	return lines
-}
-
-// objectChanges returns the changes of the plan's objects and of obsolete ones, after preflight.
-func (a *Applier) objectChanges(p *Plan, obsolete []*unstructured.Unstructured) []ObjectChange {
-	var list []ObjectChange
-	for _, o := range p.Objects {
-		list = append(list, a.objectChange(p, o))
-	}
-	for _, live := range obsolete {
-		list = append(list, ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})
-	}
-	return list
 }

@@ -48,34 +48,41 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]ObjectChange, error) 
 	if err != nil {
 		return nil, err
 	}
-	var list []ObjectChange
-	for _, o := range p.Objects {
-		list = append(list, a.objectChange(p, o))
-	}
+	var deleted []*unstructured.Unstructured
 	for _, live := range slices.Backward(obsolete) {
 		user, err := networkUser(ctx, a.Client, live, client.ObjectKeyFromObject(p.Infra))
 		if err != nil {
 			return nil, err
 		}
 		if user == "" {
-			list = append(list, ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})
+			deleted = append(deleted, live)
 		}
 	}
-	return list, nil
+	return a.objectChanges(p, deleted), nil
 }
 
-// LastApplied returns the Infra or standalone ProxyServer of the last deployed revision, after Preview, and when setup applied it; nil
-// without such a revision.
-func (a *Applier) LastApplied(p *Plan) (*unstructured.Unstructured, time.Time) {
-	good := a.history.last(StatusDeployed)
-	if good == nil {
-		return nil, time.Time{}
+// LastApplied returns the Infra or standalone ProxyServer, as it is in the cluster and as setup applied it in the last deployed
+// revision, and the time of that revision. It is called after Preview. An object that does not exist, or no revision has, is nil.
+func (a *Applier) LastApplied(p *Plan) (live, applied *unstructured.Unstructured, at time.Time) {
+	if owner := p.owner(p.Objects); owner != nil {
+		live = a.live[entryWithoutUID(owner)]
 	}
-	at := slices.IndexFunc(good.Objects, p.isOwner)
-	if at < 0 {
-		return nil, time.Time{}
+	if good := a.history.last(StatusDeployed); good != nil {
+		applied, at = p.owner(good.Objects), good.Created()
 	}
-	return good.Objects[at], good.Created()
+	return live, applied, at
+}
+
+// objectChanges returns the changes of the plan's objects and of those that are deleted, after compare.
+func (a *Applier) objectChanges(p *Plan, deleted []*unstructured.Unstructured) []ObjectChange {
+	var list []ObjectChange
+	for _, o := range p.Objects {
+		list = append(list, a.objectChange(p, o))
+	}
+	for _, live := range deleted {
+		list = append(list, ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})
+	}
+	return list
 }
 
 // objectChange returns the change of an object of the plan, after compare.

@@ -78,7 +78,7 @@ func componentOf(o *unstructured.Unstructured, infra string) string {
 }
 
 // newRollout reads the state before the change: which pods serve, and which components and backends work. It is called after
-// the preflight.
+// compare.
 func (a *Applier) newRollout(ctx context.Context, p *Plan, obsolete []*unstructured.Unstructured) (*rollout, error) {
 	r := &rollout{
 		Applier: a, plan: p, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra),

@@ -51,12 +51,12 @@ func (a *Applier) waitForAll(ctx context.Context, p *Plan) error {
 // ownerDeleted returns an error if the Infra or standalone ProxyServer no longer exists or is being deleted, as by a teardown; nil
 // if it exists, or if reading it fails.
 func (a *Applier) ownerDeleted(ctx context.Context, p *Plan) error {
-	at := slices.IndexFunc(p.Objects, p.isOwner)
-	if at < 0 {
+	owner := p.owner(p.Objects)
+	if owner == nil {
 		return nil
 	}
-	if owner, err := current(ctx, a.Client, p.Objects[at]); err == nil && (owner == nil || owner.GetDeletionTimestamp() != nil) {
-		return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", inventory.Of(p.Objects[at]))
+	if live, err := current(ctx, a.Client, owner); err == nil && (live == nil || live.GetDeletionTimestamp() != nil) {
+		return fmt.Errorf("%s was deleted before setup finished; run setup again to deploy it", inventory.Of(owner))
 	}
 	return nil
 }
