@@ -11,7 +11,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// BenchmarkDoctor checks 100 Infras, each with a HostedCluster, control-plane Services and Routes, and 20 leases. They have no
+// BenchmarkDoctor checks 100 Infras, each with a HostedCluster, control-plane Services and Routes, and 20 leases. The Infras have no
 // pods, which the lab's control plane cannot run, so doctor asks no daemon for its problems.
 func BenchmarkDoctor(b *testing.B) {
 	const infras, leases = 100, 20
@@ -23,7 +23,14 @@ func BenchmarkDoctor(b *testing.B) {
 		b.Fatal(err)
 	}
 	for i := range infras {
-		objects := strings.NewReplacer("NUMBER", fmt.Sprint(i)).Replace(fleetMember)
+		name := fmt.Sprintf("member-%d", i)
+		objects := lab.HostedCluster{
+			Namespace: "clusters", Name: name, BaseDomain: "example.com", More: "  infraID: " + name + "-x7k2p",
+			Publishing: map[string]string{
+				"OAuthServer": lab.PublishedRoute("oauth." + name + ".example.com"), "Konnectivity": lab.PublishedRoute("konnectivity." + name + ".example.com"),
+				"Ignition": lab.PublishedRoute("ignition." + name + ".example.com"),
+			},
+		}.YAML() + strings.NewReplacer("NUMBER", fmt.Sprint(i)).Replace(fleetMember)
 		for n := range leases {
 			objects += strings.NewReplacer("NUMBER", fmt.Sprint(i), "HOST", fmt.Sprint(100+n)).Replace(fleetLease)
 		}
@@ -40,6 +47,7 @@ func BenchmarkDoctor(b *testing.B) {
 	}
 }
 
+// fleetMember are the objects of one Infra besides its HostedCluster.
 const fleetMember = `
 apiVersion: v1
 kind: Namespace
@@ -49,24 +57,6 @@ apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {name: vlan-NUMBER, namespace: clusters}
 spec: {config: '{"cniVersion": "0.3.1", "type": "bridge", "bridge": "brNUMBER"}'}
----
-apiVersion: hypershift.openshift.io/v1beta1
-kind: HostedCluster
-metadata: {name: member-NUMBER, namespace: clusters}
-spec:
-  infraID: member-NUMBER-x7k2p
-  dns: {baseDomain: example.com}
-  etcd: {managementType: Managed, managed: {storage: {type: PersistentVolume, persistentVolume: {size: 8Gi}}}}
-  networking: {clusterNetwork: [{cidr: 10.132.0.0/14}], serviceNetwork: [{cidr: 172.31.0.0/16}], networkType: OVNKubernetes}
-  platform: {type: KubeVirt, kubevirt: {}}
-  pullSecret: {name: pull-secret}
-  release: {image: registry.example.com/release:4.20}
-  sshKey: {}
-  services:
-  - {service: APIServer, servicePublishingStrategy: {type: LoadBalancer, loadBalancer: {hostname: api.member-NUMBER.example.com}}}
-  - {service: OAuthServer, servicePublishingStrategy: {type: Route, route: {hostname: oauth.member-NUMBER.example.com}}}
-  - {service: Konnectivity, servicePublishingStrategy: {type: Route, route: {hostname: konnectivity.member-NUMBER.example.com}}}
-  - {service: Ignition, servicePublishingStrategy: {type: Route, route: {hostname: ignition.member-NUMBER.example.com}}}
 ---
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: Infra
