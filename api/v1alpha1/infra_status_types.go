@@ -111,7 +111,7 @@ const (
 	AppsIngressKubeconfigMissing AppsIngressReason = "KubeconfigMissing"
 
 	// AppsIngressKubeconfigRejected: the kubeconfig contains a setting that is not allowed, such as a
-	// command, its credentials are rejected, or its CA is not that of the API server.
+	// command, its credentials are rejected, or its CA did not sign the API server's certificate.
 	AppsIngressKubeconfigRejected AppsIngressReason = "KubeconfigRejected"
 
 	// AppsIngressHostedClusterUnreachable: the hosted API server does not answer, or answers with a server error.

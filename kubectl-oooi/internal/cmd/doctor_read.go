@@ -41,8 +41,8 @@ type diagnoser struct {
 	list     []*doctor.Diagnosis
 }
 
-// diagnose repeats rounds until the exit status is 0 or --wait is over. If it is interrupted, it returns an error, and the result
-// is that of the last round.
+// diagnose repeats rounds until the exit status is 0 or --wait is over. If it is interrupted, it returns an error, and keeps the
+// result of the last round.
 func (d *diagnoser) diagnose(ctx context.Context) error {
 	if d.cluster != nil {
 		err := d.read(ctx, func(ctx context.Context) (err error) {
