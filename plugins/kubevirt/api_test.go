@@ -222,6 +222,22 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	await(t, "the VM without a VirtualMachine", func() bool { return vmOf(t, restarted.directory, "02:00:00:00:00:0d") == "w3" })
 	deleteInstances(t, cp, standalone)
 	await(t, "its deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan "+ns+"/w3/vlan" })
+
+	// Objects that disappear with their CRD have no deletion timestamp.
+	vanishing := strings.Replace(vmi(ns, "w4", "02:00:00:00:00:0e", "demo", vmUID), "finalizers: [kubevirt.io/test]", "finalizers: []", 1)
+	apply(t, cp, virtualMachineYAML(ns, "w4")+vanishing)
+	await(t, "the fourth VM", func() bool {
+		return vmOf(t, restarted.directory, "02:00:00:00:00:0e") == "w4" && restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"})
+	})
+	for _, object := range []string{vanishing, virtualMachineYAML(ns, "w4")} {
+		if err := cp.DeleteYAML(t.Context(), []byte(object)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "the fourth VM to be removed", func() bool { return !restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"}) })
+	if got := restarted.deletions(); got != ns+"/w1/vlan "+ns+"/w3/vlan" {
+		t.Errorf("deletions without a deletion timestamp: %q", got)
+	}
 }
 
 // TestWithoutTheRightToReadVirtualMachines watches VirtualMachineInstances only.

@@ -301,14 +301,18 @@ func followVirtualMachines(d *directory, client dynamic.Interface, namespace str
 	m.follow(d, client, following{
 		resource: virtualMachines, kind: "VirtualMachine", namespace: namespace,
 		decode: func(u *unstructured.Unstructured) objects.Object {
-			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID()}}
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), DeletionTimestamp: u.GetDeletionTimestamp(),
+			}}
 		},
 		replace: d.replaceVirtualMachines,
 		changed: func(o objects.Object, exists bool) {
 			if at := (key{o.GetNamespace(), o.GetName()}); exists {
 				d.declare(at)
 			} else {
-				d.undeclare(at, true)
+				// KubeVirt's finalizer announces each deletion. Without it, the whole API may be disappearing.
+				last, ok := o.(*metav1.PartialObjectMetadata)
+				d.undeclare(at, ok && last.DeletionTimestamp != nil)
 			}
 		},
 	}, log)
