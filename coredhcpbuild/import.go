@@ -66,7 +66,7 @@ func importInto(ctx context.Context, out io.Writer, server *config.ServerConfig,
 	}
 	reported, err := kubevirt.Addresses(ctx, kubevirtArgs...)
 	if err != nil {
-		return err //nolint:wrapcheck // the error names the plugin
+		return err
 	}
 	var assignments []leasedb.Assignment
 	for _, u := range reported {
@@ -107,5 +107,5 @@ func printImported(out io.Writer, all []leasedb.Imported, write bool) error {
 		verb = "written"
 	}
 	_, err := fmt.Fprintf(out, "server4: %d %s, %d existing, %d skipped\n", added, verb, kept, len(all)-added-kept)
-	return err //nolint:wrapcheck // an error of standard output
+	return err
 }

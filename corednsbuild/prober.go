@@ -43,7 +43,7 @@ func (p *prober) run(ctx context.Context) {
 func (p *prober) probe(ctx context.Context, snapshots []*model.Snapshot) error {
 	networks, err := neighbours.Networks()
 	if err != nil {
-		return err //nolint:wrapcheck // error of an internal package
+		return err
 	}
 	var all []netip.Addr
 	var ports []netip.AddrPort
@@ -58,7 +58,7 @@ func (p *prober) probe(ctx context.Context, snapshots []*model.Snapshot) error {
 	}
 	answers, err := p.monitor.Probe(ctx, networks.OnOwnNetworks(all))
 	if err != nil {
-		return err //nolint:wrapcheck // error of an internal package
+		return err
 	}
 	slices.SortFunc(ports, netip.AddrPort.Compare)
 	p.ports.Connect(ctx, networks, slices.DeleteFunc(slices.Compact(ports), func(a netip.AddrPort) bool { return answers[a.Addr()] == nil }))

@@ -32,7 +32,7 @@ func (p *prober) serve(ctx context.Context, l net.Listener) error {
 		stores, loaded := len(hcpviews.Statuses()), len(hcpviews.Snapshots())
 		return stores > 0 && stores == loaded, map[string]int{"stores": stores, "loaded": loaded}
 	}, p.report, func() any { return state{hcpviews.Statuses(), p.problems()} }, prometheus.DefaultGatherer)
-	return daemon.ServeHTTP(ctx, l, handler, hcpviews.Logger()) //nolint:wrapcheck // error of an internal package
+	return daemon.ServeHTTP(ctx, l, handler, hcpviews.Logger())
 }
 
 // report returns the content of /problems.

@@ -114,7 +114,7 @@ func (f *checkFlags) checkEnvoy(ctx context.Context) error {
 		is, err := admin.Version(ctx)
 		if err == nil {
 			if err := admin.Quit(ctx); err != nil {
-				return err //nolint:wrapcheck // serve wraps it
+				return err
 			}
 			if isOlder(is, f.envoy) {
 				return fmt.Errorf("the image has Envoy %s, and version %s or later is required", is, f.envoy)

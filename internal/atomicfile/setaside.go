@@ -18,13 +18,13 @@ func Read(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return nil, err //nolint:wrapcheck // the error names the file and the operation
+		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > maxSize:
 		return nil, fmt.Errorf("%s is %d MiB, more than the limit of %d MiB", path, info.Size()>>20, maxSize>>20)
 	}
-	return os.ReadFile(path) //nolint:wrapcheck // the error names the file and the operation
+	return os.ReadFile(path)
 }
 
 // unusableSuffix is appended to the name of a file that SetAside renames.

@@ -31,7 +31,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err //nolint:wrapcheck // net/http compares it
+			return nil, err
 		}
 		var origin netip.Addr // that of a connection without an IP address is the zero value
 		if at, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil {
@@ -76,5 +76,5 @@ type limitedConn struct {
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	c.end()
-	return c.Conn.Close() //nolint:wrapcheck // the caller expects the error of the connection
+	return c.Conn.Close()
 }

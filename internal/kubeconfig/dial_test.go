@@ -51,7 +51,7 @@ func (e end) Write(p []byte) (int, error) {
 	if e.network.lost.Load() {
 		return len(p), nil
 	}
-	return e.Conn.Write(p) //nolint:wrapcheck // as Conn
+	return e.Conn.Write(p)
 }
 
 // watches answers each request with a response that does not end.

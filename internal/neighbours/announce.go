@@ -57,5 +57,5 @@ func announce(ctx context.Context, ours netip.Prefix) error {
 // dialDiscard connects a UDP socket to the discard port of a neighbor.
 func dialDiscard(ctx context.Context, source, neighbour netip.Addr) (net.Conn, error) {
 	dialer := net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}
-	return dialer.DialContext(ctx, "udp4", netip.AddrPortFrom(neighbour, discardPort).String()) //nolint:wrapcheck // callers add the context
+	return dialer.DialContext(ctx, "udp4", netip.AddrPortFrom(neighbour, discardPort).String())
 }

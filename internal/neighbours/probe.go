@@ -151,7 +151,7 @@ func waitForAnswers(ctx context.Context, networks OwnNetworks, addrs []netip.Add
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err() //nolint:wrapcheck // wrapped by Probe
+			return nil, ctx.Err()
 		case <-tick.C:
 		}
 	}

@@ -59,7 +59,7 @@ func control(conn net.Conn, use func(fd int) error) error {
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return err //nolint:wrapcheck // only whether it succeeded matters
+		return err
 	}
 	var failed error
 	err = raw.Control(func(fd uintptr) { failed = use(int(fd)) })

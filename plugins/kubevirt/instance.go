@@ -141,7 +141,7 @@ func decodeInstance(u *unstructured.Unstructured) objects.Object {
 func decode(u *unstructured.Unstructured) (*instance, *rawInstance, error) {
 	raw := &rawInstance{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, raw); err != nil {
-		return nil, nil, err //nolint:wrapcheck // wrapped by the callers
+		return nil, nil, err
 	}
 	annotations := u.GetAnnotations()
 	active := u.GetDeletionTimestamp() == nil && !raw.paused()

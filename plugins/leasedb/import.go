@@ -143,7 +143,7 @@ func readAll(ctx context.Context, s store.Store) ([]store.Binding, error) {
 	if leases, ok := s.(*leasestore.Store); ok && leases.Failure() != "" {
 		return nil, errors.New(leases.Failure())
 	}
-	return nil, ctx.Err() //nolint:wrapcheck // wrapped by the caller
+	return nil, ctx.Err()
 }
 
 // A firstList is a store.Sink that keeps the first list of bindings.

@@ -70,7 +70,7 @@ func openStore(c config, log *slog.Logger) (store.Store, error) {
 	}
 	client, err := kubeconfig.RESTConfig(c.kubeconfig, c.context)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // RESTConfig adds the context
+		return nil, err
 	}
 	return leasestore.Open(leasestore.Config{
 		REST: client, Namespace: c.namespace, Pool: c.pool, Lease: c.lease, Log: log,

@@ -217,7 +217,7 @@ func (m *instrumentedStore) Put(ctx context.Context, b store.Binding) (store.Bin
 	started := time.Now()
 	written, err := m.Store.Put(ctx, b)
 	m.observe(opPut, b.Holder, started, err)
-	return written, err //nolint:wrapcheck // errors of the store are matched by callers
+	return written, err
 }
 
 // Mark implements store.Marker. It returns the zero time if the store does not implement it.
@@ -237,7 +237,7 @@ func (m *instrumentedStore) SetMark(at time.Time) error {
 	started := time.Now()
 	err := marker.SetMark(at)
 	m.observe(opMark, "", started, err)
-	return err //nolint:wrapcheck // errors of the store are matched by callers
+	return err
 }
 
 // Get implements store.Store.
@@ -245,7 +245,7 @@ func (m *instrumentedStore) Get(ctx context.Context, addr netip.Addr) (store.Bin
 	started := time.Now()
 	b, err := m.Store.Get(ctx, addr)
 	m.observe(opGet, addr.String(), started, err)
-	return b, err //nolint:wrapcheck // errors of the store are matched by callers
+	return b, err
 }
 
 // Delete implements store.Store.
@@ -253,5 +253,5 @@ func (m *instrumentedStore) Delete(ctx context.Context, b store.Binding) error {
 	started := time.Now()
 	err := m.Store.Delete(ctx, b)
 	m.observe(opDelete, b.Holder, started, err)
-	return err //nolint:wrapcheck // errors of the store are matched by callers
+	return err
 }

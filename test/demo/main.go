@@ -104,7 +104,7 @@ func (o *standardOutput) Write(p []byte) (int, error) {
 	if err != nil {
 		o.stop()
 	}
-	return n, err //nolint:wrapcheck // it is an io.Writer
+	return n, err
 }
 
 // interactive reports whether stdin and stdout are terminals.

@@ -122,7 +122,7 @@ type patcher interface {
 type statusWriter struct{ client.SubResourceWriter }
 
 func (w statusWriter) Patch(ctx context.Context, o client.Object, p client.Patch, _ ...client.PatchOption) error {
-	return w.SubResourceWriter.Patch(ctx, o, p) //nolint:wrapcheck // for tests
+	return w.SubResourceWriter.Patch(ctx, o, p)
 }
 
 func (s *Site) patch(id, body string, with patcher) {

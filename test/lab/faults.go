@@ -28,7 +28,7 @@ func (cp *ControlPlane) signal(p **process, signal syscall.Signal) error {
 	if !(*p).running() {
 		return errStopped
 	}
-	return (*p).cmd.Process.Signal(signal) //nolint:wrapcheck // names the process
+	return (*p).cmd.Process.Signal(signal)
 }
 
 // KillEtcd sends SIGKILL to etcd and waits until it has ended. Its data stays.

@@ -27,7 +27,7 @@ const prepareTimeout = 5 * time.Minute
 // If etcd's folder exists, the control plane continues with its data.
 func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Unstructured) error {
 	if _, err := os.Stat(cp.path("etcd")); !errors.Is(err, fs.ErrNotExist) {
-		return err //nolint:wrapcheck // the error names the folder
+		return err
 	}
 	if cp.config.preparing {
 		return nil
@@ -54,12 +54,12 @@ func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructure
 	}
 	dir := filepath.Join(lab, "planes", sum)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
-		return "", err //nolint:wrapcheck // the error names the folder
+		return "", err
 	}
 	return dir, buildOnce(ctx, dir, sum, prepareTimeout, c.Logf, func(ctx context.Context) error {
 		scratch := dir + ".new"
 		if err := os.RemoveAll(scratch); err != nil {
-			return err //nolint:wrapcheck // the error names the folder
+			return err
 		}
 		cp, err := Start(ctx, Config{Name: "prepared", ServiceCIDR: c.ServiceCIDR, CRDs: c.CRDs, Dir: scratch, Logf: c.Logf, preparing: true})
 		if err != nil {
@@ -68,7 +68,7 @@ func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructure
 		if err := cp.Stop(); err != nil {
 			return err
 		}
-		return os.Rename(scratch, dir) //nolint:wrapcheck // the error names the folders
+		return os.Rename(scratch, dir)
 	})
 }
 
@@ -78,7 +78,7 @@ func (c Config) dataSum(assets Assets, crds []*unstructured.Unstructured) (strin
 	for _, component := range []string{etcd, apiServer} {
 		file, err := os.Stat(assets.Command(component).Path)
 		if err != nil {
-			return "", err //nolint:wrapcheck // the error names the file
+			return "", err
 		}
 		fmt.Fprintln(h, file.Size(), file.ModTime().Unix()) // whole seconds, because copies on some file systems lose fractions
 	}

@@ -26,10 +26,10 @@ func tarFiles(w io.Writer, when time.Time, files []file) error {
 			_, err = list.Write(f.content)
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // the caller names the archive
+			return err
 		}
 	}
-	return list.Close() //nolint:wrapcheck // as above
+	return list.Close()
 }
 
 // tarGz returns a compressed archive, which depends on nothing but its arguments and the version of Go.
@@ -50,9 +50,9 @@ func zipFiles(when time.Time, files []file) ([]byte, error) {
 			_, err = w.Write(f.content)
 		}
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the archive
+			return nil, err
 		}
 	}
 	err := list.Close()
-	return out.Bytes(), err //nolint:wrapcheck // as above
+	return out.Bytes(), err
 }

@@ -92,13 +92,13 @@ func (a *artifact) RawConfigFile() ([]byte, error) { return a.config, nil }
 func (a *artifact) RawManifest() ([]byte, error) {
 	m, err := a.Manifest()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // chartImage wraps it
+		return nil, err
 	}
 	m = m.DeepCopy()
 	m.Annotations = a.annotations
 	m.Config.MediaType, m.Config.Size = "application/vnd.cncf.helm.config.v1+json", int64(len(a.config))
 	if m.Config.Digest, _, err = v1.SHA256(bytes.NewReader(a.config)); err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	return json.Marshal(m)
 }
@@ -122,7 +122,7 @@ func (r *release) stampedFiles(folder, to string) ([]file, error) {
 		stamped = stamped || bytes.Contains(content, []byte(unreleasedImage))
 		content = bytes.ReplaceAll(content, []byte(unreleasedImage), []byte(r.image))
 		files = append(files, file{path.Join(to, name), content, 0o644})
-		return err //nolint:wrapcheck // wrapped below
+		return err
 	})
 	if err == nil && !stamped {
 		err = errors.New("no file has the image " + unreleasedImage)

@@ -190,14 +190,14 @@ func pushAll(ctx context.Context, reference string, what remote.Taggable, referr
 func pushReferrer(tag name.Tag, r v1.Image, options []remote.Option) error {
 	digest, err := r.Digest()
 	if err != nil {
-		return err //nolint:wrapcheck // pushAll wraps it
+		return err
 	}
 	ref := tag.Digest(digest.String())
 	if err := remote.Write(ref, r, options...); err != nil {
-		return err //nolint:wrapcheck // as above
+		return err
 	}
 	// Write does nothing if an interrupted push has left the manifest. Put adds it to the list of referrers then, too.
-	return remote.Put(ref, r, options...) //nolint:wrapcheck // as above
+	return remote.Put(ref, r, options...)
 }
 
 // runImage builds the image of the working tree, without a release.

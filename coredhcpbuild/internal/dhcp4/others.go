@@ -169,7 +169,7 @@ func (s *Server) Ask() error {
 func (c *client) inform(pool string) error {
 	device, err := net.InterfaceByName(c.device)
 	if err != nil {
-		return err //nolint:wrapcheck // the caller adds the context
+		return err
 	}
 	own := ownAddress(device, net.IPv4zero)
 	if own == nil {
@@ -177,7 +177,7 @@ func (c *client) inform(pool string) error {
 	}
 	request, err := dhcpv4.NewInform(c.mac, own, dhcpv4.WithOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)), dhcpv4.WithGeneric(poolOption, []byte(pool)))
 	if err != nil {
-		return err //nolint:wrapcheck // the caller adds the context
+		return err
 	}
 	return c.send(request.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ServerPort}, own, device.Index)
 }

@@ -25,12 +25,12 @@ func (c *command) convert() *cobra.Command {
 			}
 			result, err := convert.Files(names, c.In, c.namespace())
 			if err != nil {
-				return err //nolint:wrapcheck // the error names file and object
+				return err
 			}
 			for _, w := range result.Warnings {
 				c.warning(w)
 			}
-			return result.Print(c.Out, format) //nolint:wrapcheck // the error says that printing failed
+			return result.Print(c.Out, format)
 		},
 	}
 	addFilenames(cmd, &files, "that contain Ingresses and Services, or lists of them")

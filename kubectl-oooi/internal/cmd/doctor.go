@@ -126,7 +126,7 @@ func (c *command) runDoctor(ctx context.Context, f *doctorFlags, name string) er
 func saveFacts(facts *site.Facts, name string) error {
 	var b bytes.Buffer
 	if err := facts.Save(&b); err != nil {
-		return err //nolint:wrapcheck // error of an internal package
+		return err
 	}
 	if err := atomicfile.Replace(name, b.Bytes()); err != nil {
 		return fmt.Errorf("--save: %w", err)
@@ -150,7 +150,7 @@ func (d *diagnoser) print(ctx context.Context) error {
 			fmt.Fprintln(d.Out)
 		}
 		if err := one.Show(d.Out, out.Wide()); err != nil {
-			return err //nolint:wrapcheck // error of an internal package
+			return err
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func (to *connection) ping(ctx context.Context) error {
 	if apierrors.IsForbidden(err) {
 		return nil
 	}
-	return err //nolint:wrapcheck // it names the request
+	return err
 }
 
 // round reads the cluster or the bundle once, and runs the selected checks on each site. If it is interrupted while it probes, it
@@ -128,7 +128,7 @@ func (d *diagnoser) round(ctx context.Context) error {
 func (d *diagnoser) load() (*site.Facts, []*site.Site, error) {
 	facts, err := site.Load(d.flags.from, d.warning)
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // error of an internal package
+		return nil, nil, err
 	}
 	names := facts.Names(d.namespace, d.name)
 	if len(names) == 0 && d.name != "" {
@@ -146,7 +146,7 @@ func (d *diagnoser) collect(ctx context.Context) (*site.Facts, []*site.Site, err
 	collector := &site.Collector{Client: d.cluster.client, Config: d.cluster.config, Reads: reads, Now: time.Now().UTC()}
 	facts, names, err := collector.Collect(ctx, d.namespace, d.name)
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // error of an internal package
+		return nil, nil, err
 	}
 	sites := sitesOf(facts, names)
 	if len(sites) > maxDrifts {
@@ -165,7 +165,7 @@ func (d *diagnoser) collect(ctx context.Context) (*site.Facts, []*site.Site, err
 	}
 	group.Wait()
 	facts.Added[drift.File], err = drift.Encode(reports)
-	return facts, sites, err //nolint:wrapcheck // error of an internal package
+	return facts, sites, err
 }
 
 // sitesOf returns the sites with these names, as "namespace/name", that can be decoded.
@@ -204,7 +204,7 @@ func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*s
 			return nil
 		})
 	}
-	return group.Wait() //nolint:wrapcheck // of the function above
+	return group.Wait()
 }
 
 // added returns what was added to the facts of a site.
@@ -213,7 +213,7 @@ func added(facts *site.Facts, s *site.Site) (doctor.Added, error) {
 	if data, ok := facts.Added[drift.File]; ok {
 		reports, err := drift.Decode(data)
 		if err != nil {
-			return a, err //nolint:wrapcheck // error of an internal package
+			return a, err
 		}
 		if r, ok := reports[s.Key()]; ok {
 			a.Drift, a.Undrifted = doctor.DriftFindings(s, &r)
@@ -221,7 +221,7 @@ func added(facts *site.Facts, s *site.Site) (doctor.Added, error) {
 	}
 	report, err := verify.Saved(facts, s.Key())
 	if err != nil || report == nil {
-		return a, err //nolint:wrapcheck // error of an internal package
+		return a, err
 	}
 	a.Probe = []doctor.Finding{}
 	for i := range report.Results {

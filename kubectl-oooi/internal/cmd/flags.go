@@ -76,7 +76,7 @@ func addFilenames(cmd *cobra.Command, f *filenames, usage string) {
 
 // expand returns the names of the files, including those in directories.
 func (f *filenames) expand() ([]string, error) {
-	return documents.Expand(f.names, f.recursive) //nolint:wrapcheck // the error names the file
+	return documents.Expand(f.names, f.recursive)
 }
 
 // listFlags are the flags of a command that prints reports about the objects of a namespace.

@@ -66,14 +66,14 @@ func (c *command) readSites(ctx context.Context, namespace string, t target) ([]
 // printSites prints drawings of sites in the output format, which is one of dot, mermaid and html.
 func (c *command) printSites(f *output.Flags, sites []*page.Site) error {
 	if f.Is(htmlFormat) {
-		return page.HTML(c.Out, sites, release.Version(), time.Now()) //nolint:wrapcheck // error of an internal package
+		return page.HTML(c.Out, sites, release.Version(), time.Now())
 	}
 	var graphs []*page.Graph
 	for _, s := range sites {
 		graphs = append(graphs, page.NewGraph(s))
 	}
 	if f.Is(dotFormat) {
-		return page.Dot(c.Out, graphs) //nolint:wrapcheck // error of an internal package
+		return page.Dot(c.Out, graphs)
 	}
-	return page.Mermaid(c.Out, graphs) //nolint:wrapcheck // error of an internal package
+	return page.Mermaid(c.Out, graphs)
 }

@@ -22,7 +22,7 @@ type lockedBuffer struct {
 func (b *lockedBuffer) Write(text []byte) (int, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
-	return b.all.Write(text) //nolint:wrapcheck // it returns no error
+	return b.all.Write(text)
 }
 
 func (b *lockedBuffer) String() string {

@@ -99,7 +99,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 			return fmt.Errorf("encoding the ClusterRole: %w", err)
 		}
 		_, err = c.Out.Write(text)
-		return err //nolint:wrapcheck // of the terminal
+		return err
 	}
 	if name == "" {
 		return errors.New("specify the name of an Infra")
@@ -120,7 +120,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		if err == nil || n > 0 {
 			fmt.Fprintf(c.ErrOut, "deleted %d objects of interrupted tests of Infra %s\n", n, infra)
 		}
-		return err //nolint:wrapcheck // error of an internal package
+		return err
 	}
 	if f.disruptive {
 		yes, err := c.confirm(f, fmt.Sprintf("Delete each pod of Infra %s, one after the other, and cut its pods off from the API server for a minute? "+
@@ -172,10 +172,10 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	collector := &site.Collector{Client: to.client, Reads: verify.Reads(), Now: time.Now().UTC()}
 	facts, names, err := collector.Collect(ctx, c.namespace(), name)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // error of an internal package
+		return nil, err
 	}
 	runner.Facts, runner.Infra = facts, names[0]
-	return runner.Run(ctx) //nolint:wrapcheck // error of an internal package
+	return runner.Run(ctx)
 }
 
 // scenarios returns the scenarios that --only and --skip select, and rejects invalid flags.
@@ -209,7 +209,7 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Report) error {
 	switch {
 	case f.output.Is(junitFormat):
-		return report.JUnit(c.Out) //nolint:wrapcheck // error of an internal package
+		return report.JUnit(c.Out)
 	case f.output.Is(htmlFormat):
 		sites, err := c.readSites(ctx, report.Metadata.Namespace, target{kind: infraTarget, name: report.Metadata.Name})
 		if err != nil {
@@ -218,7 +218,7 @@ func (c *command) printTest(ctx context.Context, f *testFlags, report *verify.Re
 		sites[0].Test = report
 		return c.printSites(f.output, sites)
 	case f.output.Text():
-		return report.Show(c.Out, f.output.Is(wideFormat)) //nolint:wrapcheck // error of an internal package
+		return report.Show(c.Out, f.output.Is(wideFormat))
 	}
-	return f.output.Print(c.Out, report) //nolint:wrapcheck // error of an internal package
+	return f.output.Print(c.Out, report)
 }

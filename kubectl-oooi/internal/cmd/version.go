@@ -152,7 +152,7 @@ func (c *command) readServerVersion(ctx context.Context, own *clientVersion) (*s
 		version := set.Annotations[setup.AnnotationVersion]
 		if namespace, name, ok := strings.Cut(set.Annotations[v1alpha1.AnnotationInfra], "/"); ok {
 			if version, err = setup.VersionOf(ctx, cl, types.NamespacedName{Namespace: namespace, Name: name}); err != nil && !apierrors.IsForbidden(err) {
-				return s, err //nolint:wrapcheck // error of an internal package
+				return s, err
 			}
 		}
 		s.Workloads = append(s.Workloads, *newWorkload(set, &set.Spec.Template.Spec, version, own))

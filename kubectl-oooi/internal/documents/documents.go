@@ -207,5 +207,5 @@ func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 		all = append(all, one)
 		return nil
 	})
-	return all, err //nolint:wrapcheck // the caller adds the file
+	return all, err
 }

@@ -49,11 +49,11 @@ func isURL(name string) bool {
 func read(name string, in io.Reader) ([]byte, error) {
 	switch {
 	case name == Stdin:
-		return io.ReadAll(in) //nolint:wrapcheck // the caller adds the name
+		return io.ReadAll(in)
 	case isURL(name):
 		return fetch(name)
 	default:
-		return os.ReadFile(filepath.Clean(name)) //nolint:wrapcheck // the error contains the name
+		return os.ReadFile(filepath.Clean(name))
 	}
 }
 
@@ -65,7 +65,7 @@ const (
 func fetch(url string) ([]byte, error) {
 	response, err := (&http.Client{Timeout: fetchTimeout}).Get(url) //nolint:noctx // Read has no context; the timeout ends the request
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the error contains the URL
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }() // read only
 	if response.StatusCode != http.StatusOK {

@@ -38,7 +38,7 @@ type terminal struct{ io.Writer }
 
 func (t terminal) Write(p []byte) (int, error) {
 	if _, err := io.WriteString(t.Writer, EscapedText(string(p))); err != nil {
-		return 0, err //nolint:wrapcheck // it is an io.Writer
+		return 0, err
 	}
 	return len(p), nil
 }

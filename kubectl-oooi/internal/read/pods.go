@@ -14,7 +14,7 @@ type PodInterface = cni.PodInterface
 // PodInterfaces returns the interfaces of a pod in its annotation of Multus. It returns an error if the annotation is
 // missing or invalid.
 func PodInterfaces(p *corev1.Pod) ([]PodInterface, error) {
-	return cni.PodInterfaces(p) //nolint:wrapcheck // it names the annotation
+	return cni.PodInterfaces(p)
 }
 
 // PodAddresses returns the addresses of all interfaces of PodInterfaces.

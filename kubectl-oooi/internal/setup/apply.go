@@ -266,7 +266,7 @@ func (a *Applier) obsolete(ctx context.Context, p *Plan) ([]*unstructured.Unstru
 	infra, wanted := client.ObjectKeyFromObject(p.Infra), entriesOf(p.infraObjects())
 	found, err := inventory.Find(ctx, a.Client, infra, append(a.history.last("").entries(), wanted...), func(string) {})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // Find wraps it
+		return nil, err
 	}
 	network := p.Infra.Spec.NetworkConfig.NetworkAttachment(p.Infra.Namespace)
 	return slices.DeleteFunc(found, func(u *unstructured.Unstructured) bool {

@@ -89,7 +89,7 @@ var reload = regexp.MustCompile(`(?m)^\s*reload(\s|$)`)
 func (d *ClusterDNS) editServers(u *unstructured.Unstructured, domains, addresses []string) error {
 	servers, _, err := unstructured.NestedSlice(u.Object, "spec", "servers")
 	if err != nil {
-		return err //nolint:wrapcheck // it names the field
+		return err
 	}
 	name := "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name
 	ours := func(s any) bool { server, _ := s.(map[string]any); return server["name"] == name }
@@ -115,7 +115,7 @@ func (d *ClusterDNS) editCorefile(u *unstructured.Unstructured, domains, address
 	corefile, ok, err := unstructured.NestedString(u.Object, "data", "Corefile")
 	switch {
 	case err != nil || !ok && len(domains) == 0:
-		return err //nolint:wrapcheck // it names the field
+		return err
 	case !ok:
 		return errors.New("it has no key Corefile; edit the Corefile of the cluster's DNS manually")
 	}
@@ -131,7 +131,7 @@ func (d *ClusterDNS) editCorefile(u *unstructured.Unstructured, domains, address
 		corefile = fmt.Sprintf("%s\n%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s",
 			strings.TrimRight(corefile, "\n"), begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
 	}
-	return unstructured.SetNestedField(u.Object, corefile, "data", "Corefile") //nolint:wrapcheck // it names the field
+	return unstructured.SetNestedField(u.Object, corefile, "data", "Corefile")
 }
 
 // Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be read, or has

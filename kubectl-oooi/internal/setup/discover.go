@@ -90,7 +90,7 @@ func (o clusterObjects) readAt(ctx context.Context, c client.Client, p place, at
 		o[p.kind] = map[string]*unstructured.Unstructured{}
 	}
 	maps.Copy(o[p.kind], found)
-	return err //nolint:wrapcheck // read wraps it
+	return err
 }
 
 // get returns an object; nil if it does not exist or was not read. known is set if it was read.

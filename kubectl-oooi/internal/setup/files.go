@@ -25,7 +25,7 @@ import (
 func ReadFiles(names []string, in io.Reader, namespace string, described *Description) (*Known, error) {
 	all, err := documents.Read(names, in)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // documents wraps it
+		return nil, err
 	}
 	k := &Known{Attachments: map[string]string{}, described: described}
 	if described != nil {
@@ -114,7 +114,7 @@ func decodeStrictly(u *documents.Object, into interface {
 	if err == nil {
 		s.DefaultLists(written)
 	}
-	return written, err //nolint:wrapcheck // schema wraps it
+	return written, err
 }
 
 // addToModel adds objects to those of the model. It returns an error for an object that cannot be decoded.

@@ -34,7 +34,7 @@ func firstUser(ctx context.Context, c client.Client, namespace, does string, use
 			return "possibly some " + kind.Kind + " (listing is forbidden) " + does, nil
 		}
 		if err != nil && !errors.Is(err, read.ErrNotServed) || user != "" {
-			return user, err //nolint:wrapcheck // read wraps it
+			return user, err
 		}
 	}
 	return "", nil

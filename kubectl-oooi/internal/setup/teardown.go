@@ -123,7 +123,7 @@ func (t *Teardown) addLeases(ctx context.Context) error {
 	switch {
 	case t.Leases:
 		t.list = append(t.list, list...)
-		return err //nolint:wrapcheck // read wraps it
+		return err
 	case len(list) > 0:
 		t.Notes = append(t.Notes, fmt.Sprintf("%d DHCP leases are kept, so that VMs get their addresses again after another setup; --leases deletes them", len(list)))
 	}
@@ -134,7 +134,7 @@ func (t *Teardown) addLeases(ctx context.Context) error {
 func (t *Teardown) DryRun(ctx context.Context) error {
 	for _, e := range t.list {
 		if _, err := e.Delete(ctx, t.Client, client.DryRunAll); err != nil {
-			return err //nolint:wrapcheck // Delete wraps it
+			return err
 		}
 	}
 	return nil
@@ -147,7 +147,7 @@ func (t *Teardown) WithLock(ctx context.Context, do func(context.Context) error)
 	locked, end, err := t.lock(ctx)
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		if _, err := fmt.Fprintf(t.Out, "Warning: Infra %s is not locked against setups and other teardowns: %v\n", t.Infra, err); err != nil {
-			return err //nolint:wrapcheck // printing
+			return err
 		}
 		return do(ctx)
 	}
@@ -203,7 +203,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 			_, err = fmt.Fprintf(t.Out, "%s %s\n", e, Deleted)
 		}
 		if err != nil {
-			return err //nolint:wrapcheck // Delete wraps it
+			return err
 		}
 	}
 	for _, e := range t.networks {
@@ -225,7 +225,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 // wait waits until a deleted object no longer exists.
 func (t *Teardown) wait(ctx context.Context, e inventory.Entry) error {
 	if e.Kind != "Namespace" {
-		return e.WaitForDeletion(ctx, t.Client) //nolint:wrapcheck // it says what it waits for
+		return e.WaitForDeletion(ctx, t.Client)
 	}
 	waiting, cancel := context.WithTimeout(ctx, namespaceTimeout)
 	defer cancel()
@@ -233,7 +233,7 @@ func (t *Teardown) wait(ctx context.Context, e inventory.Entry) error {
 	if err != nil && ctx.Err() == nil {
 		_, err = fmt.Fprintf(t.Out, "Warning: %v\n", err)
 	}
-	return err //nolint:wrapcheck // as above
+	return err
 }
 
 // cleanupTimeout is how long setup waits for control to clean up in a hosted cluster.
@@ -255,14 +255,14 @@ func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra t
 	waiting, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	if err := inventory.Of(secret).WaitForDeletion(waiting, c); err == nil || ctx.Err() != nil {
-		return err //nolint:wrapcheck // it says what it waits for
+		return err
 	}
 	if secret.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
 		if _, err := inventory.Of(secret).Delete(ctx, c); err != nil && !apierrors.IsForbidden(err) {
-			return err //nolint:wrapcheck // Delete wraps it
+			return err
 		}
 	}
 	_, err = fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: the Service, ServiceAccount, Role and RoleBinding of apps ingress may remain there, with label %s=%s; delete them\n",
 		cleanupTimeout, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
-	return err //nolint:wrapcheck // printing
+	return err
 }

@@ -62,7 +62,7 @@ func poll(ctx context.Context, out io.Writer, conditions ...condition) error {
 	})
 	switch {
 	case ctx.Err() == nil || err == nil:
-		return err //nolint:wrapcheck // the condition wraps it
+		return err
 	case last == "":
 		return contextError(ctx)
 	}

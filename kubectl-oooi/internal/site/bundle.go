@@ -151,7 +151,7 @@ func (f *Facts) loadFolder(folder string, warn func(string)) error {
 		}
 		file, err := root.Open(name)
 		if err != nil {
-			return err //nolint:wrapcheck // it names the file
+			return err
 		}
 		defer func() { _ = file.Close() }() // read only
 		return f.load(name, file, warn)

@@ -86,13 +86,13 @@ func (c *Collector) names(ctx context.Context, g *collection, namespace, name st
 	r := &read.Reader{Client: c.Client}
 	if name != "" {
 		if _, err := r.Infra(ctx, namespace, name); err != nil && (len(g.facts.Names(namespace, name)) == 0 || !apierrors.IsNotFound(err)) {
-			return nil, err //nolint:wrapcheck // error of an internal package
+			return nil, err
 		}
 		return []string{namespace + "/" + name}, nil
 	}
 	list, err := r.Infras(ctx, namespace)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // error of an internal package
+		return nil, err
 	}
 	var names []string
 	for _, i := range list {
@@ -302,7 +302,7 @@ func (g *collection) read(ctx context.Context, p place, networks map[string]bool
 		if meta.IsNoMatchError(err) {
 			return read.ErrNotServed
 		}
-		return err //nolint:wrapcheck // recorded in the facts
+		return err
 	case ConfigMaps: // others may contain secrets
 		if err := g.named(ctx, p, take, configMapNames(p.namespace)...); err != nil {
 			return err
@@ -348,7 +348,7 @@ const (
 
 func (g *collection) list(ctx context.Context, p place, take func(*unstructured.Unstructured), more ...client.ListOption) error {
 	r := &read.Reader{Client: g.client}
-	return r.In(ctx, p.kind, p.namespace, take, more...) //nolint:wrapcheck // error of an internal package
+	return r.In(ctx, p.kind, p.namespace, take, more...)
 }
 
 // named reads objects by name and ignores those that do not exist. It returns read.ErrNotServed if the API server does not

@@ -103,7 +103,7 @@ func (t limitedTransport) RoundTrip(request *http.Request) (*http.Response, erro
 	if err == nil {
 		response.Body = http.MaxBytesReader(nil, response.Body, maxPageSize)
 	}
-	return response, err //nolint:wrapcheck // client-go adds the request
+	return response, err
 }
 
 // Ask requests the problems of a pod's daemons, and returns an Answer for each. A failed request is recorded in its Answer. Ask

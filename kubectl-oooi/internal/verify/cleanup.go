@@ -60,11 +60,11 @@ func (r *Runner) CleanUp(ctx context.Context, namespace, infra string, confirm f
 		}
 	}, own)
 	if err != nil && !errors.Is(err, read.ErrNotServed) && !apierrors.IsForbidden(err) { // who cannot list them has created none
-		return 0, err //nolint:wrapcheck // error of an internal package
+		return 0, err
 	}
 	err = reader.In(ctx, read.AttachmentKind, namespace, func(u *unstructured.Unstructured) { list = append(list, u) }, own)
 	if err != nil && !errors.Is(err, read.ErrNotServed) {
-		return 0, err //nolint:wrapcheck // error of an internal package
+		return 0, err
 	}
 	all := &coordinationv1.LeaseList{}
 	if err := r.Prober.Client.List(ctx, all, client.InNamespace(namespace)); err != nil {

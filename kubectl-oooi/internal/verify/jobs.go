@@ -95,7 +95,7 @@ func (p *Prober) run(ctx context.Context, s *subject, pod *clientPod) (output []
 	}
 	job, nad, err := r.Objects(s.input(like))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // error of an internal package
+		return nil, err
 	}
 	// If the command is killed, the garbage collector deletes the Job with the Infra.
 	job.OwnerReferences = []metav1.OwnerReference{s.ownerReference()}
@@ -326,7 +326,7 @@ func (p *Prober) remove(ctx context.Context, o client.Object) error {
 func (p *Prober) follows(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	clients, err := site.NewClients(p.Config)
 	if err != nil {
-		return false, err //nolint:wrapcheck // error of an internal package
+		return false, err
 	}
 	follows := false
 	for _, a := range site.Ask(ctx, clients, pod) {

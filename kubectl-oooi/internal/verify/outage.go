@@ -241,7 +241,7 @@ func (o *outage) recover(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx) //nolint:wrapcheck // Run adds the context
+			return context.Cause(ctx)
 		case <-time.After(time.Second):
 		}
 	}

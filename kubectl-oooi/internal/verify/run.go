@@ -300,7 +300,7 @@ func clientPrefix(infra string) string {
 func (r *Runner) register(ctx context.Context, s *subject, age time.Duration) (*coordinationv1.Lease, error) {
 	mac, err := net.ParseMAC(s.client)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // of randomMAC
+		return nil, err
 	}
 	o := testclient.Object(s.Infra.Namespace, s.Infra.Name, s.hostname, mac, age)
 	o.OwnerReferences = []metav1.OwnerReference{s.ownerReference()}

@@ -58,7 +58,7 @@ func (s *subject) readAuthorities(ctx context.Context, c client.Client) error {
 		case apierrors.IsNotFound(err):
 			continue
 		case err != nil:
-			return err //nolint:wrapcheck // the caller adds what was read
+			return err
 		}
 		if pool := x509.NewCertPool(); pool.AppendCertsFromPEM([]byte(m.Data[caKey])) {
 			s.authorities[name] = pool

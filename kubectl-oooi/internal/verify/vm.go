@@ -97,7 +97,7 @@ func (r *Runner) machineNetwork(ctx context.Context, s *subject) (namespace, net
 			return "", nil
 		}
 		if err != nil {
-			return "", err //nolint:wrapcheck // names the object
+			return "", err
 		}
 		text, _, _ := unstructured.NestedString(u.Object, "spec", "config")
 		return text, nil
@@ -180,7 +180,7 @@ func (b *boot) follow(ctx context.Context, job *batchv1.Job) (done bool, err err
 	b.took = time.Since(b.began)
 	b.lease, err = leases.Read(list[0], time.Now())
 	if err != nil {
-		return false, err //nolint:wrapcheck // names the Lease
+		return false, err
 	}
 	return true, b.remove(ctx) // before DHCP may lease the address to others
 }

@@ -132,7 +132,7 @@ func (p *prober) checkReady(ctx context.Context, pod *corev1.Pod) error {
 func (p *prober) connect(ctx context.Context, at netip.AddrPort) error {
 	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
-		return err //nolint:wrapcheck // names the address
+		return err
 	}
 	_ = conn.Close() // nothing was written
 	return nil

@@ -28,7 +28,7 @@ const (
 func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestConn, w *guest.Wanted) (due time.Time, err error) {
 	account, err := g.cluster.EnsureReader(ctx, w)
 	if err != nil {
-		return due, err //nolint:wrapcheck // a Fault describes what failed
+		return due, err
 	}
 	key := readerKey(client.ObjectKeyFromObject(object))
 	secret := &corev1.Secret{}
@@ -42,7 +42,7 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 	}
 	reader, err := g.cluster.NewReader(ctx, w, account, now)
 	if err != nil {
-		return due, err //nolint:wrapcheck // a Fault describes what failed
+		return due, err
 	}
 	// Without an owner reference: pods use it also if the Infra disappears without teardown.
 	desired := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).

@@ -51,7 +51,7 @@ func (s *Statuses) write(ctx context.Context, kind string, key client.ObjectKey,
 		}
 		s.failed[id] = StatusFailure{Kind: kind, Namespace: key.Namespace, Name: key.Name, Since: since, At: now, Error: err.Error()}
 	}
-	return err //nolint:wrapcheck // it names the object
+	return err
 }
 
 func statusID(kind string, key client.ObjectKey, manager string) string {

@@ -111,7 +111,7 @@ func (b *relayedBody) Read(p []byte) (int, error) {
 	if delayed != nil {
 		<-delayed
 	}
-	return n, err //nolint:wrapcheck // io.EOF must not be wrapped
+	return n, err
 }
 
 // Close implements io.Closer.
@@ -122,7 +122,7 @@ func (b *relayedBody) Close() error {
 		b.relay.open[b.path]--
 		b.path = ""
 	}
-	return b.ReadCloser.Close() //nolint:wrapcheck // passed on as it is
+	return b.ReadCloser.Close()
 }
 
 func TestEachKindIsWatchedOnce(t *testing.T) {

@@ -134,7 +134,7 @@ func (c *Cluster) listKind(ctx context.Context, kind schema.GroupVersionKind, op
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err := c.client.List(ctx, list, options...); err != nil {
-		return nil, err //nolint:wrapcheck // callers inspect the error
+		return nil, err
 	}
 	return list.Items, nil
 }

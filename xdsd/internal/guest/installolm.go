@@ -72,7 +72,7 @@ type olmCondition struct {
 
 func olmOf(u *unstructured.Unstructured) (*olmObject, error) {
 	o := &olmObject{}
-	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o) //nolint:wrapcheck // callers name the object
+	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
 }
 
 // ensureOperator applies the objects that install the operator. subscription is the existing Subscription to it, or
@@ -202,7 +202,7 @@ func (c *Cluster) readOLM(ctx context.Context, kind schema.GroupVersionKind, nam
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return nil, err //nolint:wrapcheck // callers inspect the error
+		return nil, err
 	}
 	return olmOf(u)
 }

@@ -54,13 +54,13 @@ func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) *
 func poolAddresses(ranges *v1alpha1.AddressRanges) ([]any, error) {
 	elements, err := ranges.Elements()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the invalid value
+		return nil, err
 	}
 	var list []any
 	for _, element := range elements {
 		r, err := v1alpha1.ParseAddressRange(element)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the invalid value
+			return nil, err
 		}
 		switch {
 		case strings.Contains(element, "/"):

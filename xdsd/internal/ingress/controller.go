@@ -180,7 +180,7 @@ func (c *Controller) register(o Options) error {
 			b = b.Watches(&corev1.Namespace{}, r.onNamespace(), builder.OnlyMetadata)
 		}
 	}
-	return b.Complete(r) //nolint:wrapcheck // New wraps the error
+	return b.Complete(r)
 }
 
 // Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the

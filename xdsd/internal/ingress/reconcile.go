@@ -265,7 +265,7 @@ func (r *reconciler) writeStatus(ctx context.Context, v *v1alpha1.VirtualIngress
 	before := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 	if !reflect.DeepEqual(stored, status) {
 		if err := report.Status(ctx, r.client, kindVirtualIngress, keyOf(v), status, fieldManager); err != nil {
-			return err //nolint:wrapcheck // it names the object
+			return err
 		}
 	}
 	r.statuses.set(v, status)

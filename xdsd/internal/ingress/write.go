@@ -145,10 +145,10 @@ func (w *writer) correct(ctx context.Context, want, current client.Object, patch
 func (w *writer) compareStored(current, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
 	object, err := w.client.Scheme().New(current.GroupVersionKind())
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // callers wrap the error
+		return nil, nil, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(current.Object, object); err != nil {
-		return nil, nil, err //nolint:wrapcheck // callers wrap the error
+		return nil, nil, err
 	}
 	return compare(object, want)
 }
@@ -168,14 +168,14 @@ func (w *writer) remove(ctx context.Context, object client.Object) error {
 func fieldsOf(object client.Object) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // callers wrap the error
+		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: fields}
 	unstructured.RemoveNestedField(fields, "status")
 	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
 	text, err := json.Marshal(fields)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // callers wrap the error
+		return nil, err
 	}
 	annotations := u.GetAnnotations()
 	annotations[v1alpha1.AnnotationSpecHash] = digest(string(text))
@@ -188,7 +188,7 @@ func fieldsOf(object client.Object) (*unstructured.Unstructured, error) {
 func compare(current runtime.Object, want *unstructured.Unstructured) (patch map[string]any, differing []string, err error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(current)
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // callers wrap the error
+		return nil, nil, err
 	}
 	wanted := maps.Clone(want.Object)
 	delete(wanted, "apiVersion") // unset in cached objects

@@ -72,19 +72,19 @@ func (l *observedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRec
 	record, raw, err := l.Interface.Get(ctx)
 	l.election.record(&l.election.read, err)
 	l.election.observe(record)
-	return record, raw, err //nolint:wrapcheck // the caller compares errors
+	return record, raw, err
 }
 
 // Create implements resourcelock.Interface.
 func (l *observedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.Interface.Create(ctx, record)
 	l.election.record(&l.election.write, err)
-	return err //nolint:wrapcheck // the caller compares errors
+	return err
 }
 
 // Update implements resourcelock.Interface.
 func (l *observedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	err := l.Interface.Update(ctx, record)
 	l.election.record(&l.election.write, err)
-	return err //nolint:wrapcheck // the caller compares errors
+	return err
 }

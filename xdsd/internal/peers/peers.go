@@ -105,7 +105,7 @@ func (p *Prober) View() *problem.VLAN {
 func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	networks, err := neighbours.Networks()
 	if err != nil {
-		return err //nolint:wrapcheck // error of an internal package
+		return err
 	}
 	var all, dnsServers []netip.Addr
 	for _, infra := range s.Infras {
@@ -121,7 +121,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 	}
 	neighbors, err := p.monitor.Probe(ctx, networks.OnOwnNetworks(all))
 	if err != nil {
-		return err //nolint:wrapcheck // error of an internal package
+		return err
 	}
 	forwarders := map[netip.Addr]replies{}
 	present := slices.DeleteFunc(networks.OnOwnNetworks(dnsServers), func(a netip.Addr) bool { return neighbors[a] == nil })
@@ -140,7 +140,7 @@ func (p *Prober) probe(ctx context.Context, s *model.Snapshot) error {
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return err //nolint:wrapcheck // not logged
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

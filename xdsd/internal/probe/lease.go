@@ -67,7 +67,7 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, timeout time.Duration) (*dhcpv4.DHCPv4, error) {
 	request, err := dhcpv4.NewRequestFromOffer(offer, dhcpv4.WithBroadcast(true))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // goes to the report
+		return nil, err
 	}
 	var answer *dhcpv4.DHCPv4
 	err = exchange(ctx, conn, request, timeout, func(reply *dhcpv4.DHCPv4) bool {
@@ -96,11 +96,11 @@ func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, time
 func begin(ctx context.Context, device string, client *probe.Client) (net.PacketConn, *dhcpv4.DHCPv4, error) {
 	mac, err := net.ParseMAC(client.MAC)
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // names the address
+		return nil, nil, err
 	}
 	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
 	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // goes to the report
+		return nil, nil, err
 	}
 	conn, err := listenDHCP(ctx, device)
 	return conn, discover, err

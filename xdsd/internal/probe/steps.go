@@ -103,7 +103,7 @@ func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error)
 	}
 	reply, _, err := client.ExchangeContext(ctx, message, net.JoinHostPort(server, "53"))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the server
+		return nil, err
 	}
 	r := &probe.Reply{Rcode: dns.RcodeToString[reply.Rcode], EDNS: reply.IsEdns0() != nil}
 	for _, rr := range reply.Answer {
@@ -185,7 +185,7 @@ func get(ctx context.Context, scheme string, target *probe.Target, transport *ht
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+target.Name+target.Path, http.NoBody)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // goes to the report
+		return nil, err
 	}
 	transport.DisableKeepAlives = true
 	response, err := transport.RoundTrip(request)

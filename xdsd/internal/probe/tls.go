@@ -45,18 +45,18 @@ func shake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h
 	defer cancel()
 	raw, err := d.DialContext(ctx, "tcp", h.Address.String())
 	if err != nil {
-		return nil, err //nolint:wrapcheck // names the address
+		return nil, err
 	}
 	h.Connected = true
 	if _, err := raw.Write(proxyHeader(version, raw)); err != nil {
 		_ = raw.Close() // the connection is broken
-		return nil, err //nolint:wrapcheck // names the address
+		return nil, err
 	}
 	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // no secret is sent, and the report shows the certificate whether or not it is valid
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close() // no data was sent
-		return nil, err //nolint:wrapcheck // goes to the report
+		return nil, err
 	}
 	return conn, nil
 }

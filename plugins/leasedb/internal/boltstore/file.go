@@ -117,7 +117,7 @@ func damagedError(path string, err error) error {
 func openChecked(path string) (db *bolt.DB, err error) {
 	err = recoverPanics(func() error {
 		if db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout, FreelistType: bolt.FreelistMapType}); err != nil {
-			return err //nolint:wrapcheck // wrapped by the caller
+			return err
 		}
 		db.MaxBatchDelay = batchDelay
 		err := db.View(func(tx *bolt.Tx) error {
@@ -170,7 +170,7 @@ func metaPagesValid(path string, pageSize int) bool {
 func checkPages(tx *bolt.Tx) error {
 	f, err := os.Open(tx.DB().Path())
 	if err != nil {
-		return err //nolint:wrapcheck // wrapped by the caller
+		return err
 	}
 	defer func() { _ = f.Close() }()
 	pageSize := tx.DB().Info().PageSize
@@ -178,7 +178,7 @@ func checkPages(tx *bolt.Tx) error {
 	for id := 0; id < end; id++ {
 		page, err := tx.Page(id)
 		if err != nil {
-			return err //nolint:wrapcheck // wrapped by the caller
+			return err
 		}
 		if page.Type == "free" {
 			continue
@@ -202,7 +202,7 @@ func checkPage(f io.ReaderAt, at int, kind string, count int) error {
 		return nil
 	}
 	if _, err := f.ReadAt(first, int64(at+pageHeader)); err != nil {
-		return err //nolint:wrapcheck // wrapped by the caller
+		return err
 	}
 	if kind == "leaf" {
 		first = first[leafPosition:]
@@ -216,14 +216,14 @@ func checkPage(f io.ReaderAt, at int, kind string, count int) error {
 // checkRecords decodes all records of all pools. It also looks each one up by its key, which reads the branch
 // pages.
 func checkRecords(tx *bolt.Tx) error {
-	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error { //nolint:wrapcheck // wrapped by the caller
+	return tx.ForEach(func(name []byte, bucket *bolt.Bucket) error {
 		if bytes.Equal(name, marksBucket) {
-			return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // errors of decodeMark
+			return bucket.ForEach(func(key, record []byte) error {
 				_, err := decodeMark(key, record)
 				return err
 			})
 		}
-		return bucket.ForEach(func(key, record []byte) error { //nolint:wrapcheck // errors of decode
+		return bucket.ForEach(func(key, record []byte) error {
 			if _, err := decode(key, record); err != nil {
 				return err
 			}

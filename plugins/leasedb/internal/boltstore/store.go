@@ -39,9 +39,9 @@ func Open(path, pool string) (*Store, error) {
 	db := file.db
 	s := &Store{db: db, path: path, bucket: []byte("pool/" + pool), suspect: file.suspect}
 	err = recoverPanics(func() error {
-		return db.Update(func(tx *bolt.Tx) error { //nolint:wrapcheck // wrapped below
+		return db.Update(func(tx *bolt.Tx) error {
 			_, err := tx.CreateBucketIfNotExists(s.bucket)
-			return err //nolint:wrapcheck // wrapped below
+			return err
 		})
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Store) read() error {
 		return err
 	}
 	return recoverPanics(func() error {
-		return s.db.View(func(tx *bolt.Tx) (err error) { //nolint:wrapcheck // wrapped by Open
+		return s.db.View(func(tx *bolt.Tx) (err error) {
 			if marks := tx.Bucket(marksBucket); marks != nil {
 				s.mark, err = decodeMark(s.bucket, marks.Get(s.bucket))
 			}
@@ -79,9 +79,9 @@ func (s *Store) SetMark(at time.Time) error {
 		return recoverPanics(func() error {
 			marks, err := tx.CreateBucketIfNotExists(marksBucket)
 			if err != nil {
-				return err //nolint:wrapcheck // wrapped below
+				return err
 			}
-			return marks.Put(s.bucket, encodeMark(s.bucket, at)) //nolint:wrapcheck // wrapped below
+			return marks.Put(s.bucket, encodeMark(s.bucket, at))
 		})
 	})
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Store) all() (all []store.Binding, revision uint64, err error) {
 // view reads the pool's bucket.
 func (s *Store) view(f func(*bolt.Bucket) error) error {
 	return recoverPanics(func() error {
-		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(s.bucket)) }) //nolint:wrapcheck // wrapped by the callers
+		return s.db.View(func(tx *bolt.Tx) error { return f(tx.Bucket(s.bucket)) })
 	})
 }
 
@@ -124,14 +124,14 @@ func (s *Store) Put(_ context.Context, b store.Binding) (store.Binding, error) {
 	err := s.compareAndSwap(b, func(bucket *bolt.Bucket) error {
 		revision, err := bucket.NextSequence()
 		if err != nil {
-			return err //nolint:wrapcheck // wrapped by compareAndSwap
+			return err
 		}
 		written.Revision = revision
 		record, err := encode(written)
 		if err != nil {
 			return err
 		}
-		return bucket.Put(b.Addr.AsSlice(), record) //nolint:wrapcheck // wrapped by compareAndSwap
+		return bucket.Put(b.Addr.AsSlice(), record)
 	})
 	return written, err
 }

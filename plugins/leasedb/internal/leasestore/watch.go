@@ -51,7 +51,7 @@ func (s *Store) listerWatcher() *cache.ListWatch {
 			if err != nil {
 				s.recordResult(ctx, "listing", err)
 			}
-			return list, err //nolint:wrapcheck // the reflector inspects the error
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			o.LabelSelector = selector
@@ -63,7 +63,7 @@ func (s *Store) listerWatcher() *cache.ListWatch {
 				s.recordResult(ctx, "watching", err)
 			}
 			if err != nil {
-				return nil, err //nolint:wrapcheck // the reflector inspects the error
+				return nil, err
 			}
 			return stream{w, s}, nil
 		},

@@ -332,7 +332,7 @@ func (p *Pool) put(ctx context.Context, b store.Binding) (store.Binding, error) 
 	defer p.mu.Lock()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return p.Store.Put(ctx, b) //nolint:wrapcheck // logged by the callers
+	return p.Store.Put(ctx, b)
 }
 
 // reread loads the binding that another writer has just stored. If the returned answer has no reason, the address is

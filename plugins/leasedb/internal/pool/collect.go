@@ -263,7 +263,7 @@ func (p *Pool) deleteUnlocked(ctx context.Context, b store.Binding) error {
 	defer p.mu.Lock()
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	return p.Store.Delete(ctx, b) //nolint:wrapcheck // logged by the caller
+	return p.Store.Delete(ctx, b)
 }
 
 func (p *Pool) expireDeclines(now time.Time) {
