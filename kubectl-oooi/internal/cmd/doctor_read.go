@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/doctor"
 	"github.com/densityops/oooi/kubectl-oooi/internal/drift"
@@ -79,18 +77,6 @@ func (d *diagnoser) read(ctx context.Context, do func(context.Context) error) er
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("the API server at %s did not answer within --timeout %s: %w; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers", d.cluster.config.Host, d.flags.timeout, err)
-	}
-	return err
-}
-
-// ping returns an error if the API server does not answer until ctx ends.
-func (to *connection) ping(ctx context.Context) error {
-	cl, err := discovery.NewDiscoveryClientForConfig(to.config)
-	if err == nil {
-		err = cl.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
-	}
-	if apierrors.IsForbidden(err) {
-		return nil
 	}
 	return err
 }

@@ -25,7 +25,6 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // command has what all commands share: the streams, and the flags that select a cluster.
@@ -142,15 +141,6 @@ func (c *command) progress(activity string) {
 }
 
 func (c *command) warning(text string) { fmt.Fprintln(c.ErrOut, "Warning:", text) }
-
-// reader returns a reader of the cluster, which prints a warning for objects that it may leave out.
-func (c *command) reader() (*read.Reader, error) {
-	cl, err := c.client()
-	if err != nil {
-		return nil, err
-	}
-	return &read.Reader{Client: cl, Namespace: c.namespace(), Warn: c.warning}, nil
-}
 
 // namespace returns the namespace of --namespace or of the kubeconfig's context, or default without a kubeconfig.
 func (c *command) namespace() string {
