@@ -63,7 +63,7 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 	if err != nil {
 		return err
 	}
-	var changes []setup.ObjectChange
+	var changes []*setup.ObjectChange
 	err = withTimeout(ctx, f.timeout, func(ctx context.Context) error {
 		applier := f.applier(cl, c.ErrOut)
 		plan, err := c.makePlan(ctx, cl, f, applier, nil)
@@ -91,7 +91,7 @@ func (c *command) runDiff(ctx context.Context, f *setupFlags) error {
 
 // podLines returns a line with the pods that changes restart and one with those that they delete, without the lines
 // that would name no pod.
-func podLines(changes []setup.ObjectChange) []string {
+func podLines(changes []*setup.ObjectChange) []string {
 	var lines []string
 	for _, kind := range []struct {
 		title   string
@@ -114,7 +114,7 @@ func podLines(changes []setup.ObjectChange) []string {
 
 // showDiff writes the changed objects to two temporary directories and runs the diff program on them. It reports
 // whether they differ.
-func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (bool, error) {
+func (c *command) showDiff(ctx context.Context, changes []*setup.ObjectChange) (bool, error) {
 	dir, err := os.MkdirTemp("", "oooi-diff-")
 	if err != nil {
 		return false, fmt.Errorf("creating a temporary directory for diff: %w", err)
@@ -124,8 +124,7 @@ func (c *command) showDiff(ctx context.Context, changes []setup.ObjectChange) (b
 	if err := errors.Join(os.Mkdir(from, 0o700), os.Mkdir(to, 0o700)); err != nil {
 		return false, fmt.Errorf("creating a temporary directory for diff: %w", err)
 	}
-	for i := range changes {
-		change := &changes[i]
+	for _, change := range changes {
 		if change.Verb == setup.Unchanged {
 			continue
 		}

@@ -256,7 +256,7 @@ func (f *setupFlags) applier(cl client.Client, out io.Writer) *setup.Applier {
 
 // printChanges prints each object and its change, and the pods that would be restarted or deleted, for
 // --dry-run=server.
-func (c *command) printChanges(changes []setup.ObjectChange) error {
+func (c *command) printChanges(changes []*setup.ObjectChange) error {
 	for _, change := range changes {
 		if _, err := fmt.Fprintf(c.Out, "%s %s (server dry run)\n", change.Entry, change.Verb); err != nil {
 			return err

@@ -84,13 +84,13 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 		version := Field{Path: "version", Found: applier.Previous, Rendered: applier.Remember.Version}
 		list = append(list, Difference{Object: s.Ref(), Change: Outdated, Fields: []Field{version}})
 	}
-	for i := range changes {
-		d := differenceOf(&changes[i], outdated || changes[i].Shared)
+	for _, c := range changes {
+		d := differenceOf(c, outdated || c.Shared)
 		if d.Change == Changed || d.Change != "" && !outdated { // versions render different objects
 			list = append(list, d)
 		}
 	}
-	live, applied, since := applier.LastApplied(plan)
+	live, applied, since := applier.LastApplied(plan, changes)
 	if live == nil || applied == nil || outdated || len(list) == 0 { // an edit that changes no object needs no setup
 		return list, nil
 	}

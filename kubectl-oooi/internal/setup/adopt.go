@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 // kind returns the kind of the plan's owner.
@@ -44,23 +45,33 @@ const (
 	helmNamespace = "meta.helm.sh/release-namespace"
 )
 
-// checkOwnership sets merged to live for objects that are left unchanged: the kinds in Kept, and shared objects of a Helm release,
+// ownerOf returns the present state of owner; nil if it does not exist.
+func (p *Plan) ownerOf(changes []*ObjectChange) *unstructured.Unstructured {
+	owner := p.owner(p.Objects)
+	for _, c := range changes {
+		if owner != nil && c.rendered == owner {
+			return c.Live
+		}
+	}
+	return nil
+}
+
+// checkOwnership sets Merged of objects that are left unchanged: the kinds in Kept, and shared objects of a Helm release,
 // which it prints: setup and Helm would overwrite each other's changes. It returns an error for each other object that setup must
 // not change.
-func (a *Applier) checkOwnership(p *Plan) error {
+func (a *Applier) checkOwnership(p *Plan, changes []*ObjectChange) error {
 	var errs []error
 	releases := map[string]int{} // number of objects by "namespace/name"
-	for _, o := range p.Objects {
-		key := entryWithoutUID(o)
-		switch live := a.live[key]; {
+	for _, c := range changes {
+		switch live := c.Live; {
 		case live == nil:
-		case p.shared(o) && live.GetAnnotations()[helmRelease] != "":
+		case c.Shared && live.GetAnnotations()[helmRelease] != "":
 			releases[live.GetAnnotations()[helmNamespace]+"/"+live.GetAnnotations()[helmRelease]]++
-			a.merged[key] = live
-		case slices.Contains(p.Kept, o.GetKind()):
-			a.merged[key] = live
-		case !slices.Contains([]string{"Namespace", "Infra", "ProxyServer"}, o.GetKind()): // the user asks setup to apply the latter
-			errs = append(errs, p.checkOwner(o, live, a.Adopt))
+			c.Merged = live
+		case slices.Contains(p.Kept, c.Kind):
+			c.Merged = live
+		case !slices.Contains([]string{"Namespace", "Infra", "ProxyServer"}, c.Kind): // the user asks setup to apply the latter
+			errs = append(errs, p.checkOwner(c.rendered, live, a.Adopt))
 		}
 	}
 	for _, release := range slices.Sorted(maps.Keys(releases)) {
@@ -77,9 +88,9 @@ func (p *Plan) checkOwner(o, live *unstructured.Unstructured, adopt bool) error 
 	switch owner := live.GetAnnotations()[v1alpha1.AnnotationInfra]; {
 	case owner != "" && owner != o.GetAnnotations()[v1alpha1.AnnotationInfra]:
 		return fmt.Errorf("%s exists and belongs to Infra or ProxyServer %s: rename the %s, because both names and namespaces give the same object name; if %[2]s no longer exists, delete the object",
-			entryWithoutUID(o), owner, p.kind())
+			inventory.Of(o), owner, p.kind())
 	case !adopt && live.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
-		return fmt.Errorf("%s exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it", entryWithoutUID(o))
+		return fmt.Errorf("%s exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o))
 	}
 	return nil
 }

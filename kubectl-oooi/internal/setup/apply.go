@@ -57,9 +57,6 @@ type Applier struct {
 	history  *history // as it was before the plan was made
 	previews bool     // nothing may be applied: namespaces and CRDs may be missing
 	staged   bool     // namespaces or CRDs were applied
-	// live and merged are the objects before and after apply, by entryWithoutUID. Objects that are left unchanged are the same in
-	// both.
-	live, merged map[inventory.Entry]*unstructured.Unstructured
 }
 
 // Apply submits every object to the API server as a dry run, and checks the new pods. Then it stores a record of the revision,
@@ -68,10 +65,10 @@ type Applier struct {
 // changes, it writes nothing. If a check fails, it has applied at most namespaces and CRDs, without which dry runs fail. It returns
 // ErrConcurrent if another setup began meanwhile: the plan is outdated.
 func (a *Applier) Apply(ctx context.Context, p *Plan) error {
-	obsolete, err := a.compare(ctx, p)
+	changes, err := a.compare(ctx, p)
 	var r *rollout
 	if err == nil {
-		r, err = a.newRollout(ctx, p, obsolete)
+		r, err = a.newRollout(ctx, p, changes)
 	}
 	if err == nil {
 		err = r.check(ctx)
@@ -81,7 +78,7 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 		return errors.Join(err, errors.New("only namespaces and CustomResourceDefinitions were applied"))
 	case err != nil:
 		return errors.Join(err, errors.New("nothing was applied"))
-	case a.changes(p) || len(obsolete) > 0 || last == nil || !equality.Semantic.DeepEqual(last.Flags, a.Remember):
+	case slices.ContainsFunc(changes, (*ObjectChange).applied) || last == nil || !equality.Semantic.DeepEqual(last.Flags, a.Remember):
 		err = r.deploy(ctx)
 	}
 	if err != nil || !a.Wait {
@@ -101,78 +98,98 @@ func (a *Applier) readHistory(ctx context.Context, infra types.NamespacedName) (
 	return err
 }
 
-// compare sets live and merged, and returns the obsolete objects. It returns an error for what setup refuses, and for what the API
-// server refuses.
-func (a *Applier) compare(ctx context.Context, p *Plan) ([]*unstructured.Unstructured, error) {
-	a.live, a.merged = map[inventory.Entry]*unstructured.Unstructured{}, map[inventory.Entry]*unstructured.Unstructured{}
+// compare returns what apply does to the objects of the plan, and then to obsolete objects. It returns an error for what setup
+// refuses, and for what the API server refuses.
+func (a *Applier) compare(ctx context.Context, p *Plan) ([]*ObjectChange, error) {
 	if err := a.readHistory(ctx, client.ObjectKeyFromObject(p.Infra)); err != nil {
 		return nil, err
 	}
-	definitions := []*unstructured.Unstructured{inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: p.Infra.Namespace}.Object()}
-	var others []*unstructured.Unstructured
+	namespace := inventory.Entry{APIVersion: "v1", Kind: "Namespace", Name: p.Infra.Namespace}
+	definitions := []*ObjectChange{{Entry: namespace, rendered: namespace.Object()}}
+	var all, others []*ObjectChange
 	for _, o := range p.Objects {
+		c := &ObjectChange{Entry: inventory.Of(o), Shared: p.shared(o), rendered: o}
+		all = append(all, c)
 		if isDefinition(o) {
-			definitions = append(definitions, o)
+			definitions = append(definitions, c)
 		} else {
-			others = append(others, o)
+			others = append(others, c)
 		}
 	}
-	for _, objects := range [][]*unstructured.Unstructured{definitions, others} { // others may be deleted with a definition
-		if err := cmp.Or(concurrently(ctx, objects, a.live, a.read)...); err != nil {
+	for _, list := range [][]*ObjectChange{definitions, others} { // others may be deleted with a definition
+		if err := cmp.Or(concurrently(ctx, list, a.read)...); err != nil {
 			return nil, err
 		}
 	}
-	if err := errors.Join(a.checkOwnership(p), a.checkVersion(p), a.checkTermination(p)); err != nil {
+	if err := errors.Join(a.checkOwnership(p, all), a.checkVersion(all), p.checkTermination(all)); err != nil {
 		return nil, err
 	}
-	for _, objects := range [][]*unstructured.Unstructured{definitions, others} {
-		if err := errors.Join(concurrently(ctx, objects, a.merged, a.dryRun)...); err != nil {
+	for _, list := range [][]*ObjectChange{definitions, others} {
+		if err := errors.Join(concurrently(ctx, list, a.dryRun)...); err != nil {
 			return nil, err
 		}
-		if err := a.stage(ctx, objects); err != nil {
+		if err := a.stage(ctx, list); err != nil {
 			return nil, err
 		}
 	}
-	return a.obsolete(ctx, p)
+	obsolete, err := a.obsolete(ctx, p)
+	for _, live := range obsolete {
+		all = append(all, &ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})
+	}
+	return all, err
 }
 
 // atOnce is the number of concurrent requests while setup changes nothing.
 const atOnce = 8
 
-// concurrently stores the result of do for each object by entryWithoutUID, and returns the errors.
-func concurrently(ctx context.Context, objects []*unstructured.Unstructured, results map[inventory.Entry]*unstructured.Unstructured,
-	do func(context.Context, *unstructured.Unstructured) (*unstructured.Unstructured, error),
-) []error {
-	list, errs := make([]*unstructured.Unstructured, len(objects)), make([]error, len(objects))
+// concurrently calls do for each change, and returns the errors.
+func concurrently(ctx context.Context, changes []*ObjectChange, do func(context.Context, *ObjectChange) error) []error {
+	errs := make([]error, len(changes))
 	var group errgroup.Group
 	group.SetLimit(atOnce)
-	for i, o := range objects {
+	for i, c := range changes {
 		group.Go(func() error {
-			list[i], errs[i] = do(ctx, o)
+			errs[i] = do(ctx, c)
 			return nil
 		})
 	}
 	_ = group.Wait() // always nil
-	for i, o := range objects {
-		results[entryWithoutUID(o)] = list[i]
-	}
 	return errs
 }
 
-// read returns the present state of an object; nil if it does not exist. It waits for the deletion of a namespace or CRD that is
-// being deleted.
-func (a *Applier) read(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, err := current(ctx, a.Client, o)
-	if live == nil || live.GetDeletionTimestamp() == nil || a.previews || !isDefinition(o) {
-		return live, err
+// read sets the present state of an object. It waits for the deletion of a namespace or CRD that is being deleted.
+func (a *Applier) read(ctx context.Context, c *ObjectChange) (err error) {
+	c.Live, err = current(ctx, a.Client, c.rendered)
+	if live := c.Live; live != nil && live.GetDeletionTimestamp() != nil && !a.previews && isDefinition(live) {
+		c.Live = nil
+		return a.waitForDeletion(ctx, live)
 	}
-	return nil, a.waitForDeletion(ctx, live)
+	return err
 }
 
-// dryRun returns an object as it will be after apply.
-func (a *Applier) dryRun(ctx context.Context, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, kept := a.live[entryWithoutUID(o)], a.merged[entryWithoutUID(o)]
-	if kept != nil || live != nil && o.GetKind() == "Namespace" { // namespaces are used as they are
+// dryRun sets an object as it will be after apply, and what apply does.
+func (a *Applier) dryRun(ctx context.Context, c *ObjectChange) (err error) {
+	if c.Merged == nil { // checkOwnership keeps it
+		c.Merged, err = a.merge(ctx, c.rendered, c.Live)
+	}
+	switch {
+	case err != nil:
+	case c.Live == nil:
+		c.Verb = Created
+	case sameContent(c.Live, c.Merged):
+		c.Verb = Unchanged
+	default:
+		c.Verb = Configured
+		if isWorkload(c.Live) && !equality.Semantic.DeepEqual(template(c.Live), template(c.Merged)) {
+			c.Pods = pods(c.Live)
+		}
+	}
+	return err
+}
+
+// merge returns an object as it will be after apply.
+func (a *Applier) merge(ctx context.Context, o, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if live != nil && o.GetKind() == "Namespace" { // namespaces are used as they are
 		return live, nil
 	}
 	options := []client.ApplyOption{client.FieldOwner(Manager), client.DryRunAll}
@@ -205,9 +222,16 @@ func isDefinition(o *unstructured.Unstructured) bool {
 	return o.GetKind() == "Namespace" || o.GetKind() == "CustomResourceDefinition"
 }
 
-// stage applies the namespaces and CRDs among objects that change, and waits until the API server serves them.
-func (a *Applier) stage(ctx context.Context, objects []*unstructured.Unstructured) error {
-	changed := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return !isDefinition(o) || a.verb(o) == Unchanged })
+// stage applies the namespaces and CRDs among changes, and waits until the API server serves them.
+func (a *Applier) stage(ctx context.Context, changes []*ObjectChange) error {
+	var changed []*unstructured.Unstructured
+	var lines strings.Builder
+	for _, c := range changes {
+		if isDefinition(c.rendered) && c.Verb != Unchanged {
+			changed = append(changed, c.rendered)
+			fmt.Fprintln(&lines, c.Entry, c.Verb)
+		}
+	}
 	if len(changed) == 0 || a.previews {
 		return nil
 	}
@@ -221,12 +245,8 @@ func (a *Applier) stage(ctx context.Context, objects []*unstructured.Unstructure
 	if err != nil {
 		return fmt.Errorf("applying namespaces and CustomResourceDefinitions: %w", err)
 	}
-	for _, o := range changed {
-		if _, err := fmt.Fprintf(a.Out, "%s %s\n", entryWithoutUID(o), a.verb(o)); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = fmt.Fprint(a.Out, lines.String())
+	return err
 }
 
 // served returns the condition that namespaces exist and CRDs are established. ssa would also require that all names of a CRD are
@@ -236,7 +256,7 @@ func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 		for _, o := range definitions {
 			live, err := current(ctx, a.Client, o)
 			if err != nil || live == nil {
-				return entryWithoutUID(o).String(), err
+				return inventory.Of(o).String(), err
 			}
 			conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
 			established := slices.ContainsFunc(conditions, func(c any) bool {
@@ -244,7 +264,7 @@ func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 				return is["type"] == "Established" && is["status"] == "True"
 			})
 			if !established && o.GetKind() != "Namespace" {
-				return entryWithoutUID(o).String() + " to be established", nil
+				return inventory.Of(o).String() + " to be established", nil
 			}
 		}
 		return "", nil
@@ -280,17 +300,13 @@ func (p *Plan) infraObjects() []*unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(p.Objects), p.shared)
 }
 
-// changes reports whether apply would change an object of the plan.
-func (a *Applier) changes(p *Plan) bool {
-	return slices.ContainsFunc(p.Objects, func(o *unstructured.Unstructured) bool { return !isDefinition(o) && a.verb(o) != Unchanged })
-}
-
 // apply applies one object, unless it matches already or is kept. It reports whether the object changed.
-func (r *rollout) apply(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
-	if r.merged != nil && r.verb(o) == Unchanged { // nil in a rollback
+func (r *rollout) apply(ctx context.Context, c *ObjectChange) (bool, error) {
+	o := c.rendered
+	if c.Verb == Unchanged {
 		return false, nil
 	}
-	if r.plan != nil && r.verb(o) == Created { // another Infra may have created it since then
+	if c.Verb == Created { // another Infra may have created it since then
 		live, err := current(ctx, r.Client, o)
 		if err == nil && live != nil {
 			err = r.plan.checkOwner(o, live, r.Adopt)
@@ -306,7 +322,7 @@ func (r *rollout) apply(ctx context.Context, o *unstructured.Unstructured) (bool
 	if change.Action == ssa.UnchangedAction {
 		return false, nil
 	}
-	_, err = fmt.Fprintf(r.Out, "%s %s\n", entryWithoutUID(o), change.Action)
+	_, err = fmt.Fprintf(r.Out, "%s %s\n", c.Entry, change.Action)
 	return true, err
 }
 
@@ -356,7 +372,7 @@ func (a *Applier) prune(ctx context.Context, obsolete []*unstructured.Unstructur
 // explain adds the object to an error of the API server, and the remedy if there is one. For a conflict it names each field, its
 // value in live and its manager.
 func explain(o, live *unstructured.Unstructured, err error) error {
-	what := entryWithoutUID(o).String()
+	what := inventory.Of(o).String()
 	switch {
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, conflicts(live, err))
@@ -375,13 +391,6 @@ func current(ctx context.Context, c client.Client, o *unstructured.Unstructured)
 		return nil, nil
 	}
 	return live, err
-}
-
-// entryWithoutUID returns the inventory entry of an object without its UID.
-func entryWithoutUID(o *unstructured.Unstructured) inventory.Entry {
-	e := inventory.Of(o)
-	e.UID = ""
-	return e
 }
 
 func isWorkload(o *unstructured.Unstructured) bool {

@@ -32,11 +32,14 @@ func (r *rollout) check(ctx context.Context) error {
 		return err
 	}
 	var checks []*podCheck
-	for _, o := range r.changedWorkloads() {
-		if err := r.admit(ctx, o); err != nil {
+	for _, c := range r.changes {
+		if !r.replacesPods(c) {
+			continue
+		}
+		if err := r.admit(ctx, c.rendered); err != nil {
 			return err
 		}
-		checks = append(checks, &podCheck{rollout: r, workload: o, arguments: r.plan.newNetwork(o)})
+		checks = append(checks, &podCheck{rollout: r, ObjectChange: c, arguments: r.plan.newNetwork(c.rendered)})
 	}
 	if r.Wait && r.goal == untilApplied {
 		checks = append(checks, r.firstCheck()...)
@@ -56,52 +59,48 @@ func (r *rollout) check(ctx context.Context) error {
 	}
 	running.Wait()
 	for i, c := range checks {
-		what := inventory.Of(c.workload)
 		if skipped, ok := errors.AsType[skippedError](errs[i]); ok && ctx.Err() == nil {
-			_, errs[i] = fmt.Fprintf(c.Out, "Warning: %s is changed without a check: %v\n", what, skipped)
+			_, errs[i] = fmt.Fprintf(c.Out, "Warning: %s is changed without a check: %v\n", c.Entry, skipped)
 		} else if errs[i] != nil {
-			errs[i] = fmt.Errorf("checking %s: %w", what, errs[i])
+			errs[i] = fmt.Errorf("checking %s: %w", c.Entry, errs[i])
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// changedWorkloads returns the workloads whose change replaces pods that serve: those with a ready pod and another
-// template, and new ones of a component that serves.
-func (r *rollout) changedWorkloads() []*unstructured.Unstructured {
-	return slices.DeleteFunc(slices.Clone(r.plan.Objects), func(o *unstructured.Unstructured) bool {
-		live, merged := r.live[entryWithoutUID(o)], r.merged[entryWithoutUID(o)]
-		switch {
-		case !isWorkload(o):
-			return true
-		case live == nil:
-			return !r.serving[componentOf(o, r.infra.String())]
-		default:
-			return !hasReadyPod(live) || len(restarts(live, merged)) == 0
-		}
-	})
+// replacesPods reports whether a change is one of a workload, and replaces pods that serve: it has a ready pod and another template,
+// or is new and its component serves.
+func (r *rollout) replacesPods(c *ObjectChange) bool {
+	switch {
+	case !c.ofWorkload():
+		return false
+	case c.Live == nil:
+		return r.serving[componentOf(c.rendered, r.infra.String())]
+	default:
+		return hasReadyPod(c.Live) && len(c.Pods) > 0
+	}
 }
 
 // firstCheck returns a check of one workload and all addresses of an Infra that is deployed for the first time; none without
 // addresses, or if all pods need SecurityContextConstraints that do not exist yet. It prefers DHCP, whose pod starts soonest.
 func (r *rollout) firstCheck() []*podCheck {
-	var last *unstructured.Unstructured // DHCP follows DNS and the proxy
+	var last *ObjectChange // DHCP follows DNS and the proxy
 	var sets []*unstructured.Unstructured
-	for _, o := range r.plan.infraObjects() {
-		if o.GetKind() != "StatefulSet" {
+	for _, c := range r.changes {
+		if c.Kind != "StatefulSet" || c.Verb == Deleted {
 			continue
 		}
-		sets = append(sets, o)
-		constraints, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", render.RequiredSCC)
+		sets = append(sets, c.rendered)
+		constraints, _, _ := unstructured.NestedString(c.rendered.Object, "spec", "template", "metadata", "annotations", render.RequiredSCC)
 		if constraints == "" || constraints == render.RestrictedSCC {
-			last = o
+			last = c
 		}
 	}
 	arguments := r.plan.newNetwork(sets...)
 	if last == nil || len(arguments) == 0 {
 		return nil
 	}
-	return []*podCheck{{rollout: r, workload: last, arguments: arguments}}
+	return []*podCheck{{rollout: r, ObjectChange: last, arguments: arguments}}
 }
 
 // undecided are substrings of errors after which it is unknown whether the API server would admit a pod of a workload.
@@ -190,12 +189,8 @@ func (k *Known) addedResolvers() []string {
 
 // checkTermination returns an error if the Infra or standalone ProxyServer is being deleted: everything that setup
 // applied would be deleted with it.
-func (a *Applier) checkTermination(p *Plan) error {
-	owner := p.owner(p.Objects)
-	if owner == nil {
-		return nil
-	}
-	live := a.live[entryWithoutUID(owner)]
+func (p *Plan) checkTermination(changes []*ObjectChange) error {
+	live := p.ownerOf(changes)
 	if live == nil || live.GetDeletionTimestamp() == nil {
 		return nil
 	}
@@ -214,7 +209,7 @@ func (r *rollout) checkFinalizers() error {
 		}
 	}
 	ending := map[string]bool{} // the StatefulSets whose pods are deleted
-	for _, c := range r.diff {
+	for _, c := range r.changes {
 		ending[c.Name] = ending[c.Name] || c.Kind == "StatefulSet" && len(c.Pods) > 0
 		if c.Kind == "StatefulSet" && c.Verb == Deleted {
 			check(c.Kind, c.Live)

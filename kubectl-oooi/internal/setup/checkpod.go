@@ -45,8 +45,8 @@ var checkCommands = map[string][]string{
 // of the present pod. It is attached to the new network without an address, because that is in use.
 type podCheck struct {
 	*rollout
+	*ObjectChange // of the workload
 
-	workload  *unstructured.Unstructured
 	arguments []string // of xdsd check
 	job       *batchv1.Job
 	since     stopwatch
@@ -78,9 +78,9 @@ func (c *podCheck) run(ctx context.Context) error {
 
 // start creates the Job, and copies of the ConfigMaps and the network that its pod needs. The Job owns the copies.
 func (c *podCheck) start(ctx context.Context) error {
-	namespace, name := c.workload.GetNamespace(), c.workload.GetName()+"-check-"+rand.String(5)
+	namespace, name := c.Namespace, c.Name+"-check-"+rand.String(5)
 	own := map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelComponent: componentCheck, "app.kubernetes.io/part-of": "oooi"}
-	template, err := podTemplate(c.workload)
+	template, err := podTemplate(c.rendered)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *podCheck) start(ctx context.Context) error {
 		}
 	}
 	delete(template.Annotations, render.NetworksAnnotation)
-	if network := c.plan.copyOf(read.AttachmentKind.Kind, namespace, render.NetworkOf(c.workload), name); network != nil {
+	if network := c.plan.copyOf(read.AttachmentKind.Kind, namespace, render.NetworkOf(c.rendered), name); network != nil {
 		if err := removeAddresses(network); err != nil {
 			return err
 		}
@@ -132,17 +132,17 @@ func (c *podCheck) start(ctx context.Context) error {
 // ResourceQuota may require.
 func (c *podCheck) strip(ctx context.Context, spec *corev1.PodSpec) error {
 	spec.RestartPolicy, spec.TerminationGracePeriodSeconds = corev1.RestartPolicyNever, new(int64(1))
-	account := client.ObjectKey{Namespace: c.workload.GetNamespace(), Name: spec.ServiceAccountName}
+	account := client.ObjectKey{Namespace: c.Namespace, Name: spec.ServiceAccountName}
 	if err := c.Client.Get(ctx, account, &corev1.ServiceAccount{}); apierrors.IsNotFound(err) { // setup creates it later
 		spec.ServiceAccountName, spec.DeprecatedServiceAccount = "default", ""
 	}
-	labels, _, _ := unstructured.NestedStringMap(c.workload.Object, "spec", "selector", "matchLabels")
+	labels, _, _ := unstructured.NestedStringMap(c.rendered.Object, "spec", "selector", "matchLabels")
 	spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
 		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: labels}, TopologyKey: corev1.LabelHostname},
 	}}}}
 	present := map[string]corev1.ResourceList{}
-	if live := c.live[entryWithoutUID(c.workload)]; live != nil {
-		template, err := podTemplate(live)
+	if c.Live != nil {
+		template, err := podTemplate(c.Live)
 		if err != nil {
 			return err
 		}

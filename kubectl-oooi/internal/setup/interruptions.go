@@ -17,10 +17,9 @@ var replacementTimes = map[string]string{
 
 // Interruptions returns a line for each component whose pods serve and are replaced by changes: what VMs do without, and
 // for about how long.
-func Interruptions(changes []ObjectChange) []string {
+func Interruptions(changes []*ObjectChange) []string {
 	kept, serving, replaced := map[string]bool{}, map[string]int{}, map[string]int{}
-	for i := range changes {
-		c := &changes[i]
+	for _, c := range changes {
 		if c.Kind != "StatefulSet" {
 			continue
 		}

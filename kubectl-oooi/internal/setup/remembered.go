@@ -250,14 +250,14 @@ func (p *Plan) stampVersion(of string) {
 	}
 }
 
-// checkVersion returns an error if a newer version of the plugin applied an object of the plan that setup changes, or set up the
-// Infra, unless AllowDowngrade is set.
-func (a *Applier) checkVersion(p *Plan) error {
+// checkVersion returns an error if a newer version of the plugin applied an object that setup changes, or set up the Infra, unless
+// AllowDowngrade is set. It is called after checkOwnership.
+func (a *Applier) checkVersion(changes []*ObjectChange) error {
 	newest := a.Remember.Version
 	versions := []string{a.history.last("").Version()}
-	for _, o := range p.Objects {
-		if live := a.live[entryWithoutUID(o)]; live != nil && a.merged[entryWithoutUID(o)] == nil {
-			versions = append(versions, live.GetAnnotations()[AnnotationVersion])
+	for _, c := range changes {
+		if c.Live != nil && c.Merged == nil {
+			versions = append(versions, c.Live.GetAnnotations()[AnnotationVersion])
 		}
 	}
 	for _, v := range versions {

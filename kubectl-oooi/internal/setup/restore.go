@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 // fail ends a rollout with an error: it restores the last deployed revision, if there is one.
@@ -33,7 +34,7 @@ func (r *rollout) fail(ctx, locked context.Context, end func(status, message str
 // sharedBefore returns the previous state of the shared objects that the rollout changes.
 func (r *rollout) sharedBefore() []*unstructured.Unstructured {
 	var list []*unstructured.Unstructured
-	for _, c := range r.diff {
+	for _, c := range r.changes {
 		if c.Shared && c.Live != nil && c.Verb != Unchanged && !isDefinition(c.Live) {
 			list = append(list, withoutServerFields(c.Live))
 		}
@@ -54,13 +55,17 @@ func (a *Applier) restore(ctx context.Context, good *Record, shared []*unstructu
 	if err != nil {
 		return err
 	}
+	var changes []*ObjectChange
+	for _, o := range slices.Concat(shared, objects) {
+		changes = append(changes, &ObjectChange{Entry: inventory.Of(o), rendered: o})
+	}
 	infra := &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: good.infra.Namespace, Name: good.infra.Name}}
 	obsolete, err := a.obsolete(ctx, &Plan{Infra: infra, Objects: objects})
 	if err != nil {
 		return err
 	}
 	back := &rollout{
-		Applier: &Applier{Client: a.Client, Out: a.Out}, infra: good.infra, objects: slices.Concat(shared, objects), obsolete: obsolete, goal: untilStable,
+		Applier: &Applier{Client: a.Client, Out: a.Out}, infra: good.infra, changes: changes, obsolete: obsolete, goal: untilStable,
 	}
 	if interrupted || !a.Wait {
 		back.goal = untilUnblocked

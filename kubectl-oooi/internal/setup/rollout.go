@@ -40,8 +40,9 @@ const (
 type rollout struct {
 	*Applier
 
-	infra   types.NamespacedName
-	objects []*unstructured.Unstructured
+	infra types.NamespacedName
+	// changes are what the rollout does to each object; in a rollback without Live, Merged and Verb.
+	changes []*ObjectChange
 	// obsolete are the present objects of the Infra that the revision does not contain. The rollout deletes the StatefulSets
 	// among them, because these have addresses of the VLAN.
 	obsolete []*unstructured.Unstructured
@@ -49,8 +50,7 @@ type rollout struct {
 	// Wait, untilUnblocked.
 	goal goal
 
-	plan *Plan // nil in a rollback
-	diff []ObjectChange
+	plan *Plan        // nil in a rollback
 	pods []corev1.Pod // of the Infra before the change
 	// serving and worked have the components that have a ready pod, and that control reports to work, before the change.
 	serving, worked map[string]bool
@@ -78,16 +78,16 @@ func componentOf(o *unstructured.Unstructured, infra string) string {
 }
 
 // newRollout reads the state before the change: which pods serve, and which components and backends work. It is called after
-// compare.
-func (a *Applier) newRollout(ctx context.Context, p *Plan, obsolete []*unstructured.Unstructured) (*rollout, error) {
-	r := &rollout{
-		Applier: a, plan: p, obsolete: obsolete, objects: p.Objects, infra: client.ObjectKeyFromObject(p.Infra),
-		diff: a.objectChanges(p, obsolete), serving: map[string]bool{},
+// compare, which returned changes.
+func (a *Applier) newRollout(ctx context.Context, p *Plan, changes []*ObjectChange) (*rollout, error) {
+	r := &rollout{Applier: a, plan: p, changes: changes, infra: client.ObjectKeyFromObject(p.Infra), serving: map[string]bool{}}
+	for _, c := range changes[len(p.Objects):] {
+		r.obsolete = append(r.obsolete, c.Live)
 	}
 	if err := r.findServing(ctx); err != nil {
 		return nil, err
 	}
-	if len(r.serving) == 0 && !slices.ContainsFunc(r.diff, func(c ObjectChange) bool { return c.Kind == "StatefulSet" && c.Live != nil }) {
+	if len(r.serving) == 0 && !slices.ContainsFunc(changes, func(c *ObjectChange) bool { return c.Kind == "StatefulSet" && c.Live != nil }) {
 		return r, nil
 	}
 	r.goal = untilWorking
@@ -123,7 +123,7 @@ func (r *rollout) findServing(ctx context.Context) error {
 // deploy stores a record, rolls out, and deletes the obsolete objects. If a component does not work, it restores the last
 // deployed revision.
 func (r *rollout) deploy(ctx context.Context) error {
-	for _, line := range Interruptions(r.diff) {
+	for _, line := range Interruptions(r.changes) {
 		if _, err := fmt.Fprintln(r.Out, line); err != nil {
 			return fmt.Errorf("printing what restarts: %w", err)
 		}
@@ -157,11 +157,11 @@ func (r *rollout) deploy(ctx context.Context) error {
 // recordPresent stores the present objects of an Infra that serves and has no deployed record, so that setup can restore them: a
 // version without records, or another client, has applied them.
 func (r *rollout) recordPresent(ctx context.Context) error {
-	if len(r.serving) == 0 || r.history.last(StatusDeployed) != nil || !r.changes(r.plan) {
+	if len(r.serving) == 0 || r.history.last(StatusDeployed) != nil || !slices.ContainsFunc(r.changes, (*ObjectChange).applied) {
 		return nil
 	}
 	var present []*unstructured.Unstructured
-	for _, c := range r.diff {
+	for _, c := range r.changes {
 		if !c.Shared && c.Live != nil && inventory.Owned(c.Live, r.infra) {
 			present = append(present, withoutServerFields(c.Live))
 		}
@@ -182,15 +182,17 @@ func (r *rollout) roll(ctx context.Context) error {
 		slices.Reverse(order)
 		first = order[0]
 	}
-	groups := map[string][]*unstructured.Unstructured{}
-	for _, o := range r.objects {
-		component := cmp.Or(componentOf(o, r.infra.String()), first)
-		groups[component] = append(groups[component], o)
+	groups := map[string][]*ObjectChange{}
+	for _, c := range r.changes {
+		if c.Verb != Deleted {
+			component := cmp.Or(componentOf(c.rendered, r.infra.String()), first)
+			groups[component] = append(groups[component], c)
+		}
 	}
 	// Obsolete replicas of a component end in its step, and a disabled component ends last, when no other one directs clients to it,
 	// unless another component gets its address. Objects of a revision that does not work have no clients.
 	err := r.retire(ctx, func(o *unstructured.Unstructured) bool {
-		disabled := !slices.ContainsFunc(groups[componentOf(o, r.infra.String())], isWorkload)
+		disabled := !slices.ContainsFunc(groups[componentOf(o, r.infra.String())], (*ObjectChange).ofWorkload)
 		return r.plan == nil || disabled && r.plan.reusesAddress(o.GetName())
 	})
 	if err != nil {
@@ -230,42 +232,43 @@ func (r *rollout) retire(ctx context.Context, selected func(*unstructured.Unstru
 
 // step applies the objects of a component. It waits for each workload before it changes the next one, so that other replicas
 // serve, and then until control reports that the component works.
-func (r *rollout) step(ctx context.Context, component string, objects []*unstructured.Unstructured) error {
-	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return r.rank(a) - r.rank(b) })
+func (r *rollout) step(ctx context.Context, component string, changes []*ObjectChange) error {
+	slices.SortStableFunc(changes, func(a, b *ObjectChange) int { return r.rank(a) - r.rank(b) })
 	deadline := componentDeadline
-	for _, o := range objects {
-		deadline += terminationTime(r.live[entryWithoutUID(o)])
+	for _, c := range changes {
+		deadline += terminationTime(c.Live)
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	if slices.ContainsFunc(objects, isWorkload) {
+	hasWorkload := slices.ContainsFunc(changes, (*ObjectChange).ofWorkload)
+	if hasWorkload {
 		err := r.retire(ctx, func(o *unstructured.Unstructured) bool { return componentOf(o, r.infra.String()) == component })
 		if err != nil {
 			return err
 		}
 	}
 	var stable []condition
-	for _, o := range objects {
-		if isDefinition(o) {
+	for _, c := range changes {
+		if isDefinition(c.rendered) {
 			continue // stage applied it
 		}
-		changed, err := r.apply(ctx, o)
+		changed, err := r.apply(ctx, c)
 		if err != nil {
 			return err
 		}
 		if changed {
 			r.changed, r.pending = true, true
 		}
-		if !isWorkload(o) || !r.waitsFor(o, changed) {
+		if !c.ofWorkload() || !r.waitsFor(c, changed) {
 			continue
 		}
-		w := r.watch(o, r.goal)
+		w := r.watch(c.rendered, r.goal)
 		if err := poll(ctx, r.Out, w.missing); err != nil {
 			return err
 		}
 		stable = append(stable, w.missing)
 	}
-	if r.goal < untilWorking || !r.changed || !slices.ContainsFunc(objects, isWorkload) {
+	if r.goal < untilWorking || !r.changed || !hasWorkload {
 		return nil
 	}
 	return r.verify(ctx, component, stable)
@@ -273,11 +276,11 @@ func (r *rollout) step(ctx context.Context, component string, objects []*unstruc
 
 // rank orders the objects of a step: new replicas serve while the present ones are replaced, and the proxy's floating address moves
 // once, to a replica that is up to date. StatefulSets are the last objects of a revision.
-func (r *rollout) rank(o *unstructured.Unstructured) int {
+func (r *rollout) rank(c *ObjectChange) int {
 	switch {
-	case o.GetKind() != "StatefulSet" || r.live[entryWithoutUID(o)] == nil:
+	case c.Kind != "StatefulSet" || c.Live == nil:
 		return 0
-	case o.GetName()+"-0" != r.holder:
+	case c.Name+"-0" != r.holder:
 		return 1
 	}
 	return 2
@@ -285,8 +288,8 @@ func (r *rollout) rank(o *unstructured.Unstructured) int {
 
 // waitsFor reports whether the rollout waits for a workload: in a rollback for each, otherwise for one that it changes and, without
 // Wait, that has a ready pod.
-func (r *rollout) waitsFor(o *unstructured.Unstructured, changed bool) bool {
-	return r.plan == nil || changed && r.goal == untilWorking && (r.Wait || hasReadyPod(r.live[entryWithoutUID(o)]))
+func (r *rollout) waitsFor(c *ObjectChange, changed bool) bool {
+	return r.plan == nil || changed && r.goal == untilWorking && (r.Wait || hasReadyPod(c.Live))
 }
 
 // verify waits until control reports that a component works that worked before, and its changed workloads are still stable.
