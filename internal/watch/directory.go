@@ -1,13 +1,12 @@
 package watch
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -17,11 +16,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/densityops/oooi/internal/documents"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -44,33 +41,23 @@ type directorySource struct {
 
 	mu    sync.Mutex
 	files map[string]*manifest // by path
-	// byService are the EndpointSlices of each Service; nil until they are read after a change.
+	err   error                // from reading the folder itself
+	seen  time.Time            // when the folder was last read; zero for never
+	// all are the objects of the files, taken those that changes has returned, by kind and name, and byService the EndpointSlices
+	// of each Service.
+	all       []objects.Object
+	taken     map[string]objects.Object
 	byService map[string][]*objects.EndpointSlice
-	err       error     // from reading the folder itself
-	read      bool      // whether the folder was ever read
-	seen      time.Time // when the folder was last read
-	// taken are the objects that changes has returned, by kind and name.
-	taken map[string]objects.Object
-	// duplicates are the duplicates that were last logged.
-	duplicates map[duplicate]bool
+	// duplicates are the messages about objects that are ignored, because a file that precedes theirs has them with different
+	// content.
+	duplicates map[string]bool
 }
-
-// duplicate is an object that is ignored, because a file that precedes it has the object with different
-// content. used and ignored are paths.
-type duplicate struct{ object, used, ignored string }
 
 // manifest is one file as last read.
 type manifest struct {
-	stamp   stamp
+	info    fs.FileInfo
 	objects []objects.Object
-	err     string // if not empty, objects are those of the last successful read
-}
-
-// stamp detects changes of a file.
-type stamp struct {
-	size     int64
-	modified time.Time
-	identity identity
+	err     error // if not nil, objects are those of the last successful read
 }
 
 func newDirectorySource(dir string, options model.Options, log *slog.Logger) *directorySource {
@@ -87,11 +74,7 @@ func newDirectorySource(dir string, options model.Options, log *slog.Logger) *di
 func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler))
 	s.refresh()
-	if s.err != nil {
-		return nil, s.err
-	}
-	all, _ := s.objects()
-	return all, nil
+	return collect(s.all), s.err
 }
 
 func (s *directorySource) run(ctx context.Context, changed func(), updated func(objects.Object)) {
@@ -122,69 +105,50 @@ func (s *directorySource) refresh() bool {
 		s.err = err
 		return false
 	}
+	before, changed := len(s.files), s.seen.IsZero()
 	s.err, s.seen = nil, time.Now()
-	changed := !s.read
-	s.read = true
-	defer func() {
-		if changed {
-			s.byService = nil
-			s.logDuplicates()
-		}
-	}()
-	for path := range s.files {
-		if _, ok := found[path]; !ok {
-			delete(s.files, path)
-			changed = true
-		}
-	}
-	for path, stamp := range found {
-		before := s.files[path]
-		if before != nil && before.stamp == stamp {
+	maps.DeleteFunc(s.files, func(path string, _ *manifest) bool { return found[path] == nil })
+	changed = changed || len(s.files) < before
+	for path, info := range found {
+		last := s.files[path]
+		if last != nil && os.SameFile(last.info, info) && last.info.Size() == info.Size() && last.info.ModTime().Equal(info.ModTime()) {
 			continue
 		}
-		now := s.readManifest(path, stamp)
-		if now.err != "" {
+		now := &manifest{info: info}
+		if now.objects, now.err = s.read(path, info); now.err != nil {
 			s.log.Error("cannot read a file; keeping its previous objects", "file", path, "err", now.err)
-			if before != nil {
-				now.objects = before.objects
+			if last != nil {
+				now.objects = last.objects
 			}
 		}
-		changed = changed || before == nil || !reflect.DeepEqual(before.objects, now.objects) || before.err != now.err
-		s.files[path] = now
+		s.files[path], changed = now, true
+	}
+	if changed {
+		s.merge()
 	}
 	return changed
 }
 
-// manifests returns the paths and stamps of the files in a folder that may have objects.
-func manifests(dir string) (map[string]stamp, error) {
-	found := map[string]stamp{}
+// manifests returns the paths of the files in a folder that may have objects.
+func manifests(dir string) (map[string]fs.FileInfo, error) {
+	found := map[string]fs.FileInfo{}
 	root := dir
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
 		root += string(filepath.Separator) // the separator makes WalkDir follow a link to a folder
 	}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if path != root && strings.HasPrefix(entry.Name(), ".") {
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
+		switch hidden := path != root && strings.HasPrefix(entry.Name(), "."); {
+		case hidden && entry.IsDir():
+			return fs.SkipDir
+		case hidden || errors.Is(err, fs.ErrNotExist) && path != root: // deleted during the walk
 			return nil
-		}
-		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) && path != root {
-				return nil // deleted during the walk
-			}
+		case err != nil:
 			return err
 		}
-		switch filepath.Ext(path) {
-		case ".yaml", ".yml", ".json":
-		default:
-			return nil
+		info, err := os.Stat(path) // follows the links of a mounted ConfigMap; a dangling one has no content
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) && err == nil && !info.IsDir() {
+			found[path] = info
 		}
-		info, err := os.Stat(path) // follows the links of a mounted ConfigMap
-		if err != nil || info.IsDir() {
-			return nil //nolint:nilerr // a dangling link has no content
-		}
-		found[path] = stamp{info.Size(), info.ModTime(), identityOf(info)}
 		return nil
 	})
 	if err != nil {
@@ -193,85 +157,71 @@ func manifests(dir string) (map[string]stamp, error) {
 	return found, nil
 }
 
-// readManifest reads a file with one or several documents.
-func (s *directorySource) readManifest(path string, stamp stamp) *manifest {
-	m := &manifest{stamp: stamp}
-	if stamp.size > maxManifest {
-		m.err = fmt.Sprintf("file has %d bytes, more than the limit of %d", stamp.size, maxManifest)
-		return m
+// read returns the objects of a file that the model reads.
+func (s *directorySource) read(path string, info fs.FileInfo) ([]objects.Object, error) {
+	if info.Size() > maxManifest {
+		return nil, fmt.Errorf("file has %d bytes, more than the limit of %d", info.Size(), maxManifest)
 	}
 	data, err := os.ReadFile(path)
-	if err == nil {
-		m.objects, err = s.parse(data)
-	}
 	if err != nil {
-		m.err = err.Error()
+		return nil, err
 	}
-	return m
+	list, err := documents.Parse(path, data)
+	var found []objects.Object
+	for _, o := range list {
+		gvk := o.GroupVersionKind()
+		if r, ok := s.resources[gvk.Group+"/"+gvk.Kind]; ok {
+			found = append(found, r.decode(o.Unstructured))
+		}
+	}
+	return found, err
 }
 
-// parse returns the objects in YAML or JSON documents that the model reads, and ignores others. With an
-// error, it returns those before it.
-func (s *directorySource) parse(data []byte) ([]objects.Object, error) {
-	var found []objects.Object
-	addObject := func(u *unstructured.Unstructured) {
-		gvk := u.GroupVersionKind()
-		if r, ok := s.resources[gvk.Group+"/"+gvk.Kind]; ok {
-			found = append(found, r.decode(u))
+// merge sets the objects of all files. The first file, ordered by path, takes precedence.
+func (s *directorySource) merge() {
+	type location struct {
+		path   string
+		object objects.Object
+	}
+	first, duplicates := map[string]location{}, map[string]bool{}
+	s.all, s.byService = nil, map[string][]*objects.EndpointSlice{}
+	for _, path := range slices.Sorted(maps.Keys(s.files)) {
+		for _, o := range s.files[path].objects {
+			key := kindOf(o) + " " + keyOf(o)
+			used, exists := first[key]
+			if !exists {
+				first[key], s.all = location{path, o}, append(s.all, o)
+				if slice, ok := o.(*objects.EndpointSlice); ok {
+					s.byService[slice.Service()] = append(s.byService[slice.Service()], slice)
+				}
+			} else if !reflect.DeepEqual(used.object, o) { // identical copies are no duplicates: a must-gather has many
+				text := key + " " + used.path + " " + path
+				if duplicates[text] = true; !s.duplicates[text] {
+					s.log.Warn("two files have the same object with different content; using that of the first path", "object", key, "used", used.path, "ignored", path)
+				}
+			}
+		}
+		if err := s.files[path].err; err != nil {
+			s.all = append(s.all, &objects.Broken{ObjectMeta: metav1.ObjectMeta{Name: path}, Kind: "File", Error: err.Error()})
 		}
 	}
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for n := 1; ; n++ {
-		var content map[string]any
-		err := decoder.Decode(&content)
-		if errors.Is(err, io.EOF) {
-			return found, nil
-		}
-		if err != nil {
-			return found, fmt.Errorf("document %d: %w", n, err)
-		}
-		u := &unstructured.Unstructured{Object: content}
-		if !u.IsList() {
-			addObject(u)
-			continue
-		}
-		if err := u.EachListItem(func(item runtime.Object) error {
-			object, ok := item.(*unstructured.Unstructured)
-			if !ok {
-				return errors.New("a list contains an item that is not an object")
-			}
-			if object.GetKind() == "" { // as in the typed lists of a must-gather
-				object.SetAPIVersion(u.GetAPIVersion())
-				object.SetKind(strings.TrimSuffix(u.GetKind(), "List"))
-			}
-			addObject(object)
-			return nil
-		}); err != nil {
-			return found, fmt.Errorf("document %d: %w", n, err)
-		}
-	}
+	s.duplicates = duplicates
 }
 
 func (s *directorySource) objects() (*model.Objects, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, _ := s.merge()
-	return collect(all), s.read
+	return collect(s.all), !s.seen.IsZero()
 }
 
 func (s *directorySource) changes() ([]model.Change, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.read {
-		return nil, false
-	}
-	all, _ := s.merge()
-	now := make(map[string]objects.Object, len(all))
+	now := make(map[string]objects.Object, len(s.all))
 	var changes []model.Change
-	for _, o := range all {
+	for _, o := range s.all {
 		key := kindOf(o) + " " + keyOf(o)
-		before, known := s.taken[key]
-		if known && reflect.DeepEqual(before, o) {
+		if before, known := s.taken[key]; known && reflect.DeepEqual(before, o) {
 			now[key] = before
 			continue
 		}
@@ -284,53 +234,7 @@ func (s *directorySource) changes() ([]model.Change, bool) {
 		}
 	}
 	s.taken = now
-	return changes, true
-}
-
-// merge returns the objects of all files, and the duplicates that are ignored: the first file, ordered by
-// path, takes precedence.
-func (s *directorySource) merge() (all []objects.Object, differing map[duplicate]bool) {
-	type location struct {
-		path   string
-		object objects.Object
-	}
-	seen := map[string]location{}
-	for _, path := range s.paths() {
-		m := s.files[path]
-		for _, o := range m.objects {
-			key := kindOf(o) + " " + keyOf(o)
-			first, ok := seen[key]
-			switch {
-			case !ok:
-				seen[key] = location{path, o}
-				all = append(all, o)
-			case !reflect.DeepEqual(first.object, o): // identical copies are not duplicates: a must-gather has many
-				if differing == nil {
-					differing = map[duplicate]bool{}
-				}
-				differing[duplicate{key, first.path, path}] = true
-			}
-		}
-		if m.err != "" {
-			all = append(all, &objects.Broken{
-				ObjectMeta: metav1.ObjectMeta{Name: path},
-				Kind:       "File",
-				Error:      m.err,
-			})
-		}
-	}
-	return all, differing
-}
-
-// logDuplicates logs duplicates that were not logged before.
-func (s *directorySource) logDuplicates() {
-	_, differing := s.merge()
-	for d := range differing {
-		if !s.duplicates[d] {
-			s.log.Warn("two files have the same object with different content; using that of the first path", "object", d.object, "used", d.used, "ignored", d.ignored)
-		}
-	}
-	s.duplicates = differing
+	return changes, !s.seen.IsZero()
 }
 
 // kindOf returns the kind of an object. All broken objects have a kind of their own, so that they are never
@@ -344,28 +248,8 @@ func kindOf(o objects.Object) string {
 
 func (s *directorySource) endpointSlices(service string) []*objects.EndpointSlice {
 	s.mu.Lock()
-	index := s.byService
-	s.mu.Unlock()
-	if index == nil {
-		index = map[string][]*objects.EndpointSlice{}
-		all, _ := s.objects()
-		for _, o := range all.EndpointSlices {
-			index[o.Service()] = append(index[o.Service()], o)
-		}
-		s.mu.Lock()
-		s.byService = index
-		s.mu.Unlock()
-	}
-	return index[service]
-}
-
-func (s *directorySource) paths() []string {
-	paths := make([]string, 0, len(s.files))
-	for path := range s.files {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	return paths
+	defer s.mu.Unlock()
+	return s.byService[service]
 }
 
 // object returns nil: statuses are not read from files.
@@ -384,7 +268,7 @@ func (s *directorySource) keptObjects() []keptObject { return nil }
 func (s *directorySource) status() []ResourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := ResourceStatus{Resource: "files", Name: s.dir, Synced: s.read, Connected: s.err == nil, LastSeen: s.seen}
+	status := ResourceStatus{Resource: "files", Name: s.dir, Synced: !s.seen.IsZero(), Connected: s.err == nil, LastSeen: s.seen}
 	for _, m := range s.files {
 		status.Objects += len(m.objects)
 	}

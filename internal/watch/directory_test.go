@@ -155,43 +155,27 @@ func TestBrokenObjectsOfOneNameAreAllReported(t *testing.T) {
 	}
 }
 
-// TestChangedFileWithSameSizeAndTime changes a file without changing its size or modification time.
-func TestChangedFileWithSameSizeAndTime(t *testing.T) {
+// TestReplacedFileWithSameSizeAndTime replaces a file by another one with its size and modification time.
+func TestReplacedFileWithSameSizeAndTime(t *testing.T) {
 	modified := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	setTime := func(t *testing.T, path string) {
+	dir := t.TempDir()
+	put := func(name, address string) string {
 		t.Helper()
+		write(t, dir, map[string]string{name: service("one", address)})
+		path := filepath.Join(dir, name)
 		if err := os.Chtimes(path, modified, modified); err != nil {
 			t.Fatal(err)
 		}
+		return path
 	}
-	for _, tc := range []struct {
-		name   string
-		change func(t *testing.T, dir string)
-	}{
-		{"replaced", func(t *testing.T, dir string) {
-			write(t, dir, map[string]string{"new": service("one", "192.0.2.2")})
-			setTime(t, filepath.Join(dir, "new"))
-			if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "one.yaml")); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"written in place", func(t *testing.T, dir string) {
-			time.Sleep(20 * time.Millisecond) // longer than the resolution of file times
-			write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.2")})
-			setTime(t, filepath.Join(dir, "one.yaml"))
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			dir := t.TempDir()
-			write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.1")})
-			setTime(t, filepath.Join(dir, "one.yaml"))
-			s := sourceOf(dir, &strings.Builder{})
-			s.refresh()
-			tc.change(t, dir)
-			s.refresh()
-			if got := servicesOf(s); got != "one=192.0.2.2" {
-				t.Errorf("got %q", got)
-			}
-		})
+	file := put("one.yaml", "192.0.2.1")
+	s := sourceOf(dir, &strings.Builder{})
+	s.refresh()
+	if err := os.Rename(put("new", "192.0.2.2"), file); err != nil {
+		t.Fatal(err)
+	}
+	s.refresh()
+	if got := servicesOf(s); got != "one=192.0.2.2" {
+		t.Errorf("got %q", got)
 	}
 }

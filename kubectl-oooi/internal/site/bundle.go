@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
+	"github.com/densityops/oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
@@ -208,7 +208,7 @@ func (f *Facts) load(name string, r io.Reader, warn func(string)) error {
 	}
 	objects, err := documents.Parse(name, data)
 	if err != nil {
-		warn(fmt.Sprintf("skipping %v", err))
+		warn(fmt.Sprintf("skipping %s, %v", name, err))
 		return nil
 	}
 	for _, o := range objects {

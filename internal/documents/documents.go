@@ -101,14 +101,15 @@ func Read(names []string, in io.Reader) ([]*Object, error) {
 		}
 		found, err := Parse(name, data)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s, %w", name, err)
 		}
 		all = append(all, found...)
 	}
 	return all, nil
 }
 
-// Parse returns the objects in the content of a file, as Read does. Each value of a stream of JSON values is a document.
+// Parse returns the objects in the content of a file, as Read does. Each value of a stream of JSON values is a document. With an
+// error, it returns the objects before it.
 func Parse(name string, data []byte) ([]*Object, error) {
 	var all []*Object
 	pages := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -127,7 +128,7 @@ func Parse(name string, data []byte) ([]*Object, error) {
 				found, err = objectsOf(document)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("%s, document %d: %w", name, i, err)
+				return all, fmt.Errorf("document %d: %w", i, err)
 			}
 			for _, u := range found {
 				all = append(all, &Object{Unstructured: u, File: name, Document: i})
@@ -181,7 +182,8 @@ func checkSingle(page []byte) error {
 	}
 }
 
-// objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments.
+// objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments. Items of a
+// typed list, as in a must-gather, have no kind.
 func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	data, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -203,6 +205,10 @@ func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 		one, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return fmt.Errorf("an item of %s is not an object", u.GetKind())
+		}
+		if one.GetKind() == "" {
+			one.SetAPIVersion(u.GetAPIVersion())
+			one.SetKind(strings.TrimSuffix(u.GetKind(), "List"))
 		}
 		all = append(all, one)
 		return nil
