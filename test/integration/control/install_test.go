@@ -19,7 +19,7 @@ func TestMetalLBIsInstalledAndAssignsTheAddress(t *testing.T) {
 	n := tenants.NewTenant(t, lab.New(t, lab.Config{Name: "hosted", Address: tenant.HostedAddress, ServerNames: []string{tenant.HostedName}, ServiceCIDR: "172.31.0.0/16", CRDs: []lab.CRDSet{lab.OLM}}))
 	tenants.NewReplica(t, n.Management, "control").Start(t)
 	n.ApplyInfra(`{enabled: true, metallb: {install: true, ipAddressPoolRange: "192.0.2.200-192.0.2.209", loadBalancerClass: ` + tenant.Class + `}}`)
-	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "looks for metallb-operator of Subscription metallb-system/metallb-operator-sub")
+	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "Subscription metallb-system/metallb-operator-sub: the Operator Lifecycle Manager looks for metallb-operator")
 	n.Service() // it exists, and waits for MetalLB
 
 	tenant.Apply(t, n.Hosted, `

@@ -1,16 +1,16 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,41 +21,48 @@ import (
 )
 
 const (
-	// metallbNamespace is the namespace of the operator and of MetalLB.
-	metallbNamespace = "metallb-system"
-	// metallbName is the only name of a MetalLB object that the operator reconciles.
-	metallbName = "metallb"
+	olmGroup         = "operators.coreos.com" // of the Operator Lifecycle Manager
+	operatorPackage  = "metallb-operator"     // in catalogs; also the name of the OperatorGroup
+	subscriptionName = "metallb-operator-sub"
+	metallbNamespace = "metallb-system" // of the operator and of MetalLB
+	metallbName      = "metallb"        // the only MetalLB object that the operator reconciles
 )
 
 // Kinds without Go types in this module's dependencies.
 var (
-	kindNamespace        = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
-	kindMetalLB          = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "MetalLB"}
-	kindPool             = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "IPAddressPool"}
-	kindL2Advertisement  = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "L2Advertisement"}
-	kindServiceL2Status  = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "ServiceL2Status"}
-	kindServiceBGPStatus = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "ServiceBGPStatus"}
+	kindNamespace     = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	kindMetalLB       = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "MetalLB"}
+	kindOperatorGroup = schema.GroupVersionKind{Group: olmGroup, Version: "v1", Kind: "OperatorGroup"}
+	kindSubscription  = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "Subscription"}
+	kindCSV           = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "ClusterServiceVersion"}
 )
 
 // EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager, and applies the pool of the apps address and its
 // advertisement. It returns nil if MetalLB is installed, or if the Infra does not request the installation. It does not
 // wait: while a step is in progress, it returns a Fault with reason MetalLBMissing that names the step, and must be
 // called again. It returns other Faults if a step failed. It uses objects that other clients created, and does not
-// change them.
+// change them: if another client has installed MetalLB, it adds only the pool and the advertisement.
 func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	if !w.Apps.MetalLB.ShouldInstall() {
 		return nil
 	}
-	existing, err := c.findMetalLB(ctx)
-	switch {
-	case err != nil:
+	pools, err := c.listKind(ctx, kindPool)
+	served := err == nil
+	if err != nil && !isMissing(err) {
 		return installFault(err, "looking for MetalLB")
-	case existing.isForeign():
-		return c.useForeignMetalLB(ctx, w, existing)
-	case !existing.olm:
+	}
+	subscription, err := c.findSubscription(ctx)
+	switch foreign := subscription == nil && served || subscription != nil && !isOurs(subscription); {
+	case err != nil && !isMissing(err):
+		return installFault(err, "looking for MetalLB")
+	case foreign && served:
+		return c.ensurePool(ctx, w, c.metallbNamespaceOf(ctx, subscription, pools))
+	case foreign:
+		return cmp.Or(c.operatorFault(ctx, subscription), installing("%s, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet", describe(subscription)))
+	case err != nil:
 		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB manually and remove metallb.install", olmGroup)
 	}
-	if fault := c.ensureOperator(ctx, w, existing.subscription); fault != nil {
+	if fault := c.ensureOperator(ctx, w, subscription); fault != nil {
 		return fault
 	}
 	spec := map[string]any{}
@@ -63,13 +70,161 @@ func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 		spec["loadBalancerClass"] = class
 	}
 	metallb, fault := c.ensure(ctx, w, desired(w, kindMetalLB, metallbNamespace, metallbName, spec))
-	if fault != nil {
+	if fault == nil {
+		fault = c.ensurePool(ctx, w, metallbNamespace)
+	}
+	return cmp.Or(fault, metallbFault(metallb))
+}
+
+// findSubscription returns the Subscription to the operator, preferably the one that oooi created; nil without one. The error is
+// isMissing without the Operator Lifecycle Manager.
+func (c *Cluster) findSubscription(ctx context.Context) (found *unstructured.Unstructured, err error) {
+	list, err := c.listKind(ctx, kindSubscription)
+	for i := range list {
+		if name, _, _ := unstructured.NestedString(list[i].Object, "spec", "name"); name == operatorPackage && (found == nil || isOurs(&list[i])) {
+			found = &list[i]
+		}
+	}
+	return found, err
+}
+
+// metallbNamespaceOf returns the namespace of the MetalLB that another client installed, the only one in which it looks for pools.
+func (c *Cluster) metallbNamespaceOf(ctx context.Context, subscription *unstructured.Unstructured, pools []unstructured.Unstructured) string {
+	metallbs, _ := c.listKind(ctx, kindMetalLB) // not served without the operator
+	switch {
+	case len(metallbs) > 0:
+		return metallbs[0].GetNamespace()
+	case subscription != nil:
+		return subscription.GetNamespace()
+	case len(pools) > 0:
+		return pools[0].GetNamespace()
+	}
+	return metallbNamespace
+}
+
+// ensureOperator applies the objects that install the operator, unless another Subscription of oooi does.
+func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted, subscription *unstructured.Unstructured) *Fault {
+	if _, fault := c.ensure(ctx, w, desired(w, kindNamespace, "", metallbNamespace, nil)); fault != nil {
 		return fault
 	}
-	if fault := c.ensurePool(ctx, w, metallbNamespace); fault != nil {
-		return fault
+	groups, err := c.listKind(ctx, kindOperatorGroup, client.InNamespace(metallbNamespace))
+	if err != nil {
+		return installFault(err, "listing OperatorGroups")
 	}
-	return metallbFault(metallb)
+	if !slices.ContainsFunc(groups, func(g unstructured.Unstructured) bool { return !isOurs(&g) }) { // OLM installs nothing in a namespace with two
+		if _, fault := c.ensure(ctx, w, desired(w, kindOperatorGroup, metallbNamespace, operatorPackage, map[string]any{})); fault != nil {
+			return fault
+		}
+	}
+	wanted := w.subscription()
+	existing, fault := c.ensure(ctx, w, wanted)
+	switch {
+	case fault != nil:
+		return fault
+	case existing != nil && !isOurs(existing): // a Subscription to another package: findSubscription returns any to the operator
+		return installFailed("%s exists and does not select %s; delete it", describe(existing), operatorPackage)
+	}
+	return c.operatorFault(ctx, cmp.Or(existing, subscription, wanted))
+}
+
+func (w *Wanted) subscription() *unstructured.Unstructured {
+	olm := cmp.Or(w.Apps.MetalLB.OLM, &v1alpha1.MetalLBOLM{})
+	spec := map[string]any{
+		"name":            operatorPackage,
+		"channel":         cmp.Or(olm.Channel, v1alpha1.DefaultMetalLBChannel),
+		"source":          cmp.Or(olm.Source, v1alpha1.DefaultMetalLBSource),
+		"sourceNamespace": cmp.Or(olm.SourceNamespace, v1alpha1.DefaultMetalLBSourceNamespace),
+	}
+	if olm.StartingCSV != "" {
+		spec["startingCSV"] = olm.StartingCSV
+	}
+	return desired(w, kindSubscription, metallbNamespace, subscriptionName, spec)
+}
+
+// olmStatus has the fields that are read of Subscriptions, ClusterServiceVersions and MetalLBs.
+type olmStatus struct {
+	InstalledCSV string `json:"installedCSV"`
+	CurrentCSV   string `json:"currentCSV"` // to be installed
+	Phase        string `json:"phase"`
+	Reason       string `json:"reason"`
+	Message      string `json:"message"`
+	// Conditions are without the rules of metav1.Condition: OLM's have no generation.
+	Conditions []struct {
+		Type    string                 `json:"type"`
+		Status  corev1.ConditionStatus `json:"status"`
+		Reason  string                 `json:"reason"`
+		Message string                 `json:"message"`
+	} `json:"conditions"`
+}
+
+func statusOf(u *unstructured.Unstructured) *olmStatus {
+	s := &olmStatus{}
+	fields, _, _ := unstructured.NestedMap(u.Object, "status")
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, s) // the CRDs define the types
+	return s
+}
+
+// condition returns the reason and message of the first of these conditions that is true; empty if none is.
+func (s *olmStatus) condition(kinds ...string) string {
+	for _, kind := range kinds {
+		for _, c := range s.Conditions {
+			if c.Type == kind && c.Status == corev1.ConditionTrue {
+				return strings.Join(slices.DeleteFunc([]string{kind, c.Reason, c.Message}, func(s string) bool { return s == "" }), ": ")
+			}
+		}
+	}
+	return ""
+}
+
+// operatorFault returns why the operator of a Subscription does not run, or nil if it runs. During an upgrade the installed version
+// runs.
+func (c *Cluster) operatorFault(ctx context.Context, subscription *unstructured.Unstructured) *Fault {
+	s, namespace := statusOf(subscription), subscription.GetNamespace()
+	see := fmt.Sprintf("see `kubectl -n %s describe subscription.%s/%s` in the hosted cluster", namespace, olmGroup, subscription.GetName())
+	progress := "the Operator Lifecycle Manager looks for " + operatorPackage
+	for _, name := range slices.Compact([]string{s.InstalledCSV, s.CurrentCSV}) {
+		csv := object(kindCSV, "", "")
+		if err := c.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, csv); name == "" || apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
+			return installFault(err, "reading ClusterServiceVersion "+namespace+"/"+name)
+		}
+		switch is := statusOf(csv); is.Phase {
+		case "Succeeded":
+			return nil
+		case "Failed":
+			return installFailed("%s failed: %s: %s", describe(csv), is.Reason, is.Message)
+		default:
+			progress = fmt.Sprintf("%s is %s%s", describe(csv), cmp.Or(is.Phase, "new"), messageSuffix(is.Message))
+		}
+	}
+	failures := []string{"ResolutionFailed", "BundleUnpackFailed", "InstallPlanFailed"}
+	if s.CurrentCSV == "" { // once a version is found, other catalogs no longer matter
+		failures = append(failures, "CatalogSourcesUnhealthy")
+	}
+	if failed := s.condition(failures...); failed != "" {
+		return installFailed("%s: %s", describe(subscription), failed)
+	}
+	if pending := s.condition("InstallPlanPending"); pending != "" { // RequiresApproval, if the administrator changed it to manual
+		progress = pending
+	}
+	return installing("%s: %s; %s", describe(subscription), progress, see)
+}
+
+// metallbFault returns why MetalLB does not run according to its operator, or nil if it runs or the operator has
+// not reported yet.
+func metallbFault(metallb *unstructured.Unstructured) *Fault {
+	if metallb == nil {
+		return nil
+	}
+	s := statusOf(metallb)
+	if degraded := s.condition("Degraded"); degraded != "" {
+		return installFailed("%s: %s", describe(metallb), degraded)
+	}
+	if progress := s.condition("Progressing"); progress != "" && s.condition("Available") == "" {
+		return installing("%s: %s; see the pods of namespace %s in the hosted cluster", describe(metallb), progress, metallb.GetNamespace())
+	}
+	return nil
 }
 
 // desired returns an object with our labels and annotations. Without a spec the object has none.
@@ -116,33 +271,6 @@ func (c *Cluster) ensure(ctx context.Context, w *Wanted, wanted *unstructured.Un
 // isOurs reports whether an object was created for an Infra, of any name.
 func isOurs(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
 
-// metallbFault returns why MetalLB does not run according to its operator, or nil if it runs or the operator has
-// not reported yet.
-func metallbFault(metallb *unstructured.Unstructured) *Fault {
-	if metallb == nil {
-		return nil
-	}
-	status := struct {
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	}{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(metallb.Object, &status); err != nil {
-		return installFailed("reading the status of %s: %v", describe(metallb), err)
-	}
-	conditions := status.Status.Conditions
-	if meta.IsStatusConditionTrue(conditions, "Available") {
-		return nil
-	}
-	if c := meta.FindStatusCondition(conditions, "Degraded"); c != nil && c.Status == metav1.ConditionTrue {
-		return installFailed("%s is degraded: %s", describe(metallb), reasonAndMessage(c.Reason, c.Message))
-	}
-	if c := meta.FindStatusCondition(conditions, "Progressing"); c != nil && c.Status == metav1.ConditionTrue {
-		return installing("%s is not available yet: %s; see the pods of namespace %s in the hosted cluster", describe(metallb), reasonAndMessage(c.Reason, c.Message), metallb.GetNamespace())
-	}
-	return nil
-}
-
 func describe(o client.Object) string {
 	kind := o.GetObjectKind().GroupVersionKind().Kind
 	if o.GetNamespace() == "" {
@@ -151,16 +279,13 @@ func describe(o client.Object) string {
 	return kind + " " + types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}.String()
 }
 
-// reasonAndMessage joins a reason and a message, either of which may be empty.
-func reasonAndMessage(reason, message string) string {
-	switch {
-	case message == "":
-		return reason
-	case reason == "":
-		return message
-	default:
-		return reason + ": " + message
+func (c *Cluster) listKind(ctx context.Context, kind schema.GroupVersionKind, options ...client.ListOption) ([]unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err := c.client.List(ctx, list, options...); err != nil {
+		return nil, err
 	}
+	return list.Items, nil
 }
 
 // installing returns a Fault for an installation in progress.

@@ -21,7 +21,14 @@ import (
 // defaultPoolName is the name of the IPAddressPool if the Infra sets none.
 const defaultPoolName = "oooi"
 
-var kindBGPAdvertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "BGPAdvertisement"}
+// Kinds of MetalLB.
+var (
+	kindPool             = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "IPAddressPool"}
+	kindL2Advertisement  = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "L2Advertisement"}
+	kindBGPAdvertisement = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "BGPAdvertisement"}
+	kindServiceL2Status  = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "ServiceL2Status"}
+	kindServiceBGPStatus = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "ServiceBGPStatus"}
+)
 
 // ensurePool applies the pool of the apps address and its advertisement, in the namespace of MetalLB.
 func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) *Fault {
