@@ -104,7 +104,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	registry.MustRegister(serve.Collector(store))
 	replica := &control.Replica{Options: control.Options{
 		Config: client, Store: store, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
-		Leftovers: &control.Leftovers{}, Election: &leader.Election{}, Statuses: &control.Statuses{}, Services: &control.Services{}, Sites: &control.Sites{},
+		Election: &leader.Election{}, Faults: &control.Faults{}, Sites: &control.Sites{},
 	}}
 	m, err := control.New(replica.Options)
 	if err != nil {

@@ -19,7 +19,7 @@ const appsFieldManager = fieldManager + "-apps"
 // appsReconciler writes Infra.status.appsIngress. It uses only the API of the management cluster, so that an
 // unresponsive hosted cluster does not block it.
 type appsReconciler struct {
-	statuses *Statuses
+	statuses *statusWriter
 	indexes  *indexCache
 	metrics  *statusMetrics
 	outcomes *outcomes

@@ -72,14 +72,10 @@ type Options struct {
 	ChangeTime time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
-	// Statuses receives the errors of statuses that could not be written; nil to drop them.
-	Statuses *Statuses
-	// Services receives the cluster IPs of proxies that accept no connections; nil to drop them.
-	Services *Services
+	// Faults receives the actions of the controllers that fail; nil to drop them.
+	Faults *Faults
 	// Sites receives the problems of Infras and ProxyServers; nil to drop them.
-	Sites *Sites
-	// Leftovers receives the errors of objects that could not be deleted in hosted clusters. It is required.
-	Leftovers  *Leftovers
+	Sites      *Sites
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 }
@@ -104,32 +100,29 @@ func New(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Statuses == nil {
-		o.Statuses = &Statuses{}
-	}
-	if o.Services == nil {
-		o.Services = &Services{}
+	if o.Faults == nil {
+		o.Faults = &Faults{}
 	}
 	if o.Sites == nil {
 		o.Sites = &Sites{}
 	}
-	o.Statuses.client = m.GetClient()
+	statuses := &statusWriter{m.GetClient(), o.Faults}
 	recorder := m.GetEventRecorder(name)
 	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
 	if err := o.Registerer.Register(metrics); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	probe := newProber()
-	proxies := &proxyReconciler{client: m.GetClient(), statuses: o.Statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)), changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second))}
+	proxies := &proxyReconciler{client: m.GetClient(), statuses: statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)), changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second))}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), statuses: o.Statuses, services: o.Services, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder, probe: probe, probeInterval: o.ProbeInterval}
+	infras := &infraReconciler{client: m.GetClient(), statuses: statuses, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder, probe: probe, probeInterval: o.ProbeInterval}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
 	guestOutcomes := &outcomes{}
-	apps := &appsReconciler{statuses: o.Statuses, indexes: indexes, metrics: metrics, outcomes: guestOutcomes}
+	apps := &appsReconciler{statuses: statuses, indexes: indexes, metrics: metrics, outcomes: guestOutcomes}
 	if err := apps.register(m); err != nil {
 		return nil, err
 	}
@@ -139,7 +132,7 @@ func New(o Options) (ctrl.Manager, error) {
 	}
 	hosted := &guestReconciler{
 		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, outcomes: guestOutcomes,
-		conns: &guestConns{live: m.GetAPIReader(), connect: connect}, leftovers: o.Leftovers, log: o.Log,
+		conns: &guestConns{live: m.GetAPIReader(), connect: connect}, faults: o.Faults, log: o.Log,
 	}
 	if err := hosted.register(m); err != nil {
 		return nil, err

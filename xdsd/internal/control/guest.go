@@ -36,14 +36,14 @@ const (
 
 // guestReconciler applies and deletes the objects of Infras in hosted clusters.
 type guestReconciler struct {
-	client    client.Client // of the management cluster
-	live      client.Reader
-	indexes   *indexCache
-	outcomes  *outcomes
-	conns     *guestConns
-	leftovers *Leftovers
-	retry     workqueue.TypedRateLimiter[client.ObjectKey]
-	log       *slog.Logger
+	client   client.Client // of the management cluster
+	live     client.Reader
+	indexes  *indexCache
+	outcomes *outcomes
+	conns    *guestConns
+	faults   *Faults
+	retry    workqueue.TypedRateLimiter[client.ObjectKey]
+	log      *slog.Logger
 	// podsEnded receives a value when the last pod of an Infra that does not exist has ended.
 	podsEnded chan struct{}
 }
@@ -122,7 +122,7 @@ func (r *guestReconciler) podsServe(ctx context.Context, infra client.ObjectKey)
 // ensure applies the objects in the hosted cluster and records the outcome.
 func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cluster *model.Cluster) (ctrl.Result, error) {
 	key := client.ObjectKeyFromObject(object)
-	r.leftovers.record(key.String(), cluster.Key(), nil) // objects in this cluster are not leftovers
+	r.faults.recordLeftovers(key.String(), cluster.Key(), nil) // objects in this cluster are not leftovers
 	g, err := r.conns.get(ctx, key, cluster)
 	if err != nil {
 		return r.recordFault(key, outcome{}, err)
@@ -226,13 +226,13 @@ func (r *guestReconciler) cleanUpOthers(ctx context.Context, key client.ObjectKe
 	done := true
 	for _, g := range r.conns.others(key, own) {
 		if !r.exists(g) { // its objects were deleted with it
-			r.leftovers.record(key.String(), g.ref.Key(), nil)
+			r.faults.recordLeftovers(key.String(), g.ref.Key(), nil)
 			r.conns.drop(key, g)
 			continue
 		}
 		removed, err := g.cluster.Remove(ctx, func(infra string, _ client.Object) bool { return infra == key.String() })
 		r.logRemoved(key, removed)
-		r.leftovers.record(key.String(), g.ref.Key(), err)
+		r.faults.recordLeftovers(key.String(), g.ref.Key(), err)
 		if err != nil {
 			r.log.Error("deleting objects of the Infra from the hosted cluster failed; retrying", "infra", key.String(), "hostedcluster", g.ref.Key(), "err", err)
 			done = false

@@ -25,8 +25,7 @@ import (
 // infraReconciler writes the status of Infras.
 type infraReconciler struct {
 	client        client.Client
-	statuses      *Statuses
-	services      *Services
+	statuses      *statusWriter
 	sites         *Sites
 	indexes       *indexCache
 	metrics       *statusMetrics
@@ -58,7 +57,7 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	object, _ := r.indexes.store.Infra(request.String())
 	if object == nil {
 		r.metrics.setReady("Infra", request.NamespacedName, nil)
-		r.services.record(request.String(), nil, time.Time{})
+		r.statuses.faults.forget(serviceAction(request.String()))
 		r.sites.forget(model.Ref{Kind: "Infra", Namespace: request.Namespace, Name: request.Name})
 		r.statuses.forget("Infra", request.NamespacedName, "")
 		return ctrl.Result{}, nil

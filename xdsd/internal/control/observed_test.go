@@ -255,22 +255,8 @@ func TestReadReport(t *testing.T) {
 	}
 }
 
-func TestProblemsOfControl(t *testing.T) {
-	now := viewed
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	got := statusProblems([]StatusFailure{
-		{Kind: "Infra", Namespace: "clusters", Name: "demo", Since: ago(time.Minute), At: ago(time.Second), Error: "denied by a webhook"}, {Kind: "Infra", Namespace: "clusters", Name: "other", Since: ago(10 * time.Second)},
-	}, now)
-	got = append(got, serviceProblems([]SilentService{{Infra: "clusters/demo", Since: ago(time.Minute)}, {Infra: "clusters/other", Since: ago(10 * time.Second)}}, now)...)
-	got = append(got, leftoverProblems([]Leftover{{HostedCluster: "clusters/old", Error: "forbidden"}})...)
-	var texts []string
-	for _, p := range got {
-		texts = append(texts, fmt.Sprintf("%s %s %s", p.Severity, p.Code, p.Object))
-	}
-	if diff := cmp.Diff([]string{"fail StatusNotWritten Infra clusters/demo", "fail ServiceUnreachable Service clusters/demo-proxy", "warn LeftInHostedCluster HostedCluster clusters/old"}, texts); diff != "" {
-		t.Error(diff)
-	}
-	if list := leaderProblems(&leader.Election{}, "oooi-system", 15*time.Second, now); list != nil {
+func TestReplicaWithoutARequestForTheLeaseReportsNoLeader(t *testing.T) {
+	if list := leaderProblems(&leader.Election{}, "oooi-system", 15*time.Second, viewed); list != nil {
 		t.Errorf("before the first request for the Lease: %v", list)
 	}
 }

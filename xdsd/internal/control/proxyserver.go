@@ -24,7 +24,7 @@ import (
 // proxyReconciler writes the status of ProxyServers.
 type proxyReconciler struct {
 	client     client.Client
-	statuses   *Statuses
+	statuses   *statusWriter
 	sites      *Sites
 	probe      *prober
 	live       client.Reader // reads from the API server instead of the cache

@@ -78,11 +78,11 @@ func (r *guestReconciler) sweepOne(ctx context.Context, ref model.Ref) bool {
 	x := r.indexes.current()
 	at := slices.IndexFunc(x.Clusters, func(c *model.Cluster) bool { return c.Ref == ref })
 	if at < 0 || x.Clusters[at].Kubeconfig == "" || x.Clusters[at].APIServer == "" { // deleted, or not published yet
-		r.leftovers.record("", ref.Key(), nil)
+		r.faults.recordLeftovers("", ref.Key(), nil)
 		return true
 	}
 	err := r.sweepCluster(ctx, x.Clusters[at])
-	r.leftovers.record("", ref.Key(), err)
+	r.faults.recordLeftovers("", ref.Key(), err)
 	if err != nil {
 		r.log.Info("deleting objects that no Infra needs from a hosted cluster failed; retrying", "hostedcluster", ref.Key(), "err", err)
 	}

@@ -1,0 +1,109 @@
+package control
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/xdsd/internal/report"
+)
+
+// minFaultTimes are how long an action must fail until that is a problem: statuses are written again, and kube-proxy applies changes
+// of endpoints later.
+var minFaultTimes = map[problem.Code]time.Duration{problem.StatusNotWritten: 30 * time.Second, problem.ServiceUnreachable: 20 * time.Second}
+
+// Faults are the failed actions of control, until they succeed or are no longer due. The zero value is empty and ready for use. It
+// is safe for concurrent use.
+type Faults struct {
+	mu  sync.Mutex
+	all map[string]problem.Problem // by action
+}
+
+// record records the result of an action, which p describes if it failed. The action is words that each end with a space.
+func (f *Faults) record(action string, err error, p problem.Problem) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, known := f.all[action]
+	delete(f.all, action)
+	if err == nil {
+		return
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	p = p.Because(now.Format(time.RFC3339) + ": " + err.Error())
+	if p.Since = now; known {
+		p.Since = before.Since
+	}
+	if f.all == nil {
+		f.all = map[string]problem.Problem{}
+	}
+	f.all[action] = p
+}
+
+// forget removes the actions that begin with these words.
+func (f *Faults) forget(words string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for action := range f.all {
+		if strings.HasPrefix(action, words) {
+			delete(f.all, action)
+		}
+	}
+}
+
+// problems returns the actions that have failed for long enough.
+func (f *Faults) problems(now time.Time) []problem.Problem {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []problem.Problem
+	for _, p := range f.all {
+		if now.Sub(p.Since) >= minFaultTimes[p.Code] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// statusWriter writes statuses of objects, and records the writes that fail.
+type statusWriter struct {
+	client client.Client
+	faults *Faults
+}
+
+// write writes the status of an object like report.Status.
+func (w *statusWriter) write(ctx context.Context, kind string, key client.ObjectKey, status any, manager string) error {
+	err := report.Status(ctx, w.client, kind, key, status, manager)
+	if err == nil || ctx.Err() == nil {
+		w.faults.record(statusAction(kind, key, manager), err,
+			problem.Failed(problem.StatusNotWritten, model.Ref{Kind: kind, Namespace: key.Namespace, Name: key.Name}, "control cannot write the status, which is outdated"))
+	}
+	return err
+}
+
+// forget forgets writes that failed and are no longer due: those of a field manager, or all if it is empty.
+func (w *statusWriter) forget(kind string, key client.ObjectKey, manager string) {
+	w.faults.forget(statusAction(kind, key, manager))
+}
+
+func statusAction(kind string, key client.ObjectKey, manager string) string {
+	action := "status " + kind + " " + key.String() + " "
+	if manager != "" {
+		action += manager + " "
+	}
+	return action
+}
+
+// recordLeftovers records whether the objects of an Infra, or with "" of all that need none, could be deleted in a hosted cluster, by
+// "namespace/name".
+func (f *Faults) recordLeftovers(infra, hosted string, err error) {
+	owner := "deleted Infras"
+	if infra != "" {
+		owner = "Infra " + infra
+	}
+	f.record("leftovers "+hosted+" "+infra+" ", err,
+		problem.Warned(problem.LeftInHostedCluster, model.ParseRef("HostedCluster", hosted), "control cannot delete the objects of %s in the hosted cluster", owner))
+}
