@@ -17,8 +17,9 @@ import (
 // Interval is the time between two probes of a Monitor.
 const Interval = 15 * time.Second
 
-// alternationPeriod is how long an address counts as one for which two hosts answer in turn.
-const alternationPeriod = 10 * time.Minute
+// alternationPeriod is how long an address counts as one for which two hosts answer in turn. While both are there, the answer changes
+// at least with each request that the kernel sends again, after 75 seconds.
+const alternationPeriod = 2 * time.Minute
 
 // maxUnheard is longer than two rounds of probes: a host that refuses datagrams, and has not done so for that time, was gone in
 // between, although the kernel kept its MAC address.
@@ -109,7 +110,7 @@ func NewMonitor(prefix string) *Monitor {
 		host:     prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "host"), "1: another host on the VLAN, from which packets were received, answers; 0: it no longer does.", []string{"address", "mac"}, nil),
 		since:    prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_since_timestamp_seconds"), "Time since which the same host has answered for the address, or since which none has.", []string{"address"}, nil),
 		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered; by icmp: the host refused a datagram, by arp: the kernel knows its MAC address.", []string{"address", "mac", "by"}, nil),
-		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 10 minutes, two hosts answered ARP requests for the address in turn.",
+		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 2 minutes, two hosts answered ARP requests for the address in turn.",
 			[]string{"address", "mac", "other"}, nil),
 		changed: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_changed_timestamp_seconds"), "Time at which the MAC address that answers for the address replaced the previous one.",
 			[]string{"address", "mac", "previous"}, nil),

@@ -17,10 +17,10 @@ func TestChanges(t *testing.T) {
 		{"one host", []net.HardwareAddr{a, a, a}, time.Minute, false},
 		{"a host was replaced", []net.HardwareAddr{a, a, b, b}, time.Minute, false},
 		{"a host was replaced twice", []net.HardwareAddr{a, b, c}, time.Minute, false},
-		{"a host took the address and lost it", []net.HardwareAddr{a, b, b, a, a}, time.Minute, false},
-		{"two hosts in turn", []net.HardwareAddr{a, a, b, b, a, b}, time.Minute, true},
+		{"a host took the address and lost it", []net.HardwareAddr{a, b, b, a, a}, 30 * time.Second, false},
+		{"two hosts in turn", []net.HardwareAddr{a, a, b, b, a, b}, 30 * time.Second, true},
 		{"two hosts, hours later", []net.HardwareAddr{a, b, a, b, a}, time.Hour, false},
-		{"two hosts in turn, and a third one", []net.HardwareAddr{a, b, a, b, c}, time.Minute, false},
+		{"two hosts in turn, and a third one", []net.HardwareAddr{a, b, a, b, c}, 30 * time.Second, false},
 	} {
 		now := time.Now()
 		var seen changes

@@ -144,7 +144,7 @@ type Host struct {
 	// VirtualMachineInstance was created; zero if the VM does not run or is paused, as far as its status says.
 	VM      string    `json:"vm,omitempty"`
 	Running time.Time `json:"running,omitzero"`
-	// Other is a second MAC address that has answered in turn within the last ten minutes; empty for none.
+	// Other is a second MAC address that has answered in turn within the last two minutes; empty for none.
 	Other string `json:"other,omitempty"`
 }
 
