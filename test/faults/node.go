@@ -51,12 +51,7 @@ func OnNode(s *NodeSite) []Group {
 			}},
 		}},
 		{Name: "node", Faults: []Fault{
-			{Name: "image does not exist", Want: "INF-002 fail", Says: "localhost/missing:none", Break: func() {
-				s.Undo(func() { s.restart("demo-proxy-0") })
-				s.Patch("apps/v1 StatefulSet clusters/demo-proxy", `{"spec": {"template": {"spec": {"containers": `+toJSON(s.withImage("demo-proxy", "localhost/missing:none"))+`}}}}`)
-			}},
-			{Name: "pod of DHCP hangs", Want: "POD-002 fail", Break: func() { s.Undo(s.Freeze(s.T, "demo-dhcp-0", "coredhcp")) }},
-			{Name: "pod of DNS is evicted, and no node accepts it", Want: "POD-002 fail", Says: "1 node(s) were unschedulable", Break: func() {
+			{Name: "pod of DNS is evicted, and no node accepts it", Want: "NODE-001 fail", Says: "cordoned", Break: func() {
 				nodes := &unstructured.UnstructuredList{}
 				nodes.SetGroupVersionKind(object("v1 Node x").GroupVersionKind())
 				if err := s.Client.List(s.Context(), nodes); err != nil {
@@ -65,6 +60,11 @@ func OnNode(s *NodeSite) []Group {
 				s.Patch("v1 Node "+nodes.Items[0].GetName(), `{"spec": {"unschedulable": true}}`)
 				s.restart("demo-dns-0")
 			}},
+			{Name: "image does not exist", Want: "INF-002 fail", Says: "localhost/missing:none", Break: func() {
+				s.Undo(func() { s.restart("demo-proxy-0") })
+				s.Patch("apps/v1 StatefulSet clusters/demo-proxy", `{"spec": {"template": {"spec": {"containers": `+toJSON(s.withImage("demo-proxy", "localhost/missing:none"))+`}}}}`)
+			}},
+			{Name: "pod of DHCP hangs", Want: "POD-002 fail", Break: func() { s.Undo(s.Freeze(s.T, "demo-dhcp-0", "coredhcp")) }},
 		}},
 		{Name: "interfaces", Faults: []Fault{
 			{Name: "VLAN interface of DHCP is down", Want: "LNK-001 fail", Says: "net1", Break: s.onInterface("demo-dhcp-0", "ip link set net1 down")},
