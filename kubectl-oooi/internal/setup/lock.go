@@ -46,6 +46,9 @@ var ErrConcurrent = errors.New("another setup or teardown of this Infra has begu
 // statusDeleted deletes all records.
 const statusDeleted = ""
 
+// killed is the message of a record whose process was killed.
+func killed(command string) string { return command + " was killed" }
+
 // begin stores a pending record, and renews it until the returned function is called, which sets its status. The returned
 // context ends when another process changes the record. The error is ErrConcurrent if another process has stored the revision.
 func (h *history) begin(ctx context.Context, r *Record, command string) (context.Context, func(status, message string) error, error) {
@@ -64,7 +67,7 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 	}
 	locked, cancel := context.WithCancelCause(ctx)
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx)) // also during a rollback after Ctrl-C
-	done, secret := make(chan struct{}), r.secret.DeepCopy()
+	done, secret := make(chan struct{}), r.Secret.DeepCopy()
 	go func() {
 		defer close(done)
 		if err := h.renew(renewing, secret, holder); err != nil {
@@ -81,9 +84,9 @@ func (h *history) begin(ctx context.Context, r *Record, command string) (context
 		case statusDeleted:
 			return h.drop(ctx)
 		case StatusDeployed:
-			return h.deploy(ctx)
+			return errors.Join(h.deploy(ctx), h.prune(ctx))
 		}
-		return h.set(ctx, r, status, message)
+		return errors.Join(h.set(ctx, r, status, message), h.prune(ctx))
 	}, nil
 }
 
@@ -130,7 +133,7 @@ func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.N
 			return "", err
 		}
 		now := time.Now()
-		if read := h.last("").secret.ResourceVersion; read != version || now.Sub(previous) > lockRenewal { // after an outage of the API server the holder could not renew
+		if read := h.last("").Secret.ResourceVersion; read != version || now.Sub(previous) > lockRenewal { // after an outage of the API server the holder could not renew
 			version, since = read, now
 		}
 		if previous = now; now.Sub(since) >= lockDuration {
@@ -141,8 +144,9 @@ func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.N
 	if err != nil {
 		return nil, err
 	}
-	if r := h.last(""); r != nil && r.Status == StatusPending && r.secret.Annotations[annotationHolder] != "" {
-		err = h.set(ctx, r, StatusPending, "setup was killed")
+	if r := h.last(""); r != nil && r.Status == StatusPending && r.Secret.Annotations[annotationHolder] != "" {
+		command, _, _ := strings.Cut(r.Secret.Annotations[annotationHolder], " ")
+		err = h.set(ctx, r, StatusPending, killed(command))
 	}
 	return h, err
 }
@@ -166,7 +170,7 @@ func (h *history) holder() string {
 	if r == nil || r.Status != StatusPending {
 		return ""
 	}
-	holder := r.secret.Annotations[annotationHolder]
+	holder := r.Secret.Annotations[annotationHolder]
 	var command, host string
 	var pid int
 	if _, err := fmt.Sscanf(holder, holderFormat, &command, &pid, &host); err != nil || runtime.GOOS == "windows" {

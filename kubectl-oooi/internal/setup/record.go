@@ -2,6 +2,7 @@ package setup
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -46,11 +47,13 @@ type Record struct {
 	Revision int `json:"-"`
 	// Status is one of StatusPending, StatusDeployed, StatusSuperseded and StatusFailed.
 	Status string `json:"-"`
-	// Message is why the revision failed, or which one it restored.
+	// Message is why the revision failed, which one it restored, which process applies it, or why the record cannot be decoded: then
+	// it has no flags and no objects.
 	Message string `json:"-"`
+	// Secret is the Secret that has the record.
+	Secret *corev1.Secret `json:"-"`
 
 	infra   types.NamespacedName
-	secret  *corev1.Secret
 	invalid error // why the contents of the Secret cannot be decoded
 }
 
@@ -67,7 +70,7 @@ const (
 )
 
 // Created returns when setup began to apply the revision.
-func (r *Record) Created() time.Time { return r.secret.CreationTimestamp.Time }
+func (r *Record) Created() time.Time { return r.Secret.CreationTimestamp.Time }
 
 // Version returns the version of the plugin that applied the revision; empty if it is unknown, or if r is nil.
 func (r *Record) Version() string {
@@ -97,7 +100,7 @@ func listRecords(ctx context.Context, c client.Client, labels client.MatchingLab
 		if secret.Type != recordType || len(words) != 5 {
 			continue
 		}
-		r := &Record{Status: secret.Labels[labelStatus], Message: secret.Annotations[annotationMessage], infra: types.NamespacedName{Namespace: words[2], Name: words[3]}, secret: secret}
+		r := &Record{Status: secret.Labels[labelStatus], Message: cmp.Or(secret.Annotations[annotationMessage], secret.Annotations[annotationHolder]), infra: types.NamespacedName{Namespace: words[2], Name: words[3]}, Secret: secret}
 		var text *gzip.Reader
 		var err error
 		if r.Revision, err = strconv.Atoi(strings.TrimPrefix(words[4], "v")); err == nil {
@@ -107,7 +110,8 @@ func listRecords(ctx context.Context, c client.Client, labels client.MatchingLab
 			err = json.NewDecoder(io.LimitReader(text, maxRecordBytes)).Decode(r)
 		}
 		if err != nil {
-			r.invalid = fmt.Errorf("decoding Secret %s/%s: %w; delete the Secret and run setup again", secret.Namespace, secret.Name, err)
+			r.invalid = fmt.Errorf("decoding Secret %s/%s: %w; delete the Secret", secret.Namespace, secret.Name, err)
+			r.Message, r.Flags, r.Objects = r.invalid.Error(), nil, nil
 		}
 		records = append(records, r)
 	}
@@ -115,15 +119,10 @@ func listRecords(ctx context.Context, c client.Client, labels client.MatchingLab
 	return records, nil
 }
 
-// History returns the records of an Infra or standalone ProxyServer by revision; none if setup has not deployed it. It returns an
-// error for one that cannot be decoded.
+// History returns the records of an Infra or standalone ProxyServer by revision; none if setup has not deployed it.
 func History(ctx context.Context, c client.Client, infra types.NamespacedName) ([]*Record, error) {
 	records, err := listRecords(ctx, c, client.MatchingLabels{v1alpha1.LabelInfra: infra.Name})
-	records = slices.DeleteFunc(records, func(r *Record) bool { return r.infra != infra })
-	for _, r := range records {
-		err = errors.Join(err, r.invalid)
-	}
-	return records, err
+	return slices.DeleteFunc(records, func(r *Record) bool { return r.infra != infra }), err
 }
 
 // readHistory is History with its client.
@@ -153,14 +152,20 @@ func (h *history) add(ctx context.Context, r *Record, annotations map[string]str
 	if err := errors.Join(json.NewEncoder(z).Encode(r), z.Close()); err != nil {
 		return fmt.Errorf("encoding revision %d of %s: %w", r.Revision, h.infra, err)
 	}
-	r.secret = &corev1.Secret{
+	r.Secret = &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: recordNamespace, Name: fmt.Sprintf(recordName, h.infra.Namespace, h.infra.Name, r.Revision), Annotations: annotations,
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelInfra: h.infra.Name, labelStatus: r.Status},
 		},
 		Type: recordType, Data: map[string][]byte{recordKey: data.Bytes()},
 	}
-	if err := h.client.Create(ctx, r.secret, client.FieldOwner(Manager)); err != nil {
+	err := h.client.Create(ctx, r.Secret, client.FieldOwner(Manager))
+	if apierrors.IsAlreadyExists(err) {
+		if now, listErr := History(ctx, h.client, h.infra); listErr == nil && !slices.ContainsFunc(now, func(other *Record) bool { return other.Revision == r.Revision }) {
+			return fmt.Errorf("Secret %s/%s exists and is not a record of %s; delete it", recordNamespace, r.Secret.Name, h.infra) //nolint:staticcheck // a kind begins with a capital
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("storing revision %d of %s: %w", r.Revision, h.infra, err)
 	}
 	h.records = append(h.records, r)
@@ -173,35 +178,46 @@ func (h *history) set(ctx context.Context, r *Record, status, message string) er
 		message = message[:maxMessageLength] + "..."
 	}
 	r.Status, r.Message = status, message
-	before := r.secret.DeepCopy()
-	r.secret.Labels[labelStatus], r.secret.Annotations = status, map[string]string{annotationMessage: message}
-	if err := h.client.Patch(ctx, r.secret, client.MergeFrom(before), client.FieldOwner(Manager)); err != nil {
+	before := r.Secret.DeepCopy()
+	r.Secret.Labels[labelStatus], r.Secret.Annotations = status, map[string]string{annotationMessage: message}
+	if err := h.client.Patch(ctx, r.Secret, client.MergeFrom(before), client.FieldOwner(Manager)); err != nil {
 		return fmt.Errorf("storing that revision %d of %s is %s: %w", r.Revision, h.infra, status, err)
 	}
 	return nil
 }
 
-// deploy marks the last record as deployed and earlier ones as superseded, or failed if setup was killed, and deletes the oldest.
+// deploy marks the last record as deployed and earlier ones as superseded, or failed if setup was killed.
 func (h *history) deploy(ctx context.Context) error {
 	last := len(h.records) - 1
 	errs := []error{h.set(ctx, h.records[last], StatusDeployed, h.records[last].Message)}
-	for i, r := range h.records[:last] {
-		switch {
-		case i <= last-maxRecords:
-			errs = append(errs, client.IgnoreNotFound(h.client.Delete(ctx, r.secret)))
-		case r.Status == StatusDeployed:
+	for _, r := range h.records[:last] {
+		switch r.Status {
+		case StatusDeployed:
 			errs = append(errs, h.set(ctx, r, StatusSuperseded, r.Message))
-		case r.Status == StatusPending:
-			errs = append(errs, h.set(ctx, r, StatusFailed, "setup was killed"))
+		case StatusPending:
+			errs = append(errs, h.set(ctx, r, StatusFailed, killed(commandSetup)))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// prune deletes all records but the last maxRecords, the last deployed one, and the last one that was superseded.
+func (h *history) prune(ctx context.Context) error {
+	var errs []error
+	h.records = slices.DeleteFunc(slices.Clone(h.records), func(r *Record) bool {
+		if r.Revision > h.last("").Revision-maxRecords || r == h.last(StatusDeployed) || r == h.last(StatusSuperseded) {
+			return false
+		}
+		errs = append(errs, client.IgnoreNotFound(h.client.Delete(ctx, r.Secret)))
+		return true
+	})
 	return errors.Join(errs...)
 }
 
 // drop deletes all records.
 func (h *history) drop(ctx context.Context) error {
 	for _, r := range h.records {
-		if err := client.IgnoreNotFound(h.client.Delete(ctx, r.secret)); err != nil {
+		if err := client.IgnoreNotFound(h.client.Delete(ctx, r.Secret)); err != nil {
 			return fmt.Errorf("deleting revision %d of %s: %w", r.Revision, h.infra, err)
 		}
 	}
@@ -211,6 +227,9 @@ func (h *history) drop(ctx context.Context) error {
 // objects returns the objects of the record. It returns an error if one is of a kind that setup does not render, or does not
 // belong to the Infra: the record was not written by setup.
 func (r *Record) objects() ([]*unstructured.Unstructured, error) {
+	if r.invalid != nil {
+		return nil, r.invalid
+	}
 	for _, o := range r.Objects {
 		if !inventory.Owned(o, r.infra) {
 			return nil, fmt.Errorf("revision %d of %s has %s, which setup does not create for it", r.Revision, r.infra, inventory.Of(o))

@@ -143,8 +143,8 @@ func (h *history) recall(ctx context.Context, infra *v1alpha1.Infra) (*Remembere
 // records has stored; nil if there are none.
 func (h *history) flags(ctx context.Context) (*Remembered, error) {
 	for _, r := range []*Record{h.last(StatusDeployed), h.last("")} {
-		if r != nil && r.Flags != nil {
-			return r.Flags, nil
+		if r != nil && (r.Flags != nil || r.invalid != nil) {
+			return r.Flags, r.invalid
 		}
 	}
 	legacy := legacyObjects(h.infra)[0]

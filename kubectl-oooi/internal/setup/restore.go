@@ -73,20 +73,23 @@ func (a *Applier) restore(ctx context.Context, good *Record, shared []*unstructu
 	return back.roll(ctx)
 }
 
-// Recover waits until no other setup or teardown of an Infra or standalone ProxyServer runs. If the last one was killed, it
-// restores the last revision that was deployed. If that fails, it prints a warning: the next revision may still work. It must be
-// called before the plan is made, which depends on the objects in the cluster.
+// Recover waits until no other setup or teardown of an Infra or standalone ProxyServer runs. If the last one was a setup that was
+// killed, it restores the last revision that was deployed. If that fails, it prints a warning: the next revision may still work. It
+// must be called before the plan is made, which depends on the objects in the cluster.
 func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error {
 	h, err := waitIdle(ctx, a.Client, a.Out, infra)
 	if err != nil {
 		return err
 	}
 	a.history = h
-	killed, good := h.last(""), h.last(StatusDeployed)
-	if killed == nil || killed.Status != StatusPending || good == nil {
+	unfinished, good := h.last(""), h.last(StatusDeployed)
+	switch {
+	case unfinished == nil || unfinished.Status != StatusPending || good == nil:
 		return nil
+	case unfinished.Message == killed(commandTeardown): // nothing to go back to
+		return h.set(ctx, unfinished, StatusFailed, unfinished.Message)
 	}
-	if _, err := fmt.Fprintf(a.Out, "revision %d is unfinished; restoring revision %d\n", killed.Revision, good.Revision); err != nil {
+	if _, err := fmt.Fprintf(a.Out, "revision %d is unfinished; restoring revision %d\n", unfinished.Revision, good.Revision); err != nil {
 		return err
 	}
 	err = a.restore(ctx, good, nil, false)
@@ -97,5 +100,5 @@ func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error
 	if err != nil {
 		return fmt.Errorf("restoring revision %d: %w", good.Revision, err)
 	}
-	return h.set(ctx, killed, StatusFailed, "setup was killed")
+	return h.set(ctx, unfinished, StatusFailed, killed(commandSetup))
 }
