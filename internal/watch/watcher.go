@@ -245,7 +245,7 @@ func remedy(err error) string {
 	case apierrors.IsForbidden(err):
 		return "grant this user the verbs list and watch for the resource"
 	case apierrors.IsUnauthorized(err):
-		return "renew the kubeconfig's credentials"
+		return "renew the kubeconfig's credentials; if a ServiceAccount was created again, delete its pods"
 	default:
 		return "check the connection to the API server"
 	}

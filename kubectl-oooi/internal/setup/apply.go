@@ -87,13 +87,13 @@ func (a *Applier) Apply(ctx context.Context, p *Plan) error {
 	return a.waitForAll(ctx, p)
 }
 
-// readHistory reads the history, unless it was read. It is empty without the right to read it.
+// readHistory reads the history, unless it was read. Without the right to read it, it prints a warning, and the history is empty.
 func (a *Applier) readHistory(ctx context.Context, infra types.NamespacedName) (err error) {
 	if a.history != nil {
 		return nil
 	}
 	if a.history, err = readHistory(ctx, a.Client, infra); apierrors.IsForbidden(err) {
-		return nil
+		_, err = fmt.Fprintf(a.Out, "Warning: the flags of earlier setups are unknown: %v\n", err)
 	}
 	return err
 }
@@ -132,6 +132,7 @@ func (a *Applier) compare(ctx context.Context, p *Plan) ([]*ObjectChange, error)
 			return nil, err
 		}
 	}
+	restartForTokens(all)
 	obsolete, err := a.obsolete(ctx, p)
 	for _, live := range obsolete {
 		all = append(all, &ObjectChange{Entry: inventory.Of(live), Verb: Deleted, Live: live, Pods: pods(live)})

@@ -37,6 +37,7 @@ type ObjectChange struct {
 	Shared bool
 
 	rendered *unstructured.Unstructured // to apply; nil for a deleted one
+	restart  bool                       // its pods have tokens of a ServiceAccount that was deleted
 }
 
 // applied reports whether a rollout applies or deletes the object.
@@ -57,6 +58,11 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]*ObjectChange, error)
 	changes, err := a.compare(ctx, p)
 	if err != nil {
 		return nil, err
+	}
+	if last, good := a.history.last(""), a.history.last(StatusDeployed); last != nil && last.Status == StatusPending && good != nil {
+		if _, err := fmt.Fprintf(a.Out, "Warning: revision %d is unfinished; setup restores revision %d first\n", last.Revision, good.Revision); err != nil {
+			return nil, err
+		}
 	}
 	list := changes[:len(p.Objects)]
 	for _, c := range slices.Backward(changes[len(p.Objects):]) {
@@ -89,6 +95,18 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 		return u
 	}
 	return equality.Semantic.DeepEqual(strip(a).Object, strip(b).Object)
+}
+
+// restartForTokens marks the workloads whose ServiceAccount is created again: the API server refuses tokens of the deleted one.
+func restartForTokens(changes []*ObjectChange) {
+	for _, account := range changes {
+		for _, c := range changes {
+			name, _, _ := unstructured.NestedString(c.rendered.Object, "spec", "template", "spec", "serviceAccountName")
+			if account.Kind == "ServiceAccount" && account.Verb == Created && c.ofWorkload() && c.Live != nil && c.Namespace == account.Namespace && name == account.Name {
+				c.restart, c.Pods = len(c.Pods) == 0, pods(c.Live)
+			}
+		}
+	}
 }
 
 // template returns the pod template of a workload.

@@ -253,6 +253,9 @@ func (r *rollout) step(ctx context.Context, component string, changes []*ObjectC
 			continue // stage applied it
 		}
 		changed, err := r.apply(ctx, c)
+		if err == nil && c.restart {
+			changed, err = true, r.replacePods(ctx, c.rendered)
+		}
 		if err != nil {
 			return err
 		}
@@ -272,6 +275,33 @@ func (r *rollout) step(ctx context.Context, component string, changes []*ObjectC
 		return nil
 	}
 	return r.verify(ctx, component, stable)
+}
+
+// replacePods deletes the pods of a workload one after the other, each after other ones are ready.
+func (r *rollout) replacePods(ctx context.Context, workload *unstructured.Unstructured) error {
+	present, err := podsOf(ctx, r.Client, workload)
+	deleted := map[types.UID]bool{}
+	for i := range present {
+		pod := &present[i]
+		deleted[pod.UID] = true
+		if err = client.IgnoreNotFound(r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})); err == nil {
+			_, err = fmt.Fprintf(r.Out, "Pod %s/%s deleted: its ServiceAccount was created again\n", pod.Namespace, pod.Name)
+		}
+		if err == nil {
+			err = poll(ctx, r.Out, func(ctx context.Context) (string, error) {
+				now, err := podsOf(ctx, r.Client, workload)
+				now = slices.DeleteFunc(now, func(pod corev1.Pod) bool { return deleted[pod.UID] || !infrastatus.PodReady(&pod) })
+				if len(now) < len(present) {
+					return "another pod of " + inventory.Of(workload).String(), err
+				}
+				return "", err
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("replacing pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return err
 }
 
 // rank orders the objects of a step: new replicas serve while the present ones are replaced, and the proxy's floating address moves

@@ -21,7 +21,7 @@ func TestEachErrorHasItsRemedy(t *testing.T) {
 		want string
 	}{
 		{apierrors.NewForbidden(resource, "own", errors.New("no")), "grant patch of proxyservers/status"},
-		{apierrors.NewUnauthorized("no"), "renew the kubeconfig's credentials"},
+		{apierrors.NewUnauthorized("no"), "renew the kubeconfig's credentials; if a ServiceAccount was created again, delete its pods"},
 		{apierrors.NewInvalid(schema.GroupKind{Kind: "ProxyServer"}, "own", nil), "apply the CRDs of xdsd's version"},
 		{apierrors.NewInternalError(errors.New("failed to create typed patch object: .status.replicas[0].new: field not declared in schema")), "apply the CRDs of xdsd's version"},
 		{&url.Error{Op: "Patch", URL: "https://192.0.2.1", Err: io.ErrUnexpectedEOF}, connection},

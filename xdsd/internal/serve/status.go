@@ -205,7 +205,7 @@ func remedy(err error) string {
 	case apierrors.IsForbidden(err):
 		return "grant patch of proxyservers/status"
 	case apierrors.IsUnauthorized(err):
-		return "renew the kubeconfig's credentials"
+		return "renew the kubeconfig's credentials; if a ServiceAccount was created again, delete its pods"
 	case apierrors.IsInvalid(err), strings.Contains(err.Error(), "failed to create typed patch object"):
 		return "apply the CRDs of xdsd's version"
 	case isUnanswered(err):
