@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
@@ -48,7 +49,7 @@ func (c *command) runHistory(ctx context.Context, f *output.Flags, t target) err
 	}
 	list := make([]*revision, 0, len(records))
 	for _, r := range records {
-		list = append(list, &revision{Metadata: output.Metadata{Namespace: c.namespace(), Name: t.name}, Revision: r.Revision, Updated: r.Created().UTC(), Status: r.Status, Version: r.Version(), Message: r.Message})
+		list = append(list, &revision{Metadata: output.Metadata{Namespace: r.Secret.Namespace, Name: r.Secret.Name}, Revision: r.Revision, Updated: r.Created().UTC(), Status: r.Status, Version: r.Version(), Message: r.Message})
 	}
 	columns := []output.Column[*revision]{
 		{Title: "REVISION", Value: func(r *revision) string { return strconv.Itoa(r.Revision) }},
@@ -111,32 +112,49 @@ func (c *command) runRollback(ctx context.Context, f *setupFlags, t target, numb
 	if err != nil {
 		return err
 	}
-	key := types.NamespacedName{Namespace: c.namespace(), Name: t.name}
 	return withTimeout(ctx, f.timeout, func(ctx context.Context) error {
-		applier := f.applier(cl, c.ErrOut)
-		applier.Wait, applier.AllowDowngrade = f.wait, true
-		if err := applier.Recover(ctx, key); err != nil {
-			return err
+		for {
+			if err := c.rollbackOnce(ctx, cl, f, t, &number); !errors.Is(err, setup.ErrConcurrent) {
+				return err
+			}
 		}
-		records, err := setup.History(ctx, cl, key)
-		if err != nil {
-			return err
-		}
-		to := earlierRevision(records, number)
-		if to == nil && number > 0 {
-			return fmt.Errorf("%s has no revision %d; 'kubectl oooi history %s -n %s' lists them", key, number, key.Name, key.Namespace)
-		}
-		if to == nil {
-			return errors.New("no earlier revision was deployed")
-		}
-		plan, err := to.Plan(ctx, cl, f.allowLoss)
-		if err != nil {
-			return err
-		}
-		c.warn(plan)
-		applier.Remember, applier.Message = to.Flags, fmt.Sprintf("rollback to revision %d", to.Revision)
-		return c.apply(ctx, applier, plan)
 	})
+}
+
+// rollbackOnce applies a revision again, and sets the number of one that the user did not name. The error is setup.ErrConcurrent if
+// another setup began meanwhile.
+func (c *command) rollbackOnce(ctx context.Context, cl client.Client, f *setupFlags, t target, number *int) error {
+	key := types.NamespacedName{Namespace: c.namespace(), Name: t.name}
+	applier := f.applier(cl, c.ErrOut)
+	applier.Wait, applier.AllowDowngrade = f.wait, true
+	if err := applier.Recover(ctx, key); err != nil {
+		return err
+	}
+	records, err := setup.History(ctx, cl, key)
+	if err != nil {
+		return err
+	}
+	to := earlierRevision(records, *number)
+	if to == nil && *number > 0 {
+		return fmt.Errorf("%s has no revision %d; 'kubectl oooi history %s -n %s' lists them", key, *number, key.Name, key.Namespace)
+	}
+	if to == nil {
+		return errors.New("no earlier revision was deployed")
+	}
+	*number = to.Revision
+	plan, err := to.Plan(ctx, cl, f.allowLoss)
+	if err != nil {
+		return err
+	}
+	if t.kind != "" && plan.Standalone != (t.kind == proxyTarget) {
+		return fmt.Errorf("revision %d of %s is not one of a %s; omit the kind", to.Revision, key, t.kind)
+	}
+	if _, err := fmt.Fprintf(c.ErrOut, "applying revision %d of %s, which is %s\n", to.Revision, to.Created().UTC().Format(time.RFC3339), to.Status); err != nil {
+		return err
+	}
+	c.warn(plan)
+	applier.Remember, applier.Message = to.Flags, fmt.Sprintf("rollback to revision %d", to.Revision)
+	return c.apply(ctx, applier, plan)
 }
 
 // earlierRevision returns the record of a revision or, if number is 0, the last one that was superseded; nil if there is none.
