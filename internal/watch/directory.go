@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/densityops/oooi/internal/documents"
+	"github.com/densityops/oooi/internal/manifests"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -95,7 +95,7 @@ func (s *directorySource) run(ctx context.Context, changed func(), updated func(
 
 // refresh reads the files that changed, and reports whether any did.
 func (s *directorySource) refresh() bool {
-	found, err := manifests(s.dir)
+	found, err := filesIn(s.dir)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -129,8 +129,8 @@ func (s *directorySource) refresh() bool {
 	return changed
 }
 
-// manifests returns the paths of the files in a folder that may have objects.
-func manifests(dir string) (map[string]fs.FileInfo, error) {
+// filesIn returns the paths of the files in a folder that may have objects.
+func filesIn(dir string) (map[string]fs.FileInfo, error) {
 	found := map[string]fs.FileInfo{}
 	root := dir
 	if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -166,7 +166,7 @@ func (s *directorySource) read(path string, info fs.FileInfo) ([]objects.Object,
 	if err != nil {
 		return nil, err
 	}
-	list, err := documents.Parse(path, data)
+	list, err := manifests.Parse(data)
 	var found []objects.Object
 	for _, o := range list {
 		gvk := o.GroupVersionKind()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/densityops/oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 )
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 )
 
 // A Result has the converted objects.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/densityops/oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
-	"github.com/densityops/oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )

@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/documents"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"

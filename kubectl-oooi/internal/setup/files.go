@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/documents"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	crd "github.com/densityops/oooi/kubectl-oooi/internal/schema"
 )

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/densityops/oooi/internal/documents"
+	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
