@@ -64,7 +64,7 @@ func (a *Applier) Preview(ctx context.Context, p *Plan) ([]*ObjectChange, error)
 			return nil, err
 		}
 	}
-	list := changes[:len(p.Objects)]
+	list := slices.Clone(changes[:len(p.Objects)])
 	for _, c := range slices.Backward(changes[len(p.Objects):]) {
 		user, err := networkUser(ctx, a.Client, c.Live, client.ObjectKeyFromObject(p.Infra))
 		if err != nil {
@@ -99,12 +99,16 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 
 // restartForTokens marks the workloads whose ServiceAccount is created again: the API server refuses tokens of the deleted one.
 func restartForTokens(changes []*ObjectChange) {
-	for _, account := range changes {
-		for _, c := range changes {
-			name, _, _ := unstructured.NestedString(c.rendered.Object, "spec", "template", "spec", "serviceAccountName")
-			if account.Kind == "ServiceAccount" && account.Verb == Created && c.ofWorkload() && c.Live != nil && c.Namespace == account.Namespace && name == account.Name {
-				c.restart, c.Pods = len(c.Pods) == 0, pods(c.Live)
-			}
+	created := map[client.ObjectKey]bool{}
+	for _, c := range changes {
+		if c.Kind == "ServiceAccount" && c.Verb == Created {
+			created[client.ObjectKey{Namespace: c.Namespace, Name: c.Name}] = true
+		}
+	}
+	for _, c := range changes {
+		name, _, _ := unstructured.NestedString(c.rendered.Object, "spec", "template", "spec", "serviceAccountName")
+		if c.ofWorkload() && c.Live != nil && created[client.ObjectKey{Namespace: c.Namespace, Name: name}] {
+			c.restart, c.Pods = len(c.Pods) == 0, pods(c.Live)
 		}
 	}
 }

@@ -6,6 +6,18 @@ import (
 	"testing"
 )
 
+// deletions returns the objects that setup or its dry run says are deleted, sorted.
+func deletions(output string) (list []string) {
+	for line := range strings.Lines(output) {
+		line = strings.TrimSuffix(strings.TrimSpace(line), " (server dry run)")
+		if object, deleted := strings.CutSuffix(line, " deleted"); deleted {
+			list = append(list, object)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // TestDisabledComponentIsDeleted disables each component and enables it again. Setup must not wait until the disabled
 // one works, and must replace only pods whose configuration changes.
 func TestDisabledComponentIsDeleted(t *testing.T) {
@@ -26,9 +38,13 @@ func TestDisabledComponentIsDeleted(t *testing.T) {
 		if s.Infra == good {
 			t.Fatalf("%s: nothing was changed", tc.component)
 		}
+		preview, _, _ := s.Run("setup", "-f", "FILE", "--dry-run=server")
 		stderr, code := s.setup()
 		if code != 0 || strings.Contains(stderr, "rolling it back") || s.exists("demo-"+tc.component) {
 			t.Fatalf("disabling %s: setup exited with %d: %s", tc.component, code, stderr)
+		}
+		if announced, done := deletions(preview), deletions(stderr); len(announced) < 3 || !slices.Equal(announced, done) {
+			t.Errorf("disabling %s: the dry run announced the deletion of %q, and setup deleted %q", tc.component, announced, done)
 		}
 		deleted := strings.Index(stderr, "StatefulSet "+s.Namespace+"/demo-"+tc.component+" deleted")
 		dns := strings.Index(stderr, "StatefulSet "+s.Namespace+"/demo-dns configured")
