@@ -47,8 +47,8 @@ type Record struct {
 	Revision int `json:"-"`
 	// Status is one of StatusPending, StatusDeployed, StatusSuperseded and StatusFailed.
 	Status string `json:"-"`
-	// Message is why the revision failed, which one it restored, which process applies it, or why the record cannot be decoded: then
-	// it has no flags and no objects.
+	// Message is why the revision failed, which one it restored, which process applies it, or why the record cannot be decoded. Such
+	// a record lacks flags and objects.
 	Message string `json:"-"`
 	// Secret is the Secret that has the record.
 	Secret *corev1.Secret `json:"-"`
@@ -100,7 +100,10 @@ func listRecords(ctx context.Context, c client.Client, labels client.MatchingLab
 		if secret.Type != recordType || len(words) != 5 {
 			continue
 		}
-		r := &Record{Status: secret.Labels[labelStatus], Message: cmp.Or(secret.Annotations[annotationMessage], secret.Annotations[annotationHolder]), infra: types.NamespacedName{Namespace: words[2], Name: words[3]}, Secret: secret}
+		r := &Record{
+			Status: secret.Labels[labelStatus], Message: cmp.Or(secret.Annotations[annotationMessage], secret.Annotations[annotationHolder]),
+			infra: types.NamespacedName{Namespace: words[2], Name: words[3]}, Secret: secret,
+		}
 		var text *gzip.Reader
 		var err error
 		if r.Revision, err = strconv.Atoi(strings.TrimPrefix(words[4], "v")); err == nil {
@@ -161,8 +164,10 @@ func (h *history) add(ctx context.Context, r *Record, annotations map[string]str
 	}
 	err := h.client.Create(ctx, r.Secret, client.FieldOwner(Manager))
 	if apierrors.IsAlreadyExists(err) {
-		if now, listErr := History(ctx, h.client, h.infra); listErr == nil && !slices.ContainsFunc(now, func(other *Record) bool { return other.Revision == r.Revision }) {
-			return fmt.Errorf("Secret %s/%s exists and is not a record of %s; delete it", recordNamespace, r.Secret.Name, h.infra) //nolint:staticcheck // a kind begins with a capital
+		now, listErr := History(ctx, h.client, h.infra)
+		if listErr == nil && !slices.ContainsFunc(now, func(other *Record) bool { return other.Revision == r.Revision }) {
+			//nolint:staticcheck // a kind begins with a capital
+			return fmt.Errorf("Secret %s/%s exists and is not a record of %s; delete it", recordNamespace, r.Secret.Name, h.infra)
 		}
 	}
 	if err != nil {
@@ -195,7 +200,7 @@ func (h *history) deploy(ctx context.Context) error {
 		case StatusDeployed:
 			errs = append(errs, h.set(ctx, r, StatusSuperseded, r.Message))
 		case StatusPending:
-			errs = append(errs, h.set(ctx, r, StatusFailed, killed(commandSetup)))
+			errs = append(errs, h.set(ctx, r, StatusFailed, r.Message))
 		}
 	}
 	return errors.Join(errs...)
@@ -204,13 +209,11 @@ func (h *history) deploy(ctx context.Context) error {
 // prune deletes all records but the last maxRecords, the last deployed one, and the last one that was superseded.
 func (h *history) prune(ctx context.Context) error {
 	var errs []error
-	h.records = slices.DeleteFunc(slices.Clone(h.records), func(r *Record) bool {
-		if r.Revision > h.last("").Revision-maxRecords || r == h.last(StatusDeployed) || r == h.last(StatusSuperseded) {
-			return false
+	for _, r := range h.records[:max(0, len(h.records)-maxRecords)] {
+		if r != h.last(StatusDeployed) && r != h.last(StatusSuperseded) {
+			errs = append(errs, client.IgnoreNotFound(h.client.Delete(ctx, r.Secret)))
 		}
-		errs = append(errs, client.IgnoreNotFound(h.client.Delete(ctx, r.Secret)))
-		return true
-	})
+	}
 	return errors.Join(errs...)
 }
 

@@ -100,5 +100,5 @@ func (a *Applier) Recover(ctx context.Context, infra types.NamespacedName) error
 	if err != nil {
 		return fmt.Errorf("restoring revision %d: %w", good.Revision, err)
 	}
-	return h.set(ctx, unfinished, StatusFailed, killed(commandSetup))
+	return h.set(ctx, unfinished, StatusFailed, unfinished.Message)
 }
