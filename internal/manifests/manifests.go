@@ -101,7 +101,7 @@ func checkSingle(page []byte) error {
 }
 
 // objectsOf returns the objects of a document: one, the items of a list, or none if it is empty or has only comments. Items of a
-// typed list, as in a must-gather, have no kind.
+// typed list, as in a must-gather, lack a kind, and get the one that the list's kind names.
 func objectsOf(document []byte) ([]*unstructured.Unstructured, error) {
 	data, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {

@@ -121,7 +121,8 @@ func (s *directorySource) refresh() bool {
 				now.objects = last.objects
 			}
 		}
-		s.files[path], changed = now, true
+		changed = changed || last == nil || !reflect.DeepEqual(last.objects, now.objects) || fmt.Sprint(last.err) != fmt.Sprint(now.err)
+		s.files[path] = now
 	}
 	if changed {
 		s.merge()
@@ -145,9 +146,12 @@ func filesIn(dir string) (map[string]fs.FileInfo, error) {
 		case err != nil:
 			return err
 		}
-		info, err := os.Stat(path) // follows the links of a mounted ConfigMap; a dangling one has no content
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) && err == nil && !info.IsDir() {
-			found[path] = info
+		switch filepath.Ext(path) {
+		case ".yaml", ".yml", ".json":
+			// Stat follows the links of a mounted ConfigMap. A dangling link is no file.
+			if info, err := os.Stat(path); err == nil && !info.IsDir() {
+				found[path] = info
+			}
 		}
 		return nil
 	})
