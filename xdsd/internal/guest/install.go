@@ -58,9 +58,11 @@ func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	case foreign && served:
 		return c.ensurePool(ctx, w, c.metallbNamespaceOf(ctx, subscription, pools))
 	case foreign:
-		return cmp.Or(c.operatorFault(ctx, subscription), installing("%s, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet", describe(subscription)))
+		return cmp.Or(c.operatorFault(ctx, subscription),
+			installing("%s, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet", describe(subscription)))
 	case err != nil:
-		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB manually and remove metallb.install", olmGroup)
+		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB manually and "+
+			"remove metallb.install", olmGroup)
 	}
 	if fault := c.ensureOperator(ctx, w, subscription); fault != nil {
 		return fault
@@ -102,7 +104,8 @@ func (c *Cluster) metallbNamespaceOf(ctx context.Context, subscription *unstruct
 	return metallbNamespace
 }
 
-// ensureOperator applies the objects that install the operator, unless another Subscription of oooi does.
+// ensureOperator applies the objects that install the operator. subscription is the existing Subscription to it that oooi created, or
+// nil.
 func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted, subscription *unstructured.Unstructured) *Fault {
 	if _, fault := c.ensure(ctx, w, desired(w, kindNamespace, "", metallbNamespace, nil)); fault != nil {
 		return fault
@@ -116,15 +119,18 @@ func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted, subscription *u
 			return fault
 		}
 	}
-	wanted := w.subscription()
-	existing, fault := c.ensure(ctx, w, wanted)
-	switch {
-	case fault != nil:
-		return fault
-	case existing != nil && !isOurs(existing): // a Subscription to another package: findSubscription returns any to the operator
-		return installFailed("%s exists and does not select %s; delete it", describe(existing), operatorPackage)
+	if subscription == nil || subscription.GetNamespace() == metallbNamespace && subscription.GetName() == subscriptionName {
+		wanted := w.subscription()
+		existing, fault := c.ensure(ctx, w, wanted)
+		switch {
+		case fault != nil:
+			return fault
+		case existing != nil && !isOurs(existing): // a Subscription to another package: findSubscription returns any to the operator
+			return installFailed("%s exists and does not select %s; delete it", describe(existing), operatorPackage)
+		}
+		subscription = cmp.Or(existing, wanted)
 	}
-	return c.operatorFault(ctx, cmp.Or(existing, subscription, wanted))
+	return c.operatorFault(ctx, subscription)
 }
 
 func (w *Wanted) subscription() *unstructured.Unstructured {
