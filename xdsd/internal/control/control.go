@@ -113,11 +113,18 @@ func New(o Options) (ctrl.Manager, error) {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	probe := newProber()
-	proxies := &proxyReconciler{client: m.GetClient(), statuses: statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes, metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)), changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second))}
+	proxies := &proxyReconciler{
+		client: m.GetClient(), statuses: statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes,
+		metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)),
+		changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second)),
+	}
 	if err := proxies.register(m); err != nil {
 		return nil, err
 	}
-	infras := &infraReconciler{client: m.GetClient(), statuses: statuses, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder, probe: probe, probeInterval: o.ProbeInterval}
+	infras := &infraReconciler{
+		client: m.GetClient(), statuses: statuses, faults: o.Faults, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder,
+		probe: probe, probeInterval: o.ProbeInterval,
+	}
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}

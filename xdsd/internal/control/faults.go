@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,46 +15,54 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// minFaultTimes are how long an action must fail until that is a problem: statuses are written again, and kube-proxy applies changes
-// of endpoints later.
-var minFaultTimes = map[problem.Code]time.Duration{problem.StatusNotWritten: 30 * time.Second, problem.ServiceUnreachable: 20 * time.Second}
+// minFaults are how long, and how many times, an action must fail until that is a problem: statuses are written again, and kube-proxy
+// applies changes of endpoints later.
+var minFaults = map[problem.Code]struct {
+	time  time.Duration
+	count int
+}{problem.StatusNotWritten: {30 * time.Second, 1}, problem.ServiceUnreachable: {20 * time.Second, 2}}
 
 // Faults are the failed actions of control, until they succeed or are no longer due. The zero value is empty and ready for use. It
 // is safe for concurrent use.
 type Faults struct {
 	mu  sync.Mutex
-	all map[string]problem.Problem // by action
+	all map[string]fault // by action
+}
+
+// fault is the problem of an action that failed count times in a row.
+type fault struct {
+	problem.Problem
+
+	count int
 }
 
 // record records the result of an action, which p describes if it failed. The action is words that each end with a space.
 func (f *Faults) record(action string, err error, p problem.Problem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, known := f.all[action]
+	before := f.all[action]
 	delete(f.all, action)
 	if err == nil {
 		return
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	p = p.Because(now.Format(time.RFC3339) + ": " + err.Error())
-	if p.Since = now; known {
+	if p.Since = now; before.count > 0 {
 		p.Since = before.Since
 	}
 	if f.all == nil {
-		f.all = map[string]problem.Problem{}
+		f.all = map[string]fault{}
 	}
-	f.all[action] = p
+	f.all[action] = fault{p, before.count + 1}
 }
 
-// forget removes the actions that begin with these words.
-func (f *Faults) forget(words string) {
+// forget removes the actions that begin with these words, except some.
+func (f *Faults) forget(words string, except ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for action := range f.all {
-		if strings.HasPrefix(action, words) {
-			delete(f.all, action)
-		}
-	}
+	maps.DeleteFunc(f.all, func(action string, _ fault) bool {
+		return strings.HasPrefix(action, words) && !slices.Contains(except, action)
+	})
 }
 
 // problems returns the actions that have failed for long enough.
@@ -60,9 +70,9 @@ func (f *Faults) problems(now time.Time) []problem.Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []problem.Problem
-	for _, p := range f.all {
-		if now.Sub(p.Since) >= minFaultTimes[p.Code] {
-			list = append(list, p)
+	for _, one := range f.all {
+		if limit := minFaults[one.Code]; now.Sub(one.Since) >= limit.time && one.count >= limit.count {
+			list = append(list, one.Problem)
 		}
 	}
 	return list
@@ -78,13 +88,13 @@ type statusWriter struct {
 func (w *statusWriter) write(ctx context.Context, kind string, key client.ObjectKey, status any, manager string) error {
 	err := report.Status(ctx, w.client, kind, key, status, manager)
 	if err == nil || ctx.Err() == nil {
-		w.faults.record(statusAction(kind, key, manager), err,
-			problem.Failed(problem.StatusNotWritten, model.Ref{Kind: kind, Namespace: key.Namespace, Name: key.Name}, "control cannot write the status, which is outdated"))
+		object := model.Ref{Kind: kind, Namespace: key.Namespace, Name: key.Name}
+		w.faults.record(statusAction(kind, key, manager), err, problem.Failed(problem.StatusNotWritten, object, "control cannot write the status, which is outdated"))
 	}
 	return err
 }
 
-// forget forgets writes that failed and are no longer due: those of a field manager, or all if it is empty.
+// forget removes failed writes that are no longer due: those of a field manager, or all if it is empty.
 func (w *statusWriter) forget(kind string, key client.ObjectKey, manager string) {
 	w.faults.forget(statusAction(kind, key, manager))
 }

@@ -2,6 +2,11 @@ package control
 
 import (
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,5 +45,58 @@ func TestFaultsAreProblemsAfterTheirTime(t *testing.T) {
 	f.forget(statusAction("Infra", key, ""))
 	if count(time.Minute) != 1 {
 		t.Errorf("%d problems, want a leftover", count(time.Minute))
+	}
+}
+
+// TestSilentServices connects to an address on which nothing listens, twice, and then to one that accepts connections.
+func TestSilentServices(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	open, closed := netip.MustParseAddrPort(listener.Addr().String()), netip.MustParseAddrPort("127.0.0.1:1")
+	p, f, start := newProber(), &Faults{}, time.Now().UTC().Truncate(time.Second)
+	probe := func(infra string, addresses ...netip.AddrPort) []problem.Problem {
+		results := map[netip.AddrPort]error{}
+		for _, a := range addresses {
+			results[a] = p.connect(t.Context(), a)
+		}
+		f.recordServices(infra, results)
+		return f.problems(time.Now().Add(21 * time.Second))
+	}
+	if list := probe("clusters/demo", open, closed); len(list) > 0 {
+		t.Errorf("after one failure: %+v", list)
+	}
+	probe("clusters/other", open)
+	list := probe("clusters/demo", open, closed)
+	if len(list) != 1 || list[0].Object.String() != "Service clusters/demo-proxy" || !strings.Contains(list[0].Message, closed.String()) ||
+		list[0].Since.Before(start) || len(list[0].Evidence) != 1 {
+		t.Errorf("after two failures: %+v", list)
+	}
+	if list := f.problems(time.Now()); len(list) > 0 {
+		t.Errorf("at once: %+v", list)
+	}
+	if list := probe("clusters/demo", open); len(list) > 0 {
+		t.Errorf("after a connection: %+v", list)
+	}
+}
+
+func TestProblemsOfControl(t *testing.T) {
+	f, refused := &Faults{}, errors.New("refused")
+	w := statusAction("Infra", client.ObjectKey{Namespace: "clusters", Name: "demo"}, "one")
+	f.record(w, refused, problem.Failed(problem.StatusNotWritten, model.ParseRef("Infra", "clusters/demo"), "x"))
+	for range 2 {
+		f.recordServices("clusters/demo", map[netip.AddrPort]error{netip.MustParseAddrPort("192.0.2.1:443"): refused})
+	}
+	f.recordLeftovers("", "clusters/old", refused)
+	var texts []string
+	for _, p := range f.problems(time.Now().Add(time.Minute)) {
+		texts = append(texts, fmt.Sprintf("%s %s %s", p.Severity, p.Code, p.Object))
+	}
+	slices.Sort(texts)
+	want := []string{"fail ServiceUnreachable Service clusters/demo-proxy", "fail StatusNotWritten Infra clusters/demo", "warn LeftInHostedCluster HostedCluster clusters/old"}
+	if !slices.Equal(texts, want) {
+		t.Errorf("got %q, want %q", texts, want)
 	}
 }

@@ -26,6 +26,7 @@ import (
 type infraReconciler struct {
 	client        client.Client
 	statuses      *statusWriter
+	faults        *Faults
 	sites         *Sites
 	indexes       *indexCache
 	metrics       *statusMetrics
@@ -57,7 +58,7 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	object, _ := r.indexes.store.Infra(request.String())
 	if object == nil {
 		r.metrics.setReady("Infra", request.NamespacedName, nil)
-		r.statuses.faults.forget(serviceAction(request.String()))
+		r.faults.recordServices(request.String(), nil)
 		r.sites.forget(model.Ref{Kind: "Infra", Namespace: request.Namespace, Name: request.Name})
 		r.statuses.forget("Infra", request.NamespacedName, "")
 		return ctrl.Result{}, nil
