@@ -13,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // change is what the checks of a plan compare.
@@ -28,9 +28,9 @@ type change struct {
 
 	images   render.Images
 	problems []problem
-	// after and was are the models of names and ports after and before the change; the latter is nil if the Infra and the
-	// ProxyServer are new. hosted and served are the HostedClusters after and before it; empty without one.
-	after, was     *model.Snapshot
+	// is and was are the site after and before the change; the latter is nil if the Infra and the ProxyServer are new. hosted and
+	// served are the HostedClusters after and before it; empty without one.
+	is, was        *site.Site
 	hosted, served types.NamespacedName
 	// attachment is the CNI configuration of the VMs' network, and errAttachment why --make-network has none.
 	attachment    string
@@ -51,7 +51,6 @@ type present struct {
 	podNetwork string                       // what identifies the network of the Infra's pods; empty if unknown
 	leased     []*leases.Lease              // the Infra's bound DHCP leases
 	attached   []*unstructured.Unstructured // the VMs on the Infra's network
-	networks   cni.Networks                 // of the known NetworkAttachmentDefinitions
 }
 
 // A heldAddress is a VLAN address and its holder.
@@ -67,18 +66,19 @@ type holder struct {
 
 // change compares the Infra or standalone ProxyServer with the one in the cluster.
 func (k *Known) change(images render.Images) *change {
-	c := &change{Known: k, images: images, after: k.model(k.Infra, k.ProxyServer), was: k.modelBefore()}
-	c.hosted, c.served = k.hostedCluster(c.after, k.Infra), k.hostedCluster(c.was, k.before)
-	c.networks, c.attachment = k.knownNetworks(), k.Attachments[k.network()]
+	c := &change{Known: k, images: images, is: k.site(), was: k.siteBefore()}
+	c.hosted, c.attachment = c.is.Named(), c.is.NetworkConfig()
+	if c.was != nil {
+		c.served = c.was.Named()
+	}
 	if k.MakeNetwork != nil {
 		c.attachment, c.errAttachment = k.MakeNetwork.Config(parseKey(k.network()))
-		c.networks[k.network()] = cni.Identity(c.attachment)
 	}
 	c.findPods()
-	if k.standalone() || k.cluster == nil {
+	if k.standalone() || !k.discovered {
 		return c
 	}
-	for _, o := range typed[coordinationv1.Lease](k.cluster.list(leaseKind, k.Infra.Namespace)) {
+	for _, o := range site.All[coordinationv1.Lease](c.is, site.Leases, site.AtInfra) {
 		if l, err := leases.Read(o, time.Now()); err == nil && l != nil && l.State == "bound" && l.Infra == k.Infra.Name { // doctor reports invalid ones
 			c.leased = append(c.leased, l)
 		}
@@ -88,18 +88,19 @@ func (k *Known) change(images render.Images) *change {
 	return c
 }
 
+// otherInfras returns the Infras of the cluster that the change does not apply, sorted by namespace and name.
+func (c *change) otherInfras() []*v1alpha1.Infra {
+	return slices.DeleteFunc(c.is.Facts.Infras(), func(i *v1alpha1.Infra) bool { return keyOf(i) == c.Key().String() })
+}
+
 // findPods sets the present VLAN addresses of the Infra's workloads: from the Infra in the cluster, and from the
 // network status of its pods, which may still have addresses of an earlier spec.
 func (c *change) findPods() {
 	c.running, c.serving = map[string]bool{}, map[string]bool{}
 	held := map[string][]netip.Addr{}
-	for _, pod := range typed[corev1.Pod](c.cluster.list(podKind, c.Infra.Namespace)) {
+	for _, pod := range site.All[corev1.Pod](c.is, site.Pods, site.AtInfra) {
 		set := pod.Labels["app.kubernetes.io/instance"]
-		owner, ofInfra := pod.Labels[v1alpha1.LabelInfra]
-		if !ofInfra {
-			owner = pod.Labels[v1alpha1.LabelProxyServer]
-		}
-		if set == "" || owner != c.Infra.Name || ofInfra == c.standalone() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if set == "" || !c.is.Owns(pod.Labels) || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		c.running[set] = true
@@ -112,14 +113,14 @@ func (c *change) findPods() {
 			for _, address := range i.Addresses {
 				c.holders = append(c.holders, heldAddress{address, holder{[]string{set}, "pod " + pod.Name}})
 			}
-			c.podNetwork = cmp.Or(c.networks[i.Network], c.podNetwork)
+			c.podNetwork = cmp.Or(c.is.Networks[i.Network], c.podNetwork)
 		}
 	}
 	if c.before == nil {
 		return
 	}
 	var sets []string
-	for _, u := range c.cluster.list(statefulSetKind, c.Infra.Namespace) {
+	for _, u := range c.is.List(site.StatefulSets, site.AtInfra) {
 		if u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(c.Infra) {
 			sets = append(sets, u.GetName())
 		}
@@ -136,26 +137,25 @@ func (c *change) findPods() {
 // findVMs sets the VMs on the Infra's network before the change, or on its network if it is new, in the namespace of its hosted
 // cluster's VMs.
 func (c *change) findVMs() {
-	infra, hosted := c.Infra, c.hosted
+	s := c.is
 	if c.before != nil {
-		infra, hosted = c.before, c.served
+		s = c.was
 	}
-	infraID := cmp.Or(c.findHostedCluster(hosted), &objects.HostedCluster{}).Spec.InfraID
-	vms := c.vmNamespace(hosted)
-	for _, u := range c.cluster.list(read.MachineKind, vms) {
+	infraID := cmp.Or(s.Facts.HostedCluster(s.Named()), &objects.HostedCluster{}).Spec.InfraID
+	for _, u := range s.Facts.List(site.VMIs, s.VMNamespace()) {
 		phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 		other := u.GetLabels()[objects.LabelInfraID]
 		ended, foreign := phase == "Succeeded" || phase == "Failed", other != "" && infraID != "" && other != infraID
-		if vms != "" && !ended && !foreign && len(read.MachineInterfaces(u, c.networks, networkOf(infra))) > 0 {
+		if s.VMNamespace() != "" && !ended && !foreign && len(read.MachineInterfaces(u, c.is.Networks, s.Network().Key())) > 0 {
 			c.attached = append(c.attached, u)
 		}
 	}
 }
 
 // poolRefs returns the references to networks in the NodePools of a HostedCluster, whose VMs are in a namespace.
-func (o clusterObjects) poolRefs(hosted types.NamespacedName, vms string) []model.AttachmentRef {
+func poolRefs(facts *site.Facts, hosted types.NamespacedName, vms string) []model.AttachmentRef {
 	var refs []model.AttachmentRef
-	for _, u := range o.list(read.NodePoolKind, hosted.Namespace) {
+	for _, u := range facts.List(site.NodePools, hosted.Namespace) {
 		if cluster, _, _ := unstructured.NestedString(u.Object, "spec", "clusterName"); cluster == hosted.Name {
 			refs = append(refs, read.AttachmentRefs(u, vms)...)
 		}
@@ -167,17 +167,17 @@ func (o clusterObjects) poolRefs(hosted types.NamespacedName, vms string) []mode
 func (c *change) findRefs() {
 	isolation := model.OpenShiftIsolation
 	if !c.OpenShift {
-		isolation = read.Isolation(typed[corev1.ConfigMap](c.cluster.list(configMapKind, "")))
+		isolation = read.Isolation(site.All[corev1.ConfigMap](c.is, site.ConfigMaps, site.AtMultus))
 	}
-	vms := c.vmNamespace(c.hosted)
+	vms := c.is.VMNamespace()
 	if !isolation.Enabled || vms == "" {
 		return
 	}
 	c.isolation = isolation
 	own := c.network()
-	other := func(r model.AttachmentRef) bool { return r.Attachment != own && !c.networks.Same(r.Attachment, own) }
-	c.refs = c.cluster.poolRefs(c.hosted, vms)
-	for _, u := range c.cluster.list(read.MachineKind, vms) {
+	other := func(r model.AttachmentRef) bool { return r.Attachment != own && !c.is.Networks.Same(r.Attachment, own) }
+	c.refs = poolRefs(c.is.Facts, c.hosted, vms)
+	for _, u := range c.is.Facts.List(site.VMIs, vms) {
 		c.refs = append(c.refs, read.AttachmentRefs(u, vms)...)
 	}
 	c.refs = slices.DeleteFunc(c.refs, other)

@@ -1,6 +1,7 @@
 package setup_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 )
 
 func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
@@ -152,6 +154,42 @@ func TestUserWithoutRights(t *testing.T) {
 		t.Errorf("setup exited with %d, stderr %s", code, stderr)
 	}
 	s.Unchanged(before)
+}
+
+// TestUserOfNamespaces covers a user who may read the namespaces of a site and no others.
+func TestUserOfNamespaces(t *testing.T) {
+	s := newSite(t)
+	kubeconfig, err := s.ControlPlane.UserKubeconfig("narrow")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Kubeconfig = kubeconfig
+	const role = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader, namespace: %[1]s}
+rules:
+- {apiGroups: ["*"], resources: [%[2]s], verbs: [list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: narrow}]
+---
+`
+	s.Apply(fmt.Sprintf(role, render.SystemNamespace, "secrets"))
+	s.Apply(fmt.Sprintf(role, s.Namespace, "infras, proxyservers, hostedclusters, network-attachment-definitions"))
+	for _, tc := range []struct{ controlPlane, want string }{
+		{"routes", "listing Services in namespace " + s.Namespace + "-demo: services is forbidden"},
+		{"routes, services", "reading "}, // all that setup requires for a plan
+	} {
+		s.Apply(fmt.Sprintf(role, s.Namespace+"-demo", tc.controlPlane))
+		_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
+		if code != 1 || !strings.Contains(stderr, "error: "+tc.want) {
+			t.Errorf("setup exited with %d, want %q: %s", code, tc.want, stderr)
+		}
+	}
 }
 
 func TestInfraBeforeItsHostedCluster(t *testing.T) {

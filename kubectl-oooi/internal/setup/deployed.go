@@ -6,14 +6,13 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/release"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // DefaultImages returns the images of the release. A plugin that 'make release' did not build has no image of oooi.
@@ -32,7 +31,8 @@ func WithImages(given map[string]string, before *Remembered) (*Remembered, []str
 
 // knownFrom returns the input of a plan with the Infra or ProxyServer among objects, instead of files. Losses are allowed.
 func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
-	k := &Known{Attachments: map[string]string{}, AllowLoss: true}
+	k := newKnown()
+	k.AllowLoss = true
 	for _, o := range objects {
 		if o.GetKind() == read.InfraKind.Kind || o.GetKind() == read.ProxyServerKind.Kind {
 			if err := k.add(&documents.Object{Unstructured: documents.Manifest(o)}); err != nil {
@@ -51,16 +51,17 @@ func knownFrom(objects ...*unstructured.Unstructured) (*Known, error) {
 	return k, nil
 }
 
-// Deployed returns the input of a plan for an Infra or standalone ProxyServer as it is in the cluster, instead of its file.
-// The plan keeps it.
-func Deployed(ctx context.Context, c client.Client, kind schema.GroupVersionKind, key types.NamespacedName) (*Known, error) {
-	u, err := (&read.Reader{Client: c}).Object(ctx, kind, key)
-	if err != nil {
-		return nil, err
+// Deployed returns the input of a plan for a site as it is in the cluster, instead of a file. The plan keeps its Infra or standalone
+// ProxyServer. Discover reads only what the facts of the site lack.
+func Deployed(s *site.Site) (*Known, error) {
+	ref := s.Ref()
+	kind := site.Infras
+	if s.Standalone != nil {
+		kind = site.ProxyServers
 	}
-	k, err := knownFrom(u)
+	k, err := knownFrom(s.Facts.Get(kind, ref.Namespace, ref.Name))
 	if err == nil {
-		k.Kept = []string{kind.Kind}
+		k.Kept, k.live = []string{kind.Kind}, s.Facts
 	}
 	return k, err
 }

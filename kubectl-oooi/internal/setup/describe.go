@@ -15,9 +15,11 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/documents"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // A Description has the fields of an Infra that command-line flags set instead of a file; empty for those whose flags are not
@@ -77,15 +79,15 @@ func (d *Description) normalize() error {
 	return nil
 }
 
-// describe sets the Infra to the one in the cluster, with the fields that flags set or, if it does not exist, to a new one. It
+// describe sets the Infra to live, the one in the cluster, with the fields that flags set or, if it does not exist, to a new one. It
 // returns an error for a field of a new one without a value, or with several to choose from.
-func (k *Known) describe(o clusterObjects) error {
+func (k *Known) describe(live *unstructured.Unstructured) error {
 	d := *k.described
-	if u, _ := o.get(read.InfraKind, d.Infra); u != nil {
-		k.Written = documents.Manifest(u.DeepCopy())
+	if live != nil {
+		k.Written = documents.Manifest(live.DeepCopy())
 	} else {
 		given := d.String()
-		if err := d.complete(k, o); err != nil {
+		if err := d.complete(k.live); err != nil {
 			return err
 		}
 		if text := d.String(); text != given {
@@ -122,23 +124,24 @@ func (k *Known) describe(o clusterObjects) error {
 
 // complete sets the empty fields: the only hosted cluster, the only network of its NodePools, the subnet and gateway of an Infra
 // on that network, and free addresses.
-func (d *Description) complete(k *Known, o clusterObjects) error {
+func (d *Description) complete(facts *site.Facts) error {
 	var clusters, pools []string
-	for _, u := range o.list(read.HostedClusterKind, "") {
+	for _, u := range facts.List(site.HostedClusters, "") {
 		clusters = append(clusters, u.GetNamespace()+"/"+u.GetName())
 	}
 	if err := only(&d.HostedCluster, clusters); err != nil {
 		return fmt.Errorf("--hosted-cluster is required: found several HostedClusters: %w", err)
 	}
 	hosted := parseKey(d.HostedCluster)
-	for _, r := range o.poolRefs(hosted, controlPlaneOf(hosted)) {
+	for _, r := range poolRefs(facts, hosted, model.ControlPlaneNamespace(hosted.Namespace, hosted.Name)) {
 		pools = append(pools, r.Attachment)
 	}
 	if err := only(&d.Network, pools); err != nil {
 		return fmt.Errorf("--network is required: the NodePools of HostedCluster %s use several networks: %w", hosted, err)
 	}
-	networks, taken := k.knownNetworks(), []v1alpha1.AddressRange(nil)
-	for _, i := range k.model(nil, nil).Infras {
+	taken := []v1alpha1.AddressRange(nil)
+	networks, snapshot := facts.Model()
+	for _, i := range snapshot.Infras {
 		if !networks.Same(i.NetworkAttachment, d.Network) {
 			continue
 		}
@@ -150,7 +153,7 @@ func (d *Description) complete(k *Known, o clusterObjects) error {
 			d.Gateway = gateway.String()
 		}
 	}
-	for _, u := range o.list(read.MachineKind, "") {
+	for _, u := range facts.List(site.VMIs, "") {
 		for _, a := range read.MachineAddresses(u, networks, d.Network) {
 			taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
 		}

@@ -18,8 +18,10 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -228,5 +230,25 @@ func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatalf("%v, %v", reply, err)
 		}
+	}
+}
+
+// hostedCluster returns the HostedCluster among the files of an input.
+func hostedCluster(t *testing.T, known *Known) *objects.HostedCluster {
+	t.Helper()
+	for _, u := range known.files {
+		if hc, ok := objects.Decode[objects.HostedCluster](u).(*objects.HostedCluster); ok && u.GetKind() == site.HostedClusters.Kind {
+			return hc
+		}
+	}
+	t.Fatal("no HostedCluster")
+	return nil
+}
+
+// setHostedClusters replaces the HostedClusters among the files of an input.
+func setHostedClusters(known *Known, list ...*objects.HostedCluster) {
+	known.files = slices.DeleteFunc(known.files, func(u *unstructured.Unstructured) bool { return u.GetKind() == site.HostedClusters.Kind })
+	for _, hc := range list {
+		known.files = append(known.files, objectOf(site.HostedClusters, hc))
 	}
 }

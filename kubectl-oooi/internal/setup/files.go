@@ -27,7 +27,8 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	if err != nil {
 		return nil, err
 	}
-	k := &Known{Attachments: map[string]string{}, described: described}
+	k := newKnown()
+	k.described = described
 	if described != nil {
 		if err := described.normalize(); err != nil {
 			return nil, err
@@ -55,11 +56,12 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	return k, err
 }
 
-// decoders decode the objects from which the model computes names and ports.
+// decoders decode the objects that files may contain beside the Infra and the ProxyServer.
 var decoders = map[schema.GroupKind]func(*unstructured.Unstructured) objects.Object{
 	read.HostedClusterKind.GroupKind(): objects.Decode[objects.HostedCluster],
 	read.RouteKind.GroupKind():         objects.Decode[objects.Route],
 	read.ServiceKind.GroupKind():       objects.Decode[objects.LabelledService],
+	read.AttachmentKind.GroupKind():    objects.DecodeNetworkAttachment,
 }
 
 // add adds one object of a file. It returns an error for kinds that setup does not read.
@@ -74,10 +76,11 @@ func (k *Known) add(u *documents.Object) (err error) {
 		server := &v1alpha1.ProxyServer{}
 		k.WrittenProxyServer, err = decodeStrictly(u, server, k.ProxyServer != nil)
 		k.ProxyServer = server
-	case kind == read.AttachmentKind.GroupKind():
-		k.Attachments[u.GetNamespace()+"/"+u.GetName()], _, err = unstructured.NestedString(u.Object, "spec", "config")
 	case decoders[kind] != nil:
-		err = k.addToModel(u.Unstructured)
+		if broken, ok := decoders[kind](u.Unstructured).(*objects.Broken); ok {
+			return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
+		}
+		k.files = append(k.files, u.Unstructured)
 	default:
 		err = fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
 	}
@@ -117,18 +120,6 @@ func decodeStrictly(u *documents.Object, into interface {
 	return written, err
 }
 
-// addToModel adds objects to those of the model. It returns an error for an object that cannot be decoded.
-func (k *Known) addToModel(list ...*unstructured.Unstructured) error {
-	for _, u := range list {
-		o := decoders[u.GroupVersionKind().GroupKind()](u)
-		if broken, ok := o.(*objects.Broken); ok {
-			return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
-		}
-		k.Objects.Add(o)
-	}
-	return nil
-}
-
 // written returns the Infra and the ProxyServer that were written, without those that are nil.
 func (k *Known) written() (list []*unstructured.Unstructured) {
 	for _, u := range []*unstructured.Unstructured{k.Written, k.WrittenProxyServer} {
@@ -142,7 +133,7 @@ func (k *Known) written() (list []*unstructured.Unstructured) {
 // WithoutCluster completes the input for a plan that does not depend on a cluster. It returns an error for values that the
 // schemas of the APIs do not allow, and if the Infra is missing.
 func (k *Known) WithoutCluster() error {
-	if err := k.useInfras(nil); err != nil {
+	if err := k.useInfra(); err != nil {
 		return err
 	}
 	for _, u := range k.written() {

@@ -1,20 +1,21 @@
 package setup
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // Known is the input of a plan: objects that ReadFiles reads from files, and what Discover adds from the cluster.
@@ -31,16 +32,11 @@ type Known struct {
 	// Kept has "Infra" or "ProxyServer" if the object of that kind was read from the cluster and is not applied, so
 	// that its field managers keep their fields.
 	Kept []string
-	// Objects are the other objects from which the model computes names and ports.
-	Objects model.Objects
-	// Attachments are the CNI configurations (JSON) of NetworkAttachmentDefinitions, by "namespace/name". MakeNetwork is the VMs'
-	// network to create; nil to use one of them.
-	Attachments map[string]string
+	// MakeNetwork is the VMs' network to create; nil to use one that exists.
 	MakeNetwork *render.MachineNetwork
 	// ControlPlane is set if the control plane's namespace exists, or if reading it is forbidden, and OpenShift if
-	// SecurityContextConstraints assign the user of pods. Management has the domains of a management cluster that is OpenShift.
+	// SecurityContextConstraints assign the user of pods.
 	ControlPlane, OpenShift bool
-	Management              []string
 	// AllowLoss makes what present VMs lose by the change a warning instead of an error.
 	AllowLoss bool
 	// VirtualIngress also deploys the VirtualIngress controller, once per cluster.
@@ -52,12 +48,18 @@ type Known struct {
 	// if nothing was.
 	described *Description
 	completed string
-	// cluster are the objects that were read from the cluster; nil without any. before and proxyBefore are the Infra and its
-	// ProxyServer, or the standalone one, among them; nil if they do not exist or cannot be read.
-	cluster     clusterObjects
+	// files are the other objects in files, and live are those of the cluster, which are read by Discover and then discovered. before
+	// and proxyBefore are the Infra and its ProxyServer, or the standalone one, among the latter; nil if they do not exist or cannot be
+	// read.
+	files       []*unstructured.Unstructured
+	live        *site.Facts
+	discovered  bool
 	before      *v1alpha1.Infra
 	proxyBefore *v1alpha1.ProxyServer
 }
+
+// newKnown returns an input without objects.
+func newKnown() *Known { return &Known{live: site.NewFacts(time.Time{})} }
 
 // Values of Known.Shared. Objects that all Infras of a cluster share are the CRDs, control and its namespace, and the
 // VirtualIngress controller.
@@ -102,70 +104,67 @@ func networkOf(i *v1alpha1.Infra) string {
 	return i.Spec.NetworkConfig.NetworkAttachment(i.Namespace).String()
 }
 
-// knownNetworks returns the networks of the known NetworkAttachmentDefinitions.
-func (k *Known) knownNetworks() cni.Networks {
-	all := cni.Networks{}
-	for nad, config := range k.Attachments {
-		all[nad] = cni.Identity(config)
+// desired returns the objects in files, and the Infra and its ProxyServer, or the standalone one. It includes the Infra's ProxyServer
+// even if that does not exist yet, because its listeners determine the ports of the proxy, and the VMs' network to create.
+func (k *Known) desired() []*unstructured.Unstructured {
+	list := slices.Clone(k.files)
+	if k.Infra != nil && !k.standalone() {
+		list = append(list, objectOf(site.Infras, k.Infra))
 	}
-	return all
+	if k.MakeNetwork != nil && k.Infra != nil {
+		key := parseKey(k.network())
+		config, _ := k.MakeNetwork.Config(key) // change reports the error
+		nad := inventory.Entry{APIVersion: site.NADs.GroupVersion().String(), Kind: site.NADs.Kind, Namespace: key.Namespace, Name: key.Name}.Object()
+		nad.Object["spec"] = map[string]any{"config": config}
+		list = append(list, nad)
+	}
+	return append(list, proxyOf(k.Infra, k.ProxyServer)...)
 }
 
-// model returns the model of the known objects with an Infra and its ProxyServer, which may be nil, or a standalone one. It
-// includes the Infra's ProxyServer even if that does not exist yet, because its listeners determine the ports of the proxy.
-func (k *Known) model(infra *v1alpha1.Infra, server *v1alpha1.ProxyServer) *model.Snapshot {
-	all := k.Objects
-	if infra != nil && !k.standalone() {
-		all.Infras = append(slices.Clone(all.Infras), infra)
-	}
+// proxyOf returns a ProxyServer or, if it is nil, the one that setup renders for an Infra; none if that disables the proxy.
+func proxyOf(infra *v1alpha1.Infra, server *v1alpha1.ProxyServer) []*unstructured.Unstructured {
 	if server == nil && infra != nil && infra.Spec.InfraComponents.Proxy.IsEnabled() {
 		server = render.OwnProxyServer(infra)
 	}
-	if server != nil {
-		all.ProxyServers = append(slices.Clone(all.ProxyServers), server)
+	if server == nil {
+		return nil
 	}
-	all.NetworkAttachments = append(slices.Clone(all.NetworkAttachments), read.Attachments(k.knownNetworks())...)
-	return model.Build(&all, model.Options{Proxies: true, Names: model.NameRules{Management: k.Management}})
+	return []*unstructured.Unstructured{objectOf(site.ProxyServers, server)}
 }
 
-// modelBefore returns the model of the objects before the change; nil if the Infra and the ProxyServer are new.
-func (k *Known) modelBefore() *model.Snapshot {
+// objectOf converts an object of a kind.
+func objectOf(kind site.Kind, o any) *unstructured.Unstructured {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err) // the converter supports all fields of our types
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetGroupVersionKind(kind)
+	return u
+}
+
+// site returns the site with the objects of the input.
+func (k *Known) site() *site.Site {
+	return site.New(k.live.With(k.desired()...), k.Key().String(), nil)
+}
+
+// siteBefore returns the site before the change; nil if the Infra and the ProxyServer are new.
+func (k *Known) siteBefore() *site.Site {
 	if k.before == nil && k.proxyBefore == nil {
 		return nil
 	}
-	return k.model(k.before, k.proxyBefore)
+	list := append(slices.Clone(k.files), proxyOf(k.before, k.proxyBefore)...)
+	if k.before != nil {
+		list = append(list, objectOf(site.Infras, k.before))
+	}
+	return site.New(k.live.With(list...), k.Key().String(), nil)
 }
 
-// findHostedCluster returns a HostedCluster; nil if it is not known.
-func (k *Known) findHostedCluster(key types.NamespacedName) *objects.HostedCluster {
-	at := slices.IndexFunc(k.Objects.HostedClusters, func(hc *objects.HostedCluster) bool { return hc.Namespace == key.Namespace && hc.Name == key.Name })
-	if at < 0 {
-		return nil
-	}
-	return k.Objects.HostedClusters[at]
-}
-
-// hostedCluster returns the HostedCluster that the model finds for an Infra, else the one that it names; empty if the Infra is nil.
-func (k *Known) hostedCluster(s *model.Snapshot, infra *v1alpha1.Infra) types.NamespacedName {
-	if s == nil || infra == nil {
-		return types.NamespacedName{}
-	}
-	if cluster := clusterOf(infra, s); cluster != nil && cluster.Kind == read.HostedClusterKind.Kind {
-		return types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
-	}
-	return k.namedHostedCluster(infra)
-}
-
-// namedHostedCluster returns the HostedCluster that an Infra names: the first that it may refer to and that exists, else the
-// last. It is empty if the Infra names none.
-func (k *Known) namedHostedCluster(infra *v1alpha1.Infra) types.NamespacedName {
-	var named types.NamespacedName
-	for _, named = range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
-		if k.findHostedCluster(named) != nil {
-			break
-		}
-	}
-	return named
+// deriveInfra sets Infra to the one that is derived from the standalone ProxyServer and the known objects.
+func (k *Known) deriveInfra() error {
+	s := k.site()
+	k.Infra = s.Infra
+	return s.Invalid
 }
 
 // pinHostedCluster sets the namespace in the Infra's reference to its HostedCluster, if the reference lacks it and the
@@ -176,9 +175,10 @@ func (k *Known) pinHostedCluster() error {
 	if !ref.IsSet() || ref.Namespace != "" {
 		return nil
 	}
-	named := k.findHostedCluster(k.namedHostedCluster(k.Infra))
+	found := k.live.With(k.files...)
+	named := found.HostedCluster(found.Named(k.Infra))
 	if k.before != nil {
-		if served := k.findHostedCluster(k.namedHostedCluster(k.before)); served != nil && served.Name == ref.Name {
+		if served := found.HostedCluster(found.Named(k.before)); served != nil && served.Name == ref.Name {
 			named = served
 		}
 	}
@@ -194,29 +194,4 @@ func (k *Known) pinHostedCluster() error {
 		return fmt.Errorf("setting %s: %w", strings.Join(path, "."), err)
 	}
 	return nil
-}
-
-// controlPlane returns the namespace of the control plane, whether or not it exists: the hosted cluster's, else the
-// one that the Infra names. It is empty if neither is known.
-func (k *Known) controlPlane(s *model.Snapshot) string {
-	cluster := cmp.Or(clusterOf(k.Infra, s), &model.Cluster{})
-	proxy := cmp.Or(k.Infra.Spec.InfraComponents.Proxy, &v1alpha1.InfraProxy{})
-	return cmp.Or(cluster.ControlPlaneNamespace, proxy.ControlPlaneNamespace, controlPlaneOf(k.namedHostedCluster(k.Infra)))
-}
-
-func controlPlaneOf(hosted types.NamespacedName) string {
-	if hosted.Name == "" {
-		return ""
-	}
-	return model.ControlPlaneNamespace(hosted.Namespace, hosted.Name)
-}
-
-// ownVMNamespace returns the namespace of a HostedCluster's VMs if it is not the control plane's; empty otherwise.
-func (k *Known) ownVMNamespace(hosted types.NamespacedName) string {
-	return cmp.Or(k.findHostedCluster(hosted), &objects.HostedCluster{}).Spec.Platform.VMNamespace()
-}
-
-// vmNamespace returns the namespace of a HostedCluster's VMs; empty without a HostedCluster.
-func (k *Known) vmNamespace(hosted types.NamespacedName) string {
-	return cmp.Or(k.ownVMNamespace(hosted), controlPlaneOf(hosted))
 }

@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // AllowLoss is the flag with which setup applies a change by which present VMs lose something.
@@ -129,7 +129,7 @@ func (c *change) lostLeases() {
 // lostCluster returns what the VMs of a hosted cluster lose that the Infra no longer serves. Nothing is lost with a HostedCluster
 // that does not exist.
 func (c *change) lostCluster() {
-	if c.served.Name == "" || c.served == c.hosted || c.findHostedCluster(c.served) == nil && c.findHostedCluster(c.hosted) != nil {
+	if c.served.Name == "" || c.served == c.hosted || c.is.Facts.HostedCluster(c.served) == nil && c.is.Facts.HostedCluster(c.hosted) != nil {
 		return
 	}
 	serves := "no HostedCluster"
@@ -141,11 +141,11 @@ func (c *change) lostCluster() {
 
 // lostNetwork returns what VMs lose that are attached to the present network of the Infra and not to its new one.
 func (c *change) lostNetwork() {
-	if c.before == nil || c.networks.Same(networkOf(c.before), c.network()) {
+	if c.before == nil || c.is.Networks.Same(networkOf(c.before), c.network()) {
 		return
 	}
 	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
-		return len(read.MachineInterfaces(u, c.networks, c.network())) == 0
+		return len(read.MachineInterfaces(u, c.is.Networks, c.network())) == 0
 	})
 	c.lose(left, "DHCP, DNS and the proxy", "spec.networkConfig.networkAttachmentDefinition changes from "+networkOf(c.before)+" to "+c.network()+", to which they are not attached")
 }
@@ -153,7 +153,7 @@ func (c *change) lostNetwork() {
 // changedNetwork returns what VMs lose if the NetworkAttachmentDefinition of the Infra has been changed since the last setup: the pods
 // would move to the network that it now describes.
 func (c *change) changedNetwork() {
-	now := c.networks[c.network()]
+	now := c.is.Networks[c.network()]
 	if c.before == nil || networkOf(c.before) != c.network() || now == "" || c.podNetwork == "" || c.podNetwork == now {
 		return
 	}
@@ -165,7 +165,7 @@ func (c *change) unselectedVMs() {
 	if c.before == nil || c.served != c.hosted || !c.Infra.Spec.InfraComponents.DHCP.IsEnabled() {
 		return
 	}
-	was, is := vmSelector(c.before, c.was), vmSelector(c.Infra, c.after)
+	was, is := vmSelector(c.was), vmSelector(c.is)
 	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
 		return was.Matches(labels.Set(u.GetLabels())) && !is.Matches(labels.Set(u.GetLabels()))
 	})
@@ -174,8 +174,8 @@ func (c *change) unselectedVMs() {
 
 // vmSelector selects the VMs that DHCP of an Infra serves: those of its hosted cluster unless the Infra has a selector. An invalid
 // selector, which render refuses, selects none.
-func vmSelector(infra *v1alpha1.Infra, s *model.Snapshot) labels.Selector {
-	dhcp, cluster := infra.Spec.InfraComponents.DHCP, clusterOf(infra, s)
+func vmSelector(s *site.Site) labels.Selector {
+	dhcp, cluster := s.Infra.Spec.InfraComponents.DHCP, s.Cluster
 	switch {
 	case !dhcp.IsEnabled():
 		return labels.Nothing()

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 )
 
@@ -45,7 +44,7 @@ func TestLossesWithoutTheInfraThatWasApplied(t *testing.T) {
 		{"another subnet, and the Infra was deleted", func(k *change) { k.Infra.Spec.NetworkConfig.CIDR = "192.168.101.0/24" }, []string{address}},
 		{"the NetworkAttachmentDefinition was changed", func(k *change) {
 			k.before = k.Infra.DeepCopy()
-			k.networks, k.podNetwork = cni.Networks{k.network(): "bridge vlan51"}, "bridge vlan50"
+			k.podNetwork = "bridge vlan50"
 		}, []string{"would lose DHCP, DNS and the proxy, unless they move, too: NetworkAttachmentDefinition"}},
 		{"the range is smaller, and Infra and VM were deleted", func(k *change) {
 			k.Infra.Spec.InfraComponents.DHCP.RangeEnd, k.attached = "192.168.100.40", nil
@@ -53,11 +52,11 @@ func TestLossesWithoutTheInfraThatWasApplied(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			k := exampleKnown(t)
-			c := &change{Known: k, after: k.model(k.Infra, nil)}
+			c := &change{Known: k}
 			c.attached, c.leased = []*unstructured.Unstructured{vm}, []*leases.Lease{lease}
 			c.serving = map[string]bool{v1alpha1.ComponentDHCP: true, v1alpha1.ComponentDNS: true, v1alpha1.ComponentProxy: true}
 			tc.change(c)
-			c.was = k.modelBefore()
+			c.is, c.was = k.site(), k.siteBefore()
 			var got []string
 			for _, check := range checks {
 				check(c)

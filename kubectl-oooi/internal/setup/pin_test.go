@@ -27,10 +27,11 @@ func TestReferenceWithoutNamespaceIsPinned(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			known := exampleKnown(t)
-			known.Objects.HostedClusters = nil
+			var exist []*objects.HostedCluster
 			for _, namespace := range tc.exist {
-				known.Objects.HostedClusters = append(known.Objects.HostedClusters, &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "demo"}})
+				exist = append(exist, &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "demo"}})
 			}
+			setHostedClusters(known, exist...)
 			known.Infra.Namespace = "tenant"
 			known.Infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Name: "demo"}
 			known.Written.SetNamespace("tenant")

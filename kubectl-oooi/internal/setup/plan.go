@@ -5,19 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // A Plan has the objects that setup applies for an Infra or a standalone ProxyServer.
@@ -34,15 +32,12 @@ type Plan struct {
 	Overlay map[string][]byte
 	// Warnings are problems that do not prevent setup.
 	Warnings []string
-	// Snapshot is the model of names and routes.
-	Snapshot *model.Snapshot
-	// HostedCluster is the Infra's; empty while it is unknown.
-	HostedCluster types.NamespacedName
 
 	present
-	image        string   // the default one, with xdsd
-	newResolvers []string // upstream resolvers that the change adds
-	poolNetwork  string   // the network to add to NodePools, if Multus isolates namespaces and none has it
+	site         *site.Site // after the change
+	image        string     // the default one, with xdsd
+	newResolvers []string   // upstream resolvers that the change adds
+	poolNetwork  string     // the network to add to NodePools, if Multus isolates namespaces and none has it
 }
 
 // Make validates the input and renders the objects. The error lists the problems that it found, one on each line. Make
@@ -50,8 +45,7 @@ type Plan struct {
 func Make(k *Known, images render.Images) (*Plan, error) {
 	c, errs := k.change(images), k.invalidImages(images)
 	p := &Plan{
-		Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, Snapshot: c.after, HostedCluster: c.hosted, present: c.present,
-		image: images.Oooi, newResolvers: k.addedResolvers(),
+		Infra: k.Infra, Standalone: k.standalone(), Kept: k.Kept, site: c.is, present: c.present, image: images.Oooi, newResolvers: k.addedResolvers(),
 	}
 	if c.isolation.Enabled && len(c.refs) == 0 {
 		p.poolNetwork = c.wanted.Attachment
@@ -69,7 +63,8 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 			errs = append(errs, errors.New(found.text))
 		}
 	}
-	if namespace, known := k.cluster.get(namespaceKind, client.ObjectKey{Name: k.Infra.Namespace}); known && namespace == nil && len(errs) > 0 {
+	at := k.Infra.Namespace
+	if len(errs) > 0 && k.discovered && k.live.Get(site.Namespaces, "", at) == nil && k.live.Unread(site.Namespaces, at) == "" {
 		return nil, fmt.Errorf("namespace %s of %s does not exist; correct the namespace, or create it first", k.Infra.Namespace, k.ref()) // the others follow from it
 	}
 	if _, err := cni.IPAM(c.attachment); err != nil {
@@ -86,7 +81,7 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	case SharedNone:
 		folders = nil
 	}
-	control, _ := k.controlResources()
+	control, _ := c.controlResources()
 	if p.Overlay, err = render.Overlay(rendered, images, control, folders...); err != nil {
 		return nil, err
 	}
@@ -118,13 +113,13 @@ func SharedObjects(images render.Images, virtualIngress bool) ([]byte, error) {
 
 // controlResources returns the resources of control: those that the Infra sets, else those of the first other one that does,
 // else nil. conflict is an Infra that sets others than this one: each setup would replace control's pods.
-func (k *Known) controlResources() (resources *corev1.ResourceRequirements, conflict string) {
+func (c *change) controlResources() (resources *corev1.ResourceRequirements, conflict string) {
 	given := func(i *v1alpha1.Infra) *corev1.ResourceRequirements {
 		return cmp.Or(i.Spec.InfraComponents.Control, &v1alpha1.InfraControl{}).Resources
 	}
-	resources = given(k.Infra)
-	for _, i := range slices.SortedFunc(slices.Values(k.Objects.Infras), func(a, b *v1alpha1.Infra) int { return strings.Compare(keyOf(a), keyOf(b)) }) {
-		if given(k.Infra) != nil && given(i) != nil && !equality.Semantic.DeepEqual(resources, given(i)) {
+	resources = given(c.Infra)
+	for _, i := range c.otherInfras() {
+		if given(c.Infra) != nil && given(i) != nil && !equality.Semantic.DeepEqual(resources, given(i)) {
 			conflict = keyOf(i)
 		}
 		resources = cmp.Or(resources, given(i))
@@ -136,12 +131,12 @@ func (k *Known) controlResources() (resources *corev1.ResourceRequirements, conf
 func (c *change) input() *render.Input {
 	server := cmp.Or(c.ProxyServer, &v1alpha1.ProxyServer{})
 	in := &render.Input{
-		Infra: c.Infra, Written: c.Written, ProxyServer: c.WrittenProxyServer, Snapshot: c.after, Images: c.images, OpenShift: c.OpenShift,
-		Management: c.Management, Sets: c.sets, Attachment: c.attachment, OwnAttachment: c.MakeNetwork != nil || c.ownNetwork(),
-		HostedCluster: c.hosted, ControlPlane: c.controlPlaneNamespace(), MachineNamespace: c.ownVMNamespace(c.hosted), ProxySpec: server.Spec,
+		Infra: c.Infra, Written: c.Written, ProxyServer: c.WrittenProxyServer, Snapshot: c.is.Snapshot, Images: c.images, OpenShift: c.OpenShift,
+		Management: c.is.Facts.Management(), Sets: c.sets, Attachment: c.attachment, OwnAttachment: c.MakeNetwork != nil || c.ownNetwork(),
+		HostedCluster: c.hosted, ControlPlane: c.controlPlaneNamespace(), MachineNamespace: c.is.OwnVMNamespace(), ProxySpec: server.Spec,
 	}
-	for _, hc := range c.Objects.HostedClusters {
-		namespace := model.ControlPlaneNamespace(hc.Namespace, hc.Name)
+	for _, hc := range c.is.Facts.List(site.HostedClusters, "") {
+		namespace := model.ControlPlaneNamespace(hc.GetNamespace(), hc.GetName())
 		if namespace != in.ControlPlane && slices.ContainsFunc(server.Spec.Backends, func(b v1alpha1.ProxyBackend) bool { return b.TargetNamespace == namespace }) {
 			in.BackendControlPlanes = append(in.BackendControlPlanes, namespace)
 		}
@@ -155,16 +150,16 @@ func (c *change) input() *render.Input {
 // unknown which of several candidates is meant, until one of them exists.
 func (c *change) controlPlaneNamespace() string {
 	several := len(c.Infra.Spec.NamedHostedCluster().Candidates(c.Infra.Namespace)) > 1
-	if c.hosted.Name == "" || !c.ControlPlane || several && c.findHostedCluster(c.hosted) == nil {
+	if c.hosted.Name == "" || !c.ControlPlane || several && c.is.Facts.HostedCluster(c.hosted) == nil {
 		return ""
 	}
-	return c.controlPlane(c.after)
+	return c.is.ControlPlaneNamespace()
 }
 
 // Advice returns what the user has to do after setup, as lines to print: set spec.services of a HostedCluster that does
 // not exist yet, run setup again once it exists, or add the network to NodePools. It is empty if no action is required.
 func (p *Plan) Advice() (text string) {
-	switch cluster := clusterOf(p.Infra, p.Snapshot); {
+	switch cluster := p.site.Cluster; {
 	case p.Standalone || cluster != nil && cluster.Kind == read.HostedClusterKind.Kind:
 	case cluster == nil || len(cluster.Domains) == 0:
 		text = "\nThe HostedCluster does not exist yet. Run setup again after creating it.\n"
@@ -190,17 +185,9 @@ Set spec.services of the HostedCluster to:
 // Domains returns the domains that the cluster DNS must forward to the Infra's DNS; nil if DNS is disabled or the
 // hosted cluster is unknown.
 func (p *Plan) Domains() []string {
-	c := clusterOf(p.Infra, p.Snapshot)
+	c := p.site.Cluster
 	if c == nil || !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
 		return nil
 	}
-	return p.Snapshot.ForwardedDomains(c)
-}
-
-// clusterOf returns the hosted cluster of an Infra in a model; nil if it has none.
-func clusterOf(infra *v1alpha1.Infra, s *model.Snapshot) *model.Cluster {
-	if i := s.Infra(keyOf(infra)); i != nil {
-		return i.Cluster
-	}
-	return nil
+	return p.site.Snapshot.ForwardedDomains(c)
 }

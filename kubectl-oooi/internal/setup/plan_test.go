@@ -49,10 +49,11 @@ func TestPlanOfClusters(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			known := exampleKnown(t)
 			known.ControlPlane = true
-			demo := known.Objects.HostedClusters[0]
-			if other := tc.change(demo); other != nil {
-				known.Objects.HostedClusters = append(known.Objects.HostedClusters, other)
+			list := []*objects.HostedCluster{hostedCluster(t, known)}
+			if other := tc.change(list[0]); other != nil {
+				list = append(list, other)
 			}
+			setHostedClusters(known, list...)
 			plan, err := Make(known, exampleImages)
 			if err != nil {
 				t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // severity is what setup does about a problem.
@@ -63,7 +64,7 @@ var expectedReasons = []model.Reason{model.ReasonProxyServiceMissing, model.Reas
 // warnings, unless the change adds them.
 func (c *change) modelProblems() {
 	conflicts, own := c.newConflicts(), c.ref()
-	for _, p := range c.after.Problems {
+	for _, p := range c.is.Snapshot.Problems {
 		text := fmt.Sprintf("%s: %s", p.Reason, p.Message)
 		switch {
 		case slices.Contains(conflicts, p):
@@ -73,7 +74,7 @@ func (c *change) modelProblems() {
 		case p.Object != own:
 		case p.Reason == model.ReasonHostedClusterNotFound:
 			c.missingHostedCluster(text)
-		case p.Reason == model.ReasonProxyServiceMissing && c.cluster != nil && foreignService(c.Infra, c.after) != "":
+		case p.Reason == model.ReasonProxyServiceMissing && c.discovered && c.is.ForeignService() != "":
 			c.refuse("spec.infraComponents.proxy.internalProxyService: %s; create it first, or remove the field to use the proxy's own Service", p.Message)
 		case slices.Contains(fatalReasons, p.Reason):
 			c.refuse("%s", text)
@@ -95,15 +96,15 @@ func (c *change) serverRef() model.Ref {
 // does. That exception does not apply if a HostedCluster of that name is in the Infra's own namespace: then the namespace of the
 // reference is most likely wrong.
 func (c *change) missingHostedCluster(text string) {
-	named := c.namedHostedCluster(c.Infra)
+	named := c.is.Facts.Named(c.Infra)
 	switch {
 	case named.Name == "":
 		c.warn("%s", text)
-	case c.before != nil && c.served != named && c.findHostedCluster(c.served) != nil:
+	case c.before != nil && c.served != named && c.is.Facts.HostedCluster(c.served) != nil:
 		c.refuse("%s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra with teardown", text, c.served)
-	case c.findHostedCluster(types.NamespacedName{Namespace: c.Infra.Namespace, Name: named.Name}) != nil:
+	case c.is.Facts.HostedCluster(types.NamespacedName{Namespace: c.Infra.Namespace, Name: named.Name}) != nil:
 		c.refuse("%s", text)
-	case clusterOf(c.Infra, c.after) == nil:
+	case c.is.Cluster == nil:
 		c.refuse("%s; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists", text)
 	default:
 		c.warn("%s", text)
@@ -120,10 +121,10 @@ func (c *change) newConflicts() []model.Problem {
 			return !changed || p.Reason != model.ReasonNameConflict
 		})
 	}
-	if c.was == nil || len(conflicts(c.after)) <= len(conflicts(c.was)) {
+	if c.was == nil || len(conflicts(c.is.Snapshot)) <= len(conflicts(c.was.Snapshot)) {
 		return nil
 	}
-	return slices.DeleteFunc(conflicts(c.after), func(p model.Problem) bool { return slices.Contains(c.was.Problems, p) })
+	return slices.DeleteFunc(conflicts(c.is.Snapshot), func(p model.Problem) bool { return slices.Contains(c.was.Snapshot.Problems, p) })
 }
 
 // lostRoutes returns each name that the proxy routes to a Service, and that the change routes to one that does not exist.
@@ -132,7 +133,7 @@ func (c *change) lostRoutes() {
 	if c.ProxyServer != nil {
 		server = c.serverRef().Key()
 	}
-	after, was := routesOf(c.after, server), routesOf(c.was, server)
+	after, was := routesOf(c.is, server), routesOf(c.was, server)
 	for _, route := range slices.Sorted(maps.Keys(was)) {
 		if now := after[route]; now != nil && was[route].Missing == "" && now.Missing != "" {
 			c.refuse("ProxyServer %s: %s led to Service %s before the change, and now %s; create the Service first, or correct its name", server, route, was[route].Service, now.Missing)
@@ -140,14 +141,14 @@ func (c *change) lostRoutes() {
 	}
 }
 
-// routesOf returns the upstream of each route of a ProxyServer, "namespace/name", in a model, which may be nil, by "name:port",
-// with "/UDP" for UDP.
-func routesOf(s *model.Snapshot, server string) map[string]*model.Upstream {
+// routesOf returns the upstream of each route of a ProxyServer, "namespace/name", of a site, which may be nil, by "name:port", with
+// "/UDP" for UDP.
+func routesOf(s *site.Site, server string) map[string]*model.Upstream {
 	all := map[string]*model.Upstream{}
-	if s == nil || s.ProxyServer(server) == nil {
+	if s == nil || s.Snapshot.ProxyServer(server) == nil {
 		return all
 	}
-	p := s.ProxyServer(server)
+	p := s.Snapshot.ProxyServer(server)
 	for _, l := range p.Listeners {
 		format := "%s:%d"
 		if l.UDP {
@@ -209,10 +210,10 @@ func (c *change) leasedAddresses() {
 // secondDHCP returns the other Infras of the same HostedCluster that serve DHCP to the same VMs: each of the two servers would
 // refuse the addresses that the other one has leased.
 func (c *change) secondDHCP() {
-	cluster := c.namedHostedCluster(c.Infra)
-	for _, other := range c.Objects.Infras {
+	cluster := c.is.Facts.Named(c.Infra)
+	for _, other := range c.otherInfras() {
 		if cluster.Name != "" && c.Infra.Spec.InfraComponents.DHCP.IsEnabled() && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
-			c.networks.Same(networkOf(other), c.network()) && c.namedHostedCluster(other) == cluster {
+			c.is.Networks.Same(networkOf(other), c.network()) && c.is.Facts.Named(other) == cluster {
 			c.refuse("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two Infras", keyOf(other), cluster, c.network())
 		}
 	}
@@ -221,7 +222,7 @@ func (c *change) secondDHCP() {
 // withoutVMs returns why DHCP could not find the VMs of the Infra's HostedCluster: it reads VirtualMachineInstances of this
 // cluster.
 func (c *change) withoutVMs() {
-	hc, dhcp := c.findHostedCluster(c.hosted), c.Infra.Spec.InfraComponents.DHCP
+	hc, dhcp := c.is.Facts.HostedCluster(c.hosted), c.Infra.Spec.InfraComponents.DHCP
 	switch {
 	case hc == nil || !dhcp.IsEnabled():
 	case hc.Spec.Platform.HasExternalVMs():
@@ -237,7 +238,7 @@ var operatorDeployments = []string{"%s-dhcp", "%s-dhcp-dhcp", "%s-dns", "%s-dns-
 // earlierOperator returns the Deployments of the earlier operator, which may use addresses of the VLAN.
 func (c *change) earlierOperator() {
 	for _, name := range operatorDeployments {
-		u, _ := c.cluster.get(deploymentKind, types.NamespacedName{Namespace: c.Infra.Namespace, Name: fmt.Sprintf(name, c.Infra.Name)})
+		u := c.live.Get(site.Deployments, c.Infra.Namespace, fmt.Sprintf(name, c.Infra.Name))
 		if u != nil && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
 			c.refuse("objects of the earlier operator may use addresses of this VLAN: Deployment %s/%s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents, see docs/how-to/migrate.md", u.GetNamespace(), u.GetName())
 		}
@@ -248,7 +249,7 @@ func (c *change) earlierOperator() {
 // unknown names would loop.
 func (c *change) resolverLoop() {
 	for _, key := range ClusterResolvers() {
-		u, _ := c.cluster.get(read.ServiceKind, key)
+		u := c.live.Get(site.Services, key.Namespace, key.Name)
 		if u == nil {
 			continue
 		}
@@ -270,13 +271,14 @@ func (c *change) otherControlResources() {
 // vmNetwork returns an error if the VMs' network does not exist, cannot be created, or assigns addresses.
 func (c *change) vmNetwork() {
 	nad := c.network()
-	_, exists := c.Attachments[nad]
+	key := parseKey(nad)
+	exists := c.live.With(c.files...).Get(site.NADs, key.Namespace, key.Name) != nil
 	switch {
 	case c.errAttachment != nil:
 		c.refuse("%s", c.errAttachment)
 	case c.MakeNetwork != nil && exists && !c.ownNetwork():
 		c.refuse("NetworkAttachmentDefinition %s exists and was not created by setup for this Infra; omit --make-network to use it as it is", nad)
-	case c.MakeNetwork == nil && !exists && c.cluster != nil && c.cluster[read.AttachmentKind] == nil:
+	case c.MakeNetwork == nil && !exists && c.discovered && !c.live.Served(site.NADs):
 		c.refuse("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
 	case c.MakeNetwork == nil && !exists:
 		c.refuse("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, c.otherNetworks())
@@ -294,19 +296,20 @@ func (c *change) vmNetwork() {
 
 // ownNetwork reports whether setup created the VMs' network for this Infra.
 func (c *change) ownNetwork() bool {
-	u, _ := c.cluster.get(read.AttachmentKind, parseKey(c.network()))
+	key := parseKey(c.network())
+	u := c.live.Get(site.NADs, key.Namespace, key.Name)
 	return u != nil && u.GetLabels()[v1alpha1.LabelComponent] == render.NetworkComponent && u.GetAnnotations()[v1alpha1.AnnotationInfra] == keyOf(c.Infra)
 }
 
 // otherNetworks returns networks of the same name in other namespaces, and how OVN-Kubernetes creates one, for an error.
 func (c *change) otherNetworks() (hint string) {
 	name := parseKey(c.network()).Name
-	for _, nad := range slices.Sorted(maps.Keys(c.Attachments)) {
-		if parseKey(nad).Name == name {
-			hint += "; NetworkAttachmentDefinition " + nad + " exists"
+	for _, nad := range c.is.Facts.List(site.NADs, "") {
+		if nad.GetName() == name {
+			hint += "; NetworkAttachmentDefinition " + nad.GetNamespace() + "/" + name + " exists"
 		}
 	}
-	if u, _ := c.cluster.get(clusterNetworkKind, types.NamespacedName{Name: name}); u != nil {
+	if c.live.Get(site.ClusterNetworks, "", name) != nil {
 		hint += "; ClusterUserDefinedNetwork " + name + " creates it in the namespaces selected by its spec.namespaceSelector"
 	}
 	return hint
@@ -318,12 +321,12 @@ func (c *change) warnings() {
 		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
 	}
 	if c.standalone() {
-		text := c.ProxyServer.Spec.NetworkConfig.ServerIP
-		if a, err := netip.ParseAddr(text); err == nil && !subnetOf(a, c.network(), c.Objects.Infras, c.Objects.ProxyServers, c.networks).IsValid() {
+		if c.is.AssumedSubnet {
 			_, bits, _ := strings.Cut(c.Infra.Spec.NetworkConfig.CIDR, "/")
-			c.warn("spec.networkConfig.serverIP: %s has no prefix length; /%s is assumed. If the VLAN has another subnet, add its prefix length", text, bits)
+			c.warn("spec.networkConfig.serverIP: %s has no prefix length; /%s is assumed. If the VLAN has another subnet, add its prefix length",
+				c.ProxyServer.Spec.NetworkConfig.ServerIP, bits)
 		}
-	} else if hc := c.findHostedCluster(c.hosted); hc != nil {
+	} else if hc := c.is.Facts.HostedCluster(c.hosted); hc != nil {
 		for _, why := range hc.UnreachableServices() {
 			c.warn("HostedCluster %s, %s", c.hosted, why)
 		}
@@ -365,7 +368,7 @@ func (c *change) movedDNS() {
 	if c.before == nil || len(c.leased) == 0 {
 		return
 	}
-	was, is := c.was.Infra(keyOf(c.Infra)), c.after.Infra(keyOf(c.Infra))
+	was, is := c.was.Model, c.is.Model
 	if was == nil || is == nil || len(was.DNS) == 0 || len(is.DNS) == 0 || slices.ContainsFunc(was.DNS, func(a netip.Addr) bool { return slices.Contains(is.DNS, a) }) {
 		return
 	}
@@ -376,12 +379,12 @@ func (c *change) movedDNS() {
 
 // domainsOfOthers returns a warning for each domain that the cluster DNS must not forward, because an older cluster keeps it.
 func (c *change) domainsOfOthers() {
-	cluster := clusterOf(c.Infra, c.after)
+	cluster := c.is.Cluster
 	if cluster == nil || !c.Infra.Spec.InfraComponents.DNS.IsEnabled() {
 		return
 	}
 	for _, domain := range cluster.Domains {
-		if older := c.after.KeeperOf(cluster, domain); older != nil {
+		if older := c.is.Snapshot.KeeperOf(cluster, domain); older != nil {
 			c.warn("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of others", domain, older.Ref, cluster.Ref)
 		}
 	}

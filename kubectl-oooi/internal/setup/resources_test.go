@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // limited returns resources with a memory request and limit.
@@ -44,7 +45,9 @@ func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
 			known := exampleKnown(t)
 			known.ControlPlane, known.VirtualIngress = true, true
 			known.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: test.own}
-			known.Objects.Infras = append(known.Objects.Infras, test.others...)
+			for _, other := range test.others {
+				known.files = append(known.files, objectOf(site.Infras, other))
+			}
 			plan, err := Make(known, exampleImages)
 			if err != nil {
 				t.Fatal(err)
@@ -79,7 +82,7 @@ func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
 func TestOtherResourcesOfControl(t *testing.T) {
 	known := exampleKnown(t)
 	known.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: limited("1Mi", "1Gi")}
-	known.Objects.Infras = append(known.Objects.Infras, withControl("other", limited("1Mi", "2Gi")))
+	known.files = append(known.files, objectOf(site.Infras, withControl("other", limited("1Mi", "2Gi"))))
 	const want = "spec.infraComponents.control.resources: Infra clusters/other sets others for control, which all Infras share; set the same in both, or remove the field of one of them"
 	if _, err := Make(known, exampleImages); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("Make returns %v, want %q", err, want)

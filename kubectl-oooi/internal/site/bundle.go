@@ -48,7 +48,7 @@ func (f *Facts) data() *factsData {
 	d := &factsData{Taken: f.Taken, Unserved: slices.Collect(maps.Keys(f.unserved)), Answers: slices.Collect(maps.Values(f.answers)),
 		Logs: slices.Collect(maps.Values(f.logs))}
 	for p, why := range f.unread {
-		d.Unread = append(d.Unread, unreadAt{p.kind, p.namespace, why})
+		d.Unread = append(d.Unread, unreadAt{p.kind, p.namespace, why.Error()})
 	}
 	slices.SortFunc(d.Unread, func(a, b unreadAt) int {
 		return strings.Compare(a.Kind.String()+a.Namespace, b.Kind.String()+b.Namespace)
@@ -95,8 +95,12 @@ func (f *Facts) writeFiles(write func(name string, data []byte) error) error {
 		}
 	}
 	kinds := slices.SortedFunc(maps.Keys(f.objects), func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
+	networks := f.infraNetworks()
 	for _, kind := range kinds {
 		for _, u := range f.objects[kind] {
+			if kind == NADs {
+				u = reduce(u, networks)
+			}
 			data, err := yaml.Marshal(u.Object)
 			if err != nil {
 				return fmt.Errorf("encoding %s: %w", RefTo(u), err)
@@ -224,7 +228,7 @@ func (f *Facts) loadData(data []byte) error {
 	}
 	f.Taken, f.saved = d.Taken, true
 	for _, u := range d.Unread {
-		f.unread[place{u.Kind, u.Namespace}] = u.Why
+		f.unread[place{u.Kind, u.Namespace}] = errors.New(u.Why)
 	}
 	for _, kind := range d.Unserved {
 		f.unserved[kind] = true

@@ -20,9 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
@@ -50,7 +48,7 @@ const (
 // Collect returns an error if the Infras cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or
 // incomplete.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
-	g := &collection{client: c.Client, facts: NewFacts(c.Now), done: map[place]bool{}}
+	g := &collection{client: c.Client, facts: NewFacts(c.Now)}
 	if err := g.collect(ctx, place{ProxyServers, namespace}); err != nil { // has the standalone ones
 		return nil, nil, err
 	}
@@ -58,27 +56,48 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := c.extend(ctx, g, namespace, names); err != nil || c.Config == nil {
+		return g.facts, names, err
+	}
+	return g.facts, names, c.askPods(ctx, g.facts, names)
+}
+
+// Extend reads objects that facts lack about an Infra or standalone ProxyServer, as it is in the cluster, and as it is with objects
+// in place of those of the same kind and name. Data that cannot be read is no error: the facts have the reason. Extend changes the
+// facts, and returns an error if ctx ends.
+func (c *Collector) Extend(ctx context.Context, facts *Facts, key types.NamespacedName, objects ...*unstructured.Unstructured) error {
+	g := &collection{client: c.Client, facts: facts, objects: objects}
+	return c.extend(ctx, g, key.Namespace, []string{key.String()})
+}
+
+func (c *Collector) extend(ctx context.Context, g *collection, namespace string, names []string) error {
 	// Infras of other namespaces may be on the same VLAN. A user who cannot list these gets those of the namespace.
 	if err := g.collect(ctx, place{Infras, ""}); err != nil {
-		return nil, nil, err
+		return err
 	}
 	if g.facts.Unread(Infras, "") != "" {
 		if err := g.collect(ctx, place{Infras, namespace}); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	if err := g.collect(ctx, g.hostedPlaces()...); err != nil {
-		return nil, nil, err
+		return err
+	}
+	var everywhere []place // before namespaces, which are read without the right to read all
+	for _, r := range c.Reads {
+		if r.Where == Everywhere && r.stored() {
+			everywhere = append(everywhere, place{r.Kind, ""})
+		}
+	}
+	if err := g.collect(ctx, everywhere...); err != nil {
+		return err
 	}
 	for range 2 { // the first round finds the namespaces of control planes and backends
 		if err := g.collect(ctx, c.places(g, names)...); err != nil {
-			return g.facts, names, err
+			return err
 		}
 	}
-	if c.Config == nil {
-		return g.facts, names, nil
-	}
-	return g.facts, names, c.askPods(ctx, g.facts, names)
+	return nil
 }
 
 // names returns the Infras and standalone ProxyServers to read.
@@ -104,23 +123,30 @@ func (c *Collector) names(ctx context.Context, g *collection, namespace, name st
 // places returns the places of all objects that are read, as far as they are known from the facts collected so far.
 func (c *Collector) places(g *collection, names []string) []place {
 	var places []place
-	for nad := range g.networks() { // networks of other Infras may be the same
+	for nad := range g.versions()[0].infraNetworks() { // networks of other Infras may be the same
 		namespace, _, _ := strings.Cut(nad, "/")
 		places = append(places, place{NADs, namespace})
 	}
-	for _, name := range names {
-		s := New(g.facts, name, nil)
-		if s == nil {
-			continue
+	for _, facts := range g.versions() {
+		for _, name := range names {
+			if s := New(facts, name, nil); s != nil {
+				places = append(places, c.sitePlaces(s)...)
+			}
 		}
-		for _, r := range c.Reads {
-			for _, namespace := range s.namespaces[r.Where] {
-				if r.stored() {
-					places = append(places, place{r.Kind, namespace})
-				}
-				if r.Kind == VMIs {
-					places = append(places, place{NADs, namespace})
-				}
+	}
+	return places
+}
+
+// sitePlaces returns the places of a site.
+func (c *Collector) sitePlaces(s *Site) []place {
+	var places []place
+	for _, r := range c.Reads {
+		for _, namespace := range s.namespaces[r.Where] {
+			if r.stored() {
+				places = append(places, place{r.Kind, namespace})
+			}
+			if r.Kind == VMIs {
+				places = append(places, place{NADs, namespace})
 			}
 		}
 	}
@@ -206,17 +232,25 @@ func configMapNames(namespace string) []string {
 
 // collection collects objects into facts, each place once.
 type collection struct {
-	client client.Client
-	facts  *Facts
-	done   map[place]bool
-	lock   sync.Mutex
+	client  client.Client
+	facts   *Facts
+	objects []*unstructured.Unstructured // see Collector.Extend
+	lock    sync.Mutex
+}
+
+// versions returns the facts with the objects of the collection and, if there are any, without them.
+func (g *collection) versions() []*Facts {
+	if len(g.objects) == 0 {
+		return []*Facts{g.facts}
+	}
+	return []*Facts{g.facts.With(g.objects...), g.facts}
 }
 
 // hostedPlaces returns the places of the Infras' HostedClusters.
 func (g *collection) hostedPlaces() []place {
 	places := []place{{HostedClusters, ""}}
-	for _, u := range g.facts.List(Infras, "") {
-		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
+	for _, facts := range g.versions() {
+		for _, infra := range facts.Infras() {
 			for _, namespace := range hostedNamespaces(infra) {
 				places = append(places, place{HostedClusters, namespace})
 			}
@@ -225,38 +259,21 @@ func (g *collection) hostedPlaces() []place {
 	return places
 }
 
-// networks returns the networks of all Infras and standalone ProxyServers, as "namespace/name".
-func (g *collection) networks() map[string]bool {
-	named := map[string]bool{}
-	for _, u := range g.facts.List(Infras, "") {
-		if infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
-			named[infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()] = true
-		}
-	}
-	for _, u := range g.facts.List(ProxyServers, "") {
-		if p, ok := objects.Decode[v1alpha1.ProxyServer](u).(*v1alpha1.ProxyServer); ok && p.Spec.InfraRef == nil {
-			named[p.Spec.NetworkConfig.NetworkAttachment(p.Namespace).String()] = true
-		}
-	}
-	return named
-}
-
 // collect reads places concurrently. It skips places that were read before, and those of a kind that was read in all
 // namespaces. It fails only if ctx has ended.
 func (g *collection) collect(ctx context.Context, places ...place) error {
 	var pending []place
 	for _, p := range places {
-		if !g.done[p] && (!g.done[place{p.kind, ""}] || g.facts.Unread(p.kind, "") != "") {
-			g.done[p] = true
+		if all := (place{p.kind, ""}); !g.facts.attempted[p] && (!g.facts.attempted[all] || g.facts.unread[all] != nil) {
+			g.facts.attempted[p] = true
 			pending = append(pending, p)
 		}
 	}
-	named := g.networks()
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(maxConcurrent)
 	for _, p := range pending {
 		group.Go(func() error {
-			g.collectPlace(groupCtx, p, named)
+			g.collectPlace(groupCtx, p)
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("listing %s: %w", p, err)
 			}
@@ -269,13 +286,13 @@ func (g *collection) collect(ctx context.Context, places ...place) error {
 	return nil
 }
 
-// collectPlace reads one place. An error is recorded in the facts. networks are the NetworkAttachmentDefinitions of sites.
-func (g *collection) collectPlace(ctx context.Context, p place, networks map[string]bool) {
+// collectPlace reads one place. An error is recorded in the facts.
+func (g *collection) collectPlace(ctx context.Context, p place) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var list []*unstructured.Unstructured
 	take := func(u *unstructured.Unstructured) { list = append(list, u) }
-	err := g.read(ctx, p, networks, take)
+	err := g.read(ctx, p, take)
 	for _, u := range list {
 		g.facts.Add(u)
 	}
@@ -285,18 +302,20 @@ func (g *collection) collectPlace(ctx context.Context, p place, networks map[str
 	case errors.Is(err, read.ErrNotServed):
 		g.facts.unserved[p.kind] = true
 	case err != nil:
-		g.facts.unread[p] = err.Error()
+		g.facts.unread[p] = err
 	}
 }
 
 // read reads the objects of a place that are needed, and calls take with each.
-func (g *collection) read(ctx context.Context, p place, networks map[string]bool, take func(*unstructured.Unstructured)) error {
+func (g *collection) read(ctx context.Context, p place, take func(*unstructured.Unstructured)) error {
 	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 	switch p.kind {
 	case CRDs: // other CRDs are large
 		return g.named(ctx, p, take, crdNames()...)
 	case ClusterDNS, ClusterIngress:
 		return g.named(ctx, p, take, "cluster")
+	case Namespaces: // the namespace itself
+		return g.named(ctx, place{kind: p.kind}, take, p.namespace)
 	case Constraints: // whether they are served decides
 		_, err := g.client.RESTMapper().RESTMapping(p.kind.GroupKind(), p.kind.Version)
 		if meta.IsNoMatchError(err) {
@@ -324,14 +343,6 @@ func (g *collection) read(ctx context.Context, p place, networks map[string]bool
 			return err
 		}
 		return g.list(ctx, p, take, client.HasLabels{LabelCreatedBy})
-	case NADs: // other networks may have secrets in their configuration
-		return g.list(ctx, p, func(u *unstructured.Unstructured) {
-			if !networks[u.GetNamespace()+"/"+u.GetName()] && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-				config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
-				u.Object["spec"] = map[string]any{"config": cni.Reduce(config)}
-			}
-			take(u)
-		})
 	default:
 		return g.list(ctx, p, take)
 	}

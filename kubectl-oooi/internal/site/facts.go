@@ -2,32 +2,35 @@ package site
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
-	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
-// Facts are what was read at the time Taken. After Collect or Load has returned, they do not change, and are safe for
-// concurrent use.
+// Facts are what was read at the time Taken. Apart from Collector.Extend, they do not change after Collect or Load has returned, and
+// are safe for concurrent use.
 type Facts struct {
 	Taken time.Time
 	// Added has data that commands add before Save, by the name of its file in the bundle.
 	Added map[string][]byte
 
 	objects map[Kind][]*unstructured.Unstructured
-	// unread is why a kind was not read in a namespace, or in all namespaces ("").
-	unread map[place]string
+	// attempted are the places that Collector has read. unread is why a kind was not read in a namespace, or in all namespaces ("").
+	attempted map[place]bool
+	unread    map[place]error
 	// unserved are the kinds that the API server does not serve.
 	unserved map[Kind]bool
 	answers  map[answerKey]*Answer
@@ -36,8 +39,8 @@ type Facts struct {
 	saved bool
 
 	lock     sync.Mutex
-	networks cni.Networks                  // see computed
-	snapshot *model.Snapshot               // see computed; nil if objects have changed since
+	networks cni.Networks                  // see Model
+	snapshot *model.Snapshot               // see Model; nil if objects have changed since
 	decoded  map[typedObject]decodedObject // see Decode
 }
 
@@ -56,7 +59,7 @@ type decodedObject struct {
 // NewFacts returns facts without data, as of the given time.
 func NewFacts(taken time.Time) *Facts {
 	return &Facts{
-		Taken: taken, Added: map[string][]byte{}, objects: map[Kind][]*unstructured.Unstructured{}, unread: map[place]string{},
+		Taken: taken, Added: map[string][]byte{}, objects: map[Kind][]*unstructured.Unstructured{}, attempted: map[place]bool{}, unread: map[place]error{},
 		unserved: map[Kind]bool{}, answers: map[answerKey]*Answer{}, logs: map[logKey]*Log{}, decoded: map[typedObject]decodedObject{},
 	}
 }
@@ -74,6 +77,27 @@ func (f *Facts) Add(u *unstructured.Unstructured) {
 	if at, found := slices.BinarySearchFunc(f.objects[kind], u, compareNames); !found {
 		f.objects[kind] = slices.Insert(f.objects[kind], at, u)
 	}
+}
+
+// With returns a copy of the facts in which objects replace those of the same kind and name. It does not change the objects, which may
+// have secrets.
+func (f *Facts) With(objects ...*unstructured.Unstructured) *Facts {
+	c := NewFacts(f.Taken)
+	c.Added, c.answers, c.logs, c.saved = f.Added, f.answers, f.logs, f.saved
+	c.attempted, c.unread, c.unserved = maps.Clone(f.attempted), maps.Clone(f.unread), maps.Clone(f.unserved)
+	for kind, list := range f.objects {
+		c.objects[kind] = slices.Clone(list)
+	}
+	for _, u := range objects {
+		kind := u.GroupVersionKind()
+		at, found := slices.BinarySearchFunc(c.objects[kind], u, compareNames)
+		if found {
+			c.objects[kind][at] = u
+		} else {
+			c.objects[kind] = slices.Insert(c.objects[kind], at, u)
+		}
+	}
+	return c
 }
 
 func compareNames(a, b *unstructured.Unstructured) int {
@@ -94,28 +118,106 @@ func (f *Facts) List(kind Kind, namespace string) []*unstructured.Unstructured {
 	return list
 }
 
+// Get returns an object; nil if the facts do not contain it. The namespace of cluster-scoped objects is empty.
+func (f *Facts) Get(kind Kind, namespace, name string) *unstructured.Unstructured {
+	key := &unstructured.Unstructured{}
+	key.SetNamespace(namespace)
+	key.SetName(name)
+	if at, found := slices.BinarySearchFunc(f.objects[kind], key, compareNames); found {
+		return f.objects[kind][at]
+	}
+	return nil
+}
+
 // Served reports whether the API server serves a kind.
 func (f *Facts) Served(kind Kind) bool { return !f.unserved[kind] }
 
 // Unread returns why the objects of a kind in a namespace were not read; empty if they were.
-func (f *Facts) Unread(kind Kind, namespace string) string { return f.unread[place{kind, namespace}] }
+func (f *Facts) Unread(kind Kind, namespace string) string {
+	if err := f.unread[place{kind, namespace}]; err != nil {
+		return err.Error()
+	}
+	return ""
+}
 
-// computed returns the networks of the NetworkAttachmentDefinitions, and the snapshot that the model builds from all objects.
-func (f *Facts) computed() (cni.Networks, *model.Snapshot) {
+// UnreadEverywhere returns why kinds were not read in all namespaces, sorted; nil if all were.
+func (f *Facts) UnreadEverywhere() []string {
+	var reasons []string
+	for p, err := range f.unread {
+		if p.namespace == "" {
+			reasons = append(reasons, err.Error())
+		}
+	}
+	slices.Sort(reasons)
+	return reasons
+}
+
+// Failed returns why data is missing for other reasons than missing rights; nil if none is.
+func (f *Facts) Failed() error {
+	var errs []error
+	for _, err := range f.unread {
+		if !apierrors.IsForbidden(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Model returns the networks of the NetworkAttachmentDefinitions, and the snapshot that the model builds from all objects.
+func (f *Facts) Model() (cni.Networks, *model.Snapshot) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if f.snapshot == nil {
 		f.networks, f.snapshot = cni.Networks{}, snapshotOf(f, nil)
 		for _, u := range f.List(NADs, "") {
-			read.AddNetwork(f.networks, u)
+			if config, _, err := unstructured.NestedString(u.Object, "spec", "config"); err == nil {
+				f.networks[u.GetNamespace()+"/"+u.GetName()] = cni.Identity(config)
+			}
 		}
 	}
 	return f.networks, f.snapshot
 }
 
-// management returns the domains of the management cluster.
-func (f *Facts) management() []string {
-	return setup.ManagementDomains(slices.Concat(f.List(ClusterDNS, ""), f.List(ClusterIngress, "")))
+// Infras returns the Infras that can be decoded, without defaults, sorted by namespace and name. The caller must not change them.
+func (f *Facts) Infras() []*v1alpha1.Infra { return decodable[v1alpha1.Infra](f, Infras) }
+
+// decodable returns the objects of a kind that can be decoded.
+func decodable[T any](f *Facts, kind Kind) []*T {
+	var list []*T
+	for _, u := range f.List(kind, "") {
+		if one, err := Decode[T](f, u); err == nil {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// infraNetworks returns the networks of all Infras and standalone ProxyServers, as "namespace/name".
+func (f *Facts) infraNetworks() map[string]bool {
+	named := map[string]bool{}
+	for _, infra := range f.Infras() {
+		named[infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String()] = true
+	}
+	for _, p := range decodable[v1alpha1.ProxyServer](f, ProxyServers) {
+		if p.Spec.InfraRef == nil {
+			named[p.Spec.NetworkConfig.NetworkAttachment(p.Namespace).String()] = true
+		}
+	}
+	return named
+}
+
+// Management returns the domains of an OpenShift management cluster in its objects of config.openshift.io, sorted; nil otherwise.
+func (f *Facts) Management() []string {
+	var domains []string
+	for _, u := range slices.Concat(f.List(ClusterDNS, ""), f.List(ClusterIngress, "")) {
+		for _, field := range []string{"baseDomain", "domain", "appsDomain"} { // of DNS, and of Ingress
+			if domain, _, _ := unstructured.NestedString(u.Object, "spec", field); domain != "" {
+				domains = append(domains, domain)
+			}
+		}
+	}
+	slices.Sort(domains)
+	return slices.Compact(domains)
 }
 
 // Decode converts an object of the facts, and caches the result, which the caller must not change.

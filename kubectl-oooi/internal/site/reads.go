@@ -33,6 +33,11 @@ var (
 	Constraints  = read.ConstraintsKind
 	DNSOperators = Kind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
+	// ClusterNetworks are networks for which OVN-Kubernetes creates a NetworkAttachmentDefinition in each selected namespace.
+	ClusterNetworks = Kind{Group: "k8s.ovn.org", Version: "v1", Kind: "ClusterUserDefinedNetwork"}
+
+	// Namespaces are read in a namespace, which is the one that is read.
+	Namespaces     = Kind{Version: "v1", Kind: "Namespace"}
 	Nodes          = Kind{Version: "v1", Kind: "Node"}
 	Pods           = Kind{Version: "v1", Kind: "Pod"}
 	Services       = read.ServiceKind
@@ -64,10 +69,10 @@ const (
 	AtNetwork Where = "the network's namespace"
 	// AtHosted is the namespace of the HostedCluster; all namespaces if the Infra has none and refers to none.
 	AtHosted Where = "the HostedCluster's namespace"
-	// AtControlPlane is the namespace of the hosted control plane, in which its VMs are read as well; no namespace if it is
-	// unknown.
+	// AtControlPlane is the namespace of the hosted control plane, and the namespace of its VMs if that is another one; no namespace if
+	// it is unknown.
 	AtControlPlane Where = "the control plane's namespace"
-	// AtBackends are the namespaces of the proxy's other backends.
+	// AtBackends are the namespaces of the proxy's other backends, and of its internalProxyService.
 	AtBackends Where = "the backends' namespaces"
 	// AtSystem is the namespace of control.
 	AtSystem Where = "oooi-system"

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -44,6 +46,17 @@ func redact(u *unstructured.Unstructured) {
 		}
 		u.Object["data"] = data
 	}
+}
+
+// reduce returns a NetworkAttachmentDefinition without fields that may be secret: those of networks of other programs.
+func reduce(u *unstructured.Unstructured, networks map[string]bool) *unstructured.Unstructured {
+	if networks[u.GetNamespace()+"/"+u.GetName()] || u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+		return u
+	}
+	config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+	u = u.DeepCopy()
+	u.Object["spec"] = map[string]any{"config": cni.Reduce(config)}
+	return u
 }
 
 // remove removes a field, in each element of lists on its path.

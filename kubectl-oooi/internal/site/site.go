@@ -1,7 +1,9 @@
 package site
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +18,6 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
-	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 )
 
 // Site is an Infra, or a ProxyServer without an Infra, with the facts about it. It is safe for concurrent use.
@@ -33,8 +34,10 @@ type Site struct {
 	Facts    *Facts
 	// Networks are the networks of the NetworkAttachmentDefinitions.
 	Networks cni.Networks
-	// Invalid is why setup would refuse a standalone ProxyServer; nil if it would not.
-	Invalid error
+	// Invalid is why setup would refuse a standalone ProxyServer; nil if it would not. AssumedSubnet is set if its address has no prefix
+	// length, and no other object on the network defines the subnet.
+	Invalid       error
+	AssumedSubnet bool
 
 	namespaces map[Where][]string
 }
@@ -43,7 +46,7 @@ type Site struct {
 // cannot be decoded. With apps, the model has apps addresses.
 func New(facts *Facts, key string, apps *model.AppsOptions) *Site {
 	s := &Site{Facts: facts}
-	s.Networks, s.Snapshot = facts.computed()
+	s.Networks, s.Snapshot = facts.Model()
 	if apps != nil {
 		s.Snapshot = snapshotOf(facts, apps)
 	}
@@ -82,14 +85,8 @@ func (s *Site) useStandalone(key string) bool {
 	if s.Standalone == nil {
 		return false
 	}
-	var known []*v1alpha1.Infra
-	for _, u := range s.Facts.List(Infras, "") {
-		if i, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra); ok {
-			known = append(known, i)
-		}
-	}
 	s.Standalone.Default()
-	s.Infra, s.Invalid = setup.StandaloneInfra(s.Standalone, known, others, s.Networks)
+	s.Infra, s.AssumedSubnet, s.Invalid = standaloneInfra(s.Standalone, s.Facts.Infras(), others, s.Networks)
 	s.Infra.Generation, s.Infra.Status.ObservedGeneration = s.Standalone.Generation, s.Standalone.Status.ObservedGeneration
 	return true
 }
@@ -104,18 +101,30 @@ func (s *Site) selectNamespaces() map[Where][]string {
 	if hosted := s.Hosted(); hosted != nil {
 		at[AtHosted] = []string{hosted.Namespace}
 	}
-	if s.Cluster != nil && s.Cluster.ControlPlaneNamespace != "" {
-		at[AtControlPlane] = []string{s.Cluster.ControlPlaneNamespace}
-	}
-	for _, p := range s.Proxies() {
-		for i := range p.Spec.Backends {
-			namespace := p.Spec.Backends[i].TargetNamespace
-			if namespace != "" && !slices.Contains(at[AtControlPlane], namespace) && !slices.Contains(at[AtBackends], namespace) {
-				at[AtBackends] = append(at[AtBackends], namespace)
-			}
+	add := func(where Where, namespace string) {
+		if namespace != "" && !slices.Contains(at[AtControlPlane], namespace) && !slices.Contains(at[where], namespace) {
+			at[where] = append(at[where], namespace)
 		}
 	}
+	add(AtControlPlane, s.ControlPlaneNamespace())
+	add(AtControlPlane, s.VMNamespace())
+	for _, p := range s.Proxies() {
+		for i := range p.Spec.Backends {
+			add(AtBackends, p.Spec.Backends[i].TargetNamespace)
+		}
+	}
+	add(AtBackends, cmp.Or(s.Infra.Spec.InfraComponents.Proxy, &v1alpha1.InfraProxy{}).ControlPlaneNamespace)
+	namespace, _, _ := strings.Cut(s.ForeignService(), "/")
+	add(AtBackends, namespace)
 	return at
+}
+
+// ForeignService returns the Service by which pods reach the proxy, "namespace/name"; empty if it is the proxy's own, or none.
+func (s *Site) ForeignService() string {
+	if s.Model == nil || s.Model.Proxy == nil || s.Model.Proxy.Service == s.Key()+"-proxy" {
+		return ""
+	}
+	return s.Model.Proxy.Service
 }
 
 // hostedNamespaces returns the namespaces of the HostedClusters that an Infra may refer to, or "" for all if it refers to
@@ -192,13 +201,66 @@ func (s *Site) Hosted() *model.Ref {
 	return &s.Cluster.Ref
 }
 
+// Named returns the HostedCluster that the Infra serves or, if there is none, the one that it names: the first that it may refer to
+// and that exists, else the last. It is empty if the Infra serves and names none.
+func (s *Site) Named() (hosted types.NamespacedName) {
+	if ref := s.Hosted(); ref != nil {
+		return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	}
+	return s.Facts.Named(s.Infra)
+}
+
+// Named returns the HostedCluster that an Infra names: the first that it may refer to and that exists, else the last. It is empty if
+// the Infra names none.
+func (f *Facts) Named(infra *v1alpha1.Infra) (hosted types.NamespacedName) {
+	for _, hosted = range infra.Spec.NamedHostedCluster().Candidates(infra.Namespace) {
+		if f.HostedCluster(hosted) != nil {
+			break
+		}
+	}
+	return hosted
+}
+
+// HostedCluster returns a HostedCluster; nil if it does not exist, or cannot be decoded.
+func (f *Facts) HostedCluster(key types.NamespacedName) *objects.HostedCluster {
+	u := f.Get(HostedClusters, key.Namespace, key.Name)
+	if u == nil {
+		return nil
+	}
+	hc, _ := objects.Decode[objects.HostedCluster](u).(*objects.HostedCluster)
+	return hc
+}
+
+// ControlPlaneNamespace returns the namespace of the hosted control plane, whether or not it exists: the hosted cluster's, else the
+// one that the Infra names. It is empty if it is unknown.
+func (s *Site) ControlPlaneNamespace() string {
+	cluster := cmp.Or(s.Cluster, &model.Cluster{})
+	proxy := cmp.Or(s.Infra.Spec.InfraComponents.Proxy, &v1alpha1.InfraProxy{})
+	return cmp.Or(cluster.ControlPlaneNamespace, proxy.ControlPlaneNamespace, controlPlaneOf(s.Facts.Named(s.Infra)))
+}
+
+// VMNamespace returns the namespace of the hosted cluster's VMs; empty if it is unknown.
+func (s *Site) VMNamespace() string {
+	return cmp.Or(s.OwnVMNamespace(), controlPlaneOf(s.Named()))
+}
+
+// OwnVMNamespace returns the namespace of the hosted cluster's VMs if it is not the control plane's; empty otherwise.
+func (s *Site) OwnVMNamespace() string {
+	return cmp.Or(s.Facts.HostedCluster(s.Named()), &objects.HostedCluster{}).Spec.Platform.VMNamespace()
+}
+
+// controlPlaneOf returns the namespace of a HostedCluster's control plane; empty without a HostedCluster.
+func controlPlaneOf(hosted types.NamespacedName) string {
+	if hosted.Name == "" {
+		return ""
+	}
+	return model.ControlPlaneNamespace(hosted.Namespace, hosted.Name)
+}
+
 // HostedCluster returns the HostedCluster that the Infra serves; nil if there is none.
 func (s *Site) HostedCluster() *unstructured.Unstructured {
-	hosted := s.Hosted()
-	for _, u := range s.List(HostedClusters, AtHosted) {
-		if hosted != nil && u.GetNamespace() == hosted.Namespace && u.GetName() == hosted.Name {
-			return u
-		}
+	if hosted := s.Hosted(); hosted != nil {
+		return s.Facts.Get(HostedClusters, hosted.Namespace, hosted.Name)
 	}
 	return nil
 }
@@ -300,8 +362,8 @@ func (s *Site) Unread(reads []Read) []string {
 	return reasons
 }
 
-// snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
-func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
+// Objects returns the objects from which the model computes names and routes.
+func (f *Facts) Objects() *model.Objects {
 	all := &model.Objects{}
 	for kind, decode := range map[Kind]func(*unstructured.Unstructured) objects.Object{
 		Infras: objects.Decode[v1alpha1.Infra], ProxyServers: objects.Decode[v1alpha1.ProxyServer],
@@ -309,11 +371,16 @@ func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
 		Services: objects.Decode[objects.LabelledService], EndpointSlices: objects.Decode[objects.EndpointSlice],
 		NADs: objects.DecodeNetworkAttachment,
 	} {
-		for _, u := range facts.List(kind, "") {
+		for _, u := range f.List(kind, "") {
 			all.Add(decode(u))
 		}
 	}
-	return model.Build(all, model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.management()}})
+	return all
+}
+
+// snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
+func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
+	return model.Build(facts.Objects(), model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.Management()}})
 }
 
 // String returns the kind and the name.

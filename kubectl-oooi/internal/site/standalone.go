@@ -1,4 +1,4 @@
-package setup
+package site
 
 import (
 	"cmp"
@@ -9,22 +9,16 @@ import (
 	"github.com/densityops/oooi/internal/cni"
 )
 
-// deriveInfra sets Infra to the one that StandaloneInfra derives from the ProxyServer and the known objects.
-func (k *Known) deriveInfra() (err error) {
-	k.Infra, err = StandaloneInfra(k.ProxyServer, k.Objects.Infras, k.Objects.ProxyServers, k.knownNetworks())
-	return err
-}
-
-// StandaloneInfra returns an Infra with only a proxy, on the network and at the address of a standalone ProxyServer. It
+// standaloneInfra returns an Infra with only a proxy, on the network and at the address of a standalone ProxyServer. It
 // is used to render objects, and is not applied. If the address has no prefix length, the subnet is that of another
 // Infra or standalone ProxyServer on the same network, else /24 as in the earlier operator, or /64. With an error, the Infra has
 // only what is valid.
-func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) (*v1alpha1.Infra, error) {
+func standaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) (infra *v1alpha1.Infra, assumed bool, err error) {
 	config := server.Spec.NetworkConfig
 	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", server.Namespace, server.Name)
 	nad := config.NetworkAttachment(server.Namespace)
 	enabled, disabled := true, false
-	infra := &v1alpha1.Infra{}
+	infra = &v1alpha1.Infra{}
 	infra.Namespace, infra.Name = server.Namespace, server.Name
 	infra.Spec = v1alpha1.InfraSpec{
 		NetworkConfig: v1alpha1.NetworkConfig{Gateway: config.Gateway, NetworkAttachmentDefinition: nad.Name, NetworkAttachmentNamespace: nad.Namespace},
@@ -36,11 +30,11 @@ func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, ser
 	}
 	defer infra.Default()
 	if nad.Name == "" {
-		return infra, fmt.Errorf("%s.networkAttachmentName: required without an Infra; specify the NetworkAttachmentDefinition of the VLAN", where)
+		return infra, false, fmt.Errorf("%s.networkAttachmentName: required without an Infra; specify the NetworkAttachmentDefinition of the VLAN", where)
 	}
 	address, err := v1alpha1.ParseAddress(config.ServerIP)
 	if err != nil {
-		return infra, fmt.Errorf("%s.serverIP: %w", where, err)
+		return infra, assumed, fmt.Errorf("%s.serverIP: %w", where, err)
 	}
 	subnet, err := netip.ParsePrefix(config.ServerIP)
 	if err != nil {
@@ -48,13 +42,14 @@ func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, ser
 		if address.Is6() {
 			bits = 64
 		}
-		subnet = cmp.Or(subnetOf(address, nad.String(), infras, servers, networks), netip.PrefixFrom(address, bits))
+		known := subnetOf(address, nad.String(), infras, servers, networks)
+		subnet, assumed = cmp.Or(known, netip.PrefixFrom(address, bits)), !known.IsValid()
 	}
 	infra.Spec.NetworkConfig.CIDR = subnet.Masked().String()
 	if gateway, err := netip.ParseAddr(config.Gateway); config.Gateway != "" && (err != nil || !subnet.Contains(gateway)) {
-		return infra, fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, subnet.Masked())
+		return infra, assumed, fmt.Errorf("%s.gateway: %s is not an address in %s", where, config.Gateway, subnet.Masked())
 	}
-	return infra, nil
+	return infra, assumed, nil
 }
 
 // subnetOf returns the subnet of an address according to the Infras and the standalone ProxyServers on its network; the
@@ -62,7 +57,7 @@ func StandaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, ser
 func subnetOf(address netip.Addr, nad string, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) netip.Prefix {
 	var texts []string
 	for _, i := range infras {
-		if networks.Same(networkOf(i), nad) {
+		if networks.Same(i.Spec.NetworkConfig.NetworkAttachment(i.Namespace).String(), nad) {
 			texts = append(texts, i.Spec.NetworkConfig.CIDR)
 			for _, c := range i.Spec.NetworkConfig.AdditionalCIDRs {
 				texts = append(texts, string(c))
