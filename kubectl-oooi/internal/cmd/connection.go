@@ -74,5 +74,5 @@ func (c *command) reader() (*read.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &read.Reader{Client: cl, Namespace: c.namespace(), Warn: c.warning}, nil
+	return &read.Reader{Client: cl, Warn: c.warning}, nil
 }

@@ -2,16 +2,21 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/resolve"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 func (c *command) resolve() *cobra.Command {
@@ -81,8 +86,15 @@ func addManifests(cmd *cobra.Command, dir *string) {
 	}
 }
 
-// objects returns the objects that names and routes are computed from, read from a directory or, if manifests is
-// empty, from the cluster.
+// modelReads are what names and routes are computed from. Without the right to read all namespaces, those of sites suffice.
+var modelReads = slices.Concat(
+	site.Optional(site.In(site.Everywhere, site.HostedClusters, site.ProxyServers, site.NADs, site.Routes, site.Services)),
+	site.In(site.AtInfra, site.ProxyServers, site.Services), site.Optional(site.In(site.AtNetwork, site.NADs)),
+	site.In(site.AtHosted, site.HostedClusters), site.In(site.AtControlPlane, site.Routes, site.Services), site.In(site.AtBackends, site.Routes, site.Services),
+)
+
+// objects returns the objects that names and routes are computed from, read from a directory or, if manifests is empty, from the
+// cluster. It prints a warning for each kind that the user may not read in all namespaces.
 func (c *command) objects(ctx context.Context, manifests string) (*model.Objects, error) {
 	if manifests != "" {
 		all, err := watch.ReadManifests(manifests, resolve.Options())
@@ -91,9 +103,29 @@ func (c *command) objects(ctx context.Context, manifests string) (*model.Objects
 		}
 		return all, nil
 	}
-	r, err := c.reader()
+	cl, err := c.client()
 	if err != nil {
 		return nil, err
 	}
-	return r.Model(ctx)
+	collector := &site.Collector{Client: cl, Reads: modelReads, Now: time.Now()}
+	facts, names, err := collector.Collect(ctx, "", "")
+	if apierrors.IsForbidden(err) {
+		c.warning(fmt.Sprintf("%v; reading only namespace %s", err, c.namespace()))
+		facts, names, err = collector.Collect(ctx, c.namespace(), "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, reason := range facts.UnreadEverywhere() {
+		c.warning(reason + "; reading only the namespaces of Infras")
+	}
+	if !facts.Served(site.HostedClusters) {
+		c.warning("the cluster does not serve HostedClusters: HyperShift is not installed")
+	}
+	for _, s := range sitesOf(facts, names) {
+		if missing := s.Unread(modelReads); missing != nil {
+			return nil, errors.New(strings.Join(missing, "; "))
+		}
+	}
+	return facts.Objects(), nil
 }

@@ -24,10 +24,8 @@ var ErrNotServed = errors.New("the API server does not serve this kind")
 // A Reader reads objects from the API server.
 type Reader struct {
 	Client client.Client
-	// Namespace is a namespace that Model reads if listing in all namespaces is forbidden; empty for none.
-	Namespace string
-	// Warn is called if Model or HostedClusters omits objects because of missing rights, or because HyperShift is not
-	// installed, so that the user does not conclude that they do not exist. Other methods do not call it.
+	// Warn is called if HostedClusters omits objects because of missing rights, or because HyperShift is not installed, so that the
+	// user does not conclude that they do not exist. Other methods do not call it.
 	Warn func(string)
 }
 
