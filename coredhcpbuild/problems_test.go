@@ -265,7 +265,7 @@ func TestProblemsAreServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reporter{config: c, server: server, monitor: neighbours.NewMonitor(""), started: time.Now()}
+	r := &reporter{config: c, server: server, monitor: &neighbours.Monitor{}, started: time.Now()}
 	handler := r.httpHandler(t.Context(), registry)
 	get := func(path string) (report problem.Report) {
 		t.Helper()

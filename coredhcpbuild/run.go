@@ -57,7 +57,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(daemon.InterfaceCollector{}, kubevirt.Collector(), leasedb.Collector())
+	registry.MustRegister(kubevirt.Collector(), leasedb.Collector())
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
@@ -70,7 +70,7 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, l.Close(), shutdown(ctx))
 	}
-	r := &reporter{config: c, server: server, monitor: neighbours.NewMonitor(""), started: time.Now()}
+	r := &reporter{config: c, server: server, monitor: &neighbours.Monitor{}, started: time.Now()}
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {

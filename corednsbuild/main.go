@@ -13,7 +13,6 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/neighbours"
@@ -39,7 +38,6 @@ func main() {
 		return
 	}
 	if serves() {
-		prometheus.MustRegister(daemon.InterfaceCollector{}) // plugin prometheus serves the default registry
 		waitForDAD("/proc/net/if_inet6", 5*time.Second)
 		if err := neighbours.Announce(context.Background()); err != nil {
 			fmt.Fprintln(os.Stderr, err) // not fatal: neighbour caches expire

@@ -25,9 +25,9 @@ type prober struct {
 	log       problem.Log
 }
 
-// newProber returns a prober. The metrics of its parts are not registered: /problems has what they contain.
+// newProber returns a prober.
 func newProber() *prober {
-	return &prober{monitor: neighbours.NewMonitor(""), ports: &neighbours.Ports{}}
+	return &prober{monitor: &neighbours.Monitor{}, ports: &neighbours.Ports{}}
 }
 
 // run probes until ctx is done.

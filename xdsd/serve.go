@@ -193,7 +193,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(daemon.InterfaceCollector{}, serve.Collector(store))
+	registry.MustRegister(serve.Collector(store))
 	server, err := ads.New(ads.Options{Log: o.log, Registerer: registry})
 	if err != nil {
 		return err
@@ -208,7 +208,6 @@ func (o *serveOptions) run(ctx context.Context) error {
 		}
 	}
 	prober := peers.New(store.Snapshot, o.log)
-	registry.MustRegister(prober)
 	terminated := ctx.Done()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	group, ctx := errgroup.WithContext(ctx)

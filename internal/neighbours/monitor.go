@@ -10,8 +10,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Interval is the time between two probes of a Monitor.
@@ -28,18 +26,9 @@ const maxUnheard = 2*Interval + 5*time.Second
 // maxHosts limits the other hosts that a Monitor probes.
 const maxHosts = 32
 
-// Values of the label that says what proves that a host was there: a datagram that it refused, or an entry of the kernel's
-// neighbor table, which the kernel keeps for up to 75 seconds after the host is gone.
-const (
-	byRefusal = "icmp"
-	byARP     = "arp"
-)
-
-// A Monitor remembers which hosts answer for addresses on the VLAN, and exports them as metrics. It is safe for
-// concurrent use, except Probe.
+// A Monitor remembers which hosts answer for addresses on the VLAN. The zero value is ready to use. It is safe for concurrent use,
+// except Probe.
 type Monitor struct {
-	neighbor, host, since, answered, alternating, changed, packet *prometheus.Desc
-
 	mu sync.Mutex // only Probe writes what it protects
 	// hosts are addresses of other hosts, such as VMs, that have sent us packets.
 	hosts []netip.Addr
@@ -47,7 +36,6 @@ type Monitor struct {
 	answers map[netip.Addr]net.HardwareAddr
 	history map[netip.Addr]changes
 	stale   map[netip.Addr]bool // addresses whose entry in the neighbor table was stale at the last probe
-	packets map[netip.Addr]packetState
 }
 
 // changes are the last changes of the MAC address that answers for an address.
@@ -103,22 +91,6 @@ func (c changes) lose(now time.Time) changes {
 	return c
 }
 
-// NewMonitor returns a Monitor whose metrics have the given prefix, the name of a daemon.
-func NewMonitor(prefix string) *Monitor {
-	return &Monitor{
-		neighbor: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor"), "1: a host answers ARP requests for an address on the VLAN; 0: none does.", []string{"address", "mac"}, nil),
-		host:     prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "host"), "1: another host on the VLAN, from which packets were received, answers; 0: it no longer does.", []string{"address", "mac"}, nil),
-		since:    prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_since_timestamp_seconds"), "Time since which the same host has answered for the address, or since which none has.", []string{"address"}, nil),
-		answered: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_last_answer_timestamp_seconds"), "Time of the last answer for the address, and the MAC address that answered; by icmp: the host refused a datagram, by arp: the kernel knows its MAC address.", []string{"address", "mac", "by"}, nil),
-		alternating: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_alternating"), "Always 1: within the last 2 minutes, two hosts answered ARP requests for the address in turn.",
-			[]string{"address", "mac", "other"}, nil),
-		changed: prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "neighbor_changed_timestamp_seconds"), "Time at which the MAC address that answers for the address replaced the previous one.",
-			[]string{"address", "mac", "previous"}, nil),
-		packet:  prometheus.NewDesc(prometheus.BuildFQName(prefix, "vlan", "packet_bytes"), "Size of the largest IP packets that the host receives, up to the MTU of our interface.", []string{"address"}, nil),
-		history: map[netip.Addr]changes{},
-	}
-}
-
 // Probe probes IPv4 addresses on networks of this host, and returns the MAC addresses that answer, nil for an address for
 // which none does. Other addresses are ignored. It also probes other hosts on the networks of these addresses that have
 // sent us packets.
@@ -160,13 +132,9 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.
 			history[address] = history[address].lose(now)
 		}
 	}
-	packets, err := probePackets(ctx, networks, results, m.packets)
-	if err != nil {
-		return nil, err
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hosts, m.answers, m.stale, m.history, m.packets = hosts, answers, stale, history, packets
+	m.hosts, m.answers, m.stale, m.history = hosts, answers, stale, history
 	return answers, nil
 }
 
@@ -194,56 +162,6 @@ func (m *Monitor) otherHosts(networks OwnNetworks, addresses []netip.Addr) ([]ne
 		hosts = append(hosts, a)
 	}
 	return hosts, nil
-}
-
-// Describe implements prometheus.Collector.
-func (m *Monitor) Describe(ch chan<- *prometheus.Desc) {
-	ch <- m.neighbor
-	ch <- m.host
-	ch <- m.since
-	ch <- m.answered
-	ch <- m.alternating
-	ch <- m.changed
-	ch <- m.packet
-}
-
-// Collect implements prometheus.Collector.
-func (m *Monitor) Collect(ch chan<- prometheus.Metric) {
-	m.mu.Lock()
-	hosts, answers, history, packets := m.hosts, m.answers, m.history, m.packets // replaced, not changed
-	m.mu.Unlock()
-	for address, mac := range answers {
-		value := 0.0
-		if mac != nil {
-			value = 1
-		}
-		desc := m.neighbor
-		if slices.Contains(hosts, address) {
-			desc = m.host
-		}
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, address.String(), mac.String())
-	}
-	for address, c := range history {
-		ch <- prometheus.MustNewConstMetric(m.since, prometheus.GaugeValue, float64(c.since.Unix()), address.String())
-		if c.current != nil {
-			by := byARP
-			if c.refuses {
-				by = byRefusal
-			}
-			ch <- prometheus.MustNewConstMetric(m.answered, prometheus.GaugeValue, float64(c.answered.Unix()), address.String(), c.current.String(), by)
-		}
-		if c.previous != nil {
-			ch <- prometheus.MustNewConstMetric(m.changed, prometheus.GaugeValue, float64(c.changed.Unix()), address.String(), c.current.String(), c.previous.String())
-		}
-		if c.alternate(time.Now()) {
-			ch <- prometheus.MustNewConstMetric(m.alternating, prometheus.GaugeValue, 1, address.String(), c.current.String(), c.previous.String())
-		}
-	}
-	for address, p := range packets {
-		if p.largest > 0 {
-			ch <- prometheus.MustNewConstMetric(m.packet, prometheus.GaugeValue, float64(p.largest), address.String())
-		}
-	}
 }
 
 // Repeat calls probe every Interval until ctx ends. It logs an error unless it is the same as that of the previous call.

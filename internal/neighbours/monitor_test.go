@@ -58,25 +58,10 @@ func TestSince(t *testing.T) {
 	}
 }
 
-func TestPackets(t *testing.T) {
-	for _, tc := range []struct {
-		name     string
-		received []bool
-		want     packetState
-		lossy    bool
-	}{
-		{"large packets are received", []bool{true}, packetState{largest: 1500}, false},
-		{"not certain yet", []bool{false, false}, packetState{lost: 2}, false},
-		{"large packets are lost", []bool{true, false, false, false}, packetState{lost: 3, largest: 1500}, true},
-		{"large packets are lost at times", []bool{false, false, true, false}, packetState{lost: 1, largest: 1500}, false},
-		{"large packets are received again", []bool{false, false, false, true}, packetState{largest: 1500}, false},
-	} {
-		var state packetState
-		for _, received := range tc.received {
-			state = state.observe(1500, received)
-		}
-		if state != tc.want || state.lossy() != tc.lossy {
-			t.Errorf("%s: %+v, want %+v", tc.name, state, tc.want)
+func TestCertain(t *testing.T) {
+	for failures, want := range [][2]bool{{false, false}, {false, false}, {false, true}, {false, true}, {false, true}, {false, true}, {true, true}} {
+		if got := [2]bool{certain(failures, false), certain(failures, true)}; got != want {
+			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}
 	}
 }

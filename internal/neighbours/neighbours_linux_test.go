@@ -2,7 +2,6 @@ package neighbours_test
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -12,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -143,8 +142,8 @@ func TestOtherHosts(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	monitor := neighbours.NewMonitor("test")
-	probe := func() []string {
+	monitor := &neighbours.Monitor{}
+	probe := func() []problem.Host {
 		t.Helper()
 		if err := pod.Do(func() error {
 			_, err := monitor.Probe(t.Context(), []netip.Addr{netip.MustParseAddr("192.0.2.9")})
@@ -152,33 +151,24 @@ func TestOtherHosts(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		return series(t, monitor)
+		return monitor.Hosts()
 	}
-	const silent = "test_vlan_neighbor{192.0.2.9,} 0"
-	if got := probe(); len(got) != 2 || got[1] != silent {
-		t.Errorf("before a packet of the VM: %q", got)
+	silent := netip.MustParseAddr("192.0.2.9")
+	if got := probe(); len(got) != 1 || got[0].Address != silent || got[0].MAC != "" {
+		t.Errorf("before a packet of the VM: %+v", got)
 	}
 	if err := vm.Do(func() error { return neighbours.Announce(t.Context()) }); err != nil {
 		t.Fatal(err)
 	}
+	const mac = "02:00:00:00:00:98"
 	answered := probe()
-	const whole = "test_vlan_packet_bytes{192.0.2.100} 1500"
-	if len(answered) != 6 || answered[5] != whole || answered[0] != "test_vlan_host{192.0.2.100,02:00:00:00:00:98} 1" || answered[4] != silent ||
-		!strings.HasPrefix(answered[1], "test_vlan_neighbor_last_answer_timestamp_seconds{192.0.2.100,icmp,02:00:00:00:00:98} ") {
-		t.Errorf("after it: %q", answered)
+	if len(answered) != 2 || answered[0].Address != silent || answered[0].MAC != "" || answered[1].MAC != mac || !answered[1].Refuses || answered[1].LastAnswer.IsZero() {
+		t.Fatalf("after it: %+v", answered)
 	}
-	vm.Run(t, "nft", "add table netdev f; add chain netdev f c { type filter hook ingress device eth0 priority 0; }; add rule netdev f c meta length > 1410 drop")
-	probe()
-	if got := probe(); len(got) != 6 || got[5] != whole {
-		t.Errorf("while large packets are lost: %q", got)
-	}
-	if answered = probe(); len(answered) != 6 || answered[5] != "test_vlan_packet_bytes{192.0.2.100} 1400" {
-		t.Errorf("while large packets are still lost: %q", answered)
-	}
-	vm.Run(t, "nft", "insert rule netdev f c drop")
+	vm.Run(t, "nft", "add table netdev f; add chain netdev f c { type filter hook ingress device eth0 priority 0; }; add rule netdev f c drop")
 	pod.Run(t, "ip", "neigh", "flush", "all") // otherwise the kernel keeps its entry for half a minute
-	if got := probe(); len(got) != 5 || got[0] != "test_vlan_host{192.0.2.100,} 0" || got[1] != answered[1] || got[4] != silent {
-		t.Errorf("with a filter: %q, before it %q", got, answered)
+	if got := probe(); len(got) != 2 || got[1].MAC != "" || got[1].LastMAC != mac || !got[1].LastAnswer.Equal(answered[1].LastAnswer) {
+		t.Errorf("with a filter: %+v, before it %+v", got, answered)
 	}
 }
 
@@ -226,29 +216,6 @@ func TestPorts(t *testing.T) {
 	host.Run(t, "nft", "add table inet f; add chain inet f c { type filter hook input priority 0; }; add rule inet f c tcp dport 443 drop")
 	expect("with a filter", neighbours.PortResult{Address: https, Result: "accepted", Accepts: true, Failures: 1}, refused(3)) // not certain yet
 	expect("with a filter, the second time", neighbours.PortResult{Address: https, Result: "timeout", Silent: true, Failures: 2}, refused(4))
-}
-
-// series returns the metrics of a collector as "name{label values} value", sorted.
-func series(t *testing.T, c prometheus.Collector) []string {
-	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			var values []string
-			for _, l := range m.GetLabel() {
-				values = append(values, l.GetValue())
-			}
-			list = append(list, fmt.Sprintf("%s{%s} %.0f", f.GetName(), strings.Join(values, ","), m.GetGauge().GetValue()))
-		}
-	}
-	slices.Sort(list)
-	return list
 }
 
 // TestUnfinishedHandshakes connects through a filter that drops the answers of one of two ports.

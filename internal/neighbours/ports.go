@@ -10,8 +10,14 @@ import (
 	"time"
 )
 
-// connectTimeout limits one connection. The kernel repeats a lost packet after a second.
-const connectTimeout = 2 * time.Second
+const (
+	// connectTimeout limits one connection. The kernel repeats a lost packet after a second.
+	connectTimeout = 2 * time.Second
+	// minFailures is the number of connections in a row without an answer after which a host counts as silent, and certainFailures
+	// the same for a host that may be gone: the kernel keeps the MAC address of such a host for up to 75 seconds.
+	minFailures     = 2
+	certainFailures = 6
+)
 
 // Results of a connection to a port. portUnknown is that of a connection that this host could not
 // begin.
@@ -38,7 +44,7 @@ func (s portState) observe(result string, present bool) portState {
 		return s
 	}
 	s.failures++
-	if Certain(s.failures, present) {
+	if certain(s.failures, present) {
 		s.known = result
 	}
 	return s
@@ -59,7 +65,7 @@ func (p *Ports) Connect(ctx context.Context, networks OwnNetworks, ports []netip
 		group.Go(func() {
 			results[i] = connect(ctx, networks.Source(port.Addr()), port)
 			// A refusal is a packet of the host.
-			present[i] = results[i] == portRefuses || results[i] == portSilent && Refuses(ctx, networks, port.Addr())
+			present[i] = results[i] == portRefuses || results[i] == portSilent && refuses(ctx, networks, port.Addr())
 		})
 	}
 	group.Wait()
@@ -89,4 +95,10 @@ func connect(ctx context.Context, source netip.Addr, port netip.AddrPort) string
 		return portUnknown
 	}
 	return portSilent
+}
+
+// certain reports whether a port of a host whose host has a MAC address is silent, after a number of failed connections in a row. A
+// host that refuses datagrams is there; without that, it may be gone until the kernel has forgotten its MAC address.
+func certain(failures int, refuses bool) bool {
+	return failures >= certainFailures || failures >= minFailures && refuses
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // maxRefusals limits the sockets of one probe.
@@ -55,4 +56,21 @@ func (r *refusals) close() {
 			_ = conn.Close() // no data is lost
 		}
 	}
+}
+
+// refuses reports whether a host refuses a datagram to a port on which nothing listens.
+func refuses(ctx context.Context, networks OwnNetworks, host netip.Addr) bool {
+	r := newRefusals(networks)
+	defer r.close()
+	for range int(timeout / pollInterval) {
+		if r.has(ctx, host) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pollInterval):
+		}
+	}
+	return false
 }

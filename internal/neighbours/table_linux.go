@@ -36,32 +36,15 @@ func table() (map[netip.Addr]Result, error) {
 
 // refused reports whether an ICMP message has refused the datagram of a connected socket. It does not block.
 func refused(conn net.Conn) bool {
-	number := 0
-	err := control(conn, func(fd int) (err error) {
-		number, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		return err
-	})
-	return err == nil && syscall.Errno(number) == syscall.ECONNREFUSED
-}
-
-// forbidFragments makes the kernel send the datagrams of a socket in one packet each, whatever it knows of the path's MTU.
-func forbidFragments(conn net.Conn) bool {
-	return control(conn, func(fd int) error {
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
-	}) == nil
-}
-
-// control calls use with the file descriptor of a socket.
-func control(conn net.Conn, use func(fd int) error) error {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
-		return errors.ErrUnsupported
+		return false
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return err
+		return false
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { failed = use(int(fd)) })
-	return errors.Join(err, failed)
+	number := 0
+	control := raw.Control(func(fd uintptr) { number, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) })
+	return control == nil && err == nil && syscall.Errno(number) == syscall.ECONNREFUSED
 }

@@ -16,7 +16,5 @@ func table() (map[netip.Addr]Result, error) {
 
 func refused(net.Conn) bool { return false }
 
-func forbidFragments(net.Conn) bool { return false }
-
 // Unfinished returns nothing: it is supported on Linux only.
 func Unfinished() ([]report.Unfinished, error) { return nil, nil }
