@@ -4,18 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/densityops/oooi/internal/neighbours"
+	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
+	probing "github.com/densityops/oooi/xdsd/internal/probe"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
@@ -90,18 +90,17 @@ func (f *checkFlags) checkResolvers(ctx context.Context) error {
 
 // queryRoot returns an error if a resolver does not answer, whatever its answer.
 func queryRoot(ctx context.Context, server string) error {
-	if a, err := netip.ParseAddr(strings.Trim(server, "[]")); err == nil {
-		server = net.JoinHostPort(a.String(), "53")
+	at, err := netip.ParseAddrPort(server)
+	if a, notAddr := netip.ParseAddr(strings.Trim(server, "[]")); notAddr == nil {
+		at, err = netip.AddrPortFrom(a, 53), nil
 	}
-	const attempts = 3
-	query := new(dns.Msg).SetQuestion(".", dns.TypeNS)
-	var err error
-	for range attempts {
-		if _, _, err = (&dns.Client{Timeout: 2 * time.Second}).ExchangeContext(ctx, query, server); err == nil {
-			return nil
-		}
+	if err == nil {
+		_, err = probing.DNS(ctx, &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: ".", Type: "NS"})
 	}
-	return fmt.Errorf("upstream resolver %s does not answer: %w; correct networkConfig.dnsServers, or open the way from the management cluster's pods", server, err)
+	if err != nil {
+		return fmt.Errorf("upstream resolver %s does not answer: %w; correct networkConfig.dnsServers, or open the way from the management cluster's pods", server, err)
+	}
+	return nil
 }
 
 // checkEnvoy waits for Envoy's admin interface, compares its version, and stops Envoy.

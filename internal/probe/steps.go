@@ -19,7 +19,9 @@ type Step struct {
 type Query struct {
 	// Server is the address of the server; the zero Addr selects the resolvers of the client's pod.
 	Server netip.Addr `json:"server,omitzero"`
-	// Network is udp or tcp, Type is A or AAAA.
+	// Port is the server's UDP or TCP port; 0 for 53.
+	Port uint16 `json:"port,omitempty"`
+	// Network is udp or tcp, Type is that of the record, such as A or AAAA.
 	Network string `json:"network"`
 	Name    string `json:"name"`
 	Type    string `json:"type"`

@@ -97,7 +97,7 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 			if !ok {
 				return errors.New("cannot query DNS: no control-plane name is known")
 			}
-			return r.probe.queryDNS(ctx, pod, q)
+			return queryDNS(ctx, pod, q)
 		})
 	}
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {

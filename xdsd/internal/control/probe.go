@@ -12,29 +12,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/probe"
+	probing "github.com/densityops/oooi/xdsd/internal/probe"
 )
 
 // probeTimeout bounds one probe of a pod.
 const probeTimeout = 3 * time.Second
 
 // prober probes pods at their address in the pod network.
-type prober struct {
-	dns  *dns.Client
-	http *http.Client
-}
+type prober struct{ http *http.Client }
 
 func newProber() *prober {
-	return &prober{
-		dns: &dns.Client{Net: "udp", Timeout: probeTimeout},
-		http: &http.Client{
-			Timeout:   probeTimeout,
-			Transport: &http.Transport{DisableKeepAlives: true}, // probes are rare; Proxy is unset, because pods are reached directly
-		},
-	}
+	return &prober{&http.Client{
+		Timeout:   probeTimeout,
+		Transport: &http.Transport{DisableKeepAlives: true}, // probes are rare; Proxy is unset, because pods are reached directly
+	}}
 }
 
 // address returns the host and port of a named container port.
@@ -61,48 +56,32 @@ type dnsQuery struct {
 
 // queryDNS queries a pod and compares its answer. Because the query arrives from the pod network, the answer is
 // that of the view of pods.
-func (p *prober) queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
-	at, err := address(pod, v1alpha1.PortDNS)
+func queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
+	text, err := address(pod, v1alpha1.PortDNS)
 	if err != nil {
 		return err
 	}
-	kind := dns.TypeA
-	if len(q.want) > 0 && q.want[0].Is6() {
-		kind = dns.TypeAAAA
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return fmt.Errorf("has an invalid IP address: %w", err)
 	}
-	query := new(dns.Msg)
-	query.SetQuestion(dns.Fqdn(q.name), kind)
-	query.SetEdns0(dns.DefaultMsgSize, false)
-	reply, _, err := p.dns.ExchangeContext(ctx, query, at)
+	query := &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: q.name, Type: "A", EDNS: true}
+	if len(q.want) > 0 && q.want[0].Is6() {
+		query.Type = "AAAA"
+	}
+	reply, err := probing.DNS(ctx, query)
 	if err != nil {
 		return fmt.Errorf("DNS query for %s: %w", q.name, err)
 	}
-	if reply.Rcode != dns.RcodeSuccess {
-		return fmt.Errorf("DNS query for %s: %s", q.name, dns.RcodeToString[reply.Rcode])
+	if reply.Rcode != "NOERROR" {
+		return fmt.Errorf("DNS query for %s: %s", q.name, reply.Rcode)
 	}
-	var got []netip.Addr
-	for _, rr := range reply.Answer {
-		switch rr := rr.(type) {
-		case *dns.A:
-			got = appendAddr(got, rr.A)
-		case *dns.AAAA:
-			got = appendAddr(got, rr.AAAA)
-		}
-	}
-	slices.SortFunc(got, netip.Addr.Compare)
-	want := slices.DeleteFunc(slices.Clone(q.want), func(a netip.Addr) bool { return a.Is6() != (kind == dns.TypeAAAA) })
+	want := slices.DeleteFunc(slices.Clone(q.want), func(a netip.Addr) bool { return a.Is6() != (query.Type == "AAAA") })
 	slices.SortFunc(want, netip.Addr.Compare)
-	if len(want) > 0 && !slices.Equal(got, want) {
-		return fmt.Errorf("DNS query for %s: the answer is %v, expected %v", q.name, got, want)
+	if len(want) > 0 && !slices.Equal(reply.Addresses, want) {
+		return fmt.Errorf("DNS query for %s: the answer is %v, expected %v", q.name, reply.Addresses, want)
 	}
 	return nil
-}
-
-func appendAddr(list []netip.Addr, ip net.IP) []netip.Addr {
-	if a, ok := netip.AddrFromSlice(ip); ok {
-		list = append(list, a.Unmap())
-	}
-	return list
 }
 
 // checkReady requests /readyz of a pod.

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -66,13 +68,28 @@ func (s source) perform(ctx context.Context, device string, step *probe.Step, o 
 	default:
 		return errors.New("the client does not know this kind of request; its image is older than the plugin")
 	}
-	var err error
-	for attempt := 0; attempt < attempts && (attempt == 0 || err != nil) && ctx.Err() == nil; attempt++ {
+	return repeat(ctx, func() error {
 		since := time.Now()
+		defer func() { o.Took = time.Since(since) }()
+		return request()
+	})
+}
+
+// repeat makes a request until it succeeds or ctx ends, at most attempts times.
+func repeat(ctx context.Context, request func() error) (err error) {
+	for attempt := 0; attempt < attempts && (attempt == 0 || err != nil) && ctx.Err() == nil; attempt++ {
 		err = request()
-		o.Took = time.Since(since)
 	}
 	return err
+}
+
+// DNS sends a query from any address, again if there is no reply, and returns the reply.
+func DNS(ctx context.Context, q *probe.Query) (reply *probe.Reply, err error) {
+	err = repeat(ctx, func() (err error) {
+		reply, err = source{}.query(ctx, q)
+		return err
+	})
+	return reply, err
 }
 
 // resolvConf has the resolvers of the pod.
@@ -101,7 +118,7 @@ func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error)
 		}
 		pad(message, size-headers(q.Server))
 	}
-	reply, _, err := client.ExchangeContext(ctx, message, net.JoinHostPort(server, "53"))
+	reply, _, err := client.ExchangeContext(ctx, message, net.JoinHostPort(server, strconv.Itoa(int(cmp.Or(q.Port, 53)))))
 	if err != nil {
 		return nil, err
 	}
