@@ -50,7 +50,8 @@ func load(path string) (*configuration, error) {
 		case "server4":
 			c.lines, err = c.checkServer(value, key.Value)
 		case "server6":
-			err = c.errorf(key, "server6: DHCPv6 is not served; remove this part, and let the VLAN's router announce IPv6 prefixes (SLAAC) or serve DHCPv6 with another program")
+			err = c.errorf(key, "server6: DHCPv6 is not served; remove this part, and let the VLAN's router announce IPv6 prefixes (SLAAC) or serve DHCPv6 "+
+				"with another program")
 		default:
 			err = c.errorf(key, "unknown key %q; want server4", key.Value)
 		}

@@ -72,7 +72,8 @@ func newCommand() *cobra.Command {
 	flagSet := cmd.Flags()
 	flagSet.StringVar(&f.config, "config", "/etc/coredhcp/config.yml", "configuration file, in CoreDHCP's format")
 	flagSet.BoolVar(&f.check, "check", false, "check the configuration file and exit, without starting the server")
-	flagSet.StringVar(&f.http, "http", "127.0.0.1:9903", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
+	flagSet.StringVar(&f.http, "http", "127.0.0.1:9903",
+		"listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
 	flagSet.IntVar(&f.limit, "max-in-flight", 1024, "maximum number of packets that the plugins process at a time; further packets are dropped, and clients retry")
 	flagSet.DurationVar(&f.drain, "drain", 5*time.Second, "maximum time to reply to received packets at shutdown")
 	flagSet.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")

@@ -170,7 +170,8 @@ func upstreamProblem(to string, rounds []upstreamCounts, own []netip.Addr) (foun
 			Because(answers)
 	case total.answers >= minAnswers && average >= slowAnswer.Seconds():
 		p = problem.Warned(code, model.Ref{}, "upstream resolver %s takes %.1f s to answer: names outside of the hosted cluster resolve slowly", to, average).
-			Because(answers).WithRemedy("find the delay, such as with dig @%s from the pod's node, or set other resolvers in networkConfig.dnsServers of the Infra", host(to))
+			Because(answers).WithRemedy("find the delay, such as with dig @%s from the pod's node, or set other resolvers in networkConfig.dnsServers of the "+
+			"Infra", host(to))
 	default:
 		return nil, true
 	}

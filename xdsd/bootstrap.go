@@ -48,15 +48,22 @@ func newBootstrapCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.proxyServer, "proxy-server", "", "ProxyServer that Envoy serves (NAMESPACE/NAME)")
-	flags.StringVar(&f.nodeID, "node-id", "", "unique name of this Envoy among those of the ProxyServer (default: the host name, which in a pod is the pod's name)")
+	flags.StringVar(&f.nodeID, "node-id", "",
+		"unique name of this Envoy among those of the ProxyServer (default: the host name, which in a pod is the pod's name)")
 	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
 	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
-	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil, "addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
-	flags.StringSliceVar(&f.nodeAddresses, "node-address", nil, "addresses of the node: clients on other hosts cannot use up the connections of its kubelet to the port of probes. The gateways of --metrics-address count as well")
+	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil,
+		"addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
+	flags.StringSliceVar(&f.nodeAddresses, "node-address", nil,
+		"addresses of the node: clients on other hosts cannot use up the connections of its kubelet to the port of probes. The gateways of "+
+			"--metrics-address count as well")
 	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
-	flags.Uint32Var(&f.maxConnections, "max-connections", 0, fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors, or one for each 64 KiB of heap, if that is less)", bootstrap.DefaultMaxConnections))
+	flags.Uint32Var(&f.maxConnections, "max-connections", 0,
+		fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors, or one for each 64 KiB of heap, if that is "+
+			"less)", bootstrap.DefaultMaxConnections))
 	flags.StringSliceVar(&f.portConnections, "port-max-connections", nil, "maximum numbers of connections to single ports (PORT=NUMBER)")
-	flags.StringVar(&f.maxHeap, "max-heap", "0", "limit of Envoy's heap, such as 1Gi: at 95 % of it, Envoy accepts connections to ports 6443 and 8091 only; 0 for none")
+	flags.StringVar(&f.maxHeap, "max-heap", "0",
+		"limit of Envoy's heap, such as 1Gi: at 95 % of it, Envoy accepts connections to ports 6443 and 8091 only; 0 for none")
 	flags.StringVar(&f.memory, "memory", "0", "memory of Envoy's container, such as 1Gi: --max-heap is at most 90 % of it; 0 if it is unknown")
 	flags.StringVarP(&f.format, "output", "o", "yaml", "output format: yaml or json")
 	flags.StringVar(&f.file, "file", "", "file to write instead of standard output, for containers without a shell")

@@ -98,7 +98,8 @@ func queryRoot(ctx context.Context, server string) error {
 		_, err = probing.DNS(ctx, &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: ".", Type: "NS"})
 	}
 	if err != nil {
-		return fmt.Errorf("upstream resolver %s does not answer: %w; correct networkConfig.dnsServers, or open the way from the management cluster's pods", server, err)
+		return fmt.Errorf("upstream resolver %s does not answer: %w; correct networkConfig.dnsServers, or open the way from the management cluster's pods",
+			server, err)
 	}
 	return nil
 }

@@ -67,8 +67,10 @@ func newControlCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
 	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the leader election Lease")
-	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
-	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
+	flags.StringVar(&f.identity, "identity", "",
+		"unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second,
+		"duration of the Lease: another replica leads when the leader has not renewed it for this long")
 	flags.DurationVar(&f.probeInterval, "probe-interval", 10*time.Second, "interval of probes of the components of an Infra")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9904", "listen address of /healthz, /readyz, /metrics, /problems and /state")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
@@ -103,7 +105,8 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(serve.Collector(store))
 	replica := &control.Replica{Options: control.Options{
-		Config: client, Store: store, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration, ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
+		Config: client, Store: store, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration,
+		ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
 		Election: &leader.Election{}, Faults: &control.Faults{}, Sites: &control.Sites{},
 	}}
 	m, err := control.New(replica.Options)

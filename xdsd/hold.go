@@ -77,9 +77,11 @@ func newHoldCommand() *cobra.Command {
 	flags.StringSliceVar(&f.addresses, "address", nil, "floating addresses, which move together")
 	flags.StringSliceVar(&f.own, "own", nil, "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none")
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "gateways in the subnets of --own, for replies to clients beyond the VLAN")
-	flags.StringSliceVar(&f.witnesses, "witness", nil, "addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated")
+	flags.StringSliceVar(&f.witnesses, "witness", nil,
+		"addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated")
 	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
-	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second, "duration of the Lease: another replica can take it when its holder has not renewed it for this long")
+	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second,
+		"duration of the Lease: another replica can take it when its holder has not renewed it for this long")
 	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
 	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "interval of probes of the address on the VLAN and of --ready")
 	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "time without a reply from the address before another replica takes over")
@@ -87,12 +89,16 @@ func newHoldCommand() *cobra.Command {
 	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
 	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
 	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
-	flags.Uint32Var(&f.sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections), "maximum number of connections of each source address on --device; 0 for no limit")
-	flags.Uint32Var(&f.sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond), "maximum rate of new connections of each source address on --device; 0 for no limit")
+	flags.Uint32Var(&f.sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections),
+		"maximum number of connections of each source address on --device; 0 for no limit")
+	flags.Uint32Var(&f.sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond),
+		"maximum rate of new connections of each source address on --device; 0 for no limit")
 	flags.IntVar(&f.sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
 	flags.IntVar(&f.sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
-	flags.StringSliceVar(&f.networks, "source-network", nil, "networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
+	flags.StringSliceVar(&f.networks, "source-network", nil,
+		"networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9906",
+		"listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
@@ -197,7 +203,8 @@ func sourceNetwork(text string) (sourcelimit.Network, error) {
 	prefix, cidrErr := netip.ParsePrefix(cidr)
 	n, connectionsErr := strconv.ParseUint(connections, 10, 32)
 	perSecond, rateErr := strconv.ParseUint(rate, 10, 32)
-	return sourcelimit.Network{CIDR: prefix, Limits: sourcelimit.Limits{Connections: uint32(n), PerSecond: uint32(perSecond)}}, errors.Join(cidrErr, connectionsErr, rateErr)
+	return sourcelimit.Network{CIDR: prefix, Limits: sourcelimit.Limits{Connections: uint32(n), PerSecond: uint32(perSecond)}},
+		errors.Join(cidrErr, connectionsErr, rateErr)
 }
 
 // run runs a Holder until ctx is done.

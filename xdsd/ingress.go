@@ -76,8 +76,10 @@ func newIngressCommand() *cobra.Command {
 	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "permit aliases of Services in other namespaces that consent by annotation")
 	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "permit VirtualIngresses of several namespaces with the same host")
 	flags.StringSliceVar(&f.drop, "drop", nil, "additional annotations and labels that are not copied to Ingresses: key, key=value, or prefix/")
-	flags.StringVar(&f.identity, "identity", "", "unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
-	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "duration of the Lease: another replica leads when the leader has not renewed it for this long")
+	flags.StringVar(&f.identity, "identity", "",
+		"unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second,
+		"duration of the Lease: another replica leads when the leader has not renewed it for this long")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "listen address of /healthz, /readyz, /metrics and /state")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")

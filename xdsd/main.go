@@ -35,6 +35,7 @@ func newCommand() *cobra.Command {
 			return daemon.FromEnvironment(cmd.Flags(), "XDSD", os.LookupEnv)
 		},
 	}
-	root.AddCommand(newServeCommand(), newControlCommand(), newIngressCommand(), newHoldCommand(), newBootstrapCommand(), newAdminCommand(), newCheckCommand(), newProbeCommand())
+	root.AddCommand(newServeCommand(), newControlCommand(), newIngressCommand(), newHoldCommand(), newBootstrapCommand(),
+		newAdminCommand(), newCheckCommand(), newProbeCommand())
 	return root
 }

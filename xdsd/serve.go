@@ -79,13 +79,19 @@ func newServeCommand() *cobra.Command {
 	flags.StringSliceVar(&f.floating, "floating", nil, "floating addresses, on which Envoy listens even while no interface has them; requires --bind")
 	flags.StringSliceVar(&f.source, "source", nil, "source addresses of Envoy's connections to the apps address, one per family (default: the ProxyServer's)")
 	flags.StringVar(&f.device, "device", "", "network interface of Envoy's connections to the apps address (default: selected by the routing table)")
-	flags.StringSliceVar(&f.connectionRates, "connections-per-second", []string{strconv.Itoa(int(v1alpha1.DefaultConnectionsPerSecond))}, "maximum rates of new connections to each port (NUMBER) and to single ports (PORT=NUMBER); 0 for no limit")
-	flags.Uint32Var(&f.maxConnections, "max-connections", 0, "that of xdsd bootstrap: with --pod, the UDP sessions of all backends are limited to the file descriptors that these connections leave over")
+	flags.StringSliceVar(&f.connectionRates, "connections-per-second", []string{strconv.Itoa(int(v1alpha1.DefaultConnectionsPerSecond))},
+		"maximum rates of new connections to each port (NUMBER) and to single ports (PORT=NUMBER); 0 for no limit")
+	flags.Uint32Var(&f.maxConnections, "max-connections", 0,
+		"that of xdsd bootstrap: with --pod, the UDP sessions of all backends are limited to the file descriptors that these connections leave over")
 	flags.StringVar(&f.holder, "holder", "", "URL of the state of xdsd hold, which limits the connections of each client; empty for none")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9902", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
-	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to write no status")
-	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
-	flags.DurationVar(&f.drainTime, "drain-time", 0, "how long open connections may continue after SIGTERM, if the pod is terminated; requires --pod, --admin-socket and the preStop hooks that setup renders")
+	flags.StringVar(&f.http, "http", "127.0.0.1:9902",
+		"listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
+	flags.StringVar(&f.pod, "pod", "", "name of this pod and node.id of its Envoy; their state is written to the status of --proxy-server; empty to "+
+		"write no status")
+	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket,
+		"Unix socket of Envoy's admin interface, to read the health of endpoints and to set the log level; empty for none")
+	flags.DurationVar(&f.drainTime, "drain-time", 0,
+		"how long open connections may continue after SIGTERM, if the pod is terminated; requires --pod, --admin-socket and the preStop hooks that setup renders")
 	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
 	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
@@ -110,11 +116,12 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, holder: f.holder, drainTime: f.drainTime, store: watch.Config{
-		Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
-		Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
-		Apps:  &model.AppsOptions{}, Proxies: true, Endpoints: true,
-	}}
+	o := &serveOptions{socket: f.socket, http: f.http, log: log, pod: f.pod, adminSocket: f.adminSocket, holder: f.holder,
+		drainTime: f.drainTime, store: watch.Config{
+			Kubeconfig: f.kubeconfig, Context: f.context, Manifests: f.manifests, File: f.snapshot,
+			Scope: model.Scope{Infras: f.infras, HostedClusters: f.hostedClusters, ProxyServers: f.proxyServers, Namespaces: f.namespaces},
+			Apps:  &model.AppsOptions{}, Proxies: true, Endpoints: true,
+		}}
 	if f.manifests != "" && f.kubeconfig != "" {
 		return nil, errors.New("--manifests and --kubeconfig are mutually exclusive")
 	}

@@ -32,7 +32,8 @@ func Restricted(data []byte) (*rest.Config, error) {
 		return nil, fmt.Errorf("context %q: cluster %q or user %q does not exist", file.CurrentContext, context.Cluster, context.AuthInfo)
 	}
 	if forbidden := append(forbiddenClusterFields(cluster), forbiddenUserFields(user)...); len(forbidden) > 0 {
-		return nil, fmt.Errorf("the kubeconfig has %s, which is not allowed; use only server, CA data and client certificate or token data", strings.Join(forbidden, ", "))
+		return nil, fmt.Errorf("the kubeconfig has %s, which is not allowed; use only server, CA data and client certificate or token data",
+			strings.Join(forbidden, ", "))
 	}
 	return restConfig(cluster, user)
 }

@@ -99,7 +99,8 @@ func (a *Apps) equal(o *Apps) bool {
 	if a == nil || o == nil {
 		return a == o
 	}
-	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && a.Followed == o.Followed && equalPointers(a.Infra, o.Infra) && a.Revision == o.Revision && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
+	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && a.Followed == o.Followed && equalPointers(a.Infra, o.Infra) &&
+		a.Revision == o.Revision && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
 }
 
 // HostedAccess has the parameters for watching the apps Service in a hosted cluster.

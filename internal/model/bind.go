@@ -28,7 +28,8 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 		if len(candidates) > 1 {
 			where = " and neither does one of that name in namespace " + in.Namespace
 		}
-		b.found.add(ref, ReasonHostedClusterNotFound, "HostedCluster %s does not exist%s%s%s", want, where, b.namespaceHint(in, want.String(), "; ", " does: "), servedNote)
+		b.found.add(ref, ReasonHostedClusterNotFound, "HostedCluster %s does not exist%s%s%s", want, where,
+			b.namespaceHint(in, want.String(), "; ", " does: "), servedNote)
 		return nil
 	}
 	for _, rule := range []struct {
@@ -145,7 +146,8 @@ func (d *draft) addInfraDomains(in *v1alpha1.Infra, ref Ref, infraDomain string,
 		}
 		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(d.AppsDomains, name) {
 			if len(d.AppsDomains) > 0 {
-				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, but %s has %s: both are served", name, d.Ref, strings.Join(d.AppsDomains, " and "))
+				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, but %s has %s: both are served",
+					name, d.Ref, strings.Join(d.AppsDomains, " and "))
 			}
 			d.addAppsDomain(name)
 		}

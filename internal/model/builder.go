@@ -236,7 +236,8 @@ func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
 func (b *builder) addInfra(claim *clusterClaim) {
 	in, infra, infraDomain, cluster := claim.in, claim.infra, claim.infraDomain, claim.cluster
 	if owner := b.ownerOf(infraDomain); owner != nil && owner != cluster {
-		b.found.add(infra.Ref, ReasonNameConflict, "spec.infraComponents.dns: domain %s belongs to %s, which this Infra does not serve: the domain is ignored", infraDomain, owner.Ref)
+		b.found.add(infra.Ref, ReasonNameConflict,
+			"spec.infraComponents.dns: domain %s belongs to %s, which this Infra does not serve: the domain is ignored", infraDomain, owner.Ref)
 		infraDomain = ""
 	}
 	if cluster == nil && infraDomain != "" {
@@ -249,8 +250,9 @@ func (b *builder) addInfra(claim *clusterClaim) {
 	infra.Cluster, infra.Serves = cluster.Cluster, &cluster.Ref
 	cluster.infras = append(cluster.infras, infra)
 	if infra.apps.LacksClass(cluster.Platform) {
-		b.found.add(infra.Ref, ReasonControllerConflict, "spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a load balancer class, in addition to MetalLB: "+
-			"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static")
+		b.found.add(infra.Ref, ReasonControllerConflict,
+			"spec.appsIngress: on KubeVirt the cloud controller writes the status of every Service without a load balancer class, in addition to MetalLB: "+
+				"set metallb.loadBalancerClass and run MetalLB with that --lb-class, or use source MirroredService or Static")
 	}
 	cluster.addInfraDomains(in, infra.Ref, infraDomain, &b.found)
 }

@@ -70,7 +70,8 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 	for _, h := range c.Hostnames {
 		for _, e := range h.Endpoints {
 			if user := podPorts[e.Port]; user != "" {
-				p.found.add(c.Ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: %s is not routed on it; publish another port", e.Source, e.Port, user, h.Name)
+				p.found.add(c.Ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: %s is not routed on it; publish another port",
+					e.Source, e.Port, user, h.Name)
 			} else if isPort(e.Port) {
 				addRoute(e.Port, h.Name, e.Role, e.Source)
 			} else if !hasPort(h, e.Role) {
@@ -155,7 +156,8 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 	}
 	ports := infra.apps.EffectivePorts()
 	if !isPort(ports.HTTP) || !isPort(ports.HTTPS) {
-		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: http %d and https %d must be from 1 to 65535: apps are not routed", ports.HTTP, ports.HTTPS)
+		p.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.ports: http %d and https %d must be from 1 to 65535: apps are not routed",
+			ports.HTTP, ports.HTTPS)
 		return
 	}
 	taken := false
@@ -164,7 +166,8 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 		number int32
 	}{{"http", ports.HTTP}, {"https", ports.HTTPS}} {
 		if user := podPorts[port.number]; user != "" {
-			p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s: apps are not routed; use another port", port.field, port.number, user)
+			p.found.add(infra.Ref, ReasonNameConflict,
+				"spec.appsIngress.ports.%s: port %d is used in the proxy's own pod by %s: apps are not routed; use another port", port.field, port.number, user)
 			taken = true
 		}
 	}
@@ -172,7 +175,8 @@ func (p *proxyBuilder) addApps(infra *Infra) {
 		return
 	}
 	if l := p.listeners[ports.HTTP]; l != nil {
-		p.found.add(infra.Ref, ReasonNameConflict, "spec.appsIngress.ports.http: port %d is already used for TLS: apps are not served over HTTP; use another port", ports.HTTP)
+		p.found.add(infra.Ref, ReasonNameConflict,
+			"spec.appsIngress.ports.http: port %d is already used for TLS: apps are not served over HTTP; use another port", ports.HTTP)
 		ports.HTTP = 0
 	}
 	hosts := slices.Clone(c.AppsNames)

@@ -89,7 +89,8 @@ func compareRules(a, b HTTPRule) int {
 		}
 		return 1
 	}
-	return cmp.Or(first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)), first(a.Method != "", b.Method != ""), cmp.Compare(len(b.Headers), len(a.Headers)))
+	return cmp.Or(first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)), first(a.Method != "", b.Method != ""),
+		cmp.Compare(len(b.Headers), len(a.Headers)))
 }
 
 func (r Route) equal(o Route) bool { return reflect.DeepEqual(r, o) }
@@ -183,7 +184,8 @@ func (p *proxyBuilder) httpRules(in *v1alpha1.ProxyBackend, source, upstream str
 			codes := slices.Clone(retry.Codes)
 			slices.Sort(codes)
 			out.Retry = &HTTPRetry{
-				Attempts: positive(retry.Attempts, 1), Backoff: p.boundedDuration(retry.Backoff, v1alpha1.DefaultRetryBackoff, at+".retry.backoff"), Codes: slices.Compact(codes),
+				Attempts: positive(retry.Attempts, 1), Backoff: p.boundedDuration(retry.Backoff, v1alpha1.DefaultRetryBackoff, at+".retry.backoff"),
+				Codes: slices.Compact(codes),
 			}
 		}
 		matches := rule.Matches

@@ -149,7 +149,9 @@ func (r *parsedInfra) resolve(services *addressMap, found *problems) *Infra {
 	}
 	for _, address := range i.upstreams {
 		if service := i.Key() + "-dns"; slices.Contains(services.get(service), address) {
-			found.add(i.Ref, ReasonAddressConflict, "spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers out to use those of the node", address, service)
+			found.add(i.Ref, ReasonAddressConflict,
+				"spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers "+
+					"out to use those of the node", address, service)
 		}
 	}
 	return &i
@@ -162,7 +164,8 @@ func (i *Infra) addCIDR(text, field string, found *problems) {
 		return
 	}
 	if minimum := minBits(prefix); prefix.Bits() < minimum {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is too large for a VLAN: pods would count as clients on the VLAN; use a prefix length of %d or more", field, prefix, minimum)
+		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is too large for a VLAN: pods would count as clients on the VLAN; use a prefix length of %d "+
+			"or more", field, prefix, minimum)
 		return
 	}
 	i.CIDRs = append(i.CIDRs, prefix.Masked())

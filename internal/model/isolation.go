@@ -70,10 +70,12 @@ func (i Isolation) Rejected(refs []AttachmentRef) []AttachmentRef {
 
 // Rejection returns why Multus rejects the pods of a reference.
 func (r AttachmentRef) Rejection() string {
-	return fmt.Sprintf("Multus isolates namespaces, and rejects the VMs' pods in namespace %s, which refer to NetworkAttachmentDefinition %s", r.Namespace, r.Attachment)
+	return fmt.Sprintf("Multus isolates namespaces, and rejects the VMs' pods in namespace %s, which refer to NetworkAttachmentDefinition %s",
+		r.Namespace, r.Attachment)
 }
 
 // Remedy returns how Multus allows the pods of a reference that it rejects to use the network.
 func (r AttachmentRef) Remedy() string {
-	return fmt.Sprintf("use a ClusterUserDefinedNetwork that selects namespaces %s and %s, a NetworkAttachmentDefinition in namespace default, or an Infra in namespace %[2]s", r.Key().Namespace, r.Namespace)
+	return fmt.Sprintf("use a ClusterUserDefinedNetwork that selects namespaces %s and %s, a NetworkAttachmentDefinition in namespace default, or an "+
+		"Infra in namespace %[2]s", r.Key().Namespace, r.Namespace)
 }

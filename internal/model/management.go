@@ -186,7 +186,8 @@ func (s *nameFilter) hostFault(name string) string {
 	}
 	for _, domain := range s.domains {
 		if within(name, domain) {
-			return fmt.Sprintf("it lies in %s, a domain of the management cluster, and no admitted Route in namespace %s has this host: choose a name outside of that domain, or publish it with a Route", domain, s.ControlPlaneNamespace)
+			return fmt.Sprintf("it lies in %s, a domain of the management cluster, and no admitted Route in namespace %s has this host: choose a name outside "+
+				"of that domain, or publish it with a Route", domain, s.ControlPlaneNamespace)
 		}
 	}
 	return ""

@@ -81,7 +81,8 @@ func (i *Infra) checkUpstreams(servers []string, fields map[netip.Addr]string, f
 		}
 		i.upstreams = append(i.upstreams, address)
 		if component, ours := fields[address]; ours && component != gatewayField {
-			found.add(i.Ref, ReasonAddressConflict, "spec.%s: %s is spec.%s: name a resolver that is not part of this Infra, or leave dnsServers out to use those of the node", field, address, component)
+			found.add(i.Ref, ReasonAddressConflict,
+				"spec.%s: %s is spec.%s: name a resolver that is not part of this Infra, or leave dnsServers out to use those of the node", field, address, component)
 		}
 	}
 }
@@ -196,7 +197,8 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[ne
 		return !subnet.IsValid() || subnet.Contains(r.First) && subnet.Contains(r.Last)
 	}
 	notServed := func(reason Reason, field string, address any) {
-		found.add(i.Ref, reason, "spec.infraComponents.dhcp%s: %s is not in spec.networkConfig.cidr %s, the only subnet that DHCP serves: clients in additionalCIDRs could not reach the gateway", field, address, subnet.Masked())
+		found.add(i.Ref, reason, "spec.infraComponents.dhcp%s: %s is not in spec.networkConfig.cidr %s, the only subnet that DHCP serves: clients in "+
+			"additionalCIDRs could not reach the gateway", field, address, subnet.Masked())
 	}
 	for _, instance := range dhcp.EffectiveInstances() {
 		address, err := v1alpha1.ParseAddress(string(instance.IP))
@@ -315,7 +317,8 @@ func (c claim) conflicts(o claim) bool {
 // VLAN than its spec says; its clients would see the names of the other Infra's cluster.
 func (v *VLAN) checkSubnets(found *problems) {
 	report := func(a, b *Infra, family string) {
-		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
+		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of "+
+			"both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
 			b.Ref, sharedNetwork(a, b), family)
 	}
 	reported := false

@@ -160,10 +160,12 @@ type HealthCheck struct {
 
 // equal reports whether all fields of two proxies are equal.
 func (p *ProxyServer) equal(o *ProxyServer) bool {
-	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) && equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
+	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) &&
+		equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
 		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
 		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
-			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Backends == b.Backends && slices.EqualFunc(a.Routes, b.Routes, Route.equal)
+			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Backends == b.Backends &&
+				slices.EqualFunc(a.Routes, b.Routes, Route.equal)
 		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
 }
 
@@ -181,7 +183,8 @@ func (p *ProxyServer) shareUpstreams(previous *ProxyServer) {
 }
 
 func (u *Upstream) equal(o *Upstream) bool {
-	return u == o || u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace && u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
+	return u == o || u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace &&
+		u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
 		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
 		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
 		u.MaxPending == o.MaxPending && equalPointers(u.Retry, o.Retry) && equalPointers(u.Outlier, o.Outlier) &&
@@ -203,7 +206,8 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 			p := &proxyBuilder{
 				builder: b, in: in, infras: infras, scope: scope,
 				out: &ProxyServer{
-					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation, LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
+					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
+					LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
 				},
 				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{}, backends: map[string]bool{},
 			}

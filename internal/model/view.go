@@ -152,8 +152,10 @@ func (b *viewBuilder) refuseNestedDomains(c *Cluster) {
 		for at := range nameAndParents(domain) {
 			if older := b.apps[at]; older != nil && older != c {
 				b.refused[ownedDomain{c, domain}] = true
-				b.conflicts.add(c.Ref, ReasonNameConflict, "cluster domain %s is not served where %s is: it lies in %s, an apps domain of %[2]s, which is older", domain, older.Ref, at)
-				b.conflicts.add(older.Ref, ReasonDomainOverlap, "cluster domain %s of %s lies in %s, an apps domain of this cluster, which is older and keeps its names", domain, c.Ref, at)
+				b.conflicts.add(c.Ref, ReasonNameConflict, "cluster domain %s is not served where %s is: it lies in %s, an apps domain of %[2]s, which is older",
+					domain, older.Ref, at)
+				b.conflicts.add(older.Ref, ReasonDomainOverlap,
+					"cluster domain %s of %s lies in %s, an apps domain of this cluster, which is older and keeps its names", domain, c.Ref, at)
 				break
 			}
 		}
@@ -220,7 +222,8 @@ func (b *viewBuilder) addApps(p Publication) {
 	c := p.Cluster
 	add := func(name string, subtree bool) {
 		if b.claim(b.apps, name, c, "apps domain") {
-			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: b.domainFor(c, name), Subtree: subtree, NameServers: p.NameServers, Answer: p.Apps})
+			b.view.Apps = append(b.view.Apps, App{Name: name, Cluster: &c.Ref, Domain: b.domainFor(c, name), Subtree: subtree,
+				NameServers: p.NameServers, Answer: p.Apps})
 		}
 	}
 	for _, domain := range c.AppsDomains {

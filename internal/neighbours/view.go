@@ -22,7 +22,8 @@ func (m *Monitor) View(names ...string) *problem.VLAN {
 		if i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		one := problem.Interface{Name: i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU, Up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0, Addresses: []netip.Prefix{}}
+		one := problem.Interface{Name: i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU, Up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0,
+			Addresses: []netip.Prefix{}}
 		addresses, err := i.Addrs()
 		if err != nil {
 			continue // the interface was deleted

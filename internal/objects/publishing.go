@@ -20,11 +20,13 @@ func (hc *HostedCluster) UnreachableServices() []string {
 func (s ServicePublishing) unreachable() string {
 	switch strategy := s.Strategy; {
 	case strategy.Type == "LoadBalancer" && (strategy.LoadBalancer == nil || strategy.LoadBalancer.Hostname == ""):
-		return "nodes connect to the address of the load balancer in the management cluster, which the VLAN does not reach; loadBalancer.hostname is required, and can be set only when the HostedCluster is created"
+		return "nodes connect to the address of the load balancer in the management cluster, which the VLAN does not reach; loadBalancer.hostname is " +
+			"required, and can be set only when the HostedCluster is created"
 	case strategy.Type == "NodePort" && strategy.NodePort != nil && isAddress(strategy.NodePort.Address):
 		return "nodes connect to the IP address in nodePort.address, which the VLAN does not reach; nodePort.address must be a hostname"
 	case s.Service == "APIServer" && strategy.Type == "Route" && (strategy.Route == nil || strategy.Route.Hostname == ""):
-		return "HyperShift never completes an API server that is published by a Route without a hostname, as 'hypershift create cluster' does with --external-dns-domain; route.hostname is required, and can be set only when the HostedCluster is created"
+		return "HyperShift never completes an API server that is published by a Route without a hostname, as 'hypershift create cluster' does with " +
+			"--external-dns-domain; route.hostname is required, and can be set only when the HostedCluster is created"
 	}
 	return ""
 }

@@ -46,7 +46,8 @@ func Object(namespace, infra, name string, mac net.HardwareAddr, age time.Durati
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
 			v1alpha1.LabelInfra: infra, v1alpha1.LabelComponent: Component, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy,
 		}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: new(mac.String()), LeaseDurationSeconds: new(int32(min(age, MaxAge) / time.Second))}, //nolint:gosec // at most MaxAge
+		//nolint:gosec // at most MaxAge
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new(mac.String()), LeaseDurationSeconds: new(int32(min(age, MaxAge) / time.Second))},
 	}
 }
 

@@ -236,7 +236,9 @@ type secret struct {
 func (m *hostedService) run(ctx context.Context) {
 	namespace, name, ok := strings.Cut(m.access.Secret, "/")
 	if !ok {
-		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing, "no credentials for %s: wait until HyperShift publishes its kubeconfig; for DNS, you can instead set 'credentials NAMESPACE/SECRET' in the Corefile", m.cluster)
+		m.setFault(useCredentials, v1alpha1.AppsIngressKubeconfigMissing,
+			"no credentials for %s: wait until HyperShift publishes its kubeconfig; for DNS, you can instead set 'credentials NAMESPACE/SECRET' in the "+
+				"Corefile", m.cluster)
 		return
 	}
 	secretChanged := make(chan struct{}, 1)
@@ -337,9 +339,12 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 		case apierrors.IsForbidden(err):
 			m.setFault(readService, v1alpha1.AppsIngressHostedClusterForbidden, "the API server of %s denies access to the apps Service: %v", m.cluster, err)
 		case apierrors.IsUnauthorized(err):
-			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them", m.cluster, m.access.Secret)
+			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the API server of %s rejects the credentials in Secret %s: renew them",
+				m.cluster, m.access.Secret)
 		case errors.As(err, new(*tls.CertificateVerificationError)):
-			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected, "the kubeconfig in Secret %s does not trust the certificate of the API server of %s: %v; renew the kubeconfig, or correct the certificate", m.access.Secret, m.cluster, err)
+			m.setFault(readService, v1alpha1.AppsIngressKubeconfigRejected,
+				"the kubeconfig in Secret %s does not trust the certificate of the API server of %s: %v; renew the kubeconfig, or correct the certificate",
+				m.access.Secret, m.cluster, err)
 		default:
 			m.setFault(readService, v1alpha1.AppsIngressHostedClusterUnreachable, "the API server of %s cannot be reached: %v", m.cluster, err)
 		}

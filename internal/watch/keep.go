@@ -163,7 +163,8 @@ func (t *table) setKept(key string) {
 	}
 	t.kept[key] = t.now()
 	if len(t.kept) <= maxKeptNames {
-		t.log.Warn("an object disappeared from the API server; it stays in use", "object", key, "until", cmp.Or(t.untilText(key), "it appears again, or the pod is deleted"))
+		t.log.Warn("an object disappeared from the API server; it stays in use", "object", key, "until",
+			cmp.Or(t.untilText(key), "it appears again, or the pod is deleted"))
 	}
 }
 

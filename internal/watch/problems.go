@@ -106,7 +106,8 @@ func SnapshotProblems(daemon, failure string) []problem.Problem {
 	if failure == "" {
 		return nil
 	}
-	return []problem.Problem{problem.Warned(problem.SnapshotNotWritten, model.Ref{}, "%s cannot write its snapshot file, so that it has no data if it restarts while the API server is unavailable", daemon).Because(failure)}
+	return []problem.Problem{problem.Warned(problem.SnapshotNotWritten, model.Ref{},
+		"%s cannot write its snapshot file, so that it has no data if it restarts while the API server is unavailable", daemon).Because(failure)}
 }
 
 // OutdatedProblems returns the problem of a configuration file that a daemon has not loaded since it was changed; none if that is

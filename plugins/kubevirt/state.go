@@ -96,7 +96,8 @@ func processDirectory() *directory {
 }
 
 func (d *directory) state() *State {
-	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), SnapshotFailure: d.file.Failure(), Clients: []Client{}, Infra: d.config.testClients}
+	s := &State{Scope: d.config.String(), Ready: d.ready(), Synced: d.Synced(), SnapshotFailure: d.file.Failure(),
+		Clients: []Client{}, Infra: d.config.testClients}
 	if d.follower != nil {
 		s.Watches = d.follower.status()
 	}
@@ -166,8 +167,9 @@ var (
 	duplicatesDesc = desc("duplicate_macs", "MAC addresses of more than one interface.")
 	networkDesc    = desc("network_identified", "1 if the NetworkAttachmentDefinition identifies the network, 0 if interfaces with others may be missing.")
 	problemsDesc   = desc("problems", "VMs with an ignored annotation or a refused reservation.")
-	keptDesc       = prometheus.NewDesc("coredhcp_kubevirt_kept_objects", "Number of objects that disappeared from the API server and stay in use, by resource.", []string{"resource"}, nil)
-	unknownDesc    = desc("unknown_total", "Packets dropped because their MAC address belongs to no VM in the scope.")
+	keptDesc       = prometheus.NewDesc("coredhcp_kubevirt_kept_objects",
+		"Number of objects that disappeared from the API server and stay in use, by resource.", []string{"resource"}, nil)
+	unknownDesc = desc("unknown_total", "Packets dropped because their MAC address belongs to no VM in the scope.")
 )
 
 // Collector returns a collector of the plugin's metrics.

@@ -202,7 +202,8 @@ func (p *parser) server() {
 	}
 	switch {
 	case !c.cidr.Contains(c.server) && !relayed:
-		p.fail("server=%s: not inside cidr=%s, so clients cannot renew; set the address of this server in that network, or add relayed=true if clients reach it through a relay agent and a route", text, c.cidr)
+		p.fail("server=%s: not inside cidr=%s, so clients cannot renew; set the address of this server in that network, or add relayed=true if clients "+
+			"reach it through a relay agent and a route", text, c.cidr)
 	case c.cidr.Bits() < 31 && (c.server == c.cidr.Addr() || c.server == v1alpha1.RangeOf(c.cidr).Last):
 		p.fail("server=%s is the first or last address of cidr=%s, which no host can have; set the address of this server", text, c.cidr)
 	}

@@ -41,7 +41,8 @@ var (
 		Help: "Failed operations of the store, by operation. \"conflict\" counts writes that were rejected because another replica wrote first.",
 	}, []string{"operation"})
 
-	addressesDesc = desc("addresses", "Addresses by state: bound, released, held (offered), quarantined, free, and unused (free ones that a probe has verified).", "state")
+	addressesDesc = desc("addresses", "Addresses by state: bound, released, held (offered), quarantined, free, and unused (free ones that a probe has "+
+		"verified).", "state")
 	sizeDesc      = desc("size", "Addresses in the ranges.")
 	exhaustedDesc = desc("exhausted_total", "Clients that got no offer because no address was free.")
 	inUseDesc     = desc("in_use_total", "Free addresses that a probe found in use.")

@@ -67,7 +67,8 @@ func chartImage(metadata map[string]any, archive []byte, annotations map[string]
 	if err != nil {
 		return nil, fmt.Errorf("encoding the chart's metadata: %w", err)
 	}
-	base, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1), static.NewLayer(archive, "application/vnd.cncf.helm.chart.content.v1.tar+gzip"))
+	base, err := mutate.AppendLayers(mutate.MediaType(empty.Image, types.OCIManifestSchema1),
+		static.NewLayer(archive, "application/vnd.cncf.helm.chart.content.v1.tar+gzip"))
 	if err != nil {
 		return nil, fmt.Errorf("building the chart's artifact: %w", err)
 	}

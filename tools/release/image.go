@@ -54,11 +54,13 @@ func imageFor(arch string, binaries []binary, labels map[string]string, when tim
 		if err != nil {
 			return nil, fmt.Errorf("writing a layer: %w", err)
 		}
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(compressed)), nil }, tarball.WithMediaType(types.OCILayer))
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(compressed)), nil },
+			tarball.WithMediaType(types.OCILayer))
 		if err != nil {
 			return nil, fmt.Errorf("writing a layer: %w", err)
 		}
-		image, err = mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: when}, CreatedBy: "COPY /" + f.name}})
+		image, err = mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer,
+			History: v1.History{Created: v1.Time{Time: when}, CreatedBy: "COPY /" + f.name}})
 		if err != nil {
 			return nil, fmt.Errorf("adding a layer: %w", err)
 		}
@@ -80,7 +82,8 @@ func imageFor(arch string, binaries []binary, labels map[string]string, when tim
 func indexOf(images map[string]v1.Image, architectures []string, annotations map[string]string) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, arch := range architectures {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: containerImage{images[arch]}, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: containerImage{images[arch]},
+			Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
 	}
 	annotated, ok := mutate.Annotations(index, annotations).(v1.ImageIndex)
 	if !ok {
@@ -128,7 +131,8 @@ func referrer(subject partial.Describable, artifactType string, content []byte, 
 		return nil, fmt.Errorf("building an artifact: %w", err)
 	}
 	// The subject comes last: other mutations drop it.
-	referring, ok := mutate.Subject(mutate.Annotations(image, annotations), v1.Descriptor{MediaType: described.MediaType, Digest: described.Digest, Size: described.Size}).(v1.Image)
+	referring, ok := mutate.Subject(mutate.Annotations(image, annotations),
+		v1.Descriptor{MediaType: described.MediaType, Digest: described.Digest, Size: described.Size}).(v1.Image)
 	if !ok {
 		return nil, errors.New("building an artifact: not an image")
 	}

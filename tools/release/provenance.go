@@ -29,7 +29,8 @@ const (
 
 // signatureOf returns the statement that cosign signs for an image.
 func signatureOf(digest v1.Hash) *statement {
-	return &statement{Type: statementType, Subject: []resource{{Digest: map[string]string{digest.Algorithm: digest.Hex}}}, PredicateType: signatureType, Predicate: struct{}{}}
+	return &statement{Type: statementType, Subject: []resource{{Digest: map[string]string{digest.Algorithm: digest.Hex}}},
+		PredicateType: signatureType, Predicate: struct{}{}}
 }
 
 // provenance returns how the subjects were built. It has no times and no identifier of the build, because another build

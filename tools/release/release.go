@@ -212,7 +212,8 @@ func (r *release) buildPlugins(ctx context.Context) error {
 			return fmt.Errorf("packing %s: %w", p.Archive, err)
 		}
 		p.SHA256 = sum(archive)
-		bom, err := billOfMaterials(cyclonedx.Component{Type: cyclonedx.ComponentTypeFile, Name: p.Archive, Version: r.version, Hashes: hashes(archive)}, []binary{b}, r.source.time)
+		bom, err := billOfMaterials(cyclonedx.Component{Type: cyclonedx.ComponentTypeFile, Name: p.Archive, Version: r.version, Hashes: hashes(archive)},
+			[]binary{b}, r.source.time)
 		if err != nil {
 			return err
 		}
@@ -237,7 +238,8 @@ func (r *release) writeKrewManifest(ctx context.Context, built []platform) error
 	if err := r.write("oooi.yaml", manifest.Bytes()); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "tool", "validate-krew-manifest", "-skip-install", "-manifest", filepath.Join(r.options.out, "oooi.yaml")) //nolint:gosec // no shell
+	//nolint:gosec // no shell
+	cmd := exec.CommandContext(ctx, "go", "tool", "validate-krew-manifest", "-skip-install", "-manifest", filepath.Join(r.options.out, "oooi.yaml"))
 	cmd.Dir = filepath.Join(r.source.root, "tools", "release")
 	_, err = output(cmd)
 	return err

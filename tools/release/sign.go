@@ -29,7 +29,8 @@ type signer struct {
 func readSigner(o options) (*signer, error) {
 	if o.key == "" {
 		if o.version != "" {
-			return nil, errors.New("a release is signed: set KEY to the file with the private key, as PEM (openssl ecparam -genkey -name prime256v1 -noout -out oooi.key)")
+			return nil, errors.New("a release is signed: set KEY to the file with the private key, as PEM (openssl ecparam -genkey -name prime256v1 -noout " +
+				"-out oooi.key)")
 		}
 		return nil, nil
 	}

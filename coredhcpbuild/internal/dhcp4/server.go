@@ -227,7 +227,8 @@ func (s *Server) handle(p packet) (dropped string) {
 		s.metrics.omitted.WithLabelValues(strconv.Itoa(int(code))).Inc()
 	}
 	if len(omitted) > 0 {
-		s.options.Log.Debug("options omitted: the reply exceeds the client's maximum message size", "mac", mac(p.req.ClientHWAddr), "bytes", maxBytes(p.req)+headers, "options", omitted)
+		s.options.Log.Debug("options omitted: the reply exceeds the client's maximum message size", "mac", mac(p.req.ClientHWAddr),
+			"bytes", maxBytes(p.req)+headers, "options", omitted)
 	}
 	to := destination(p.req, resp, p.from)
 	if err := p.socket.send(resp.ToBytes(), to, resp.ServerIdentifier(), p.device); err != nil {

@@ -86,7 +86,8 @@ func outage(response *http.Response, err error) error {
 	if err != nil {
 		var network net.Error
 		if utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) ||
-			errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) || errors.As(err, &network) && network.Timeout() {
+			errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) ||
+			errors.As(err, &network) && network.Timeout() {
 			return err
 		}
 		return nil

@@ -76,7 +76,8 @@ func (d *diagnoser) read(ctx context.Context, do func(context.Context) error) er
 		err = do(ctx)
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("the API server at %s did not answer within --timeout %s: %w; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers", d.cluster.config.Host, d.flags.timeout, err)
+		return fmt.Errorf("the API server at %s did not answer within --timeout %s: %w; 'kubectl get --raw /readyz?verbose' shows whether its etcd answers",
+			d.cluster.config.Host, d.flags.timeout, err)
 	}
 	return err
 }

@@ -167,7 +167,8 @@ func (c *command) envoyLogLevel(pod *string) *cobra.Command {
 		Example: "  # Set the level of two loggers\n  kubectl oooi envoy log-level demo --level upstream=debug,connection=trace\n\n" +
 			"  # Set the level of all loggers\n  kubectl oooi envoy log-level demo --level info",
 	}
-	levels := cmd.Flags().StringSlice("level", nil, "Set the level of all loggers (LEVEL), or of each named logger (NAME=LEVEL). Levels: "+strings.Join(envoy.Levels(), ", "))
+	levels := cmd.Flags().StringSlice("level", nil,
+		"Set the level of all loggers (LEVEL), or of each named logger (NAME=LEVEL). Levels: "+strings.Join(envoy.Levels(), ", "))
 	completeFlag(cmd, "level", cobra.FixedCompletions(envoy.Levels(), cobra.ShellCompDirectiveNoFileComp))
 	var set string
 	envoySubcommand(c, cmd, pod, envoy.LogLevelsKind, envoy.LogLevelsTable, func(h envoy.Header) *envoy.LogLevels { return &envoy.LogLevels{Header: h, Set: set} })

@@ -48,7 +48,8 @@ func (c *command) images() *cobra.Command {
 		RunE:              func(*cobra.Command, []string) error { return c.runImages(registry, format) },
 	}
 	cmd.Flags().StringVar(&registry, setup.FlagRegistry, "", "Registry of the mirror, as HOST[:PORT][/PATH]")
-	addChoice(cmd, &format, "output", "", "Output format: "+formatDigestMirrors+" (OpenShift, requires --registry) or "+formatImageSet+" (oc-mirror). Default: an image in each line",
+	addChoice(cmd, &format, "output", "", "Output format: "+formatDigestMirrors+" (OpenShift, requires --registry) or "+formatImageSet+" (oc-mirror). "+
+		"Default: an image in each line",
 		formatDigestMirrors, formatImageSet)
 	return cmd
 }

@@ -72,10 +72,16 @@ func (c *command) setup() *cobra.Command {
 	addPlanFlags(cmd, f)
 	flags.StringVarP(&f.output, "output", "o", "", "Output format of --dry-run=client: yaml")
 	completeFlag(cmd, "output", cobra.FixedCompletions([]string{"yaml"}, cobra.ShellCompDirectiveNoFileComp))
-	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests without persisting them; objects in namespaces and of kinds that do not exist are not submitted.")
-	addChoice(cmd, &f.shared, "shared", setup.SharedAll, "Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone)
+	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be applied, without connecting to a cluster. If server, submit the requests "+
+		"without persisting them; objects in namespaces and of kinds that do not exist are not submitted.")
+	addChoice(cmd, &f.shared, "shared", setup.SharedAll,
+		"Objects that --dry-run=client prints: all; only those that all Infras of a cluster share (CustomResourceDefinitions, namespace oooi-system, "+
+			"control); or none of these. only requires no Infra", setup.SharedAll, setup.SharedOnly, setup.SharedNone)
 	flags.BoolVar(&f.wait, "wait", true, "Wait until every component works")
-	addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print", "How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or print.", "print", "patch")
+	addChoice(cmd, &f.dns, setup.FlagClusterDNS, "print",
+		"How pods of the management cluster resolve the hosted cluster's names. If print, print what the cluster DNS must forward. If patch, add a "+
+			"forwarder to the cluster DNS (dns.operator on OpenShift, else ConfigMap kube-system/coredns). Default: the value of the previous setup, or "+
+			"print.", "print", "patch")
 	flags.Lookup(setup.FlagClusterDNS).DefValue = "" // the description has the default
 	return cmd
 }
@@ -83,7 +89,8 @@ func (c *command) setup() *cobra.Command {
 // addPlanFlags adds the flags that setup and diff share.
 func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags := cmd.Flags()
-	addFilenames(cmd, &f.files, "that contain the Infra or ProxyServer, and objects that are not in the cluster (ProxyServer, HostedCluster, Route, Service, NetworkAttachmentDefinition)")
+	addFilenames(cmd, &f.files, "that contain the Infra or ProxyServer, and objects that are not in the cluster (ProxyServer, HostedCluster, Route, "+
+		"Service, NetworkAttachmentDefinition)")
 	d := &f.described
 	flags.StringVar(&d.HostedCluster, "hosted-cluster", "", describesInfra+"HostedCluster (NAMESPACE/NAME)")
 	flags.StringVar(&d.Network, "network", "", describesInfra+"NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)")
@@ -94,13 +101,22 @@ func addPlanFlags(cmd *cobra.Command, f *setupFlags) {
 	flags.StringVar(&d.Proxy, "proxy-ip", "", describesInfra+"VLAN address of the proxy (default: a free address)")
 	flags.StringVar(&d.Range, "range", "", describesInfra+"DHCP range (FIRST-LAST; default: the largest free range)")
 	flags.StringSliceVar(&d.Upstream, "upstream", nil, describesInfra+"upstream DNS servers (default: those of the node)")
-	flags.StringVar(&f.images.Oooi, setup.FlagImage, "", "Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or that of the release)")
-	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "", "Image of Envoy, version 1.31 or later (default: the image of the previous setup, or the one tested with the release)")
-	flags.StringVar(&f.registry, setup.FlagRegistry, "", "Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists them (default: that of the previous setup, or the registries of the images)")
-	flags.StringVar(&f.images.PullSecret, setup.FlagPullSecret, "", "Secret with credentials of registries, in the namespaces of the Infra and of control (default: that of the previous setup, or none)")
-	addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto", "Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)", "auto", "true", "false")
+	flags.StringVar(&f.images.Oooi, setup.FlagImage, "",
+		"Image with coredns, coredhcp and xdsd (default: the image of the previous setup, or that of the release)")
+	flags.StringVar(&f.images.Envoy, setup.FlagEnvoyImage, "",
+		"Image of Envoy, version 1.31 or later (default: the image of the previous setup, or the one tested with the release)")
+	flags.StringVar(&f.registry, setup.FlagRegistry, "",
+		"Registry with a mirror of the release's images, as HOST[:PORT][/PATH]; 'kubectl oooi images' lists them (default: that of the previous setup, or "+
+			"the registries of the images)")
+	flags.StringVar(&f.images.PullSecret, setup.FlagPullSecret, "",
+		"Secret with credentials of registries, in the namespaces of the Infra and of control (default: that of the previous setup, or none)")
+	addChoice(cmd, &f.openShift, setup.FlagOpenShift, "auto",
+		"Whether SecurityContextConstraints assign the user of pods: auto, true or false (default: the value of the previous setup, or auto)",
+		"auto", "true", "false")
 	flags.Lookup(setup.FlagOpenShift).DefValue = "" // the description has the default
-	flags.StringVar(&f.makeNetwork, "make-network", "", "Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID and ,mtu=BYTES")
+	flags.StringVar(&f.makeNetwork, "make-network", "",
+		"Create the VMs' NetworkAttachmentDefinition: bridge=BRIDGE, macvlan=INTERFACE or localnet=NETWORK (OVN-Kubernetes), followed by optional ,vlan=ID "+
+			"and ,mtu=BYTES")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	flags.BoolVar(&f.virtualIngress, "virtual-ingress", false, "Also deploy the VirtualIngress controller, once per cluster (default: leave it as it is)")
 	flags.BoolVar(&f.allowLoss, setup.AllowLoss, false, "Apply a change by which present VMs lose an address, names or the proxy")
@@ -349,7 +365,8 @@ func (c *command) configureClusterDNS(ctx context.Context, cl client.Client, pla
 		return err
 	}
 	if !patch {
-		_, err := fmt.Fprintf(c.Out, "\nTo resolve these names in pods of the management cluster, forward %s in its DNS to %s (or run setup with --cluster-dns=patch).\n",
+		_, err := fmt.Fprintf(c.Out, "\nTo resolve these names in pods of the management cluster, forward %s in its DNS to %s (or run setup with "+
+			"--cluster-dns=patch).\n",
 			strings.Join(domains, ", "), strings.Join(addresses, ", "))
 		return err
 	}

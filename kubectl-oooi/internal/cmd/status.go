@@ -98,7 +98,8 @@ func readReports(ctx context.Context, r *read.Reader, namespace string, t target
 	case err != nil && len(infras)+len(standalone) == 0:
 		return nil, nil, err
 	case t.name != "" && len(infras)+len(standalone) == 0:
-		return nil, nil, fmt.Errorf("Infra or ProxyServer without an Infra %q not found in namespace %s", t.name, namespace) //nolint:staticcheck // a kind begins with a capital
+		//nolint:staticcheck // a kind begins with a capital
+		return nil, nil, fmt.Errorf("Infra or ProxyServer without an Infra %q not found in namespace %s", t.name, namespace)
 	case len(standalone) == 0 || len(infras) > 0:
 		err = errors.Join(err, r.HostedClusters(ctx, all))
 	}
@@ -129,7 +130,8 @@ func readReports(ctx context.Context, r *read.Reader, namespace string, t target
 		reports = append(reports, status.NewProxyReport(server, proxyPods))
 	}
 	slices.SortFunc(reports, func(a, b *status.Report) int {
-		return cmp.Or(strings.Compare(a.Metadata.Namespace, b.Metadata.Namespace), strings.Compare(a.Metadata.Kind, b.Metadata.Kind), strings.Compare(a.Metadata.Name, b.Metadata.Name))
+		return cmp.Or(strings.Compare(a.Metadata.Namespace, b.Metadata.Namespace), strings.Compare(a.Metadata.Kind, b.Metadata.Kind),
+			strings.Compare(a.Metadata.Name, b.Metadata.Name))
 	})
 	return reports, snapshot, err
 }
@@ -146,7 +148,8 @@ func (c *command) warnOrphans(ctx context.Context, cl client.Client, namespace s
 		for _, e := range orphans[infra] {
 			names = append(names, e.String())
 		}
-		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but its StatefulSets serve the VLAN as last configured: %s; create it again, or run 'kubectl oooi teardown %s -n %s' to delete them",
+		c.warning(fmt.Sprintf("Infra or ProxyServer %s does not exist, but its StatefulSets serve the VLAN as last configured: %s; create it again, or run "+
+			"'kubectl oooi teardown %s -n %s' to delete them",
 			infra, strings.Join(names, ", "), infra.Name, infra.Namespace))
 	}
 	return len(orphans) > 0, nil

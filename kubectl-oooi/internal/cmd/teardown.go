@@ -35,17 +35,21 @@ func (c *command) teardown() *cobra.Command {
 		Long: "Delete an Infra and everything setup created for it, found by labels and annotations. Wait until control has cleaned up\n" +
 			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
 			"MetalLB: VMs get the same addresses when setup runs again.",
-		Example:           "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # Delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
+		Example: "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # Delete without confirmation, with leases " +
+			"and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t) }, infraTarget, proxyTarget),
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.yes, "yes", "y", false, "Do not ask for confirmation")
-	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without persisting them.")
+	addDryRun(cmd, &f.dryRun, "If client, print the objects that would be deleted, without deleting them. If server, also submit the requests without "+
+		"persisting them.")
 	flags.BoolVar(&f.Leases, "leases", false, "Also delete DHCP leases")
-	flags.BoolVar(&f.CRDs, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is kept while VirtualIngresses exist")
-	flags.BoolVar(&f.VirtualIngress, "virtual-ingress", false, "Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
+	flags.BoolVar(&f.CRDs, "crds", false, "Also delete the CustomResourceDefinitions if no other Infra or ProxyServer exists; that of VirtualIngress is "+
+		"kept while VirtualIngresses exist")
+	flags.BoolVar(&f.VirtualIngress, "virtual-ingress", false,
+		"Also delete the VirtualIngress controller, and with --crds all VirtualIngresses and their Ingresses")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time to wait")
 	return cmd
 }

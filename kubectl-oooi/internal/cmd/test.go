@@ -67,9 +67,11 @@ func (c *command) test() *cobra.Command {
 	}, infraTarget)
 	flags := cmd.Flags()
 	f.add(cmd, "scenarios with these names or prefixes of names, such as dns-vlan", func() []string { return scenarioNames(verify.Scenarios()) })
-	flags.BoolVar(&f.disruptive, "disruptive", false, "Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
+	flags.BoolVar(&f.disruptive, "disruptive", false,
+		"Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive and --cleanup, do not ask for confirmation")
-	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")
+	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute,
+		"Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")
 	flags.TextVar(&f.address, "address", netip.Addr{}, "VLAN `address` of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
 	flags.StringVar(&f.vmImage, "vm-image", "", "Also boot a VM on the VLAN from this containerDisk image, which must use DHCP")
@@ -161,7 +163,8 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	stop := context.AfterFunc(ctx, func() {
 		defer close(printed)
 		if _, interrupted := errors.AsType[InterruptedError](context.Cause(ctx)); interrupted {
-			fmt.Fprintf(c.ErrOut, "deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'\n", name, c.namespace())
+			fmt.Fprintf(c.ErrOut, "deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'\n",
+				name, c.namespace())
 		}
 	})
 	defer func() {

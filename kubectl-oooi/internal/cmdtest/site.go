@@ -266,7 +266,8 @@ func (s *Site) Everything() []string {
 		{Group: "apps", Version: "v1", Kind: "StatefulSet"}, {Group: "apps", Version: "v1", Kind: "Deployment"},
 		{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}, {Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 		{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"},
-		{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "Infra"}, {Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "ProxyServer"},
+		{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "Infra"},
+		{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Kind: "ProxyServer"},
 	} {
 		list := &metav1.PartialObjectMetadataList{} // without the spec: CRDs are megabytes
 		list.SetGroupVersionKind(kind)

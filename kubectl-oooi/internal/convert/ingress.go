@@ -19,7 +19,8 @@ import (
 // one has the suffix of a VirtualIngress.
 func (c *converter) ingress(o *object) {
 	if o.GetKind() != virtualIngress && o.GetAPIVersion() != "networking.k8s.io/v1" {
-		c.errs = append(c.errs, fmt.Errorf("%s: apiVersion %s: want networking.k8s.io/v1; export it with 'kubectl get ingress.v1.networking.k8s.io -o yaml'", o, o.GetAPIVersion()))
+		c.errs = append(c.errs, fmt.Errorf("%s: apiVersion %s: want networking.k8s.io/v1; export it with 'kubectl get ingress.v1.networking.k8s.io -o "+
+			"yaml'", o, o.GetAPIVersion()))
 		return
 	}
 	u := clean(o)
@@ -50,11 +51,13 @@ func (c *converter) ingress(o *object) {
 	}
 	switch {
 	case refused != "":
-		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the generated Ingress is named %s",
+		c.warn(o, refused, "the backend has matchLabels but no name, which the API server refuses in an Ingress, so this Ingress cannot exist: the "+
+			"generated Ingress is named %s",
 			o.GetName()+*cmp.Or(typed.Spec.Suffix, new(v1alpha1.DefaultIngressSuffix)))
 	case typed.Spec.Suffix == nil:
 		_ = unstructured.SetNestedField(u.Object, "", "spec", "suffix") // spec was decoded strictly, so it is a mapping
-		c.warn(o, "spec.suffix", "set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; the controller then creates it again")
+		c.warn(o, "spec.suffix", "set to the empty string, so that the generated Ingress keeps the name: apply the VirtualIngress and delete this Ingress; "+
+			"the controller then creates it again")
 	}
 	c.result.Objects = append(c.result.Objects, u)
 }
@@ -104,7 +107,8 @@ func (c *converter) backend(o *object, field string, service map[string]any) int
 	s := c.services[serviceKey(c.namespace, o, name)]
 	if s == nil {
 		if mirroredName.MatchString(name) {
-			c.warn(o, field+".name", "%s looks like a name that the KubeVirt cloud controller generates, which changes when the hosted cluster's Service is created again; use matchLabels with the labels of the Service", name)
+			c.warn(o, field+".name", "%s looks like a name that the KubeVirt cloud controller generates, which changes when the hosted cluster's Service is "+
+				"created again; use matchLabels with the labels of the Service", name)
 		}
 		return 0
 	}

@@ -98,7 +98,8 @@ func checkControl(s *Site) []Finding {
 }
 
 var controlLeads = problemCheck(Check{
-	Code: "OOOI-CTL-004", Title: "a replica of control leads", Component: componentControl, Reads: site.In(site.AtSystem, site.Leases, site.Deployments), Run: checkLeader,
+	Code: "OOOI-CTL-004", Title: "a replica of control leads", Component: componentControl, Reads: site.In(site.AtSystem, site.Leases, site.Deployments),
+	Run: checkLeader,
 	Outdated: func(s *Site) string {
 		if len(checkControl(s)) > 0 {
 			return "control does not run, see OOOI-CTL-001"

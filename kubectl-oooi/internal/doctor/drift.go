@@ -55,7 +55,8 @@ func DriftFindings(s *site.Site, r *drift.Report) (findings []Finding, failure s
 		default:
 			f = warned(d.Object, forceRemedy, "fields differ from those that setup would apply")
 			if d.Object == s.Ref() && len(r.Differences) > 1 {
-				f = failed(d.Object, "undo the change, or apply it with setup: "+forceRemedy, "it was changed after the last setup, and setup would change the objects below")
+				f = failed(d.Object, "undo the change, or apply it with setup: "+forceRemedy,
+					"it was changed after the last setup, and setup would change the objects below")
 			}
 			if d.Object.Kind == site.Services.Kind || d.Component != "" && !allReady(s.Pods(d.Component)) { // a Service may select other pods
 				f.Severity = Fail

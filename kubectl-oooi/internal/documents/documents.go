@@ -63,7 +63,8 @@ func (o *Object) Strict(into any) error {
 // formerFields are fields that guides of the earlier operator mention and no API has, by kind, each with what to use
 // instead.
 var formerFields = map[string]map[string]string{"ProxyServer": {
-	"spec.replicas": "a standalone proxy has one replica; for several, set spec.infraRef to an Infra with spec.infraComponents.proxy.instances, which lists the address of each replica: docs/how-to/add-replicas.md",
+	"spec.replicas": "a standalone proxy has one replica; for several, set spec.infraRef to an Infra with spec.infraComponents.proxy.instances, which " +
+		"lists the address of each replica: docs/how-to/add-replicas.md",
 }}
 
 // Manifest returns the fields of an object that its author writes: namespace, name, labels, annotations and spec.

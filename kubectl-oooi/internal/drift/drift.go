@@ -103,7 +103,8 @@ func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, err
 // refusal returns an error as a RefusedError, unless a request failed. Setup refuses what the API server finds invalid.
 func refusal(ctx context.Context, err error) error {
 	isResponse, isNetwork := errors.As(err, new(apierrors.APIStatus)), errors.As(err, new(net.Error))
-	if ctx.Err() != nil || isResponse && !apierrors.IsInvalid(err) || isNetwork || errors.Is(err, io.EOF) || errors.Is(err, read.ErrNotServed) || errors.Is(err, setup.ErrConcurrent) {
+	if ctx.Err() != nil || isResponse && !apierrors.IsInvalid(err) || isNetwork || errors.Is(err, io.EOF) ||
+		errors.Is(err, read.ErrNotServed) || errors.Is(err, setup.ErrConcurrent) {
 		return err
 	}
 	return &RefusedError{err}

@@ -198,7 +198,8 @@ func (g *Graph) addClients(s *Site, site Object) {
 	for _, l := range s.Leases {
 		vlan.Objects = append(vlan.Objects, Object{
 			Kind: "Lease", Name: l.Metadata.Namespace + "/" + l.Metadata.Name,
-			Text: strings.Join(slices.DeleteFunc([]string{l.Address.String(), l.State, cmp.Or(l.VM, l.Client), l.Hostname, l.MAC}, func(part string) bool { return part == "" }), ", "),
+			Text: strings.Join(slices.DeleteFunc([]string{l.Address.String(), l.State, cmp.Or(l.VM, l.Client), l.Hostname, l.MAC},
+				func(part string) bool { return part == "" }), ", "),
 		})
 		if l.State != dhcplease.StateBound || l.VM == "" {
 			continue

@@ -60,7 +60,8 @@ func (g *Graph) Draw() *Drawing {
 	for _, n := range g.Nodes {
 		lines := n.Lines
 		b := Box{
-			ID: n.ID, X: margin + n.column*(boxWidth+gapAcross), Y: margin + bottom[n.column], Width: boxWidth, Height: 2*padding + len(lines)*lineHeight, State: n.State,
+			ID: n.ID, X: margin + n.column*(boxWidth+gapAcross), Y: margin + bottom[n.column], Width: boxWidth,
+			Height: 2*padding + len(lines)*lineHeight, State: n.State,
 		}
 		for i, line := range lines {
 			b.Text = append(b.Text, Text{X: b.X + padding, Y: b.Y + padding + (i+1)*lineHeight - 4, Bold: i == 0, Value: shortened(line, maxCharacters)})

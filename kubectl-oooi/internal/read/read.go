@@ -46,7 +46,9 @@ func (r *Reader) Object(ctx context.Context, kind schema.GroupVersionKind, key c
 // In calls take for each object of a kind in a namespace, or in all namespaces if namespace is empty; more options can
 // select some of these objects. The error wraps ErrNotServed if the API server does not serve the kind. It may have
 // called take for some objects before it returns an error.
-func (r *Reader) In(ctx context.Context, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured), more ...client.ListOption) error {
+func (r *Reader) In(
+	ctx context.Context, kind schema.GroupVersionKind, namespace string, take func(*unstructured.Unstructured), more ...client.ListOption,
+) error {
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)

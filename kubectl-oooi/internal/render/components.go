@@ -120,7 +120,8 @@ func (in *Input) statefulSet(component, name, networks string, w *workload, spec
 	// Different nodes are preferred for the replicas. A single one has the affinity, too, so that another replica does not
 	// change its pod.
 	spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
-		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}},
+		Weight: 100, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: maps.Clone(labels)}},
 	}}}}
 	labels["app.kubernetes.io/instance"] = name
 	selector := maps.Clone(labels)

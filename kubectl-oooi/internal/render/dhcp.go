@@ -68,7 +68,8 @@ func (in *Input) vmNamespace() string {
 func (in *Input) dhcpConfig(i instance, vmNamespace string) (string, error) {
 	subnet, err := netip.ParsePrefix(in.Infra.Spec.NetworkConfig.CIDR)
 	if err != nil || !subnet.Addr().Is4() {
-		return "", fmt.Errorf("spec.networkConfig.cidr: %q is not an IPv4 network, which DHCP requires; specify an IPv4 network, or set infraComponents.dhcp.enabled to false", in.Infra.Spec.NetworkConfig.CIDR)
+		return "", fmt.Errorf("spec.networkConfig.cidr: %q is not an IPv4 network, which DHCP requires; specify an IPv4 network, or set "+
+			"infraComponents.dhcp.enabled to false", in.Infra.Spec.NetworkConfig.CIDR)
 	}
 	clients, clientsErr := in.clientArguments(vmNamespace)
 	leases, leasesErr := in.leaseArguments(i, subnet.Masked())
@@ -190,7 +191,8 @@ func (in *Input) dhcpOptions() (string, error) {
 	var words []string
 	for i, o := range in.Infra.Spec.InfraComponents.DHCP.Options {
 		if strings.ContainsAny(o.Value, " \t\n") {
-			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in the value %q is not supported by CoreDHCP; specify the option by code, with a value such as hex:0a0b", i, o.Value)
+			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in the value %q is not supported by CoreDHCP; specify the option by "+
+				"code, with a value such as hex:0a0b", i, o.Value)
 		}
 		switch {
 		case o.Code != nil && strings.Contains(o.Value, ":"):

@@ -65,7 +65,8 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 		}
 	}
 	upstream := cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf")
-	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n", device, plugins, &views, upstream)
+	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n",
+		device, plugins, &views, upstream)
 }
 
 // guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other

@@ -38,7 +38,8 @@ const longestName = 63 - 11
 // order in which they can be applied. It returns an error that names the field if a field of the Infra is invalid.
 func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	if len(in.name("proxy")) > longestName {
-		return nil, fmt.Errorf("metadata.name: %s has more than %d characters, so names of StatefulSets that contain it would be too long; choose a shorter name", in.Infra.Name, longestName-len("-proxy"))
+		return nil, fmt.Errorf("metadata.name: %s has more than %d characters, so names of StatefulSets that contain it would be too long; choose a "+
+			"shorter name", in.Infra.Name, longestName-len("-proxy"))
 	}
 	if in.ProxyServer == nil {
 		copied := *in
@@ -50,7 +51,8 @@ func Objects(in *Input) ([]*unstructured.Unstructured, error) {
 	}
 	if in.OwnAttachment {
 		nad := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace)
-		list = append(list, networkAttachmentDefinition(metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name, Labels: in.labels(NetworkComponent)}, in.Attachment))
+		list = append(list, networkAttachmentDefinition(metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name, Labels: in.labels(NetworkComponent)},
+			in.Attachment))
 	}
 	list = append(list, in.controlRights()...)
 	for _, c := range componentsOf(in.Infra) {

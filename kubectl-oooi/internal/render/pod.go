@@ -117,7 +117,8 @@ func daemon(config *corev1.ConfigMap, c corev1.Container) corev1.PodSpec {
 	source := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: config.Name}}
 	return corev1.PodSpec{
 		Containers: []corev1.Container{restrictedContainer(c)},
-		Volumes:    []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: source}}, emptyDir("state", corev1.StorageMediumDefault), tokenVolume()},
+		Volumes: []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: source}},
+			emptyDir("state", corev1.StorageMediumDefault), tokenVolume()},
 	}
 }
 

@@ -166,7 +166,8 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 			restrictedContainer(corev1.Container{
 				Name: "envoy", Image: cmp.Or(spec.ProxyImage, in.ProxySpec.ProxyImage, in.Images.Envoy),
 				// The image's entrypoint would fail: it changes the owner of /dev/stdout.
-				Command:        []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30", "--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
+				Command: []string{"envoy", "-c", "/run/envoy/envoy.yaml", "--disable-hot-restart", "--drain-time-s", "30",
+					"--concurrency", fmt.Sprint(in.workerThreads(&envoyResources))},
 				Ports:          []corev1.ContainerPort{tcpPort("envoy", 9901), tcpPort(portEnvoyHealth, 9907)},
 				ReadinessProbe: httpProbe("/ready", portEnvoyHealth, 2), LivenessProbe: httpProbe("/healthz", portEnvoyHealth, 10), StartupProbe: startup,
 				Resources: envoyResources, VolumeMounts: sockets, Lifecycle: preStop("/prestop/envoy"),
@@ -175,10 +176,12 @@ func (in *Input) proxyPod(i instance, all []instance) corev1.PodSpec {
 				Name: "xdsd", Image: oooi, Env: []corev1.EnvVar{podIP, podName}, Command: append(in.serveCommand(i, grace), serveLimits...),
 				Ports:          []corev1.ContainerPort{tcpPort(v1alpha1.PortHealth, servePort)},
 				ReadinessProbe: httpProbe("/readyz", v1alpha1.PortHealth, 2), LivenessProbe: httpProbe("/healthz", v1alpha1.PortHealth, 10),
-				Resources: resources(xdsdResources, "50m", "64Mi"), VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
+				Resources:    resources(xdsdResources, "50m", "64Mi"),
+				VolumeMounts: append(slices.Clone(sockets), corev1.VolumeMount{Name: "state", MountPath: "/var/lib/xdsd"}, tokenMount),
 			}),
 		},
-		Volumes: []corev1.Volume{emptyDir("xdsd", corev1.StorageMediumMemory), emptyDir("envoy", corev1.StorageMediumMemory), emptyDir("state", corev1.StorageMediumDefault), tokenVolume()},
+		Volumes: []corev1.Volume{emptyDir("xdsd", corev1.StorageMediumMemory), emptyDir("envoy", corev1.StorageMediumMemory),
+			emptyDir("state", corev1.StorageMediumDefault), tokenVolume()},
 	}
 	if servers := in.ProxySpec.NetworkConfig.DNS; len(servers) > 0 { // otherwise the cluster DNS
 		pod.DNSPolicy, pod.DNSConfig = corev1.DNSNone, &corev1.PodDNSConfig{Nameservers: servers}

@@ -27,7 +27,8 @@ func SetsOf(infra *v1alpha1.Infra, names []string, held map[string][]netip.Addr)
 		}
 		for _, i := range c.replicas {
 			address, err := v1alpha1.ParseAddress(string(i.IP))
-			if err != nil || len(c.replicas) > 1 && (slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
+			if err != nil || len(c.replicas) > 1 &&
+				(slices.Contains(names, name+"-"+nameSuffix(string(i.IP))) || held[name] != nil && !slices.Contains(held[name], address)) {
 				continue
 			}
 			s.unsuffixed[c.name] = address

@@ -75,7 +75,8 @@ func (a *Applier) checkOwnership(p *Plan, changes []*ObjectChange) error {
 		}
 	}
 	for _, release := range slices.Sorted(maps.Keys(releases)) {
-		if _, err := fmt.Fprintf(a.Out, "%d objects of control are managed by Helm release %s and left unchanged; upgrade the release together with kubectl-oooi\n", releases[release], release); err != nil {
+		if _, err := fmt.Fprintf(a.Out, "%d objects of control are managed by Helm release %s and left unchanged; upgrade the release together with "+
+			"kubectl-oooi\n", releases[release], release); err != nil {
 			return err
 		}
 	}
@@ -87,7 +88,8 @@ func (a *Applier) checkOwnership(p *Plan, changes []*ObjectChange) error {
 func (p *Plan) checkOwner(o, live *unstructured.Unstructured, adopt bool) error {
 	switch owner := live.GetAnnotations()[v1alpha1.AnnotationInfra]; {
 	case owner != "" && owner != o.GetAnnotations()[v1alpha1.AnnotationInfra]:
-		return fmt.Errorf("%s exists and belongs to Infra or ProxyServer %s: rename the %s, because both names and namespaces give the same object name; if %[2]s no longer exists, delete the object",
+		return fmt.Errorf("%s exists and belongs to Infra or ProxyServer %s: rename the %s, because both names and namespaces give the same object name; if "+
+			"%[2]s no longer exists, delete the object",
 			inventory.Of(o), owner, p.kind())
 	case !adopt && live.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
 		return fmt.Errorf("%s exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it", inventory.Of(o))

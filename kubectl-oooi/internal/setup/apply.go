@@ -274,7 +274,8 @@ func (a *Applier) served(definitions []*unstructured.Unstructured) condition {
 
 // manager returns the library that applies objects.
 func (a *Applier) manager() *ssa.ResourceManager {
-	poller := polling.NewStatusPoller(a.Client, a.Client.RESTMapper(), polling.Options{ClusterReaderFactory: engine.ClusterReaderFactoryFunc(clusterreader.NewDirectClusterReader)})
+	poller := polling.NewStatusPoller(a.Client, a.Client.RESTMapper(),
+		polling.Options{ClusterReaderFactory: engine.ClusterReaderFactoryFunc(clusterreader.NewDirectClusterReader)})
 	m := ssa.NewResourceManager(a.Client, poller, ssa.Owner{Field: Manager, Group: v1alpha1.GroupName})
 	m.SetConcurrency(atOnce)
 	return m
@@ -379,8 +380,10 @@ func explain(o, live *unstructured.Unstructured, err error) error {
 		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, conflicts(live, err))
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
-	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && (strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
-		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s --cascade=orphan", what, err, o.GetNamespace(), o.GetName())
+	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" &&
+		(strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
+		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s "+
+			"--cascade=orphan", what, err, o.GetNamespace(), o.GetName())
 	}
 	return fmt.Errorf("applying %s: %w", what, err)
 }

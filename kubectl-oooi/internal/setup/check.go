@@ -194,7 +194,8 @@ func (p *Plan) checkTermination(changes []*ObjectChange) error {
 	if live == nil || live.GetDeletionTimestamp() == nil {
 		return nil
 	}
-	return fmt.Errorf("%s is being deleted (since %s; finalizers: %s), and the objects of setup with it; wait until it no longer exists, or remove the finalizers, and run setup again",
+	return fmt.Errorf("%s is being deleted (since %s; finalizers: %s), and the objects of setup with it; wait until it no longer exists, or remove the "+
+		"finalizers, and run setup again",
 		inventory.Of(live), live.GetDeletionTimestamp().UTC().Format(time.RFC3339), strings.Join(live.GetFinalizers(), ", "))
 }
 
@@ -204,7 +205,8 @@ func (r *rollout) checkFinalizers() error {
 	var errs []error
 	check := func(kind string, o client.Object) {
 		if finalizers := o.GetFinalizers(); len(finalizers) > 0 {
-			errs = append(errs, fmt.Errorf(`%[1]s %[2]s/%[3]s has the finalizers %[4]s and would not be deleted; remove them and run setup again: kubectl -n %[2]s patch %[5]s %[3]s --type=merge -p '{"metadata":{"finalizers":null}}'`,
+			errs = append(errs, fmt.Errorf(`%[1]s %[2]s/%[3]s has the finalizers %[4]s and would not be deleted; remove them and run setup again: `+
+				`kubectl -n %[2]s patch %[5]s %[3]s --type=merge -p '{"metadata":{"finalizers":null}}'`,
 				kind, o.GetNamespace(), o.GetName(), strings.Join(finalizers, ", "), strings.ToLower(kind)))
 		}
 	}

@@ -101,7 +101,8 @@ func (d *ClusterDNS) editServers(u *unstructured.Unstructured, domains, addresse
 			at, servers = len(servers), append(servers, map[string]any{"name": name, "forwardPlugin": map[string]any{"policy": "Random"}})
 		}
 		server, _ := servers[at].(map[string]any)
-		err = errors.Join(unstructured.SetNestedStringSlice(server, domains, "zones"), unstructured.SetNestedStringSlice(server, addresses, "forwardPlugin", "upstreams"))
+		err = errors.Join(unstructured.SetNestedStringSlice(server, domains, "zones"),
+			unstructured.SetNestedStringSlice(server, addresses, "forwardPlugin", "upstreams"))
 	}
 	if len(servers) == 0 {
 		unstructured.RemoveNestedField(u.Object, "spec", "servers")

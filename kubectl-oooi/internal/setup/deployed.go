@@ -24,7 +24,8 @@ func DefaultImages() render.Images {
 func WithImages(given map[string]string, before *Remembered) (*Remembered, []string, error) {
 	remembered, lines := ResolveFlags(given, before, DefaultImages())
 	if remembered.Image == "" {
-		return nil, nil, fmt.Errorf("kubectl-oooi %s is not a release, so it has no image to deploy; specify --image (see 'make image'), or install a release", release.Version())
+		return nil, nil, fmt.Errorf("kubectl-oooi %s is not a release, so it has no image to deploy; specify --image (see 'make image'), or install a "+
+			"release", release.Version())
 	}
 	return remembered, lines, nil
 }

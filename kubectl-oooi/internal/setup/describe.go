@@ -93,7 +93,8 @@ func (k *Known) describe(live *unstructured.Unstructured) error {
 		if text := d.String(); text != given {
 			k.completed = text
 		}
-		k.Written = inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: read.InfraKind.Kind, Namespace: d.Infra.Namespace, Name: d.Infra.Name}.Object()
+		k.Written = inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: read.InfraKind.Kind,
+			Namespace: d.Infra.Namespace, Name: d.Infra.Name}.Object()
 	}
 	before := k.Written.DeepCopy()
 	for _, f := range d.fields() {

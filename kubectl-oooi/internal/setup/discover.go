@@ -104,7 +104,9 @@ func (k *Known) useInfra() error {
 		infra, ok := objects.Decode[v1alpha1.Infra](u).(*v1alpha1.Infra)
 		switch {
 		case ok && k.standalone():
-			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that Infra", key) //nolint:staticcheck // a kind begins with a capital
+			//nolint:staticcheck // a kind begins with a capital
+			return fmt.Errorf("Infra %s exists and its proxy has the name of this ProxyServer; rename the ProxyServer, or set its spec.infraRef to that "+
+				"Infra", key)
 		case ok:
 			infra.Default()
 			k.before = infra
@@ -116,7 +118,8 @@ func (k *Known) useInfra() error {
 	case k.Infra != nil:
 		return nil
 	case k.before == nil:
-		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and was not found in a cluster; create it, or specify its file with -f", k.ProxyServer.Namespace, k.ProxyServer.Name, key.Name)
+		return fmt.Errorf("ProxyServer %s/%s, spec.infraRef: Infra %s is not in the files, and was not found in a cluster; create it, or specify its file "+
+			"with -f", k.ProxyServer.Namespace, k.ProxyServer.Name, key.Name)
 	}
 	k.Infra, k.Written, k.Kept = k.before.DeepCopy(), documents.Manifest(u.DeepCopy()), append(k.Kept, u.GetKind())
 	return nil
@@ -143,7 +146,8 @@ func (k *Known) useProxyServers() error {
 			k.proxyBefore = server
 		case server.Name == key.Name && !belongs:
 			return fmt.Errorf("ProxyServer %s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", key)
-		case !belongs || k.standalone() || server.Name == key.Name && !k.hasCustomSpec(server), inFile && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+		case !belongs || k.standalone() || server.Name == key.Name && !k.hasCustomSpec(server),
+			inFile && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
 		default:
 			names = append(names, server.Name)
 			if !inFile {
@@ -153,7 +157,8 @@ func (k *Known) useProxyServers() error {
 	}
 	switch {
 	case len(names) > 1:
-		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the others", strings.Join(names, ", "), key)
+		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the "+
+			"others", strings.Join(names, ", "), key)
 	case inFile || k.ProxyServer == nil:
 		return nil
 	}

@@ -49,7 +49,8 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 	case described == nil && k.Infra == nil && server == nil:
 		return nil, errors.New("no Infra or ProxyServer found in the files; specify a file that contains one with -f")
 	case server != nil && (described != nil || k.Infra != nil) && (k.standalone() || server.Spec.InfraRef.Name != k.Key().Name):
-		return nil, fmt.Errorf("spec.infraRef of ProxyServer %s does not refer to Infra %s of the same files; set it to the Infra, or run setup for each of them", server.Name, k.Key().Name)
+		return nil, fmt.Errorf("spec.infraRef of ProxyServer %s does not refer to Infra %s of the same files; set it to the Infra, or run setup for each "+
+			"of them", server.Name, k.Key().Name)
 	case k.standalone():
 		err = k.deriveInfra()
 	}
@@ -82,7 +83,8 @@ func (k *Known) add(u *documents.Object) (err error) {
 		}
 		k.files = append(k.files, u.Unstructured)
 	default:
-		err = fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition", u.GetKind(), u.GetName())
+		err = fmt.Errorf("%s %s: unsupported kind; expected Infra, ProxyServer, HostedCluster, Route, Service or NetworkAttachmentDefinition",
+			u.GetKind(), u.GetName())
 	}
 	return err
 }
@@ -155,9 +157,11 @@ func (k *Known) InNamespace(flag string) error {
 	for _, o := range k.written() {
 		switch namespace := o.GetNamespace(); {
 		case flag != "" && namespace != flag:
-			return fmt.Errorf("the namespace from the provided object %q does not match the namespace %q: %s %s. You must pass '--namespace=%s' to perform this operation", namespace, flag, o.GetKind(), o.GetName(), namespace)
+			return fmt.Errorf("the namespace from the provided object %q does not match the namespace %q: %s %s. You must pass '--namespace=%s' to perform "+
+				"this operation", namespace, flag, o.GetKind(), o.GetName(), namespace)
 		case namespace != k.Key().Namespace:
-			return fmt.Errorf("%s %s is in namespace %s, and its Infra in namespace %s; create both in the same namespace", o.GetKind(), o.GetName(), namespace, k.Key().Namespace)
+			return fmt.Errorf("%s %s is in namespace %s, and its Infra in namespace %s; create both in the same namespace",
+				o.GetKind(), o.GetName(), namespace, k.Key().Namespace)
 		}
 	}
 	return nil

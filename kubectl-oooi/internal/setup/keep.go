@@ -22,7 +22,9 @@ import (
 
 // firstUser returns the first object of some kinds in a namespace for which uses is true, and what it does; empty if there is none.
 // An empty namespace means all namespaces. If listing a kind is forbidden, some object of that kind may be a user.
-func firstUser(ctx context.Context, c client.Client, namespace, does string, uses func(*unstructured.Unstructured) bool, kinds ...schema.GroupVersionKind) (string, error) {
+func firstUser(
+	ctx context.Context, c client.Client, namespace, does string, uses func(*unstructured.Unstructured) bool, kinds ...schema.GroupVersionKind,
+) (string, error) {
 	user := ""
 	for _, kind := range kinds {
 		err := (&read.Reader{Client: c}).In(ctx, kind, namespace, func(u *unstructured.Unstructured) {

@@ -102,7 +102,8 @@ func (h *history) renew(ctx context.Context, secret *corev1.Secret, holder strin
 			return nil
 		case <-time.After(lockRenewal):
 		}
-		patch := fmt.Appendf(nil, `[{"op": "test", "path": "/metadata/uid", "value": %q}, {"op": "test", "path": %q, "value": %q}, {"op": "add", "path": %q, "value": %q}]`,
+		patch := fmt.Appendf(nil, `[{"op": "test", "path": "/metadata/uid", "value": %q},
+			{"op": "test", "path": %q, "value": %q}, {"op": "add", "path": %q, "value": %q}]`,
 			secret.UID, path(annotationHolder), holder, path(annotationRenewed), time.Now().UTC().Format(time.RFC3339))
 		err := h.client.Patch(ctx, secret.DeepCopy(), client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(Manager))
 		switch {
@@ -133,7 +134,9 @@ func waitIdle(ctx context.Context, c client.Client, out io.Writer, infra types.N
 			return "", err
 		}
 		now := time.Now()
-		if read := h.last("").Secret.ResourceVersion; read != version || now.Sub(previous) > lockRenewal { // after an outage of the API server the holder could not renew
+		// after an outage of the API server the holder could not renew
+		if read := h.last("").Secret.ResourceVersion; read != version ||
+			now.Sub(previous) > lockRenewal {
 			version, since = read, now
 		}
 		if previous = now; now.Sub(since) >= lockDuration {

@@ -136,7 +136,8 @@ func (c *change) lostCluster() {
 	if c.hosted.Name != "" {
 		serves = "HostedCluster " + c.hosted.String()
 	}
-	c.lose(c.presentVMs(), "their leases, names and connection to the control plane", fmt.Sprintf("the Infra changes from HostedCluster %s to %s", c.served, serves))
+	c.lose(c.presentVMs(), "their leases, names and connection to the control plane",
+		fmt.Sprintf("the Infra changes from HostedCluster %s to %s", c.served, serves))
 }
 
 // lostNetwork returns what VMs lose that are attached to the present network of the Infra and not to its new one.
@@ -147,7 +148,8 @@ func (c *change) lostNetwork() {
 	left := c.attachedVMs(func(u *unstructured.Unstructured) bool {
 		return len(read.MachineInterfaces(u, c.is.Networks, c.network())) == 0
 	})
-	c.lose(left, "DHCP, DNS and the proxy", "spec.networkConfig.networkAttachmentDefinition changes from "+networkOf(c.before)+" to "+c.network()+", to which they are not attached")
+	c.lose(left, "DHCP, DNS and the proxy", fmt.Sprintf(
+		"spec.networkConfig.networkAttachmentDefinition changes from %s to %s, to which they are not attached", networkOf(c.before), c.network()))
 }
 
 // changedNetwork returns what VMs lose if the NetworkAttachmentDefinition of the Infra has been changed since the last setup: the pods
@@ -157,7 +159,8 @@ func (c *change) changedNetwork() {
 	if c.before == nil || networkOf(c.before) != c.network() || now == "" || c.podNetwork == "" || c.podNetwork == now {
 		return
 	}
-	c.lose(c.presentVMs(), "DHCP, DNS and the proxy, unless they move, too", fmt.Sprintf("NetworkAttachmentDefinition %s has been changed: it describes %s, and oooi's pods are on %s", c.network(), now, c.podNetwork))
+	c.lose(c.presentVMs(), "DHCP, DNS and the proxy, unless they move, too",
+		fmt.Sprintf("NetworkAttachmentDefinition %s has been changed: it describes %s, and oooi's pods are on %s", c.network(), now, c.podNetwork))
 }
 
 // unselectedVMs returns which VMs DHCP selects before the change and not after it.

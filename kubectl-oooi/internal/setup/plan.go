@@ -65,7 +65,9 @@ func Make(k *Known, images render.Images) (*Plan, error) {
 	}
 	at := k.Infra.Namespace
 	if len(errs) > 0 && k.discovered && k.live.Get(site.Namespaces, "", at) == nil && k.live.Unread(site.Namespaces, at) == "" {
-		return nil, fmt.Errorf("namespace %s of %s does not exist; correct the namespace, or create it first", k.Infra.Namespace, k.ref()) // the others follow from it
+		// the others follow from it
+		return nil, fmt.Errorf("namespace %s of %s does not exist; correct the namespace, or create it first",
+			k.Infra.Namespace, k.ref())
 	}
 	if _, err := cni.IPAM(c.attachment); err != nil {
 		return nil, errors.Join(errs...)

@@ -44,7 +44,8 @@ func (c *change) add(s severity, format string, args ...any) {
 
 // checks add the problems of a change, in the order of their messages.
 var checks = []func(*change){
-	(*change).modelProblems, (*change).lostRoutes, (*change).rejectedVMs, (*change).movedAddresses, (*change).leasedAddresses, (*change).secondDHCP, (*change).withoutVMs,
+	(*change).modelProblems, (*change).lostRoutes, (*change).rejectedVMs, (*change).movedAddresses, (*change).leasedAddresses,
+	(*change).secondDHCP, (*change).withoutVMs,
 	(*change).lostComponents, (*change).lostLeases, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork, (*change).unselectedVMs,
 	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork,
 	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
@@ -101,11 +102,13 @@ func (c *change) missingHostedCluster(text string) {
 	case named.Name == "":
 		c.warn("%s", text)
 	case c.before != nil && c.served != named && c.is.Facts.HostedCluster(c.served) != nil:
-		c.refuse("%s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra with teardown", text, c.served)
+		c.refuse("%s; the Infra serves HostedCluster %s, which would lose its names and its proxy: create the new HostedCluster first, or delete the Infra "+
+			"with teardown", text, c.served)
 	case c.is.Facts.HostedCluster(types.NamespacedName{Namespace: c.Infra.Namespace, Name: named.Name}) != nil:
 		c.refuse("%s", text)
 	case c.is.Cluster == nil:
-		c.refuse("%s; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve its names before it exists", text)
+		c.refuse("%s; correct spec.hostedClusterRef, create the HostedCluster first, or set spec.infraComponents.dns.clusterName and baseDomain to serve "+
+			"its names before it exists", text)
 	default:
 		c.warn("%s", text)
 	}
@@ -136,7 +139,8 @@ func (c *change) lostRoutes() {
 	after, was := routesOf(c.is, server), routesOf(c.was, server)
 	for _, route := range slices.Sorted(maps.Keys(was)) {
 		if now := after[route]; now != nil && was[route].Missing == "" && now.Missing != "" {
-			c.refuse("ProxyServer %s: %s led to Service %s before the change, and now %s; create the Service first, or correct its name", server, route, was[route].Service, now.Missing)
+			c.refuse("ProxyServer %s: %s led to Service %s before the change, and now %s; create the Service first, or correct its name",
+				server, route, was[route].Service, now.Missing)
 		}
 	}
 }
@@ -188,7 +192,8 @@ func (c *change) movedAddresses() {
 			return slices.ContainsFunc(h.by.sets, func(set string) bool { return slices.Contains(sets, set) })
 		}
 		if wanted && !in(of) && in(kept) && !c.standalone() {
-			c.refuse("spec.infraComponents: %s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free address to %s, run setup, then assign %[2]s to %[3]s and run setup again",
+			c.refuse("spec.infraComponents: %s uses %s until it is replaced, and StatefulSet %s would start with the same address before that; assign a free "+
+				"address to %s, run setup, then assign %[2]s to %[3]s and run setup again",
 				h.by.what, h.address, strings.Join(of, " or "), strings.Join(h.by.sets, " or "))
 		}
 	}
@@ -202,7 +207,8 @@ func (c *change) leasedAddresses() {
 	}
 	for _, l := range c.leased {
 		if sets := after[l.Address]; sets != nil && before[l.Address] == nil {
-			c.refuse("spec.infraComponents: %s of StatefulSet %s is leased to %s; choose an address that 'kubectl oooi leases' does not list", l.Address, strings.Join(sets, " or "), clientOf(l))
+			c.refuse("spec.infraComponents: %s of StatefulSet %s is leased to %s; choose an address that 'kubectl oooi leases' does not list",
+				l.Address, strings.Join(sets, " or "), clientOf(l))
 		}
 	}
 }
@@ -214,7 +220,8 @@ func (c *change) secondDHCP() {
 	for _, other := range c.otherInfras() {
 		if cluster.Name != "" && c.Infra.Spec.InfraComponents.DHCP.IsEnabled() && other.Spec.InfraComponents.DHCP.IsEnabled() && other.DeletionTimestamp == nil &&
 			c.is.Networks.Same(networkOf(other), c.network()) && c.is.Facts.Named(other) == cluster {
-			c.refuse("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two Infras", keyOf(other), cluster, c.network())
+			c.refuse("spec.infraComponents.dhcp: Infra %s already serves DHCP to the VMs of HostedCluster %s on network %s; disable DHCP in one of the two "+
+				"Infras", keyOf(other), cluster, c.network())
 		}
 	}
 }
@@ -226,9 +233,11 @@ func (c *change) withoutVMs() {
 	switch {
 	case hc == nil || !dhcp.IsEnabled():
 	case hc.Spec.Platform.HasExternalVMs():
-		c.refuse("spec.infraComponents.dhcp: the VMs of HostedCluster %s run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret), and DHCP serves VMs of this cluster; set spec.infraComponents.dhcp.enabled to false, and serve DHCP on the VLAN by other means", c.hosted)
+		c.refuse("spec.infraComponents.dhcp: the VMs of HostedCluster %s run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret), "+
+			"and DHCP serves VMs of this cluster; set spec.infraComponents.dhcp.enabled to false, and serve DHCP on the VLAN by other means", c.hosted)
 	case hc.Spec.Platform.Type != "" && hc.Spec.Platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
-		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled to false, or vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled "+
+			"to false, or vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
 	}
 }
 
@@ -240,7 +249,8 @@ func (c *change) earlierOperator() {
 	for _, name := range operatorDeployments {
 		u := c.live.Get(site.Deployments, c.Infra.Namespace, fmt.Sprintf(name, c.Infra.Name))
 		if u != nil && u.GetLabels()[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-			c.refuse("objects of the earlier operator may use addresses of this VLAN: Deployment %s/%s; stop that operator, and delete its DHCPServer, DNSServer and ProxyServer with their dependents, see docs/how-to/migrate.md", u.GetNamespace(), u.GetName())
+			c.refuse("objects of the earlier operator may use addresses of this VLAN: Deployment %s/%s; stop that operator, and delete its DHCPServer, "+
+				"DNSServer and ProxyServer with their dependents, see docs/how-to/migrate.md", u.GetNamespace(), u.GetName())
 		}
 	}
 }
@@ -256,7 +266,8 @@ func (c *change) resolverLoop() {
 		addresses, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "clusterIPs")
 		for _, upstream := range c.Infra.Spec.NetworkConfig.DNSServers {
 			if slices.Contains(addresses, upstream) {
-				c.refuse("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which may forward to the DNS of the Infra, so that queries for unknown names would loop; specify other upstream resolvers, or none to use those of the node", upstream, key)
+				c.refuse("spec.networkConfig.dnsServers: %s is the cluster's own DNS (Service %s), which may forward to the DNS of the Infra, so that queries for "+
+					"unknown names would loop; specify other upstream resolvers, or none to use those of the node", upstream, key)
 			}
 		}
 	}
@@ -264,7 +275,8 @@ func (c *change) resolverLoop() {
 
 func (c *change) otherControlResources() {
 	if _, other := c.controlResources(); other != "" {
-		c.refuse("spec.infraComponents.control.resources: Infra %s sets others for control, which all Infras share; set the same in both, or remove the field of one of them", other)
+		c.refuse("spec.infraComponents.control.resources: Infra %s sets others for control, which all Infras share; set the same in both, or remove the "+
+			"field of one of them", other)
 	}
 }
 
@@ -281,16 +293,19 @@ func (c *change) vmNetwork() {
 	case c.MakeNetwork == nil && !exists && c.discovered && !c.live.Served(site.NADs):
 		c.refuse("the cluster does not serve NetworkAttachmentDefinitions; install Multus")
 	case c.MakeNetwork == nil && !exists:
-		c.refuse("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME%s", nad, c.otherNetworks())
+		c.refuse("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as "+
+			"NAMESPACE/NAME%s", nad, c.otherNetworks())
 	}
 	ipam, err := cni.IPAM(c.attachment)
 	switch {
 	case err != nil:
 		c.refuse("NetworkAttachmentDefinition %s: %v", nad, err)
 	case ipam != "" && (!c.standalone() || ipam != cni.StaticIPAM):
-		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
+		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its "+
+			"own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
 	case c.MakeNetwork != nil && !c.MakeNetwork.ForMachines():
-		c.warn("VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge or OVN-Kubernetes; pods can use macvlan")
+		c.warn("VMs that KubeVirt bridges to macvlan receive no packets: macvlan delivers only to its own MAC address. Connect VMs to the VLAN by a bridge " +
+			"or OVN-Kubernetes; pods can use macvlan")
 	}
 }
 
@@ -318,7 +333,8 @@ func (c *change) otherNetworks() (hint string) {
 // warnings returns warnings about input that is valid, but may not have the expected effect.
 func (c *change) warnings() {
 	if !c.standalone() && c.controlPlaneNamespace() == "" {
-		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
+		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and " +
+			"Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
 	}
 	if c.standalone() {
 		if c.is.AssumedSubnet {
@@ -337,7 +353,8 @@ func (c *change) warnings() {
 // images of that operator in the Infra.
 func (c *change) ignoredFields() {
 	components, server := &c.Infra.Spec.InfraComponents, cmp.Or(c.ProxyServer, &v1alpha1.ProxyServer{}).Spec
-	dhcp, dns, proxy := cmp.Or(components.DHCP, &v1alpha1.InfraDHCP{}), cmp.Or(components.DNS, &v1alpha1.InfraDNS{}), cmp.Or(components.Proxy, &v1alpha1.InfraProxy{})
+	dhcp, dns, proxy := cmp.Or(components.DHCP, &v1alpha1.InfraDHCP{}), cmp.Or(components.DNS, &v1alpha1.InfraDNS{}),
+		cmp.Or(components.Proxy, &v1alpha1.InfraProxy{})
 	ofOperator := func(image *string) (found bool) {
 		if found = strings.Contains(*image, "cldmnky/oooi"); found {
 			*image = ""
@@ -369,11 +386,13 @@ func (c *change) movedDNS() {
 		return
 	}
 	was, is := c.was.Model, c.is.Model
-	if was == nil || is == nil || len(was.DNS) == 0 || len(is.DNS) == 0 || slices.ContainsFunc(was.DNS, func(a netip.Addr) bool { return slices.Contains(is.DNS, a) }) {
+	if was == nil || is == nil || len(was.DNS) == 0 || len(is.DNS) == 0 ||
+		slices.ContainsFunc(was.DNS, func(a netip.Addr) bool { return slices.Contains(is.DNS, a) }) {
 		return
 	}
 	list := func(all []netip.Addr) string { return strings.Trim(fmt.Sprint(all), "[]") }
-	c.warn("DNS moves from %s to %s: VMs query the previous address until they renew their leases; to serve both addresses meanwhile, list both in spec.infraComponents.dns.instances first",
+	c.warn("DNS moves from %s to %s: VMs query the previous address until they renew their leases; to serve both addresses meanwhile, list both in "+
+		"spec.infraComponents.dns.instances first",
 		list(was.DNS), list(is.DNS))
 }
 
@@ -385,7 +404,9 @@ func (c *change) domainsOfOthers() {
 	}
 	for _, domain := range cluster.Domains {
 		if older := c.is.Snapshot.KeeperOf(cluster, domain); older != nil {
-			c.warn("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of others", domain, older.Ref, cluster.Ref)
+			c.warn("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of "+
+				"the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of "+
+				"others", domain, older.Ref, cluster.Ref)
 		}
 	}
 }

@@ -188,7 +188,8 @@ func (h *history) runningImages(ctx context.Context, infra *v1alpha1.Infra) (*Re
 	found := false
 	for i := range list.Items {
 		for _, c := range list.Items[i].Spec.Template.Spec.Containers {
-			if list.Items[i].Annotations[v1alpha1.AnnotationInfra] != keyOf(infra) || slices.ContainsFunc(own, func(s specifiedImage) bool { return s.image == c.Image }) {
+			if list.Items[i].Annotations[v1alpha1.AnnotationInfra] != keyOf(infra) ||
+				slices.ContainsFunc(own, func(s specifiedImage) bool { return s.image == c.Image }) {
 				continue
 			}
 			flag, image, repository := FlagImage, &r.Image, cmp.Or(defaults.Oooi, release.Repository)
@@ -268,7 +269,8 @@ func (a *Applier) checkVersion(changes []*ObjectChange) error {
 	if newest == a.Remember.Version || a.AllowDowngrade {
 		return nil
 	}
-	return fmt.Errorf("kubectl-oooi %s deployed the Infra or objects that all Infras share, and this is %s; use %[1]s or later, or --allow-downgrade to downgrade CustomResourceDefinitions, control and workloads",
+	return fmt.Errorf("kubectl-oooi %s deployed the Infra or objects that all Infras share, and this is %s; use %[1]s or later, or --allow-downgrade to "+
+		"downgrade CustomResourceDefinitions, control and workloads",
 		newest, a.Remember.Version)
 }
 
@@ -286,7 +288,8 @@ func specifiedImages(infra *v1alpha1.Infra) []specifiedImage {
 		list = append(list, specifiedImage{"spec.infraComponents.dns.image", c.DNS.Image})
 	}
 	if c.Proxy != nil {
-		list = append(list, specifiedImage{"spec.infraComponents.proxy.image", c.Proxy.Image}, specifiedImage{"spec.infraComponents.proxy.proxyImage", c.Proxy.ProxyImage})
+		list = append(list, specifiedImage{"spec.infraComponents.proxy.image", c.Proxy.Image},
+			specifiedImage{"spec.infraComponents.proxy.proxyImage", c.Proxy.ProxyImage})
 	}
 	return list
 }
@@ -296,7 +299,8 @@ func specifiedImages(infra *v1alpha1.Infra) []specifiedImage {
 func (k *Known) invalidImages(images render.Images) []error {
 	references := append(specifiedImages(k.Infra), specifiedImage{"--image", images.Oooi}, specifiedImage{"--envoy-image", images.Envoy})
 	if server := k.ProxyServer; server != nil {
-		references = append(references, specifiedImage{"ProxyServer " + server.Name + ", spec.image", server.Spec.Image}, specifiedImage{"ProxyServer " + server.Name + ", spec.proxyImage", server.Spec.ProxyImage})
+		references = append(references, specifiedImage{"ProxyServer " + server.Name + ", spec.image", server.Spec.Image},
+			specifiedImage{"ProxyServer " + server.Name + ", spec.proxyImage", server.Spec.ProxyImage})
 	}
 	var errs []error
 	for _, r := range references {

@@ -28,7 +28,8 @@ func (r *rollout) fail(ctx, locked context.Context, end func(status, message str
 	if err := r.restore(context.WithoutCancel(ctx), good, r.sharedBefore(), errors.Is(ctx.Err(), context.Canceled)); err != nil {
 		return errors.Join(why, fmt.Errorf("restoring revision %d: %w; run setup again", good.Revision, err), end(StatusPending, why.Error()))
 	}
-	return errors.Join(why, fmt.Errorf("everything is rolled back to revision %d; correct the cause and run setup again", good.Revision), end(StatusFailed, why.Error()))
+	return errors.Join(why, fmt.Errorf("everything is rolled back to revision %d; correct the cause and run setup again", good.Revision),
+		end(StatusFailed, why.Error()))
 }
 
 // sharedBefore returns the previous state of the shared objects that the rollout changes.

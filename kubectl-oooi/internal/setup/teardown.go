@@ -106,7 +106,8 @@ func (t *Teardown) checkKind(own []*unstructured.Unstructured, hasInfra bool) er
 	if t.Kind == "" || t.Kind == deployed || !hasInfra && at < 0 {
 		return nil
 	}
-	return fmt.Errorf("the objects of %[1]s %[2]s belong to %[3]s %[2]s; use 'kubectl oooi teardown %[4]s/%[5]s -n %[6]s' to delete it and everything setup created for it",
+	return fmt.Errorf("the objects of %[1]s %[2]s belong to %[3]s %[2]s; use 'kubectl oooi teardown %[4]s/%[5]s -n %[6]s' to delete it and everything "+
+		"setup created for it",
 		t.Kind, t.Infra, deployed, strings.ToLower(deployed), t.Infra.Name, t.Infra.Namespace)
 }
 
@@ -262,7 +263,8 @@ func waitForCleanup(ctx context.Context, c client.Client, out io.Writer, infra t
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: the Service, ServiceAccount, Role and RoleBinding of apps ingress may remain there, with label %s=%s; delete them\n",
+	_, err = fmt.Fprintf(out, "control has not cleaned up the hosted cluster within %s: the Service, ServiceAccount, Role and RoleBinding of apps "+
+		"ingress may remain there, with label %s=%s; delete them\n",
 		cleanupTimeout, v1alpha1.LabelManagedBy, v1alpha1.ManagedBy)
 	return err
 }

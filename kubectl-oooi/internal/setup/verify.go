@@ -96,7 +96,8 @@ func (a *Applier) reported(ctx context.Context, p *Plan) (works map[string]bool,
 	case p.Standalone:
 		works = map[string]bool{v1alpha1.ComponentProxy: ready.Status == metav1.ConditionTrue}
 	default:
-		works = map[string]bool{v1alpha1.ComponentDHCP: components.DHCPReady, v1alpha1.ComponentDNS: components.DNSReady, v1alpha1.ComponentProxy: components.ProxyReady}
+		works = map[string]bool{v1alpha1.ComponentDHCP: components.DHCPReady, v1alpha1.ComponentDNS: components.DNSReady,
+			v1alpha1.ComponentProxy: components.ProxyReady}
 	}
 	return works, ready.Reason + ": " + ready.Message, nil
 }
@@ -153,7 +154,8 @@ func (p *Plan) keepsBackends(ctx context.Context, c client.Client) (condition, e
 		}
 		text, empty := "", false
 		for _, b := range before.Status.Backends {
-			is, exists := v1alpha1.BackendStatus{Reason: "it is ignored"}, slices.ContainsFunc(now.Spec.Backends, func(s v1alpha1.ProxyBackend) bool { return s.Name == b.Name })
+			is, exists := v1alpha1.BackendStatus{Reason: "it is ignored"},
+				slices.ContainsFunc(now.Spec.Backends, func(s v1alpha1.ProxyBackend) bool { return s.Name == b.Name })
 			if at := slices.IndexFunc(now.Status.Backends, func(s v1alpha1.BackendStatus) bool { return s.Name == b.Name }); at >= 0 {
 				is, exists = now.Status.Backends[at], true
 			}

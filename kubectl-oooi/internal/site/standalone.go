@@ -13,7 +13,9 @@ import (
 // is used to render objects, and is not applied. If the address has no prefix length, the subnet is that of another
 // Infra or standalone ProxyServer on the same network, else /24 as in the earlier operator, or /64. With an error, the Infra has
 // only what is valid.
-func standaloneInfra(server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks) (infra *v1alpha1.Infra, assumed bool, err error) {
+func standaloneInfra(
+	server *v1alpha1.ProxyServer, infras []*v1alpha1.Infra, servers []*v1alpha1.ProxyServer, networks cni.Networks,
+) (infra *v1alpha1.Infra, assumed bool, err error) {
 	config := server.Spec.NetworkConfig
 	where := fmt.Sprintf("ProxyServer %s/%s, spec.networkConfig", server.Namespace, server.Name)
 	nad := config.NetworkAttachment(server.Namespace)

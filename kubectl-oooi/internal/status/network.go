@@ -23,10 +23,12 @@ func NetworkFailure(message, node string) (why, remedy string) {
 	switch {
 	case plugin != nil:
 		return fmt.Sprintf("CNI plugin %s is not installed %s", plugin[1], onNode),
-			fmt.Sprintf("install the plugin in the CNI directory %s (/opt/cni/bin; /var/lib/cni/bin on OpenShift), or correct the type in the configuration of the NetworkAttachmentDefinition", onNode)
+			fmt.Sprintf("install the plugin in the CNI directory %s (/opt/cni/bin; /var/lib/cni/bin on OpenShift), or correct the type in the configuration of "+
+				"the NetworkAttachmentDefinition", onNode)
 	case network != nil:
 		return fmt.Sprintf("network %s has no OVN bridge mapping %s", network[1], onNode),
-			fmt.Sprintf("map the network to a bridge %s: create a NodeNetworkConfigurationPolicy that selects the node, with desiredState.ovn.bridge-mappings: [{localnet: %s, bridge: BRIDGE, state: present}]", onNode, network[1])
+			fmt.Sprintf("map the network to a bridge %s: create a NodeNetworkConfigurationPolicy that selects the node, with desiredState.ovn.bridge-mappings: "+
+				"[{localnet: %s, bridge: BRIDGE, state: present}]", onNode, network[1])
 	case missingLink.MatchString(message):
 		return "an interface of the NetworkAttachmentDefinition does not exist " + onNode,
 			"create the bridge or VLAN interface " + onNode + ", or run oooi's pods only on nodes that have it: nodeSelector of the component in the Infra"

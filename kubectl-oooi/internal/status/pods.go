@@ -81,7 +81,8 @@ func Exited(container string, t *corev1.ContainerStateTerminated) string {
 // WaitsForImage reports whether the kubelet cannot pull an image of a pod.
 func WaitsForImage(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), func(c corev1.ContainerStatus) bool {
-		return c.State.Waiting != nil && slices.Contains([]string{"InvalidImageName", "ErrImageNeverPull", "ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"}, c.State.Waiting.Reason)
+		return c.State.Waiting != nil && slices.Contains([]string{"InvalidImageName", "ErrImageNeverPull", "ErrImagePull",
+			"ImagePullBackOff", "RegistryUnavailable"}, c.State.Waiting.Reason)
 	})
 }
 

@@ -173,7 +173,8 @@ func NewProxyReport(server *v1alpha1.ProxyServer, pods []*corev1.Pod) *Report {
 		{Name: v1alpha1.ComponentDHCP}, {Name: v1alpha1.ComponentDNS},
 		{Name: v1alpha1.ComponentProxy, Enabled: true, Ready: summary.Status, Addresses: []string{address}, Pods: describePods(pods, func(p *corev1.Pod) bool {
 			_, ofInfra := p.Labels[v1alpha1.LabelInfra]
-			return p.Namespace == server.Namespace && !ofInfra && p.Labels[v1alpha1.LabelProxyServer] == server.Name && p.Labels[v1alpha1.LabelComponent] == v1alpha1.ComponentProxy
+			return p.Namespace == server.Namespace && !ofInfra && p.Labels[v1alpha1.LabelProxyServer] == server.Name &&
+				p.Labels[v1alpha1.LabelComponent] == v1alpha1.ComponentProxy
 		})},
 	}
 	return r
@@ -231,9 +232,12 @@ func components(in Objects) []Component {
 	}
 	current := in.Infra.Status.ComponentStatus != nil && in.Infra.Status.ObservedGeneration == in.Infra.Generation
 	list := []Component{
-		{Name: v1alpha1.ComponentDHCP, Enabled: spec.DHCP.IsEnabled(), Ready: statusOf(status.DHCPReady, current), Addresses: addresses(nil, spec.DHCP.EffectiveInstances())},
-		{Name: v1alpha1.ComponentDNS, Enabled: spec.DNS.IsEnabled(), Ready: statusOf(status.DNSReady, current), Addresses: addresses(nil, spec.DNS.EffectiveInstances())},
-		{Name: v1alpha1.ComponentProxy, Enabled: spec.Proxy.IsEnabled(), Ready: statusOf(status.ProxyReady, current), Addresses: addresses(spec.Proxy.ServerIPs(), spec.Proxy.EffectiveInstances())},
+		{Name: v1alpha1.ComponentDHCP, Enabled: spec.DHCP.IsEnabled(), Ready: statusOf(status.DHCPReady, current),
+			Addresses: addresses(nil, spec.DHCP.EffectiveInstances())},
+		{Name: v1alpha1.ComponentDNS, Enabled: spec.DNS.IsEnabled(), Ready: statusOf(status.DNSReady, current),
+			Addresses: addresses(nil, spec.DNS.EffectiveInstances())},
+		{Name: v1alpha1.ComponentProxy, Enabled: spec.Proxy.IsEnabled(), Ready: statusOf(status.ProxyReady, current),
+			Addresses: addresses(spec.Proxy.ServerIPs(), spec.Proxy.EffectiveInstances())},
 	}
 	for i := range list {
 		if !list[i].Enabled {

@@ -45,11 +45,13 @@ func (p *Prober) reserve(ctx context.Context, s *subject, pod *clientPod) (netip
 		address := p.Address
 		if !given {
 			if address = s.freeAddress(taken); !address.IsValid() {
-				return address, nil, fmt.Errorf("the DHCP ranges have no free IPv4 address for the pod on the VLAN; specify another free address of the VLAN with %s", p.AddressFlag)
+				return address, nil, fmt.Errorf("the DHCP ranges have no free IPv4 address for the pod on the VLAN; specify another free address of the VLAN "+
+					"with %s", p.AddressFlag)
 			}
 			taken[address] = true
 			if !s.freeAddress(taken).IsValid() {
-				return address, nil, fmt.Errorf("%s is the last free IPv4 address of the DHCP ranges, which a VM may need; specify another free address of the VLAN with %s", address, p.AddressFlag)
+				return address, nil, fmt.Errorf("%s is the last free IPv4 address of the DHCP ranges, which a VM may need; specify another free address of the "+
+					"VLAN with %s", address, p.AddressFlag)
 			}
 		}
 		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, holder, address, time.Now(), pod.leftover())
@@ -63,7 +65,8 @@ func (p *Prober) reserve(ctx context.Context, s *subject, pod *clientPod) (netip
 			return address, nil, fmt.Errorf("address %s of the pod on the VLAN is leased; specify an address that 'kubectl oooi leases' does not list", address)
 		}
 	}
-	return netip.Addr{}, nil, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free one with %s", p.AddressFlag)
+	return netip.Addr{}, nil, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free "+
+		"one with %s", p.AddressFlag)
 }
 
 // unusable returns why a pod must not have an address on the VLAN; empty if no reason is known.

@@ -57,14 +57,15 @@ func dhcpScenarios() []Scenario {
 		}
 		return ""
 	})
-	add("dhcp-servers", dhcpLease, "no other DHCP server answers on the VLAN", "find the server by its address and stop it, or block its packets in the switch", func(s *subject, b *probe.Binding) string {
-		own, others := s.dhcpServers()
-		foreign := slices.DeleteFunc(slices.Clone(b.Servers), func(a netip.Addr) bool { return slices.Contains(own, a) || slices.Contains(others, a) })
-		if len(foreign) > 0 {
-			return "another DHCP server sends offers: " + join(foreign)
-		}
-		return ""
-	})
+	add("dhcp-servers", dhcpLease, "no other DHCP server answers on the VLAN",
+		"find the server by its address and stop it, or block its packets in the switch", func(s *subject, b *probe.Binding) string {
+			own, others := s.dhcpServers()
+			foreign := slices.DeleteFunc(slices.Clone(b.Servers), func(a netip.Addr) bool { return slices.Contains(own, a) || slices.Contains(others, a) })
+			if len(foreign) > 0 {
+				return "another DHCP server sends offers: " + join(foreign)
+			}
+			return ""
+		})
 	return append(list, vmScenario())
 }
 

@@ -94,7 +94,8 @@ func (s *subject) watches() []watch {
 	steps := map[string][]probe.Step{}
 	if s.noDNS(VLAN) == "" {
 		for _, server := range s.servers(VLAN) {
-			steps[v1alpha1.ComponentDNS] = append(steps[v1alpha1.ComponentDNS], probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: s.names(VLAN)[0].Name, Type: "A"}})
+			steps[v1alpha1.ComponentDNS] = append(steps[v1alpha1.ComponentDNS],
+				probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: s.names(VLAN)[0].Name, Type: "A"}})
 		}
 	}
 	if s.noDHCP() == "" {
@@ -185,7 +186,8 @@ func (r *Runner) replace(ctx context.Context, s *subject, component string, resu
 // podsOf returns the pods of a component.
 func (r *Runner) podsOf(ctx context.Context, s *subject, component string) ([]corev1.Pod, error) {
 	list := &corev1.PodList{}
-	err := r.Prober.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: component})
+	err := r.Prober.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace),
+		client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: component})
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods of component %s: %w", component, err)
 	}
@@ -274,7 +276,8 @@ func (u *use) addGaps(result *Result, while string, expected func(*watch) gap) {
 		request := Request{Client: VLAN, Label: w.service + while, Took: metav1.Duration{Duration: last.Gap.Round(100 * time.Millisecond)}}
 		switch want := expected(w); {
 		case last.Gap > want.limit:
-			request.Problem = fmt.Sprintf("none for %s, want at most %s, usually %s: %s", request.Took.Duration, want.limit, want.usual, cmp.Or(last.Error, "no response"))
+			request.Problem = fmt.Sprintf("none for %s, want at most %s, usually %s: %s", request.Took.Duration, want.limit,
+				want.usual, cmp.Or(last.Error, "no response"))
 			result.Status = output.Failed
 		case last.Gap > want.usual:
 			request.Note = fmt.Sprintf("longer than the usual %s", want.usual)

@@ -116,7 +116,8 @@ func covers(pattern, name string) bool {
 func (s *subject) dhcpServers() (own, others []netip.Addr) {
 	for _, u := range s.Facts.List(site.Infras, "") {
 		infra, err := site.Decode[v1alpha1.Infra](s.Facts, u)
-		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() || !s.Networks.Same(infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(), s.Network().Key()) {
+		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() ||
+			!s.Networks.Same(infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(), s.Network().Key()) {
 			continue
 		}
 		for _, i := range infra.Spec.InfraComponents.DHCP.EffectiveInstances() {

@@ -15,7 +15,8 @@ import (
 func isolationScenarios() []Scenario {
 	add := func(name, needs, title, remedy string, steps func(*subject) []step) Scenario {
 		return Scenario{
-			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs, steps: func(s *subject, _ Client) []step { return steps(s) },
+			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
+			steps: func(s *subject, _ Client) []step { return steps(s) },
 			notApplicable: func(s *subject, _ Client) string {
 				if why := s.Facts.Unread(site.Infras, ""); why != "" {
 					return "Infras of other namespaces are not known: " + why
@@ -28,9 +29,12 @@ func isolationScenarios() []Scenario {
 		}
 	}
 	return []Scenario{
-		add("isolation-names", "dns-vlan-udp", "names of other hosted clusters do not lead to their addresses on this VLAN", "compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*subject).foreignNames),
-		add("isolation-proxy", "", "the proxy does not route names of other hosted clusters", "run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*subject).foreignRoutes),
-		add("isolation-addresses", "", "addresses of other hosted clusters cannot be reached from this VLAN", "check the router of the VLAN, and that the switches separate the VLANs", (*subject).foreignAddresses),
+		add("isolation-names", "dns-vlan-udp", "names of other hosted clusters do not lead to their addresses on this VLAN",
+			"compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*subject).foreignNames),
+		add("isolation-proxy", "", "the proxy does not route names of other hosted clusters",
+			"run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*subject).foreignRoutes),
+		add("isolation-addresses", "", "addresses of other hosted clusters cannot be reached from this VLAN",
+			"check the router of the VLAN, and that the switches separate the VLANs", (*subject).foreignAddresses),
 	}
 }
 
@@ -51,7 +55,8 @@ func (s *subject) foreignNames() []step {
 		for _, h := range i.Cluster.Hostnames {
 			for _, server := range s.servers(VLAN) {
 				steps = append(steps, step{
-					request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: h.Name, Type: "A"}}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, server),
+					request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: h.Name, Type: "A"}},
+					label:   fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, server),
 					check: without(func(o *probe.Outcome) string {
 						if slices.ContainsFunc(o.DNS.Addresses, func(a netip.Addr) bool { return slices.Contains(foreign, a) }) {
 							return "the name resolves to " + join(o.DNS.Addresses)

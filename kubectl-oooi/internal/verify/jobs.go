@@ -154,7 +154,8 @@ func (s *subject) templatePod() (*corev1.Pod, string) {
 // deleteEarlier deletes Jobs of interrupted commands that are older than a pod can run.
 func (p *Prober) deleteEarlier(ctx context.Context, s *subject) error {
 	list := &batchv1.JobList{}
-	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace), client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: testclient.Component})
+	err := p.Client.List(ctx, list, client.InNamespace(s.Infra.Namespace),
+		client.MatchingLabels{v1alpha1.LabelInfra: s.Infra.Name, v1alpha1.LabelComponent: testclient.Component})
 	if err != nil {
 		return fmt.Errorf("listing earlier Jobs: %w", err)
 	}

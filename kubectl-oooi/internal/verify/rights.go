@@ -14,8 +14,10 @@ const RoleName = "oooi-test"
 // Reads returns what a Runner needs of a site, for a site.Collector.
 func Reads() []site.Read {
 	return slices.Concat(
-		site.In(site.AtInfra, site.Infras, site.ProxyServers, site.Services, site.Leases, site.Pods), site.In(site.AtNetwork, site.NADs), site.In(site.AtHosted, site.HostedClusters),
-		site.In(site.AtControlPlane, site.Routes, site.Services, site.VMIs), site.In(site.AtBackends, site.Services), site.In(site.Everywhere, site.ClusterDNS, site.ClusterIngress),
+		site.In(site.AtInfra, site.Infras, site.ProxyServers, site.Services, site.Leases, site.Pods), site.In(site.AtNetwork, site.NADs),
+		site.In(site.AtHosted, site.HostedClusters),
+		site.In(site.AtControlPlane, site.Routes, site.Services, site.VMIs), site.In(site.AtBackends, site.Services),
+		site.In(site.Everywhere, site.ClusterDNS, site.ClusterIngress),
 	)
 }
 

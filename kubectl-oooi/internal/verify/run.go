@@ -62,14 +62,17 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	}
 	_, image := s.templatePod()
 	if image == "" {
-		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl oooi setup'; "+ //nolint:staticcheck // a kind begins with a capital
+		//nolint:staticcheck // a kind begins with a capital
+		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl "+
+			"oooi setup'; "+
 			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
 	}
 	if err := s.readAuthorities(ctx, r.Prober.Client); err != nil {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
 	}
 	s.upstream = r.Upstream
-	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" && (s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n expectation) bool { return n.Name == own })) {
+	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" &&
+		(s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n expectation) bool { return n.Name == own })) {
 		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
 	}
 	if s.client, err = randomMAC(); err != nil {

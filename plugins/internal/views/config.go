@@ -305,7 +305,8 @@ func (cfg *Config) check() error {
 		case answered && name != Pod && len(scope.Infras)+len(scope.HostedClusters) == 0:
 			return fmt.Errorf("answer %s: the block does not select hosted clusters for the view; add 'hostedcluster NAMESPACE/NAME' or 'infra NAMESPACE/NAME'", name)
 		case !answered && len(scope.HostedClusters) > 0 && len(scope.Infras) == 0:
-			return fmt.Errorf("view %s has no addresses, because with hostedcluster alone no Infra is read; add 'infra NAMESPACE/NAME' or 'answer %s ADDRESS'", name, name)
+			return fmt.Errorf("view %s has no addresses, because with hostedcluster alone no Infra is read; add 'infra NAMESPACE/NAME' or 'answer %s ADDRESS'",
+				name, name)
 		case !answered && name != Pod && name != VLAN:
 			return fmt.Errorf("view %s has no addresses: add 'answer %s ADDRESS', or rename the view to %s or %s", name, name, VLAN, Pod)
 		}

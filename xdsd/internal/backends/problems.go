@@ -33,25 +33,43 @@ type cause struct {
 }
 
 var (
-	refusing    = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", "check that the pods listen on the targetPort of the Service; find the pod with: PODS"}
-	silent      = &cause{problem.BackendUnreachable, "connections to ENDPOINTS get no answer", "check the NetworkPolicies that select the backend's pods ('kubectl -n NAMESPACE get networkpolicies') and the filters between the nodes; an endpoint that does not exist on any node does not answer either"}
-	portless    = &cause{problem.BackendUnreachable, "the pod has no free source port for connections to ENDPOINTS", "limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the connections"}
-	misrouted   = &cause{problem.BackendUnreachable, "packets to ENDPOINTS leave through DEVICE: a route of the pod leads to the VLAN, although they are not in its subnets", "check the routes in the NetworkAttachmentDefinitions of the pod"}
+	refusing = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail",
+		"check that the pods listen on the targetPort of the Service; find the pod with: PODS"}
+	silent = &cause{problem.BackendUnreachable, "connections to ENDPOINTS get no answer",
+		"check the NetworkPolicies that select the backend's pods ('kubectl -n NAMESPACE get networkpolicies') and the filters between the nodes; an " +
+			"endpoint that does not exist on any node does not answer either"}
+	portless = &cause{problem.BackendUnreachable, "the pod has no free source port for connections to ENDPOINTS",
+		"limit the connections of clients (limits of the proxy), or raise net.ipv4.ip_local_port_range of the pod; 'kubectl oooi envoy clusters' shows the " +
+			"connections"}
+	misrouted = &cause{problem.BackendUnreachable,
+		"packets to ENDPOINTS leave through DEVICE: a route of the pod leads to the VLAN, although they are not in its subnets",
+		"check the routes in the NetworkAttachmentDefinitions of the pod"}
 	appsClosed  = &cause{problem.BackendUnreachable, "connections to ENDPOINTS fail", appsRemedy}
-	unannounced = &cause{problem.BackendUnreachable, "no host on the VLAN answers ARP requests for ENDPOINTS: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to this VLAN", "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs"}
+	unannounced = &cause{problem.BackendUnreachable,
+		"no host on the VLAN answers ARP requests for ENDPOINTS: MetalLB does not announce it, or the nodes of the hosted cluster are not connected to " +
+			"this VLAN", "check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and the network of the nodes' VMs"}
 
-	rejecting   = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed", "find the pod with: PODS, and see its log"}
-	hanging     = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS time out, even in small packets, although TCP connections succeed: the process hangs", "find the pod with: PODS, and delete it"}
-	lossy       = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS complete in small packets only: large packets are lost, such as those with a certificate", "compare the MTU of the pod network on the nodes of the proxy and of the endpoint, which you find with: PODS"}
-	appsHanging = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed: the ingress router hangs, or a filter drops packets with data", appsRemedy}
-	appsLossy   = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}
+	rejecting = &cause{problem.BackendHandshakeFailing, "TLS handshakes with ENDPOINTS fail, although TCP connections succeed",
+		"find the pod with: PODS, and see its log"}
+	hanging = &cause{problem.BackendHandshakeFailing,
+		"TLS handshakes with ENDPOINTS time out, even in small packets, although TCP connections succeed: the process hangs",
+		"find the pod with: PODS, and delete it"}
+	lossy = &cause{problem.BackendHandshakeFailing,
+		"TLS handshakes with ENDPOINTS complete in small packets only: large packets are lost, such as those with a certificate",
+		"compare the MTU of the pod network on the nodes of the proxy and of the endpoint, which you find with: PODS"}
+	appsHanging = &cause{problem.BackendHandshakeFailing,
+		"TLS handshakes with ENDPOINTS fail, although TCP connections succeed: the ingress router hangs, or a filter drops packets with data", appsRemedy}
+	appsLossy = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}
 
-	unready = &cause{problem.BackendNotReady, "the hosted API server is not ready at ENDPOINTS", "see the logs of the API server and etcd: kubectl -n NAMESPACE get pods"}
+	unready = &cause{problem.BackendNotReady, "the hosted API server is not ready at ENDPOINTS",
+		"see the logs of the API server and etcd: kubectl -n NAMESPACE get pods"}
 
-	uncovered = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid for NAME", "check the Service's selector and the server's certificates: spec.configuration.apiServer.servingCerts of the HostedCluster, or those of the backend"}
-	expired   = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS has expired", renewRemedy}
-	early     = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid yet", "compare the clock of the proxy's node with that of the certificate's issuer"}
-	expiring  = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS expires soon", renewRemedy}
+	uncovered = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid for NAME",
+		"check the Service's selector and the server's certificates: spec.configuration.apiServer.servingCerts of the HostedCluster, or those of the backend"}
+	expired = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS has expired", renewRemedy}
+	early   = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid yet",
+		"compare the clock of the proxy's node with that of the certificate's issuer"}
+	expiring = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS expires soon", renewRemedy}
 )
 
 const (
@@ -270,7 +288,8 @@ func (c *cause) problem(u *model.Upstream, results []*result, endpoints int) pro
 		case r.Error != "":
 			p = p.Because(fmt.Sprintf("handshake with %s for %s: %s", r.Address, r.Name, r.Error))
 		case c.code == problem.BackendCertificateInvalid:
-			p = p.Because(fmt.Sprintf("%s: the certificate is valid for %s, from %s to %s, issued by %s", r.Address, strings.Join(r.Names, ", "), r.NotBefore.Format(time.RFC3339), r.NotAfter.Format(time.RFC3339), r.Issuer))
+			p = p.Because(fmt.Sprintf("%s: the certificate is valid for %s, from %s to %s, issued by %s", r.Address,
+				strings.Join(r.Names, ", "), r.NotBefore.Format(time.RFC3339), r.NotAfter.Format(time.RFC3339), r.Issuer))
 		case r.ReadyError != "":
 			p = p.Because(fmt.Sprintf("%s: %s", r.Address, r.ReadyError))
 		default:

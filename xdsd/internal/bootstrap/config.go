@@ -154,7 +154,8 @@ func (c Config) validate() error {
 		}
 	}
 	if limit := c.descriptorLimit(0); c.MaxConnections > limit || limit == 0 {
-		report("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit", c.MaxConnections, c.Descriptors, limit)
+		report("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit",
+			c.MaxConnections, c.Descriptors, limit)
 	}
 	if c.DrainTime < 0 || c.DrainTime%time.Second != 0 {
 		report("DrainTime", "%s: must be whole seconds", c.DrainTime)

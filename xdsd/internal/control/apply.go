@@ -44,7 +44,8 @@ func isDesired(c metav1.Condition) bool {
 // isDetail reports whether a condition has no Event when an object is created with its desired status.
 func isDetail(c metav1.Condition) bool {
 	switch c.Type {
-	case v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionWithinLimits, v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady, v1alpha1.ConditionProxyReady,
+	case v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionWithinLimits, v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady,
+		v1alpha1.ConditionProxyReady,
 		v1alpha1.ConditionVLANReady, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady:
 		return true
 	}

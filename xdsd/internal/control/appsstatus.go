@@ -160,7 +160,8 @@ func (f *appsFacts) fault() *guest.Fault {
 		return &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigMissing, Message: cmp.Or(f.unboundMessage(), "the Infra has no hosted cluster")}
 	}
 	if f.cluster.Apps == nil {
-		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned, Message: f.cluster.String() + " has no apps domain: set spec.dns.baseDomain of the HostedCluster, or spec.appsIngress.baseDomain of the Infra"}
+		return &guest.Fault{Reason: v1alpha1.AppsIngressAddressNotAssigned,
+			Message: f.cluster.String() + " has no apps domain: set spec.dns.baseDomain of the HostedCluster, or spec.appsIngress.baseDomain of the Infra"}
 	}
 	// Of two faults with the same reason, the outcome's comes first, because its message is more specific.
 	var faults []*guest.Fault

@@ -168,7 +168,9 @@ func (r *guestReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, cl
 
 // check returns why the Service has no usable address, or nil, a warning about an address that is usable, or "", and when to
 // check again: after resync if there is neither.
-func (r *guestReconciler) check(ctx context.Context, g *guestConn, w *guest.Wanted, service *corev1.Service, resync time.Duration) (fault *guest.Fault, warning string, next time.Duration) {
+func (r *guestReconciler) check(
+	ctx context.Context, g *guestConn, w *guest.Wanted, service *corev1.Service, resync time.Duration,
+) (fault *guest.Fault, warning string, next time.Duration) {
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		g.addressSince = time.Time{}
 		return g.cluster.AddressFault(ctx, w, service), "", checkInterval

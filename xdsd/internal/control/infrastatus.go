@@ -89,7 +89,8 @@ func (f *infraFacts) network() metav1.Condition {
 // answers.
 func (f *infraFacts) names() metav1.Condition {
 	kind := v1alpha1.ConditionNamesServed
-	problems := f.problemsWith(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain, model.ReasonInvalidName, model.ReasonNameConflict, model.ReasonNameNotAllowed)
+	problems := f.problemsWith(model.ReasonProxyDisabled, model.ReasonProxyServiceMissing, model.ReasonNoBaseDomain,
+		model.ReasonInvalidName, model.ReasonNameConflict, model.ReasonNameNotAllowed)
 	switch {
 	case len(problems) > 0:
 		return problemCondition(kind, problems, "", "")
@@ -157,12 +158,14 @@ func (f *infraFacts) components() []metav1.Condition {
 
 // observations returns the conditions that only problems make false.
 func (f *infraFacts) observations() []metav1.Condition {
-	vlan, upstream, backends := f.observed.vlanReady(f.infra.Ref), disabled(v1alpha1.ConditionUpstreamReady, "DNS is not enabled"), disabled(v1alpha1.ConditionBackendsReady, "the proxy is not enabled")
+	vlan, upstream, backends := f.observed.vlanReady(f.infra.Ref), disabled(v1alpha1.ConditionUpstreamReady, "DNS is not enabled"),
+		disabled(v1alpha1.ConditionBackendsReady, "the proxy is not enabled")
 	if !f.dhcp.enabled && !f.dns.enabled && !f.proxy.enabled {
 		vlan = disabled(v1alpha1.ConditionVLANReady, "no component is enabled")
 	}
 	if f.dns.enabled {
-		upstream = f.observed.condition(v1alpha1.ConditionUpstreamReady, f.infra.Ref, f.observed != nil && f.observed.components[v1alpha1.ComponentDNS], "", "", "the upstream resolvers answer")
+		upstream = f.observed.condition(v1alpha1.ConditionUpstreamReady, f.infra.Ref, f.observed != nil && f.observed.components[v1alpha1.ComponentDNS],
+			"", "", "the upstream resolvers answer")
 	}
 	if f.proxy.enabled {
 		backends = f.observed.backendsReady(f.infra.Ref)

@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	readyDesc = prometheus.NewDesc("xdsd_ready", "Whether the condition Ready of an Infra or a ProxyServer is true (1) or not (0).", []string{"kind", "object", "reason"}, nil)
-	appsDesc  = prometheus.NewDesc("xdsd_apps_ingress", "Phase of an Infra's apps ingress, with its reason; always 1.", []string{"infra", "phase", "reason"}, nil)
+	readyDesc = prometheus.NewDesc("xdsd_ready", "Whether the condition Ready of an Infra or a ProxyServer is true (1) or not (0).",
+		[]string{"kind", "object", "reason"}, nil)
+	appsDesc = prometheus.NewDesc("xdsd_apps_ingress", "Phase of an Infra's apps ingress, with its reason; always 1.", []string{"infra", "phase", "reason"}, nil)
 )
 
 // statusMetrics exports the last status of each object. The series of an object end when it is deleted.

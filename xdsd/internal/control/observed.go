@@ -82,7 +82,8 @@ func disabled(kind, message string) metav1.Condition {
 
 // vlanReady and backendsReady return the conditions of Infras and standalone ProxyServers.
 func (o *observation) vlanReady(object model.Ref) metav1.Condition {
-	return o.condition(v1alpha1.ConditionVLANReady, object, o != nil && o.vlan, "", "", "the pods reach each other on the VLAN, and no other host has their addresses")
+	return o.condition(v1alpha1.ConditionVLANReady, object, o != nil && o.vlan, "", "",
+		"the pods reach each other on the VLAN, and no other host has their addresses")
 }
 
 func (o *observation) backendsReady(object model.Ref) metav1.Condition {

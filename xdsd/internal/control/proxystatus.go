@@ -85,7 +85,8 @@ func (f *proxyFacts) ready() metav1.Condition {
 		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 	}
 	if len(f.pods) == 0 {
-		return notReady(v1alpha1.ReasonNoReplica, "no pod has the labels %s=%s and %s=%s: it is being recreated, or checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' say why not",
+		return notReady(v1alpha1.ReasonNoReplica,
+			"no pod has the labels %s=%s and %s=%s: it is being recreated, or checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' say why not",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
 	reported := map[string]*v1alpha1.ReplicaStatus{}
@@ -95,11 +96,13 @@ func (f *proxyFacts) ready() metav1.Condition {
 		}
 		at := slices.IndexFunc(f.object.Status.Replicas, func(r v1alpha1.ReplicaStatus) bool { return r.Pod == pod.Name })
 		if at < 0 {
-			return notReady(v1alpha1.ReasonReplicaSilent, "pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
+			return notReady(v1alpha1.ReasonReplicaSilent,
+				"pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
 		}
 		reported[pod.Name] = &f.object.Status.Replicas[at]
 		if f.silent[pod.Name] {
-			return notReady(v1alpha1.ReasonReplicaSilent, "pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
+			return notReady(v1alpha1.ReasonReplicaSilent,
+				"pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
 				pod.Name, reported[pod.Name].HeartbeatTime.UTC().Format(time.RFC3339))
 		}
 	}
@@ -113,14 +116,16 @@ func (f *proxyFacts) ready() metav1.Condition {
 		}
 	}
 	return condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady,
-		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: pods %s", strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
+		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: pods %s",
+		strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
 }
 
 func (f *proxyFacts) checkGeneration(r *v1alpha1.ReplicaStatus) (reason, message string) {
 	if r.ObservedGeneration >= f.object.Generation {
 		return "", ""
 	}
-	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d, of the ProxyServer: xdsd serve lags behind, or has lost the connection to the API server", r.ObservedGeneration, f.object.Generation)
+	return v1alpha1.ReasonReplicaBehind, fmt.Sprintf("has observed generation %d, not %d, of the ProxyServer: xdsd serve lags behind, or has lost the "+
+		"connection to the API server", r.ObservedGeneration, f.object.Generation)
 }
 
 func checkNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
@@ -184,7 +189,8 @@ func (f *proxyFacts) configurationValid() metav1.Condition {
 	}
 	for _, r := range f.object.Status.Replicas {
 		if len(r.Omitted) > 0 {
-			return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "pod %s: left out, because Envoy would reject it: %s", r.Pod, strings.Join(r.Omitted, "; "))
+			return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "pod %s: left out, because Envoy would reject it: %s",
+				r.Pod, strings.Join(r.Omitted, "; "))
 		}
 	}
 	if len(f.problems) > 0 {
@@ -228,7 +234,8 @@ func (f *proxyFacts) withinLimits() metav1.Condition {
 		return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionUnknown, v1alpha1.ReasonLimitsNotApplied, "%s", strings.Join(failures, "; "))
 	}
 	if len(list) == 0 {
-		return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached, "no replica has reported a reached limit within the last ten minutes")
+		return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionTrue, v1alpha1.ReasonNoLimitReached,
+			"no replica has reported a reached limit within the last ten minutes")
 	}
 	return condition(v1alpha1.ConditionWithinLimits, metav1.ConditionFalse, reason, "%s", strings.Join(append(list, failures...), "; "))
 }

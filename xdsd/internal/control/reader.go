@@ -48,7 +48,8 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 	desired := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
 		WithAnnotations(map[string]string{
-			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339), annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
+			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339),
+			annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
 		}).
 		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: reader.Kubeconfig})
 	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {

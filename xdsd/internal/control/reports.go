@@ -176,7 +176,8 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 		if err != nil {
 			interfaces = nil // Multus has not attached the pod yet
 		}
-		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace, interfaces, report.vlan, report.answers, pod.Spec.NodeName})
+		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace,
+			interfaces, report.vlan, report.answers, pod.Spec.NodeName})
 	}
 	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
 	o.problems = append(o.problems, vlanProblems(f)...)

@@ -118,7 +118,9 @@ func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) er
 		}
 		serves, err := r.podsServe(ctx, requestOf(infra).NamespacedName)
 		if serves {
-			err = fmt.Errorf("Infra %s does not exist, but its pods serve: create it again, or run 'kubectl oooi teardown'", infra) //nolint:staticcheck // a kind begins with a capital
+			//nolint:staticcheck // a kind begins with a capital
+			err = fmt.Errorf("Infra %s does not exist, but its pods serve: create it again, or run 'kubectl oooi "+
+				"teardown'", infra)
 		}
 		if err != nil {
 			serving = err

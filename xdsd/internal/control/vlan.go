@@ -76,12 +76,14 @@ func (p *vlanPod) interfaceProblems() []problem.Problem {
 			list = append(list, problem.Failed(problem.InterfaceDown, p.ref, "the pod has no interface %s: it is not on the VLAN", i.Name))
 			continue
 		case !is.Up:
-			list = append(list, problem.Failed(problem.InterfaceDown, p.ref, "interface %s of the pod is down or has no carrier: the pod cannot be reached on the VLAN", i.Name))
+			list = append(list, problem.Failed(problem.InterfaceDown, p.ref,
+				"interface %s of the pod is down or has no carrier: the pod cannot be reached on the VLAN", i.Name))
 			continue
 		}
 		for _, a := range i.Addresses {
 			if !is.Has(a) {
-				list = append(list, problem.Failed(problem.InterfaceAddressMissing, p.ref, "interface %s of the pod does not have address %s, although Multus assigned it", i.Name, a).
+				list = append(list, problem.Failed(problem.InterfaceAddressMissing, p.ref,
+					"interface %s of the pod does not have address %s, although Multus assigned it", i.Name, a).
 					Because(fmt.Sprintf("its addresses: %v", is.Addresses)))
 			}
 		}
@@ -106,7 +108,9 @@ func (f *vlanFacts) mtuProblems() []problem.Problem {
 	var list []problem.Problem
 	each(func(p *vlanPod, i *problem.Interface) {
 		if i.MTU < largest {
-			list = append(list, problem.Failed(problem.MTUMismatch, p.ref, "interface %s of the pod has MTU %d, and interfaces of other pods on the VLAN have %d: larger packets are dropped, such as large TLS certificates", i.Name, i.MTU, largest))
+			list = append(list, problem.Failed(problem.MTUMismatch, p.ref,
+				"interface %s of the pod has MTU %d, and interfaces of other pods on the VLAN have %d: larger packets are dropped, such as large TLS "+
+					"certificates", i.Name, i.MTU, largest))
 		}
 	})
 	return list
@@ -162,7 +166,8 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 			if conflict == nil && h.MAC != "" && p.view.Age(h.Since) >= vlanGrace {
 				conflict = f.foreign(h)
 				if twins := byMAC[h.MAC]; conflict == nil && len(twins) == 1 && twins[0].settled && owner(f.pods, h.Address) == nil && !slices.Contains(f.own, h.Address) {
-					id, conflict = h.MAC, new(problem.Failed(problem.AddressInUse, twins[0].ref, "another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
+					id, conflict = h.MAC, new(problem.Failed(problem.AddressInUse, twins[0].ref,
+						"another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
 						Because(fmt.Sprintf("it answers for %s, which is no address of the pod", h.Address)).
 						WithRemedy("find the host by its MAC address, which moves between two ports in the table of the switch, and give it another one"))
 				}
@@ -288,7 +293,8 @@ func (f *vlanFacts) uplinkProblems() []problem.Problem {
 				if last, found := silent[h.LastMAC]; !found || age < last {
 					silent[h.LastMAC] = age
 				}
-				evidence = append(evidence, fmt.Sprintf("%s no longer answers Pod %s: last answer at %s, of MAC address %s", h.Address, p.ref.Name, h.LastAnswer.UTC().Format(time.RFC3339), h.LastMAC))
+				evidence = append(evidence, fmt.Sprintf("%s no longer answers Pod %s: last answer at %s, of MAC address %s", h.Address,
+					p.ref.Name, h.LastAnswer.UTC().Format(time.RFC3339), h.LastMAC))
 			}
 		}
 	}
@@ -309,9 +315,11 @@ func (f *vlanFacts) uplinkProblems() []problem.Problem {
 	if together == 1 {
 		hosts = "the only VM that answered before does not answer"
 	}
-	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object, "%s on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang", hosts).
+	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object,
+		"%s on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang", hosts).
 		Because(evidence...).
-		WithRemedy("check that the switch port of node %s carries the VLAN, and that the interface that connects the VLAN's bridge to the switch is up", strings.Join(f.nodes(), ", "))}
+		WithRemedy("check that the switch port of node %s carries the VLAN, and that the interface that connects the VLAN's bridge to the switch is up",
+			strings.Join(f.nodes(), ", "))}
 }
 
 // nodes returns the nodes of the pods that have a view, sorted.

@@ -59,7 +59,8 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 	}
 	for _, l := range lines {
 		if l.reached == 0 && len(l.lost)+l.gone > 1 && slices.ContainsFunc(l.lost, func(h lostHost) bool { return h.owner != nil }) {
-			report(l.pod, l.lost, "no host on the VLAN answers the pod, although its interface is up: its port is not attached to the bridge, or is on another VLAN, or a filter drops its packets")
+			report(l.pod, l.lost, "no host on the VLAN answers the pod, although its interface is up: its port is not attached to the bridge, or is on another "+
+				"VLAN, or a filter drops its packets")
 		}
 	}
 	for {
@@ -71,12 +72,14 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 		worst := slices.MaxFunc(lines, func(a, b *sightline) int {
 			return cmp.Or(cmp.Compare(len(a.lost)*(b.reached+len(b.lost)), len(b.lost)*(a.reached+len(a.lost))), cmp.Compare(b.others, a.others))
 		})
-		report(worst.pod, worst.lost, "most hosts on the VLAN that other pods reach do not answer the pod: its port is on another VLAN or bridge, or a filter drops its packets")
+		report(worst.pod, worst.lost, "most hosts on the VLAN that other pods reach do not answer the pod: its port is on another VLAN or bridge, or a "+
+			"filter drops its packets")
 	}
 	for _, target := range working {
 		silent, at := silentFor(lines, target)
 		if at.IsValid() && !reported[target] && slices.ContainsFunc(silent, func(l *sightline) bool { return !reported[l.pod] }) {
-			report(target, nil, "address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or bridge, or a filter drops its packets", at)
+			report(target, nil, "address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the pod is on another VLAN or "+
+				"bridge, or a filter drops its packets", at)
 			for _, l := range silent {
 				list[len(list)-1] = list[len(list)-1].Because("requested by Pod " + l.pod.ref.Name)
 			}
@@ -86,7 +89,8 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 		l.lost = slices.DeleteFunc(l.lost, func(h lostHost) bool { return h.reachedBy == nil })
 		if n := countHosts(l.lost); n > 1 {
 			report(l.pod, l.lost, "%d hosts on the VLAN answer other pods, and not this pod: packets between them and the pod are dropped", n)
-			list[len(list)-1] = list[len(list)-1].WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: port isolation, private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')")
+			list[len(list)-1] = list[len(list)-1].WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: port " +
+				"isolation, private VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')")
 			continue
 		}
 		for _, p := range f.singleHostProblems(l) {
@@ -122,7 +126,8 @@ func (f *vlanFacts) singleHostProblems(l *sightline) []problem.Problem {
 		case slices.Contains(f.apps, h.Address):
 			p = problem.Failed(problem.BackendUnreachable, f.object,
 				"apps address %s does not answer all ARP requests on the VLAN: VMs that do not know its MAC address cannot reach apps", h.Address).
-				WithRemedy("check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and filters of ARP on the nodes' VMs and in the switch")
+				WithRemedy("check the load balancer of the hosted cluster, such as MetalLB's speakers and its L2Advertisement, and filters of ARP on the nodes' " +
+					"VMs and in the switch")
 		default:
 			continue
 		}

@@ -166,7 +166,8 @@ func (t *translator) forward(rule *model.HTTPRule) *routev3.RouteAction {
 	} else {
 		weighted := &routev3.WeightedCluster{}
 		for _, b := range rule.Backends {
-			weighted.Clusters = append(weighted.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: b.Upstream, Weight: wrapperspb.UInt32(uint32(b.Weight))}) //nolint:gosec // positive
+			//nolint:gosec // positive
+			weighted.Clusters = append(weighted.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: b.Upstream, Weight: wrapperspb.UInt32(uint32(b.Weight))})
 		}
 		out.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted}
 	}

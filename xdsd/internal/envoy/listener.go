@@ -149,9 +149,9 @@ func (t *translator) sentinel() *listenerv3.FilterChain {
 	}
 }
 
-// matchNames returns a matcher that selects the filter chain of a TLS connection by name. names maps names, and wildcards of which the longest one matches, to filter chains. Filter
-// chains with criteria of their own would match the same connections, but at each change of any of them, Envoy opens four
-// sockets and builds three tries of addresses for each.
+// matchNames returns a matcher that selects the filter chain of a TLS connection by name. names maps names, and wildcards of
+// which the longest one matches, to filter chains. Filter chains with criteria of their own would match the same connections,
+// but at each change of any of them, Envoy opens four sockets and builds three tries of addresses for each.
 func (t *translator) matchNames(names map[string]string) *matcherv3.Matcher {
 	name := t.input("server name", &networkv3.ServerNameInput{})
 	exact, wildcards := map[string]*matcherv3.Matcher_OnMatch{}, &matcherv3.Matcher_MatcherList{}

@@ -34,7 +34,8 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	switch {
 	case isMissing(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
-			"Service %s has no address, and the hosted cluster has no MetalLB (%s is not served): install it there, set metallb.install, or use source MirroredService or Static", w.Service, metallbGroup)}
+			"Service %s has no address, and the hosted cluster has no MetalLB (%s is not served): install it there, set metallb.install, or use source "+
+				"MirroredService or Static", w.Service, metallbGroup)}
 	case apierrors.IsForbidden(err): // the kubeconfig's user need not have the right to list pools
 		pools = nil
 	case err != nil:
@@ -43,11 +44,13 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("the hosted cluster has no IPAddressPool: create %s with %s", cmp.Or(name, "one"), addresses)}
 	}
 	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
-		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, names(pools))}
+		return &Fault{v1alpha1.AppsIngressPoolMissing,
+			fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, names(pools))}
 	}
 	warning := c.lastWarning(ctx, service)
 	if strings.Contains(warning, "no available IPs") || exhausted(pools, name) {
-		return &Fault{v1alpha1.AppsIngressPoolExhausted, fmt.Sprintf("no free address in %s: add addresses to the pool%s", describePools(pools, name), messageSuffix(warning))}
+		return &Fault{v1alpha1.AppsIngressPoolExhausted,
+			fmt.Sprintf("no free address in %s: add addresses to the pool%s", describePools(pools, name), messageSuffix(warning))}
 	}
 	hint := "check that MetalLB's controller and speaker run"
 	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
@@ -144,7 +147,8 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 			}
 		}
 	}
-	return fmt.Sprintf("L2Advertisement %s does not select IPAddressPool %s: add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to one that selects it",
+	return fmt.Sprintf("L2Advertisement %s does not select IPAddressPool %s: add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to "+
+		"one that selects it",
 		keyOf(&advertisements[0]), keyOf(&pools[0]))
 }
 

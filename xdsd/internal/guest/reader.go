@@ -50,7 +50,8 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	case client.IgnoreNotFound(err) != nil:
 		return "", apiFault(err, "reading ServiceAccount "+key.String())
 	case err == nil && account.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String():
-		return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("ServiceAccount %s exists and does not belong to Infra %s: delete it, or set another spec.appsIngress.service.name", key, w.Infra)}
+		return "", &Fault{v1alpha1.AppsIngressServiceForeign,
+			fmt.Sprintf("ServiceAccount %s exists and does not belong to Infra %s: delete it, or set another spec.appsIngress.service.name", key, w.Infra)}
 	}
 	labels, annotations := w.labels(), w.annotations()
 	for _, object := range []struct {

@@ -71,16 +71,19 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 	}
 	if err == nil && existing.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String() {
 		return nil, &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf(
-			"Service %s exists and does not belong to Infra %s: set another spec.appsIngress.service.name, delete the Service, or hand it over with the annotation %s: %s",
+			"Service %s exists and does not belong to Infra %s: set another spec.appsIngress.service.name, delete the Service, or hand it over with the "+
+				"annotation %s: %s",
 			w.Service, w.Infra, v1alpha1.AnnotationInfra, w.Infra)}
 	}
 	if existing.DeletionTimestamp != nil {
 		return nil, &Fault{v1alpha1.AppsIngressAddressNotAssigned, fmt.Sprintf("Service %s is being deleted, and will be created again", w.Service)}
 	}
 	wanted := w.service()
-	if class := wanted.Spec.LoadBalancerClass; err == nil && ptr.Deref(class, "") != ptr.Deref(existing.Spec.LoadBalancerClass, "") && existing.Spec.Type == corev1.ServiceTypeLoadBalancer {
+	if class := wanted.Spec.LoadBalancerClass; err == nil && ptr.Deref(class, "") != ptr.Deref(existing.Spec.LoadBalancerClass, "") &&
+		existing.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		return nil, &Fault{v1alpha1.AppsIngressServiceRejected, fmt.Sprintf(
-			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it will be created again", w.Service, ptr.Deref(existing.Spec.LoadBalancerClass, ""), ptr.Deref(class, ""))}
+			"Service %s has the load balancer class %q, which cannot be changed to %q: delete the Service, and it will be created again",
+			w.Service, ptr.Deref(existing.Spec.LoadBalancerClass, ""), ptr.Deref(class, ""))}
 	}
 	if err == nil && correctPorts(existing, wanted.Spec.Ports) {
 		if err := c.client.Update(ctx, existing, client.FieldOwner(fieldManager)); err != nil {
@@ -154,7 +157,8 @@ func apiFault(err error, action string) *Fault {
 	case apierrors.IsUnauthorized(err):
 		reason, hint = v1alpha1.AppsIngressKubeconfigRejected, ": renew the administrator's kubeconfig"
 	case errors.As(err, new(*tls.CertificateVerificationError)):
-		reason, hint = v1alpha1.AppsIngressKubeconfigRejected, ": the administrator's kubeconfig does not trust the API server's certificate; renew it, or correct the certificate"
+		reason, hint = v1alpha1.AppsIngressKubeconfigRejected,
+			": the administrator's kubeconfig does not trust the API server's certificate; renew it, or correct the certificate"
 	case apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		reason, hint = v1alpha1.AppsIngressServiceRejected, ": the namespace is being deleted"
 	case apierrors.IsForbidden(err) && !isAuthorizationError(err):

@@ -234,7 +234,8 @@ func trimService(object any) (any, error) {
 		return t, nil
 	}
 	for _, p := range s.Spec.Ports {
-		t.Spec.Ports = append(t.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port, TargetPort: p.TargetPort})
+		t.Spec.Ports = append(t.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol,
+			Port: p.Port, TargetPort: p.TargetPort})
 	}
 	return t, nil
 }

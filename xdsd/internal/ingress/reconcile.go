@@ -261,7 +261,9 @@ func loadBalancerOf(i *networkingv1.Ingress) v1alpha1.VirtualIngressLoadBalancer
 
 // writeStatus writes the status if it differs from the stored one. If the condition Ready has changed, it records
 // Events of the VirtualIngress and of its Ingress.
-func (r *reconciler) writeStatus(ctx context.Context, v *v1alpha1.VirtualIngress, stored, status v1alpha1.VirtualIngressStatus, ingress *networkingv1.Ingress) error {
+func (r *reconciler) writeStatus(
+	ctx context.Context, v *v1alpha1.VirtualIngress, stored, status v1alpha1.VirtualIngressStatus, ingress *networkingv1.Ingress,
+) error {
 	before := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 	if !reflect.DeepEqual(stored, status) {
 		if err := report.Status(ctx, r.client, kindVirtualIngress, keyOf(v), status, fieldManager); err != nil {

@@ -146,8 +146,9 @@ func findService(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, l
 	case s.namespace != v.Namespace && !p.CrossNamespace:
 		return nil, v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace"
 	case s.namespace != v.Namespace && !d.allows(s.namespace, v.Namespace):
-		return nil, v1alpha1.ReasonConsentMissing, fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s: add %[2]s to the annotation %[3]s of namespace %[1]s",
-			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases)
+		return nil, v1alpha1.ReasonConsentMissing,
+			fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s: add %[2]s to the annotation %[3]s of namespace %[1]s",
+				s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases)
 	}
 	all := d.find(s)
 	if s.name != "" {

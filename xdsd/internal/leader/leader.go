@@ -89,9 +89,10 @@ func newLock(o Options, restConfig *rest.Config, scheme *runtime.Scheme, renew t
 	}
 	events := record.NewBroadcaster() // never shut down: it is needed as long as the process runs
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: clients.CoreV1().Events("")})
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, o.Namespace, o.Name, clients.CoreV1(), clients.CoordinationV1(), resourcelock.ResourceLockConfig{
-		Identity: o.Identity, EventRecorder: events.NewRecorder(scheme, corev1.EventSource{Component: o.Identity}),
-	})
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, o.Namespace, o.Name, clients.CoreV1(), clients.CoordinationV1(),
+		resourcelock.ResourceLockConfig{
+			Identity: o.Identity, EventRecorder: events.NewRecorder(scheme, corev1.EventSource{Component: o.Identity}),
+		})
 	if err != nil {
 		return nil, fmt.Errorf("creating the Lease lock: %w", err)
 	}

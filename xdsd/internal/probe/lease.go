@@ -85,7 +85,8 @@ func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, time
 	case answer == nil:
 		return nil, fmt.Errorf("server %s offers %s, but does not answer DHCPREQUEST within %s", server, offer.YourIPAddr, timeout)
 	case answer.MessageType() == dhcpv4.MessageTypeNak && addr(answer.ServerIdentifier()) != server:
-		return nil, fmt.Errorf("server %s offers %s, but another DHCP server, %s, refuses it with DHCPNAK: %s", server, offer.YourIPAddr, addr(answer.ServerIdentifier()), answer.Message())
+		return nil, fmt.Errorf("server %s offers %s, but another DHCP server, %s, refuses it with DHCPNAK: %s", server,
+			offer.YourIPAddr, addr(answer.ServerIdentifier()), answer.Message())
 	case answer.MessageType() == dhcpv4.MessageTypeNak:
 		return nil, fmt.Errorf("server %s offers %s, but refuses it with DHCPNAK: %s", server, offer.YourIPAddr, answer.Message())
 	}

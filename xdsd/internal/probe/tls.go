@@ -52,7 +52,8 @@ func shake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtocol, h
 		_ = raw.Close() // the connection is broken
 		return nil, err
 	}
-	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10} //nolint:gosec // no secret is sent, and the report shows the certificate whether or not it is valid
+	//nolint:gosec // no secret is sent, and the report shows the certificate whether or not it is valid
+	config := &tls.Config{ServerName: h.Name, NextProtos: []string{"h2", "http/1.1"}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS10}
 	conn := tls.Client(raw, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = raw.Close() // no data was sent

@@ -206,7 +206,8 @@ func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) (accepted bool) {
 	}
 	for _, l := range p.Listeners {
 		for _, r := range l.Routes {
-			f.log.Debug("route", "proxy", p.Key(), "generation", p.Generation, "port", l.Port, "host", r.Host, "cluster", r.Upstream, "owner", r.Owner, "source", r.Source)
+			f.log.Debug("route", "proxy", p.Key(), "generation", p.Generation, "port", l.Port, "host", r.Host, "cluster", r.Upstream,
+				"owner", r.Owner, "source", r.Source)
 		}
 	}
 	return err == nil

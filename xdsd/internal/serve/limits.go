@@ -227,7 +227,8 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 // its heap while it accepts no connections.
 func (a *Admin) refused(ctx context.Context) (map[limit]int64, error) {
 	const stopped = "overload.envoy.overload_actions.stop_accepting_connections.active"
-	filter := `^(listener\..*\.downstream_(global_)?cx_overflow|listener_local_ratelimit\..*\.rate_limited|cluster\..*\.(upstream_cx_overflow|` + message.PendingOverflowStat + `)|` + stopped + `)$`
+	filter := `^(listener\..*\.downstream_(global_)?cx_overflow|listener_local_ratelimit\..*\.rate_limited|` +
+		`cluster\..*\.(upstream_cx_overflow|` + message.PendingOverflowStat + `)|` + stopped + `)$`
 	stats, err := a.stats(ctx, "usedonly", filter) // there is one for each backend
 	if err != nil {
 		return nil, fmt.Errorf("reading refused connections from Envoy: %w", err)
@@ -313,7 +314,8 @@ func (*Limits) Describe(ch chan<- *prometheus.Desc) {
 func (l *Limits) Collect(ch chan<- prometheus.Metric) {
 	type series struct{ limit, port string }
 	refused, reached := map[series]int64{}, map[series]float64{}
-	for _, name := range []v1alpha1.LimitName{v1alpha1.LimitConnections, v1alpha1.LimitBackendConnections, v1alpha1.LimitBackendPendingConnections, v1alpha1.LimitHeap} {
+	for _, name := range []v1alpha1.LimitName{v1alpha1.LimitConnections, v1alpha1.LimitBackendConnections,
+		v1alpha1.LimitBackendPendingConnections, v1alpha1.LimitHeap} {
 		refused[series{limitLabels[name], ""}] = 0
 	}
 	of := func(x limit) series {

@@ -109,7 +109,8 @@ func (p *Problems) handshakes() []problem.Problem {
 	if p.unfinishedSince.IsZero() || p.read.Sub(p.unfinishedSince) < minUnfinishedTime {
 		return nil
 	}
-	found := problem.Failed(problem.HandshakesUnfinished, model.Ref{}, "connections of clients to the proxy do not complete: it repeats its answer to their first packet, and receives no reply")
+	found := problem.Failed(problem.HandshakesUnfinished, model.Ref{},
+		"connections of clients to the proxy do not complete: it repeats its answer to their first packet, and receives no reply")
 	for _, u := range p.unfinished[:min(len(p.unfinished), maxClients)] {
 		found = found.Because(fmt.Sprintf("unfinished connections of %s to %s: %d", u.Client, u.Address, u.Connections))
 	}

@@ -302,7 +302,8 @@ func (c *Config) limit(r *rules, chain *nftables.Chain, f *family, match []expr.
 		if err != nil {
 			return err
 		}
-		r.rule(chain, match, f.source(bits), r.count(set, unix.NFT_DYNSET_OP_ADD, over), r.refuse(f, Connections), []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}})
+		r.rule(chain, match, f.source(bits), r.count(set, unix.NFT_DYNSET_OP_ADD, over), r.refuse(f, Connections),
+			[]expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}})
 	}
 	return nil
 }

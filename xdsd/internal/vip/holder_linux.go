@@ -187,7 +187,8 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.device.close()) }()
 	defer cancel()
 
-	frames, leaseEvents, readiness, results, failed := make(chan parsedFrame, 64), make(chan leaseEvent), make(chan bool), make(chan requestResult, 1), make(chan error, 1)
+	frames, leaseEvents, readiness, results, failed := make(chan parsedFrame, 64), make(chan leaseEvent), make(chan bool),
+		make(chan requestResult, 1), make(chan error, 1)
 	all.Go(func() {
 		failed <- h.device.receive(inner, func(f parsedFrame) { send(inner, frames, f) })
 	})

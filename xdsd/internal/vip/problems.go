@@ -35,7 +35,8 @@ func (m *stateMachine) problems(now time.Time, hosts answers) []problem.Problem 
 	if since := m.unheldSince(now); !since.IsZero() {
 		p := problem.Failed(problem.AddressNotHeld, model.Ref{}, "no proxy replica has the floating address %s: VMs cannot reach the API server", floating)
 		if m.holding {
-			p = problem.Failed(problem.AddressNotHeld, model.Ref{}, "the pod has the floating address %s, but its proxy is not ready, and no other replica takes over", floating)
+			p = problem.Failed(problem.AddressNotHeld, model.Ref{},
+				"the pod has the floating address %s, but its proxy is not ready, and no other replica takes over", floating)
 		} else if !m.ready {
 			p = p.Because("the proxy of this replica is not ready")
 		}
@@ -124,7 +125,8 @@ func leaseProblem(now time.Time, all ...*failureSeries) []problem.Problem {
 	if at < 0 {
 		return nil
 	}
-	p := problem.Warned(problem.LeaseNotRenewable, model.Ref{}, "the Lease cannot be read or written: probes of the VLAN decide which replica has the floating address").Because(all[at].err)
+	p := problem.Warned(problem.LeaseNotRenewable, model.Ref{},
+		"the Lease cannot be read or written: probes of the VLAN decide which replica has the floating address").Because(all[at].err)
 	p.Since = all[at].since
 	return []problem.Problem{p}
 }

@@ -148,7 +148,8 @@ var (
 
 // Describe implements prometheus.Collector.
 func (*Holder) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{holdingDesc, sinceDesc, transitionsDesc, conflictsDesc, leasedDesc, reachableDesc, readyDesc, upDesc, appliedDesc, refusedDesc} {
+	for _, d := range []*prometheus.Desc{holdingDesc, sinceDesc, transitionsDesc, conflictsDesc, leasedDesc, reachableDesc,
+		readyDesc, upDesc, appliedDesc, refusedDesc} {
 		ch <- d
 	}
 }

@@ -138,7 +138,8 @@ func (p *Pool) checkRebuilt(now time.Time) {
 		if reason == "" {
 			reason = "the store has no bindings although the network has VMs"
 		}
-		p.Log.Warn("bindings may be missing; each address is probed before it is offered", "reason", reason, "vms", unbound, "until", "all VMs have a binding, or "+p.Lease.String()+" have passed",
+		p.Log.Warn("bindings may be missing; each address is probed before it is offered", "reason", reason, "vms", unbound,
+			"until", "all VMs have a binding, or "+p.Lease.String()+" have passed",
 			"remedy", "unless the network is new, mount the volume of the lease file, restore the file, or run coredhcp import")
 	}
 }

@@ -179,13 +179,15 @@ func (p *Pool) recordLoss(e *entry, newHolder string) {
 	now := p.Clock.Now().Add(p.offset)
 	p.lost[b.Holder] = Lost{Addr: b.Addr, Holder: b.Holder, MAC: b.MAC, NewHolder: newHolder, At: now, Renewal: now.Add(p.Lease / 2)}
 	if newHolder != "" {
-		p.Log.Warn("the stored lease of a VM was edited and names another client; the VM gets another address at its next request", "address", b.Addr, "holder", b.Holder, "newHolder", newHolder)
+		p.Log.Warn("the stored lease of a VM was edited and names another client; the VM gets another address at its next request",
+			"address", b.Addr, "holder", b.Holder, "newHolder", newHolder)
 		return
 	}
 	if b.MAC != "" {
 		e.avoidUntil, e.user, e.usage = p.Clock.Now().Add(p.Lease/2), b.MAC, nil
 	}
-	p.Log.Warn("the stored lease of a VM was deleted; it is written again when the VM renews it", "address", b.Addr, "holder", b.Holder, "renewal", (p.Lease / 2).String())
+	p.Log.Warn("the stored lease of a VM was deleted; it is written again when the VM renews it", "address", b.Addr, "holder",
+		b.Holder, "renewal", (p.Lease / 2).String())
 }
 
 // Lost returns the lost bindings of VMs that have no other one, sorted by address; not nil.

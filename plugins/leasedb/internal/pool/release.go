@@ -102,7 +102,8 @@ func (p *Pool) Decline(ctx context.Context, c Client, addr netip.Addr, ours bool
 	now = p.Clock.Now()
 	p.declines[c.Holder] = append(recent, now)
 	e.quarantine(now.Add(p.Quarantine), user, now)
-	p.Log.Warn("a client declined its address as used by another host; quarantining it", "address", addr, "holder", c.Holder, "mac", c.MAC, "user", user, "quarantine", p.Quarantine)
+	p.Log.Warn("a client declined its address as used by another host; quarantining it", "address", addr, "holder", c.Holder,
+		"mac", c.MAC, "user", user, "quarantine", p.Quarantine)
 	if !ours || !p.ready() {
 		return ReasonDone
 	}
