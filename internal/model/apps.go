@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -385,105 +384,4 @@ func (f *appsFinder) describeService(a appsQuery) string {
 		return "with labels " + selector.Text(f.options.Selector)
 	}
 	return f.serviceName(a.Cluster, a.infra)
-}
-
-// serviceName returns the namespace and name of the apps Service in the hosted cluster, "namespace/name".
-func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
-	if f.options.Service != "" {
-		return f.options.Service
-	}
-	var apps *v1alpha1.AppsIngress
-	if infra != nil {
-		apps = infra.apps
-	}
-	return apps.ServiceKey(c.Name).String()
-}
-
-// access returns the parameters for watching the apps Service in the hosted cluster.
-func (f *appsFinder) access(c *draft, infra *Infra) *HostedAccess {
-	a := &HostedAccess{Secret: f.options.Credentials, Key: v1alpha1.DefaultKubeconfigKey, Selector: f.options.Selector}
-	if len(a.Selector) == 0 {
-		a.Service = f.serviceName(c.Cluster, infra)
-	}
-	switch {
-	case f.options.Admin:
-		a.Secret, a.Key = adminSecret(c.Cluster, infra)
-		a.Revisions = true
-	case a.Secret == "" && infra != nil:
-		a.Secret = ReaderSecret(infra.Ref)
-	}
-	if infra == nil || infra.apps.Dial != v1alpha1.AppsIngressDialURL {
-		a.Dial = f.apiServer(c, infra)
-	}
-	return a
-}
-
-// adminSecret returns the Secret with the admin kubeconfig, "namespace/name", and the key in it. The Secret
-// is "" until HyperShift publishes one.
-func adminSecret(c *Cluster, infra *Infra) (secret, key string) {
-	if infra != nil && infra.apps.KubeconfigSecretRef != nil {
-		ref := infra.apps.KubeconfigSecretRef
-		return infra.Namespace + "/" + ref.Name, cmp.Or(ref.Key, v1alpha1.DefaultKubeconfigKey)
-	}
-	return c.Kubeconfig, v1alpha1.DefaultKubeconfigKey
-}
-
-// apiServer returns the "host:port" of the hosted cluster's API server in the management cluster, which needs
-// no DNS; "" if its Service does not exist.
-func (f *appsFinder) apiServer(c *draft, infra *Infra) string {
-	name := backends[RoleAPI].Service
-	if infra != nil && infra.apiService != "" {
-		name = infra.apiService
-	}
-	s := f.index.find(c.ControlPlaneNamespace, name)
-	if s == nil || len(s.Addresses()) == 0 {
-		return ""
-	}
-	address, err := netip.ParseAddr(s.Addresses()[0])
-	if err != nil {
-		return ""
-	}
-	port := int32(portAPI)
-	if len(s.Spec.Ports) > 0 {
-		port = s.Spec.Ports[0].Port
-	}
-	return netip.AddrPortFrom(address, uint16(port)).String()
-}
-
-// Labels that the KubeVirt cloud controller sets on a mirrored Service.
-const (
-	labelCluster         = "cluster.x-k8s.io/cluster-name"
-	labelTenantName      = "cluster.x-k8s.io/tenant-service-name"
-	labelTenantNamespace = "cluster.x-k8s.io/tenant-service-namespace"
-)
-
-// MirroredLabels returns the keys of the labels that identify a mirrored Service.
-func MirroredLabels() []string { return []string{labelCluster, labelTenantName, labelTenantNamespace} }
-
-// findMirrored returns the Service in the management cluster that mirrors the apps Service, or nil. If there
-// are several, it returns the newest, because Services of deleted hosted clusters may remain. Only namespaces
-// where the cloud controller creates Services are searched: elsewhere other users could set the labels on
-// their own Services.
-func (f *appsFinder) findMirrored(a appsQuery) *objects.Service {
-	if namespace, name, named := strings.Cut(f.options.Service, "/"); named {
-		return f.index.find(namespace, name)
-	}
-	want := f.options.Selector
-	if len(want) == 0 {
-		namespace, name, _ := strings.Cut(f.serviceName(a.Cluster, a.infra), "/")
-		want = map[string]string{labelCluster: a.InfraID, labelTenantName: name, labelTenantNamespace: namespace}
-	}
-	for _, value := range want {
-		if value == "" { // the infraID is not known yet
-			return nil
-		}
-	}
-	found := f.index.matching(a.ControlPlaneNamespace, want)
-	if a.vmNamespace != "" && a.vmNamespace != a.ControlPlaneNamespace {
-		found = append(found, f.index.matching(a.vmNamespace, want)...)
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return slices.MaxFunc(found, selector.Compare)
 }

@@ -80,8 +80,8 @@ func (c *command) rollback() *cobra.Command {
 		Long: "Apply the objects of an earlier revision of an Infra or standalone ProxyServer again, with the checks of setup. The\n" +
 			"result is a new revision. The default is the last revision that was deployed before the present one. Objects that all\n" +
 			"Infras share, as CustomResourceDefinitions and control, are left unchanged.",
-		Example: "  # Go back to the previous revision\n  kubectl oooi rollback demo -n clusters\n\n  # Go back to revision 3\n  kubectl oooi " +
-			"rollback demo 3 -n clusters",
+		Example: "  # Go back to the previous revision\n  kubectl oooi rollback demo -n clusters\n\n" +
+			"  # Go back to revision 3\n  kubectl oooi rollback demo 3 -n clusters",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: c.completeProxies,
 		RunE: func(cmd *cobra.Command, args []string) error {

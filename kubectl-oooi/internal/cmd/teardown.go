@@ -35,8 +35,8 @@ func (c *command) teardown() *cobra.Command {
 		Long: "Delete an Infra and everything setup created for it, found by labels and annotations. Wait until control has cleaned up\n" +
 			"in the hosted cluster. Objects that another Infra needs are kept, and so are DHCP leases, CustomResourceDefinitions and\n" +
 			"MetalLB: VMs get the same addresses when setup runs again.",
-		Example: "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n  # Delete without confirmation, with leases " +
-			"and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
+		Example: "  # Print what would be deleted\n  kubectl oooi teardown demo --dry-run=client\n\n" +
+			"  # Delete without confirmation, with leases and CustomResourceDefinitions\n  kubectl oooi teardown demo --yes --leases --crds",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeProxies,
 		RunE:              withTarget(func(ctx context.Context, t target) error { return c.runTeardown(ctx, f, t) }, infraTarget, proxyTarget),

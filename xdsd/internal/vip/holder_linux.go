@@ -228,14 +228,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 				return m.handleFrame(now, f)
 			})
 		case e := <-leaseEvents:
-			h.setFailure(&h.reads, e.err)
-			h.update(func(m *stateMachine, now time.Time) actions {
-				m.setWatching(now, e.watching)
-				if e.lease != nil {
-					m.setLease(now, e.readAt, *e.lease)
-				}
-				return actions{}
-			})
+			h.handleLease(e)
 		case ready := <-readiness:
 			h.Log.Info("the proxy's readiness changed", "ready", ready)
 			h.update(func(m *stateMachine, now time.Time) actions { m.setReady(now, ready); return actions{} })
@@ -264,6 +257,18 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 			return nil
 		}
 	}
+}
+
+// handleLease passes an event of the Lease to the state machine.
+func (h *Holder) handleLease(e leaseEvent) {
+	h.setFailure(&h.reads, e.err)
+	h.update(func(m *stateMachine, now time.Time) actions {
+		m.setWatching(now, e.watching)
+		if e.lease != nil {
+			m.setLease(now, e.readAt, *e.lease)
+		}
+		return actions{}
+	})
 }
 
 // send sends a value, or returns without sending it when the context ends.

@@ -1,0 +1,148 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// claim is a range of a VLAN's addresses that an Infra or a standalone ProxyServer uses.
+type claim struct {
+	v1alpha1.AddressRange
+
+	owner Ref
+	use   claimKind
+}
+
+// claimKind is what a claimed range is used for.
+type claimKind int
+
+const (
+	claimDaemon  claimKind = iota // an address of one of our pods
+	claimRouter                   // the gateway, which several owners may have in their spec
+	claimClients                  // a range of DHCP
+	claimApps                     // addresses that are accepted as apps addresses
+)
+
+// conflicts reports whether two claims conflict. Claims for apps only conflict with DHCP ranges: they are the
+// addresses that are accepted, which may be a whole subnet.
+func (c claim) conflicts(o claim) bool {
+	switch {
+	case c.owner == o.owner || c.use == claimRouter && o.use == claimRouter:
+		return false
+	case c.use == claimApps || o.use == claimApps:
+		return c.use == claimClients || o.use == claimClients
+	default:
+		return true
+	}
+}
+
+// checkSubnets reports Infras of a VLAN that have no subnet in common. Probably one of them is on another
+// VLAN than its spec says; its clients would see the names of the other Infra's cluster.
+func (v *VLAN) checkSubnets(found *problems) {
+	report := func(a, b *Infra, family string) {
+		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of "+
+			"both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
+			b.Ref, sharedNetwork(a, b), family)
+	}
+	reported := false
+	first := v.infras[0]
+	for _, i := range v.infras[1:] {
+		family := i.disjointFamily(first)
+		if family == "" {
+			continue
+		}
+		report(i, first, family)
+		if !reported { // report the first Infra once
+			report(first, i, family)
+		}
+		reported = true
+	}
+}
+
+// disjointFamily returns the address family of which both Infras have subnets but no common one, or "".
+func (i *Infra) disjointFamily(o *Infra) string {
+	for _, family := range []string{"IPv4", "IPv6"} {
+		both, common := false, false
+		for _, a := range i.CIDRs {
+			for _, b := range o.CIDRs {
+				if a.Addr().Is4() == b.Addr().Is4() && a.Addr().Is4() == (family == "IPv4") {
+					both, common = true, common || a.Overlaps(b)
+				}
+			}
+		}
+		if both && !common {
+			return family
+		}
+	}
+	return ""
+}
+
+// describeConflict returns a sentence about the conflict of c with another owner's claim.
+func (c claim) describeConflict(o claim) string {
+	var article, name string
+	switch o.use {
+	case claimDaemon:
+		article, name = "an", "address"
+	case claimRouter:
+		article, name = "the", "gateway"
+	case claimClients:
+		article, name = "the", "range "+o.String()
+	case claimApps:
+		article, name = "the", "apps addresses "+o.String()
+	}
+	switch single := o.use == claimDaemon || o.use == claimRouter; {
+	case c.use == claimDaemon && single:
+		return fmt.Sprintf("%s is also %s %s of %s", c, article, name, o.owner)
+	case c.use == claimRouter:
+		return fmt.Sprintf("the gateway %s is also %s %s of %s", c, article, name, o.owner)
+	case c.use == claimDaemon:
+		return fmt.Sprintf("%s lies in the %s of %s", c, name, o.owner)
+	case single:
+		return fmt.Sprintf("the range %s contains %s, %s %s of %s", c, o, article, name, o.owner)
+	case c.use == claimApps:
+		return fmt.Sprintf("the apps addresses %s overlap the %s of %s", c, name, o.owner)
+	default:
+		return fmt.Sprintf("the range %s overlaps the %s of %s", c, name, o.owner)
+	}
+}
+
+// claims returns the Infra's claims to addresses of its VLAN.
+func (i *Infra) claims() []claim {
+	var list []claim
+	add := func(r v1alpha1.AddressRange, use claimKind) { list = append(list, claim{r, i.Ref, use}) }
+	for _, address := range i.assigned {
+		use := claimDaemon
+		if address == i.gateway {
+			use = claimRouter
+		}
+		add(v1alpha1.AddressRange{First: address, Last: address}, use)
+	}
+	for _, r := range i.ranges {
+		add(r, claimClients)
+	}
+	for _, r := range i.appsRanges {
+		add(r.AddressRange, claimApps)
+	}
+	return list
+}
+
+// checkClaims reports conflicts between the claims of a VLAN: for each claim, in the order of addresses, the
+// first conflict with a later one.
+func checkClaims(claims []claim, found *problems) {
+	slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Or(a.First.Compare(b.First), a.Last.Compare(b.Last)) })
+	for n, a := range claims {
+		for _, b := range claims[n+1:] {
+			if !a.Overlaps(b.AddressRange) {
+				break // all following ones start at higher addresses
+			}
+			if a.conflicts(b) {
+				found.add(a.owner, ReasonAddressConflict, "%s on the same VLAN", a.describeConflict(b))
+				found.add(b.owner, ReasonAddressConflict, "%s on the same VLAN", b.describeConflict(a))
+				break
+			}
+		}
+	}
+}
