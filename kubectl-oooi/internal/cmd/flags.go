@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -158,3 +159,14 @@ func hasPrefix(name, prefix string) bool {
 
 // errTimeout rejects a timeout with which a command would do nothing.
 var errTimeout = errors.New("--timeout must be greater than 0")
+
+// withTimeout runs do with the timeout of --timeout, and names the flag in the error if the time is over.
+func withTimeout(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := do(ctx)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("not done within --timeout %s: %w", timeout, err)
+	}
+	return err
+}

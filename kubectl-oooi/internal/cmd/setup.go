@@ -203,17 +203,6 @@ func (f *setupFlags) withoutInfra() bool {
 	return f.shared == setup.SharedOnly && len(f.files.names) == 0 && f.described.Infra.Name == ""
 }
 
-// withTimeout runs do with the timeout of --timeout, and names the flag in the error if the time is over.
-func withTimeout(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	err := do(ctx)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("not done within --timeout %s: %w", timeout, err)
-	}
-	return err
-}
-
 // deploy plans, applies and waits, or prints the changes with --dry-run=server. It starts again if another setup or teardown has
 // begun meanwhile, because the plan is outdated.
 func (c *command) deploy(ctx context.Context, cl client.Client, f *setupFlags) error {

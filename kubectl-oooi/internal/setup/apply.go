@@ -371,23 +371,6 @@ func (a *Applier) prune(ctx context.Context, obsolete []*unstructured.Unstructur
 	return nil
 }
 
-// explain adds the object to an error of the API server, and the remedy if there is one. For a conflict it names each field, its
-// value in live and its manager.
-func explain(o, live *unstructured.Unstructured, err error) error {
-	what := inventory.Of(o).String()
-	switch {
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, conflicts(live, err))
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
-		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
-	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" &&
-		(strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
-		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s "+
-			"--cascade=orphan", what, err, o.GetNamespace(), o.GetName())
-	}
-	return fmt.Errorf("applying %s: %w", what, err)
-}
-
 // current returns the present state of an object; nil if the object or its kind does not exist.
 func current(ctx context.Context, c client.Client, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live, err := (&read.Reader{Client: c}).Object(ctx, o.GroupVersionKind(), client.ObjectKeyFromObject(o))

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
+
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 // conflicts returns the fields, present values and managers of a conflict of server-side apply.
@@ -83,4 +85,21 @@ func matchesItem(e fieldpath.PathElement, item any) bool {
 		return fmt.Sprint((*e.Value).Unstructured()) == fmt.Sprint(item)
 	}
 	return false
+}
+
+// explain adds the object to an error of the API server, and the remedy if there is one. For a conflict it names each field, its
+// value in live and its manager.
+func explain(o, live *unstructured.Unstructured, err error) error {
+	what := inventory.Of(o).String()
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, conflicts(live, err))
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
+		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
+	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" &&
+		(strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
+		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s "+
+			"--cascade=orphan", what, err, o.GetNamespace(), o.GetName())
+	}
+	return fmt.Errorf("applying %s: %w", what, err)
 }

@@ -1,0 +1,93 @@
+package setup
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+// warnings returns warnings about input that is valid, but may not have the expected effect.
+func (c *change) warnings() {
+	if !c.standalone() && c.controlPlaneNamespace() == "" {
+		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and " +
+			"Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
+	}
+	if c.standalone() {
+		if c.is.AssumedSubnet {
+			_, bits, _ := strings.Cut(c.Infra.Spec.NetworkConfig.CIDR, "/")
+			c.warn("spec.networkConfig.serverIP: %s has no prefix length; /%s is assumed. If the VLAN has another subnet, add its prefix length",
+				c.ProxyServer.Spec.NetworkConfig.ServerIP, bits)
+		}
+	} else if hc := c.is.Facts.HostedCluster(c.hosted); hc != nil {
+		for _, why := range hc.UnreachableServices() {
+			c.warn("HostedCluster %s, %s", c.hosted, why)
+		}
+	}
+}
+
+// ignoredFields returns the fields of the earlier operator that are set, not to their defaults, and have no effect. It clears
+// images of that operator in the Infra.
+func (c *change) ignoredFields() {
+	components, server := &c.Infra.Spec.InfraComponents, cmp.Or(c.ProxyServer, &v1alpha1.ProxyServer{}).Spec
+	dhcp, dns, proxy := cmp.Or(components.DHCP, &v1alpha1.InfraDHCP{}), cmp.Or(components.DNS, &v1alpha1.InfraDNS{}),
+		cmp.Or(components.Proxy, &v1alpha1.InfraProxy{})
+	ofOperator := func(image *string) (found bool) {
+		if found = strings.Contains(*image, "cldmnky/oooi"); found {
+			*image = ""
+		}
+		return found
+	}
+	const image, manager = "it is an image of the earlier operator, without the required programs", "it configures the earlier operator"
+	for _, f := range []struct {
+		ignored    bool
+		of         model.Ref
+		field, why string
+	}{
+		{ofOperator(&dhcp.Image), c.ref(), "infraComponents.dhcp.image", image},
+		{ofOperator(&dns.Image), c.ref(), "infraComponents.dns.image", image},
+		{proxy.ManagerImage != "", c.ref(), "infraComponents.proxy.managerImage", manager},
+		{server.ManagerImage != "", c.serverRef(), "managerImage", manager},
+		{server.Port != 0 && server.Port != v1alpha1.DefaultProxyPort, c.serverRef(), "port", "the proxy listens on the ports of its routes"},
+		{server.XDSPort != 0 && server.XDSPort != v1alpha1.DefaultXDSPort, c.serverRef(), "xdsPort", "xdsd and Envoy use a Unix socket"},
+	} {
+		if f.ignored {
+			c.warn("%s: spec.%s is ignored: %s", f.of, f.field, f.why)
+		}
+	}
+}
+
+// movedDNS returns a warning if DNS keeps none of its addresses, and clients have leases that name them.
+func (c *change) movedDNS() {
+	if c.before == nil || len(c.leased) == 0 {
+		return
+	}
+	was, is := c.was.Model, c.is.Model
+	if was == nil || is == nil || len(was.DNS) == 0 || len(is.DNS) == 0 ||
+		slices.ContainsFunc(was.DNS, func(a netip.Addr) bool { return slices.Contains(is.DNS, a) }) {
+		return
+	}
+	list := func(all []netip.Addr) string { return strings.Trim(fmt.Sprint(all), "[]") }
+	c.warn("DNS moves from %s to %s: VMs query the previous address until they renew their leases; to serve both addresses meanwhile, list both in "+
+		"spec.infraComponents.dns.instances first",
+		list(was.DNS), list(is.DNS))
+}
+
+// domainsOfOthers returns a warning for each domain that the cluster DNS must not forward, because an older cluster keeps it.
+func (c *change) domainsOfOthers() {
+	cluster := c.is.Cluster
+	if cluster == nil || !c.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return
+	}
+	for _, domain := range cluster.Domains {
+		if older := c.is.Snapshot.KeeperOf(cluster, domain); older != nil {
+			c.warn("the cluster's DNS must not forward %s to this Infra: the domain lies in an apps domain of %s, which is older and keeps its names; pods of "+
+				"the management cluster cannot resolve the names of %s. Choose a HostedCluster name or base domain outside of the apps domains of "+
+				"others", domain, older.Ref, cluster.Ref)
+		}
+	}
+}
