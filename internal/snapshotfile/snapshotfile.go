@@ -19,10 +19,10 @@ const (
 	// version is the version of the files' formats. Files of other versions are not used.
 	version = 1
 	// poll is the interval at which changes are detected.
-	poll = 100 * time.Millisecond
+	poll = 500 * time.Millisecond
 	// refresh is the time after which current content is written without a change, so that Written shows the age of
 	// the content.
-	refresh = time.Minute
+	refresh = 5 * time.Minute
 	// intervalFactor is the ratio of the time between two writes and the time to encode the content, up to
 	// File.MaxInterval.
 	intervalFactor = 500
@@ -93,7 +93,7 @@ func (f *File) Load(content Content, check func() error) bool {
 	return err == nil
 }
 
-// Run writes the file after changes, at least once a minute while the content is current, and when ctx is done. It
+// Run writes the file after changes, at least every 5 minutes while the content is current, and when ctx is done. It
 // returns after that last write.
 func (f *File) Run(ctx context.Context) {
 	if f.Path == "" {

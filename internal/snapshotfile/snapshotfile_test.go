@@ -94,16 +94,16 @@ func TestRun(t *testing.T) {
 		}
 		expect(time.Hour, "", false)
 		s.add("one")
-		expect(150*time.Millisecond, "one", true)
+		expect(600*time.Millisecond, "one", true)
 		s.add("two")
 		expect(1500*time.Millisecond, "one", false)
 		expect(time.Second, "one two", true)
-		expect(59*time.Second, "one two", false)
+		expect(299*time.Second, "one two", false)
 		expect(2*time.Second, "one two", true)
 		s.setOutdated(true)
 		expect(time.Hour, "one two", false)
 		s.setOutdated(false)
-		expect(150*time.Millisecond, "one two", true)
+		expect(600*time.Millisecond, "one two", true)
 
 		if err := os.Rename(dir, dir+".away"); err != nil {
 			t.Fatal(err)

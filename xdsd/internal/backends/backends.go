@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -28,8 +29,9 @@ import (
 const (
 	// interval is the time between two probes of the same target.
 	interval = 15 * time.Second
-	// maxTargets limits the targets of one round. With more, each round continues where the previous one ended.
-	maxTargets = 64
+	// maxTargets limits the targets of one round, up to the endpoints of one upstream. With more, each round continues where the
+	// previous one ended.
+	maxTargets = 16
 	// maxConcurrent limits concurrent probes, and connectTimeout one connection.
 	maxConcurrent  = 8
 	connectTimeout = 2 * time.Second
@@ -53,7 +55,7 @@ type Prober struct {
 	results map[target]result
 	// empty has the upstreams whose Service has no ready endpoint, by name, with the time of the first such round.
 	empty map[string]time.Time
-	next  int // index of the first target of the next round
+	next  int // index of the first upstream of the next round, modulo their number
 }
 
 // result is the last result of a target.
@@ -107,14 +109,16 @@ func compareBackends(a, b probe.Backend) int {
 	return compareTargets(target{upstream: a.Upstream, name: a.Name, address: a.Address}, target{upstream: b.Upstream, name: b.Name, address: b.Address})
 }
 
-// round probes targets, and forgets those that no longer exist.
+// round probes the endpoints of the next upstreams, and forgets those that no longer exist.
 func (p *Prober) round(ctx context.Context) {
-	all := p.targets()
-	count := min(len(all), maxTargets)
+	proxy := &model.ProxyServer{}
+	if s := p.Store.Snapshot(); s != nil {
+		proxy = cmp.Or(s.ProxyServer(p.Proxy), proxy)
+	}
+	all, visited := p.nextTargets(proxy)
 	var group sync.WaitGroup
 	semaphore := make(chan struct{}, maxConcurrent)
-	for i := range count {
-		t := all[(p.next+i)%len(all)]
+	for _, t := range all {
 		group.Go(func() {
 			semaphore <- struct{}{}
 			defer func() { <-semaphore }()
@@ -129,65 +133,56 @@ func (p *Prober) round(ctx context.Context) {
 		})
 	}
 	group.Wait()
-	p.next = 0
-	if len(all) > count {
-		p.next = (p.next + count) % len(all)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.empty = p.emptyUpstreams(time.Now())
-	for t := range p.results {
-		if _, exists := slices.BinarySearchFunc(all, t, compareTargets); !exists {
-			delete(p.results, t)
-		}
-	}
-}
-
-// emptyUpstreams returns the upstreams whose Service exists and has no ready endpoint, with the time of the first round.
-func (p *Prober) emptyUpstreams(now time.Time) map[string]time.Time {
-	empty := map[string]time.Time{}
-	s := p.Store.Snapshot()
-	if s == nil || s.ProxyServer(p.Proxy) == nil {
-		return empty
-	}
-	for _, u := range s.ProxyServer(p.Proxy).Upstreams {
-		if u.Missing != "" || u.Service == "" || len(envoy.Targets(u, p.Store.EndpointSlices(u.Service))) > 0 {
-			continue
-		}
-		empty[u.Name] = now
-		if first, known := p.empty[u.Name]; known {
-			empty[u.Name] = first
-		}
-	}
-	return empty
-}
-
-// targets returns the targets of the proxy, sorted. It omits backends whose protocol may not be TLS. Of applications, the
-// router that terminates their TLS connections is a target.
-func (p *Prober) targets() []target {
-	s := p.Store.Snapshot()
-	if s == nil {
-		return nil
-	}
-	proxy := s.ProxyServer(p.Proxy)
-	if proxy == nil {
-		return nil
-	}
-	var list []target
-	byUpstream := names(proxy)
+	exists := map[string]bool{}
 	for _, u := range proxy.Upstreams {
-		if u.Missing != "" {
-			continue
+		exists[u.Name] = true
+	}
+	maps.DeleteFunc(p.empty, func(upstream string, _ time.Time) bool { return !exists[upstream] })
+	maps.DeleteFunc(p.results, func(t target, _ result) bool {
+		_, visits := visited[t.upstream]
+		return !exists[t.upstream] || visits && !slices.Contains(all, t)
+	})
+	for upstream, isEmpty := range visited {
+		_, known := p.empty[upstream]
+		switch {
+		case !isEmpty:
+			delete(p.empty, upstream)
+		case !known:
+			if p.empty == nil {
+				p.empty = map[string]time.Time{}
+			}
+			p.empty[upstream] = time.Now()
 		}
-		_, service, _ := strings.Cut(u.Service, "/")
-		for _, address := range envoy.Targets(u, p.Store.EndpointSlices(u.Service)) {
-			for _, name := range byUpstream[u.Name] {
-				list = append(list, target{u.Name, name, address, u.Backend == "" && service == apiServer, u.ProxyProtocol})
+	}
+}
+
+// nextTargets returns the targets of the next upstreams that together have about maxTargets, and for each of these upstreams whether
+// its Service exists and has no ready endpoint. It omits backends whose protocol may not be TLS. Of applications, the router that
+// terminates their TLS connections is a target.
+func (p *Prober) nextTargets(proxy *model.ProxyServer) (list []target, visited map[string]bool) {
+	byUpstream := names(proxy)
+	visited = map[string]bool{}
+	for range proxy.Upstreams {
+		u := proxy.Upstreams[p.next%len(proxy.Upstreams)]
+		p.next++
+		visited[u.Name] = false
+		if u.Missing == "" {
+			addresses := envoy.Targets(u, p.Store.EndpointSlices(u.Service))
+			visited[u.Name] = u.Service != "" && len(addresses) == 0
+			_, service, _ := strings.Cut(u.Service, "/")
+			for _, address := range addresses {
+				for _, name := range byUpstream[u.Name] {
+					list = append(list, target{u.Name, name, address, u.Backend == "" && service == apiServer, u.ProxyProtocol})
+				}
 			}
 		}
+		if len(list) >= maxTargets {
+			break
+		}
 	}
-	slices.SortFunc(list, compareTargets)
-	return slices.Compact(list)
+	return list, visited
 }
 
 // names returns the names that a proxy routes to each upstream over TLS: those that objects define, or if there are none,

@@ -119,9 +119,16 @@ func TestBackendsAreProbed(t *testing.T) {
 	p := &Prober{Store: store, Proxy: "clusters/demo"}
 	await := func(n int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); len(p.targets()) != n; time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			var list []target
+			if snapshot := store.Snapshot(); snapshot != nil && snapshot.ProxyServer(p.Proxy) != nil {
+				list, _ = (&Prober{Store: store}).nextTargets(snapshot.ProxyServer(p.Proxy))
+			}
+			if len(list) == n {
+				return
+			}
 			if time.Now().After(end) {
-				t.Fatalf("targets are %v, want %d", p.targets(), n)
+				t.Fatalf("targets are %v, want %d", list, n)
 			}
 		}
 	}
@@ -167,16 +174,38 @@ func TestBackendsAreProbed(t *testing.T) {
 		"web.example.com 127.0.0.3 connected=false covered=false timedOut=false interface=lo",
 		"www.example.com 127.0.0.3 connected=false covered=false timedOut=false interface=lo",
 	)
-	var many []string
-	for i := range maxTargets {
-		many = append(many, fmt.Sprintf("127.0.1.%d", i))
+}
+
+// TestRoundsContinueWithTheNextUpstream covers a proxy with more targets than one round has.
+func TestRoundsContinueWithTheNextUpstream(t *testing.T) {
+	text := manifests + slice("web", 1, "127.0.0.1") + slice("plain", 1)
+	const backend = "  - {name: web, hostname: web.example.com, alternateHostnames: [www.example.com], port: 443,"
+	for i := range maxTargets { // with one target each
+		text = strings.Replace(text, backend, fmt.Sprintf("  - {name: b%[1]d, hostname: b%[1]d.example.com, port: 443, targetService: web, "+
+			"targetPort: 8443, targetNamespace: clusters, protocol: TLS}\n%[2]s", i, backend), 1)
 	}
-	write(many...)
-	await(2 * maxTargets)
-	for round := range 2 {
-		p.round(t.Context())
-		if n := len(p.Results()); n != (round+1)*maxTargets {
-			t.Errorf("%d results after round %d, want %d more in each", n, round+1, maxTargets)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Endpoints: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go store.Run(t.Context())
+	for end := time.Now().Add(20 * time.Second); store.Snapshot() == nil; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no snapshot")
 		}
+	}
+	p := &Prober{Store: store, Proxy: "clusters/demo"}
+	for round, want := range []int{maxTargets, maxTargets + 2, maxTargets + 2} {
+		p.round(t.Context())
+		if n := len(p.Results()); n != want {
+			t.Errorf("%d results after round %d, want %d", n, round+1, want)
+		}
+	}
+	if len(p.empty) != 1 {
+		t.Errorf("the backends without an endpoint are %v, want plain", p.empty)
 	}
 }

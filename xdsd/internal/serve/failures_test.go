@@ -85,11 +85,11 @@ func fakeAdmin(t *testing.T, stats map[string]int) *Admin {
 	}
 	list := ""
 	for name, value := range stats {
-		list += fmt.Sprintf(`{"name": %q, "value": %d},`, name, value)
+		list += fmt.Sprintf("%s: %d\n", name, value)
 	}
-	list += `{"name": "cluster.last.membership_healthy", "value": 0}`
+	list += "cluster.last.membership_healthy: 0\ncluster.last.upstream_cx_length_ms: No recorded values\n"
 	mux := http.NewServeMux()
-	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintf(w, `{"stats": [%s]}`, list) })
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, list) })
 	mux.HandleFunc("/runtime", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{"entries": {}}`) })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(l) }()
