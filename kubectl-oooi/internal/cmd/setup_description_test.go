@@ -13,7 +13,7 @@ func TestOnlyCompleteDescriptionsArePrinted(t *testing.T) {
 		{"setup demo -f FILE", "error: flags describe Infra default/demo and the files contain Infra NS/demo; specify one of them\n"},
 		{"setup demo -f FILE -n NS", "error: flags describe Infra NS/demo and the files contain Infra NS/demo; specify one of them\n"},
 		{"diff demo -f FILE", "error: flags describe Infra default/demo and the files contain Infra NS/demo; specify one of them\n"},
-		{"setup demo -n NS --hosted-cluster demo", "error: --cidr is required: the subnet of the VLAN, such as 192.0.2.0/24\n"},
+		{"setup demo -n NS --hosted-cluster demo", "error: Infra NS/demo does not exist, and --network is required to create it: the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)\n"},
 	} {
 		want := strings.ReplaceAll(tc.want, "NS", s.Namespace)
 		out, stderr, _ := s.Run(strings.Fields(strings.ReplaceAll(tc.args, "NS", s.Namespace))...)

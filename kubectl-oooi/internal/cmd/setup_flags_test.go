@@ -89,7 +89,7 @@ func TestInsufficientFlags(t *testing.T) {
 		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra without a file; specify the name of the Infra as argument, or omit --cidr"},
 		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra without a file; specify the name of the Infra as argument, or omit --dns-ip"},
 		{"setup demo -f FILE --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "specify one of them"},
-		{"setup demo --hosted-cluster demo --network vlan100", "--cidr is required: the subnet of the VLAN"},
+		{"setup demo --hosted-cluster demo --network vlan100", "--cidr is required to create it: the subnet of the VLAN"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/30 --gateway 192.0.2.1", "--dns-ip: no free address in 192.0.2.0/30"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 2001:db8::/64 --gateway 2001:db8::1", "--dhcp-ip is required"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr invalid --gateway 192.0.2.1", `--cidr "invalid": want a subnet`},

@@ -237,3 +237,19 @@ func TestSeveralProxyServers(t *testing.T) {
 	s.Infra = infra
 	s.Refused("ProxyServers demo, extra " + strings.ReplaceAll(several, "NS", s.Namespace))
 }
+
+// TestSecondProxyServerBesideTheRenderedOne covers an Infra whose ProxyServer setup renders: the selector of its StatefulSet, which
+// cannot change, has the name.
+func TestSecondProxyServerBesideTheRenderedOne(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	text := strings.ReplaceAll(strings.ReplaceAll(edge, "name: edge", "name: extra"), "NS", s.Namespace)
+	extra := strings.Replace(strings.ReplaceAll(text, "192.0.2.7", "192.0.2.4"), "  image:", "  infraRef: {name: demo}\n  image:", 1)
+	want := "ProxyServers demo, extra refer to Infra " + s.Namespace + "/demo in spec.infraRef, and an Infra has one"
+	infra := s.Infra
+	s.Infra += "---" + extra
+	s.Refused(want)
+	s.Infra = infra
+	s.Apply(extra)
+	s.Refused(want)
+}

@@ -47,13 +47,13 @@ type describedField struct {
 
 func (d *Description) fields() []describedField {
 	return []describedField{
-		{"cidr", "the subnet of the VLAN, such as 192.0.2.0/24", &d.CIDR, "", []string{"networkConfig.cidr"}},
-		{"gateway", "the address of the VLAN's router", &d.Gateway, "", []string{"networkConfig.gateway"}},
+		{"hosted-cluster", "the HostedCluster (NAMESPACE/NAME)", &d.HostedCluster, "/", []string{"hostedClusterRef.namespace", "hostedClusterRef.name"}},
 		{
 			"network", "the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)", &d.Network, "/",
 			[]string{"networkConfig.networkAttachmentNamespace", "networkConfig.networkAttachmentDefinition"},
 		},
-		{"hosted-cluster", "the HostedCluster (NAMESPACE/NAME)", &d.HostedCluster, "/", []string{"hostedClusterRef.namespace", "hostedClusterRef.name"}},
+		{"cidr", "the subnet of the VLAN, such as 192.0.2.0/24", &d.CIDR, "", []string{"networkConfig.cidr"}},
+		{"gateway", "the address of the VLAN's router", &d.Gateway, "", []string{"networkConfig.gateway"}},
 		{"dhcp-ip", "", &d.DHCP, "", []string{"infraComponents.dhcp.serverIP"}},
 		{"dns-ip", "", &d.DNS, "", []string{"infraComponents.dns.serverIP"}},
 		{"proxy-ip", "", &d.Proxy, "", []string{"infraComponents.proxy.serverIP"}},
@@ -127,6 +127,9 @@ func (k *Known) describe(live *unstructured.Unstructured) error {
 // on that network, and free addresses.
 func (d *Description) complete(facts *site.Facts) error {
 	var clusters, pools []string
+	if why := facts.Unread(site.HostedClusters, ""); why != "" && d.HostedCluster == "" {
+		return fmt.Errorf("--hosted-cluster is required: %s", why)
+	}
 	for _, u := range facts.List(site.HostedClusters, "") {
 		clusters = append(clusters, u.GetNamespace()+"/"+u.GetName())
 	}
@@ -150,7 +153,8 @@ func (d *Description) complete(facts *site.Facts) error {
 		if d.CIDR == "" && len(i.CIDRs) > 0 {
 			d.CIDR = i.CIDRs[0].String()
 		}
-		if gateway := i.Gateway(); d.Gateway == "" && gateway.IsValid() {
+		subnet, err := netip.ParsePrefix(d.CIDR)
+		if gateway := i.Gateway(); d.Gateway == "" && gateway.IsValid() && err == nil && subnet.Contains(gateway) {
 			d.Gateway = gateway.String()
 		}
 	}
@@ -187,7 +191,8 @@ func only(value *string, found []string) error {
 func (d *Description) choose(taken []v1alpha1.AddressRange) error {
 	for _, f := range d.fields() {
 		if f.what != "" && *f.value == "" {
-			return fmt.Errorf("--%s is required: %s", f.flag, f.what)
+			//nolint:staticcheck // a kind begins with a capital
+			return fmt.Errorf("Infra %s does not exist, and --%s is required to create it: %s", d.Infra, f.flag, f.what)
 		}
 	}
 	network, err := netip.ParsePrefix(d.CIDR)

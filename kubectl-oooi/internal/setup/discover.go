@@ -29,7 +29,7 @@ var (
 		site.Optional(slices.Concat(
 			site.In(site.Everywhere, site.ProxyServers, site.NADs, site.ClusterNetworks, site.ClusterDNS, site.ClusterIngress, site.Constraints),
 			site.In(site.AtInfra, site.Namespaces, site.Pods, site.StatefulSets, site.Deployments, site.Leases),
-			site.In(site.AtHosted, site.NodePools), site.In(site.AtControlPlane, site.Namespaces, site.VMIs),
+			site.In(site.AtNetwork, site.Namespaces), site.In(site.AtHosted, site.NodePools), site.In(site.AtControlPlane, site.Namespaces, site.VMIs),
 			site.In(site.AtClusterDNS, site.Services), site.In(site.AtMultus, site.ConfigMaps),
 		)),
 	)
@@ -48,12 +48,14 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 	if err := k.collect(ctx, collector); err != nil {
 		return err
 	}
+	k.dropPresent()
 	if err := k.use(); err != nil {
 		return err
 	}
 	if err := k.collect(ctx, collector); err != nil { // what the completed Infra needs
 		return err
 	}
+	k.dropPresent()
 	for _, s := range []*site.Site{k.site(), k.siteBefore()} {
 		if s == nil {
 			continue
@@ -79,6 +81,19 @@ func (k *Known) collect(ctx context.Context, collector *site.Collector) error {
 		return errors.New(k.live.Unread(site.Infras, k.Key().Namespace))
 	}
 	return nil
+}
+
+// dropPresent drops the objects in files that the cluster has: setup does not apply them, so they have no effect there. It prepares a
+// warning for each that differs.
+func (k *Known) dropPresent() {
+	k.files = slices.DeleteFunc(k.files, func(u *unstructured.Unstructured) bool {
+		live := k.live.Get(u.GroupVersionKind(), u.GetNamespace(), u.GetName())
+		if live != nil && !equality.Semantic.DeepDerivative(u.Object["spec"], live.Object["spec"]) {
+			k.ignored = append(k.ignored, fmt.Sprintf("%s in the files differs from the one in the cluster; setup does not apply it and uses "+
+				"the one in the cluster", site.RefTo(u)))
+		}
+		return live != nil
+	})
 }
 
 // use completes the Infra and the ProxyServer by objects of the cluster.
@@ -127,10 +142,10 @@ func (k *Known) useInfra() error {
 
 // useProxyServers sets the ProxyServer before the change, and unless a file contains one the Infra's, if setup would not render it
 // likewise. It returns an error if another ProxyServer has the name of the Infra, or if several refer to it: setup deploys one, and
-// would drop the routes of the others. With one in a file, those that setup applied before are no others, because setup deletes them.
+// would drop the routes of the others.
 func (k *Known) useProxyServers() error {
 	var names []string
-	key, inFile := k.Key(), k.ProxyServer != nil
+	key, inFile, rendered := k.Key(), k.ProxyServer != nil, false
 	if inFile {
 		names = append(names, k.ProxyServer.Name)
 	}
@@ -145,9 +160,11 @@ func (k *Known) useProxyServers() error {
 		case inFile && server.Name == k.ProxyServer.Name:
 			k.proxyBefore = server
 		case server.Name == key.Name && !belongs:
-			return fmt.Errorf("ProxyServer %s has the name of the Infra and does not belong to it; rename the Infra, or set spec.infraRef of the ProxyServer to it", key)
-		case !belongs || k.standalone() || server.Name == key.Name && !k.hasCustomSpec(server),
-			inFile && u.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+			return fmt.Errorf("ProxyServer %s has the name of the Infra and does not belong to it; rename the Infra, "+
+				"or set spec.infraRef of the ProxyServer to it", key)
+		case !belongs || k.standalone():
+		case server.Name == key.Name && !k.hasCustomSpec(server):
+			rendered = true
 		default:
 			names = append(names, server.Name)
 			if !inFile {
@@ -155,6 +172,10 @@ func (k *Known) useProxyServers() error {
 			}
 		}
 	}
+	if rendered && len(names) > 0 {
+		names = append(names, key.Name)
+	}
+	slices.Sort(names)
 	switch {
 	case len(names) > 1:
 		return fmt.Errorf("ProxyServers %s refer to Infra %s in spec.infraRef, and an Infra has one: move their backends to one of them, and delete the "+

@@ -96,6 +96,9 @@ func explain(o, live *unstructured.Unstructured, err error) error {
 		return fmt.Errorf("applying %s: %s; use --force-conflicts to take over the fields", what, conflicts(live, err))
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot "): // RBAC, and not admission
 		return fmt.Errorf("applying %s: %w; setup requires this permission, see docs/reference/setup.md", what, err)
+	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" && strings.Contains(err.Error(), "spec.selector"):
+		return fmt.Errorf("applying %s: %w; its pods belong to another ProxyServer: use the name of that one, or delete the StatefulSet, which ends "+
+			"its pods, and run setup again: kubectl -n %s delete statefulset %s", what, err, o.GetNamespace(), o.GetName())
 	case apierrors.IsInvalid(err) && o.GetKind() == "StatefulSet" &&
 		(strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "updates to statefulset spec")):
 		return fmt.Errorf("applying %s: %w; delete the StatefulSet without its pods, and run setup again: kubectl -n %s delete statefulset %s "+

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -80,6 +81,12 @@ func (k *Known) add(u *documents.Object) (err error) {
 	case decoders[kind] != nil:
 		if broken, ok := decoders[kind](u.Unstructured).(*objects.Broken); ok {
 			return fmt.Errorf("decoding %s %s: %s", broken.Kind, broken.Name, broken.Error)
+		}
+		same := func(o *unstructured.Unstructured) bool {
+			return o.GetKind() == u.GetKind() && o.GetNamespace() == u.GetNamespace() && o.GetName() == u.GetName()
+		}
+		if slices.ContainsFunc(k.files, same) {
+			return fmt.Errorf("found a second %s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
 		}
 		k.files = append(k.files, u.Unstructured)
 	default:

@@ -48,6 +48,8 @@ type Known struct {
 	// if nothing was.
 	described *Description
 	completed string
+	// ignored are warnings about objects in files.
+	ignored []string
 	// files are the other objects in files, and live are those of the cluster, which are read by Discover and then discovered. before
 	// and proxyBefore are the Infra and its ProxyServer, or the standalone one, among the latter; nil if they do not exist or cannot be
 	// read.

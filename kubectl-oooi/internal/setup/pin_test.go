@@ -2,12 +2,14 @@ package setup
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // TestReferenceWithoutNamespaceIsPinned checks which namespace setup writes into a reference to a HostedCluster.
@@ -48,5 +50,25 @@ func TestReferenceWithoutNamespaceIsPinned(t *testing.T) {
 				t.Errorf("the namespace is %q, written %q, want %q", got, written, tc.want)
 			}
 		})
+	}
+}
+
+// TestObjectsOfTheClusterTakePrecedence covers objects in files that the cluster has as well: setup does not apply those in files.
+func TestObjectsOfTheClusterTakePrecedence(t *testing.T) {
+	for infraID, warnings := range map[string]int{"demo-x7k2p": 0, "other": 1} {
+		known := exampleKnown(t)
+		hc := hostedCluster(t, known)
+		hc.Spec.InfraID = "demo-x7k2p"
+		live := objectOf(site.HostedClusters, hc)
+		if err := unstructured.SetNestedField(live.Object, "Always", "spec", "defaultOfTheAPIServer"); err != nil {
+			t.Fatal(err)
+		}
+		known.live = site.NewFacts(time.Now()).With(live)
+		hc.Spec.InfraID = infraID
+		setHostedClusters(known, hc)
+		known.dropPresent()
+		if got := known.site().Cluster.InfraID; got != "demo-x7k2p" || len(known.ignored) != warnings {
+			t.Errorf("infraID %s in the file: the plan has %s, and the warnings %q", infraID, got, known.ignored)
+		}
 	}
 }

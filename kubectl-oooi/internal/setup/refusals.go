@@ -295,8 +295,12 @@ func (c *change) vmNetwork() {
 		c.refuse("spec.networkConfig: NetworkAttachmentDefinition %s does not exist; create it, let setup create it (--make-network), or specify it as "+
 			"NAMESPACE/NAME%s", nad, c.otherNetworks())
 	}
+	if ns := key.Namespace; c.MakeNetwork != nil && c.discovered && c.live.Get(site.Namespaces, "", ns) == nil && c.live.Unread(site.Namespaces, ns) == "" {
+		c.refuse("spec.networkConfig: namespace %s of the network does not exist; correct it, or create it first", ns)
+	}
 	ipam, err := cni.IPAM(c.attachment)
 	switch {
+	case !exists && c.MakeNetwork == nil: // refused above
 	case err != nil:
 		c.refuse("NetworkAttachmentDefinition %s: %v", nad, err)
 	case ipam != "" && (!c.standalone() || ipam != cni.StaticIPAM):

@@ -9,10 +9,22 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // warnings returns warnings about input that is valid, but may not have the expected effect.
 func (c *change) warnings() {
+	for _, text := range c.ignored {
+		c.warn("%s", text)
+	}
+	for _, kind := range []site.Kind{site.Infras, site.ProxyServers} {
+		if why := c.live.Unread(kind, ""); why != "" {
+			c.warn("%s; addresses and names of other namespaces are not compared", why)
+		}
+	}
+	if c.discovered && c.hosted.Name != "" && c.live.HostedCluster(c.hosted) == nil && c.is.Facts.HostedCluster(c.hosted) != nil {
+		c.warn("HostedCluster %s is in the files and not in the cluster: create it; the Infra is not Ready before", c.hosted)
+	}
 	if !c.standalone() && c.controlPlaneNamespace() == "" {
 		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and " +
 			"Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
