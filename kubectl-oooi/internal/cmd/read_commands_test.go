@@ -281,7 +281,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: narrow}]
 		{"status demo -n clusters", 1, "ConfigurationValid", []string{"error: listing Pods in namespace clusters", "forbidden"}},
 		{"status -A", 1, "", []string{"error: listing Infras in all namespaces", "forbidden"}},
 		{"leases demo -n clusters", 1, "", []string{"error: listing Leases in namespace clusters", "forbidden"}},
-		{"routes demo -n clusters", 1, "", []string{"Warning: listing Infras in all namespaces", "error: listing Routes in namespace clusters: ", "forbidden"}},
+		{"routes demo -n clusters", 1, "", []string{"Warning: listing Infras in all namespaces", "error: listing Services in namespace clusters: ", "forbidden"}},
 	} {
 		out, stderr, code := runMain(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
 		if code != tc.code || !strings.Contains(out, tc.out) || tc.out == "" && out != "" {

@@ -109,15 +109,16 @@ func (c *command) objects(ctx context.Context, manifests string) (*model.Objects
 	}
 	collector := &site.Collector{Client: cl, Reads: modelReads, Now: time.Now()}
 	facts, names, err := collector.Collect(ctx, "", "")
+	which := "the namespaces of Infras"
 	if apierrors.IsForbidden(err) {
-		c.warning(fmt.Sprintf("%v; reading only namespace %s", err, c.namespace()))
+		which = "namespace " + c.namespace() + ", and those of its Infras"
 		facts, names, err = collector.Collect(ctx, c.namespace(), "")
 	}
 	if err != nil {
 		return nil, err
 	}
 	for _, reason := range facts.UnreadEverywhere() {
-		c.warning(reason + "; reading only the namespaces of Infras")
+		c.warning(reason + "; reading only " + which)
 	}
 	if !facts.Served(site.HostedClusters) {
 		c.warning("the cluster does not serve HostedClusters: HyperShift is not installed")

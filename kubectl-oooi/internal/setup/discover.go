@@ -3,7 +3,6 @@ package setup
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,8 +59,8 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 		if s == nil {
 			continue
 		}
-		if missing := s.Unread(reads); len(missing) > 0 {
-			return errors.New(strings.Join(missing, "\n"))
+		if err := s.Err(reads); err != nil {
+			return err
 		}
 	}
 	control := k.site().ControlPlaneNamespace()
@@ -77,10 +76,10 @@ func (k *Known) collect(ctx context.Context, collector *site.Collector) error {
 	if err := k.live.Failed(); err != nil {
 		return err
 	}
-	if k.live.Unread(site.Infras, "") != "" && k.live.Unread(site.Infras, k.Key().Namespace) != "" {
-		return errors.New(k.live.Unread(site.Infras, k.Key().Namespace))
+	if k.live.Err(site.Infras, "") == nil {
+		return nil
 	}
-	return nil
+	return k.live.Err(site.Infras, k.Key().Namespace)
 }
 
 // dropPresent drops the objects in files that the cluster has: setup does not apply them, so they have no effect there. It prepares a

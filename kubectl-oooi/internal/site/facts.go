@@ -134,11 +134,14 @@ func (f *Facts) Served(kind Kind) bool { return !f.unserved[kind] }
 
 // Unread returns why the objects of a kind in a namespace were not read; empty if they were.
 func (f *Facts) Unread(kind Kind, namespace string) string {
-	if err := f.unread[place{kind, namespace}]; err != nil {
+	if err := f.Err(kind, namespace); err != nil {
 		return err.Error()
 	}
 	return ""
 }
+
+// Err returns the error with which reading the objects of a kind in a namespace failed; nil if they were read.
+func (f *Facts) Err(kind Kind, namespace string) error { return f.unread[place{kind, namespace}] }
 
 // UnreadEverywhere returns why kinds were not read in all namespaces, sorted; nil if all were.
 func (f *Facts) UnreadEverywhere() []string {

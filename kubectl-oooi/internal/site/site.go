@@ -362,6 +362,18 @@ func (s *Site) Unread(reads []Read) []string {
 	return reasons
 }
 
+// Err returns the first error of data that reads need and that could not be read; nil if all was.
+func (s *Site) Err(reads []Read) error {
+	for _, r := range reads {
+		for _, namespace := range s.namespaces[r.Where] {
+			if err := s.Facts.Err(r.Kind, namespace); err != nil && !r.Optional && r.stored() {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Objects returns the objects from which the model computes names and routes.
 func (f *Facts) Objects() *model.Objects {
 	all := &model.Objects{}
