@@ -95,6 +95,7 @@ func queryRoot(ctx context.Context, server string) error {
 		at, err = netip.AddrPortFrom(a, 53), nil
 	}
 	if err == nil {
+		server = at.String()
 		_, err = probing.DNS(ctx, &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: ".", Type: "NS"})
 	}
 	if err != nil {
