@@ -20,7 +20,7 @@ type claim struct {
 type claimKind int
 
 const (
-	claimDaemon  claimKind = iota // an address of one of our pods
+	claimDaemon  claimKind = iota // an address of one of oooi's pods
 	claimRouter                   // the gateway, which several owners may have in their spec
 	claimClients                  // a range of DHCP
 	claimApps                     // addresses that are accepted as apps addresses

@@ -21,7 +21,7 @@ type Query struct {
 	Server netip.Addr `json:"server,omitzero"`
 	// Port is the server's UDP or TCP port; 0 for 53.
 	Port uint16 `json:"port,omitempty"`
-	// Network is udp or tcp, Type is that of the record, such as A or AAAA.
+	// Network is udp or tcp, Type is the record type, such as A or AAAA.
 	Network string `json:"network"`
 	Name    string `json:"name"`
 	Type    string `json:"type"`

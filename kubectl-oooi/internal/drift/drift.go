@@ -57,7 +57,7 @@ type RefusedError struct{ error }
 // Unwrap returns the error of setup.
 func (e *RefusedError) Unwrap() error { return e.error }
 
-// Read compares a site. It sends at most 16 requests at a time, and changes nothing. Fields that other clients have added are no
+// Read compares a site. It sends at most 8 requests at a time, and changes nothing. Fields that other clients have added are no
 // differences. It returns a RefusedError if setup would refuse the site, and another error if the API server does not answer,
 // if a right is missing, which the error names, or while setup or teardown of the site runs.
 func Read(ctx context.Context, c client.Client, s *site.Site) ([]Difference, error) {

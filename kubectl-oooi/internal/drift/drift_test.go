@@ -96,7 +96,7 @@ func (d *deployed) expect(want ...string) {
 }
 
 // client returns a client of a user, or of the test if user is empty, for which each request that may write, and each one
-// beyond sixteen at a time, is an error.
+// beyond eight at a time, is an error.
 func (d *deployed) client(user string) client.Client {
 	d.Helper()
 	config := rest.CopyConfig(d.ControlPlane.RESTConfig())
@@ -120,7 +120,7 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && r.URL.Query().Get("dryRun") != "All" {
 		g.t.Errorf("%s %s writes", r.Method, r.URL)
 	}
-	if n := g.pending.Add(1); n > 16 {
+	if n := g.pending.Add(1); n > 8 {
 		g.t.Errorf("%d requests at a time", n)
 	}
 	defer g.pending.Add(-1)

@@ -35,10 +35,10 @@ var (
 	describedReads = site.Optional(site.In(site.Everywhere, site.NodePools, site.VMIs))
 )
 
-// Discover adds objects and properties of the cluster to those that were read from files. Objects in files take precedence. It
-// returns an error if the cluster cannot be read, or if it does not have one Infra and one ProxyServer to set up.
+// Discover adds objects and properties of the cluster to those that were read from files, and drops objects in files that the cluster
+// has. It returns an error if the cluster cannot be read, or if it does not have one Infra and one ProxyServer to set up.
 func (k *Known) Discover(ctx context.Context, c client.Client) error {
-	collector := &site.Collector{Client: c, Reads: reads, Now: time.Now()}
+	collector := &site.Collector{Client: c, Reads: reads, Now: time.Now(), Concurrency: atOnce}
 	if k.described != nil {
 		collector.Reads = slices.Concat(reads, describedReads)
 	}
@@ -55,7 +55,8 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 		return err
 	}
 	k.dropPresent()
-	for _, s := range []*site.Site{k.site(), k.siteBefore()} {
+	desired := k.site()
+	for _, s := range []*site.Site{desired, k.siteBefore()} {
 		if s == nil {
 			continue
 		}
@@ -63,7 +64,7 @@ func (k *Known) Discover(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
-	control := k.site().ControlPlaneNamespace()
+	control := desired.ControlPlaneNamespace()
 	k.ControlPlane = control != "" && (k.live.Get(site.Namespaces, "", control) != nil || k.live.Unread(site.Namespaces, control) != "")
 	return nil
 }

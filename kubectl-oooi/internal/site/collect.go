@@ -1,6 +1,7 @@
 package site
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,11 @@ type Collector struct {
 	Reads []Read
 	// Now is the time of the facts.
 	Now time.Time
+	// Concurrency limits concurrent requests; 0 for maxConcurrent.
+	Concurrency int
 }
 
-// maxConcurrent is the number of concurrent requests, and requestTimeout the limit of each list.
+// maxConcurrent is the default of Collector.Concurrency, and requestTimeout the limit of each list.
 const (
 	maxConcurrent  = 16
 	requestTimeout = 20 * time.Second
@@ -48,7 +51,7 @@ const (
 // Collect returns an error if the Infras cannot be read, if Config is invalid, or if ctx ends; the facts are then nil or
 // incomplete.
 func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts, []string, error) {
-	g := &collection{client: c.Client, facts: NewFacts(c.Now)}
+	g := c.collection(NewFacts(c.Now))
 	if err := g.collect(ctx, place{ProxyServers, namespace}); err != nil { // has the standalone ones
 		return nil, nil, err
 	}
@@ -66,7 +69,7 @@ func (c *Collector) Collect(ctx context.Context, namespace, name string) (*Facts
 // in place of those of the same kind and name. Data that cannot be read is no error: the facts have the reason. Extend changes the
 // facts, and returns an error if ctx ends.
 func (c *Collector) Extend(ctx context.Context, facts *Facts, key types.NamespacedName, objects ...*unstructured.Unstructured) error {
-	g := &collection{client: c.Client, facts: facts, objects: objects}
+	g := c.collection(facts, objects...)
 	return c.extend(ctx, g, key.Namespace, []string{key.String()})
 }
 
@@ -123,11 +126,12 @@ func (c *Collector) names(ctx context.Context, g *collection, namespace, name st
 // places returns the places of all objects that are read, as far as they are known from the facts collected so far.
 func (c *Collector) places(g *collection, names []string) []place {
 	var places []place
-	for nad := range g.versions()[0].infraNetworks() { // networks of other Infras may be the same
+	versions := g.versions()
+	for nad := range versions[0].infraNetworks() { // networks of other Infras may be the same
 		namespace, _, _ := strings.Cut(nad, "/")
 		places = append(places, place{NADs, namespace})
 	}
-	for _, facts := range g.versions() {
+	for _, facts := range versions {
 		for _, name := range names {
 			if s := New(facts, name, nil); s != nil {
 				places = append(places, c.sitePlaces(s)...)
@@ -173,7 +177,7 @@ func (c *Collector) askPods(ctx context.Context, facts *Facts, names []string) e
 		}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(maxConcurrent)
+	group.SetLimit(cmp.Or(c.Concurrency, maxConcurrent))
 	for _, request := range requests {
 		group.Go(func() error {
 			request(groupCtx)
@@ -232,10 +236,15 @@ func configMapNames(namespace string) []string {
 
 // collection collects objects into facts, each place once.
 type collection struct {
-	client  client.Client
-	facts   *Facts
-	objects []*unstructured.Unstructured // see Collector.Extend
-	lock    sync.Mutex
+	client      client.Client
+	facts       *Facts
+	objects     []*unstructured.Unstructured // see Collector.Extend
+	concurrency int
+	lock        sync.Mutex
+}
+
+func (c *Collector) collection(facts *Facts, objects ...*unstructured.Unstructured) *collection {
+	return &collection{client: c.Client, facts: facts, objects: objects, concurrency: cmp.Or(c.Concurrency, maxConcurrent)}
 }
 
 // versions returns the facts with the objects of the collection and, if there are any, without them.
@@ -270,7 +279,7 @@ func (g *collection) collect(ctx context.Context, places ...place) error {
 		}
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.SetLimit(maxConcurrent)
+	group.SetLimit(g.concurrency)
 	for _, p := range pending {
 		group.Go(func() error {
 			g.collectPlace(groupCtx, p)
