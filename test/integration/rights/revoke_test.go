@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,8 +34,8 @@ type removalTest struct {
 	needs []string
 	// signs are checks for rights whose absence does not appear in the log with the API server's message.
 	signs map[right]func(t *testing.T) string
-	// others are rights that are not tested: those of another container, or those that only other API servers
-	// check.
+	// others are rights that are not tested: those of another container, those that only other API servers
+	// check, and those whose use depends on timing.
 	others []right
 }
 
@@ -206,7 +204,6 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 	reader := func(verb string) right { return right{verb, "", "secrets", "clusters", "demo-apps-reader"} }
 	admin := right{"get", "", "secrets", "clusters", "demo-admin-kubeconfig"}
 	getPods := right{"get", "", "pods", "", ""}
-	patchEvent := right{"patch", "events.k8s.io", "events", "", ""}
 	apps := func(enabled bool) func(*testing.T) {
 		return func(t *testing.T) {
 			d.in(t).updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = enabled })
@@ -255,7 +252,8 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 				apps(false)(t)
 			},
 		},
-		undo: map[right]func(*testing.T){getPods: replicas("[]"), reader("delete"): apps(true)},
+		undo:   map[right]func(*testing.T){getPods: replicas("[]"), reader("delete"): apps(true)},
+		others: []right{patchEvent},
 		signs: map[right]func(*testing.T) string{
 			admin: func(t *testing.T) string {
 				state := d.in(t).getInfra().Status.AppsIngress
@@ -264,23 +262,8 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 				}
 				return checkDenied(state.Message, admin)
 			},
-			// Two conditions of an Infra that change for the same reason are one Event with a count of two.
-			patchEvent: func(t *testing.T) string {
-				if d.in(t).podStatusSeen(d.dns) {
-					d.dns.toggleReady(t)
-				}
-				return checkDenied(d.control.Containers["control"].Log.String(), patchEvent)
-			},
 		},
 	}
-}
-
-// podStatusSeen reports whether control has processed the last readiness of the DNS server's Pod.
-func (d *deployed) podStatusSeen(p *pod) bool {
-	d.Helper()
-	c := meta.FindStatusCondition(d.getInfra().Status.Conditions, v1alpha1.ConditionNamesServed)
-	reported := c != nil && strings.Contains(c.Message, "pod "+p.Name+": its phase is Running")
-	return reported == (p.status != corev1.ConditionTrue)
 }
 
 // in returns a copy for another test.

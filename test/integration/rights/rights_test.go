@@ -67,7 +67,7 @@ func (d *deployed) exercise() {
 		}
 	}
 
-	// Another replica takes over, and creates one Event for two conditions that change.
+	// Another replica takes over.
 	d.control = d.start(&controls[1], controlPod2)
 	first.Containers["control"].Terminate(d.T)
 	d.dns.setReady(d.T, corev1.ConditionFalse)
@@ -216,6 +216,10 @@ func (d *deployed) accounts() (control, dns, dhcp, proxy, reader account) {
 		account{d.guestKube, "openshift-ingress", "demo-apps-reader"}
 }
 
+// patchEvent is the right to count a repeated Event. client-go combines two Events only if both have the same version of the object,
+// which depends on when control's cache receives its own writes. Tests therefore cannot require that the right is used.
+var patchEvent = right{"patch", "events.k8s.io", "events", "", ""}
+
 // checkAllRights compares granted rights and requests of all accounts.
 func (d *deployed) checkAllRights() {
 	control, dns, dhcp, proxy, reader := d.accounts()
@@ -224,7 +228,7 @@ func (d *deployed) checkAllRights() {
 		if a == reader {
 			cp = d.hosted
 		}
-		d.checkRights(a, cp, func(right) bool { return true })
+		d.checkRights(a, cp, func(r right) bool { return r != patchEvent })
 	}
 }
 
