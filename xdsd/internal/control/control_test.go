@@ -192,15 +192,20 @@ spec: {serviceAccountName: default, automountServiceAccountToken: false, contain
 `, s.namespace, name, component, map[bool]string{true: "proxyserver", false: "other"}[component == "proxy"], ports))
 }
 
-// setPodReady sets the status of a pod as a kubelet does.
+// setPodReady sets the status of a pod as a kubelet does whose readiness probe succeeds.
 func (s *site) setPodReady(name, ip string) {
+	s.setPodCondition(name, ip, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+}
+
+// setPodCondition sets the status of a running pod as a kubelet does.
+func (s *site) setPodCondition(name, ip string, ready corev1.PodCondition) {
 	s.Helper()
 	pod := &corev1.Pod{}
 	if err := s.client.Get(s.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, pod); err != nil {
 		s.Fatal(err)
 	}
 	pod.Status.Phase, pod.Status.PodIP, pod.Status.PodIPs = corev1.PodRunning, ip, []corev1.PodIP{{IP: ip}}
-	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pod.Status.Conditions = []corev1.PodCondition{ready}
 	if err := s.client.Status().Update(s.Context(), pod); err != nil {
 		s.Fatal(err)
 	}
@@ -433,7 +438,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 replicas have no pod")
 
 	server := newDNSServer(t)
-	dhcp := newReadyServer(t)
+	dhcp := newProblemServer(t)
 	s.applyPod("demo-dns-0", "dns", "{name: dns, containerPort: "+server.port+", protocol: UDP}")
 	s.setPodReady("demo-dns-0", "127.0.0.1")
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "SERVFAIL")
@@ -447,9 +452,8 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionTrue, "Served", "")
 
 	s.applyPod("demo-dhcp-0", "dhcp", "{name: health, containerPort: "+dhcp.port+"}")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "pod demo-dhcp-0: its phase is Pending")
 	s.setPodReady("demo-dhcp-0", "127.0.0.1")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "is not ready: not synced")
-	dhcp.ready.Store(true)
 	s.waitForCondition(infra, ready, metav1.ConditionFalse, "ProxyNotReady", "ProxyServer demo: no pod")
 	s.applyPod("demo-proxy-0", "proxy", "")
 	s.setPodReady("demo-proxy-0", "10.0.0.1")
@@ -468,16 +472,16 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	dhcp.setProblems(problem.Failed(problem.LeaseStoreFailing, model.Ref{}, "leases cannot be stored"))
 	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "LeaseStoreFailing", "Pod demo-dhcp-0: leases cannot be stored; remedy: ")
 	s.waitForCondition(infra, ready, metav1.ConditionFalse, "LeaseStoreFailing", "")
-	if list, _ := s.sites.List(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
+	if list := s.sites.List(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
 		t.Errorf("got problems %v, want that of DHCP", list)
 	}
 	s.waitFor("an Event of the problem", func() string { return s.checkEvent("Infra", "LeaseStoreFailing", "DHCPReady: Pod demo-dhcp-0") })
 	dhcp.setProblems()
 	s.waitForCondition(infra, ready, metav1.ConditionTrue, "Ready", "")
 
-	dhcp.ready.Store(false)
+	s.setPodCondition("demo-dhcp-0", "127.0.0.1", corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "containers with unready status: [main]"})
 	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DHCPNotReady", "")
-	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "DHCPNotReady", "is not ready: not synced")
+	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "DHCPNotReady", "containers with unready status: [main]")
 	if c := infra.Status.ComponentStatus; c.DHCPReady || !c.DNSReady {
 		t.Errorf("got components %+v", c)
 	}
@@ -509,34 +513,30 @@ func newDNSServer(t *testing.T) *dnsServer {
 	return &dnsServer{port: strconv.Itoa(port), setAddress: func(a string) { address.Store(&a) }}
 }
 
-// readyServer serves /readyz of a daemon, and /problems as setProblems sets them.
-type readyServer struct {
+// problemServer serves /problems of a daemon as setProblems sets them.
+type problemServer struct {
 	port     string
-	ready    atomic.Bool
 	problems atomic.Pointer[problem.Report]
 }
 
 // setProblems sets the report of the daemon, which serves none before.
-func (r *readyServer) setProblems(problems ...problem.Problem) {
+func (r *problemServer) setProblems(problems ...problem.Problem) {
 	r.problems.Store(&problem.Report{Problems: problems, VLAN: &problem.VLAN{At: time.Now()}})
 }
 
-func newReadyServer(t *testing.T) *readyServer {
+func newProblemServer(t *testing.T) *problemServer {
 	t.Helper()
-	r := &readyServer{}
+	r := &problemServer{}
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		switch report := r.problems.Load(); {
-		case request.URL.Path == "/problems" && report == nil:
-			http.NotFound(w, request)
-		case request.URL.Path == "/problems":
+		if report := r.problems.Load(); report != nil && request.URL.Path == "/problems" {
 			_ = json.NewEncoder(w).Encode(report) // control requests it again
-		case !r.ready.Load():
-			http.Error(w, "not synced", http.StatusServiceUnavailable)
+			return
 		}
+		http.NotFound(w, request)
 	})}
 	done := make(chan struct{})
 	go func() {

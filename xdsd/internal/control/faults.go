@@ -15,52 +15,50 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// minFaults are how long, and how many times, an action must fail until that is a problem: statuses are written again, and kube-proxy
-// applies changes of endpoints later.
-var minFaults = map[problem.Code]struct {
-	time  time.Duration
-	count int
-}{problem.StatusNotWritten: {30 * time.Second, 1}, problem.ServiceUnreachable: {20 * time.Second, 2}}
-
-// Faults are the failed actions of control, until they succeed or are no longer due. The zero value is empty and ready for use. It
-// is safe for concurrent use.
-type Faults struct {
-	mu  sync.Mutex
-	all map[string]fault // by action
+// minAges are how long some problems must last until they are reported: statuses are written again, kube-proxy applies changes of
+// endpoints later, one request may fail, and a floating address moves.
+var minAges = map[problem.Code]time.Duration{
+	problem.StatusNotWritten: 30 * time.Second, problem.ServiceUnreachable: 20 * time.Second, problem.PodNotAnswering: 5 * time.Second,
+	problem.AddressHeldTwice: vlanGrace,
 }
 
-// fault is the problem of an action that failed count times in a row.
-type fault struct {
-	problem.Problem
+// lasting returns the problems that have lasted long enough.
+func lasting(now time.Time, problems []problem.Problem) []problem.Problem {
+	return slices.DeleteFunc(problems, func(p problem.Problem) bool { return now.Sub(p.Since) < minAges[p.Code] })
+}
 
-	count int
+// Faults are the problems of failed actions of control, until they succeed or are no longer due. The zero value is empty and ready
+// for use. It is safe for concurrent use.
+type Faults struct {
+	mu  sync.Mutex
+	all map[string]problem.Problem // by action
 }
 
 // record records the result of an action, which p describes if it failed. The action is words that each end with a space.
 func (f *Faults) record(action string, err error, p problem.Problem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := f.all[action]
+	before, failed := f.all[action]
 	delete(f.all, action)
 	if err == nil {
 		return
 	}
 	now := time.Now().UTC().Truncate(time.Second)
 	p = p.Because(now.Format(time.RFC3339) + ": " + err.Error())
-	if p.Since = now; before.count > 0 {
+	if p.Since = now; failed {
 		p.Since = before.Since
 	}
 	if f.all == nil {
-		f.all = map[string]fault{}
+		f.all = map[string]problem.Problem{}
 	}
-	f.all[action] = fault{p, before.count + 1}
+	f.all[action] = p
 }
 
 // forget removes the actions that begin with these words, except some.
 func (f *Faults) forget(words string, except ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.all, func(action string, _ fault) bool {
+	maps.DeleteFunc(f.all, func(action string, _ problem.Problem) bool {
 		return strings.HasPrefix(action, words) && !slices.Contains(except, action)
 	})
 }
@@ -69,13 +67,7 @@ func (f *Faults) forget(words string, except ...string) {
 func (f *Faults) problems(now time.Time) []problem.Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var list []problem.Problem
-	for _, one := range f.all {
-		if limit := minFaults[one.Code]; now.Sub(one.Since) >= limit.time && one.count >= limit.count {
-			list = append(list, one.Problem)
-		}
-	}
-	return list
+	return lasting(now, slices.Collect(maps.Values(f.all)))
 }
 
 // statusWriter writes statuses of objects, and records the writes that fail.

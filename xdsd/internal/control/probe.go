@@ -3,13 +3,11 @@ package control
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -82,29 +80,6 @@ func queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
 		return fmt.Errorf("DNS query for %s: the answer is %v, expected %v", q.name, reply.Addresses, want)
 	}
 	return nil
-}
-
-// checkReady requests /readyz of a pod.
-func (p *prober) checkReady(ctx context.Context, pod *corev1.Pod) error {
-	at, err := address(pod, v1alpha1.PortHealth)
-	if err != nil {
-		return err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/readyz", http.NoBody)
-	if err != nil {
-		return fmt.Errorf("requesting /readyz from %s: %w", at, err)
-	}
-	response, err := p.http.Do(request)
-	if err != nil {
-		return fmt.Errorf("requesting /readyz: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode == http.StatusOK {
-		return nil
-	}
-	const maxBody = 200
-	body, _ := io.ReadAll(io.LimitReader(response.Body, maxBody)) // a partial body is sufficient
-	return fmt.Errorf("is not ready: %s", strings.TrimSpace(string(body)))
 }
 
 // connect opens a TCP connection and closes it.

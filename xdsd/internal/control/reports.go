@@ -27,8 +27,6 @@ const (
 	maxReportAge = 25 * time.Second
 	// minReadyTime is how long a ready pod may fail to report.
 	minReadyTime = 45 * time.Second
-	// minUnread is the least time between two failures to read a pod's problems that count as two.
-	minUnread = 5 * time.Second
 )
 
 // A podReport is what the daemons of a pod report.
@@ -106,17 +104,11 @@ type Sites struct {
 	all map[model.Ref]*siteState
 }
 
-// siteState is what is known about an Infra or ProxyServer.
+// siteState is what is known about an Infra or ProxyServer: its problems, and the last reports by pod.
 type siteState struct {
 	log      problem.Log
 	problems []problem.Problem
-	// held has the addresses that several pods have, as they do for a moment when an address moves.
-	held   problem.Log
-	unread problem.Log
-	silent []problem.Problem
-	// reports are the last reports by pod, and failing the times of the first failure since.
-	reports map[string]podReport
-	failing map[string]time.Time
+	reports  map[string]podReport
 }
 
 // observation is what the pods of an Infra or ProxyServer report.
@@ -150,22 +142,16 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 		s.all[f.object] = &siteState{}
 	}
 	o, state := &observation{components: map[string]bool{}}, s.all[f.object]
-	var silent []problem.Problem
-	last, failing := map[string]podReport{}, map[string]time.Time{}
+	last := map[string]podReport{}
 	for i := range pods {
 		pod, report := &pods[i], reports[i]
 		if err := failures[i]; err != nil {
-			report = state.reports[pod.Name]
-			if now.Sub(report.at) > maxReportAge {
+			if report = state.reports[pod.Name]; now.Sub(report.at) > maxReportAge {
 				report = podReport{}
 			}
-			since, known := state.failing[pod.Name]
-			if !known {
-				since = now
-			}
-			failing[pod.Name] = since
-			if unreadyReason(pod) == "" && readySince(pod, now) >= minReadyTime && now.Sub(since) >= minUnread {
-				silent = append(silent, problem.Warned(problem.PodNotAnswering, podRef(pod), "control cannot read the problems of the ready pod").Because(err.Error()))
+			if unreadyReason(pod) == "" && readySince(pod, now) >= minReadyTime {
+				o.problems = append(o.problems, problem.Warned(problem.PodNotAnswering, podRef(pod), "control cannot read the problems of the ready pod").
+					Because(err.Error()))
 			}
 		}
 		last[pod.Name] = report
@@ -180,14 +166,8 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 			interfaces, report.vlan, report.answers, pod.Spec.NodeName})
 	}
 	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
-	o.problems = append(o.problems, vlanProblems(f)...)
-	for _, p := range state.held.Update(now, f.heldTwice()) {
-		if now.Sub(p.Since) >= vlanGrace {
-			o.problems = append(o.problems, p)
-		}
-	}
-	state.reports, state.failing = last, failing
-	state.problems, state.silent = state.log.Update(now, o.problems), state.unread.Update(now, silent)
+	o.problems = lasting(now, state.log.Update(now, slices.Concat(o.problems, vlanProblems(f), f.heldTwice())))
+	state.reports, state.problems = last, slices.Clone(o.problems)
 	slices.SortStableFunc(o.problems, problem.CompareCauses)
 	return o
 }
@@ -209,16 +189,16 @@ func (s *Sites) forget(object model.Ref) {
 	delete(s.all, object)
 }
 
-// List returns the problems by object, such as "Infra clusters/demo", and those of pods that cannot be read.
-func (s *Sites) List() (sites map[string][]problem.Problem, silent []problem.Problem) {
+// List returns the problems by object, such as "Infra clusters/demo".
+func (s *Sites) List() map[string][]problem.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for object, state := range s.all {
-		if sites == nil {
-			sites = map[string][]problem.Problem{}
-		}
-		sites[object.String()] = state.problems
-		silent = append(silent, state.silent...)
+	if len(s.all) == 0 {
+		return nil
 	}
-	return sites, silent
+	sites := map[string][]problem.Problem{}
+	for object, state := range s.all {
+		sites[object.String()] = state.problems
+	}
+	return sites
 }
