@@ -3,6 +3,7 @@ package apps_test
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -19,9 +21,12 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// many is the number of hosted clusters of one xdsd control. All share one API server, each with a cluster IP
-// of its own.
-var many = lab.Length(40, 200)
+// many is the number of hosted clusters of one xdsd control, which share one API server, and rest how long control is measured
+// when all are ready.
+var (
+	many = flag.Int("many", lab.Length(40, 200), "number of hosted clusters in TestManyHostedClusters")
+	rest = flag.Duration("rest", 5*time.Second, "measured time in TestManyHostedClusters")
+)
 
 // perCluster is the maximum number of goroutines per hosted cluster: those of the watches of its Service and
 // its Secret, and of the connection to its API server.
@@ -50,14 +55,14 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 `, f.Namespace))
 	f.WriteKubeconfig(f.AdminKubeconfig())
 	tenant.Apply(t, guest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
-	control := tenants.NewReplica(t, cp, "control")
+	control := tenants.NewReplica(t, cp, "control", "--probe-interval", "10s") // the default
 	control.Start(t)
 	control.AwaitReady(t)
-	before := metrics(t, control)
+	before, idle := metrics(t, control), f.measureRest(control)
 
 	group, _ := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
-	for i := range many {
+	for i := range *many {
 		group.Go(func() error { return f.apply(t.Context(), i, server.Port(), i == 0) })
 	}
 	if err := group.Wait(); err != nil {
@@ -84,7 +89,7 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 			}
 			phases[key]++
 		}
-		if phases["Ready "] == many-1 && phases["Pending HostedClusterUnreachable"] == 1 {
+		if phases["Ready "] == *many-1 && phases["Pending HostedClusterUnreachable"] == 1 {
 			return ""
 		}
 		f.assignAddresses()
@@ -92,13 +97,17 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		return fmt.Sprint(phases)
 	})
 	after := metrics(t, control)
-	t.Logf("%d hosted clusters: goroutines %.0f -> %.0f, open files %.0f -> %.0f, resident memory %.1f MB -> %.1f MB", many,
+	t.Logf("%d hosted clusters: goroutines %.0f -> %.0f, open files %.0f -> %.0f, resident memory %.1f MB -> %.1f MB", *many,
 		before["go_goroutines"], after["go_goroutines"], before["process_open_fds"], after["process_open_fds"],
 		before["process_resident_memory_bytes"]/1e6, after["process_resident_memory_bytes"]/1e6)
-	if each := (after["go_goroutines"] - before["go_goroutines"]) / float64(many); each > perCluster || each <= 0 {
+	time.Sleep(*rest) // until control has handled the changes that it made itself
+	atRest, each := f.measureRest(control), float64(*many)
+	t.Logf("at rest: %.2f %% of a CPU, %.3f requests per second and %.1f watches per hosted cluster", 100*atRest.cpu,
+		(atRest.requests-idle.requests)/each, (atRest.watches-idle.watches)/each)
+	if each := (after["go_goroutines"] - before["go_goroutines"]) / float64(*many); each > perCluster || each <= 0 {
 		t.Errorf("%.1f goroutines per hosted cluster", each)
 	}
-	if each := (after["process_open_fds"] - before["process_open_fds"]) / float64(many); each > 4 {
+	if each := (after["process_open_fds"] - before["process_open_fds"]) / float64(*many); each > 4 {
 		t.Errorf("%.1f open files per hosted cluster", each)
 	}
 }
@@ -128,11 +137,57 @@ kind: Infra
 metadata: {name: %[2]s, namespace: %[1]s}
 spec:
   hostedClusterRef: {name: %[2]s, namespace: %[1]s}
-  networkConfig: {cidr: 10.%[4]d.0.0/16, gateway: 10.%[4]d.0.1, networkAttachmentDefinition: vlan%[4]d}
-  infraComponents: {proxy: {serverIP: 10.%[4]d.0.3}}
+  networkConfig: {cidr: %[4]s.0/24, gateway: %[4]s.1, networkAttachmentDefinition: %[2]s}
+  infraComponents: {proxy: {serverIP: %[4]s.3}}
   appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, metallb: {loadBalancerClass: %[5]s}}
-`, f.Namespace, name, port, i, tenant.Class)
+`, f.Namespace, name, port, vlanPrefix(i), tenant.Class)
 	return f.Management.ApplyYAML(ctx, []byte(yaml))
+}
+
+// vlanPrefix returns the first three bytes of the addresses of hosted cluster number i.
+func vlanPrefix(i int) string { return fmt.Sprintf("10.%d.%d", i/250, i%250) }
+
+// use is what control and the API servers have done, and do.
+type use struct{ cpu, requests, watches float64 }
+
+func (f *fleet) use(control *tenant.Replica) use {
+	f.Helper()
+	u := use{cpu: metrics(f.T, control)["process_cpu_seconds_total"]}
+	for _, cp := range []*lab.ControlPlane{f.Management, f.Hosted} {
+		u.requests += apiServerMetric(f.T, cp, "apiserver_request_total{")
+		u.watches += apiServerMetric(f.T, cp, `apiserver_longrunning_requests{`)
+	}
+	return u
+}
+
+// measureRest returns control's CPU time, and the requests to both API servers, including their own, in a second in which nothing
+// changes, and the number of watches.
+func (f *fleet) measureRest(control *tenant.Replica) use {
+	f.Helper()
+	before, start := f.use(control), time.Now()
+	time.Sleep(*rest) // a measurement, not a wait
+	after, seconds := f.use(control), time.Since(start).Seconds()
+	return use{(after.cpu - before.cpu) / seconds, (after.requests - before.requests) / seconds, after.watches}
+}
+
+// apiServerMetric returns the sum of the series of an API server's metric that begin with name.
+func apiServerMetric(t *testing.T, cp *lab.ControlPlane, name string) float64 {
+	t.Helper()
+	body, err := kubernetes.NewForConfigOrDie(cp.RESTConfig()).RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(body)) {
+		if series, value, _ := strings.Cut(strings.TrimSpace(line), "} "); strings.HasPrefix(series, name) {
+			number, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += number
+		}
+	}
+	return sum
 }
 
 // assignAddresses assigns an address of its VLAN to each apps Service that has none.
@@ -151,7 +206,7 @@ func (f *fleet) assignAddresses() {
 		if err != nil {
 			f.Fatal(err)
 		}
-		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("10.%d.0.200", number)}}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vlanPrefix(number) + ".200"}}
 		if err := f.Guest.Status().Update(f.Context(), s); client.IgnoreNotFound(err) != nil {
 			f.Log(err) // the next call retries
 		}
