@@ -52,7 +52,6 @@ func TestRejectedValues(t *testing.T) {
 	}{
 		// networkConfig
 		{"no network", infra, `networkConfig: {}`, "spec.networkConfig.cidr: Required value"},
-		{"no gateway", infra, `networkConfig: {cidr: 192.0.2.0/24, networkAttachmentDefinition: a}`, "spec.networkConfig.gateway: Required value"},
 		{"no network attachment", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1}`, "spec.networkConfig.networkAttachmentDefinition: Required value"},
 		{"network attachment without a name", infra, `networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: ""}`, "spec.networkConfig.networkAttachmentDefinition in body should be at least 1 chars long"},
 		{"subnet without a prefix length", infra, `networkConfig: {cidr: 192.0.2.0, gateway: 192.0.2.1, networkAttachmentDefinition: a}`, notANetwork},
@@ -243,6 +242,7 @@ func TestAcceptedValues(t *testing.T) {
 		proxy = "ProxyServer"
 	)
 	tests := []struct{ name, kind, spec string }{
+		{"no gateway", infra, `networkConfig: {cidr: 192.0.2.0/24, networkAttachmentDefinition: a}`},
 		{"IPv6 network", infra, `networkConfig: {cidr: "fd00:7::/64", gateway: "fd00:7::1", networkAttachmentDefinition: a}`},
 		{"IPv6 written out", infra, `networkConfig: {cidr: "2001:0db8:0000:0000:0000:0000:0000:0000/32", gateway: "2001:0db8:0000:0000:0000:0000:0000:0001", networkAttachmentDefinition: a}`},
 		{"shortest and longest prefix lengths", infra, `networkConfig: {cidr: 0.0.0.0/0, gateway: 192.0.2.1, networkAttachmentDefinition: a, additionalCIDRs: ["::/0", "2001:db8::1/128", 192.0.2.1/32]}`},

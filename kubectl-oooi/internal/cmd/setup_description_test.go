@@ -1,8 +1,13 @@
 package cmd
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // TestOnlyCompleteDescriptionsArePrinted checks that setup prints the Infra that flags describe, unless a file also
@@ -24,6 +29,31 @@ func TestOnlyCompleteDescriptionsArePrinted(t *testing.T) {
 	_, stderr, code := s.Run("setup", "demo", "-n", s.Namespace, "--hosted-cluster", "demo", "--network", "vlan100", "--cidr", "192.0.2.0/24", "--gateway", "192.0.2.1", "--dry-run=server")
 	if want := "Infra " + s.Namespace + "/demo: hosted cluster " + s.Namespace + "/demo; network " + s.Namespace + "/vlan100, 192.0.2.0/24, gateway 192.0.2.1; DHCP 192.0.2.2, DNS 192.0.2.3, proxy 192.0.2.4, VMs "; code != 0 || !strings.HasPrefix(stderr, want) {
 		t.Errorf("setup exited with %d, stderr %s, want %s", code, stderr, want)
+	}
+}
+
+// TestVLANWithoutRouter checks that neither VMs nor pods get a router on a VLAN that has none, and that setup deploys it.
+func TestVLANWithoutRouter(t *testing.T) {
+	s := newSite(t)
+	describe := strings.Fields("setup demo -n " + s.Namespace + " --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway none")
+	if _, stderr, code := s.Run(append(describe, "--wait=false")...); code != 0 || !strings.Contains(stderr, "192.0.2.0/24, gateway none; DHCP 192.0.2.1, ") {
+		t.Fatalf("setup exited with %d, stderr %s", code, stderr)
+	}
+	for _, tc := range []struct{ apiVersion, kind, name, field, word string }{
+		{"v1", "ConfigMap", s.ConfigOf("demo-dhcp"), "data", "router:"},
+		{"k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", s.NetworkOf("demo-proxy"), "spec", `"gateway":`},
+	} {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(schema.FromAPIVersionAndKind(tc.apiVersion, tc.kind))
+		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: tc.name}, u); err != nil {
+			t.Fatal(err)
+		}
+		if text := fmt.Sprint(u.Object[tc.field]); strings.Contains(text, tc.word) || !strings.Contains(text, "192.0.2.3") {
+			t.Errorf("%s has %s, want no %s", tc.kind, text, tc.word)
+		}
+	}
+	if out, stderr, code := s.Run(append(describe, "--dry-run=server")...); code != 0 || strings.Contains(out, "configured") {
+		t.Errorf("the second setup exited with %d, stderr %s, stdout %s", code, stderr, out)
 	}
 }
 

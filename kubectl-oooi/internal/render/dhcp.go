@@ -79,7 +79,10 @@ func (in *Input) dhcpConfig(i instance, vmNamespace string) (string, error) {
 	}
 	plugins := []map[string]string{
 		{"kubevirt": clients}, {"leasedb": leases},
-		{"netmask": net.IP(net.CIDRMask(subnet.Bits(), 32)).String()}, {"router": in.Infra.Spec.NetworkConfig.Gateway},
+		{"netmask": net.IP(net.CIDRMask(subnet.Bits(), 32)).String()},
+	}
+	if gateway := in.Infra.Spec.NetworkConfig.Gateway; gateway != "" {
+		plugins = append(plugins, map[string]string{"router": gateway})
 	}
 	if servers := in.resolvers(); servers != "" {
 		plugins = append(plugins, map[string]string{"dns": servers})

@@ -28,7 +28,7 @@ type Description struct {
 	Infra types.NamespacedName
 	// HostedCluster and Network are "namespace/name", or a name in the Infra's namespace.
 	HostedCluster, Network string
-	// CIDR is the subnet of the VLAN, and Gateway the address of its router.
+	// CIDR is the subnet of the VLAN, and Gateway the address of its router, or noGateway.
 	CIDR, Gateway string
 	// DHCP, DNS and Proxy are the VLAN addresses of the components. Range is the DHCP range, "first-last".
 	DHCP, DNS, Proxy, Range string
@@ -53,13 +53,16 @@ func (d *Description) fields() []describedField {
 			[]string{"networkConfig.networkAttachmentNamespace", "networkConfig.networkAttachmentDefinition"},
 		},
 		{"cidr", "the subnet of the VLAN, such as 192.0.2.0/24", &d.CIDR, "", []string{"networkConfig.cidr"}},
-		{"gateway", "the address of the VLAN's router", &d.Gateway, "", []string{"networkConfig.gateway"}},
+		{"gateway", "the address of the VLAN's router, or none if it has no router", &d.Gateway, "", []string{"networkConfig.gateway"}},
 		{"dhcp-ip", "", &d.DHCP, "", []string{"infraComponents.dhcp.serverIP"}},
 		{"dns-ip", "", &d.DNS, "", []string{"infraComponents.dns.serverIP"}},
 		{"proxy-ip", "", &d.Proxy, "", []string{"infraComponents.proxy.serverIP"}},
 		{"range", "", &d.Range, "-", []string{"infraComponents.dhcp.rangeStart", "infraComponents.dhcp.rangeEnd"}},
 	}
 }
+
+// noGateway is the value of --gateway for a VLAN without a router.
+const noGateway = "none"
 
 // normalize adds missing namespaces, and makes the range "first-last".
 func (d *Description) normalize() error {
@@ -106,6 +109,9 @@ func (k *Known) describe(live *unstructured.Unstructured) error {
 				}
 			}
 		}
+	}
+	if d.Gateway == noGateway {
+		unstructured.RemoveNestedField(k.Written.Object, "spec", "networkConfig", "gateway")
 	}
 	if d.Upstream != nil {
 		if err := unstructured.SetNestedStringSlice(k.Written.Object, d.Upstream, "spec", "networkConfig", "dnsServers"); err != nil {

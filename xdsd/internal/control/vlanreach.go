@@ -44,8 +44,8 @@ func (f *vlanFacts) reachProblems(working []*vlanPod) []problem.Problem {
 		silent, answering, gone := f.silentHosts(working, p)
 		lost = append(lost, silent...)
 		if answering == 0 && len(silent)+gone > 1 && slices.ContainsFunc(silent, func(l lostHost) bool { return l.owner != nil }) {
-			list = append(list, withHosts(problem.Failed(problem.PodUnreachable, p.ref, "no host on the VLAN answers the pod, although its interface is up: its port is "+
-				"not attached to the bridge, or is on another VLAN, or a filter drops its packets"), silent))
+			list = append(list, withHosts(problem.Failed(problem.PodUnreachable, p.ref, "no host on the VLAN answers the pod, although its interface is up: "+
+				"its port is not attached to the bridge, or is on another VLAN, or a filter drops its packets"), silent))
 		}
 	}
 	isolated := func(p *vlanPod) bool {
@@ -96,13 +96,13 @@ func countHosts(lost []lostHost, p *vlanPod) int {
 func isolatedPod(p *vlanPod, lost []lostHost) problem.Problem {
 	outgoing := slices.DeleteFunc(slices.Clone(lost), func(l lostHost) bool { return l.pod != p })
 	if n := countHosts(outgoing, p); n > 1 {
-		return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "%d hosts on the VLAN answer other pods, and not this pod: packets between them and the pod are "+
-			"dropped", n).WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: VLAN, port isolation, private VLANs, ACLs, and "+
+		return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "%d hosts on the VLAN answer other pods, and not this pod: packets between them "+
+			"and the pod are dropped", n).WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: VLAN, port isolation, private VLANs, ACLs, and "+
 			"filters of family bridge or netdev ('nft list ruleset')"), outgoing)
 	}
 	incoming := slices.DeleteFunc(slices.Clone(lost), func(l lostHost) bool { return l.owner != p })
-	return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "address %s of the pod does not answer ARP requests on the VLAN, although its interface is up: the "+
-		"pod is on another VLAN or bridge, or a filter drops its packets", incoming[0].Address), incoming)
+	return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "address %s of the pod does not answer ARP requests on the VLAN, although its "+
+		"interface is up: the pod is on another VLAN or bridge, or a filter drops its packets", incoming[0].Address), incoming)
 }
 
 // withHosts adds the first of lost hosts as evidence.
