@@ -97,8 +97,8 @@ func isolatedPod(p *vlanPod, lost []lostHost) problem.Problem {
 	outgoing := slices.DeleteFunc(slices.Clone(lost), func(l lostHost) bool { return l.pod != p })
 	if n := countHosts(outgoing, p); n > 1 {
 		return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "%d hosts on the VLAN answer other pods, and not this pod: packets between them "+
-			"and the pod are dropped", n).WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: VLAN, port isolation, private VLANs, ACLs, and "+
-			"filters of family bridge or netdev ('nft list ruleset')"), outgoing)
+			"and the pod are dropped", n).WithRemedy("compare the ports of the pods on the bridge of the node, and those of the switch: VLAN, port isolation, private "+
+			"VLANs, ACLs, and filters of family bridge or netdev ('nft list ruleset')"), outgoing)
 	}
 	incoming := slices.DeleteFunc(slices.Clone(lost), func(l lostHost) bool { return l.owner != p })
 	return withHosts(problem.Failed(problem.PodUnreachable, p.ref, "address %s of the pod does not answer ARP requests on the VLAN, although its "+
