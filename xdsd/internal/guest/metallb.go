@@ -9,17 +9,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
-
-const metallbGroup = "metallb.io"
 
 // AddressFault returns why the Service, which must be without an address, has none. It never returns nil.
 func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
@@ -30,7 +29,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 			addresses = strings.Join(ranges, ", ")
 		}
 	}
-	pools, err := c.listKind(ctx, kindPool)
+	pools, err := c.list(ctx, kindPool)
 	switch {
 	case isMissing(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
@@ -39,7 +38,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	case apierrors.IsForbidden(err): // the kubeconfig's user need not have the right to list pools
 		pools = nil
 	case err != nil:
-		return apiFault(err, "listing IPAddressPools")
+		return apiFault(err)
 	case len(pools) == 0:
 		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("the hosted cluster has no IPAddressPool: create %s with %s", cmp.Or(name, "one"), addresses)}
 	}
@@ -88,7 +87,7 @@ func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted, service *cor
 func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced, reported bool) {
 	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
 	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
-		list, err := c.listKind(ctx, kind, ours)
+		list, err := c.list(ctx, kind, ours)
 		if err != nil {
 			continue // not served by an older MetalLB, or no right to list
 		}
@@ -115,7 +114,7 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 	otherThan := func(name string) func(unstructured.Unstructured) bool {
 		return func(o unstructured.Unstructured) bool { return o.GetName() != name }
 	}
-	advertisements, err := c.listKind(ctx, kindL2Advertisement)
+	advertisements, err := c.list(ctx, kindL2Advertisement)
 	if err != nil {
 		return ""
 	}
@@ -132,7 +131,7 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 	for _, key := range allocatedFrom {
 		pool = cmp.Or(pool, service.Annotations[key])
 	}
-	pools, err := c.listKind(ctx, kindPool)
+	pools, err := c.list(ctx, kindPool)
 	if pools = slices.DeleteFunc(pools, otherThan(pool)); err != nil || len(pools) == 0 {
 		return "" // the pool is unknown
 	}
@@ -142,8 +141,8 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 			if a.GetNamespace() != p.GetNamespace() {
 				continue
 			}
-			if selects, err := announces(&a, &p); err != nil || selects {
-				return "" // MetalLB's schema excludes an error
+			if announces(&a, &p) {
+				return ""
 			}
 		}
 	}
@@ -152,10 +151,24 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 		keyOf(&advertisements[0]), keyOf(&pools[0]))
 }
 
-func keyOf(o client.Object) string { return client.ObjectKeyFromObject(o).String() }
+// announces reports whether an advertisement covers a pool: by name, by labels, or because it restricts no pools.
+func announces(advertisement, pool *unstructured.Unstructured) bool {
+	a := struct {
+		Spec struct {
+			Names     []string               `json:"ipAddressPools"`
+			Selectors []metav1.LabelSelector `json:"ipAddressPoolSelectors"`
+		} `json:"spec"`
+	}{}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(advertisement.Object, &a) // the CRD defines the types
+	selects := func(s metav1.LabelSelector) bool {
+		selector, err := metav1.LabelSelectorAsSelector(&s)
+		return err == nil && selector.Matches(labels.Set(pool.GetLabels()))
+	}
+	return len(a.Spec.Names) == 0 && len(a.Spec.Selectors) == 0 || slices.Contains(a.Spec.Names, pool.GetName()) ||
+		slices.ContainsFunc(a.Spec.Selectors, selects)
+}
 
-// isMissing reports whether an error means that an API is not served, or that an object does not exist.
-func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+func keyOf(o client.Object) string { return client.ObjectKeyFromObject(o).String() }
 
 // exhausted reports whether the named pool, or every pool if name is empty, has no free address. MetalLB reports
 // this since 0.15.

@@ -3,15 +3,15 @@ package guest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,48 +40,28 @@ func RenewalTime(issued, expires time.Time) time.Time { return issued.Add(expire
 func (w *Wanted) readerName() string { return w.Service.Name + "-reader" }
 
 // EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the UID of the ServiceAccount.
-// If a ServiceAccount with that name exists and does not belong to the Infra, it changes nothing and returns an
-// error. Every error is a *Fault.
+// If an object with that name exists and does not belong to the Infra, it does not change it and returns an error. Every
+// error is a *Fault.
 func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error) {
 	name, namespace := w.readerName(), w.Service.Namespace
-	account := &corev1.ServiceAccount{}
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	switch err := c.client.Get(ctx, key, account); {
-	case client.IgnoreNotFound(err) != nil:
-		return "", apiFault(err, "reading ServiceAccount "+key.String())
-	case err == nil && account.Annotations[v1alpha1.AnnotationInfra] != w.Infra.String():
-		return "", &Fault{v1alpha1.AppsIngressServiceForeign,
-			fmt.Sprintf("ServiceAccount %s exists and does not belong to Infra %s: delete it, or set another spec.appsIngress.service.name", key, w.Infra)}
-	}
-	labels, annotations := w.labels(), w.annotations()
-	for _, object := range []struct {
-		what  string
-		apply func() error
-	}{
-		{"ServiceAccount", func() error {
-			o := corev1ac.ServiceAccount(name, namespace).WithLabels(labels).WithAnnotations(annotations).WithAutomountServiceAccountToken(false)
-			return c.client.Apply(ctx, o, client.FieldOwner(fieldManager), client.ForceOwnership)
-		}},
-		{"Role", func() error {
-			o := rbacv1ac.Role(name, namespace).WithLabels(labels).WithAnnotations(annotations).
-				WithRules(rbacv1ac.PolicyRule().WithAPIGroups("").WithResources("services").WithResourceNames(w.Service.Name).WithVerbs("list", "watch"))
-			return c.client.Apply(ctx, o, client.FieldOwner(fieldManager), client.ForceOwnership)
-		}},
-		{"RoleBinding", func() error {
-			o := rbacv1ac.RoleBinding(name, namespace).WithLabels(labels).WithAnnotations(annotations).
-				WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("Role").WithName(name)).
-				WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithName(name).WithNamespace(namespace))
-			return c.client.Apply(ctx, o, client.FieldOwner(fieldManager), client.ForceOwnership)
-		}},
-	} {
-		if err := object.apply(); err != nil {
-			return "", apiFault(err, "applying the reader's "+object.what+" "+key.String())
+	account := object(kindServiceAccount, namespace, name, map[string]any{"automountServiceAccountToken": false})
+	role := object(kindRole, namespace, name, map[string]any{"rules": []any{map[string]any{
+		"apiGroups": []any{""}, "resources": []any{"services"}, "resourceNames": []any{w.Service.Name}, "verbs": []any{"list", "watch"},
+	}}})
+	binding := object(kindRoleBinding, namespace, name, map[string]any{
+		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": name},
+		"subjects": []any{map[string]any{"kind": rbacv1.ServiceAccountKind, "name": name, "namespace": namespace}},
+	})
+	for _, o := range []*unstructured.Unstructured{account, role, binding} {
+		err := c.ensure(ctx, w, o)
+		if errors.Is(err, errForeign) {
+			return "", &Fault{v1alpha1.AppsIngressServiceForeign, fmt.Sprintf("%v: delete it, or set another spec.appsIngress.service.name", err)}
+		}
+		if err != nil {
+			return "", apiFault(err)
 		}
 	}
-	if err := c.client.Get(ctx, key, account); err != nil {
-		return "", apiFault(err, "reading ServiceAccount "+key.String())
-	}
-	return account.UID, nil
+	return account.GetUID(), nil
 }
 
 // NewReader requests a token for the reader's ServiceAccount and returns its credentials. account, the UID that
@@ -92,7 +72,7 @@ func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, n
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = w.Service.Namespace, w.readerName()
 	if err := c.client.SubResource("token").Create(ctx, owner, request); err != nil {
-		return nil, apiFault(err, "requesting a token of ServiceAccount "+client.ObjectKeyFromObject(owner).String())
+		return nil, apiFault(fmt.Errorf("requesting a token of ServiceAccount %s: %w", client.ObjectKeyFromObject(owner), err))
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["hosted"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}

@@ -62,5 +62,5 @@ spec: {policyName: no-load-balancers, validationActions: [Deny]}
 		return err == nil
 	})
 	h.wanted.Apps.MetalLB.LoadBalancerClass = "metallb.io/other"
-	wantRejected("another class", `has the load balancer class "metallb.io/vlan", which cannot be changed to "metallb.io/other": delete the Service`)
+	wantRejected("another class", "spec.loadBalancerClass: Invalid value")
 }
