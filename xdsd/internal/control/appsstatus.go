@@ -22,7 +22,7 @@ type appsFacts struct {
 	cluster *model.Cluster
 	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
-	// outcome is the result of the last reconciliation in the hosted cluster.
+	// outcome is the result of the reconciliation in the hosted cluster.
 	outcome outcome
 	// synced is when the source of the addresses was last read; zero if it is not read.
 	synced time.Time
@@ -37,12 +37,9 @@ type outcome struct {
 	fault *guest.Fault
 	// warning is what is wrong although the address is usable; empty for nothing.
 	warning string
-	// created is when the Service was created; zero if unknown.
-	created time.Time
+	// next is when to check again; 0 for no check.
+	next time.Duration
 }
-
-// syncInterval is the interval at which lastSyncTime is written while no other field changes.
-const syncInterval = 5 * time.Minute
 
 // transientReasons may resolve by themselves while a cluster starts. They are Pending until the address deadline; all
 // others are Degraded immediately.
@@ -204,12 +201,4 @@ func (f *appsFacts) unboundMessage() string {
 		}
 	}
 	return strings.Join(list, "; ")
-}
-
-// String returns the reason and the message.
-func (o outcome) String() string {
-	if o.fault == nil {
-		return "no fault"
-	}
-	return fmt.Sprintf("%s: %s", o.fault.Reason, o.fault.Message)
 }

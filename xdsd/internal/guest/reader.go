@@ -23,24 +23,14 @@ import (
 // tokenLifetime is the requested lifetime of a token; the API server may grant less.
 const tokenLifetime = 24 * time.Hour
 
-// Reader has the credentials of the reader, a ServiceAccount that may read only the apps Service.
-type Reader struct {
-	// Kubeconfig is a kubeconfig with the server and the CA of the admin kubeconfig, and a token of the ServiceAccount.
-	Kubeconfig []byte
-	// Account is the UID of the ServiceAccount. The token is invalid once it is deleted.
-	Account types.UID
-	// Issued and Expires are when the token was requested and when it expires.
-	Issued, Expires time.Time
-}
-
 // RenewalTime returns when to renew a token: after two thirds of its lifetime.
 func RenewalTime(issued, expires time.Time) time.Time { return issued.Add(expires.Sub(issued) * 2 / 3) }
 
 // readerName is the name of the reader's ServiceAccount, Role and RoleBinding.
 func (w *Wanted) readerName() string { return w.Service.Name + "-reader" }
 
-// EnsureReader applies the reader's ServiceAccount, Role and RoleBinding, and returns the UID of the ServiceAccount.
-// If an object with that name exists and does not belong to the Infra, it does not change it and returns an error. Every
+// EnsureReader applies the reader, a ServiceAccount that may read only the apps Service, with its Role and RoleBinding. It
+// returns the UID of the ServiceAccount. If an object with that name exists and does not belong to the Infra, it does not change it and returns an error. Every
 // error is a *Fault.
 func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error) {
 	name, namespace := w.readerName(), w.Service.Namespace
@@ -64,31 +54,30 @@ func (c *Cluster) EnsureReader(ctx context.Context, w *Wanted) (types.UID, error
 	return account.GetUID(), nil
 }
 
-// NewReader requests a token for the reader's ServiceAccount and returns its credentials. account, the UID that
-// EnsureReader returned, and now, the time of the request, become Reader.Account and Reader.Issued.
-func (c *Cluster) NewReader(ctx context.Context, w *Wanted, account types.UID, now time.Time) (*Reader, error) {
-	seconds := int64(tokenLifetime / time.Second)
+// NewReader requests a token for the reader's ServiceAccount. It returns a kubeconfig with the server and the CA of the admin
+// kubeconfig and this token, and when to renew it.
+func (c *Cluster) NewReader(ctx context.Context, w *Wanted) (data []byte, renewal time.Time, err error) {
+	seconds, now := int64(tokenLifetime/time.Second), time.Now()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	owner := &corev1.ServiceAccount{}
 	owner.Namespace, owner.Name = w.Service.Namespace, w.readerName()
 	if err := c.client.SubResource("token").Create(ctx, owner, request); err != nil {
-		return nil, apiFault(fmt.Errorf("requesting a token of ServiceAccount %s: %w", client.ObjectKeyFromObject(owner), err))
+		return nil, renewal, apiFault(fmt.Errorf("requesting a token of ServiceAccount %s: %w", client.ObjectKeyFromObject(owner), err))
 	}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["hosted"] = &clientcmdapi.Cluster{Server: c.config.Host, CertificateAuthorityData: c.config.CAData}
 	config.AuthInfos["reader"] = &clientcmdapi.AuthInfo{Token: request.Status.Token}
 	config.Contexts["reader"] = &clientcmdapi.Context{Cluster: "hosted", AuthInfo: "reader", Namespace: w.Service.Namespace}
 	config.CurrentContext = "reader"
-	data, err := clientcmd.Write(*config)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the reader's kubeconfig: %w", err)
+	if data, err = clientcmd.Write(*config); err != nil {
+		return nil, renewal, fmt.Errorf("encoding the reader's kubeconfig: %w", err)
 	}
-	return &Reader{Kubeconfig: data, Account: account, Issued: now, Expires: request.Status.ExpirationTimestamp.Time}, nil
+	return data, RenewalTime(now, request.Status.ExpirationTimestamp.Time), nil
 }
 
 // Accepts reports whether a kubeconfig of the reader still connects to this cluster and authenticates as the
-// reader. If the token cannot be reviewed, it reports true.
-func (c *Cluster) Accepts(ctx context.Context, w *Wanted, data []byte) bool {
+// reader, whose ServiceAccount has a UID. If the token cannot be reviewed, it reports true.
+func (c *Cluster) Accepts(ctx context.Context, account types.UID, data []byte) bool {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil || config.Host != c.config.Host || !bytes.Equal(config.CAData, c.config.CAData) {
 		return false
@@ -97,6 +86,5 @@ func (c *Cluster) Accepts(ctx context.Context, w *Wanted, data []byte) bool {
 	if err := c.client.Create(ctx, review); err != nil {
 		return true
 	}
-	user := "system:serviceaccount:" + w.Service.Namespace + ":" + w.readerName()
-	return review.Status.Authenticated && review.Status.User.Username == user
+	return review.Status.Authenticated && review.Status.User.UID == string(account)
 }
