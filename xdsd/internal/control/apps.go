@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
@@ -174,7 +175,7 @@ func (r *appsReconciler) reconcileHosted(
 	} else {
 		result.next = r.retry.When(key)
 	}
-	result.next = wait.Jitter(result.next*9/10, 0.2)
+	result.next = wait.Jitter(result.next, 0.1)
 	return result, err
 }
 
@@ -319,14 +320,14 @@ func (r *appsReconciler) writeStatus(ctx context.Context, key client.ObjectKey, 
 	f.waitingSince, f.synced = state.waitingSince, r.synced(f)
 	status, changes := appsStatus(f)
 	r.metrics.setApps(key, status)
-	next = syncInterval
+	next = wait.Jitter(syncInterval, 0.1)
 	if result.next > 0 {
 		next = min(next, result.next)
 	}
 	if !changes.IsZero() {
 		next = min(next, max(changes.Sub(f.now), time.Millisecond))
 	}
-	if before := object.Status.AppsIngress; before != nil && equalStatus(before, status) {
+	if before := object.Status.AppsIngress; before != nil && equality.Semantic.DeepEqual(before, status) {
 		return next, nil
 	}
 	return next, r.statuses.write(ctx, "Infra", key, struct {

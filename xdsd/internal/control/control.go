@@ -23,7 +23,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/watch"
-	"github.com/densityops/oooi/xdsd/internal/guest"
 	"github.com/densityops/oooi/xdsd/internal/leader"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
@@ -127,13 +126,9 @@ func New(o Options) (ctrl.Manager, error) {
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
-	connect, err := guest.NewConnector()
-	if err != nil {
-		return nil, fmt.Errorf("creating clients for hosted clusters: %w", err)
-	}
 	apps := &appsReconciler{
 		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, statuses: statuses, metrics: metrics, faults: o.Faults,
-		hosted: newHostedClusters(m.GetAPIReader(), connect), log: o.Log,
+		hosted: newHostedClusters(m.GetAPIReader()), log: o.Log,
 	}
 	if err := apps.register(m); err != nil {
 		return nil, err

@@ -35,15 +35,14 @@ type hostedCluster struct {
 
 // hostedClusters have one client for each hosted cluster. They are safe for concurrent use.
 type hostedClusters struct {
-	live    client.Reader // reads Secrets of the management cluster
-	connect *guest.Connector
+	live client.Reader // reads Secrets of the management cluster
 
 	mu  sync.Mutex
 	all map[hostedID]*hostedCluster
 }
 
-func newHostedClusters(live client.Reader, connect *guest.Connector) *hostedClusters {
-	return &hostedClusters{live: live, connect: connect, all: map[hostedID]*hostedCluster{}}
+func newHostedClusters(live client.Reader) *hostedClusters {
+	return &hostedClusters{live: live, all: map[hostedID]*hostedCluster{}}
 }
 
 // get returns the client of a hosted cluster. It connects again if the kubeconfig or the address to dial has changed.
@@ -58,7 +57,7 @@ func (s *hostedClusters) get(ctx context.Context, id hostedID, access *model.Hos
 	if h != nil && bytes.Equal(h.data, data) && h.dial == access.Dial {
 		return h, nil
 	}
-	connected, err := s.connect.Connect(data, access.Dial)
+	connected, err := guest.Connect(data, access.Dial)
 	if err != nil {
 		return nil, &guest.Fault{Reason: v1alpha1.AppsIngressKubeconfigRejected, Message: fmt.Sprintf("Secret %s: %v", access.Secret, err)}
 	}

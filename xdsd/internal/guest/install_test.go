@@ -58,11 +58,7 @@ func connect(t *testing.T, kubeconfig string) *guest.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connector, err := guest.NewConnector()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := connector.Connect(data, "")
+	cluster, err := guest.Connect(data, "")
 	if err != nil {
 		t.Fatal(err)
 	}
