@@ -59,7 +59,8 @@ type appsReconciler struct {
 
 // appsState is what control remembers of an Infra. It is not safe for concurrent use; a controller reconciles an Infra once at a time.
 type appsState struct {
-	// waitingSince is when the Infra was first seen without an address, and addressSince when its Service was first seen with one.
+	// waitingSince is when the Infra was first seen without an address, or when its Service was created, if that is earlier.
+	// addressSince is when the Service was first seen with an address.
 	waitingSince, addressSince time.Time
 	// service is the Service ensured last; zero if unknown.
 	service types.NamespacedName
@@ -225,6 +226,9 @@ func (r *appsReconciler) ensure(ctx context.Context, object *v1alpha1.Infra, clu
 func check(ctx context.Context, h *hostedCluster, w *guest.Wanted, service *corev1.Service, state *appsState) outcome {
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		state.addressSince = time.Time{}
+		if created := service.CreationTimestamp.Time; created.Before(state.waitingSince) { // by an earlier process
+			state.waitingSince = created
+		}
 		return outcome{fault: h.AddressFault(ctx, w, service), next: checkInterval}
 	}
 	if state.addressSince.IsZero() {
