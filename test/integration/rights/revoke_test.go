@@ -248,7 +248,7 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 				}
 			},
 			reader("delete"): func(t *testing.T) {
-				d.in(t).apply(d.management, "apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: clusters, annotations: {hostedcluster.densityops.com/serviceaccount-uid: old}}\n")
+				d.in(t).apply(d.management, "apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}}\n")
 				apps(false)(t)
 			},
 		},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,7 +23,7 @@ type appsFacts struct {
 	cluster *model.Cluster
 	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
-	// outcome is the result of the last reconciliation in the hosted cluster.
+	// outcome is the result of the reconciliation in the hosted cluster.
 	outcome outcome
 	// synced is when the source of the addresses was last read; zero if it is not read.
 	synced time.Time
@@ -37,12 +38,9 @@ type outcome struct {
 	fault *guest.Fault
 	// warning is what is wrong although the address is usable; empty for nothing.
 	warning string
-	// created is when the Service was created; zero if unknown.
-	created time.Time
+	// next is when to check again; 0 for no check.
+	next time.Duration
 }
-
-// syncInterval is the interval at which lastSyncTime is written while no other field changes.
-const syncInterval = 5 * time.Minute
 
 // transientReasons may resolve by themselves while a cluster starts. They are Pending until the address deadline; all
 // others are Degraded immediately.
@@ -99,7 +97,8 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 		}
 	case slices.Contains(transientReasons, fault.Reason) && before.Phase != v1alpha1.AppsIngressDegraded && len(status.ExternalIPs) == 0:
 		status.Phase = v1alpha1.AppsIngressPending
-		if end := f.waitingSince.Add(f.deadline()); f.now.Before(end) {
+		deadline, _ := time.ParseDuration(string(cmp.Or(f.object.Spec.AppsIngress.AddressDeadline, v1alpha1.DefaultAddressDeadline))) // valid by the CRD
+		if end := f.waitingSince.Add(deadline); f.now.Before(end) {
 			next = end
 		} else {
 			status.Phase = v1alpha1.AppsIngressDegraded
@@ -121,16 +120,10 @@ func (f *appsFacts) sync(before, status *v1alpha1.AppsIngressStatus) {
 	}
 	same := *before
 	same.LastSyncTime = status.LastSyncTime
-	if before.LastSyncTime == nil || f.synced.Sub(before.LastSyncTime.Time) >= syncInterval || !equalStatus(&same, status) {
+	if before.LastSyncTime == nil || f.synced.Sub(before.LastSyncTime.Time) >= syncInterval || !equality.Semantic.DeepEqual(&same, status) {
 		now := metav1.NewTime(f.synced.Truncate(time.Second)) // the API has a resolution of seconds
 		status.LastSyncTime = &now
 	}
-}
-
-func equalStatus(a, b *v1alpha1.AppsIngressStatus) bool {
-	return a.Phase == b.Phase && a.ExternalIP == b.ExternalIP && slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
-		a.ServiceName == b.ServiceName && a.ServiceNamespace == b.ServiceNamespace && a.Reason == b.Reason &&
-		a.Message == b.Message && a.LastSyncTime.Equal(b.LastSyncTime)
 }
 
 func (f *appsFacts) source() v1alpha1.AppsIngressSource {
@@ -143,15 +136,6 @@ func (f *appsFacts) service() types.NamespacedName {
 		return types.NamespacedName{}
 	}
 	return f.object.Spec.AppsIngress.ServiceKey(f.cluster.Name)
-}
-
-func (f *appsFacts) deadline() time.Duration {
-	text := cmp.Or(f.object.Spec.AppsIngress.AddressDeadline, v1alpha1.DefaultAddressDeadline)
-	d, err := time.ParseDuration(string(text))
-	if err != nil { // excluded by the CRD's validation
-		return 0
-	}
-	return d
 }
 
 // fault returns the fault to report, or nil if the addresses are current.
@@ -204,12 +188,4 @@ func (f *appsFacts) unboundMessage() string {
 		}
 	}
 	return strings.Join(list, "; ")
-}
-
-// String returns the reason and the message.
-func (o outcome) String() string {
-	if o.fault == nil {
-		return "no fault"
-	}
-	return fmt.Sprintf("%s: %s", o.fault.Reason, o.fault.Message)
 }

@@ -19,12 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/watch"
-	"github.com/densityops/oooi/xdsd/internal/guest"
 	"github.com/densityops/oooi/xdsd/internal/leader"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
@@ -128,24 +126,16 @@ func New(o Options) (ctrl.Manager, error) {
 	if err := infras.register(m); err != nil {
 		return nil, err
 	}
-	guestOutcomes := &outcomes{}
-	apps := &appsReconciler{statuses: statuses, indexes: indexes, metrics: metrics, outcomes: guestOutcomes}
+	apps := &appsReconciler{
+		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, statuses: statuses, metrics: metrics, faults: o.Faults,
+		hosted: newHostedClusters(m.GetAPIReader()), log: o.Log,
+	}
 	if err := apps.register(m); err != nil {
 		return nil, err
 	}
-	connect, err := guest.NewConnector()
-	if err != nil {
-		return nil, fmt.Errorf("creating clients for hosted clusters: %w", err)
-	}
-	hosted := &guestReconciler{
-		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, outcomes: guestOutcomes,
-		conns: &guestConns{live: m.GetAPIReader(), connect: connect}, faults: o.Faults, log: o.Log,
-	}
-	if err := hosted.register(m); err != nil {
+	sweeper := &sweeper{appsReconciler: apps}
+	if err := sweeper.register(m); err != nil {
 		return nil, err
-	}
-	if err := m.Add(ctrlmanager.RunnableFunc(hosted.sweep)); err != nil {
-		return nil, fmt.Errorf("adding the sweep of hosted clusters: %w", err)
 	}
 	return m, nil
 }

@@ -16,17 +16,13 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
-// Annotations of the reader's Secret that determine when it is renewed.
-const (
-	annotationIssued  = v1alpha1.GroupName + "/issued"
-	annotationExpires = v1alpha1.GroupName + "/expires"
-	annotationAccount = v1alpha1.GroupName + "/serviceaccount-uid"
-)
+// annotationRenew is when to renew the credentials in the reader's Secret.
+const annotationRenew = v1alpha1.GroupName + "/renew"
 
 // ensureReader applies the Secret with the reader's kubeconfig in the Infra's namespace, and returns when to renew
 // it.
-func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, g *guestConn, w *guest.Wanted) (due time.Time, err error) {
-	account, err := g.cluster.EnsureReader(ctx, w)
+func (r *appsReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, h *hostedCluster, w *guest.Wanted) (due time.Time, err error) {
+	account, err := h.EnsureReader(ctx, w)
 	if err != nil {
 		return due, err
 	}
@@ -35,37 +31,24 @@ func (r *guestReconciler) ensureReader(ctx context.Context, object *v1alpha1.Inf
 	if err := client.IgnoreNotFound(r.live.Get(ctx, key, secret)); err != nil {
 		return due, fmt.Errorf("reading Secret %s: %w", key, err)
 	}
-	now := time.Now()
-	due = guest.RenewalTime(annotationTime(secret, annotationIssued), annotationTime(secret, annotationExpires))
-	if now.Before(due) && secret.Annotations[annotationAccount] == string(account) && g.cluster.Accepts(ctx, w, secret.Data[v1alpha1.DefaultKubeconfigKey]) {
+	due, err = time.Parse(time.RFC3339, secret.Annotations[annotationRenew])
+	if err == nil && time.Now().Before(due) && h.Accepts(ctx, account, secret.Data[v1alpha1.DefaultKubeconfigKey]) {
 		return due, nil
 	}
-	reader, err := g.cluster.NewReader(ctx, w, account, now)
+	kubeconfig, due, err := h.NewReader(ctx, w)
 	if err != nil {
 		return due, err
 	}
 	// Without an owner reference: pods use it also if the Infra disappears without teardown.
 	desired := corev1ac.Secret(key.Name, key.Namespace).WithType(corev1.SecretTypeOpaque).
 		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
-		WithAnnotations(map[string]string{
-			annotationAccount: string(reader.Account), annotationIssued: reader.Issued.UTC().Format(time.RFC3339),
-			annotationExpires: reader.Expires.UTC().Format(time.RFC3339),
-		}).
-		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: reader.Kubeconfig})
+		WithAnnotations(map[string]string{annotationRenew: due.UTC().Format(time.RFC3339)}).
+		WithData(map[string][]byte{v1alpha1.DefaultKubeconfigKey: kubeconfig})
 	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
-	r.log.Info("created new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "expires", reader.Expires)
-	return guest.RenewalTime(reader.Issued, reader.Expires), nil
-}
-
-// annotationTime parses a time in an annotation. It returns the zero time, which is always due, if there is none.
-func annotationTime(secret *corev1.Secret, annotation string) time.Time {
-	t, err := time.Parse(time.RFC3339, secret.Annotations[annotation])
-	if err != nil {
-		return time.Time{}
-	}
-	return t
+	r.log.Info("created new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "renewal", due)
+	return due, nil
 }
 
 func readerKey(infra client.ObjectKey) client.ObjectKey {
@@ -74,7 +57,7 @@ func readerKey(infra client.ObjectKey) client.ObjectKey {
 }
 
 // removeReader deletes the Secret with the reader's kubeconfig, if control has created it.
-func (r *guestReconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
+func (r *appsReconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
 	key := readerKey(infra)
 	secret := &corev1.Secret{}
 	err := r.live.Get(ctx, key, secret)
@@ -83,7 +66,7 @@ func (r *guestReconciler) removeReader(ctx context.Context, infra client.ObjectK
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading Secret %s: %w", key, err)
-	case secret.Annotations[annotationAccount] == "": // created by another client
+	case secret.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy: // created by another client
 		return nil
 	}
 	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {

@@ -4,139 +4,132 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"slices"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/wait"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
 // sweepConcurrency limits the number of hosted clusters swept at a time.
 const sweepConcurrency = 8
 
-// sweep deletes objects of Infras that no longer need them in all hosted clusters, once when a replica begins to
-// lead: without a finalizer, an Infra can be deleted while no replica runs. Hosted clusters in which that fails are
-// retried with backoff.
-func (r *guestReconciler) sweep(ctx context.Context) error {
-	for r.indexes.current() == nil || !r.indexes.store.Status().Synced {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
-	}
-	var pending []model.Ref
-	for _, c := range r.indexes.current().Clusters {
-		if c.Kind == "HostedCluster" {
-			pending = append(pending, c.Ref)
-		}
-	}
-	delays := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.2, Cap: lastRetry, Steps: math.MaxInt32}
-	for {
-		if pending = r.sweepAll(ctx, pending); len(pending) == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(delays.Step()):
-		case <-r.podsEnded:
-		}
-	}
+// sweeper deletes objects of Infras that no longer need them, in each hosted cluster when this replica first sees its kubeconfig:
+// without a finalizer, an Infra can be deleted while no replica runs. Failures are retried with backoff.
+type sweeper struct {
+	*appsReconciler
+
+	// serving are the hosted clusters with objects of Infras that do not exist and whose pods serve, by Infra.
+	serving sync.Map
 }
 
-// sweepAll returns the clusters in which the sweep failed.
-func (r *guestReconciler) sweepAll(ctx context.Context, clusters []model.Ref) []model.Ref {
-	var group errgroup.Group
-	group.SetLimit(sweepConcurrency)
-	swept := make([]bool, len(clusters))
-	for i, ref := range clusters {
-		group.Go(func() error {
-			swept[i] = r.sweepOne(ctx, ref)
-			return nil
-		})
-	}
-	_ = group.Wait() // always nil
-	var pending []model.Ref
-	for i, ref := range clusters {
-		if !swept[i] {
-			pending = append(pending, ref)
-		}
-	}
-	return pending
-}
-
-// sweepOne sweeps a cluster. It reports false if it must be retried; a cluster that does not exist or whose
-// kubeconfig may not be read is not retried.
-func (r *guestReconciler) sweepOne(ctx context.Context, ref model.Ref) bool {
-	x := r.indexes.current()
-	at := slices.IndexFunc(x.Clusters, func(c *model.Cluster) bool { return c.Ref == ref })
-	if at < 0 || x.Clusters[at].Kubeconfig == "" || x.Clusters[at].APIServer == "" { // deleted, or not published yet
-		r.faults.recordLeftovers("", ref.Key(), nil)
-		return true
-	}
-	err := r.sweepCluster(ctx, x.Clusters[at])
-	r.faults.recordLeftovers("", ref.Key(), err)
+func (r *sweeper) register(m ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(m).Named("sweep").
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofServing)).
+		WatchesRawSource(changes(r.indexes, publishedClusters, func(objects.Object) string { return "" })).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: sweepConcurrency,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
+		}).
+		Complete(r)
 	if err != nil {
-		r.log.Info("deleting objects that no Infra needs from a hosted cluster failed; retrying", "hostedcluster", ref.Key(), "err", err)
+		return fmt.Errorf("setting up the sweep of hosted clusters: %w", err)
 	}
-	return err == nil
+	return nil
 }
 
-func (r *guestReconciler) sweepCluster(ctx context.Context, c *model.Cluster) error {
-	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
+// publishedClusters returns the hosted clusters to which control can connect, with what a connection requires.
+func publishedClusters(x *index) map[string]any {
+	all := map[string]any{}
+	for _, c := range x.Clusters {
+		if c.Kind == "HostedCluster" && c.Kubeconfig != "" && c.APIServer != "" {
+			all[c.Key()] = [3]string{c.UID, c.Kubeconfig, c.APIServer}
+		}
+	}
+	return all
+}
+
+// ofServing returns the hosted cluster that the end of a pod may concern.
+func (r *sweeper) ofServing(ctx context.Context, pod client.Object) []ctrl.Request {
+	for _, infra := range r.withoutInfra(ctx, pod) {
+		if cluster, ok := r.serving.Load(infra.NamespacedName); ok {
+			return []ctrl.Request{requestOf(fmt.Sprint(cluster))}
+		}
+	}
+	return nil
+}
+
+// Reconcile implements reconcile.Reconciler. It does not retry a cluster that does not exist or whose kubeconfig may not be read.
+func (r *sweeper) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, hostedTimeout)
 	defer cancel()
+	if !r.indexes.store.Status().Synced {
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
+	key := request.String()
+	var err error
+	for _, c := range r.indexes.current().Clusters {
+		if c.Kind == "HostedCluster" && c.Key() == key {
+			err = r.sweep(ctx, c)
+		}
+	}
+	r.faults.recordLeftovers("", key, err)
+	return ctrl.Result{}, err
+}
+
+// sweep deletes the objects in a hosted cluster that no Infra needs.
+func (r *sweeper) sweep(ctx context.Context, c *model.Cluster) error {
 	access := &model.HostedAccess{Secret: c.Kubeconfig, Key: v1alpha1.DefaultKubeconfigKey, Dial: c.APIServer}
 	if c.Apps != nil && c.Apps.Hosted != nil {
 		access = c.Apps.Hosted
 	}
-	data, err := r.conns.kubeconfig(ctx, access)
-	var missing *guest.Fault
+	h, err := r.hosted.get(ctx, idOf(c), access)
+	var fault *guest.Fault
 	switch {
-	case errors.As(err, &missing): // expected if control has no right to the Secret
+	case errors.As(err, &fault) && fault.Reason == v1alpha1.AppsIngressKubeconfigMissing: // expected if control has no right to the Secret
 		r.log.Debug("cannot read the kubeconfig of a hosted cluster; not checking it for objects that no Infra needs", "hostedcluster", c.Key(), "err", err)
 		return nil
-	case err != nil: // the API server did not answer
+	case err != nil:
 		return err
 	}
-	cluster, err := r.conns.connect.Connect(data, access.Dial)
-	if err != nil {
-		return fmt.Errorf("the kubeconfig in Secret %s cannot be used: %w", access.Secret, err)
-	}
-	defer cluster.Close()
 	var serving error // the Infras that do not exist, and whose pods serve
-	removed, err := cluster.Remove(ctx, func(infra string, _ client.Object) bool {
-		_, exists := r.indexes.store.Infra(infra)
-		if exists {
-			return !r.needsObjects(infra, c)
-		}
-		serves, err := r.podsServe(ctx, requestOf(infra).NamespacedName)
-		if serves {
-			//nolint:staticcheck // a kind begins with a capital
-			err = fmt.Errorf("Infra %s does not exist, but its pods serve: create it again, or run 'kubectl oooi "+
-				"teardown'", infra)
-		}
-		if err != nil {
-			serving = err
-		}
-		return err == nil
+	removed, err := h.Remove(ctx, func(infra string, _ client.Object) bool {
+		needed, err := r.needsObjects(ctx, infra, c)
+		serving = errors.Join(serving, err)
+		return err == nil && !needed
 	})
 	for _, what := range removed {
 		r.log.Info("deleted an object that no Infra needs", "hostedcluster", c.Key(), "object", what)
 	}
+	if c.Apps == nil || c.Apps.Infra == nil {
+		r.hosted.drop(idOf(c))
+	}
 	return errors.Join(err, serving)
 }
 
-// needsObjects reports whether an Infra that exists, as "namespace/name", needs its objects in a cluster. If that is unknown,
-// it reports true.
-func (r *guestReconciler) needsObjects(infra string, c *model.Cluster) bool {
-	object, _ := r.indexes.store.Infra(infra)
-	i := r.indexes.current().infra(object)
-	return i == nil || managesAppsService(object, i) && i.Cluster.Ref == c.Ref
+// needsObjects reports whether an Infra, as "namespace/name", needs its objects in a cluster. If that is unknown, it reports true. It
+// returns an error if the Infra does not exist and its pods serve.
+func (r *sweeper) needsObjects(ctx context.Context, infra string, c *model.Cluster) (bool, error) {
+	object, exists := r.indexes.store.Infra(infra)
+	if exists {
+		i := r.indexes.current().infra(object)
+		return i == nil || managesAppsService(object, i) && i.Cluster.Ref == c.Ref, nil
+	}
+	key := requestOf(infra).NamespacedName
+	serves, err := r.podsServe(ctx, key)
+	if !serves {
+		return false, err
+	}
+	r.serving.Store(key, c.Key())
+	//nolint:staticcheck // a kind begins with a capital
+	return true, fmt.Errorf("Infra %s does not exist, but its pods serve: create it again, or run 'kubectl oooi teardown'", infra)
 }

@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,23 +22,11 @@ type Cluster struct {
 	http   *http.Client
 }
 
-// Connector creates clients of hosted clusters, which share a scheme. It is safe for concurrent use.
-type Connector struct{ scheme *runtime.Scheme }
-
-// NewConnector returns a Connector. It returns an error only if the Kubernetes types cannot be registered.
-func NewConnector() (*Connector, error) {
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering the API types: %w", err)
-	}
-	return &Connector{scheme}, nil
-}
-
 // Connect returns a client for a kubeconfig. Because other clients can write the kubeconfig, only the fields that
 // kubeconfig.Restricted permits are used. If dial, "host:port", is not empty, the client connects to it instead of to
 // the URL's host, which stays the TLS server name. Connect sends no request. It returns an error if the kubeconfig
 // cannot be used. The caller must close the client.
-func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
+func Connect(data []byte, dial string) (*Cluster, error) {
 	config, err := kubeconfig.Restricted(data)
 	if err != nil {
 		return nil, err
@@ -51,7 +38,7 @@ func (o *Connector) Connect(data []byte, dial string) (*Cluster, error) {
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: o.scheme}); err != nil {
+	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: scheme.Scheme}); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return c, nil

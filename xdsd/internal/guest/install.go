@@ -5,36 +5,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 const (
-	olmGroup         = "operators.coreos.com" // of the Operator Lifecycle Manager
-	operatorPackage  = "metallb-operator"     // in catalogs; also the name of the OperatorGroup
-	subscriptionName = "metallb-operator-sub"
-	metallbNamespace = "metallb-system" // of the operator and of MetalLB
-	metallbName      = "metallb"        // the only MetalLB object that the operator reconciles
-)
-
-// Kinds without Go types in this module's dependencies.
-var (
-	kindNamespace     = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
-	kindMetalLB       = schema.GroupVersionKind{Group: metallbGroup, Version: "v1beta1", Kind: "MetalLB"}
-	kindOperatorGroup = schema.GroupVersionKind{Group: olmGroup, Version: "v1", Kind: "OperatorGroup"}
-	kindSubscription  = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "Subscription"}
-	kindCSV           = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "ClusterServiceVersion"}
+	operatorPackage  = "metallb-operator" // in catalogs; also the name of the OperatorGroup
+	metallbNamespace = "metallb-system"   // of the operator and of MetalLB
+	defaultPoolName  = "oooi"             // of the IPAddressPool, if the Infra sets none
 )
 
 // EnsureMetalLB installs MetalLB with the Operator Lifecycle Manager, and applies the pool of the apps address and its
@@ -46,42 +35,71 @@ func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	if !w.Apps.MetalLB.ShouldInstall() {
 		return nil
 	}
-	pools, err := c.listKind(ctx, kindPool)
-	served := err == nil
-	if err != nil && !isMissing(err) {
-		return installFault(err, "looking for MetalLB")
+	namespace, err := c.ensureOperator(ctx, w)
+	if err == nil {
+		err = c.ensurePool(ctx, w, namespace)
 	}
-	subscription, err := c.findSubscription(ctx)
-	switch foreign := subscription == nil && served || subscription != nil && !isOurs(subscription); {
-	case err != nil && !isMissing(err):
-		return installFault(err, "looking for MetalLB")
-	case foreign && served:
-		return c.ensurePool(ctx, w, c.metallbNamespaceOf(ctx, subscription, pools))
-	case foreign:
-		return cmp.Or(c.operatorFault(ctx, subscription),
-			installing("%s, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet", describe(subscription)))
-	case err != nil:
-		return installFailed("the hosted cluster has no Operator Lifecycle Manager (%s is not served): install it, or install MetalLB manually and "+
-			"remove metallb.install", olmGroup)
-	}
-	if fault := c.ensureOperator(ctx, w, subscription); fault != nil {
+	var fault *Fault
+	switch {
+	case err == nil, errors.As(err, &fault):
 		return fault
+	case isMissing(err), errors.Is(err, errDeleting), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
+		apierrors.IsInternalError(err): // for example, MetalLB's webhook does not answer yet
+		return installing("%v", err)
 	}
-	spec := map[string]any{}
-	if class := w.Apps.MetalLB.LoadBalancerClass; class != "" {
-		spec["loadBalancerClass"] = class
+	if fault = apiFault(err); fault.Reason == v1alpha1.AppsIngressServiceRejected {
+		return installFailed("%v", err)
 	}
-	metallb, fault := c.ensure(ctx, w, desired(w, kindMetalLB, metallbNamespace, metallbName, spec))
-	if fault == nil {
-		fault = c.ensurePool(ctx, w, metallbNamespace)
-	}
-	return cmp.Or(fault, metallbFault(metallb))
+	return fault
 }
 
-// findSubscription returns the Subscription to the operator, preferably the one that oooi created; nil without one. The error is
-// isMissing without the Operator Lifecycle Manager.
+// installing returns a Fault for an installation in progress.
+func installing(format string, args ...any) *Fault {
+	return &Fault{v1alpha1.AppsIngressMetalLBMissing, "MetalLB is being installed: " + fmt.Sprintf(format, args...)}
+}
+
+func installFailed(format string, args ...any) *Fault {
+	return &Fault{v1alpha1.AppsIngressInstallFailed, "MetalLB cannot be installed: " + fmt.Sprintf(format, args...)}
+}
+
+// ensureOperator installs the operator and MetalLB, unless another client did. It returns the namespace of MetalLB.
+func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted) (namespace string, err error) {
+	subscription, missing := c.findSubscription(ctx)
+	if missing != nil && !isMissing(missing) {
+		return "", missing
+	}
+	switch {
+	case subscription == nil:
+		pools, err := c.list(ctx, kindPool)
+		switch {
+		case len(pools) > 0: // another client installed MetalLB without a Subscription
+			return pools[0].GetNamespace(), nil
+		case err == nil:
+			return metallbNamespace, nil
+		case !isMissing(err):
+			return "", err
+		case missing != nil:
+			return "", installFailed("the hosted cluster has no Operator Lifecycle Manager: install it, or install MetalLB and unset metallb.install")
+		}
+	case !isOurs(subscription):
+		return subscription.GetNamespace(), c.checkOperator(ctx, subscription)
+	}
+	if err := c.subscribe(ctx, w, subscription); err != nil {
+		return "", err
+	}
+	metallb := object(kindMetalLB, metallbNamespace, "metallb", spec(map[string]any{"loadBalancerClass": w.Apps.MetalLB.LoadBalancerClass}))
+	if err := c.ensureOwn(ctx, w, metallb); err != nil {
+		return "", err
+	}
+	if degraded := statusOf(metallb).condition("Degraded"); degraded != "" {
+		return "", installFailed("%s: %s", describe(metallb), degraded)
+	}
+	return metallbNamespace, nil
+}
+
+// findSubscription returns the Subscription to the operator, preferably the one that oooi created; nil without one.
 func (c *Cluster) findSubscription(ctx context.Context) (found *unstructured.Unstructured, err error) {
-	list, err := c.listKind(ctx, kindSubscription)
+	list, err := c.list(ctx, kindSubscription)
 	for i := range list {
 		if name, _, _ := unstructured.NestedString(list[i].Object, "spec", "name"); name == operatorPackage && (found == nil || isOurs(&list[i])) {
 			found = &list[i]
@@ -90,77 +108,48 @@ func (c *Cluster) findSubscription(ctx context.Context) (found *unstructured.Uns
 	return found, err
 }
 
-// metallbNamespaceOf returns the namespace of the MetalLB that another client installed, the only one in which it looks for pools.
-func (c *Cluster) metallbNamespaceOf(ctx context.Context, subscription *unstructured.Unstructured, pools []unstructured.Unstructured) string {
-	metallbs, _ := c.listKind(ctx, kindMetalLB) // not served without the operator
-	switch {
-	case len(metallbs) > 0:
-		return metallbs[0].GetNamespace()
-	case subscription != nil:
-		return subscription.GetNamespace()
-	case len(pools) > 0:
-		return pools[0].GetNamespace()
+// subscribe applies the objects that install the operator, and returns nil if it runs. existing is the Subscription of an Infra, or nil.
+func (c *Cluster) subscribe(ctx context.Context, w *Wanted, existing *unstructured.Unstructured) error {
+	if err := c.ensureOwn(ctx, w, object(kindNamespace, "", metallbNamespace, map[string]any{})); err != nil {
+		return err
 	}
-	return metallbNamespace
-}
-
-// ensureOperator applies the objects that install the operator. subscription is the existing Subscription to it that oooi created, or
-// nil.
-func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted, subscription *unstructured.Unstructured) *Fault {
-	if _, fault := c.ensure(ctx, w, desired(w, kindNamespace, "", metallbNamespace, nil)); fault != nil {
-		return fault
-	}
-	groups, err := c.listKind(ctx, kindOperatorGroup, client.InNamespace(metallbNamespace))
+	groups, err := c.list(ctx, kindOperatorGroup, client.InNamespace(metallbNamespace))
 	if err != nil {
-		return installFault(err, "listing OperatorGroups")
+		return err
 	}
 	if !slices.ContainsFunc(groups, func(g unstructured.Unstructured) bool { return !isOurs(&g) }) { // OLM installs nothing in a namespace with two
-		if _, fault := c.ensure(ctx, w, desired(w, kindOperatorGroup, metallbNamespace, operatorPackage, map[string]any{})); fault != nil {
-			return fault
+		if err := c.ensureOwn(ctx, w, object(kindOperatorGroup, metallbNamespace, operatorPackage, spec(map[string]any{}))); err != nil {
+			return err
 		}
 	}
-	if subscription == nil || subscription.GetNamespace() == metallbNamespace && subscription.GetName() == subscriptionName {
-		wanted := w.subscription()
-		existing, fault := c.ensure(ctx, w, wanted)
-		switch {
-		case fault != nil:
-			return fault
-		case existing != nil && !isOurs(existing): // a Subscription to another package: findSubscription returns any to the operator
-			return installFailed("%s exists and does not select %s; delete it", describe(existing), operatorPackage)
-		}
-		subscription = cmp.Or(existing, wanted)
-	}
-	return c.operatorFault(ctx, subscription)
-}
-
-func (w *Wanted) subscription() *unstructured.Unstructured {
 	olm := cmp.Or(w.Apps.MetalLB.OLM, &v1alpha1.MetalLBOLM{})
-	spec := map[string]any{
+	subscription := object(kindSubscription, metallbNamespace, operatorPackage+"-sub", spec(map[string]any{
 		"name":            operatorPackage,
 		"channel":         cmp.Or(olm.Channel, v1alpha1.DefaultMetalLBChannel),
 		"source":          cmp.Or(olm.Source, v1alpha1.DefaultMetalLBSource),
 		"sourceNamespace": cmp.Or(olm.SourceNamespace, v1alpha1.DefaultMetalLBSourceNamespace),
+		"startingCSV":     olm.StartingCSV,
+	}))
+	err = c.ensure(ctx, w, subscription)
+	switch foreign := errors.Is(err, errForeign); {
+	case foreign && existing == nil: // of another package, because findSubscription returns any to the operator
+		return installFailed("%s exists and does not select %s; delete it", describe(subscription), operatorPackage)
+	case foreign:
+		return c.checkOperator(ctx, existing)
+	case err != nil:
+		return err
 	}
-	if olm.StartingCSV != "" {
-		spec["startingCSV"] = olm.StartingCSV
-	}
-	return desired(w, kindSubscription, metallbNamespace, subscriptionName, spec)
+	return c.checkOperator(ctx, subscription)
 }
 
 // olmStatus has the fields that are read of Subscriptions, ClusterServiceVersions and MetalLBs.
 type olmStatus struct {
-	InstalledCSV string `json:"installedCSV"`
-	CurrentCSV   string `json:"currentCSV"` // to be installed
-	Phase        string `json:"phase"`
-	Reason       string `json:"reason"`
-	Message      string `json:"message"`
-	// Conditions are without the rules of metav1.Condition: OLM's have no generation.
-	Conditions []struct {
-		Type    string                 `json:"type"`
-		Status  corev1.ConditionStatus `json:"status"`
-		Reason  string                 `json:"reason"`
-		Message string                 `json:"message"`
-	} `json:"conditions"`
+	InstalledCSV string             `json:"installedCSV"`
+	CurrentCSV   string             `json:"currentCSV"` // to be installed
+	Phase        string             `json:"phase"`
+	Reason       string             `json:"reason"`
+	Message      string             `json:"message"`
+	Conditions   []metav1.Condition `json:"conditions"`
 }
 
 func statusOf(u *unstructured.Unstructured) *olmStatus {
@@ -173,152 +162,89 @@ func statusOf(u *unstructured.Unstructured) *olmStatus {
 // condition returns the reason and message of the first of these conditions that is true; empty if none is.
 func (s *olmStatus) condition(kinds ...string) string {
 	for _, kind := range kinds {
-		for _, c := range s.Conditions {
-			if c.Type == kind && c.Status == corev1.ConditionTrue {
-				return strings.Join(slices.DeleteFunc([]string{kind, c.Reason, c.Message}, func(s string) bool { return s == "" }), ": ")
-			}
+		if c := meta.FindStatusCondition(s.Conditions, kind); c != nil && c.Status == metav1.ConditionTrue {
+			return strings.Join(slices.DeleteFunc([]string{kind, c.Reason, c.Message}, func(s string) bool { return s == "" }), ": ")
 		}
 	}
 	return ""
 }
 
-// operatorFault returns why the operator of a Subscription does not run, or nil if it runs. During an upgrade the installed version
+// checkOperator returns why the operator of a Subscription does not run, or nil if it runs. During an upgrade the installed version
 // runs.
-func (c *Cluster) operatorFault(ctx context.Context, subscription *unstructured.Unstructured) *Fault {
-	s, namespace := statusOf(subscription), subscription.GetNamespace()
-	see := fmt.Sprintf("see `kubectl -n %s describe subscription.%s/%s` in the hosted cluster", namespace, olmGroup, subscription.GetName())
-	progress := "the Operator Lifecycle Manager looks for " + operatorPackage
-	for _, name := range slices.Compact([]string{s.InstalledCSV, s.CurrentCSV}) {
-		csv := object(kindCSV, "", "")
-		if err := c.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, csv); name == "" || apierrors.IsNotFound(err) {
-			continue
-		} else if err != nil {
-			return installFault(err, "reading ClusterServiceVersion "+namespace+"/"+name)
-		}
-		switch is := statusOf(csv); is.Phase {
-		case "Succeeded":
-			return nil
-		case "Failed":
-			return installFailed("%s failed: %s: %s", describe(csv), is.Reason, is.Message)
-		default:
-			progress = fmt.Sprintf("%s is %s%s", describe(csv), cmp.Or(is.Phase, "new"), messageSuffix(is.Message))
-		}
+func (c *Cluster) checkOperator(ctx context.Context, subscription *unstructured.Unstructured) error {
+	s := statusOf(subscription)
+	csv := object(kindCSV, subscription.GetNamespace(), cmp.Or(s.InstalledCSV, s.CurrentCSV), map[string]any{})
+	err := c.client.Get(ctx, client.ObjectKeyFromObject(csv), csv)
+	switch is := statusOf(csv); {
+	case csv.GetName() == "", apierrors.IsNotFound(err): // the Subscription has the reason
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", describe(csv), err)
+	case is.Phase == "Succeeded":
+		return nil
+	case is.Phase == "Failed":
+		return installFailed("%s failed: %s: %s", describe(csv), is.Reason, is.Message)
+	default:
+		return installing("%s is %s%s", describe(csv), cmp.Or(is.Phase, "new"), messageSuffix(is.Message))
 	}
-	failures := []string{"ResolutionFailed", "BundleUnpackFailed", "InstallPlanFailed"}
-	if s.CurrentCSV == "" { // once a version is found, other catalogs no longer matter
-		failures = append(failures, "CatalogSourcesUnhealthy")
-	}
-	if failed := s.condition(failures...); failed != "" {
+	if failed := s.condition("ResolutionFailed", "BundleUnpackFailed", "InstallPlanFailed"); failed != "" {
 		return installFailed("%s: %s", describe(subscription), failed)
 	}
-	if pending := s.condition("InstallPlanPending"); pending != "" { // RequiresApproval, if the administrator changed it to manual
-		progress = pending
-	}
-	return installing("%s: %s; %s", describe(subscription), progress, see)
+	// InstallPlanPending has RequiresApproval, if the administrator changed it to manual.
+	progress := cmp.Or(s.condition("InstallPlanPending", "CatalogSourcesUnhealthy"), "the Operator Lifecycle Manager looks for "+operatorPackage)
+	return installing("%s: %s; see `kubectl -n %s describe subscription.%s/%s` in the hosted cluster",
+		describe(subscription), progress, subscription.GetNamespace(), olmGroup, subscription.GetName())
 }
 
-// metallbFault returns why MetalLB does not run according to its operator, or nil if it runs or the operator has
-// not reported yet.
-func metallbFault(metallb *unstructured.Unstructured) *Fault {
-	if metallb == nil {
-		return nil
+// ensurePool applies the pool of the apps address and its advertisement, in the namespace of MetalLB.
+func (c *Cluster) ensurePool(ctx context.Context, w *Wanted, namespace string) error {
+	m := w.Apps.MetalLB
+	pools, err := c.list(ctx, kindPool, client.InNamespace(namespace))
+	if err != nil {
+		return err
 	}
-	s := statusOf(metallb)
-	if degraded := s.condition("Degraded"); degraded != "" {
-		return installFailed("%s: %s", describe(metallb), degraded)
-	}
-	if progress := s.condition("Progressing"); progress != "" && s.condition("Available") == "" {
-		return installing("%s: %s; see the pods of namespace %s in the hosted cluster", describe(metallb), progress, metallb.GetNamespace())
-	}
-	return nil
-}
-
-// desired returns an object with our labels and annotations. Without a spec the object has none.
-func desired(w *Wanted, kind schema.GroupVersionKind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
-	o := object(kind, namespace, name)
-	o.SetLabels(w.labels())
-	o.SetAnnotations(w.annotations())
-	if spec != nil {
-		o.Object["spec"] = spec
-	}
-	return o
-}
-
-func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{}}
-	o.SetGroupVersionKind(kind)
-	o.SetNamespace(namespace)
-	o.SetName(name)
-	return o
-}
-
-// ensure applies an object, unless it exists and does not belong to the Infra. It returns the object as it was
-// before, or nil if it did not exist.
-func (c *Cluster) ensure(ctx context.Context, w *Wanted, wanted *unstructured.Unstructured) (*unstructured.Unstructured, *Fault) {
-	what := describe(wanted)
-	existing := object(wanted.GroupVersionKind(), "", "")
-	err := c.client.Get(ctx, client.ObjectKeyFromObject(wanted), existing)
+	pool := object(kindPool, namespace, cmp.Or(m.AddressPoolName, defaultPoolName), map[string]any{})
+	at := slices.IndexFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == pool.GetName() })
+	addresses, err := poolAddresses(m.IPAddressPoolRange)
 	switch {
-	case apierrors.IsNotFound(err): // Apply reports whether the API is served
-		existing = nil
 	case err != nil:
-		return nil, installFault(err, "reading "+what)
-	case existing.GetDeletionTimestamp() != nil:
-		return existing, installing("%s is being deleted, and will be created again", what)
-	case existing.GetAnnotations()[v1alpha1.AnnotationInfra] != w.Infra.String():
-		return existing, nil
+		return installFailed("metallb.ipAddressPoolRange: %v", err)
+	case len(addresses) > 0:
+		pool.Object["spec"] = map[string]any{"addresses": addresses}
+		if err := c.ensureOwn(ctx, w, pool); err != nil {
+			return err
+		}
+	case at < 0 && m.AddressPoolName == "" && len(pools) > 0:
+		return nil // MetalLB chooses an existing pool, whose owner also announces it
+	case at < 0:
+		return installFailed("%s does not exist, and its addresses are unknown; set metallb.ipAddressPoolRange, or create the pool", describe(pool))
 	}
-	if err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
-		return existing, installFault(err, "applying "+what)
+	if at >= 0 {
+		pool = &pools[at]
 	}
-	return existing, nil
+	for _, kind := range []schema.GroupVersionKind{kindL2Advertisement, kindBGPAdvertisement} {
+		list, err := c.list(ctx, kind, client.InNamespace(namespace))
+		if err != nil {
+			return err
+		}
+		announced := slices.ContainsFunc(list, func(a unstructured.Unstructured) bool { return !isOurs(&a) && announces(&a, pool) })
+		if announced && m.L2AdvertisementName == "" {
+			return nil
+		}
+	}
+	fields := map[string]any{"ipAddressPools": []any{pool.GetName()}}
+	return c.ensureOwn(ctx, w, object(kindL2Advertisement, namespace, cmp.Or(m.L2AdvertisementName, pool.GetName()), spec(fields)))
 }
 
-// isOurs reports whether an object was created for an Infra, of any name.
-func isOurs(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
-
-func describe(o client.Object) string {
-	kind := o.GetObjectKind().GroupVersionKind().Kind
-	if o.GetNamespace() == "" {
-		return kind + " " + o.GetName()
+// poolAddresses returns ranges in the format "first-last"; MetalLB does not accept single addresses.
+func poolAddresses(ranges *v1alpha1.AddressRanges) ([]any, error) {
+	elements, err := ranges.Elements()
+	var list []any
+	for _, element := range elements {
+		r, parseErr := v1alpha1.ParseAddressRange(element)
+		if parseErr != nil {
+			return nil, parseErr
+		}
+		list = append(list, fmt.Sprintf("%s-%s", r.First, r.Last))
 	}
-	return kind + " " + types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}.String()
-}
-
-func (c *Cluster) listKind(ctx context.Context, kind schema.GroupVersionKind, options ...client.ListOption) ([]unstructured.Unstructured, error) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := c.client.List(ctx, list, options...); err != nil {
-		return nil, err
-	}
-	return list.Items, nil
-}
-
-// installing returns a Fault for an installation in progress.
-func installing(format string, args ...any) *Fault {
-	return &Fault{v1alpha1.AppsIngressMetalLBMissing, "MetalLB is being installed: " + fmt.Sprintf(format, args...)}
-}
-
-func installFailed(format string, args ...any) *Fault {
-	return &Fault{v1alpha1.AppsIngressInstallFailed, "MetalLB cannot be installed: " + fmt.Sprintf(format, args...)}
-}
-
-// installFault converts an error of a hosted cluster's API server during an installation.
-func installFault(err error, action string) *Fault {
-	var status apierrors.APIStatus
-	refused := errors.As(err, &status) && status.Status().Code >= http.StatusBadRequest && status.Status().Code < http.StatusInternalServerError &&
-		!apierrors.IsUnauthorized(err) && !apierrors.IsTimeout(err) && !apierrors.IsTooManyRequests(err)
-	switch {
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return installing("%s: the namespace is being deleted, and will be created again", action)
-	case apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces":
-		return installFailed("%s: %v: create the namespace", action, err)
-	case isMissing(err): // the operator's package contains the CRDs
-		return installing("%s: its API is not served yet; see the CustomResourceDefinitions of %s in the hosted cluster", action, metallbGroup)
-	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
-		return installing("%s: MetalLB's webhook does not answer yet; see the pods of namespace %s in the hosted cluster: %v", action, metallbNamespace, err)
-	case refused:
-		return installFailed("%s: %v", action, err)
-	}
-	return apiFault(err, action)
+	return list, err
 }

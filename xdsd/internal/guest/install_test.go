@@ -58,11 +58,7 @@ func connect(t *testing.T, kubeconfig string) *guest.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	connector, err := guest.NewConnector()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cluster, err := connector.Connect(data, "")
+	cluster, err := guest.Connect(data, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +242,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	h.wantFault("")
 	h.wanted = newWanted("demo")
 
-	h.wantFault(reasonFailed, "no Operator Lifecycle Manager", "operators.coreos.com is not served", "install MetalLB manually")
+	h.wantFault(reasonFailed, "no Operator Lifecycle Manager", "install MetalLB and unset metallb.install")
 	h.wantAbsent("Namespace", "", "metallb-system")
 
 	h.installCRDs(lab.OLM)
@@ -265,13 +261,13 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	h.applyCSV("metallb-system", "phase: Installing, reason: InstallWaiting, message: 'deployment not ready'")
 	h.wantFault(reasonMissing, "ClusterServiceVersion metallb-system/metallb-operator.v4.20.0 is Installing", "deployment not ready")
 	h.applyCSV("metallb-system", "phase: Succeeded")
-	h.wantFault(reasonMissing, "MetalLB metallb-system/metallb: its API is not served yet")
+	h.wantFault(reasonMissing, "MetalLB metallb-system/metallb: no matches for kind")
 	h.installCRDs(lab.MetalLBOperator)
-	h.wantFault(reasonMissing, "listing IPAddressPools: its API is not served yet")
+	h.wantFault(reasonMissing, "listing IPAddressPools: no matches for kind")
 	h.wantSpec("MetalLB", "metallb-system", "metallb", "{loadBalancerClass: metallb.io/vlan}")
 	h.installCRDs(lab.MetalLB)
 	h.wantFault("")
-	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.200/32, 192.0.2.210-192.0.2.219, '2001:db8::40/124'], autoAssign: true, avoidBuggyIPs: false}") // the last two are defaults
+	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.200-192.0.2.200, 192.0.2.210-192.0.2.219, '2001:db8::40-2001:db8::4f'], autoAssign: true, avoidBuggyIPs: false}") // the last two are defaults
 	h.wantSpec("L2Advertisement", "metallb-system", "oooi", "{ipAddressPools: [oooi]}")
 
 	// Objects that are up to date are not written again.
@@ -295,8 +291,6 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	condition := func(kind, status, message string) string {
 		return fmt.Sprintf("{type: %s, status: %q, reason: R, message: %q, lastTransitionTime: 2026-01-01T00:00:00Z}", kind, status, message)
 	}
-	h.setStatus(metallb + "status: {conditions: [" + condition("Available", "False", "") + "," + condition("Progressing", "True", "1 of 2 speakers") + "]}\n")
-	h.wantFault(reasonMissing, "MetalLB metallb-system/metallb: Progressing: R: 1 of 2 speakers")
 	h.setStatus(metallb + "status: {conditions: [" + condition("Available", "False", "") + "," + condition("Degraded", "True", "no such image") + "]}\n")
 	h.wantFault(reasonFailed, "MetalLB metallb-system/metallb: Degraded: R: no such image")
 	h.setStatus(metallb + "status: {conditions: [" + condition("Available", "True", "") + "]}\n")
@@ -309,7 +303,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 	h.apply(metallb + "spec: {loadBalancerClass: other, logLevel: debug}\n")
 	h.wanted.Apps.MetalLB.OLM = &v1alpha1.MetalLBOLM{Source: "mirror", SourceNamespace: "catalogs", Channel: "4.20", StartingCSV: "metallb-operator.v4.20.0"}
 	h.wantFault("")
-	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.200/32, 192.0.2.210-192.0.2.219, '2001:db8::40/124'], autoAssign: true, avoidBuggyIPs: true}")
+	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.200-192.0.2.200, 192.0.2.210-192.0.2.219, '2001:db8::40-2001:db8::4f'], autoAssign: true, avoidBuggyIPs: true}")
 	h.wantSpec("MetalLB", "metallb-system", "metallb", "{loadBalancerClass: metallb.io/vlan, logLevel: debug}")
 	h.wantSpec("Subscription", "metallb-system", "metallb-operator-sub", "{name: metallb-operator, channel: '4.20', source: mirror, sourceNamespace: catalogs, startingCSV: metallb-operator.v4.20.0}")
 
@@ -332,7 +326,7 @@ func TestMetalLBIsInstalledStepByStep(t *testing.T) {
 		h.delete(o + ", namespace: metallb-system}}")
 	}
 	h.delete("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
-	h.wantFault(reasonMissing, "the namespace is being deleted, and will be created again")
+	h.wantFault(reasonMissing, "namespace metallb-system because it is being terminated")
 }
 
 func TestInstallationFaultsAreReported(t *testing.T) {
@@ -345,8 +339,7 @@ func TestInstallationFaultsAreReported(t *testing.T) {
 	}{
 		{", conditions: [{type: ResolutionFailed, status: 'True', reason: ConstraintsNotSatisfiable, message: no operators found in channel stable}]", reasonFailed, []string{"ResolutionFailed: ConstraintsNotSatisfiable: no operators found in channel stable"}},
 		{", conditions: [{type: BundleUnpackFailed, status: 'True', message: DeadlineExceeded}]", reasonFailed, []string{"Subscription metallb-system/metallb-operator-sub: BundleUnpackFailed: DeadlineExceeded"}},
-		{", conditions: [{type: CatalogSourcesUnhealthy, status: 'True', reason: UnhealthyCatalogSourceFound, message: redhat-operators missing}]", reasonFailed, []string{"redhat-operators missing"}},
-		{statusFound + ", conditions: [{type: CatalogSourcesUnhealthy, status: 'True', message: another is missing}]", reasonMissing, []string{"looks for"}},
+		{", conditions: [{type: CatalogSourcesUnhealthy, status: 'True', reason: UnhealthyCatalogSourceFound, message: redhat-operators missing}]", reasonMissing, []string{"redhat-operators missing"}},
 		{statusFound + ", conditions: [{type: InstallPlanFailed, status: 'True', reason: InstallComponentFailed, message: forbidden}]", reasonFailed, []string{"InstallPlanFailed: InstallComponentFailed: forbidden"}},
 		{", conditions: [{type: ResolutionFailed, status: 'False'}]", reasonMissing, []string{"looks for"}}, // the failure is over
 	} {
@@ -396,22 +389,22 @@ webhooks:
 		h.delete(probe)
 		return err != nil
 	})
-	h.wantFault(reasonMissing, "MetalLB's webhook does not answer yet")
+	h.wantFault(reasonMissing, "failed calling webhook")
 	h.delete(webhook)
 	h.waitFor("the webhook not to be called", func() bool { return h.cluster.EnsureMetalLB(t.Context(), h.wanted) == nil })
-	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.0/29], autoAssign: true, avoidBuggyIPs: false}")
+	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.0-192.0.2.7], autoAssign: true, avoidBuggyIPs: false}")
 
 	// Without a range in the Infra the pool does not change.
 	m.IPAddressPoolRange = nil
 	h.wantFault("")
-	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.0/29], autoAssign: true, avoidBuggyIPs: false}")
+	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.0-192.0.2.7], autoAssign: true, avoidBuggyIPs: false}")
 
 	// Nothing is created without rights, or in a namespace that is being deleted.
 	kubeconfig, err := h.cp.UserKubeconfig("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fault := connect(t, kubeconfig).EnsureMetalLB(t.Context(), h.wanted); fault == nil || fault.Reason != reasonFailed || !strings.Contains(fault.Message, "forbidden") {
+	if fault := connect(t, kubeconfig).EnsureMetalLB(t.Context(), h.wanted); fault == nil || fault.Reason != v1alpha1.AppsIngressHostedClusterForbidden {
 		t.Errorf("without rights: %v", fault)
 	}
 	h.delete("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
@@ -434,7 +427,7 @@ func TestForeignMetalLBIsNotChanged(t *testing.T) {
 	ranges := m.IPAddressPoolRange
 
 	// MetalLB installed by its manifests, in a cluster without OLM.
-	h.wantFault(reasonFailed, `namespaces "metallb-system" not found: create the namespace`)
+	h.wantFault(reasonMissing, `namespaces "metallb-system" not found`)
 	h.wantAbsent("Namespace", "", "metallb-system")
 	const pool = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: theirs, namespace: metallb, labels: {net: vlan}}\nspec: {addresses: [192.0.2.100/32]}\n"
 	h.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb}\n---\n" + pool)
@@ -465,7 +458,7 @@ func TestForeignMetalLBIsNotChanged(t *testing.T) {
 	// Our own pool beside a foreign one.
 	m.AddressPoolName, m.L2AdvertisementName = "apps", "arp"
 	h.wantFault("")
-	h.wantSpec("IPAddressPool", "metallb", "apps", "{addresses: [192.0.2.200/32, 192.0.2.210-192.0.2.219, '2001:db8::40/124'], autoAssign: true, avoidBuggyIPs: false}")
+	h.wantSpec("IPAddressPool", "metallb", "apps", "{addresses: [192.0.2.200-192.0.2.200, 192.0.2.210-192.0.2.219, '2001:db8::40-2001:db8::4f'], autoAssign: true, avoidBuggyIPs: false}")
 	h.wantSpec("L2Advertisement", "metallb", "arp", "{ipAddressPools: [apps]}")
 
 	// OLM is installed, but did not install MetalLB.
@@ -484,10 +477,10 @@ func TestForeignSubscriptionIsNotChanged(t *testing.T) {
 	h.wantFault(reasonFailed, "Subscription operators/my-metallb: ResolutionFailed: no such channel")
 	h.setStatus(theirs + "status: {lastUpdated: 2026-01-01T00:00:00Z, installedCSV: metallb-operator.v4.20.0}\n")
 	h.applyCSV("operators", "phase: Succeeded")
-	h.wantFault(reasonMissing, "Subscription operators/my-metallb, which oooi does not manage, installs the operator, but the API of MetalLB is not served yet")
+	h.wantFault(reasonMissing, "listing IPAddressPools: no matches for kind")
 	h.installCRDs(lab.MetalLBOperator, lab.MetalLB)
 	h.wantFault("")
-	h.wantSpec("IPAddressPool", "operators", "oooi", "{addresses: [192.0.2.200/32, 192.0.2.210-192.0.2.219, '2001:db8::40/124'], autoAssign: true, avoidBuggyIPs: false}")
+	h.wantSpec("IPAddressPool", "operators", "oooi", "{addresses: [192.0.2.200-192.0.2.200, 192.0.2.210-192.0.2.219, '2001:db8::40-2001:db8::4f'], autoAssign: true, avoidBuggyIPs: false}")
 	h.apply("apiVersion: metallb.io/v1beta1\nkind: MetalLB\nmetadata: {name: metallb, namespace: operators}\nspec: {}\n")
 	before := h.get("MetalLB", "operators", "metallb").GetResourceVersion()
 	h.wantFault("")
@@ -498,7 +491,7 @@ func TestForeignSubscriptionIsNotChanged(t *testing.T) {
 	if err := h.cp.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	h.wantFault(v1alpha1.AppsIngressHostedClusterUnreachable, "looking for MetalLB")
+	h.wantFault(v1alpha1.AppsIngressHostedClusterUnreachable, "listing Subscriptions")
 }
 
 func TestForeignObjectsInTheNamespaceAreUsedAndKept(t *testing.T) {

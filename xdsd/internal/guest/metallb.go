@@ -9,17 +9,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
-
-const metallbGroup = "metallb.io"
 
 // AddressFault returns why the Service, which must be without an address, has none. It never returns nil.
 func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.Service) *Fault {
@@ -30,7 +29,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 			addresses = strings.Join(ranges, ", ")
 		}
 	}
-	pools, err := c.listKind(ctx, kindPool)
+	pools, err := c.list(ctx, kindPool)
 	switch {
 	case isMissing(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
@@ -39,18 +38,20 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	case apierrors.IsForbidden(err): // the kubeconfig's user need not have the right to list pools
 		pools = nil
 	case err != nil:
-		return apiFault(err, "listing IPAddressPools")
+		return apiFault(err)
 	case len(pools) == 0:
 		return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf("the hosted cluster has no IPAddressPool: create %s with %s", cmp.Or(name, "one"), addresses)}
 	}
-	if err == nil && name != "" && !slices.ContainsFunc(pools, func(p unstructured.Unstructured) bool { return p.GetName() == name }) {
-		return &Fault{v1alpha1.AppsIngressPoolMissing,
-			fmt.Sprintf("IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, names(pools))}
+	if existing := names(pools); err == nil && name != "" {
+		if pools = named(pools, name); len(pools) == 0 {
+			return &Fault{v1alpha1.AppsIngressPoolMissing, fmt.Sprintf(
+				"IPAddressPool %s does not exist in the hosted cluster: create it, or set metallb.addressPoolName to an existing pool: %s", name, existing)}
+		}
 	}
 	warning := c.lastWarning(ctx, service)
-	if strings.Contains(warning, "no available IPs") || exhausted(pools, name) {
+	if strings.Contains(warning, "no available IPs") || exhausted(pools) {
 		return &Fault{v1alpha1.AppsIngressPoolExhausted,
-			fmt.Sprintf("no free address in %s: add addresses to the pool%s", describePools(pools, name), messageSuffix(warning))}
+			fmt.Sprintf("no free address in IPAddressPool %s: add addresses to the pool%s", cmp.Or(name, names(pools)), messageSuffix(warning))}
 	}
 	hint := "check that MetalLB's controller and speaker run"
 	if class := ptr.Deref(service.Spec.LoadBalancerClass, ""); class != "" {
@@ -88,7 +89,7 @@ func (c *Cluster) AnnouncementFault(ctx context.Context, w *Wanted, service *cor
 func (c *Cluster) isServiceAnnounced(ctx context.Context, w *Wanted) (announced, reported bool) {
 	ours := client.MatchingLabels{"metallb.io/service-name": w.Service.Name, "metallb.io/service-namespace": w.Service.Namespace}
 	for _, kind := range []schema.GroupVersionKind{kindServiceL2Status, kindServiceBGPStatus} {
-		list, err := c.listKind(ctx, kind, ours)
+		list, err := c.list(ctx, kind, ours)
 		if err != nil {
 			continue // not served by an older MetalLB, or no right to list
 		}
@@ -112,16 +113,12 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 	if name == "" {
 		return ""
 	}
-	otherThan := func(name string) func(unstructured.Unstructured) bool {
-		return func(o unstructured.Unstructured) bool { return o.GetName() != name }
-	}
-	advertisements, err := c.listKind(ctx, kindL2Advertisement)
+	advertisements, err := c.list(ctx, kindL2Advertisement)
 	if err != nil {
 		return ""
 	}
 	existing := names(advertisements)
-	advertisements = slices.DeleteFunc(advertisements, otherThan(name))
-	if len(advertisements) == 0 {
+	if advertisements = named(advertisements, name); len(advertisements) == 0 {
 		problem := fmt.Sprintf("L2Advertisement %s does not exist in the hosted cluster: create it", name)
 		if existing != "" {
 			problem += ", or set metallb.l2AdvertisementName to an existing one: " + existing
@@ -132,52 +129,53 @@ func (c *Cluster) advertisementProblem(ctx context.Context, w *Wanted, service *
 	for _, key := range allocatedFrom {
 		pool = cmp.Or(pool, service.Annotations[key])
 	}
-	pools, err := c.listKind(ctx, kindPool)
-	if pools = slices.DeleteFunc(pools, otherThan(pool)); err != nil || len(pools) == 0 {
+	pools, err := c.list(ctx, kindPool)
+	if pools = named(pools, pool); err != nil || len(pools) == 0 {
 		return "" // the pool is unknown
 	}
 	for _, p := range pools {
 		for _, a := range advertisements {
-			// MetalLB reads the objects of one namespace.
-			if a.GetNamespace() != p.GetNamespace() {
-				continue
-			}
-			if selects, err := announces(&a, &p); err != nil || selects {
-				return "" // MetalLB's schema excludes an error
+			if a.GetNamespace() == p.GetNamespace() && announces(&a, &p) { // MetalLB reads the objects of one namespace
+				return ""
 			}
 		}
 	}
-	return fmt.Sprintf("L2Advertisement %s does not select IPAddressPool %s: add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to "+
-		"one that selects it",
-		keyOf(&advertisements[0]), keyOf(&pools[0]))
+	return fmt.Sprintf("%s does not select %s: add the pool to its ipAddressPools, or set metallb.l2AdvertisementName to one that selects it",
+		describe(&advertisements[0]), describe(&pools[0]))
 }
 
-func keyOf(o client.Object) string { return client.ObjectKeyFromObject(o).String() }
+// announces reports whether an advertisement covers a pool: by name, by labels, or because it restricts no pools.
+func announces(advertisement, pool *unstructured.Unstructured) bool {
+	a := struct {
+		Spec struct {
+			Names     []string               `json:"ipAddressPools"`
+			Selectors []metav1.LabelSelector `json:"ipAddressPoolSelectors"`
+		} `json:"spec"`
+	}{}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(advertisement.Object, &a) // the CRD defines the types
+	selects := func(s metav1.LabelSelector) bool {
+		selector, err := metav1.LabelSelectorAsSelector(&s)
+		return err == nil && selector.Matches(labels.Set(pool.GetLabels()))
+	}
+	return len(a.Spec.Names) == 0 && len(a.Spec.Selectors) == 0 || slices.Contains(a.Spec.Names, pool.GetName()) ||
+		slices.ContainsFunc(a.Spec.Selectors, selects)
+}
 
-// isMissing reports whether an error means that an API is not served, or that an object does not exist.
-func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
-
-// exhausted reports whether the named pool, or every pool if name is empty, has no free address. MetalLB reports
-// this since 0.15.
-func exhausted(pools []unstructured.Unstructured, name string) bool {
-	full := false
+// exhausted reports whether no pool has a free address. MetalLB reports this since 0.15.
+func exhausted(pools []unstructured.Unstructured) bool {
 	for _, p := range pools {
-		if name != "" && p.GetName() != name {
-			continue
-		}
-		free := int64(0)
-		known := false
-		for _, field := range []string{"availableIPv4", "availableIPv6"} {
-			n, found, err := unstructured.NestedInt64(p.Object, "status", field)
-			known = known || found && err == nil
-			free += n
-		}
-		if !known || free > 0 {
+		free4, known4, _ := unstructured.NestedInt64(p.Object, "status", "availableIPv4")
+		free6, known6, _ := unstructured.NestedInt64(p.Object, "status", "availableIPv6")
+		if !known4 && !known6 || free4+free6 > 0 {
 			return false
 		}
-		full = true
 	}
-	return full
+	return len(pools) > 0
+}
+
+// named returns the objects with a name, in any namespace.
+func named(objects []unstructured.Unstructured, name string) []unstructured.Unstructured {
+	return slices.DeleteFunc(objects, func(o unstructured.Unstructured) bool { return o.GetName() != name })
 }
 
 func names(objects []unstructured.Unstructured) string {
@@ -187,13 +185,6 @@ func names(objects []unstructured.Unstructured) string {
 	}
 	slices.Sort(list)
 	return strings.Join(list, ", ")
-}
-
-func describePools(pools []unstructured.Unstructured, name string) string {
-	if name != "" {
-		return "IPAddressPool " + name
-	}
-	return "the IPAddressPools " + names(pools)
 }
 
 func messageSuffix(message string) string {

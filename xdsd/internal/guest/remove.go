@@ -3,9 +3,8 @@ package guest
 import (
 	"context"
 	"errors"
+	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,22 +12,17 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-var kindService = corev1.SchemeGroupVersion.WithKind("Service")
-
 // Remove deletes the apps Services and the objects of readers for which matches returns true. It does not delete the
 // objects of EnsureMetalLB. matches is called with each object and the Infra that it belongs to, "namespace/name".
 // Remove continues if a deletion fails, and returns the deleted objects as "Kind namespace/name", also with an error.
 func (c *Cluster) Remove(ctx context.Context, matches func(infra string, o client.Object) bool) ([]string, error) {
 	var removed []string
 	var faults []error
-	for _, kind := range []schema.GroupVersionKind{
-		rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), rbacv1.SchemeGroupVersion.WithKind("Role"),
-		corev1.SchemeGroupVersion.WithKind("ServiceAccount"), kindService,
-	} {
+	for _, kind := range []schema.GroupVersionKind{kindRoleBinding, kindRole, kindServiceAccount, kindService} {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := c.client.List(ctx, list, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
-			return removed, errors.Join(append(faults, apiFault(err, "listing "+kind.Kind+"s of the hosted cluster"))...)
+			return removed, errors.Join(append(faults, apiFault(fmt.Errorf("listing %ss of the hosted cluster: %w", kind.Kind, err)))...)
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
@@ -39,7 +33,7 @@ func (c *Cluster) Remove(ctx context.Context, matches func(infra string, o clien
 			}
 			what := describe(object)
 			if err := client.IgnoreNotFound(c.client.Delete(ctx, object, client.Preconditions{UID: &object.UID})); err != nil {
-				faults = append(faults, apiFault(err, "deleting "+what))
+				faults = append(faults, apiFault(fmt.Errorf("deleting %s: %w", what, err)))
 				continue
 			}
 			removed = append(removed, what)

@@ -62,5 +62,23 @@ spec: {policyName: no-load-balancers, validationActions: [Deny]}
 		return err == nil
 	})
 	h.wanted.Apps.MetalLB.LoadBalancerClass = "metallb.io/other"
-	wantRejected("another class", `has the load balancer class "metallb.io/vlan", which cannot be changed to "metallb.io/other": delete the Service`)
+	wantRejected("another class", "spec.loadBalancerClass: Invalid value")
+}
+
+// TestForeignReaderIsNotChanged checks that the reader takes over no object of another client.
+func TestForeignReaderIsNotChanged(t *testing.T) {
+	h := newHosted(t)
+	h.wanted.Service = types.NamespacedName{Namespace: "openshift-ingress", Name: "demo-apps"}
+	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: demo-apps-reader, namespace: openshift-ingress}, rules: []}"
+	h.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}\n---\n" + role)
+	_, err := h.cluster.EnsureReader(t.Context(), h.wanted)
+	var fault *guest.Fault
+	if !errors.As(err, &fault) || fault.Reason != v1alpha1.AppsIngressServiceForeign || !strings.Contains(fault.Message, "Role openshift-ingress/demo-apps-reader exists") {
+		t.Errorf("got %v", err)
+	}
+	h.delete(role)
+	account, err := h.cluster.EnsureReader(t.Context(), h.wanted)
+	if err != nil || account == "" {
+		t.Errorf("ServiceAccount %q: %v", account, err)
+	}
 }

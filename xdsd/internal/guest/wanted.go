@@ -16,9 +16,6 @@ type Wanted struct {
 	Service types.NamespacedName
 }
 
-// fieldManager is the field manager of objects in hosted clusters.
-const fieldManager = v1alpha1.ManagedBy
-
 // defaultSelector selects the pods of OpenShift's default router.
 var defaultSelector = map[string]string{"ingresscontroller.operator.openshift.io/deployment-ingresscontroller": "default"}
 
@@ -36,14 +33,6 @@ func (w *Wanted) advertisementName() string {
 		return ""
 	}
 	return w.Apps.MetalLB.L2AdvertisementName
-}
-
-func (w *Wanted) labels() map[string]string {
-	return map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-}
-
-func (w *Wanted) annotations() map[string]string {
-	return map[string]string{v1alpha1.AnnotationInfra: w.Infra.String()}
 }
 
 // Fault is why the apps ingress does not work: the reason and the message for status.appsIngress of the Infra.
