@@ -44,8 +44,8 @@ type Client struct {
 	MAC string `json:"mac"`
 	// Servers are the servers whose offer the client accepts; empty for any server.
 	Servers []netip.Addr `json:"servers,omitempty"`
-	// Boots makes a client of a Watch lease its address with each attempt and not release it, as a VM that reboots. Otherwise
-	// it only requests offers.
+	// Boots makes a client that repeats its request lease its address each time and not release it, as a VM that reboots.
+	// Otherwise such a client only requests an offer.
 	Boots bool `json:"boots,omitempty"`
 }
 
@@ -55,16 +55,19 @@ func (c *Client) Accepts(server netip.Addr) bool {
 }
 
 // An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path.
+// The outcome of a repeated step has no TLS, and no DHCP if the client only requests an offer.
 type Outcome struct {
 	// Step is the index of the step.
 	Step int `json:"step"`
+	// Ended is when the step ended, by the clock of the pod.
+	Ended time.Time `json:"ended"`
 	// Took is how long the last attempt took.
 	Took time.Duration `json:"took"`
 	// Error is why there is no response; empty if there is one.
 	Error string `json:"error,omitempty"`
 
 	DNS  *Reply        `json:"dns,omitempty"`
-	TLS  *Certificates `json:"tls,omitempty"`
+	TLS  *Handshake `json:"tls,omitempty"`
 	HTTP *Response     `json:"http,omitempty"`
 	DHCP *Binding      `json:"dhcp,omitempty"`
 }
@@ -77,16 +80,6 @@ type Reply struct {
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// EDNS reports whether the reply has an OPT record.
 	EDNS bool `json:"edns,omitempty"`
-}
-
-// Certificates is the result of a TLS handshake, which does not verify the certificates.
-type Certificates struct {
-	// Connected reports whether the server accepted the connection; it may be set with Outcome.Error. SmallPackets
-	// reports whether the handshake succeeded in small packets only, see Handshake.
-	Connected    bool `json:"connected,omitempty"`
-	SmallPackets bool `json:"smallPackets,omitempty"`
-	// Chain are the certificates in DER, the server's own one first.
-	Chain [][]byte `json:"chain,omitempty"`
 }
 
 // A Response is the response to an HTTP request.
@@ -119,24 +112,4 @@ type Binding struct {
 	DNS      []netip.Addr  `json:"dns,omitempty"`
 	Hostname string        `json:"hostname,omitempty"`
 	Lease    time.Duration `json:"lease"`
-}
-
-// A Watch is a service that a client uses again and again. An attempt succeeds if one of the steps has a response: clients
-// know several addresses of a service. A response of a DNS server must be NOERROR.
-type Watch struct {
-	Steps []Step `json:"steps"`
-}
-
-// A Watched is the state of a Watch since its client started.
-type Watched struct {
-	// Watch is the index of the watch.
-	Watch int `json:"watch"`
-	// Attempts is the number of attempts that have ended, and Failures that of those without a response.
-	Attempts int `json:"attempts"`
-	Failures int `json:"failures"`
-	// Gap is the longest time without a response, and Quiet the time since the last response.
-	Gap   time.Duration `json:"gap"`
-	Quiet time.Duration `json:"quiet"`
-	// Error is that of the last attempt that failed.
-	Error string `json:"error,omitempty"`
 }

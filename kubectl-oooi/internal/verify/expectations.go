@@ -7,9 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // expectation is a name with the addresses to which it should resolve.
@@ -110,26 +108,4 @@ func covers(pattern, name string) bool {
 		return parent == domain
 	}
 	return pattern == name
-}
-
-// dhcpServers returns the addresses of the Infra's DHCP servers, and of those of other Infras on the VLAN.
-func (s *subject) dhcpServers() (own, others []netip.Addr) {
-	for _, u := range s.Facts.List(site.Infras, "") {
-		infra, err := site.Decode[v1alpha1.Infra](s.Facts, u)
-		if err != nil || !infra.Spec.InfraComponents.DHCP.IsEnabled() ||
-			!s.Networks.Same(infra.Spec.NetworkConfig.NetworkAttachment(infra.Namespace).String(), s.Network().Key()) {
-			continue
-		}
-		for _, i := range infra.Spec.InfraComponents.DHCP.EffectiveInstances() {
-			a, err := v1alpha1.ParseAddress(string(i.IP))
-			switch {
-			case err != nil:
-			case infra.Namespace == s.Infra.Namespace && infra.Name == s.Infra.Name:
-				own = append(own, a)
-			default:
-				others = append(others, a)
-			}
-		}
-	}
-	return own, others
 }

@@ -45,7 +45,7 @@ type Scenario struct {
 
 	// run runs a scenario that is more than requests, and completes its result, which passes if nothing is changed; the scenario
 	// has neither of the functions below. It is nil for other scenarios.
-	run func(context.Context, *Runner, *subject, *Result) error
+	run func(context.Context, *test, *Result) error
 	// notApplicable returns why the scenario does not apply to a client, empty if it does.
 	notApplicable func(*subject, Client) string
 	// steps returns the requests of a client; the scenario passes if all pass.
