@@ -32,8 +32,6 @@ type Handshake struct {
 	// SmallPackets is set, it completed a second one whose packets were small: the path loses large packets.
 	TimedOut     bool `json:"timedOut,omitempty"`
 	SmallPackets bool `json:"smallPackets,omitempty"`
-	// Protocol is the protocol negotiated by ALPN (RFC 7301): h2, http/1.1 or empty.
-	Protocol string `json:"protocol,omitempty"`
 	// Covered reports whether the certificate is valid for Name. Names are the DNS names and IP addresses in the
 	// certificate.
 	Covered   bool      `json:"covered,omitempty"`

@@ -17,8 +17,8 @@ type Step struct {
 
 // A Query is a query to a DNS server.
 type Query struct {
-	// Server is the address of the server; the zero Addr selects the resolvers of the client's pod.
-	Server netip.Addr `json:"server,omitzero"`
+	// Server is the address of the server.
+	Server netip.Addr `json:"server"`
 	// Port is the server's UDP or TCP port; 0 for 53.
 	Port uint16 `json:"port,omitempty"`
 	// Network is udp or tcp, Type is the record type, such as A or AAAA.
@@ -66,10 +66,10 @@ type Outcome struct {
 	// Error is why there is no response; empty if there is one.
 	Error string `json:"error,omitempty"`
 
-	DNS  *Reply        `json:"dns,omitempty"`
+	DNS  *Reply     `json:"dns,omitempty"`
 	TLS  *Handshake `json:"tls,omitempty"`
-	HTTP *Response     `json:"http,omitempty"`
-	DHCP *Binding      `json:"dhcp,omitempty"`
+	HTTP *Response  `json:"http,omitempty"`
+	DHCP *Binding   `json:"dhcp,omitempty"`
 }
 
 // A Reply is the reply of a DNS server.
@@ -104,12 +104,11 @@ func (r *Response) FailedChecks() []string {
 // A Binding is what a DHCP server sent with DHCPACK.
 type Binding struct {
 	// Servers are all servers that sent an offer, sorted; Server is the one that sent the binding.
-	Servers  []netip.Addr  `json:"servers,omitempty"`
-	Server   netip.Addr    `json:"server"`
-	Address  netip.Addr    `json:"address"`
-	Bits     int           `json:"bits"`
-	Routers  []netip.Addr  `json:"routers,omitempty"`
-	DNS      []netip.Addr  `json:"dns,omitempty"`
-	Hostname string        `json:"hostname,omitempty"`
-	Lease    time.Duration `json:"lease"`
+	Servers  []netip.Addr `json:"servers,omitempty"`
+	Server   netip.Addr   `json:"server"`
+	Address  netip.Addr   `json:"address"`
+	Bits     int          `json:"bits"`
+	Routers  []netip.Addr `json:"routers,omitempty"`
+	DNS      []netip.Addr `json:"dns,omitempty"`
+	Hostname string       `json:"hostname,omitempty"`
 }

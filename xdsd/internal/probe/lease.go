@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 
 	"github.com/densityops/oooi/internal/probe"
 )
@@ -21,8 +22,8 @@ const (
 	// offerWait.
 	offerTimeout = 5 * time.Second
 	offerWait    = 300 * time.Millisecond
-	// discoverInterval is the interval at which DHCPDISCOVER is repeated, because packets can be lost.
-	discoverInterval = time.Second
+	// discoverTimeout is the time after which a message is repeated, because packets can be lost. It is doubled each time.
+	discoverTimeout = time.Second
 )
 
 // lease leases an address as a client that has just booted (RFC 2131, section 3.1), and releases it. It waits offerTimeout
@@ -37,9 +38,13 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 	if err != nil {
 		return err
 	}
-	conn, err := listenDHCP(ctx, r.device)
+	socket, err := listenDHCP(ctx, r.device)
 	if err != nil {
 		return err
+	}
+	conn, err := nclient4.NewWithConn(socket, mac, nclient4.WithTimeout(discoverTimeout), nclient4.WithRetry(-1))
+	if err != nil {
+		return errors.Join(err, socket.Close())
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
 	wait, offersOnly := offerTimeout, r.repeats && !client.Boots
@@ -86,9 +91,9 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 	o.DHCP = binding
 	release, err := dhcpv4.NewReleaseFromACK(answer)
 	if err != nil || r.repeats {
-		return nil //nolint:nilerr // the server has leased the address, which expires
+		return nil // the server has leased the address, which expires
 	}
-	_, _ = conn.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
+	_, _ = socket.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
 	return nil
 }
 
@@ -106,7 +111,7 @@ func listenDHCP(ctx context.Context, device string) (net.PacketConn, error) {
 }
 
 // accept leases the address of an offer and returns the DHCPACK.
-func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, timeout time.Duration) (*dhcpv4.DHCPv4, error) {
+func accept(ctx context.Context, conn *nclient4.Client, offer *dhcpv4.DHCPv4, timeout time.Duration) (*dhcpv4.DHCPv4, error) {
 	request, err := dhcpv4.NewRequestFromOffer(offer, dhcpv4.WithBroadcast(true))
 	if err != nil {
 		return nil, err
@@ -137,7 +142,7 @@ func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, time
 
 // fill sets the fields of a binding from DHCPACK.
 func fill(b *probe.Binding, ack *dhcpv4.DHCPv4) {
-	b.Server, b.Address, b.Hostname, b.Lease = addr(ack.ServerIdentifier()), addr(ack.YourIPAddr), ack.HostName(), ack.IPAddressLeaseTime(0)
+	b.Server, b.Address, b.Hostname = addr(ack.ServerIdentifier()), addr(ack.YourIPAddr), ack.HostName()
 	b.Bits, _ = ack.SubnetMask().Size()
 	for _, ip := range ack.DNS() {
 		b.DNS = append(b.DNS, addr(ip))
@@ -152,35 +157,12 @@ func addr(ip net.IP) netip.Addr {
 	return a
 }
 
-// exchange broadcasts a message at intervals and calls take with the replies, until take returns true or timeout is over.
-func exchange(ctx context.Context, conn net.PacketConn, message *dhcpv4.DHCPv4, timeout time.Duration, take func(*dhcpv4.DHCPv4) bool) error {
-	buffer := make([]byte, 1<<16)
-	end, next := time.Now().Add(timeout), time.Now()
-	for time.Now().Before(end) && ctx.Err() == nil {
-		if !time.Now().Before(next) {
-			if _, err := conn.WriteTo(message.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ServerPort}); err != nil {
-				return fmt.Errorf("sending %s: %w", message.MessageType(), err)
-			}
-			next = next.Add(discoverInterval)
-		}
-		deadline := next
-		if end.Before(next) {
-			deadline = end
-		}
-		if err := conn.SetReadDeadline(deadline); err != nil {
-			return fmt.Errorf("receiving replies: %w", err)
-		}
-		n, _, err := conn.ReadFrom(buffer)
-		if wait := net.Error(nil); errors.As(err, &wait) && wait.Timeout() {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("receiving replies: %w", err)
-		}
-		reply, err := dhcpv4.FromBytes(buffer[:n])
-		if err == nil && reply.TransactionID == message.TransactionID && take(reply) {
-			return nil
-		}
+// exchange broadcasts a message, and repeats it until take returns true for a reply or timeout is over.
+func exchange(ctx context.Context, conn *nclient4.Client, message *dhcpv4.DHCPv4, timeout time.Duration, take nclient4.Matcher) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if _, err := conn.SendAndRead(ctx, nclient4.DefaultServers, message, take); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("sending %s: %w", message.MessageType(), err)
 	}
 	return nil
 }

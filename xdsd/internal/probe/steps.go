@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -142,20 +141,9 @@ func DNS(ctx context.Context, q *probe.Query) (reply *probe.Reply, err error) {
 	return reply, err
 }
 
-// resolvConf has the resolvers of the pod.
-const resolvConf = "/etc/resolv.conf"
-
 // query sends one query.
 func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error) {
 	message := new(dns.Msg).SetQuestion(dns.Fqdn(q.Name), dns.StringToType[q.Type])
-	server := q.Server.String()
-	if !q.Server.IsValid() {
-		config, err := dns.ClientConfigFromFile(resolvConf)
-		if err != nil || len(config.Servers) == 0 {
-			return nil, fmt.Errorf("reading the resolvers in %s: %w", resolvConf, err)
-		}
-		server = config.Servers[0]
-	}
 	client := &dns.Client{Net: q.Network, Timeout: timeout, Dialer: s.dialer(q.Network, q.Server)}
 	if q.EDNS || q.Size > 0 {
 		message.SetEdns0(dnsBuffer, false)
@@ -168,7 +156,7 @@ func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error)
 		}
 		pad(message, size-headers(q.Server))
 	}
-	reply, _, err := client.ExchangeContext(ctx, message, net.JoinHostPort(server, strconv.Itoa(int(cmp.Or(q.Port, 53)))))
+	reply, _, err := client.ExchangeContext(ctx, message, netip.AddrPortFrom(q.Server, cmp.Or(q.Port, 53)).String())
 	if err != nil {
 		return nil, err
 	}
