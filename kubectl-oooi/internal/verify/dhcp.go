@@ -28,12 +28,11 @@ func dhcpScenarios() []Scenario {
 	add := func(name, needs, title, remedy string, check func(*subject, *probe.Binding) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupDHCP, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
-			notApplicable: func(s *subject, _ Client) string { return s.noDHCP() },
-			steps: func(s *subject, _ Client) []step {
+			steps: func(s *subject, _ Client) ([]step, string) {
 				return []step{{
 					request: probe.Step{DHCP: &probe.Client{MAC: s.client, Servers: s.Model.DHCP}}, label: "DHCP for " + s.client,
 					check: without(func(o *probe.Outcome) string { return check(s, o.DHCP) }),
-				}}
+				}}, s.noDHCP()
 			},
 		})
 	}

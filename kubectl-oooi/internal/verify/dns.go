@@ -30,7 +30,12 @@ func dnsScenarios() []Scenario {
 			}
 			list = append(list, Scenario{
 				Name: prefix + name, Group: GroupDNS, Clients: []Client{c}, Remedy: remedy, Title: title, Needs: needs,
-				notApplicable: (*subject).noDNS, steps: func(s *subject, _ Client) []step { return steps(s) },
+				steps: func(s *subject, c Client) ([]step, string) {
+					if why := s.noDNS(c); why != "" {
+						return nil, why
+					}
+					return steps(s), ""
+				},
 			})
 		}
 		query := func(s *subject, network, kind string, edns bool, name string, check func(*probe.Reply) string) []step {

@@ -124,8 +124,8 @@ func (r *Runner) CleanUp(ctx context.Context, namespace, infra string, confirm f
 		namespace string
 	}{{site.Policies, namespace}, {machineKind, ""}, {jobKind, namespace}, {site.NADs, namespace}, {site.Leases, namespace}} {
 		err := reader.In(ctx, of.kind, of.namespace, add, own)
-		optional := of.kind == site.Policies || of.kind == machineKind // a user who cannot list them has created none
-		if err != nil && !errors.Is(err, read.ErrNotServed) && !(optional && apierrors.IsForbidden(err)) {
+		required := of.kind != site.Policies && of.kind != machineKind // a user who cannot list others has created none
+		if err != nil && !errors.Is(err, read.ErrNotServed) && (required || !apierrors.IsForbidden(err)) {
 			return 0, err
 		}
 	}

@@ -214,11 +214,11 @@ func (t *test) recover(ctx context.Context, pods []corev1.Pod, ended time.Time, 
 	case len(following) == len(pods):
 		result.Requests = append(result.Requests, Request{Client: VLAN, Label: recovered, Took: took})
 	default:
-		problem := fmt.Sprintf("only %s after %s", cmp.Or(strings.Join(following, ", "), "none"), followTime)
+		why := fmt.Sprintf("only %s after %s", cmp.Or(strings.Join(following, ", "), "none"), followTime)
 		if unknown != nil {
-			problem += ": " + unknown.Error()
+			why += ": " + unknown.Error()
 		}
-		result.fail(recovered, problem)
+		result.fail(recovered, why)
 	}
 	return nil
 }

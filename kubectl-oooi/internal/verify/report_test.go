@@ -28,18 +28,15 @@ func TestEvaluate(t *testing.T) {
 	scenario := func(name, needs string, steps ...string) Scenario {
 		return Scenario{
 			Name: name, Needs: needs, Title: name, Remedy: "repair it", Clients: []Client{VLAN},
-			notApplicable: func(*subject, Client) string {
-				if len(steps) == 1 && steps[0] == "never" {
-					return "it is disabled"
-				}
-				return ""
-			},
-			steps: func(*subject, Client) []step {
+			steps: func(*subject, Client) ([]step, string) {
 				var list []step
+				if len(steps) == 1 && steps[0] == "never" {
+					return nil, "it is disabled"
+				}
 				for _, name := range steps {
 					list = append(list, step{request: query(name), label: name, check: failing})
 				}
-				return list
+				return list, ""
 			},
 		}
 	}
@@ -179,7 +176,7 @@ func TestQuickScenariosAreIndependent(t *testing.T) {
 func TestScenariosAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
-		if s.Title == "" || s.Remedy == "" || len(s.Clients) == 0 || (s.notApplicable == nil || s.steps == nil) != (s.run != nil) {
+		if s.Title == "" || s.Remedy == "" || len(s.Clients) == 0 || (s.steps == nil) != (s.run != nil) {
 			t.Errorf("scenario %q is incomplete", s.Name)
 		}
 		if seen[s.Name] || s.Needs != "" && !seen[s.Needs] {

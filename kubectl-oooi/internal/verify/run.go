@@ -175,12 +175,13 @@ func (t *test) requests(s *Scenario, visit func(Client, *step)) (why string) {
 	}
 	var reasons []string
 	for _, c := range s.Clients {
-		if reason := s.notApplicable(t.site, c); reason != "" {
+		steps, reason := s.steps(t.site, c)
+		if reason != "" {
 			reasons = append(reasons, reason)
 			continue
 		}
-		for _, one := range s.steps(t.site, c) {
-			visit(c, &one)
+		for i := range steps {
+			visit(c, &steps[i])
 		}
 	}
 	if len(reasons) < len(s.Clients) {
