@@ -113,9 +113,6 @@ func (s *subject) templatePod() (*corev1.Pod, string) {
 	return nil, ""
 }
 
-// errNotStarted means that the pod did not start, or not on the VLAN.
-var errNotStarted = errors.New("the pod does not start")
-
 // follow waits for the pod of a Job and calls take with each outcome that it prints, until take returns true or the pod has ended. It
 // returns early if the pod cannot start.
 func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Outcome) (bool, error)) error {
@@ -138,8 +135,8 @@ func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Ou
 		for i := range list.Items {
 			pod := &list.Items[i]
 			if job.Spec.Template.Annotations[render.NetworksAnnotation] != "" && pod.Annotations[render.NetworksAnnotation] == "" {
-				return fmt.Errorf("%w: a webhook or policy of the API server removed annotation %s: Pod %s lacks it", errNotStarted, render.NetworksAnnotation,
-					pod.Name)
+				return fmt.Errorf("the pod does not start: a webhook or policy of the API server removed annotation %s: Pod %s lacks it",
+					render.NetworksAnnotation, pod.Name)
 			}
 			why = status.UnreadyReason(pod)
 			switch phase := pod.Status.Phase; {
@@ -164,7 +161,7 @@ func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Ou
 			if event != nil && !strings.Contains(why, strings.TrimSpace(event.Message)) {
 				why = strings.TrimSpace(event.Message)
 			}
-			return fmt.Errorf("%w: %s", errNotStarted, why)
+			return fmt.Errorf("the pod does not start: %s", why)
 		}
 		select {
 		case <-ctx.Done():

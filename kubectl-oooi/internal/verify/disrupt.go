@@ -55,6 +55,8 @@ const (
 	pollInterval = 500 * time.Millisecond
 	// quiet is the longest time between two responses of a service that works.
 	quiet = time.Second
+	// stalled is the longest time between two outcomes, if only because requests time out.
+	stalled = 5 * time.Second
 )
 
 // replaced are the components in the order in which their pods are replaced, with what VMs get from them.
@@ -87,6 +89,7 @@ type use struct {
 	lock sync.Mutex
 	// began and now are the times of the first and the last outcome, by the clock of the client; zero until the first.
 	began, now time.Time
+	received   time.Time // when the last outcome was received
 }
 
 // A service is what VMs use of a component. It answers if one of its addresses does: clients know several.
@@ -137,6 +140,7 @@ func (u *use) take(o *probe.Outcome) {
 			s.answered = o.Ended
 		}
 	}
+	u.received = time.Now()
 	if o.Ended.After(u.now) {
 		u.now = o.Ended
 	}
@@ -162,7 +166,7 @@ func (u *use) silent() *service {
 	u.lock.Lock()
 	defer u.lock.Unlock()
 	for _, s := range u.services {
-		if !s.used || u.now.Sub(s.answered) > quiet {
+		if !s.used || u.now.Sub(s.answered) > quiet || time.Since(u.received) > stalled {
 			return s
 		}
 	}

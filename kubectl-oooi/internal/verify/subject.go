@@ -173,15 +173,6 @@ func (s *subject) hasNamedCertificate(name string) bool {
 	return slices.ContainsFunc(named, func(one any) bool {
 		certificate, _ := one.(map[string]any)
 		names, _, _ := unstructured.NestedStringSlice(certificate, "names")
-		return len(names) == 0 || slices.ContainsFunc(names, func(pattern string) bool { return covers(pattern, name) })
+		return len(names) == 0 || (&x509.Certificate{DNSNames: names}).VerifyHostname(name) == nil
 	})
-}
-
-// covers reports whether a name of a certificate matches a name. A wildcard matches one label (RFC 9525, 6.3).
-func covers(pattern, name string) bool {
-	if domain, ok := strings.CutPrefix(pattern, "*."); ok {
-		_, parent, _ := strings.Cut(name, ".")
-		return parent == domain
-	}
-	return pattern == name
 }

@@ -1,25 +1,20 @@
 package verify
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
-	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // VMScenario is the name of the scenario that boots a VM. It requires Runner.VMImage.
@@ -47,10 +42,7 @@ func (t *test) bootVM(ctx context.Context, result *Result) (err error) {
 		return nil
 	}
 	t.Progress("booting a VM")
-	namespace, network, err := t.machineNetwork(ctx)
-	if err != nil {
-		return err
-	}
+	namespace, network := t.site.machineNetwork()
 	defer func() { err = errors.Join(err, t.cleanUp(ctx)) }() // at once, before DHCP may lease the address to others
 	if err := t.register(ctx, bootTimeout+podLeftover); err != nil {
 		return err
@@ -65,8 +57,12 @@ func (t *test) bootVM(ctx context.Context, result *Result) (err error) {
 		if _, lease, err = t.leasesOfClient(ctx); lease != nil || err != nil {
 			return true, err
 		}
-		state, failure, err = t.observe(ctx, vm)
-		return failure != "" || time.Since(began) > bootTimeout, err
+		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(vm), vm); err != nil {
+			return false, fmt.Errorf("reading VirtualMachine %s: %w", vm.GetName(), err)
+		}
+		state, _, _ = unstructured.NestedString(vm.Object, "status", "printableStatus")
+		failure = startFailure(vm)
+		return failure != "" || time.Since(began) > bootTimeout, nil
 	})
 	took := time.Since(began).Round(100 * time.Millisecond)
 	label := "address of VM " + vm.GetName()
@@ -87,32 +83,15 @@ func (t *test) bootVM(ctx context.Context, result *Result) (err error) {
 
 // machineNetwork returns the namespace of the VM, and its network. These are of the hosted cluster's VMs if their namespace has a
 // NetworkAttachmentDefinition of the VLAN: KubeVirt's pods may run there, and Multus may reject them elsewhere.
-func (t *test) machineNetwork(ctx context.Context) (namespace, network string, err error) {
-	config := func(key types.NamespacedName) (string, error) {
-		u, err := (&read.Reader{Client: t.Client}).Object(ctx, read.AttachmentKind, key)
-		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-			return "", nil
-		}
-		if err != nil {
-			return "", err
-		}
-		text, _, _ := unstructured.NestedString(u.Object, "spec", "config")
-		return text, nil
-	}
-	s := t.site
-	own := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace)
-	if s.Cluster != nil && s.Cluster.ControlPlaneNamespace != "" {
-		local := types.NamespacedName{Namespace: s.Cluster.ControlPlaneNamespace, Name: own.Name}
-		ofVMs, err1 := config(local)
-		ofInfra, err2 := config(own)
-		if err := errors.Join(err1, err2); err != nil {
-			return "", "", err
-		}
-		if link := cni.Identity(ofVMs); link != "" && link == cni.Identity(ofInfra) {
-			return local.Namespace, local.String(), nil
+func (s *subject) machineNetwork() (namespace, network string) {
+	own := s.Infra.Spec.NetworkConfig.NetworkAttachment(s.Infra.Namespace).String()
+	if s.Cluster != nil {
+		local := s.Cluster.ControlPlaneNamespace + "/" + s.Network().Name
+		if s.Networks.Same(local, own) {
+			return s.Cluster.ControlPlaneNamespace, local
 		}
 	}
-	return s.Infra.Namespace, own.String(), nil
+	return s.Infra.Namespace, own
 }
 
 // machine returns a VM with one interface, which is on the network. It has no label of the hosted cluster: DHCP serves it because
@@ -141,28 +120,8 @@ func machine(s *subject, namespace, network, image string) *unstructured.Unstruc
 	return u
 }
 
-// observe returns the state of a VM, and why KubeVirt cannot start it; empty if it has not reported that.
-func (t *test) observe(ctx context.Context, vm *unstructured.Unstructured) (state, failure string, err error) {
-	for _, kind := range []schema.GroupVersionKind{machineKind, read.MachineKind} {
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(kind)
-		err := t.Client.Get(ctx, client.ObjectKeyFromObject(vm), u)
-		if apierrors.IsNotFound(err) && kind == read.MachineKind {
-			break
-		}
-		if err != nil {
-			return "", "", fmt.Errorf("reading %s %s: %w", kind.Kind, vm.GetName(), err)
-		}
-		if kind == machineKind {
-			state, _, _ = unstructured.NestedString(u.Object, "status", "printableStatus")
-		}
-		failure = cmp.Or(failure, startFailure(u))
-	}
-	return state, failure, nil
-}
-
-// startFailure returns why KubeVirt cannot start a VirtualMachine or VirtualMachineInstance, such as an image that cannot be pulled
-// or a pod that Pod Security refuses; empty if its conditions do not say so.
+// startFailure returns why KubeVirt cannot start a VirtualMachine, such as an image that cannot be pulled or a pod that Pod Security
+// refuses; empty if its conditions, to which KubeVirt adds those of the VirtualMachineInstance, do not say so.
 func startFailure(u *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
