@@ -81,11 +81,7 @@ func (t *test) cutOff(ctx context.Context, policy *networkingv1.NetworkPolicy, p
 	if err := t.create(ctx, policy); err != nil {
 		return ended, err
 	}
-	began, following := time.Now(), []string(nil)
-	err = poll(ctx, func(ctx context.Context) (bool, error) {
-		following, _ = t.following(ctx, pods) // a pod whose problems cannot be read has ended, or is about to
-		return len(following) == 0 || time.Since(began) > noticeTime, nil
-	})
+	following, _, err := t.awaitFollowing(ctx, pods, 0, noticeTime) // a pod whose problems cannot be read has ended, or is about to
 	switch {
 	case err != nil:
 		return ended, err
@@ -196,31 +192,32 @@ func (t *test) checkOutage(ctx context.Context, pods []corev1.Pod, result *Resul
 	return nil
 }
 
-// recovered is the label of the time until all pods follow the API server again.
-const recovered = "all pods follow the API server again"
-
-// recover waits until all pods follow the API server again.
+// recover waits until all pods follow the API server again, and adds how long that took.
 func (t *test) recover(ctx context.Context, pods []corev1.Pod, ended time.Time, result *Result) error {
-	var following []string
-	var unknown error
-	err := poll(ctx, func(ctx context.Context) (bool, error) {
-		following, unknown = t.following(ctx, pods)
-		return len(following) == len(pods) || time.Since(ended) > followTime, nil
-	})
-	took := metav1.Duration{Duration: time.Since(ended).Round(100 * time.Millisecond)}
+	const label = "all pods follow the API server again"
+	following, unknown, err := t.awaitFollowing(ctx, pods, len(pods), followTime)
 	switch {
 	case err != nil:
 		return err
 	case len(following) == len(pods):
-		result.Requests = append(result.Requests, Request{Client: VLAN, Label: recovered, Took: took})
+		took := metav1.Duration{Duration: time.Since(ended).Round(100 * time.Millisecond)}
+		result.Requests = append(result.Requests, Request{Client: VLAN, Label: label, Took: took})
+	case unknown != nil:
+		result.fail(label, unknown.Error())
 	default:
-		why := fmt.Sprintf("only %s after %s", cmp.Or(strings.Join(following, ", "), "none"), followTime)
-		if unknown != nil {
-			why += ": " + unknown.Error()
-		}
-		result.fail(recovered, why)
+		result.fail(label, fmt.Sprintf("only %s after %s", cmp.Or(strings.Join(following, ", "), "none"), followTime))
 	}
 	return nil
+}
+
+// awaitFollowing waits until a number of pods follow the API server, for at most limit, and returns following.
+func (t *test) awaitFollowing(ctx context.Context, pods []corev1.Pod, number int, limit time.Duration) (list []string, unknown, err error) {
+	began := time.Now()
+	err = poll(ctx, func(ctx context.Context) (bool, error) {
+		list, unknown = t.following(ctx, pods)
+		return len(list) == number || time.Since(began) > limit, nil
+	})
+	return list, unknown, err
 }
 
 // following returns the names of the pods whose daemons follow the API server, according to the daemons. The error is about pods that

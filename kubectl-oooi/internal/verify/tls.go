@@ -50,20 +50,19 @@ func tlsScenarios() []Scenario {
 				if len(endpoints) == 0 {
 					return nil, fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c])
 				}
-				for _, t := range endpoints {
-					t.Path = service.path
+				add := func(address netip.AddrPort, server, name, suffix string) {
 					steps = append(steps, step{
-						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s", t.Name+t.Path, t.Address),
-						check: firstProblem(s.verified(t.Name, service.ca, service.role), responds(t.Path)),
+						request: probe.Step{TLS: &probe.Target{Name: server, Address: address, Path: service.path}},
+						label:   fmt.Sprintf("%s at %s%s", name+service.path, address, suffix),
+						check:   firstProblem(s.verified(name, service.ca, service.role), responds(service.path)),
 					})
+				}
+				for _, t := range endpoints {
+					add(t.Address, t.Name, t.Name, "")
 				}
 				if service.role == model.RoleAPI && c == VLAN {
 					for _, a := range s.withoutSNI() { // a client sends no SNI to an address
-						t := probe.Target{Name: a.Addr().String(), Address: a, Path: service.path}
-						steps = append(steps, step{
-							request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s without SNI", t.Path, t.Address),
-							check: firstProblem(s.verified("", service.ca, service.role), responds(t.Path)),
-						})
+						add(a, a.Addr().String(), "", " without SNI")
 					}
 				}
 				return steps, ""
