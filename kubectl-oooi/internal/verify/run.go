@@ -2,10 +2,10 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -69,14 +69,20 @@ type test struct {
 type plan struct {
 	steps    []probe.Step
 	outcomes []*probe.Outcome
+	index    map[string]int // by the encoded step
 	err      error
 }
 
 // add adds a request, unless the plan has an equal one, and returns its index.
 func (p *plan) add(request probe.Step) int {
-	at := slices.IndexFunc(p.steps, func(s probe.Step) bool { return reflect.DeepEqual(s, request) })
-	if at < 0 {
+	text, err := json.Marshal(request)
+	if err != nil {
+		panic(err) // the type has no field that cannot be encoded
+	}
+	at, known := p.index[string(text)]
+	if !known {
 		at = len(p.steps)
+		p.index[string(text)] = at
 		p.steps, p.outcomes = append(p.steps, request), append(p.outcomes, nil)
 	}
 	return at
@@ -153,7 +159,7 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 }
 
 func newTest(r *Runner, s *subject, clients *kubernetes.Clientset) *test {
-	return &test{Runner: r, site: s, clients: clients, plans: map[Client]*plan{VLAN: {}, Pod: {}}}
+	return &test{Runner: r, site: s, clients: clients, plans: map[Client]*plan{VLAN: {index: map[string]int{}}, Pod: {index: map[string]int{}}}}
 }
 
 // plan adds the requests of all scenarios to the plans. It returns their number, and whether some of them lease an address.
