@@ -36,7 +36,7 @@ func newProbeCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.device, "device", "", "network interface to use (default: selected by the routing table)")
 	flags.StringVar(&f.steps, "steps", "", "requests to perform, as a JSON array; a DHCP request leases an address and releases it")
-	flags.DurationVar(&f.interval, "interval", 0, "repeat each request at this interval; DHCP then only requests offers (default: perform each once)")
+	flags.DurationVar(&f.interval, "interval", 0, "repeat each request at this interval; DHCP then releases no address (default: perform each once)")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum duration of all requests together")
 	_ = cmd.MarkFlagRequired("steps") // the flag exists
 	return cmd

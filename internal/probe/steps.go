@@ -39,14 +39,12 @@ type Target struct {
 	Path string `json:"path,omitempty"`
 }
 
-// A Client is a DHCP client that leases an address and releases it.
+// A Client is a DHCP client that leases an address and releases it. A client that repeats its request does not release the address, as a
+// VM that reboots.
 type Client struct {
 	MAC string `json:"mac"`
 	// Servers are the servers whose offer the client accepts; empty for any server.
 	Servers []netip.Addr `json:"servers,omitempty"`
-	// Boots makes a client that repeats its request lease its address each time and not release it, as a VM that reboots.
-	// Otherwise such a client only requests an offer.
-	Boots bool `json:"boots,omitempty"`
 }
 
 // Accepts reports whether the client accepts an offer of a server.
@@ -55,7 +53,7 @@ func (c *Client) Accepts(server netip.Addr) bool {
 }
 
 // An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path.
-// The outcome of a repeated step has no TLS, and no DHCP if the client only requests an offer.
+// The outcome of a repeated step has no TLS.
 type Outcome struct {
 	// Step is the index of the step.
 	Step int `json:"step"`

@@ -103,9 +103,8 @@ type service struct {
 	failure  string        // of the last request that failed
 }
 
-// newUse returns the services of the site that have an address on the VLAN. With boots, the client leases its address with each
-// request, as a VM that reboots.
-func (s *subject) newUse(boots bool) *use {
+// newUse returns the services of the site that have an address on the VLAN.
+func (s *subject) newUse() *use {
 	steps := map[string][]probe.Step{}
 	if s.noDNS(VLAN) == "" {
 		for _, server := range s.servers(VLAN) {
@@ -114,7 +113,7 @@ func (s *subject) newUse(boots bool) *use {
 		}
 	}
 	if s.noDHCP() == "" {
-		steps[v1alpha1.ComponentDHCP] = []probe.Step{{DHCP: &probe.Client{MAC: s.client, Servers: s.Model.DHCP, Boots: boots}}}
+		steps[v1alpha1.ComponentDHCP] = []probe.Step{{DHCP: &probe.Client{MAC: s.client, Servers: s.Model.DHCP}}}
 	}
 	if s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
 		for _, t := range s.endpoints(VLAN, model.RoleAPI) {
@@ -246,7 +245,7 @@ func poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 
 // replace deletes the pods of a component one after the other, while a client on the VLAN uses all services.
 func (t *test) replace(ctx context.Context, component string, result *Result) error {
-	if !slices.ContainsFunc(t.site.newUse(false).services, func(s *service) bool { return s.component == component }) {
+	if !slices.ContainsFunc(t.site.newUse().services, func(s *service) bool { return s.component == component }) {
 		result.skip("the component is not enabled, or has nothing to test")
 		return nil
 	}
@@ -272,7 +271,7 @@ func (t *test) replace(ctx context.Context, component string, result *Result) er
 			return fmt.Errorf("Pod %s is not ready", pod.Name) //nolint:staticcheck // a kind begins with a capital
 		}
 		t.Progress("replacing Pod " + pod.Name)
-		u, while := t.site.newUse(false), " while Pod "+pod.Name+" is replaced"
+		u, while := t.site.newUse(), " while Pod "+pod.Name+" is replaced"
 		err := t.disrupt(ctx, u, podDeadline, func(ctx context.Context) error { return t.replacePod(ctx, u, pod, while, result) })
 		if err != nil {
 			return err

@@ -41,7 +41,7 @@ const (
 // outage cuts our pods off from the API server by a NetworkPolicy, while a client on the VLAN uses all services as VMs that
 // have an address do.
 func (t *test) outage(ctx context.Context, result *Result) error {
-	u := t.site.newUse(true)
+	u := t.site.newUse()
 	if len(u.services) == 0 {
 		result.skip("no component has an address on the VLAN")
 		return nil

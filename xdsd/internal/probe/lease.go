@@ -28,7 +28,7 @@ const (
 
 // lease leases an address as a client that has just booted (RFC 2131, section 3.1), and releases it. It waits offerTimeout
 // for the offers of all servers, and accepts the first one of client.Servers. The address is not configured. A client that
-// repeats its request does not wait for other offers, and leases the address only if client.Boots is set.
+// repeats its request does not wait for other offers, and does not release the address, as a VM that reboots.
 func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outcome) error {
 	mac, err := net.ParseMAC(client.MAC)
 	if err != nil {
@@ -47,12 +47,9 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 		return errors.Join(err, socket.Close())
 	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
-	wait, offersOnly := offerTimeout, r.repeats && !client.Boots
+	wait := offerTimeout
 	if r.repeats {
 		wait = offerWait
-	}
-	if offersOnly {
-		discover.UpdateOption(dhcpv4.OptClassIdentifier(probe.DHCPClass)) // coredhcp reports clients that ignore its offers
 	}
 	var offer *dhcpv4.DHCPv4
 	binding := &probe.Binding{}
@@ -77,8 +74,6 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 		return fmt.Errorf("no DHCPOFFER of our servers for %s within %s, but one of %v", client.MAC, wait, binding.Servers)
 	case offer == nil:
 		return fmt.Errorf("no DHCPOFFER for %s within %s", client.MAC, wait)
-	case offersOnly:
-		return nil
 	}
 	slices.SortFunc(binding.Servers, netip.Addr.Compare)
 	since = time.Now()
