@@ -62,7 +62,7 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"a page that stops Envoy", []string{"admin", "/quitquitquit"}, `page "/quitquitquit": want one of /clusters, /config_dump, /listeners, /logging, /stats`},
 		{"a page of another server", []string{"admin", "http://192.0.2.1/stats"}, `want one of`},
 		{"an admin interface that does not exist", []string{"admin", "/stats", "--admin-socket", "missing.sock"}, "reading /stats from Envoy: dial unix missing.sock: connect: no such file or directory"},
-		{"probe without requests", []string{"probe"}, "steps watch"},
+		{"probe without requests", []string{"probe"}, `required flag(s) "steps" not set`},
 		{"probe with invalid requests", []string{"probe", "--steps", "{}"}, "--steps:"},
 		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
 		{"bootstrap in an invalid format", []string{"bootstrap", "--proxy-server", "a/b", "-o", "toml"}, `--output "toml"`},

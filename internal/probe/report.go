@@ -32,8 +32,6 @@ type Handshake struct {
 	// SmallPackets is set, it completed a second one whose packets were small: the path loses large packets.
 	TimedOut     bool `json:"timedOut,omitempty"`
 	SmallPackets bool `json:"smallPackets,omitempty"`
-	// Protocol is the protocol negotiated by ALPN (RFC 7301): h2, http/1.1 or empty.
-	Protocol string `json:"protocol,omitempty"`
 	// Covered reports whether the certificate is valid for Name. Names are the DNS names and IP addresses in the
 	// certificate.
 	Covered   bool      `json:"covered,omitempty"`
@@ -42,6 +40,8 @@ type Handshake struct {
 	NotAfter  time.Time `json:"notAfter,omitzero"`
 	// Issuer is the issuer's distinguished name in the certificate.
 	Issuer string `json:"issuer,omitempty"`
+	// Chain are the certificates that the server presented, in DER, with its own one first. It is only set in an Outcome.
+	Chain [][]byte `json:"chain,omitempty"`
 }
 
 // Backend is what an endpoint of a proxy's backend answers to the proxy's pod, without Envoy.
@@ -53,9 +53,6 @@ type Backend struct {
 
 	// Interface is the network interface through which packets to the endpoint leave, if the connection failed.
 	Interface string `json:"interface,omitempty"`
-	// Chain are the certificates that the server presented, in DER, with its own one first. It is only set for an API
-	// server.
-	Chain [][]byte `json:"chain,omitempty"`
 	// Status is the HTTP status of /readyz, and Failed the lines of its body about checks that failed. ReadyError is
 	// set if no response arrived in time. They are only set for an API server.
 	Status     int      `json:"status,omitempty"`

@@ -17,8 +17,8 @@ type Step struct {
 
 // A Query is a query to a DNS server.
 type Query struct {
-	// Server is the address of the server; the zero Addr selects the resolvers of the client's pod.
-	Server netip.Addr `json:"server,omitzero"`
+	// Server is the address of the server.
+	Server netip.Addr `json:"server"`
 	// Port is the server's UDP or TCP port; 0 for 53.
 	Port uint16 `json:"port,omitempty"`
 	// Network is udp or tcp, Type is the record type, such as A or AAAA.
@@ -39,14 +39,12 @@ type Target struct {
 	Path string `json:"path,omitempty"`
 }
 
-// A Client is a DHCP client that leases an address and releases it.
+// A Client is a DHCP client that leases an address and releases it. A client that repeats its request does not release the address, as a
+// VM that reboots.
 type Client struct {
 	MAC string `json:"mac"`
 	// Servers are the servers whose offer the client accepts; empty for any server.
 	Servers []netip.Addr `json:"servers,omitempty"`
-	// Boots makes a client of a Watch lease its address with each attempt and not release it, as a VM that reboots. Otherwise
-	// it only requests offers.
-	Boots bool `json:"boots,omitempty"`
 }
 
 // Accepts reports whether the client accepts an offer of a server.
@@ -55,18 +53,21 @@ func (c *Client) Accepts(server netip.Addr) bool {
 }
 
 // An Outcome is the result of a Step. The field of the step's kind is set unless Error is. HTTP is also set for TLS with a path.
+// The outcome of a repeated step has no TLS.
 type Outcome struct {
 	// Step is the index of the step.
 	Step int `json:"step"`
+	// Ended is when the step ended, by the clock of the pod.
+	Ended time.Time `json:"ended"`
 	// Took is how long the last attempt took.
 	Took time.Duration `json:"took"`
 	// Error is why there is no response; empty if there is one.
 	Error string `json:"error,omitempty"`
 
-	DNS  *Reply        `json:"dns,omitempty"`
-	TLS  *Certificates `json:"tls,omitempty"`
-	HTTP *Response     `json:"http,omitempty"`
-	DHCP *Binding      `json:"dhcp,omitempty"`
+	DNS  *Reply     `json:"dns,omitempty"`
+	TLS  *Handshake `json:"tls,omitempty"`
+	HTTP *Response  `json:"http,omitempty"`
+	DHCP *Binding   `json:"dhcp,omitempty"`
 }
 
 // A Reply is the reply of a DNS server.
@@ -77,16 +78,6 @@ type Reply struct {
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	// EDNS reports whether the reply has an OPT record.
 	EDNS bool `json:"edns,omitempty"`
-}
-
-// Certificates is the result of a TLS handshake, which does not verify the certificates.
-type Certificates struct {
-	// Connected reports whether the server accepted the connection; it may be set with Outcome.Error. SmallPackets
-	// reports whether the handshake succeeded in small packets only, see Handshake.
-	Connected    bool `json:"connected,omitempty"`
-	SmallPackets bool `json:"smallPackets,omitempty"`
-	// Chain are the certificates in DER, the server's own one first.
-	Chain [][]byte `json:"chain,omitempty"`
 }
 
 // A Response is the response to an HTTP request.
@@ -111,32 +102,11 @@ func (r *Response) FailedChecks() []string {
 // A Binding is what a DHCP server sent with DHCPACK.
 type Binding struct {
 	// Servers are all servers that sent an offer, sorted; Server is the one that sent the binding.
-	Servers  []netip.Addr  `json:"servers,omitempty"`
-	Server   netip.Addr    `json:"server"`
-	Address  netip.Addr    `json:"address"`
-	Bits     int           `json:"bits"`
-	Routers  []netip.Addr  `json:"routers,omitempty"`
-	DNS      []netip.Addr  `json:"dns,omitempty"`
-	Hostname string        `json:"hostname,omitempty"`
-	Lease    time.Duration `json:"lease"`
-}
-
-// A Watch is a service that a client uses again and again. An attempt succeeds if one of the steps has a response: clients
-// know several addresses of a service. A response of a DNS server must be NOERROR.
-type Watch struct {
-	Steps []Step `json:"steps"`
-}
-
-// A Watched is the state of a Watch since its client started.
-type Watched struct {
-	// Watch is the index of the watch.
-	Watch int `json:"watch"`
-	// Attempts is the number of attempts that have ended, and Failures that of those without a response.
-	Attempts int `json:"attempts"`
-	Failures int `json:"failures"`
-	// Gap is the longest time without a response, and Quiet the time since the last response.
-	Gap   time.Duration `json:"gap"`
-	Quiet time.Duration `json:"quiet"`
-	// Error is that of the last attempt that failed.
-	Error string `json:"error,omitempty"`
+	Servers  []netip.Addr `json:"servers,omitempty"`
+	Server   netip.Addr   `json:"server"`
+	Address  netip.Addr   `json:"address"`
+	Bits     int          `json:"bits"`
+	Routers  []netip.Addr `json:"routers,omitempty"`
+	DNS      []netip.Addr `json:"dns,omitempty"`
+	Hostname string       `json:"hostname,omitempty"`
 }

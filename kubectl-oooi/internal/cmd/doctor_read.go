@@ -168,7 +168,6 @@ func sitesOf(facts *site.Facts, names []string) []*site.Site {
 
 // addProbes runs the quick scenarios of 'kubectl oooi test' at each site, and adds the reports to the facts.
 func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*site.Site) error {
-	prober := &verify.Prober{Client: d.cluster.client, Config: d.cluster.config, AddressFlag: "--probe-address", Address: d.flags.probeAddress}
 	d.progress("probing")
 	var lock sync.Mutex
 	group, each := errgroup.WithContext(ctx)
@@ -178,7 +177,10 @@ func (d *diagnoser) addProbes(ctx context.Context, facts *site.Facts, sites []*s
 			continue // the scenarios are about an Infra
 		}
 		group.Go(func() error {
-			runner := &verify.Runner{Prober: prober, Facts: facts, Infra: s.Key(), Scenarios: verify.Quick(), Version: release.Version(), Progress: func(string) {}}
+			runner := &verify.Runner{
+				Client: d.cluster.client, Config: d.cluster.config, AddressFlag: "--probe-address", Address: d.flags.probeAddress, Scenarios: verify.Quick(),
+				Facts: facts, Infra: s.Key(), Version: release.Version(), Progress: func(string) {},
+			}
 			report, err := runner.Run(each)
 			lock.Lock()
 			defer lock.Unlock()

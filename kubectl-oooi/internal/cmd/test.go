@@ -112,8 +112,8 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	}
 	infra := c.namespace() + "/" + name
 	runner := &verify.Runner{
-		Prober:    &verify.Prober{Client: to.client, Config: to.config, AddressFlag: "--address", Address: f.address},
-		Scenarios: selected, Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: c.progress,
+		Client: to.client, Config: to.config, AddressFlag: "--address", Address: f.address, Scenarios: selected,
+		Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: c.progress,
 	}
 	if f.cleanup {
 		n, err := runner.CleanUp(ctx, c.namespace(), name, func(age time.Duration) (bool, error) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,91 +27,62 @@ func reservationHolder() string { return "id:" + hex.EncodeToString([]byte(holde
 // reserveAttempts is how many addresses are tried if other clients lease the chosen ones at the same time.
 const reserveAttempts = 5
 
-// reserve returns an address for the pod and the Lease that reserves it, which DHCP takes for an ordinary lease
-// and which expires. The Lease is nil if the address is outside of the DHCP ranges.
-func (p *Prober) reserve(ctx context.Context, s *subject, pod *clientPod) (netip.Addr, *coordinationv1.Lease, error) {
-	given := p.Address.IsValid()
+// reserve returns an address for the pod on the VLAN. Unless it is outside of the DHCP ranges, it creates the Lease that reserves it,
+// which DHCP takes for an ordinary lease and which expires.
+func (t *test) reserve(ctx context.Context, duration time.Duration) (netip.Addr, error) {
+	s, given := t.site, t.Address.IsValid()
 	if given {
-		if why := s.unusable(p.Address); why != "" {
-			return p.Address, nil, fmt.Errorf("address %s of the pod on the VLAN %s; specify a free address of the VLAN", p.Address, why)
+		if why := s.unusable(t.Address); why != "" {
+			return t.Address, fmt.Errorf("address %s of the pod on the VLAN %s; specify a free address of the VLAN", t.Address, why)
 		}
 	}
-	if given && !s.inRanges(p.Address) {
-		return p.Address, nil, nil
+	if given && !s.Infra.Spec.InfraComponents.DHCP.Leasable(t.Address) {
+		return t.Address, nil
 	}
 	taken := s.takenAddresses()
 	for range reserveAttempts {
-		address := p.Address
+		address := t.Address
 		if !given {
 			if address = s.freeAddress(taken); !address.IsValid() {
-				return address, nil, fmt.Errorf("the DHCP ranges have no free IPv4 address for the pod on the VLAN; specify another free address of the VLAN "+
-					"with %s", p.AddressFlag)
+				return address, fmt.Errorf("the DHCP ranges have no free IPv4 address for the pod on the VLAN; specify another free address of the VLAN "+
+					"with %s", t.AddressFlag)
 			}
 			taken[address] = true
 			if !s.freeAddress(taken).IsValid() {
-				return address, nil, fmt.Errorf("%s is the last free IPv4 address of the DHCP ranges, which a VM may need; specify another free address of the "+
-					"VLAN with %s", address, p.AddressFlag)
+				return address, fmt.Errorf("%s is the last free IPv4 address of the DHCP ranges, which a VM may need; specify another free address of the "+
+					"VLAN with %s", address, t.AddressFlag)
 			}
 		}
-		lease := leases.Reservation(s.Infra.Namespace, s.Infra.Name, holder, address, time.Now(), pod.leftover())
-		err := p.Client.Create(ctx, lease)
+		err := t.create(ctx, leases.Reservation(s.Infra.Namespace, s.Infra.Name, holder, address, time.Now(), duration))
 		switch {
 		case err == nil:
-			return address, lease, nil
+			return address, nil
 		case !apierrors.IsAlreadyExists(err):
-			return address, nil, fmt.Errorf("reserving address %s for the pod on the VLAN: %w", address, err)
+			return address, fmt.Errorf("reserving address %s for the pod on the VLAN: %w", address, err)
 		case given:
-			return address, nil, fmt.Errorf("address %s of the pod on the VLAN is leased; specify an address that 'kubectl oooi leases' does not list", address)
+			return address, fmt.Errorf("address %s of the pod on the VLAN is leased; specify an address that 'kubectl oooi leases' does not list", address)
 		}
 	}
-	return netip.Addr{}, nil, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free "+
-		"one with %s", p.AddressFlag)
+	return netip.Addr{}, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free "+
+		"one with %s", t.AddressFlag)
 }
 
 // unusable returns why a pod must not have an address on the VLAN; empty if no reason is known.
 func (s *subject) unusable(a netip.Addr) string {
-	network := s.Infra.Spec.NetworkConfig
-	subnets := []string{network.CIDR}
-	for _, c := range network.AdditionalCIDRs {
-		subnets = append(subnets, string(c))
-	}
-	at := slices.IndexFunc(subnets, func(text string) bool {
-		subnet, err := netip.ParsePrefix(text)
-		return err == nil && subnet.Contains(a)
-	})
+	at := slices.IndexFunc(s.Model.CIDRs, func(subnet netip.Prefix) bool { return subnet.Contains(a) })
 	if at < 0 {
-		return "is not in " + strings.Join(subnets, " or ")
+		return fmt.Sprintf("is not in %v", s.Model.CIDRs)
 	}
-	if subnet := netip.MustParsePrefix(subnets[at]).Masked(); a == subnet.Addr() || a.Is4() && !subnet.Contains(a.Next()) && !subnet.IsSingleIP() {
+	if subnet := s.Model.CIDRs[at].Masked(); a == subnet.Addr() || a.Is4() && !subnet.Contains(a.Next()) && !subnet.IsSingleIP() {
 		return "is the first or last one of " + subnet.String() + ", which no host may have"
 	}
-	is := func(text string) bool {
-		one, err := v1alpha1.ParseAddress(text)
-		return err == nil && one == a
-	}
-	if a == s.Model.Gateway() {
-		return "is the gateway's"
-	}
-	if apps := s.Infra.Status.AppsIngress; apps != nil && slices.ContainsFunc(apps.ExternalIPs, is) {
+	apps := s.Infra.Status.AppsIngress
+	switch {
+	case slices.Contains(s.Model.Assigned(), a):
+		return "is that of the gateway, DHCP, DNS or the proxy"
+	case apps != nil && slices.Contains(apps.ExternalIPs, a.String()):
 		return "is that of apps"
-	}
-	components := s.Infra.Spec.InfraComponents
-	for _, c := range []struct {
-		name      string
-		enabled   bool
-		instances []v1alpha1.Instance
-	}{
-		{v1alpha1.ComponentDHCP, components.DHCP.IsEnabled(), components.DHCP.EffectiveInstances()},
-		{v1alpha1.ComponentDNS, components.DNS.IsEnabled(), components.DNS.EffectiveInstances()},
-		{v1alpha1.ComponentProxy, components.Proxy.IsEnabled(), components.Proxy.EffectiveInstances()},
-	} {
-		for _, i := range c.instances {
-			if c.enabled && slices.ContainsFunc(append([]v1alpha1.IP{i.IP}, i.AdditionalIPs...), func(ip v1alpha1.IP) bool { return is(string(ip)) }) {
-				return "is that of " + c.name
-			}
-		}
-	}
-	if s.takenAddresses()[a] {
+	case s.takenAddresses()[a]:
 		return "is leased, or a VM has it"
 	}
 	return ""
@@ -140,33 +110,22 @@ const maxCandidates = 1024
 // freeAddress returns the last free IPv4 address of the ranges, since DHCP assigns the first ones first; the zero Addr if
 // there is none.
 func (s *subject) freeAddress(taken map[netip.Addr]bool) netip.Addr {
-	for _, r := range slices.Backward(s.ranges()) {
-		a := r.Last
+	dhcp := s.Infra.Spec.InfraComponents.DHCP
+	for _, r := range slices.Backward(dhcp.EffectiveRanges()) {
+		parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
+		if err != nil {
+			continue
+		}
+		a := parsed.Last
 		for range maxCandidates {
-			if !r.Contains(a) {
+			if !parsed.Contains(a) {
 				break
 			}
-			if !taken[a] && a.Is4() {
+			if !taken[a] && a.Is4() && dhcp.Leasable(a) {
 				return a
 			}
 			a = a.Prev()
 		}
 	}
 	return netip.Addr{}
-}
-
-// ranges returns the ranges from which DHCP leases addresses.
-func (s *subject) ranges() []v1alpha1.AddressRange {
-	var list []v1alpha1.AddressRange
-	for _, r := range s.Infra.Spec.InfraComponents.DHCP.EffectiveRanges() {
-		if parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End)); err == nil {
-			list = append(list, parsed)
-		}
-	}
-	return list
-}
-
-// inRanges reports whether DHCP may lease an address.
-func (s *subject) inRanges(a netip.Addr) bool {
-	return slices.ContainsFunc(s.ranges(), func(r v1alpha1.AddressRange) bool { return r.Contains(a) })
 }

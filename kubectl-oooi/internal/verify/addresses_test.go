@@ -34,15 +34,14 @@ func TestAddressesOfThePod(t *testing.T) {
 		t.Errorf("the next free address is %s", free)
 	}
 	for text, want := range map[string]string{
-		"192.0.2.50": "", "192.0.2.150": "", "198.51.100.9": "is not in 192.0.2.0/24", "192.0.2.255": "is the first or last one of 192.0.2.0/24, which no host may have",
-		"192.0.2.0": "is the first or last one of 192.0.2.0/24, which no host may have", "192.0.2.1": "is the gateway's", "192.0.2.2": "is that of dhcp", "192.0.2.3": "is that of dns",
-		"192.0.2.4": "is that of proxy",
+		"192.0.2.50": "", "192.0.2.150": "", "198.51.100.9": "is not in [192.0.2.0/24]", "192.0.2.255": "is the first or last one of 192.0.2.0/24, which no host may have",
+		"192.0.2.0": "is the first or last one of 192.0.2.0/24, which no host may have", "192.0.2.1": "is that of the gateway, DHCP, DNS or the proxy", "192.0.2.4": "is that of the gateway, DHCP, DNS or the proxy",
 	} {
 		if got := s.unusable(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
-	lease := leases.Reservation("clusters", "demo", holder, netip.MustParseAddr("192.0.2.150"), s.Facts.Taken, probeLeftover)
+	lease := leases.Reservation("clusters", "demo", holder, netip.MustParseAddr("192.0.2.150"), s.Facts.Taken, podLeftover)
 	if client := *lease.Spec.HolderIdentity; client != reservationHolder() {
 		t.Errorf("the holder of the Lease is %s, want %s, by which --cleanup finds it", client, reservationHolder())
 	}

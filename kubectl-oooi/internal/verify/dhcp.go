@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
 )
 
@@ -27,18 +28,16 @@ func dhcpScenarios() []Scenario {
 	add := func(name, needs, title, remedy string, check func(*subject, *probe.Binding) string) {
 		list = append(list, Scenario{
 			Name: name, Group: GroupDHCP, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
-			notApplicable: func(s *subject, _ Client) string { return s.noDHCP() },
-			steps: func(s *subject, _ Client) []step {
-				own, _ := s.dhcpServers()
+			steps: func(s *subject, _ Client) ([]step, string) {
 				return []step{{
-					request: probe.Step{DHCP: &probe.Client{MAC: s.client, Servers: own}}, label: "DHCP for " + s.client,
+					request: probe.Step{DHCP: &probe.Client{MAC: s.client, Servers: s.Model.DHCP}}, label: "DHCP for " + s.client,
 					check: without(func(o *probe.Outcome) string { return check(s, o.DHCP) }),
-				}}
+				}}, s.noDHCP()
 			},
 		})
 	}
 	add(dhcpLease, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy, func(s *subject, b *probe.Binding) string {
-		if !s.inRanges(b.Address) {
+		if !s.Infra.Spec.InfraComponents.DHCP.Leasable(b.Address) {
 			return fmt.Sprintf("server %s leases %s, which is not in the ranges of the Infra", b.Server, b.Address)
 		}
 		return ""
@@ -59,8 +58,9 @@ func dhcpScenarios() []Scenario {
 	})
 	add("dhcp-servers", dhcpLease, "no other DHCP server answers on the VLAN",
 		"find the server by its address and stop it, or block its packets in the switch", func(s *subject, b *probe.Binding) string {
-			own, others := s.dhcpServers()
-			foreign := slices.DeleteFunc(slices.Clone(b.Servers), func(a netip.Addr) bool { return slices.Contains(own, a) || slices.Contains(others, a) })
+			foreign := slices.DeleteFunc(slices.Clone(b.Servers), func(a netip.Addr) bool { // Infras may share a VLAN
+				return slices.ContainsFunc(s.Snapshot.Infras, func(i *model.Infra) bool { return i.VLAN == s.Model.VLAN && slices.Contains(i.DHCP, a) })
+			})
 			if len(foreign) > 0 {
 				return "another DHCP server sends offers: " + join(foreign)
 			}
@@ -73,15 +73,10 @@ const dhcpLease = "dhcp-lease"
 
 // resolvers returns the DNS servers that DHCP sends, in their order; nil if they are not known.
 func (s *subject) resolvers() []netip.Addr {
-	var list []netip.Addr
-	if dns := s.Infra.Spec.InfraComponents.DNS; dns.IsEnabled() {
-		for _, i := range dns.EffectiveInstances() {
-			if a, err := v1alpha1.ParseAddress(string(i.IP)); err == nil {
-				list = append(list, a)
-			}
-		}
-		return list
+	if s.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return s.servers(VLAN)
 	}
+	var list []netip.Addr
 	for _, text := range s.Infra.Spec.NetworkConfig.DNSServers {
 		if a, err := v1alpha1.ParseAddress(text); err == nil {
 			list = append(list, a)

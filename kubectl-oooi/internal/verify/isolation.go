@@ -3,7 +3,6 @@ package verify
 import (
 	"crypto/x509"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -16,15 +15,15 @@ func isolationScenarios() []Scenario {
 	add := func(name, needs, title, remedy string, steps func(*subject) []step) Scenario {
 		return Scenario{
 			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
-			steps: func(s *subject, _ Client) []step { return steps(s) },
-			notApplicable: func(s *subject, _ Client) string {
+			steps: func(s *subject, _ Client) ([]step, string) {
 				if why := s.Facts.Unread(site.Infras, ""); why != "" {
-					return "Infras of other namespaces are not known: " + why
+					return nil, "Infras of other namespaces are not known: " + why
 				}
-				if len(steps(s)) == 0 {
-					return "no other hosted cluster with an Infra on another VLAN"
+				list := steps(s)
+				if len(list) == 0 {
+					return nil, "no other hosted cluster with an Infra on another VLAN"
 				}
-				return ""
+				return list, ""
 			},
 		}
 	}
@@ -78,25 +77,24 @@ func (s *subject) foreignRoutes() []step {
 	}
 	for _, i := range s.others() {
 		for _, h := range i.Cluster.Hostnames {
-			for _, e := range h.Endpoints {
+			// A port may have a default backend, which presents a certificate for its own names.
+			routed := func(o *probe.Outcome) string {
+				if o.TLS == nil || len(o.TLS.Chain) == 0 {
+					return ""
+				}
+				if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(h.Name) == nil {
+					return "the proxy leads to a server with a certificate for this name"
+				}
+				return ""
+			}
+			for _, port := range ports(&h, "") {
 				for _, a := range s.Model.Proxy.VLAN {
-					if !a.Is4() || e.Port <= 0 || e.Source == "convention" {
-						continue
+					if a.Is4() {
+						t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, port)}
+						steps = append(steps, step{
+							request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, t.Address), check: routed,
+						})
 					}
-					t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, uint16(e.Port))} //nolint:gosec // a port
-					steps = append(steps, step{
-						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, t.Address),
-						check: func(o *probe.Outcome) string {
-							// A port may have a default backend, which presents a certificate for its own names.
-							if o.TLS == nil || len(o.TLS.Chain) == 0 {
-								return ""
-							}
-							if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(h.Name) == nil {
-								return "the proxy leads to a server with a certificate for this name"
-							}
-							return ""
-						},
-					})
 				}
 			}
 		}
@@ -146,16 +144,13 @@ func (s *subject) foreignAddresses() []step {
 
 // portsOf returns the TCP ports of an Infra's proxy: those that objects define, and those on which its ProxyServer listens.
 func (s *subject) portsOf(i *model.Infra) []uint16 {
-	ports := map[uint16]bool{}
+	var list []uint16
 	for _, h := range i.Cluster.Hostnames {
-		for _, e := range h.Endpoints {
-			if e.Port > 0 && e.Source != "convention" {
-				ports[uint16(e.Port)] = true //nolint:gosec // a port
-			}
-		}
+		list = append(list, ports(&h, "")...)
 	}
 	for _, l := range s.listeners(i) {
-		ports[uint16(l.Port)] = true //nolint:gosec // a port
+		list = append(list, uint16(l.Port)) //nolint:gosec // a port
 	}
-	return slices.Sorted(maps.Keys(ports))
+	slices.Sort(list)
+	return slices.Compact(list)
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -19,8 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 )
 
@@ -38,44 +40,74 @@ const (
 
 // outage cuts our pods off from the API server by a NetworkPolicy, while a client on the VLAN uses all services as VMs that
 // have an address do.
-func (r *Runner) outage(ctx context.Context, s *subject, result *Result) error {
-	watches := s.watches()
-	if len(watches) == 0 {
-		result.Status, result.Reason = output.Skipped, "no component has an address on the VLAN"
+func (t *test) outage(ctx context.Context, result *Result) error {
+	u := t.site.newUse()
+	if len(u.services) == 0 {
+		result.skip("no component has an address on the VLAN")
 		return nil
 	}
-	for i := range watches {
-		if request := watches[i].Steps[0].DHCP; request != nil {
-			request.Boots = true
-		}
-	}
-	o := &outage{use: newUse(r, s, watches), result: result}
-	o.use.deadline = outageDeadline
-	servers, err := r.apiServers(ctx)
+	servers, err := t.apiServers(ctx)
 	if err != nil {
 		return err
 	}
-	o.policy = outagePolicy(s.Infra, servers)
-	for _, w := range watches {
-		pods, err := r.podsOf(ctx, s, w.component)
+	var pods []corev1.Pod
+	for _, s := range u.services {
+		list, err := t.podsOf(ctx, s.component)
 		if err != nil {
 			return err
 		}
-		o.pods = append(o.pods, pods...)
+		pods = append(pods, list...)
 	}
-	if following, err := o.following(ctx); len(following) < len(o.pods) {
+	if following, err := t.following(ctx, pods); len(following) < len(pods) {
 		return errors.Join(errors.New("not all pods follow the API server even before the disruption: see 'kubectl oooi doctor'"), err)
 	}
-	r.Progress("cutting off the pods from the API server")
-	err = o.use.run(ctx, o.follow)
-	switch err = errors.Join(err, o.end(ctx)); {
-	case err != nil || result.Status == output.Skipped:
+	t.Progress("cutting off the pods from the API server")
+	var ended time.Time
+	err = t.disrupt(ctx, u, outageDeadline, func(ctx context.Context) (err error) {
+		ended, err = t.cutOff(ctx, outagePolicy(t.site.Infra, servers), pods, result)
 		return err
-	case o.ended.IsZero():
-		return errEnded
+	})
+	if err != nil || result.Status == output.Skipped {
+		return err
 	}
-	o.use.addGaps(result, " while the API server is unreachable", func(*watch) gap { return others })
-	return o.recover(ctx)
+	u.addGaps(result, " while the API server is unreachable", func(*service) gap { return others })
+	return t.recover(ctx, pods, ended, result)
+}
+
+// cutOff creates a policy, waits until all pods notice, and deletes the policy after outageTime. It returns when it did so, some time
+// later.
+func (t *test) cutOff(ctx context.Context, policy *networkingv1.NetworkPolicy, pods []corev1.Pod, result *Result) (ended time.Time, err error) {
+	policy.OwnerReferences = []metav1.OwnerReference{jobReference(t.job)}
+	if err := t.create(ctx, policy); err != nil {
+		return ended, err
+	}
+	following, _, err := t.awaitFollowing(ctx, pods, 0, noticeTime) // a pod whose problems cannot be read has ended, or is about to
+	switch {
+	case err != nil:
+		return ended, err
+	case len(following) > 0:
+		result.skip(fmt.Sprintf("%s still followed the API server %s after a NetworkPolicy denied it: the network plugin does not enforce it, or not for "+
+			"connections that exist, or another policy admits them", strings.Join(following, ", "), noticeTime))
+		return ended, nil
+	}
+	if err := sleep(ctx, outageTime); err != nil {
+		return ended, err
+	}
+	if err := t.checkOutage(ctx, pods, result); err != nil {
+		return ended, err
+	}
+	ended = time.Now()
+	return ended, errors.Join(t.discard(context.WithoutCancel(ctx), policy), sleep(ctx, settle))
+}
+
+// sleep waits for a time, or returns the cause if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // apiServerSlice is the EndpointSlice of Service default/kubernetes, which API servers write.
@@ -83,9 +115,9 @@ const apiServerSlice = "kubernetes"
 
 // apiServers returns the addresses behind Service default/kubernetes: network plugins apply policies after they have replaced
 // the address of the Service.
-func (r *Runner) apiServers(ctx context.Context) ([]netip.AddrPort, error) {
+func (t *test) apiServers(ctx context.Context) ([]netip.AddrPort, error) {
 	slice := &discoveryv1.EndpointSlice{}
-	if err := r.Prober.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: apiServerSlice}, slice); err != nil {
+	if err := t.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: apiServerSlice}, slice); err != nil {
 		return nil, fmt.Errorf("reading the addresses of the API server: %w", err)
 	}
 	var list []netip.AddrPort
@@ -139,121 +171,71 @@ func outagePolicy(infra *v1alpha1.Infra, servers []netip.AddrPort) *networkingv1
 	}
 }
 
-// An outage is the time during which our pods cannot reach the API server.
-type outage struct {
-	use    *use
-	result *Result
-	policy *networkingv1.NetworkPolicy
-	pods   []corev1.Pod
-
-	began, noticed, ended time.Time // zero until then
-}
-
-// follow creates the policy when all services answer, waits until all pods notice, deletes it after outageTime, and returns
-// true some time later.
-func (o *outage) follow(ctx context.Context, job *batchv1.Job) (done bool, err error) {
-	now := time.Now()
-	switch {
-	case o.began.IsZero():
-		if steady, err := o.use.steady(); !steady || err != nil {
-			return false, err
-		}
-		o.policy.OwnerReferences = []metav1.OwnerReference{jobReference(job)}
-		if err := o.use.runner.Prober.Client.Create(ctx, o.policy); err != nil {
-			return false, fmt.Errorf("creating NetworkPolicy %s: %w", o.policy.Name, err)
-		}
-		o.began = now
-	case o.noticed.IsZero():
-		if following, _ := o.following(ctx); len(following) == 0 { // a pod whose problems cannot be read has ended, or is about to
-			o.noticed = now
-		} else if now.Sub(o.began) > noticeTime {
-			o.result.Status = output.Skipped
-			o.result.Reason = fmt.Sprintf("%s still followed the API server %s after a NetworkPolicy denied it: the network plugin does not enforce it, or not for "+
-				"connections that exist, or another policy admits them", strings.Join(following, ", "), noticeTime)
-			return true, nil
-		}
-	case o.ended.IsZero():
-		if now.Sub(o.noticed) < outageTime {
-			return false, nil
-		}
-		if err := o.check(ctx); err != nil {
-			return false, err
-		}
-		o.ended = now
-		return false, o.end(ctx)
-	default:
-		return now.Sub(o.ended) >= settle, nil
-	}
-	return false, nil
-}
-
-// check checks the pods at the end of the outage.
-func (o *outage) check(ctx context.Context) error {
-	following, unknown := o.following(ctx)
+// checkOutage checks the pods at the end of the outage.
+func (t *test) checkOutage(ctx context.Context, pods []corev1.Pod, result *Result) error {
+	following, unknown := t.following(ctx, pods)
 	if len(following) > 0 {
 		return fmt.Errorf("%s followed the API server again before the NetworkPolicy was deleted", strings.Join(following, ", "))
 	}
-	for i := range o.pods {
+	for i := range pods {
 		pod := &corev1.Pod{}
-		if err := o.use.runner.Prober.Client.Get(ctx, client.ObjectKeyFromObject(&o.pods[i]), pod); err != nil {
-			return fmt.Errorf("reading Pod %s: %w", o.pods[i].Name, err)
+		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(&pods[i]), pod); err != nil {
+			return fmt.Errorf("reading Pod %s: %w", pods[i].Name, err)
 		}
 		if !status.PodReady(pod) {
-			o.result.fail("Pod "+pod.Name+" while the API server is unreachable", status.UnreadyReason(pod))
+			result.fail("Pod "+pod.Name+" while the API server is unreachable", status.UnreadyReason(pod))
 		}
 	}
-	if o.result.Status == output.Passed {
+	if result.Status == output.Passed {
 		return unknown
 	}
 	return nil
 }
 
-// end deletes the policy, even if ctx has ended.
-func (o *outage) end(ctx context.Context) error {
-	if o.policy.UID == "" {
-		return nil
-	}
-	if err := o.use.runner.Prober.remove(ctx, o.policy.DeepCopy()); err != nil {
+// recover waits until all pods follow the API server again, and adds how long that took.
+func (t *test) recover(ctx context.Context, pods []corev1.Pod, ended time.Time, result *Result) error {
+	const label = "all pods follow the API server again"
+	following, unknown, err := t.awaitFollowing(ctx, pods, len(pods), followTime)
+	switch {
+	case err != nil:
 		return err
+	case len(following) == len(pods):
+		took := metav1.Duration{Duration: time.Since(ended).Round(100 * time.Millisecond)}
+		result.Requests = append(result.Requests, Request{Client: VLAN, Label: label, Took: took})
+	case unknown != nil:
+		result.fail(label, unknown.Error())
+	default:
+		result.fail(label, fmt.Sprintf("only %s after %s", cmp.Or(strings.Join(following, ", "), "none"), followTime))
 	}
-	o.policy.UID = ""
 	return nil
 }
 
-// recovered is the label of the time until all pods follow the API server again.
-const recovered = "all pods follow the API server again"
-
-// recover waits until all pods follow the API server again.
-func (o *outage) recover(ctx context.Context) error {
-	for {
-		following, err := o.following(ctx)
-		switch took := time.Since(o.ended); {
-		case len(following) == len(o.pods):
-			o.result.Requests = append(o.result.Requests, Request{Client: VLAN, Label: recovered, Took: metav1.Duration{Duration: took.Round(100 * time.Millisecond)}})
-			return nil
-		case took > followTime:
-			problem := fmt.Sprintf("only %s after %s", cmp.Or(strings.Join(following, ", "), "none"), followTime)
-			if err != nil {
-				problem += ": " + err.Error()
-			}
-			o.result.fail(recovered, problem)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Second):
-		}
-	}
+// awaitFollowing waits until a number of pods follow the API server, for at most limit, and returns following.
+func (t *test) awaitFollowing(ctx context.Context, pods []corev1.Pod, number int, limit time.Duration) (list []string, unknown, err error) {
+	began := time.Now()
+	err = poll(ctx, func(ctx context.Context) (bool, error) {
+		list, unknown = t.following(ctx, pods)
+		return len(list) == number || time.Since(began) > limit, nil
+	})
+	return list, unknown, err
 }
 
-// following returns the names of the pods that follow the API server. The error is about pods that do not report it.
-func (o *outage) following(ctx context.Context) (list []string, unknown error) {
-	for i := range o.pods {
-		follows, err := o.use.runner.Prober.follows(ctx, &o.pods[i])
-		unknown = errors.Join(unknown, err)
+// following returns the names of the pods whose daemons follow the API server, according to the daemons. The error is about pods that
+// do not report it.
+func (t *test) following(ctx context.Context, pods []corev1.Pod) (list []string, unknown error) {
+	for i := range pods {
+		pod, follows := &pods[i], false
+		for _, a := range site.Ask(ctx, t.clients, pod) {
+			switch {
+			case !slices.Contains(daemons, a.Container): // the holder of a floating address follows no objects
+			case a.Report == nil:
+				unknown = errors.Join(unknown, fmt.Errorf("reading the problems of Pod %s: %s", pod.Name, a.Refused+a.Silent))
+			default:
+				follows = !slices.ContainsFunc(a.Report.Problems, func(p problem.Problem) bool { return p.Code == problem.DataStale })
+			}
+		}
 		if follows {
-			list = append(list, o.pods[i].Name)
+			list = append(list, pod.Name)
 		}
 	}
 	return list, unknown

@@ -193,21 +193,20 @@ type (
 		Cases     []junitCase `xml:"testcase"`
 	}
 	junitCase struct {
-		Name    string      `xml:"name,attr"`
-		Class   string      `xml:"classname,attr"`
-		Time    string      `xml:"time,attr"`
-		Failure *junitText  `xml:"failure,omitempty"`
-		Error   *junitText  `xml:"error,omitempty"`
-		Skipped *junitEmpty `xml:"skipped,omitempty"`
+		Name  string `xml:"name,attr"`
+		Class string `xml:"classname,attr"`
+		Time  string `xml:"time,attr"`
+		Cause *junitCause
 	}
-	junitText struct {
+	// junitCause is an element failure, error or skipped; absent for a scenario that passed.
+	junitCause struct {
+		XMLName xml.Name
 		Message string `xml:"message,attr"`
 		Text    string `xml:",chardata"`
 	}
-	junitEmpty struct {
-		Message string `xml:"message,attr"`
-	}
 )
+
+var junitElements = map[output.Result]string{output.Failed: "failure", output.Broken: "error", output.Skipped: "skipped"}
 
 // JUnit writes a report in the XML format of JUnit, with a test case for each scenario.
 func (r *Report) JUnit(w io.Writer) error {
@@ -219,14 +218,11 @@ func (r *Report) JUnit(w io.Writer) error {
 	for i := range r.Results {
 		one := &r.Results[i]
 		c := junitCase{Name: one.Name, Class: "oooi." + one.Group, Time: seconds(one.latency())}
-		switch one.Status {
-		case output.Failed:
-			c.Failure = &junitText{Message: one.Title, Text: strings.Join(append(one.Failure().Evidence, one.Remedy), "\n")}
-		case output.Broken:
-			c.Error = &junitText{Message: one.Reason}
-		case output.Skipped:
-			c.Skipped = &junitEmpty{Message: one.Reason}
-		case output.Passed, output.Warned:
+		if element := junitElements[one.Status]; element != "" {
+			c.Cause = &junitCause{XMLName: xml.Name{Local: element}, Message: one.Reason}
+		}
+		if one.Status == output.Failed {
+			c.Cause.Message, c.Cause.Text = one.Title, strings.Join(append(one.Failure().Evidence, one.Remedy), "\n")
 		}
 		suite.Cases = append(suite.Cases, c)
 	}

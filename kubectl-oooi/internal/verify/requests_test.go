@@ -13,14 +13,12 @@ import (
 func TestRequestsOfASite(t *testing.T) {
 	s := load(t)
 	s.client, s.hostname, s.label = "02:00:00:00:00:01", "demo-test-abcde", "test-fghij"
-	w := &work{site: s}
+	run := newTest(&Runner{}, s, nil)
 	var b strings.Builder
 	for _, one := range Scenarios() {
-		w.add(&one)
-		fmt.Fprintf(&b, "%s\n", strings.TrimSuffix(one.Name+": "+w.why[one.Name], ": "))
-		for _, task := range w.todo[one.Name] {
-			fmt.Fprintf(&b, "  from %s: %s\n", task.client, task.label)
-		}
+		var requests strings.Builder
+		why := run.requests(&one, func(c Client, s *step) { fmt.Fprintf(&requests, "  from %s: %s\n", c, s.label) })
+		fmt.Fprintf(&b, "%s\n%s", strings.TrimSuffix(one.Name+": "+why, ": "), &requests)
 	}
 	golden.Check(t, filepath.Join("testdata", "requests.txt"), b.String())
 }

@@ -17,7 +17,7 @@ func Reads() []site.Read {
 		site.In(site.AtInfra, site.Infras, site.ProxyServers, site.Services, site.Leases, site.Pods), site.In(site.AtNetwork, site.NADs),
 		site.In(site.AtHosted, site.HostedClusters),
 		site.In(site.AtControlPlane, site.Routes, site.Services, site.VMIs), site.In(site.AtBackends, site.Services),
-		site.In(site.Everywhere, site.ClusterDNS, site.ClusterIngress),
+		site.In(site.Everywhere, site.ClusterDNS, site.ClusterIngress), site.Optional(site.In(site.AtControlPlane, site.NADs)),
 	)
 }
 
@@ -42,7 +42,6 @@ func Role(disruptive, vm bool) *rbacv1.ClusterRole {
 	}
 	if vm {
 		rule(machineKind.Group, "virtualmachines", nil, "create", "delete", "get", "list")
-		rule(machineKind.Group, "virtualmachineinstances", nil, "get")
 	}
 	return role
 }

@@ -1,44 +1,47 @@
 package verify
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	utilrand "k8s.io/apimachinery/pkg/util/rand"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/internal/probe"
 	"github.com/densityops/oooi/internal/testclient"
-	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
-	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// requests limits all requests of a client.
-const requests = 45 * time.Second
+// requestTimeout limits all requests of a client.
+const requestTimeout = 45 * time.Second
 
 // A Runner tests one site.
 type Runner struct {
-	Prober *Prober
+	Client client.Client
+	// Config is the connection over which logs of pods, and the problems that they report, are read.
+	Config *rest.Config
 	// Facts must have been collected with Reads, and possibly others.
 	Facts *site.Facts
 	// Infra is "namespace/name".
 	Infra string
 	// Scenarios are those to run.
 	Scenarios []Scenario
+	// Address is the VLAN address of the pod on the VLAN. The zero Addr selects a free IPv4 address of the DHCP ranges.
+	// AddressFlag is the flag that sets it.
+	Address     netip.Addr
+	AddressFlag string
 	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply of theirs.
 	Upstream string
 	// VMImage is the containerDisk image of the VM of VMScenario.
@@ -49,141 +52,25 @@ type Runner struct {
 	Progress func(string)
 }
 
-// Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
-// error, with a report of the results so far, as it does if it could not delete an object. A client that does not run is no
-// error, but the status of its scenarios is output.Broken.
-func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
-	started, s := time.Now().UTC(), newSubject(r.Facts, r.Infra)
-	if s == nil {
-		return nil, fmt.Errorf("Infra %s does not exist or cannot be decoded", r.Infra) //nolint:staticcheck // a kind begins with a capital
-	}
-	if why := s.Unread(Reads()); why != nil {
-		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why[0])
-	}
-	_, image := s.templatePod()
-	if image == "" {
-		//nolint:staticcheck // a kind begins with a capital
-		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl "+
-			"oooi setup'; "+
-			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
-	}
-	if err := s.readAuthorities(ctx, r.Prober.Client); err != nil {
-		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
-	}
-	s.upstream = r.Upstream
-	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" &&
-		(s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n expectation) bool { return n.Name == own })) {
-		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
-	}
-	if s.client, err = randomMAC(); err != nil {
-		return nil, err
-	}
-	s.hostname, s.label = hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
-	report = newReport(s, started)
-	report.Version, report.Image = r.Version, image
-	w := &work{site: s}
-	for i := range r.Scenarios {
-		w.add(&r.Scenarios[i])
-	}
-	if len(w.plans) > 0 {
-		r.Progress(fmt.Sprintf("%d requests of %d scenarios", w.requests(), len(w.todo)))
-		performed, failed := r.request(ctx, s, w)
-		switch {
-		case errors.Is(errors.Join(failed, w.err()), errDeleted): // no result is reliable
-			return nil, errDeleted
-		case !performed:
-			return nil, failed
-		}
-		err = failed
-	}
-	for i := range r.Scenarios {
-		one := &r.Scenarios[i]
-		if one.run != nil {
-			report.add(r.runScenario(ctx, s, one))
-		} else {
-			report.add(w.evaluate(one, report))
-		}
-	}
-	report.Duration = metav1.Duration{Duration: time.Since(started).Round(100 * time.Millisecond)}
-	if ctx.Err() != nil {
-		return report, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
-	}
-	return report, err
-}
+// A test is a site while a Runner tests it.
+type test struct {
+	*Runner
 
-// request runs the clients, which send the requests. performed is false if they could not be prepared.
-func (r *Runner) request(ctx context.Context, s *subject, w *work) (performed bool, err error) {
-	if w.leases {
-		registered, registering := r.register(ctx, s, new(clientPod).leftover())
-		if registering != nil {
-			return false, registering
-		}
-		defer func() { err = errors.Join(err, r.unregister(ctx, s, registered)) }()
-	}
-	var clients sync.WaitGroup
-	for c, p := range w.plans {
-		clients.Go(func() { r.perform(ctx, s, c, p) })
-	}
-	clients.Wait()
-	for _, p := range w.plans {
-		if !slices.Contains(p.outcomes, nil) { // otherwise, the results have the error
-			err = errors.Join(err, p.err)
-		}
-	}
-	return true, err
-}
+	site    *subject
+	clients *kubernetes.Clientset
+	plans   map[Client]*plan
 
-// work is what the clients have to do for scenarios.
-type work struct {
-	site   *subject
-	plans  map[Client]*plan
-	todo   map[string][]task
-	why    map[string]string // why scenarios do not apply
-	leases bool
+	lock    sync.Mutex
+	created []client.Object // what cleanUp deletes
+	job     *batchv1.Job    // of the last client
 }
 
 // A plan has the requests of a client. Scenarios share equal ones.
 type plan struct {
 	steps    []probe.Step
-	index    map[string]int
 	outcomes []*probe.Outcome
+	index    map[string]int // by the encoded step
 	err      error
-}
-
-// A task is a step of a scenario, with its client and the index of its request.
-type task struct {
-	step
-	client Client
-	index  int
-}
-
-// add adds the requests of a scenario; a disruptive one has none.
-func (w *work) add(s *Scenario) {
-	if s.run != nil {
-		return
-	}
-	if w.plans == nil {
-		w.plans, w.todo, w.why = map[Client]*plan{}, map[string][]task{}, map[string]string{}
-	}
-	var why []string
-	for _, c := range s.Clients {
-		if reason := s.notApplicable(w.site, c); reason != "" {
-			why = append(why, reason)
-			continue
-		}
-		p := w.plans[c]
-		if p == nil {
-			p = &plan{index: map[string]int{}}
-			w.plans[c] = p
-		}
-		for _, one := range s.steps(w.site, c) {
-			w.leases = w.leases || one.request.DHCP != nil
-			w.todo[s.Name] = append(w.todo[s.Name], task{one, c, p.add(one.request)})
-		}
-	}
-	if len(why) == len(s.Clients) {
-		w.why[s.Name] = strings.Join(slices.Compact(why), "; ")
-	}
 }
 
 // add adds a request, unless the plan has an equal one, and returns its index.
@@ -196,167 +83,229 @@ func (p *plan) add(request probe.Step) int {
 	if !known {
 		at = len(p.steps)
 		p.index[string(text)] = at
-		p.steps = append(p.steps, request)
+		p.steps, p.outcomes = append(p.steps, request), append(p.outcomes, nil)
 	}
 	return at
 }
 
-// err returns the errors of the clients.
-func (w *work) err() error {
-	var err error
-	for _, p := range w.plans {
-		err = errors.Join(err, p.err)
-	}
-	return err
-}
-
-func (w *work) requests() int {
-	n := 0
-	for _, p := range w.plans {
-		n += len(p.steps)
-	}
-	return n
-}
-
-// perform runs the pod of a client.
-func (r *Runner) perform(ctx context.Context, s *subject, c Client, p *plan) {
-	p.outcomes = make([]*probe.Outcome, len(p.steps))
-	steps, err := json.Marshal(p.steps)
+// Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
+// error, with a report of the results so far, as it does if it could not delete an object. A client that does not run is no
+// error, but the status of its scenarios is output.Broken.
+func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
+	started := time.Now().UTC()
+	t, err := r.prepare(ctx)
 	if err != nil {
-		p.err = err
-		return
+		return nil, err
 	}
-	arguments := []string{"--timeout=" + requests.String(), "--steps=" + string(steps)}
-	if c == VLAN {
-		arguments = append(arguments, "--device="+render.ProbeDevice)
-	}
-	data, err := r.Prober.run(ctx, s, &clientPod{onVLAN: c == VLAN, arguments: arguments})
-	p.err = err // there may be results, whose objects could not be deleted
-	for line := range bytes.Lines(data) {
-		o := &probe.Outcome{}
-		if err := json.Unmarshal(line, o); err != nil || o.Step < 0 || o.Step >= len(p.steps) {
-			p.err = fmt.Errorf("decoding the output of the client: %w: %.200s", err, line)
-			return
+	requests, leases := t.plan()
+	if requests > 0 {
+		r.Progress(fmt.Sprintf("%d requests of %d scenarios", requests, len(r.Scenarios)))
+		err = t.perform(ctx, leases)
+		all := []error{err}
+		for _, p := range t.plans {
+			all = append(all, p.err)
 		}
-		p.outcomes[o.Step] = o
+		if errors.Is(errors.Join(all...), errDeleted) { // no result is reliable
+			return nil, errDeleted
+		}
 	}
+	report = t.newReport(started)
+	for i := range r.Scenarios {
+		if one := &r.Scenarios[i]; one.run != nil {
+			report.add(t.runScenario(ctx, one))
+		} else {
+			report.add(t.evaluate(one, report.Results))
+		}
+	}
+	report.Duration = metav1.Duration{Duration: time.Since(started).Round(100 * time.Millisecond)}
+	if ctx.Err() != nil {
+		return report, fmt.Errorf("testing Infra %s: %w", r.Infra, context.Cause(ctx))
+	}
+	return report, err
 }
 
-// evaluate returns the result of a scenario. The report has those of the earlier ones.
-func (w *work) evaluate(s *Scenario, report *Report) Result {
+// prepare reads what the scenarios know about the site.
+func (r *Runner) prepare(ctx context.Context) (*test, error) {
+	s := newSubject(r.Facts, r.Infra)
+	if s == nil {
+		return nil, fmt.Errorf("Infra %s does not exist or cannot be decoded", r.Infra) //nolint:staticcheck // a kind begins with a capital
+	}
+	if why := s.Unread(Reads()); why != nil {
+		return nil, fmt.Errorf("%s; see 'kubectl oooi test --print-rbac' for the required rights", why[0])
+	}
+	if _, image := s.templatePod(); image == "" {
+		//nolint:staticcheck // a kind begins with a capital
+		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl "+
+			"oooi setup'; "+
+			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
+	}
+	if err := s.readAuthorities(ctx, r.Client); err != nil {
+		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
+	}
+	s.upstream = r.Upstream
+	if own := strings.TrimSuffix(strings.ToLower(r.Upstream), "."); own != "" &&
+		(s.isApp(own) || slices.ContainsFunc(s.names(VLAN), func(n expectation) bool { return n.Name == own })) {
+		return nil, fmt.Errorf("%s is a name of the hosted cluster, which DNS does not forward; specify another one with --upstream-name", r.Upstream)
+	}
+	clients, err := site.NewClients(r.Config)
+	if err != nil {
+		return nil, err
+	}
+	if s.client, err = randomMAC(); err != nil {
+		return nil, err
+	}
+	s.hostname, s.label = hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
+	return newTest(r, s, clients), nil
+}
+
+func newTest(r *Runner, s *subject, clients *kubernetes.Clientset) *test {
+	return &test{Runner: r, site: s, clients: clients, plans: map[Client]*plan{VLAN: {index: map[string]int{}}, Pod: {index: map[string]int{}}}}
+}
+
+// plan adds the requests of all scenarios to the plans. It returns their number, and whether some of them lease an address.
+func (t *test) plan() (requests int, leases bool) {
+	for i := range t.Scenarios {
+		t.requests(&t.Scenarios[i], func(c Client, s *step) { t.plans[c].add(s.request) })
+	}
+	for _, p := range t.plans {
+		requests += len(p.steps)
+		leases = leases || slices.ContainsFunc(p.steps, func(s probe.Step) bool { return s.DHCP != nil })
+	}
+	return requests, leases
+}
+
+// requests calls visit with the requests of a scenario. It returns why the scenario does not apply to any client; empty if it does.
+func (t *test) requests(s *Scenario, visit func(Client, *step)) (why string) {
+	if s.run != nil {
+		return ""
+	}
+	var reasons []string
+	for _, c := range s.Clients {
+		steps, reason := s.steps(t.site, c)
+		if reason != "" {
+			reasons = append(reasons, reason)
+			continue
+		}
+		for i := range steps {
+			visit(c, &steps[i])
+		}
+	}
+	if len(reasons) < len(s.Clients) {
+		return ""
+	}
+	return strings.Join(slices.Compact(reasons), "; ")
+}
+
+// perform runs the clients, which perform their plans. It returns why the DHCP client could not be registered, why nothing was
+// performed, or why an object could not be deleted.
+func (t *test) perform(ctx context.Context, leases bool) (err error) {
+	defer func() { err = errors.Join(err, t.cleanUp(ctx)) }()
+	if leases {
+		if err := t.register(ctx, podDeadline+podLeftover); err != nil {
+			for _, p := range t.plans {
+				p.err = err
+			}
+			return err
+		}
+	}
+	var clients sync.WaitGroup
+	for c, p := range t.plans {
+		if len(p.steps) == 0 {
+			continue
+		}
+		clients.Go(func() {
+			missing := len(p.steps)
+			p.err = t.runClient(ctx, c, p.steps, podDeadline, func(o *probe.Outcome) (done bool) {
+				if p.outcomes[o.Step] == nil {
+					missing--
+				}
+				p.outcomes[o.Step] = o
+				return missing == 0
+			}, "--timeout="+requestTimeout.String())
+		})
+	}
+	clients.Wait()
+	return nil
+}
+
+// evaluate returns the result of a scenario; earlier has those of the scenarios before.
+func (t *test) evaluate(s *Scenario, earlier []Result) Result {
 	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: output.Passed}
-	if why := w.why[s.Name]; why != "" {
-		r.Status, r.Reason = output.Skipped, why
-		return r
-	}
-	if at := slices.IndexFunc(report.Results, func(r Result) bool { return r.Name == s.Needs }); at >= 0 && report.Results[at].Status != output.Passed {
-		r.Status, r.Reason = output.Skipped, "blocked by "+s.Needs
-		return r
-	}
-	for _, t := range w.todo[s.Name] {
-		p := w.plans[t.client]
-		o := p.outcomes[t.index]
+	broken := ""
+	why := t.requests(s, func(c Client, one *step) {
+		p := t.plans[c]
+		o := p.outcomes[p.add(one.request)]
 		switch {
-		case o == nil && p.err != nil:
-			r.Status, r.Reason = output.Broken, p.err.Error()
-			return r
-		case o == nil:
-			r.Status, r.Reason = output.Broken, "the client has not performed all requests"
-			return r
+		case o != nil:
+			r.add(s, c, one, o)
+		case p.err != nil:
+			broken = p.err.Error()
+		default:
+			broken = "the client has not performed all requests"
 		}
-		one := Request{Client: t.client, Label: t.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: t.check(o)}
-		switch {
-		case one.Problem != "":
-			r.Status, r.Remedy = output.Failed, s.Remedy
-		case t.note != nil:
-			one.Note = t.note(o)
-		}
-		r.Requests = append(r.Requests, one)
-	}
-	if len(r.Requests) == 0 {
-		r.Status, r.Reason = output.Skipped, "the site has nothing to test"
+	})
+	blocked := slices.ContainsFunc(earlier, func(r Result) bool { return r.Name == s.Needs && r.Status != output.Passed })
+	switch {
+	case why != "":
+		r.skip(why)
+	case blocked:
+		r.skip("blocked by " + s.Needs)
+	case broken != "":
+		r.Status, r.Reason, r.Remedy = output.Broken, broken, ""
+	case len(r.Requests) == 0:
+		r.skip("the site has nothing to test")
 	}
 	return r
 }
 
-// randomMAC returns a locally administered unicast address.
-func randomMAC() (string, error) {
-	mac := make(net.HardwareAddr, 6)
-	if _, err := rand.Read(mac); err != nil {
-		return "", fmt.Errorf("choosing a MAC address: %w", err)
+// add adds a request with its outcome.
+func (r *Result) add(s *Scenario, c Client, one *step, o *probe.Outcome) {
+	request := Request{Client: c, Label: one.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: one.check(o)}
+	switch {
+	case request.Problem != "":
+		r.Status, r.Remedy = output.Failed, s.Remedy
+	case one.note != nil:
+		request.Note = one.note(o)
 	}
-	mac[0] = mac[0]&^1 | 2
-	return mac.String(), nil
+	r.Requests = append(r.Requests, request)
 }
 
-// hostname returns the name of the DHCP client: a valid label with the name of the Infra.
-func hostname(infra string) string { return clientPrefix(infra) + utilrand.String(5) }
-
-// clientPrefix returns what the names of an Infra's DHCP clients begin with.
-func clientPrefix(infra string) string {
-	const longest = 45
-	infra, _, _ = strings.Cut(infra, ".")
-	return infra[:min(len(infra), longest)] + "-" + testclient.Component + "-"
+// fail adds a request that failed.
+func (r *Result) fail(label, problem string) {
+	r.Status = output.Failed
+	r.Requests = append(r.Requests, Request{Client: VLAN, Label: label, Problem: problem})
 }
 
-// register registers the DHCP client for a time.
-func (r *Runner) register(ctx context.Context, s *subject, age time.Duration) (*coordinationv1.Lease, error) {
-	mac, err := net.ParseMAC(s.client)
-	if err != nil {
-		return nil, err
-	}
-	o := testclient.Object(s.Infra.Namespace, s.Infra.Name, s.hostname, mac, age)
-	o.OwnerReferences = []metav1.OwnerReference{s.ownerReference()}
-	if err := r.Prober.Client.Create(ctx, o); err != nil {
-		return nil, fmt.Errorf("registering the DHCP client: %w", err)
-	}
-	return o, nil
+// skip makes the result that of a scenario that was skipped.
+func (r *Result) skip(why string) {
+	r.Status, r.Reason, r.Remedy, r.Requests = output.Skipped, why, "", nil
 }
 
-// unregister deletes the registration of the DHCP client and its lease, even if ctx has ended. It does not wait for DHCP, which
-// releases an address only a minute after its VM was deleted.
-func (r *Runner) unregister(ctx context.Context, s *subject, registered *coordinationv1.Lease) error {
-	if err := r.Prober.discard(ctx, registered); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanup)
-	defer cancel()
-	list, _, err := r.leasesOf(ctx, s.Infra.Namespace, s.hostname)
-	for _, o := range list {
-		err = errors.Join(err, r.Prober.remove(ctx, o))
-	}
-	return err
-}
-
-// leasesOf returns the Leases of addresses that a VM or test client has or had, and whether one of them is still bound.
-func (r *Runner) leasesOf(ctx context.Context, namespace, name string) (list []*coordinationv1.Lease, pending bool, err error) {
-	all := &coordinationv1.LeaseList{}
-	if err := r.Prober.Client.List(ctx, all, client.InNamespace(namespace), client.HasLabels{leases.PoolLabel}); err != nil {
-		return nil, false, fmt.Errorf("listing the Leases of addresses: %w", err)
-	}
-	for i := range all.Items {
-		l, err := leases.Read(&all.Items[i], time.Now())
-		if err != nil || l == nil {
-			continue
+// runScenario runs a scenario that is more than requests.
+func (t *test) runScenario(ctx context.Context, s *Scenario) Result {
+	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: output.Passed}
+	if err := s.run(ctx, t, &r); err != nil {
+		if errors.Is(err, errDeleted) {
+			err = errDeleted // the other errors are its consequences
 		}
-		if _, vm, _ := strings.Cut(l.VM, "/"); vm != testclient.VM(name) && vm != name { // DHCP may also know the VM of a test client
-			continue
-		}
-		list = append(list, &all.Items[i])
-		pending = pending || l.State == "bound"
+		r.Status, r.Reason = output.Broken, err.Error()
 	}
-	return list, pending, nil
+	if r.Status == output.Failed {
+		r.Remedy = s.Remedy
+	}
+	return r
 }
 
 // newReport returns a report without results.
-func newReport(s *subject, started time.Time) *Report {
+func (t *test) newReport(started time.Time) *Report {
+	_, image := t.site.templatePod()
 	r := &Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: output.APIVersion, Kind: "SiteTest"},
-		Metadata: output.Metadata{Name: s.Infra.Name, Namespace: s.Infra.Namespace},
-		Started:  metav1.NewTime(started), Results: []Result{}, Summary: map[output.Result]int{},
+		Metadata: output.Metadata{Name: t.site.Infra.Name, Namespace: t.site.Infra.Namespace}, Version: t.Version, Image: image,
+		Started: metav1.NewTime(started), Results: []Result{}, Summary: map[output.Result]int{},
 	}
-	if s.Cluster != nil {
-		r.HostedCluster = s.Cluster.Key()
+	if t.site.Cluster != nil {
+		r.HostedCluster = t.site.Cluster.Key()
 	}
 	return r
 }

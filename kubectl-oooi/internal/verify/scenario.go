@@ -44,12 +44,10 @@ type Scenario struct {
 	Remedy string
 
 	// run runs a scenario that is more than requests, and completes its result, which passes if nothing is changed; the scenario
-	// has neither of the functions below. It is nil for other scenarios.
-	run func(context.Context, *Runner, *subject, *Result) error
-	// notApplicable returns why the scenario does not apply to a client, empty if it does.
-	notApplicable func(*subject, Client) string
-	// steps returns the requests of a client; the scenario passes if all pass.
-	steps func(*subject, Client) []step
+	// has no steps. It is nil for other scenarios.
+	run func(context.Context, *test, *Result) error
+	// steps returns the requests of a client, or why the scenario does not apply to it. The scenario passes if all requests pass.
+	steps func(*subject, Client) (steps []step, notApplicable string)
 }
 
 // both are the clients of scenarios about VMs and pods.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/internal/model"
@@ -67,6 +68,74 @@ func (s *subject) readAuthorities(ctx context.Context, c client.Client) error {
 	return nil
 }
 
+// expectation is a name with the addresses to which it should resolve.
+type expectation struct {
+	Name      string
+	Addresses []netip.Addr
+}
+
+// view returns the DNS view of a client; nil if there is none.
+func (s *subject) view(c Client) *model.View {
+	if c == Pod {
+		return s.Snapshot.Pod()
+	}
+	for _, v := range s.Snapshot.VLANs {
+		if v.Name == s.Model.VLAN {
+			return v.View
+		}
+	}
+	return nil
+}
+
+// names returns the names of the hosted cluster that a client sees and that have IPv4 addresses. In each domain of apps these
+// are the console, and a name that no app has: DNS and the proxy must handle it like that of the app.
+func (s *subject) names(c Client) []expectation {
+	view := s.view(c)
+	if view == nil || s.Cluster == nil {
+		return nil
+	}
+	var list []expectation
+	add := func(name string, addresses []netip.Addr) {
+		v4 := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !a.Is4() })
+		if len(v4) > 0 {
+			list = append(list, expectation{name, v4})
+		}
+	}
+	for _, n := range view.Names {
+		if n.Target != nil && n.Cluster == s.Cluster.Ref {
+			add(n.Name, n.Addresses)
+		}
+	}
+	for _, a := range view.Apps {
+		if a.Subtree && a.Served && a.Cluster != nil && *a.Cluster == s.Cluster.Ref {
+			add(consoleHost+"."+a.Name, a.Addresses)
+		}
+	}
+	for _, n := range list {
+		if s.isApp(n.Name) {
+			_, domain, _ := strings.Cut(n.Name, ".")
+			n.Name = s.label + "." + domain
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// consoleHost is the host of an app that every OpenShift cluster has.
+const consoleHost = "console-openshift-console"
+
+// ports returns the ports at which clients connect to a name, of a role, or of all if it is empty. Those of names that no object
+// defines are not among them: the server's certificate need not contain such a name.
+func ports(h *model.Hostname, role model.Role) []uint16 {
+	var list []uint16
+	for _, e := range h.Endpoints {
+		if (role == "" || e.Role == role) && e.Port > 0 && e.Port <= 1<<16-1 && e.Source != "convention" {
+			list = append(list, uint16(e.Port))
+		}
+	}
+	return list
+}
+
 // servers returns the DNS servers of a client: ours on the VLAN, or the cluster IPs of our Service.
 func (s *subject) servers(c Client) []netip.Addr {
 	list := s.Model.DNS
@@ -90,5 +159,20 @@ func (s *subject) isApp(name string) bool {
 func (s *subject) others() []*model.Infra {
 	return slices.DeleteFunc(slices.Clone(s.Snapshot.Infras), func(i *model.Infra) bool {
 		return i.Cluster == nil || s.Cluster == nil || i.Cluster.Ref == s.Cluster.Ref || i.VLAN == s.Model.VLAN
+	})
+}
+
+// hasNamedCertificate reports whether the HostedCluster defines a certificate of another CA for a name of the API server.
+// It assumes so if one has no names: it is for those that it contains, which are in a Secret.
+func (s *subject) hasNamedCertificate(name string) bool {
+	u := s.HostedCluster()
+	if u == nil {
+		return false
+	}
+	named, _, _ := unstructured.NestedSlice(u.Object, "spec", "configuration", "apiServer", "servingCerts", "namedCertificates")
+	return slices.ContainsFunc(named, func(one any) bool {
+		certificate, _ := one.(map[string]any)
+		names, _, _ := unstructured.NestedStringSlice(certificate, "names")
+		return len(names) == 0 || (&x509.Certificate{DNSNames: names}).VerifyHostname(name) == nil
 	})
 }

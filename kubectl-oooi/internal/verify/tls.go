@@ -41,34 +41,31 @@ func tlsScenarios() []Scenario {
 		list = append(list, Scenario{
 			Name: "tls-" + service.name, Group: GroupTLS, Clients: both, Remedy: tlsRemedy,
 			Title: fmt.Sprintf("VMs and pods reach %s through the proxy%s%s", service.role, by, service.responds),
-			notApplicable: func(s *subject, c Client) string {
-				if !s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-					return "infraComponents.proxy is not enabled"
-				}
-				if len(s.endpoints(c, service.role)) == 0 {
-					return fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c])
-				}
-				return ""
-			},
-			steps: func(s *subject, c Client) []step {
+			steps: func(s *subject, c Client) ([]step, string) {
 				var steps []step
-				for _, t := range s.endpoints(c, service.role) {
-					t.Path = service.path
+				endpoints := s.endpoints(c, service.role)
+				if !s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+					return nil, "infraComponents.proxy is not enabled"
+				}
+				if len(endpoints) == 0 {
+					return nil, fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c])
+				}
+				add := func(address netip.AddrPort, server, name, suffix string) {
 					steps = append(steps, step{
-						request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s", t.Name+t.Path, t.Address),
-						check: firstProblem(s.verified(t.Name, service.ca, service.role), responds(t.Path)),
+						request: probe.Step{TLS: &probe.Target{Name: server, Address: address, Path: service.path}},
+						label:   fmt.Sprintf("%s at %s%s", name+service.path, address, suffix),
+						check:   firstProblem(s.verified(name, service.ca, service.role), responds(service.path)),
 					})
+				}
+				for _, t := range endpoints {
+					add(t.Address, t.Name, t.Name, "")
 				}
 				if service.role == model.RoleAPI && c == VLAN {
 					for _, a := range s.withoutSNI() { // a client sends no SNI to an address
-						t := probe.Target{Name: a.Addr().String(), Address: a, Path: service.path}
-						steps = append(steps, step{
-							request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s at %s without SNI", t.Path, t.Address),
-							check: firstProblem(s.verified("", service.ca, service.role), responds(t.Path)),
-						})
+						add(a, a.Addr().String(), "", " without SNI")
 					}
 				}
-				return steps
+				return steps, ""
 			},
 		})
 	}
@@ -123,17 +120,13 @@ func reason(r *probe.Response) string {
 func (s *subject) endpoints(c Client, role model.Role) []probe.Target {
 	var list []probe.Target
 	for _, n := range s.names(c) {
-		for _, h := range s.Cluster.Hostnames {
-			if h.Name != n.Name {
-				continue
-			}
-			for _, e := range h.Endpoints {
-				if e.Role != role || !n.Ports[uint16(e.Port)] { //nolint:gosec // a port
-					continue
-				}
-				for _, a := range n.Addresses {
-					list = append(list, probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, uint16(e.Port))}) //nolint:gosec // a port
-				}
+		at := slices.IndexFunc(s.Cluster.Hostnames, func(h model.Hostname) bool { return h.Name == n.Name })
+		if at < 0 {
+			continue
+		}
+		for _, port := range ports(&s.Cluster.Hostnames[at], role) {
+			for _, a := range n.Addresses {
+				list = append(list, probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port)})
 			}
 		}
 	}
@@ -212,15 +205,13 @@ func appsScenarios() []Scenario {
 		list = append(list, Scenario{
 			Name: name, Group: GroupApps, Clients: both, Title: title,
 			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
-			notApplicable: func(s *subject, c Client) string {
-				if len(s.apps(c)) == 0 {
-					return "apps have no address for " + whose[c]
-				}
-				return ""
-			},
-			steps: func(s *subject, c Client) []step {
+			steps: func(s *subject, c Client) ([]step, string) {
 				var steps []step
-				for _, n := range s.apps(c) {
+				apps := s.apps(c)
+				if len(apps) == 0 {
+					return nil, "apps have no address for " + whose[c]
+				}
+				for _, n := range apps {
 					for _, a := range n.Addresses {
 						t := probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port), Path: "/"}
 						steps = append(steps, step{
@@ -229,7 +220,7 @@ func appsScenarios() []Scenario {
 						})
 					}
 				}
-				return steps
+				return steps, ""
 			},
 		})
 	}
@@ -287,14 +278,11 @@ func networkScenarios() []Scenario {
 	return []Scenario{{
 		Name: "mtu-vlan", Group: GroupNetwork, Needs: "dns-vlan-udp", Clients: []Client{VLAN}, Title: "packets up to the MTU pass the VLAN unfragmented",
 		Remedy: "compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
-		notApplicable: func(s *subject, _ Client) string {
-			if !s.Infra.Spec.InfraComponents.DNS.IsEnabled() || len(s.servers(VLAN)) == 0 {
-				return "infraComponents.dns is not enabled: no server answers large packets"
-			}
-			return ""
-		},
-		steps: func(s *subject, _ Client) []step {
+		steps: func(s *subject, _ Client) ([]step, string) {
 			var steps []step
+			if !s.Infra.Spec.InfraComponents.DNS.IsEnabled() || len(s.servers(VLAN)) == 0 {
+				return nil, "infraComponents.dns is not enabled: no server answers large packets"
+			}
 			for _, server := range s.servers(VLAN) {
 				for _, size := range s.sizes() {
 					steps = append(steps, step{
@@ -303,7 +291,7 @@ func networkScenarios() []Scenario {
 					})
 				}
 			}
-			return steps
+			return steps, ""
 		},
 	}}
 }

@@ -22,13 +22,13 @@ func TestResponsesOfTheControlPlane(t *testing.T) {
 		{status(500, unready), "GET /readyz: 500 Internal Server Error: etcd failed: reason withheld, etcd-readiness failed: reason withheld"},
 		{status(503, "<html>"), "GET /readyz: 503 Service Unavailable"}, {status(502, " no\n endpoint"), "GET /readyz: 502 Bad Gateway: no endpoint"},
 		{&probe.Outcome{Error: "GET /readyz: no response within 6s"}, "GET /readyz: no response within 6s"},
-		{&probe.Outcome{TLS: &probe.Certificates{}}, "the client sends no requests over TLS; its image is older than the plugin"},
+		{&probe.Outcome{TLS: &probe.Handshake{}}, "the client sends no requests over TLS; its image is older than the plugin"},
 	} {
 		if got := responds("/readyz")(c.outcome); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.outcome, got, c.want)
 		}
 	}
-	if got := responds("")(&probe.Outcome{TLS: &probe.Certificates{}}); got != "" {
+	if got := responds("")(&probe.Outcome{TLS: &probe.Handshake{}}); got != "" {
 		t.Errorf("without a path: %q", got)
 	}
 }
@@ -62,7 +62,7 @@ func TestResponsesOfApps(t *testing.T) {
 // TestCertificateComesBeforeTheResponse expects the cause: a server that is another one may respond anything.
 func TestCertificateComesBeforeTheResponse(t *testing.T) {
 	s := &subject{}
-	o := &probe.Outcome{TLS: &probe.Certificates{Connected: true, Chain: [][]byte{{1}}}, Error: "GET /readyz: EOF"}
+	o := &probe.Outcome{TLS: &probe.Handshake{Connected: true, Chain: [][]byte{{1}}}, Error: "GET /readyz: EOF"}
 	if got := firstProblem(s.verified("api.example.com", "", model.RoleAPI), responds("/readyz"))(o); !strings.Contains(got, "invalid certificate") {
 		t.Errorf("got %q", got)
 	}

@@ -37,8 +37,6 @@ const (
 	connectTimeout = 2 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
 	maxNames = 4
-	// maxChain limits the certificates that are kept of one server.
-	maxChain = 4
 	// appsLabel is the label of the probed name in an apps domain, which the router has no route for.
 	appsLabel = "oooi-probe"
 	// apiServer is the Service of a hosted API server.
@@ -233,10 +231,6 @@ func ask(ctx context.Context, t target) probe.Backend {
 	}
 	defer func() { _ = conn.Close() }() // nothing that was sent is of use later
 	if t.api {
-		presented := conn.ConnectionState().PeerCertificates
-		for _, certificate := range presented[:min(len(presented), maxChain)] {
-			b.Chain = append(b.Chain, certificate.Raw)
-		}
 		askReady(ctx, t, conn, &b)
 	}
 	return b

@@ -7,25 +7,54 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 
 	"github.com/densityops/oooi/internal/probe"
 )
 
+const (
+	// offerTimeout is how long to wait for offers. Some DHCP servers first probe for two or three seconds whether the
+	// address is in use, and some of them probe for one client after the other. A client that repeats its request waits
+	// offerWait.
+	offerTimeout = 5 * time.Second
+	offerWait    = 300 * time.Millisecond
+	// discoverTimeout is the time after which a message is repeated, because packets can be lost. It is doubled each time.
+	discoverTimeout = time.Second
+)
+
 // lease leases an address as a client that has just booted (RFC 2131, section 3.1), and releases it. It waits offerTimeout
-// for the offers of all servers, and accepts the first one of client.Servers. The address is not configured.
-func lease(ctx context.Context, device string, client *probe.Client, o *probe.Outcome) error {
-	conn, discover, err := begin(ctx, device, client)
+// for the offers of all servers, and accepts the first one of client.Servers. The address is not configured. A client that
+// repeats its request does not wait for other offers, and does not release the address, as a VM that reboots.
+func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outcome) error {
+	mac, err := net.ParseMAC(client.MAC)
 	if err != nil {
 		return err
 	}
+	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
+	if err != nil {
+		return err
+	}
+	socket, err := listenDHCP(ctx, r.device)
+	if err != nil {
+		return err
+	}
+	conn, err := nclient4.NewWithConn(socket, mac, nclient4.WithTimeout(discoverTimeout), nclient4.WithRetry(-1))
+	if err != nil {
+		return errors.Join(err, socket.Close())
+	}
 	defer func() { _ = conn.Close() }() // UDP has no data left to flush
+	wait := offerTimeout
+	if r.repeats {
+		wait = offerWait
+	}
 	var offer *dhcpv4.DHCPv4
 	binding := &probe.Binding{}
 	since := time.Now()
-	err = exchange(ctx, conn, discover, offerTimeout, func(reply *dhcpv4.DHCPv4) bool {
+	err = exchange(ctx, conn, discover, wait, func(reply *dhcpv4.DHCPv4) bool {
 		if reply.MessageType() != dhcpv4.MessageTypeOffer {
 			return false
 		}
@@ -36,19 +65,19 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 		if offer == nil && client.Accepts(server) {
 			offer, o.Took = reply, time.Since(since)
 		}
-		return false // of all servers
+		return r.repeats && offer != nil
 	})
 	switch {
 	case err != nil:
 		return err
 	case offer == nil && len(binding.Servers) > 0:
-		return fmt.Errorf("no DHCPOFFER of our servers for %s within %s, but one of %v", client.MAC, offerTimeout, binding.Servers)
+		return fmt.Errorf("no DHCPOFFER of our servers for %s within %s, but one of %v", client.MAC, wait, binding.Servers)
 	case offer == nil:
-		return fmt.Errorf("no DHCPOFFER for %s within %s", client.MAC, offerTimeout)
+		return fmt.Errorf("no DHCPOFFER for %s within %s", client.MAC, wait)
 	}
 	slices.SortFunc(binding.Servers, netip.Addr.Compare)
 	since = time.Now()
-	answer, err := accept(ctx, conn, offer, offerTimeout)
+	answer, err := accept(ctx, conn, offer, wait)
 	o.Took += time.Since(since)
 	if err != nil {
 		return err
@@ -56,15 +85,28 @@ func lease(ctx context.Context, device string, client *probe.Client, o *probe.Ou
 	fill(binding, answer)
 	o.DHCP = binding
 	release, err := dhcpv4.NewReleaseFromACK(answer)
-	if err != nil {
+	if err != nil || r.repeats {
 		return nil // the server has leased the address, which expires
 	}
-	_, _ = conn.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
+	_, _ = socket.WriteTo(release.ToBytes(), &net.UDPAddr{IP: answer.ServerIdentifier(), Port: dhcpv4.ServerPort}) // has no reply
 	return nil
 }
 
+// listenDHCP opens the port of DHCP clients on a device.
+func listenDHCP(ctx context.Context, device string) (net.PacketConn, error) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		control := c.Control(func(fd uintptr) { err = dhcpv4.BindToInterface(int(fd), device) })
+		return errors.Join(control, err)
+	}}
+	conn, err := config.ListenPacket(ctx, "udp4", fmt.Sprintf(":%d", dhcpv4.ClientPort))
+	if err != nil {
+		return nil, fmt.Errorf("listening for DHCP servers on %s: %w", device, err)
+	}
+	return conn, nil
+}
+
 // accept leases the address of an offer and returns the DHCPACK.
-func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, timeout time.Duration) (*dhcpv4.DHCPv4, error) {
+func accept(ctx context.Context, conn *nclient4.Client, offer *dhcpv4.DHCPv4, timeout time.Duration) (*dhcpv4.DHCPv4, error) {
 	request, err := dhcpv4.NewRequestFromOffer(offer, dhcpv4.WithBroadcast(true))
 	if err != nil {
 		return nil, err
@@ -93,23 +135,9 @@ func accept(ctx context.Context, conn net.PacketConn, offer *dhcpv4.DHCPv4, time
 	return answer, nil
 }
 
-// begin opens the port of DHCP clients on a device, and returns the DHCPDISCOVER of a client.
-func begin(ctx context.Context, device string, client *probe.Client) (net.PacketConn, *dhcpv4.DHCPv4, error) {
-	mac, err := net.ParseMAC(client.MAC)
-	if err != nil {
-		return nil, nil, err
-	}
-	discover, err := dhcpv4.NewDiscovery(mac, dhcpv4.WithBroadcast(true))
-	if err != nil {
-		return nil, nil, err
-	}
-	conn, err := listenDHCP(ctx, device)
-	return conn, discover, err
-}
-
 // fill sets the fields of a binding from DHCPACK.
 func fill(b *probe.Binding, ack *dhcpv4.DHCPv4) {
-	b.Server, b.Address, b.Hostname, b.Lease = addr(ack.ServerIdentifier()), addr(ack.YourIPAddr), ack.HostName(), ack.IPAddressLeaseTime(0)
+	b.Server, b.Address, b.Hostname = addr(ack.ServerIdentifier()), addr(ack.YourIPAddr), ack.HostName()
 	b.Bits, _ = ack.SubnetMask().Size()
 	for _, ip := range ack.DNS() {
 		b.DNS = append(b.DNS, addr(ip))
@@ -119,31 +147,17 @@ func fill(b *probe.Binding, ack *dhcpv4.DHCPv4) {
 	}
 }
 
-// exchange broadcasts a message at intervals and calls take with the replies, until take returns true or timeout is over.
-func exchange(ctx context.Context, conn net.PacketConn, message *dhcpv4.DHCPv4, timeout time.Duration, take func(*dhcpv4.DHCPv4) bool) error {
-	buffer := make([]byte, 1<<16)
-	end, next := time.Now().Add(timeout), time.Now()
-	for time.Now().Before(end) && ctx.Err() == nil {
-		if !time.Now().Before(next) {
-			if _, err := conn.WriteTo(message.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ServerPort}); err != nil {
-				return fmt.Errorf("sending %s: %w", message.MessageType(), err)
-			}
-			next = next.Add(discoverInterval)
-		}
-		if err := conn.SetReadDeadline(earlier(next, end)); err != nil {
-			return fmt.Errorf("receiving replies: %w", err)
-		}
-		n, _, err := conn.ReadFrom(buffer)
-		if wait := net.Error(nil); errors.As(err, &wait) && wait.Timeout() {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("receiving replies: %w", err)
-		}
-		reply, err := dhcpv4.FromBytes(buffer[:n])
-		if err == nil && reply.TransactionID == message.TransactionID && take(reply) {
-			return nil
-		}
+func addr(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip.To4())
+	return a
+}
+
+// exchange broadcasts a message, and repeats it until take returns true for a reply or timeout is over.
+func exchange(ctx context.Context, conn *nclient4.Client, message *dhcpv4.DHCPv4, timeout time.Duration, take nclient4.Matcher) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if _, err := conn.SendAndRead(ctx, nclient4.DefaultServers, message, take); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("sending %s: %w", message.MessageType(), err)
 	}
 	return nil
 }

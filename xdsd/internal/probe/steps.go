@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -25,46 +24,96 @@ import (
 // is the source of all requests; if it is empty or does not exist, the routing table decides. DHCP requires a device. A step that
 // has not ended when ctx ends has an error.
 func Run(ctx context.Context, device string, steps []probe.Step, report func(probe.Outcome)) {
-	from := sourceOf(device)
-	var all sync.WaitGroup
-	var lock sync.Mutex
+	r := &runner{source: sourceOf(device), device: device, report: report}
 	semaphore := make(chan struct{}, maxConcurrent)
 	for i := range steps {
-		all.Go(func() {
+		r.all.Go(func() {
 			semaphore <- struct{}{}
-			o := probe.Outcome{Step: i}
-			if err := from.perform(ctx, device, &steps[i], &o); err != nil {
-				o.Error = err.Error()
-			}
-			<-semaphore
-			lock.Lock()
-			defer lock.Unlock()
-			report(o)
+			defer func() { <-semaphore }()
+			r.step(ctx, i, &steps[i])
 		})
 	}
-	all.Wait()
+	r.all.Wait()
+}
+
+// Repeat is Run for steps that are performed at an interval until ctx ends. A request does not wait for the previous one, except
+// for DHCP: a service that is back is seen while earlier requests still wait for their timeout.
+func Repeat(ctx context.Context, device string, steps []probe.Step, interval time.Duration, report func(probe.Outcome)) {
+	r := &runner{source: sourceOf(device), device: device, repeats: true, report: func(o probe.Outcome) {
+		if ctx.Err() == nil {
+			o.TLS = nil
+			report(o)
+		}
+	}}
+	for i := range steps {
+		r.all.Go(func() {
+			ticker := time.NewTicker(interval)
+			defer ticker.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-ticker.C:
+				}
+				attempt, cancel := context.WithTimeout(ctx, timeout)
+				once := func() {
+					defer cancel()
+					r.step(attempt, i, &steps[i])
+				}
+				if steps[i].DHCP != nil { // a single request listens on the port of DHCP clients
+					once()
+				} else {
+					r.all.Go(once)
+				}
+			}
+		})
+	}
+	r.all.Wait()
+}
+
+// A runner performs steps for Run and Repeat.
+type runner struct {
+	source
+
+	device  string
+	repeats bool
+	all     sync.WaitGroup
+	lock    sync.Mutex
+	report  func(probe.Outcome)
+}
+
+// step performs a step and reports its outcome.
+func (r *runner) step(ctx context.Context, index int, step *probe.Step) {
+	o := probe.Outcome{Step: index}
+	if err := r.perform(ctx, step, &o); err != nil {
+		o.Error = err.Error()
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	o.Ended = time.Now()
+	r.report(o)
 }
 
 // perform performs one step and sets the fields of o.
-func (s source) perform(ctx context.Context, device string, step *probe.Step, o *probe.Outcome) error {
+func (r *runner) perform(ctx context.Context, step *probe.Step, o *probe.Outcome) error {
 	var request func() error
 	switch {
 	case step.DNS != nil:
 		request = func() (err error) {
-			o.DNS, err = s.query(ctx, step.DNS)
+			o.DNS, err = r.query(ctx, step.DNS)
 			return err
 		}
 	case step.HTTP != nil:
 		request = func() (err error) {
 			o.HTTP, err = get(ctx, "http", step.HTTP, &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return s.dialer("tcp", step.HTTP.Address.Addr()).DialContext(ctx, network, step.HTTP.Address.String())
+				return r.dialer("tcp", step.HTTP.Address.Addr()).DialContext(ctx, network, step.HTTP.Address.String())
 			}})
 			return err
 		}
 	case step.TLS != nil: // repeats the handshake itself
-		return s.certificates(ctx, step.TLS, o)
+		return r.handshake(ctx, step.TLS, o)
 	case step.DHCP != nil:
-		return lease(ctx, device, step.DHCP, o)
+		return r.lease(ctx, step.DHCP, o)
 	default:
 		return errors.New("the client does not know this kind of request; its image is older than the plugin")
 	}
@@ -92,20 +141,9 @@ func DNS(ctx context.Context, q *probe.Query) (reply *probe.Reply, err error) {
 	return reply, err
 }
 
-// resolvConf has the resolvers of the pod.
-const resolvConf = "/etc/resolv.conf"
-
 // query sends one query.
 func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error) {
 	message := new(dns.Msg).SetQuestion(dns.Fqdn(q.Name), dns.StringToType[q.Type])
-	server := q.Server.String()
-	if !q.Server.IsValid() {
-		config, err := dns.ClientConfigFromFile(resolvConf)
-		if err != nil || len(config.Servers) == 0 {
-			return nil, fmt.Errorf("reading the resolvers in %s: %w", resolvConf, err)
-		}
-		server = config.Servers[0]
-	}
 	client := &dns.Client{Net: q.Network, Timeout: timeout, Dialer: s.dialer(q.Network, q.Server)}
 	if q.EDNS || q.Size > 0 {
 		message.SetEdns0(dnsBuffer, false)
@@ -118,7 +156,7 @@ func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error)
 		}
 		pad(message, size-headers(q.Server))
 	}
-	reply, _, err := client.ExchangeContext(ctx, message, net.JoinHostPort(server, strconv.Itoa(int(cmp.Or(q.Port, 53)))))
+	reply, _, err := client.ExchangeContext(ctx, message, netip.AddrPortFrom(q.Server, cmp.Or(q.Port, 53)).String())
 	if err != nil {
 		return nil, err
 	}
@@ -159,24 +197,22 @@ func pad(m *dns.Msg, size int) {
 	option.Padding = make([]byte, max(size-m.Len(), 0))
 }
 
-// certificates performs a TLS handshake, and requests the path of the target, if it has one, over the connection.
-func (s source) certificates(ctx context.Context, target *probe.Target, o *probe.Outcome) error {
+// handshake performs a TLS handshake, and requests the path of the target, if it has one, over the connection.
+func (s source) handshake(ctx context.Context, target *probe.Target, o *probe.Outcome) (err error) {
 	since := time.Now()
-	h := &probe.Handshake{Name: target.Name, Address: target.Address}
-	conn := Handshake(ctx, s.dialer("tcp", target.Address.Addr()), "", h)
-	o.Took = time.Since(since)
-	o.TLS = &probe.Certificates{Connected: h.Connected, SmallPackets: h.SmallPackets}
+	defer func() { o.Took = time.Since(since) }()
+	o.TLS = &probe.Handshake{Name: target.Name, Address: target.Address}
+	conn := Handshake(ctx, s.dialer("tcp", target.Address.Addr()), "", o.TLS)
 	if conn == nil {
-		return errors.New(h.Error)
+		return errors.New(o.TLS.Error)
 	}
 	defer func() { _ = conn.Close() }() // nothing that was sent is of use later
-	o.TLS.Chain = chain(conn)
-	if target.Path == "" {
-		return nil
+	for _, c := range conn.ConnectionState().PeerCertificates {
+		o.TLS.Chain = append(o.TLS.Chain, c.Raw)
 	}
-	var err error
-	o.HTTP, err = Get(ctx, conn, target)
-	o.Took = time.Since(since)
+	if target.Path != "" {
+		o.HTTP, err = Get(ctx, conn, target)
+	}
 	return err
 }
 
@@ -186,14 +222,6 @@ func Get(ctx context.Context, conn *tls.Conn, target *probe.Target) (*probe.Resp
 	return get(ctx, "https", target, &http.Transport{
 		ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	})
-}
-
-func chain(conn *tls.Conn) [][]byte {
-	var list [][]byte
-	for _, c := range conn.ConnectionState().PeerCertificates {
-		list = append(list, c.Raw)
-	}
-	return list
 }
 
 // get requests a path of a server, and does not follow redirects.

@@ -56,7 +56,7 @@ func TestSteps(t *testing.T) {
 		{Step: 0, DNS: &report.Reply{Rcode: "NOERROR", Addresses: addresses}}, {Step: 1, DNS: &report.Reply{Rcode: "NOERROR", Addresses: addresses}},
 		{Step: 2, DNS: &report.Reply{Rcode: "NXDOMAIN"}}, {Step: 3, DNS: got[3].DNS},
 		{Step: 4, TLS: got[4].TLS},
-		{Step: 5, TLS: &report.Certificates{}, Error: "dial tcp 192.0.2.87:443: connect: connection refused"},
+		{Step: 5, TLS: got[5].TLS, Error: "dial tcp 192.0.2.87:443: connect: connection refused"},
 		{Step: 6, HTTP: &report.Response{Status: 200}},
 		{Step: 7, Error: got[7].Error},
 		{Step: 8, TLS: got[8].TLS, HTTP: &report.Response{Status: 200}},
@@ -64,7 +64,7 @@ func TestSteps(t *testing.T) {
 		{Step: 10, TLS: got[10].TLS, Error: "GET /readyz: no response within 6s"},
 		{Step: 11, TLS: got[11].TLS, HTTP: &report.Response{Status: 503, Body: "HTTP/2.0 /readyz"}},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.IgnoreFields(report.Outcome{}, "Took")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}), cmpopts.IgnoreFields(report.Outcome{}, "Took", "Ended")); diff != "" {
 		t.Error(diff)
 	}
 	switch {
@@ -81,8 +81,8 @@ func TestSteps(t *testing.T) {
 		}
 	}
 	for _, o := range got[:5] {
-		if o.Took <= 0 {
-			t.Errorf("step %d took no time", o.Step)
+		if o.Took <= 0 || o.Ended.IsZero() {
+			t.Errorf("step %d took %s, until %s", o.Step, o.Took, o.Ended)
 		}
 	}
 }
@@ -182,42 +182,65 @@ func refuseDHCP(t *testing.T) {
 	}()
 }
 
-// TestWatch uses services one of whose addresses does not answer, services of which none answers, and one that starts late.
-func TestWatch(t *testing.T) {
+// TestRepeat repeats requests to a server that answers, to none, and to one that starts late.
+func TestRepeat(t *testing.T) {
 	network.Need(t)
 	serveDNS(t, "192.0.2.54:53", "udp")
-	named := func(server, name string) report.Step {
+	query := func(server, name string) report.Step {
 		return report.Step{DNS: &report.Query{Server: netip.MustParseAddr(server), Network: "udp", Name: name, Type: "A"}}
 	}
-	query := func(server string) report.Step { return named(server, "yes.example.com") }
 	late := netip.MustParseAddrPort("192.0.2.88:80")
-	watches := []report.Watch{
-		{Steps: []report.Step{query("192.0.2.55"), query("192.0.2.54")}},
-		{Steps: []report.Step{query("192.0.2.55")}},
-		{Steps: []report.Step{{HTTP: &report.Target{Name: "web.example.com", Address: late}}}},
-		{Steps: []report.Step{named("192.0.2.54", "no.example.com")}},
+	steps := []report.Step{
+		query("192.0.2.54", "yes.example.com"), query("192.0.2.55", "yes.example.com"),
+		{HTTP: &report.Target{Name: "web.example.com", Address: late}}, query("192.0.2.54", "no.example.com"),
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	last, started := make([]report.Watched, len(watches)), false
-	probe.Watch(ctx, "", watches, func(w report.Watched) {
-		last[w.Watch] = w
-		if last[2].Failures > 2 && !started {
+	answered, failed, started := make([]int, len(steps)), make([]int, len(steps)), false
+	probe.Repeat(ctx, "", steps, 100*time.Millisecond, func(o report.Outcome) {
+		if o.Error != "" {
+			failed[o.Step]++
+		} else {
+			answered[o.Step]++
+		}
+		if failed[2] > 2 && !started {
 			started = true
 			lab.HTTPBackend(t, late.String(), "web")
 		}
-		if last[0].Attempts > 2 && last[1].Failures > 2 && last[3].Failures > 2 && last[2].Attempts > last[2].Failures {
+		if o.Step == 3 && (o.DNS == nil || o.DNS.Rcode != "NXDOMAIN") {
+			t.Errorf("a name that does not exist has the outcome %+v", o)
+		}
+		if answered[0] > 2 && failed[1] > 2 && answered[2] > 0 && answered[3] > 2 {
 			cancel()
 		}
 	})
-	switch {
-	case last[0].Failures > 0 || last[0].Quiet > last[0].Gap:
-		t.Errorf("with one of two servers: %+v", last[0])
-	case last[1].Attempts != last[1].Failures || last[1].Gap != last[1].Quiet || !strings.Contains(last[1].Error, "192.0.2.55"):
-		t.Errorf("without a server: %+v", last[1])
-	case last[3].Attempts != last[3].Failures || last[3].Error != "192.0.2.54 answers NXDOMAIN":
-		t.Errorf("with a name that does not exist: %+v", last[3])
-	case last[2].Failures == 0 || last[2].Attempts == last[2].Failures || last[2].Quiet >= last[2].Gap:
-		t.Errorf("with a server that starts late: %+v", last[2])
+	if failed[0] > 0 || answered[1] > 0 || answered[2] == 0 || failed[3] > 0 {
+		t.Errorf("of the steps, %d had a response and %d none", answered, failed)
+	}
+}
+
+// TestRepeatDHCP repeats requests for a lease, as a VM that boots again and again.
+func TestRepeatDHCP(t *testing.T) {
+	network.Need(t)
+	vm := lab.NewMachine(t, "vlan", "02:00:00:00:00:12")
+	vm.Run(t, "ip", "address", "add", "198.18.9.18/24", "dev", "eth0")
+	serveDHCP(t, "6")
+	steps, err := json.Marshal([]report.Step{{DHCP: &report.Client{MAC: "02:00:00:00:00:18"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := vm.Run(t, network.Binary(t, "xdsd"), "probe", "--device=eth0", "--interval=100ms", "--timeout=4s", "--steps="+string(steps))
+	answered := 0
+	for d := json.NewDecoder(strings.NewReader(out)); d.More(); {
+		o := report.Outcome{}
+		if err := d.Decode(&o); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if o.Error == "" && o.DHCP != nil {
+			answered++
+		}
+	}
+	if answered < 2 {
+		t.Errorf("%d requests were answered:\n%s", answered, out)
 	}
 }

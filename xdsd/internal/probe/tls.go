@@ -81,11 +81,9 @@ func proxyHeader(version v1alpha1.ProxyProtocol, conn net.Conn) []byte {
 	return nil
 }
 
-// describe sets the fields of h about the certificate and the protocol.
+// describe sets the fields of h about the certificate.
 func describe(h *probe.Handshake, conn *tls.Conn) {
-	state := conn.ConnectionState()
-	certificate := state.PeerCertificates[0]
-	h.Protocol = state.NegotiatedProtocol
+	certificate := conn.ConnectionState().PeerCertificates[0]
 	h.Covered = certificate.VerifyHostname(h.Name) == nil
 	h.Names = slices.Clone(certificate.DNSNames)
 	for _, ip := range certificate.IPAddresses {

@@ -13,10 +13,11 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// TestFollows asks pods that report that their data is stale, another problem, or nothing.
-func TestFollows(t *testing.T) {
+// TestFollowing asks pods that report that their data is stale, another problem, or nothing.
+func TestFollowing(t *testing.T) {
 	stale := problem.Warned(problem.DataStale, model.Ref{}, "xdsd does not receive updates from the API server")
 	other := problem.Failed(problem.BackendUnreachable, model.Ref{}, "an endpoint refuses connections")
 	for name, c := range map[string]struct {
@@ -43,9 +44,13 @@ func TestFollows(t *testing.T) {
 			for _, container := range []string{"envoy", "xdsd", "holder"} {
 				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container})
 			}
-			follows, err := (&Prober{Config: &rest.Config{Host: server.URL}}).follows(t.Context(), pod)
-			if follows != c.follows || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
-				t.Errorf("got %t, %v", follows, err)
+			clients, err := site.NewClients(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			following, err := newTest(nil, nil, clients).following(t.Context(), []corev1.Pod{*pod})
+			if follows := len(following) == 1; follows != c.follows || (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+				t.Errorf("got %q, %v", following, err)
 			}
 		})
 	}
