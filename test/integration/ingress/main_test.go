@@ -121,7 +121,6 @@ func manifest(t testing.TB, name string) string {
 // state has the fields of /state that the tests use.
 type state struct {
 	Leads, Synced    bool
-	Services         int
 	VirtualIngresses []struct {
 		Name   string
 		Status v1alpha1.VirtualIngressStatus
