@@ -17,6 +17,14 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
+// Controllers of Kubernetes that manage EndpointSlices, as in the label endpointslice.kubernetes.io/managed-by.
+const (
+	// endpointSliceController manages the EndpointSlices of Services with a selector.
+	endpointSliceController = "endpointslice-controller.k8s.io"
+	// mirroringController copies Endpoints of Services without a selector to EndpointSlices.
+	mirroringController = "endpointslicemirroring-controller.k8s.io"
+)
+
 // aliasName returns the name of the alias of a source: the Ingress's name, shortened if necessary, and a digest of
 // that name and the source. It changes only with these.
 func aliasName(v *v1alpha1.VirtualIngress, s source, suffix string) string {

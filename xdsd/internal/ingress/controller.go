@@ -122,10 +122,12 @@ func (c *Controller) register(p Policy) error {
 	r := &reconciler{
 		client: m.GetClient(), policy: p, recorder: m.GetEventRecorder(name), writer: &writer{client: m.GetClient(), guard: newGuard()},
 	}
+	// This controller writes the status.
+	changed := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))
 	b := ctrl.NewControllerManagedBy(m).Named("virtualingress").
-		For(&v1alpha1.VirtualIngress{}).
-		Watches(&v1alpha1.VirtualIngress{}, r.onReferences(hostReferences),
-			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.VirtualIngress{}, changed).
+		Watches(&v1alpha1.VirtualIngress{}, r.onReferences(hostReferences), changed).
 		Watches(&corev1.Service{}, r.onReferences(serviceReferences)).
 		Watches(&networkingv1.Ingress{}, r.onReferences(ingressReferences)).
 		WithOptions(controller.Options{
@@ -166,18 +168,10 @@ func cacheOptions(o Options) cache.Options {
 		&corev1.Service{}: {Transform: trim}, &networkingv1.Ingress{}: {Transform: trim},
 	}
 	if o.Policy.Aliases {
-		options.ByObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: trimEndpointSlice(o.Policy.CrossNamespace)}
+		options.ByObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: trim}
 	}
 	return options
 }
-
-// Controllers of Kubernetes that manage EndpointSlices, as in the label endpointslice.kubernetes.io/managed-by.
-const (
-	// endpointSliceController manages the EndpointSlices of Services with a selector.
-	endpointSliceController = "endpointslice-controller.k8s.io"
-	// mirroringController copies Endpoints of Services without a selector to EndpointSlices.
-	mirroringController = "endpointslicemirroring-controller.k8s.io"
-)
 
 // trim removes the annotations and the managed fields of objects of other clients.
 func trim(in any) (any, error) {
@@ -186,15 +180,4 @@ func trim(in any) (any, error) {
 		object.SetManagedFields(nil)
 	}
 	return in, nil
-}
-
-// trimEndpointSlice returns a transform that also removes the endpoints that are not mirrored: those of Services with a
-// selector, unless crossNamespace is set.
-func trimEndpointSlice(crossNamespace bool) func(any) (any, error) {
-	return func(in any) (any, error) {
-		if s, ok := in.(*discoveryv1.EndpointSlice); ok && s.Labels[discoveryv1.LabelManagedBy] == endpointSliceController && !crossNamespace {
-			s.Endpoints = nil
-		}
-		return trim(in)
-	}
 }

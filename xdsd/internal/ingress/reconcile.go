@@ -3,7 +3,6 @@ package ingress
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -26,8 +25,8 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// staleRetry is the wait before retrying a write that failed because the cache is behind.
-const staleRetry = 50 * time.Millisecond
+// staleRetry is the wait before another attempt if the cache is behind. An event normally causes an earlier one.
+const staleRetry = time.Second
 
 // reconciler reconciles VirtualIngresses.
 type reconciler struct {
@@ -61,22 +60,21 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, err
 	}
 	w := &reconciliation{reconciler: r, resolution: resolved, v: v, wanted: map[string]bool{}}
-	err = w.run(ctx)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	failed, err := faultOf(w.run(ctx))
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return ctrl.Result{RequeueAfter: staleRetry}, nil
-	}
-	failed, ok := errors.AsType[*fault](err)
-	if err != nil && !ok { // not caused by the VirtualIngress: retry, and keep the status
+	case err != nil: // not caused by the VirtualIngress: retry, and keep the status
 		return ctrl.Result{}, err
 	}
 	status, err := w.status(failed)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.writeStatus(ctx, v, cached, status, w.ingress); err != nil || failed == nil {
+	if err := r.writeStatus(ctx, v, cached, status, w.ingress); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: failed.retry}, nil
+	return ctrl.Result{RequeueAfter: w.retryAfter(failed, cached, status)}, nil
 }
 
 // reconciliation is one reconciliation of a VirtualIngress.
@@ -89,6 +87,17 @@ type reconciliation struct {
 	ingress *networkingv1.Ingress
 	// wanted has the kinds and names of the generated objects that must exist.
 	wanted map[string]bool
+}
+
+// retryAfter returns when to reconcile again without an event; 0 for never.
+func (w *reconciliation) retryAfter(failed *fault, cached, status v1alpha1.VirtualIngressStatus) time.Duration {
+	switch {
+	case failed != nil:
+		return failed.retry
+	case w.v.Spec.BackendMode == v1alpha1.BackendModeAlias && !reflect.DeepEqual(cached.Backends, status.Backends):
+		return staleRetry // EndpointSlices are mapped to VirtualIngresses by the cached status, so that changes may have been missed
+	}
+	return 0
 }
 
 // run applies the generated objects. It begins with the aliases and deletes unneeded objects last, so that the

@@ -3,7 +3,6 @@ package ingress
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,38 +44,23 @@ func (c *Controller) metrics() []prometheus.Collector {
 	return list
 }
 
-// State is the content of /state. It contains no secrets.
+// State is the content of /readyz and /state.
 type State struct {
 	// Leads reports whether this replica is the leader.
 	Leads bool `json:"leads"`
 	// Synced reports whether all kinds of objects have been listed once.
 	Synced bool `json:"synced"`
-	// VirtualIngresses are those in the watched namespaces, sorted by name.
-	VirtualIngresses []VirtualIngressState `json:"virtualIngresses"`
-}
-
-// VirtualIngressState is the state of a VirtualIngress.
-type VirtualIngressState struct {
-	// Name is the "namespace/name" of the VirtualIngress.
-	Name string `json:"name"`
-	// Status is the status of the VirtualIngress.
-	Status v1alpha1.VirtualIngressStatus `json:"status"`
 }
 
 // State returns the current state of the Controller.
 func (c *Controller) State() State {
-	s := State{Leads: c.leads(), Synced: c.synced(), VirtualIngresses: []VirtualIngressState{}}
-	for _, v := range c.virtualIngresses() {
-		s.VirtualIngresses = append(s.VirtualIngresses, VirtualIngressState{keyOf(&v).String(), v.Status})
+	s := State{Synced: c.synced()}
+	select {
+	case <-c.manager.Elected():
+		s.Leads = true
+	default:
 	}
-	slices.SortFunc(s.VirtualIngresses, func(a, b VirtualIngressState) int { return strings.Compare(a.Name, b.Name) })
 	return s
-}
-
-// Ready reports whether all kinds of objects have been listed once, and returns the body of /readyz: the booleans
-// synced and leads.
-func (c *Controller) Ready() (bool, any) {
-	return c.synced(), map[string]bool{"synced": c.synced(), "leads": c.leads()}
 }
 
 // virtualIngresses returns the watched VirtualIngresses; none before they have been listed once. They are not copied,
@@ -91,13 +75,4 @@ func (c *Controller) virtualIngresses() []v1alpha1.VirtualIngress {
 
 func (c *Controller) synced() bool {
 	return !slices.ContainsFunc(c.informers, func(i cache.Informer) bool { return !i.HasSynced() })
-}
-
-func (c *Controller) leads() bool {
-	select {
-	case <-c.manager.Elected():
-		return true
-	default:
-		return false
-	}
 }

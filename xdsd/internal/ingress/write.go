@@ -3,6 +3,7 @@ package ingress
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +41,14 @@ type fault struct {
 }
 
 func (f *fault) Error() string { return f.message }
+
+// faultOf returns the fault in an error, or else the error.
+func faultOf(err error) (*fault, error) {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f, nil
+	}
+	return nil, err
+}
 
 // requestError returns the error of a request that writes an object. It is a fault if a retry with the same fields
 // fails.
@@ -147,8 +155,9 @@ func copyOf(object client.Object) client.Object {
 
 // merge changes an object to the wanted one. It keeps the fields that other clients may set.
 func merge(object, want client.Object) {
-	object.SetAnnotations(mergeKeys(object, "f:annotations", object.GetAnnotations(), want.GetAnnotations()))
-	object.SetLabels(mergeKeys(object, "f:labels", object.GetLabels(), want.GetLabels()))
+	ours := written(object)
+	object.SetAnnotations(mergeKeys(object.GetAnnotations(), want.GetAnnotations(), ours.Metadata.Annotations))
+	object.SetLabels(mergeKeys(object.GetLabels(), want.GetLabels(), ours.Metadata.Labels))
 	for _, owner := range want.GetOwnerReferences() {
 		owners := object.GetOwnerReferences()
 		if i := slices.IndexFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == owner.UID }); i >= 0 {
@@ -164,7 +173,7 @@ func merge(object, want client.Object) {
 			class := object.Spec.IngressClassName
 			want.Spec.DeepCopyInto(&object.Spec)
 			// The API server sets the default class at creation only, so that removing it would leave none.
-			if _, ours := written(object, "f:spec")["f:ingressClassName"]; want.Spec.IngressClassName == nil && !ours {
+			if _, written := ours.Spec["f:ingressClassName"]; want.Spec.IngressClassName == nil && !written {
 				object.Spec.IngressClassName = class
 			}
 		}
@@ -181,33 +190,37 @@ func merge(object, want client.Object) {
 	}
 }
 
-// mergeKeys returns the current annotations or labels, without those that this controller has set and that are no
+// mergeKeys returns the current annotations or labels, without those that this controller has written and that are no
 // longer wanted, and with the wanted ones.
-func mergeKeys(object client.Object, field string, current, want map[string]string) map[string]string {
-	merged := maps.Clone(current)
-	for key := range written(object, "f:metadata", field) {
-		delete(merged, strings.TrimPrefix(key, "f:"))
-	}
-	if merged == nil {
-		merged = map[string]string{}
+func mergeKeys(current, want map[string]string, ours map[string]any) map[string]string {
+	merged := map[string]string{}
+	for key, value := range current {
+		if _, written := ours["f:"+key]; !written {
+			merged[key] = value
+		}
 	}
 	maps.Copy(merged, want)
 	return merged
 }
 
-// written returns the fields at a path that this controller was the last to set, in the format of managed fields:
-// names begin with "f:".
-func written(object client.Object, path ...string) map[string]any {
-	all := map[string]any{}
+// writtenFields are the fields that this controller was the last to write, in the format of managed fields.
+type writtenFields struct {
+	Metadata struct {
+		Annotations map[string]any `json:"f:annotations"`
+		Labels      map[string]any `json:"f:labels"`
+	} `json:"f:metadata"`
+	Spec map[string]any `json:"f:spec"`
+}
+
+// written returns the fields of an object that this controller was the last to write.
+func written(object client.Object) writtenFields {
+	var ours writtenFields
 	for _, entry := range object.GetManagedFields() {
-		var fields map[string]any
-		if entry.Manager != fieldManager || entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
-			continue
+		if entry.Manager == fieldManager && entry.FieldsV1 != nil {
+			_ = json.Unmarshal(entry.FieldsV1.GetRawBytes(), &ours) // adds to the maps; the API server writes valid JSON
 		}
-		part, _, _ := unstructured.NestedMap(fields, path...)
-		maps.Copy(all, part)
 	}
-	return all
+	return ours
 }
 
 // differing returns the paths of the fields in which two versions of an object differ, sorted. An unset field equals an
