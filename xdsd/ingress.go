@@ -142,7 +142,8 @@ func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	handler := daemon.Handler(controller.Ready, nil, func() any { return controller.State() }, prometheus.Gatherers{registry, metrics.Registry})
+	ready := func() (bool, any) { return controller.State().Synced, controller.State() }
+	handler := daemon.Handler(ready, nil, func() any { return controller.State() }, prometheus.Gatherers{registry, metrics.Registry})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
 	group.Go(func() error { return controller.Run(ctx) })

@@ -34,16 +34,12 @@ const (
 
 // Annotations of generated objects and of Namespaces.
 const (
-	// AnnotationVirtualIngress is set on a generated Ingress: its VirtualIngress, "namespace/name".
+	// AnnotationVirtualIngress is set on a generated object: its VirtualIngress, "namespace/name".
 	AnnotationVirtualIngress = GroupName + "/virtualingress"
 
 	// AnnotationResolution is set on a generated Ingress: the reason of the condition Ready of its VirtualIngress when
 	// the Ingress was last written. A backend with a fault then has the last Service that matched it.
 	AnnotationResolution = GroupName + "/resolution"
-
-	// AnnotationSpecHash is set on every generated object: a hash of what the controller wrote, by which it
-	// detects changes.
-	AnnotationSpecHash = GroupName + "/spec-hash"
 
 	// AnnotationAllowAliases is set on a Namespace: the namespaces whose VirtualIngresses may have aliases of
 	// its Services, separated by commas, or "*".

@@ -76,7 +76,6 @@ func TestForeignIngressIsNotAdopted(t *testing.T) {
 	for _, tc := range []struct{ name, metadata string }{
 		{"no annotations", `{"metadata":{"annotations":null,"ownerReferences":null}}`},
 		{"annotation of another VirtualIngress", `{"metadata":{"annotations":{"hostedcluster.densityops.com/virtualingress":"else/web"},"ownerReferences":null}}`},
-		{"no hash", `{"metadata":{"annotations":{"hostedcluster.densityops.com/spec-hash":null},"ownerReferences":null}}`},
 		{"another owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"UID","controller":true}]}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

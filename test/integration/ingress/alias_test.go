@@ -240,6 +240,10 @@ func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 	s.awaitReason("web", v1alpha1.ReasonNoMatchingService)
 	s.mirrored("a-fourth", "app: web", "198.51.100.10")
 	s.awaitEndpoints(alias, "198.51.100.10:30080 http")
+	previous := &metav1.PartialObjectMetadata{}
+	previous.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Endpoints"))
+	await(t, "the endpoints of the earlier selector to be deleted", func() string { return s.checkAbsent(previous, alias) })
+	s.awaitEndpoints(alias, "198.51.100.10:30080 http")
 	if now := s.getService(alias).Spec.ClusterIP; now != address {
 		t.Errorf("ClusterIP of the alias was %s, is %s", address, now)
 	}

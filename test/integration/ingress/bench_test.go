@@ -30,6 +30,7 @@ func BenchmarkRecreation(b *testing.B) {
 	times := f.recreate(b, b.N)
 	b.StopTimer()
 	report(b, "", times)
+	b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
 }
 
 // BenchmarkAliasRecreation is BenchmarkRecreation with aliases: it measures the time until a watch reports
@@ -41,6 +42,7 @@ func BenchmarkAliasRecreation(b *testing.B) {
 	times := f.recreate(b, b.N)
 	b.StopTimer()
 	report(b, "", times)
+	b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
 }
 
 // BenchmarkFleet measures 5,000 Services and 1,000 VirtualIngresses: the daemon's memory, the time of a start
@@ -59,6 +61,7 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(f.empty, "empty-MB")
 	b.ReportMetric(full, "full-MB")
 	report(b, "burst-", f.burst(b))
+	b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
 	b.ReportMetric(f.resident(b), "after-MB")
 }
 
@@ -145,8 +148,11 @@ func (f *fleet) start(b *testing.B) {
 	began := time.Now()
 	f.replica.Start(b)
 	await(b, "all VirtualIngresses to be resolved", func() string {
-		resolved := 0
-		for _, v := range f.replica.state(b).VirtualIngresses {
+		list, resolved := &v1alpha1.VirtualIngressList{}, 0
+		if err := f.client.List(b.Context(), list, client.InNamespace(f.namespace)); err != nil {
+			b.Fatal(err)
+		}
+		for _, v := range list.Items {
 			if len(v.Status.Conditions) > 0 && v.Status.Conditions[0].Reason == v1alpha1.ReasonResolved {
 				resolved++
 			}
@@ -260,9 +266,15 @@ func (f *fleet) burst(b *testing.B) []time.Duration {
 // resident returns the daemon's resident memory in MB.
 func (f *fleet) resident(b *testing.B) float64 {
 	b.Helper()
-	bytes, err := strconv.ParseFloat(f.replica.metric(b, "process_resident_memory_bytes"), 64)
+	return f.number(b, "process_resident_memory_bytes") / 1e6
+}
+
+// number returns the value of one of the daemon's metrics.
+func (f *fleet) number(b *testing.B, metric string) float64 {
+	b.Helper()
+	value, err := strconv.ParseFloat(f.replica.metric(b, metric), 64)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return bytes / 1e6
+	return value
 }

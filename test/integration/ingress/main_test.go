@@ -118,15 +118,8 @@ func manifest(t testing.TB, name string) string {
 	return string(text)
 }
 
-// state has the fields of /state that the tests use.
-type state struct {
-	Leads, Synced    bool
-	Services         int
-	VirtualIngresses []struct {
-		Name   string
-		Status v1alpha1.VirtualIngressStatus
-	}
-}
+// state is the content of /state.
+type state struct{ Leads, Synced bool }
 
 // state returns the replica's state, or the zero value if the replica does not respond.
 func (r *replica) state(t testing.TB) state {

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -43,8 +44,9 @@ func TestRightsOfVirtualIngress(t *testing.T) {
 	s.daemon = s.start(&s.pods("oooi-system", "ingress", 2)[0], ingressPod)
 	s.virtual("steady", "Alias", s.mirrored("steady"))
 	s.virtual("alias", "Alias", s.mirrored("alias"))
+	s.virtual("changing", "Alias", s.mirrored("changing"))
 	s.virtual("deleting", "Direct\n  onNoMatch: Delete", s.mirrored("deleting"))
-	for _, name := range []string{"steady", "alias", "deleting"} {
+	for _, name := range []string{"steady", "alias", "changing", "deleting"} {
 		await(t, name+" to be resolved", func() string { return s.checkResolved(name) })
 	}
 	s.removalTest().run(t)
@@ -122,6 +124,18 @@ func (s *ingressSite) addVirtualIngress(mode string) func(*testing.T) {
 		*s.created++
 		name := fmt.Sprintf("another-%d", *s.created)
 		x.virtual(name, mode, x.mirrored(name))
+	}
+}
+
+// patch returns a function that applies a JSON merge patch to an object of the namespace.
+func (s *ingressSite) patch(o client.Object, name, text string) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Helper()
+		o.SetNamespace(s.namespace)
+		o.SetName(name)
+		if err := s.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(text))); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -207,12 +221,12 @@ func (s *ingressSite) removalTest() *removalTest {
 		},
 		after: map[right]func(*testing.T){
 			{"patch", v1alpha1.GroupName, "virtualingresses/status", "", ""}: direct,
-			events("create"): direct,
-			ingresses("get"): direct, ingresses("create"): direct, ingresses("patch"): direct,
+			events("create"):    direct,
+			ingresses("create"): direct, ingresses("update"): s.patch(&v1alpha1.VirtualIngress{}, "changing", `{"metadata":{"annotations":{"example.com/changed":"true"}}}`),
 			ingresses("delete"): func(t *testing.T) { s.delete(t, service(), "a-deleting") },
-			services("get"):     alias, services("create"): alias, services("patch"): alias,
+			services("create"):  alias, services("update"): s.patch(&corev1.Service{}, "a-changing", `{"spec":{"ports":[{"name":"http","port":80,"targetPort":30081}]}}`),
 			services("delete"): func(t *testing.T) { s.in(t).virtual("alias", "Direct", "alias") },
-			slices("get"):      alias, slices("create"): alias, slices("patch"): alias,
+			slices("create"):   alias, slices("update"): s.patch(&discoveryv1.EndpointSlice{}, "a-changing-x", `{"endpoints":[{"addresses":["198.51.100.8"]}]}`),
 			slices("delete"): func(t *testing.T) { s.delete(t, &discoveryv1.EndpointSlice{}, "a-steady-x") },
 			// Such Endpoints remain of an alias that used to select pods.
 			endpoints: func(t *testing.T) {

@@ -11,11 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// Controllers of Kubernetes that manage EndpointSlices, as in the label endpointslice.kubernetes.io/managed-by.
+const (
+	// endpointSliceController manages the EndpointSlices of Services with a selector.
+	endpointSliceController = "endpointslice-controller.k8s.io"
+	// mirroringController copies Endpoints of Services without a selector to EndpointSlices.
+	mirroringController = "endpointslicemirroring-controller.k8s.io"
 )
 
 // aliasName returns the name of the alias of a source: the Ingress's name, shortened if necessary, and a digest of
@@ -51,7 +58,7 @@ func aliasService(v *v1alpha1.VirtualIngress, b *backend) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeClusterIP, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 			PublishNotReadyAddresses: b.service.Spec.PublishNotReadyAddresses,
-			// Defaults of the API server, so that compare finds no difference.
+			// Defaults of the API server, so that they do not differ from the stored ones.
 			SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
@@ -60,7 +67,7 @@ func aliasService(v *v1alpha1.VirtualIngress, b *backend) *corev1.Service {
 	}
 	for _, p := range b.service.Spec.Ports {
 		if p.Protocol == "" {
-			p.Protocol = corev1.ProtocolTCP // the API server's default, and part of the key by which Apply merges ports
+			p.Protocol = corev1.ProtocolTCP // the API server's default
 		}
 		out.Spec.Ports = append(out.Spec.Ports, corev1.ServicePort{
 			Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port, TargetPort: p.TargetPort,
@@ -102,82 +109,73 @@ func mirrorSlice(v *v1alpha1.VirtualIngress, aliasName string, in *discoveryv1.E
 
 // applyAliases applies the aliases and their endpoints.
 func (w *reconciliation) applyAliases(ctx context.Context) error {
-	var mirrored []types.NamespacedName
-	for _, b := range w.backends {
-		if b.alias != "" && b.inUse != "" {
-			mirrored = append(mirrored, types.NamespacedName{Namespace: b.source.namespace, Name: b.inUse})
-		}
-	}
-	w.directory.setMirrored(keyOf(w.v), mirrored) // before reading endpoints, so that no change is missed
-	var faults []error
+	var errs []error
 	for _, b := range w.backends {
 		if b.alias != "" && w.policy.Aliases {
-			faults = append(faults, w.applyAlias(ctx, b))
+			errs = append(errs, w.applyAlias(ctx, b))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
-// applyAlias applies an alias and its endpoints.
+// applyAlias applies an alias and its endpoints. Without a usable Service the alias stays as it is.
 func (w *reconciliation) applyAlias(ctx context.Context, b *backend) error {
-	current := w.directory.service(types.NamespacedName{Namespace: w.v.Namespace, Name: b.alias})
-	hasSelector := current != nil && len(current.Spec.Selector) > 0
-	if b.service != nil {
-		var object client.Object
-		if current != nil {
-			object = current
+	alias := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.v.Namespace, Name: b.alias}}
+	w.wanted[describe(alias)] = true
+	if b.service == nil {
+		err := w.client.Get(ctx, keyOf(alias), alias)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading alias %s: %w", b.alias, err)
 		}
-		want := aliasService(w.v, b)
-		wrote, err := w.writer.apply(ctx, w.v, want, object)
-		if err != nil {
+	} else {
+		alias = aliasService(w.v, b)
+		if _, err := w.apply(ctx, alias); err != nil {
 			return err
 		}
-		w.wrote = w.wrote || wrote
-		hasSelector = len(want.Spec.Selector) > 0
 	}
-	return w.mirrorEndpoints(ctx, b, hasSelector)
-}
-
-// mirrorEndpoints copies the EndpointSlices of the Service in use to an alias without a selector. If that Service
-// does not exist, it deletes the copies, because addresses of pods are reused. It also deletes EndpointSlices that
-// Kubernetes' controllers created while the alias had a selector: these controllers do not delete them.
-func (w *reconciliation) mirrorEndpoints(ctx context.Context, b *backend, hasSelector bool) error {
 	existing, err := w.endpointSlices(ctx, w.v.Namespace, b.alias)
 	if err != nil {
 		return err
 	}
-	copies := map[string]*discoveryv1.EndpointSlice{}
+	hasSelector := len(alias.Spec.Selector) > 0
+	if !hasSelector && b.inUse != "" {
+		if err := w.mirrorEndpoints(ctx, b); err != nil {
+			return err
+		}
+	}
+	return w.removeStaleEndpoints(ctx, b.alias, existing, hasSelector)
+}
+
+// mirrorEndpoints copies the EndpointSlices of the Service in use to an alias.
+func (w *reconciliation) mirrorEndpoints(ctx context.Context, b *backend) error {
+	originals, err := w.endpointSlices(ctx, b.source.namespace, b.inUse)
+	if err != nil {
+		return err
+	}
+	for i := range originals {
+		if _, err := w.apply(ctx, mirrorSlice(w.v, b.alias, &originals[i])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeStaleEndpoints deletes the copies that no longer have an original, because addresses of pods are reused. If the
+// alias has no selector, it also deletes the endpoints that Kubernetes' controllers created while it had one: these
+// controllers do not delete them.
+func (w *reconciliation) removeStaleEndpoints(ctx context.Context, alias string, existing []discoveryv1.EndpointSlice, hasSelector bool) error {
 	for i := range existing {
 		managedBy := existing[i].Labels[discoveryv1.LabelManagedBy]
 		switch {
+		case w.wanted["EndpointSlice "+existing[i].Name]:
 		case isGeneratedFrom(&existing[i], w.v), !hasSelector && managedBy == endpointSliceController:
-			copies[existing[i].Name] = &existing[i]
+			if err := w.writer.remove(ctx, &existing[i]); err != nil {
+				return err
+			}
 		case !hasSelector && managedBy == mirroringController: // mirrored from Endpoints, which Kubernetes does not delete either
-			if err := w.removeEndpoints(ctx, b.alias); err != nil {
+			if err := w.removeEndpoints(ctx, alias); err != nil {
 				return err
 			}
-		}
-	}
-	if !hasSelector && b.inUse != "" {
-		originals, err := w.endpointSlices(ctx, b.source.namespace, b.inUse)
-		if err != nil {
-			return err
-		}
-		for i := range originals {
-			want := mirrorSlice(w.v, b.alias, &originals[i])
-			var current client.Object
-			if k := copies[want.Name]; k != nil {
-				current = k
-			}
-			if _, err := w.writer.apply(ctx, w.v, want, current); err != nil {
-				return err
-			}
-			delete(copies, want.Name)
-		}
-	}
-	for _, stale := range copies {
-		if err := w.writer.remove(ctx, stale); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -189,7 +187,7 @@ func (w *reconciliation) removeEndpoints(ctx context.Context, alias string) erro
 	endpoints.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Endpoints"))
 	endpoints.Namespace, endpoints.Name = w.v.Namespace, alias
 	if err := client.IgnoreNotFound(w.client.Delete(ctx, endpoints)); err != nil {
-		return fmt.Errorf("deleting the previous Endpoints of alias %s: %w", alias, err)
+		return requestError("deleting the previous Endpoints of alias "+alias, err)
 	}
 	return nil
 }

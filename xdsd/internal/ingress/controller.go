@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/xdsd/internal/leader"
@@ -33,8 +32,6 @@ const (
 	clientQPS, clientBurst = 500, 1000
 	// firstRetry and lastRetry bound the backoff after failures.
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Minute
-	// kindRetry is the wait before another attempt to watch a kind that the API server does not serve yet.
-	kindRetry = 5 * time.Second
 	// name is the name of the Lease, and the reporting controller of Events.
 	name = "oooi-ingress"
 )
@@ -59,10 +56,8 @@ type Options struct {
 
 // Controller maintains an Ingress for each VirtualIngress. It is safe for concurrent use.
 type Controller struct {
-	manager    ctrl.Manager
-	reconciler *reconciler
-	kinds      []client.Object // an object of each watched kind
-	synced     atomic.Bool
+	manager   ctrl.Manager
+	informers []cache.Informer // of all watched kinds
 }
 
 // New returns a Controller; its method Run reconciles. ctx bounds only the call of New. New returns an error if the
@@ -75,51 +70,88 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	for object, index := range map[client.Object]struct {
-		name string
-		by   client.IndexerFunc
-	}{
-		&networkingv1.Ingress{}:      {ownerIndex, byOwner},
-		&corev1.Service{}:            {ownerIndex, byOwner},
-		&discoveryv1.EndpointSlice{}: {serviceIndex, byService},
-	} {
-		if _, isSlice := object.(*discoveryv1.EndpointSlice); isSlice && !o.Policy.Aliases {
-			continue // the right to read them may be missing
+	c := &Controller{manager: m}
+	for _, w := range watches(o.Policy) {
+		informer, err := m.GetCache().GetInformer(ctx, w.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", w.object, err)
 		}
-		if err := m.GetFieldIndexer().IndexField(ctx, object, index.name, index.by); err != nil {
-			return nil, fmt.Errorf("adding the cache index %s: %w", index.name, err)
+		c.informers = append(c.informers, informer)
+		for index, by := range w.indexes {
+			if err := m.GetFieldIndexer().IndexField(ctx, w.object, index, by); err != nil {
+				return nil, fmt.Errorf("adding the cache index %s: %w", index, err)
+			}
 		}
 	}
-	c := &Controller{manager: m, kinds: kinds(o.Policy), reconciler: &reconciler{
-		client: m.GetClient(), policy: o.Policy, directory: newDirectory(), recorder: m.GetEventRecorder(name),
-		writer:   &writer{client: m.GetClient(), live: m.GetAPIReader(), guard: newGuard()},
-		statuses: newStatusCache(m.Elected()),
-	}}
-	if err := o.Registerer.Register(c.reconciler.statuses); err != nil {
-		return nil, fmt.Errorf("registering metrics: %w", err)
-	}
-	if err := c.register(o); err != nil {
+	if err := c.register(o.Policy); err != nil {
 		return nil, fmt.Errorf("setting up the controller: %w", err)
+	}
+	for _, metric := range c.metrics() { //nolint:contextcheck // metrics outlive ctx
+		if err := o.Registerer.Register(metric); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
 	}
 	return c, nil
 }
 
-// Indexes of the cache.
-const (
-	ownerIndex   = "controller"   // generated objects by the UID of their owner
-	serviceIndex = "service-name" // EndpointSlices by their Service
-)
-
-func byOwner(object client.Object) []string {
-	owner := metav1.GetControllerOf(object)
-	if owner == nil || !isGenerated(object) {
-		return nil
-	}
-	return []string{string(owner.UID)}
+// watched is a watched kind, and its indexes in the cache.
+type watched struct {
+	object  client.Object
+	indexes map[string]client.IndexerFunc
 }
 
-func byService(object client.Object) []string {
-	return []string{object.GetLabels()[discoveryv1.LabelServiceName]}
+// watches returns the watched kinds. Without aliases the right to read some of them may be missing.
+func watches(p Policy) []watched {
+	list := []watched{
+		{&v1alpha1.VirtualIngress{}, map[string]client.IndexerFunc{referenceIndex: virtualIngressReferences(p)}},
+		{&corev1.Service{}, map[string]client.IndexerFunc{referenceIndex: serviceReferences, ownerIndex: byOwner}},
+		{&networkingv1.Ingress{}, map[string]client.IndexerFunc{ownerIndex: byOwner}},
+	}
+	if p.Aliases {
+		list = append(list, watched{&discoveryv1.EndpointSlice{}, map[string]client.IndexerFunc{serviceIndex: byService, ownerIndex: byOwner}})
+	}
+	if p.CrossNamespace {
+		list = append(list, watched{object: namespaceMetadata()})
+	}
+	return list
+}
+
+// register registers the reconciler and its event handlers with the manager.
+func (c *Controller) register(p Policy) error {
+	m := c.manager
+	r := &reconciler{
+		client: m.GetClient(), policy: p, recorder: m.GetEventRecorder(name), writer: &writer{client: m.GetClient(), guard: newGuard()},
+	}
+	// This controller writes the status.
+	changed := builder.WithPredicates(predicate.Or(
+		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{}))
+	b := ctrl.NewControllerManagedBy(m).Named("virtualingress").
+		For(&v1alpha1.VirtualIngress{}, changed).
+		Watches(&v1alpha1.VirtualIngress{}, r.onReferences(hostReferences), changed).
+		Watches(&corev1.Service{}, r.onReferences(serviceReferences)).
+		Watches(&networkingv1.Ingress{}, r.onReferences(ingressReferences)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: maxConcurrentReconciles, ReconciliationTimeout: reconcileTimeout, EnableWarmup: new(true),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
+			// Controller names are unique per process, but tests run several controllers in one process.
+			SkipNameValidation: new(true),
+		})
+	if p.Aliases {
+		b = b.Watches(&discoveryv1.EndpointSlice{}, r.onEndpointSlice())
+	}
+	if p.CrossNamespace {
+		b = b.Watches(&corev1.Namespace{}, r.onReferences(namespaceReferences), builder.OnlyMetadata)
+	}
+	return b.Complete(r)
+}
+
+// Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the
+// Lease. It must be called only once.
+func (c *Controller) Run(ctx context.Context) error {
+	if err := c.manager.Start(ctx); err != nil {
+		return fmt.Errorf("running the controller: %w", err)
+	}
+	return nil
 }
 
 // cacheOptions limits the cache to the watched namespaces, and objects of other clients to the fields that are
@@ -133,154 +165,19 @@ func cacheOptions(o Options) cache.Options {
 		}
 	}
 	options.ByObject = map[client.Object]cache.ByObject{
-		&corev1.Service{}: {Transform: trimService}, &networkingv1.Ingress{}: {Transform: trimIngress},
+		&corev1.Service{}: {Transform: trim}, &networkingv1.Ingress{}: {Transform: trim},
 	}
 	if o.Policy.Aliases {
-		options.ByObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: trimEndpointSlice(o.Policy.CrossNamespace)}
+		options.ByObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Transform: trim}
 	}
 	return options
 }
 
-// Controllers of Kubernetes that manage EndpointSlices, as in the label endpointslice.kubernetes.io/managed-by.
-const (
-	// endpointSliceController manages the EndpointSlices of Services with a selector.
-	endpointSliceController = "endpointslice-controller.k8s.io"
-	// mirroringController copies Endpoints of Services without a selector to EndpointSlices.
-	mirroringController = "endpointslicemirroring-controller.k8s.io"
-)
-
-// kinds returns an object of each kind that register watches.
-func kinds(p Policy) []client.Object {
-	list := []client.Object{&v1alpha1.VirtualIngress{}, &corev1.Service{}, &networkingv1.Ingress{}}
-	if p.Aliases {
-		list = append(list, &discoveryv1.EndpointSlice{})
-		if p.CrossNamespace {
-			list = append(list, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}})
-		}
+// trim removes the annotations and the managed fields of objects of other clients.
+func trim(in any) (any, error) {
+	if object, ok := in.(client.Object); ok && !isGenerated(object) {
+		object.SetAnnotations(nil)
+		object.SetManagedFields(nil)
 	}
-	return list
-}
-
-// register registers the reconciler and its watches with the manager.
-func (c *Controller) register(o Options) error {
-	r := c.reconciler
-	b := ctrl.NewControllerManagedBy(c.manager).Named("virtualingress").
-		Watches(&v1alpha1.VirtualIngress{}, r.onVirtualIngress()).
-		Watches(&corev1.Service{}, r.onService()).
-		Watches(&networkingv1.Ingress{}, r.onGenerated("Ingress")).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: maxConcurrentReconciles, EnableWarmup: new(true),
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
-			// Controller names are unique per process, but tests run several controllers in one process.
-			SkipNameValidation: new(true),
-		})
-	if o.Policy.Aliases {
-		b = b.Watches(&discoveryv1.EndpointSlice{}, r.onEndpointSlice())
-		if o.Policy.CrossNamespace {
-			b = b.Watches(&corev1.Namespace{}, r.onNamespace(), builder.OnlyMetadata)
-		}
-	}
-	return b.Complete(r)
-}
-
-// Run reconciles while this replica leads, until ctx is done. It returns an error if the manager fails or loses the
-// Lease. It must be called only once.
-func (c *Controller) Run(ctx context.Context) error {
-	synced := make(chan struct{})
-	ctx, cancel := context.WithCancel(ctx)
-	go func() {
-		defer close(synced)
-		c.synced.Store(c.sync(ctx))
-	}()
-	err := c.manager.Start(ctx)
-	cancel()
-	<-synced
-	if err != nil {
-		return fmt.Errorf("running the controller: %w", err)
-	}
-	return nil
-}
-
-// sync waits until all kinds have been read, and reports whether they have. WaitForCacheSync alone waits only for
-// informers that already exist.
-func (c *Controller) sync(ctx context.Context) bool {
-	for _, object := range c.kinds {
-		for {
-			if _, err := c.manager.GetCache().GetInformer(ctx, object); err == nil {
-				break
-			}
-			select { // the kind is not served yet
-			case <-ctx.Done():
-				return false
-			case <-time.After(kindRetry):
-			}
-		}
-	}
-	return c.manager.GetCache().WaitForCacheSync(ctx)
-}
-
-// trimService reduces a Service to the fields that are read.
-func trimService(object any) (any, error) {
-	s, ok := object.(*corev1.Service)
-	if !ok {
-		return object, nil
-	}
-	t := &corev1.Service{ObjectMeta: trimMeta(s), Spec: corev1.ServiceSpec{
-		Type: s.Spec.Type, Selector: s.Spec.Selector, PublishNotReadyAddresses: s.Spec.PublishNotReadyAddresses,
-	}}
-	t.Labels, t.CreationTimestamp, t.DeletionTimestamp = s.Labels, s.CreationTimestamp, s.DeletionTimestamp
-	if isGenerated(s) {
-		t.Annotations, t.Spec = s.Annotations, s.Spec
-		return t, nil
-	}
-	for _, p := range s.Spec.Ports {
-		t.Spec.Ports = append(t.Spec.Ports, corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol,
-			Port: p.Port, TargetPort: p.TargetPort})
-	}
-	return t, nil
-}
-
-// trimIngress reduces an Ingress of another client to its identity and owners.
-func trimIngress(object any) (any, error) {
-	i, ok := object.(*networkingv1.Ingress)
-	if !ok {
-		return object, nil
-	}
-	if isGenerated(i) {
-		return cache.TransformStripManagedFields()(i)
-	}
-	return &networkingv1.Ingress{ObjectMeta: trimMeta(i)}, nil
-}
-
-// trimEndpointSlice returns a transform that removes the parts that are not mirrored: all endpoints of Services with a
-// selector, unless crossNamespace is set, and references and hints of other endpoints.
-func trimEndpointSlice(crossNamespace bool) func(any) (any, error) {
-	return func(object any) (any, error) {
-		s, ok := object.(*discoveryv1.EndpointSlice)
-		if !ok {
-			return object, nil
-		}
-		s.ManagedFields = nil
-		if isGenerated(s) {
-			return s, nil
-		}
-		if s.Labels[discoveryv1.LabelManagedBy] == endpointSliceController && !crossNamespace {
-			t := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(s), AddressType: s.AddressType}
-			t.Labels = map[string]string{
-				discoveryv1.LabelManagedBy: endpointSliceController, discoveryv1.LabelServiceName: s.Labels[discoveryv1.LabelServiceName],
-			}
-			return t, nil
-		}
-		for i := range s.Endpoints {
-			s.Endpoints[i].TargetRef, s.Endpoints[i].Hints, s.Endpoints[i].DeprecatedTopology = nil, nil, nil
-		}
-		return s, nil
-	}
-}
-
-func trimMeta(object metav1.Object) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
-		ResourceVersion: object.GetResourceVersion(), OwnerReferences: object.GetOwnerReferences(),
-	}
+	return in, nil
 }

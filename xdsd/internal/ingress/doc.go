@@ -2,6 +2,7 @@
 // labels. On request it also maintains aliases: Services with a fixed name and the endpoints of the selected
 // Service.
 //
-// The generated objects are a pure function (resolve.go, translate.go, alias.go) of a VirtualIngress and of the
-// directory, which indexes Services by labels. The reconciler writes them.
+// The generated objects are a function (resolve.go, translate.go, alias.go) of a VirtualIngress and of the objects in
+// the cache, which index.go indexes. The reconciler applies them with one function for all kinds (write.go), and prunes
+// those that are no longer wanted.
 package ingress

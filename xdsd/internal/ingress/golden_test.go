@@ -8,6 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -19,11 +28,29 @@ import (
 
 var defaults = Policy{OnMultiple: v1alpha1.OnMultipleFail, OnNoMatch: v1alpha1.OnNoMatchKeep, Suffix: v1alpha1.DefaultIngressSuffix, Aliases: true, CrossNamespace: true}
 
-// load returns a directory with the Services and Namespaces of a YAML text, and its VirtualIngresses.
-func load(t testing.TB, text string) (*directory, []*v1alpha1.VirtualIngress) {
+// newClient returns a client with the indexes of the controller's cache.
+func newClient(objects ...client.Object) client.Client {
+	b := fake.NewClientBuilder().WithScheme(scheme()).WithObjects(objects...)
+	for _, w := range watches(defaults) {
+		for index, by := range w.indexes {
+			b = b.WithIndex(w.object, index, by)
+		}
+	}
+	return b.Build()
+}
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// load returns a client with the objects of a YAML text, and its VirtualIngresses.
+func load(t *testing.T, text string) (client.Client, []*v1alpha1.VirtualIngress) {
 	t.Helper()
-	d := newDirectory()
-	var all []*v1alpha1.VirtualIngress
+	var all []client.Object
+	var virtual []*v1alpha1.VirtualIngress
 	objects, err := lab.ParseYAML([]byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -33,25 +60,48 @@ func load(t testing.TB, text string) (*directory, []*v1alpha1.VirtualIngress) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var object client.Object
 		switch o.GetKind() {
 		case "Service":
-			s := &corev1.Service{}
-			if err := yaml.UnmarshalStrict(data, s); err != nil {
-				t.Fatal(err)
-			}
-			d.setService(keyOf(s), s)
+			object = &corev1.Service{}
 		case "Namespace":
-			d.setConsent(o.GetName(), o.GetAnnotations()[v1alpha1.AnnotationAllowAliases])
+			object = &corev1.Namespace{}
 		case kindVirtualIngress:
 			v := &v1alpha1.VirtualIngress{}
-			if err := yaml.UnmarshalStrict(data, v); err != nil {
-				t.Fatal(err)
-			}
-			v.UID = types.UID("uid-of-" + v.Name)
-			all = append(all, v)
+			v.UID = types.UID("uid-of-" + o.GetName())
+			object, virtual = v, append(virtual, v)
+		default:
+			continue
 		}
+		if err := yaml.UnmarshalStrict(data, object); err != nil {
+			t.Fatal(err)
+		}
+		if object.GetDeletionTimestamp() != nil { // required by the fake client
+			object.SetFinalizers([]string{"example.com/hold"})
+		}
+		all = append(all, object)
 	}
-	return d, all
+	return newClient(all...), virtual
+}
+
+// resolved resolves a VirtualIngress.
+func resolved(t *testing.T, c client.Client, v *v1alpha1.VirtualIngress) *resolution {
+	t.Helper()
+	r, err := resolve(t.Context(), c, v, defaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// translated returns the Ingress of a VirtualIngress.
+func translated(t *testing.T, v *v1alpha1.VirtualIngress, r *resolution, reason string) *networkingv1.Ingress {
+	t.Helper()
+	i, err := translate(v, defaults, r, reason)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
 }
 
 // TestGolden compares resolutions and generated objects with golden files.
@@ -67,10 +117,10 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, all := load(t, string(text))
+			c, all := load(t, string(text))
 			var out strings.Builder
 			for _, v := range all {
-				describe(t, &out, v, resolve(v, defaults, d))
+				printObjects(t, &out, v, resolved(t, c, v))
 			}
 			golden.Check(t, filepath.Join("testdata", name+".golden"), out.String())
 		})
@@ -81,27 +131,28 @@ func TestGolden(t *testing.T) {
 func TestExampleIngressIsCurrent(t *testing.T) {
 	const folder = "manifests/examples/virtual-ingress"
 	text := slices.Concat(lab.ReadFile(t, folder, "virtualingress.yaml"), []byte("---\n"), lab.ReadFile(t, folder, "cluster.yaml"))
-	d, all := load(t, string(text))
+	c, all := load(t, string(text))
 	if len(all) != 1 {
 		t.Fatalf("got %d VirtualIngresses, want 1", len(all))
 	}
-	r := resolve(all[0], defaults, d)
+	r := resolved(t, c, all[0])
 	if !r.complete() {
 		t.Fatal(r.fault())
 	}
-	out, err := fieldsOf(translate(all[0], defaults, r, v1alpha1.ReasonResolved))
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(translated(t, all[0], r, v1alpha1.ReasonResolved))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ingress, err := yaml.Marshal(out.Object)
+	delete(fields, "status")
+	ingress, err := yaml.Marshal(fields)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden.Check(t, filepath.Join("..", "..", "..", folder, "ingress.yaml"), "# The Ingress that 'xdsd ingress' generates from virtualingress.yaml.\n"+string(ingress))
 }
 
-// describe writes the resolution of a VirtualIngress and its generated objects.
-func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r *resolution) {
+// printObjects writes the resolution of a VirtualIngress and its generated objects.
+func printObjects(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r *resolution) {
 	t.Helper()
 	reason, message := r.fault()
 	fmt.Fprintf(out, "# %s/%s: complete %v, remove %v, %s %s\n", v.Namespace, v.Name, r.complete(), r.remove, reason, message)
@@ -113,7 +164,7 @@ func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r 
 		}
 	}
 	if r.complete() && !r.remove {
-		objects = append(objects, translate(v, defaults, r, "Reason"))
+		objects = append(objects, translated(t, v, r, "Reason"))
 	}
 	for _, o := range objects {
 		text, err := yaml.Marshal(o)
@@ -124,78 +175,49 @@ func describe(t *testing.T, out *strings.Builder, v *v1alpha1.VirtualIngress, r 
 	}
 }
 
-// FuzzDirectory compares the results of the directory with those of a search through all objects.
-func FuzzDirectory(f *testing.F) {
-	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
-	f.Add([]byte("services come and go, and so do those who ask for them"))
-	f.Fuzz(func(t *testing.T, ops []byte) {
-		d := newDirectory()
-		services := map[types.NamespacedName]*corev1.Service{}
-		entries := map[types.NamespacedName]source{}
-		labels := func(b byte) map[string]string {
-			all := map[string]string{}
-			for i, key := range []string{"a", "b", "c"} {
-				if b>>(2*i)&1 == 1 {
-					all[key] = fmt.Sprint(b >> (2*i + 1) & 1)
-				}
+// TestReferencesFindServices compares Services and VirtualIngresses that are found through the index with those of a
+// search through all objects.
+func TestReferencesFindServices(t *testing.T) {
+	labelSets := []map[string]v1alpha1.LabelValue{
+		{"a": "0"}, {"a": "1"}, {"b": "0"}, {"a": "0", "b": "0"}, {"a": "0", "b": "1", "c": "0"}, {labelTenantName: "x", "a": "1"},
+	}
+	var services, virtual []client.Object
+	for _, namespace := range []string{"0", "1"} {
+		for i, labels := range labelSets {
+			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("x", i), Labels: map[string]string{}}}
+			for key, value := range labels {
+				s.Labels[key] = string(value)
 			}
-			return all
+			services = append(services, s)
+			for j, backend := range []v1alpha1.VirtualIngressService{{MatchLabels: labels}, {MatchLabels: labels, Namespace: "1"}, {Name: s.Name, Namespace: "1"}} {
+				v := &v1alpha1.VirtualIngress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("v", i, "-", j)}}
+				v.Spec.BackendMode, v.Spec.DefaultBackend = v1alpha1.BackendModeAlias, &v1alpha1.VirtualIngressBackend{Service: &backend}
+				virtual = append(virtual, v)
+			}
 		}
-		for i := 0; i+2 < len(ops); i += 3 {
-			key := types.NamespacedName{Namespace: fmt.Sprint(ops[i+1] & 1), Name: fmt.Sprint("x", ops[i+1]>>1&7)}
-			switch ops[i] & 3 {
-			case 0, 1:
-				now := &corev1.Service{}
-				now.Namespace, now.Name, now.Labels = key.Namespace, key.Name, labels(ops[i+2])
-				if ops[i]&4 != 0 {
-					now = nil
-				}
-				got := d.setService(key, now)
-				want := map[types.NamespacedName]bool{}
-				for v, s := range entries {
-					was := services[key]
-					before, after := was != nil && s.matches(key, was.Labels), now != nil && s.matches(key, now.Labels)
-					if (before || after) && (was == nil || now == nil || !sameService(was, now)) {
-						want[v] = true
-					}
-				}
-				if len(got) != len(want) || slices.ContainsFunc(got, func(v types.NamespacedName) bool { return !want[v] }) {
-					t.Fatalf("got affected VirtualIngresses %v, want %v", got, want)
-				}
-				if delete(services, key); now != nil {
-					services[key] = now
-				}
-			case 2:
-				s := source{namespace: key.Namespace, labels: labels(ops[i+2] | 1)}
-				if ops[i]&4 != 0 {
-					s = source{namespace: key.Namespace, name: key.Name}
-				}
-				d.setEntry(key, []source{s}, nil)
-				entries[key] = s
-			case 3:
-				d.forget(key)
-				delete(entries, key)
+	}
+	c := newClient(slices.Concat(services, virtual)...)
+	r := &reconciler{client: c}
+	for _, o := range virtual {
+		v, ok := o.(*v1alpha1.VirtualIngress)
+		if !ok {
+			t.Fatal(o)
+		}
+		for _, s := range sourcesOf(v) {
+			found, err := servicesOf(t.Context(), c, s)
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, s := range entries {
-				count := 0
-				for key, one := range services {
-					if s.matches(key, one.Labels) {
-						count++
-					}
+			for _, service := range services {
+				matches := s.matches(service)
+				if got := slices.ContainsFunc(found, func(f *corev1.Service) bool { return keyOf(f) == keyOf(service) }); got != matches {
+					t.Errorf("%s finds %s: %v, want %v", s.key(), keyOf(service), got, matches)
 				}
-				if found := d.find(s); len(found) != count {
-					t.Fatalf("found %d Services, want %d", len(found), count)
+				requests := r.requests(t.Context(), service, serviceReferences(service))
+				if got := slices.Contains(requests, reconcile.Request{NamespacedName: keyOf(v)}); got != matches {
+					t.Errorf("%s affects %s: %v, want %v", keyOf(service), s.key(), got, matches)
 				}
 			}
 		}
-		for key := range services {
-			d.setService(key, nil)
-		}
-		for key := range entries {
-			d.forget(key)
-		}
-		if len(d.servicesByKey)+len(d.bySource)+len(d.services)+len(d.entries) > 0 {
-			t.Fatal("entries remain after everything was removed")
-		}
-	})
+	}
 }

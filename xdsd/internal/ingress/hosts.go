@@ -1,117 +1,71 @@
 package ingress
 
 import (
-	"cmp"
-	"maps"
-	"reflect"
+	"context"
 	"slices"
-	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/selector"
 )
-
-// claim has the hosts that a VirtualIngress requests.
-type claim struct {
-	hosts   []string // unique, in the order of the spec
-	class   string   // Ingress class; empty for the cluster's default, which is unknown here
-	created time.Time
-}
-
-// claimOf returns the claim of a VirtualIngress.
-func claimOf(v *v1alpha1.VirtualIngress) *claim {
-	c := &claim{created: v.CreationTimestamp.Time, class: v.Annotations[annotationIngressClass]}
-	if v.Spec.IngressClassName != nil {
-		c.class = *v.Spec.IngressClassName
-	}
-	for i := range v.Spec.Rules {
-		if host := v.Spec.Rules[i].Host; host != "" && !slices.Contains(c.hosts, host) {
-			c.hosts = append(c.hosts, host)
-		}
-	}
-	return c
-}
 
 // annotationIngressClass is the annotation that preceded spec.ingressClassName.
 const annotationIngressClass = "kubernetes.io/ingress.class"
 
-// setClaim stores the claim of a VirtualIngress, or deletes it if current is nil. It returns the VirtualIngresses
-// of other namespaces with a host of the old or the current claim.
-func (d *directory) setClaim(v types.NamespacedName, current *claim) []types.NamespacedName {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	old := d.claims[v]
-	if reflect.DeepEqual(old, current) {
-		return nil
-	}
-	rivals := map[types.NamespacedName]bool{}
-	find := func(hosts []string) {
-		for _, host := range hosts {
-			for rival := range d.byHost[host] {
-				if rival.Namespace != v.Namespace {
-					rivals[rival] = true
-				}
-			}
-		}
-	}
-	if old != nil {
-		for _, host := range old.hosts {
-			drop(d.byHost, host, v)
-		}
-		find(old.hosts)
-		delete(d.claims, v)
-	}
-	if current != nil {
-		for _, host := range current.hosts {
-			put(d.byHost, host, v, current)
-		}
-		find(current.hosts)
-		d.claims[v] = current
-	}
-	return slices.Collect(maps.Keys(rivals))
+// hostConflict is a host that another VirtualIngress holds.
+type hostConflict struct {
+	host string
+	by   types.NamespacedName
 }
 
-// hostConflicts returns the hosts of a VirtualIngress that a VirtualIngress of another namespace holds.
-func (d *directory) hostConflicts(v types.NamespacedName) []hostConflict {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	requested := d.claims[v]
-	if requested == nil {
-		return nil
-	}
-	var list []hostConflict
-	for _, host := range requested.hosts {
-		if holder := holderOf(d.byHost[host], v); holder != v {
-			list = append(list, hostConflict{host, holder})
+// hostsOf returns the unique hosts that a VirtualIngress requests, in the order of the spec.
+func hostsOf(v *v1alpha1.VirtualIngress) []string {
+	var list []string
+	for i := range v.Spec.Rules {
+		if host := v.Spec.Rules[i].Host; host != "" && !slices.Contains(list, host) {
+			list = append(list, host)
 		}
 	}
 	return list
 }
 
-// holderOf returns the VirtualIngress that prevents claimant from getting a host, or claimant itself if none does. The
-// oldest claimant holds the host; of two of the same age, the first by name. Claimants in one namespace share a host.
-// So do claimants with different classes.
-func holderOf(claims map[types.NamespacedName]*claim, claimant types.NamespacedName) types.NamespacedName {
-	type scope struct{ namespace, class string }
-	holders := map[scope]types.NamespacedName{}
-	oldest := slices.SortedFunc(maps.Keys(claims), func(a, b types.NamespacedName) int {
-		return cmp.Or(claims[a].created.Compare(claims[b].created), strings.Compare(a.String(), b.String()))
-	})
-	for _, v := range oldest {
-		class, holder := claims[v].class, v
-		for h, by := range holders {
-			if h.namespace != v.Namespace && (h.class == class || h.class == "" || class == "") && (holder == v || by.String() < holder.String()) {
-				holder = by
-			}
+// hostConflicts returns the hosts of a VirtualIngress that belong to another namespace.
+func hostConflicts(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress) ([]hostConflict, error) {
+	var list []hostConflict
+	for _, host := range hostsOf(v) {
+		claimants, err := referring(ctx, c, reference("host", "", host))
+		if err != nil {
+			return nil, err
 		}
-		if v == claimant {
-			return holder
-		}
-		if s := (scope{v.Namespace, class}); holder == v && holders[s] == (types.NamespacedName{}) {
-			holders[s] = v
+		if holder := holderOf(claimants, v); holder.Namespace != v.Namespace {
+			list = append(list, hostConflict{host, keyOf(holder)})
 		}
 	}
-	return claimant
+	return list, nil
+}
+
+// holderOf returns the first of the VirtualIngresses with one host, by creation time and name, that may have the class
+// of v. The host belongs to its namespace.
+func holderOf(claimants []v1alpha1.VirtualIngress, v *v1alpha1.VirtualIngress) *v1alpha1.VirtualIngress {
+	holder := v
+	for i := range claimants {
+		if c := &claimants[i]; sameClass(c, v) && selector.Compare(c, holder) < 0 {
+			holder = c
+		}
+	}
+	return holder
+}
+
+// sameClass reports whether two VirtualIngresses may have the same Ingress class. One without a class has the cluster's
+// default, which is unknown here.
+func sameClass(a, b *v1alpha1.VirtualIngress) bool {
+	classOf := func(v *v1alpha1.VirtualIngress) string {
+		if v.Spec.IngressClassName != nil {
+			return *v.Spec.IngressClassName
+		}
+		return v.Annotations[annotationIngressClass]
+	}
+	return classOf(a) == classOf(b) || classOf(a) == "" || classOf(b) == ""
 }

@@ -2,13 +2,15 @@ package ingress
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
@@ -64,12 +66,6 @@ type backend struct {
 	reason, message string
 }
 
-// hostConflict is a host that another VirtualIngress holds.
-type hostConflict struct {
-	host string
-	by   types.NamespacedName
-}
-
 // name returns the name of the Service in the Ingress; empty if there is none.
 func (b *backend) name() string {
 	if b.alias != "" && b.inUse != "" {
@@ -98,8 +94,8 @@ func (r *resolution) complete() bool {
 }
 
 // resolve resolves the sources of a VirtualIngress. If no Service is found, the one in the status stays in use, as
-// far as the policy permits.
-func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
+// far as the policy permits. It returns an error only if the cache cannot be read.
+func resolve(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress, p Policy) (*resolution, error) {
 	p = p.of(v)
 	r := &resolution{}
 	for _, s := range sourcesOf(v) {
@@ -108,7 +104,9 @@ func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
 			b.alias = aliasName(v, s, p.Suffix)
 		}
 		last := lastService(v, s)
-		b.service, b.reason, b.message = findService(v, s, p, d, last)
+		if err := b.findService(ctx, c, v, p, last); err != nil {
+			return nil, fmt.Errorf("finding the Service of %s: %w", s.text(), err)
+		}
 		switch {
 		case b.service != nil:
 			b.inUse = b.service.Name
@@ -119,10 +117,12 @@ func resolve(v *v1alpha1.VirtualIngress, p Policy, d *directory) *resolution {
 		}
 		r.backends = append(r.backends, b)
 	}
-	if !p.SharedHosts {
-		r.conflicts = d.hostConflicts(keyOf(v))
+	if p.SharedHosts {
+		return r, nil
 	}
-	return r
+	var err error
+	r.conflicts, err = hostConflicts(ctx, c, v)
+	return r, err
 }
 
 // lastService returns the Service of a source in the status; empty if there is none.
@@ -135,48 +135,91 @@ func lastService(v *v1alpha1.VirtualIngress, s source) string {
 	return ""
 }
 
-// findService returns the Service that a source selects, or nil, and the reason and message of a fault.
-func findService(v *v1alpha1.VirtualIngress, s source, p Policy, d *directory, last string) (found *corev1.Service, reason, message string) {
-	alias := v.Spec.BackendMode == v1alpha1.BackendModeAlias
+// findService sets the Service that the source selects, and the reason and message of a fault.
+func (b *backend) findService(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress, p Policy, last string) error {
+	s := b.source
+	reason, message, err := checkPermitted(ctx, c, v, s, p)
+	if err != nil || reason != "" {
+		b.reason, b.message = reason, message
+		return err
+	}
+	found, err := servicesOf(ctx, c, s)
+	if err != nil {
+		return err
+	}
+	var service *corev1.Service
+	switch {
+	case s.name == "":
+		choice := selector.Choose(found, s.namespace, s.labels, p.OnMultiple, last)
+		service, b.message = choice.Service, choice.Message
+		b.reason = map[selector.Fault]string{selector.NoMatch: v1alpha1.ReasonNoMatchingService, selector.Several: v1alpha1.ReasonMultipleMatches}[choice.Fault]
+	case len(found) > 0:
+		service = found[0]
+	default:
+		b.reason, b.message = v1alpha1.ReasonNoMatchingService, fmt.Sprintf("no Service in namespace %s has the name %s", s.namespace, s.name)
+	}
+	if service == nil {
+		return nil
+	}
+	if b.alias != "" && service.Spec.Type == corev1.ServiceTypeExternalName {
+		b.reason = v1alpha1.ReasonUnsupported
+		b.message = "Service " + service.Name + " has type ExternalName and no endpoints: an alias of it could point anywhere"
+	} else if missing := missingPort(v, s, service); missing != "" {
+		b.reason, b.message = v1alpha1.ReasonPortNotFound, missing
+	} else {
+		b.service = service
+	}
+	return nil
+}
+
+// checkPermitted returns the reason and message why a source is not permitted; empty if it is.
+func checkPermitted(ctx context.Context, c client.Reader, v *v1alpha1.VirtualIngress, s source, p Policy) (reason, message string, err error) {
+	alias, foreign := v.Spec.BackendMode == v1alpha1.BackendModeAlias, s.namespace != v.Namespace
 	switch {
 	case alias && !p.Aliases:
-		return nil, v1alpha1.ReasonUnsupported, "backendMode Alias is not permitted: the controller runs with --aliases=false"
-	case s.namespace != v.Namespace && !alias:
-		return nil, v1alpha1.ReasonUnsupported, "a Service of namespace " + s.namespace + " requires backendMode Alias"
-	case s.namespace != v.Namespace && !p.CrossNamespace:
-		return nil, v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace"
-	case s.namespace != v.Namespace && !d.allows(s.namespace, v.Namespace):
-		return nil, v1alpha1.ReasonConsentMissing,
-			fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s: add %[2]s to the annotation %[3]s of namespace %[1]s",
-				s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases)
+		return v1alpha1.ReasonUnsupported, "backendMode Alias is not permitted: the controller runs with --aliases=false", nil
+	case !foreign:
+		return "", "", nil
+	case !alias:
+		return v1alpha1.ReasonUnsupported, "a Service of namespace " + s.namespace + " requires backendMode Alias", nil
+	case !p.CrossNamespace:
+		return v1alpha1.ReasonUnsupported, "Services of other namespaces are not permitted: the controller runs without --cross-namespace", nil
 	}
-	all := d.find(s)
-	if s.name != "" {
-		if len(all) == 0 {
-			return nil, v1alpha1.ReasonNoMatchingService, fmt.Sprintf("no Service in namespace %s has the name %s", s.namespace, s.name)
-		}
-		found = all[0]
-	} else {
-		choice := selector.Choose(all, s.namespace, s.labels, p.OnMultiple, last)
-		found, message = choice.Service, choice.Message
-		switch choice.Fault {
-		case selector.NoMatch:
-			return nil, v1alpha1.ReasonNoMatchingService, message
-		case selector.Several:
-			reason = v1alpha1.ReasonMultipleMatches
-		case selector.None:
+	namespace := namespaceMetadata()
+	err = c.Get(ctx, client.ObjectKey{Name: s.namespace}, namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return "", "", err
+	}
+	for name := range strings.SplitSeq(namespace.Annotations[v1alpha1.AnnotationAllowAliases], ",") {
+		if name = strings.TrimSpace(name); name == "*" || name == v.Namespace {
+			return "", "", nil
 		}
 	}
-	if found == nil {
-		return nil, reason, message
+	return v1alpha1.ReasonConsentMissing,
+		fmt.Sprintf("namespace %[1]s does not permit aliases of its Services in namespace %[2]s: add %[2]s to the annotation %[3]s of namespace %[1]s",
+			s.namespace, v.Namespace, v1alpha1.AnnotationAllowAliases), nil
+}
+
+// namespaceMetadata returns an empty Namespace, of which only the metadata is cached.
+func namespaceMetadata() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+}
+
+// servicesOf returns the Services that a source selects, in no particular order, without generated ones and those that
+// are being deleted. They are not copied, and must not be modified.
+func servicesOf(ctx context.Context, c client.Reader, s source) ([]*corev1.Service, error) {
+	list := &corev1.ServiceList{}
+	err := c.List(ctx, list, client.MatchingFields{referenceIndex: s.reference()}, client.MatchingLabels(s.labels), client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, err
 	}
-	if alias && found.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil, v1alpha1.ReasonUnsupported, "Service " + found.Name + " has type ExternalName and no endpoints: an alias of it could point anywhere"
+	var found []*corev1.Service
+	for i := range list.Items {
+		if service := &list.Items[i]; service.DeletionTimestamp == nil && !isGenerated(service) {
+			found = append(found, service)
+		}
 	}
-	if missing := missingPort(v, s, found); missing != "" {
-		return nil, v1alpha1.ReasonPortNotFound, missing
-	}
-	return found, reason, message
+	return found, nil
 }
 
 // missingPort returns a message if a backend with this source uses a port that the Service does not have.

@@ -1,7 +1,10 @@
 package ingress
 
 import (
-	"k8s.io/apimachinery/pkg/types"
+	"maps"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
@@ -25,15 +28,28 @@ func (s source) text() string {
 // key identifies a source. Neither names nor labels contain spaces.
 func (s source) key() string { return s.namespace + " " + s.text() }
 
-// matches reports whether the source selects a Service with this key and these labels.
-func (s source) matches(key types.NamespacedName, labels map[string]string) bool {
-	if s.namespace != key.Namespace {
+// matches reports whether the source selects a Service, by its labels or name.
+func (s source) matches(service client.Object) bool {
+	if s.namespace != service.GetNamespace() {
 		return false
 	}
+	return s.name == service.GetName() || selector.Matches(service.GetLabels(), s.labels)
+}
+
+// labelTenantName is the label with the name that a mirrored Service has in its hosted cluster.
+const labelTenantName = "cluster.x-k8s.io/tenant-service-name"
+
+// reference returns the reference by which the source is found and finds Services. Of several labels it is that with a
+// mirrored Service's name, which few other Services have, or else the first by key.
+func (s source) reference() string {
 	if s.name != "" {
-		return s.name == key.Name
+		return reference("Service", s.namespace, s.name)
 	}
-	return selector.Matches(labels, s.labels)
+	key := labelTenantName
+	if _, ok := s.labels[key]; !ok {
+		key = slices.Min(slices.Collect(maps.Keys(s.labels)))
+	}
+	return reference("label", s.namespace, key+"="+s.labels[key])
 }
 
 // sourceOf returns the source of a backend, and false if the backend is copied unchanged: it has no Service, or

@@ -1,6 +1,8 @@
 package ingress
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -56,17 +58,16 @@ const kindVirtualIngress = "VirtualIngress"
 
 // generatorOf returns the VirtualIngress that an object is generated from, and false for an object of another
 // client. An object that has lost its controlling owner, for example by a restore from a backup, is recognized by
-// its annotations.
+// its annotation.
 func generatorOf(object metav1.Object) (types.NamespacedName, bool) {
 	generator := types.NamespacedName{Namespace: object.GetNamespace()}
 	if owner := metav1.GetControllerOf(object); owner != nil {
 		generator.Name = owner.Name
 		return generator, owner.Kind == kindVirtualIngress && strings.HasPrefix(owner.APIVersion, v1alpha1.GroupName+"/")
 	}
-	all := object.GetAnnotations()
-	name, here := strings.CutPrefix(all[v1alpha1.AnnotationVirtualIngress], object.GetNamespace()+"/")
+	name, here := strings.CutPrefix(object.GetAnnotations()[v1alpha1.AnnotationVirtualIngress], object.GetNamespace()+"/")
 	generator.Name = name
-	return generator, here && name != "" && all[v1alpha1.AnnotationSpecHash] != ""
+	return generator, here && name != ""
 }
 
 // isGenerated reports whether an object is generated from a VirtualIngress.
@@ -76,7 +77,7 @@ func isGenerated(object metav1.Object) bool {
 }
 
 // isGeneratedFrom reports whether an object is generated from v: v is its controlling owner, or it has no controlling
-// owner, and its annotations name v.
+// owner, and its annotation names v.
 func isGeneratedFrom(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
 	if metav1.GetControllerOf(object) != nil {
 		return metav1.IsControlledBy(object, v)
@@ -86,12 +87,8 @@ func isGeneratedFrom(object metav1.Object, v *v1alpha1.VirtualIngress) bool {
 }
 
 // translate returns the Ingress of a VirtualIngress. Each of its backends must have a Service.
-func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) *networkingv1.Ingress {
+func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason string) (*networkingv1.Ingress, error) {
 	drop := append(Tracking(), p.Drop...)
-	t := translator{v: v, names: map[string]string{}}
-	for _, b := range r.backends {
-		t.names[b.source.key()] = b.name()
-	}
 	out := &networkingv1.Ingress{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -99,57 +96,33 @@ func translate(v *v1alpha1.VirtualIngress, p Policy, r *resolution, reason strin
 			Annotations: copiedMetadata(v.Annotations, drop), Labels: copiedMetadata(v.Labels, drop),
 			OwnerReferences: []metav1.OwnerReference{ownerOf(v)},
 		},
-		Spec: networkingv1.IngressSpec{IngressClassName: v.Spec.IngressClassName},
 	}
 	out.Annotations[v1alpha1.AnnotationVirtualIngress] = v.Namespace + "/" + v.Name
 	out.Annotations[v1alpha1.AnnotationResolution] = reason
-	if v.Spec.DefaultBackend != nil {
-		out.Spec.DefaultBackend = new(t.backend(v.Spec.DefaultBackend))
-	}
-	for _, in := range v.Spec.TLS {
-		out.Spec.TLS = append(out.Spec.TLS, networkingv1.IngressTLS{Hosts: in.Hosts, SecretName: in.SecretName})
-	}
-	for i := range v.Spec.Rules {
-		out.Spec.Rules = append(out.Spec.Rules, t.rule(&v.Spec.Rules[i]))
-	}
-	return out
+	named := v.DeepCopy()
+	eachBackend(named, func(b *v1alpha1.VirtualIngressBackend) {
+		s, ok := sourceOf(v, b)
+		if !ok {
+			return
+		}
+		b.Service.MatchLabels, b.Service.Namespace = nil, ""
+		for _, resolved := range r.backends {
+			if resolved.source.key() == s.key() {
+				b.Service.Name = resolved.name()
+			}
+		}
+	})
+	return out, convert(named.Spec, &out.Spec) // the fields that a VirtualIngress adds are ignored
 }
 
-// translator replaces sources by the names of Services.
-type translator struct {
-	v     *v1alpha1.VirtualIngress
-	names map[string]string // by key of the source
-}
-
-func (t translator) rule(in *v1alpha1.VirtualIngressRule) networkingv1.IngressRule {
-	out := networkingv1.IngressRule{Host: in.Host}
-	if in.HTTP == nil {
-		return out
+// convert copies the fields that two types have in common in JSON.
+func convert(from, to any) error {
+	data, err := json.Marshal(from)
+	if err != nil {
+		return fmt.Errorf("encoding %T: %w", from, err)
 	}
-	out.HTTP = &networkingv1.HTTPIngressRuleValue{}
-	for i := range in.HTTP.Paths {
-		path := &in.HTTP.Paths[i]
-		out.HTTP.Paths = append(out.HTTP.Paths, networkingv1.HTTPIngressPath{
-			Path: path.Path, PathType: new(networkingv1.PathType(path.PathType)), Backend: t.backend(&path.Backend),
-		})
+	if err := json.Unmarshal(data, to); err != nil {
+		return fmt.Errorf("decoding %T: %w", to, err)
 	}
-	return out
-}
-
-func (t translator) backend(in *v1alpha1.VirtualIngressBackend) networkingv1.IngressBackend {
-	if in.Resource != nil {
-		return networkingv1.IngressBackend{Resource: &corev1.TypedLocalObjectReference{
-			APIGroup: in.Resource.APIGroup, Kind: in.Resource.Kind, Name: in.Resource.Name,
-		}}
-	}
-	if in.Service == nil {
-		return networkingv1.IngressBackend{} // excluded by the CRD's validation, and rejected by the API server
-	}
-	name := in.Service.Name
-	if s, ok := sourceOf(t.v, in); ok {
-		name = t.names[s.key()]
-	}
-	return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
-		Name: name, Port: networkingv1.ServiceBackendPort{Name: in.Service.Port.Name, Number: in.Service.Port.Number},
-	}}
+	return nil
 }
