@@ -55,7 +55,8 @@ func (s *Settings) Run(ctx context.Context) {
 	defer retry.Stop()
 	for {
 		if p := proxyOf(s.Store, s.Proxy); p != nil {
-			desired := settings{s.ADS.Connected(s.Proxy, s.Pod), p.LogLevel, p.AccessLog}
+			_, connection := s.ADS.Envoy(s.Proxy, s.Pod)
+			desired := settings{connection.Connected, p.LogLevel, p.AccessLog}
 			if desired != s.applied && !desired.connected.IsZero() {
 				s.apply(ctx, desired)
 			}

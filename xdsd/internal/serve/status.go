@@ -223,17 +223,12 @@ func isUnanswered(err error) bool {
 // status returns the replica's current entry, without the heartbeat.
 func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.ReplicaStatus {
 	entry := v1alpha1.ReplicaStatus{Pod: r.Pod, ObservedGeneration: p.Generation}
-	served, _ := r.ADS.ProxyState(r.Proxy)
-	entry.Version = served.Version
-	for _, e := range served.Envoys {
-		if e.ID != r.Pod {
-			continue
-		}
-		entry.Acknowledged = e.Version
-		for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
-			if nack := e.Types[kind].NACK; nack != nil && entry.NACK == "" {
-				entry.NACK = nackMessage(p, kind, nack.Message)
-			}
+	var served ads.Envoy
+	entry.Version, served = r.ADS.Envoy(r.Proxy, r.Pod)
+	entry.Acknowledged = served.Version
+	for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
+		if nack := served.Types[kind].NACK; nack != nil && entry.NACK == "" {
+			entry.NACK = nackMessage(p, kind, nack.Message)
 		}
 	}
 	entry.Backends = r.backends(ctx, p)
