@@ -174,10 +174,7 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	args, err := config.Args()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	args := config.Args()
 	binary, err := lab.FindEnvoy(tb.Context(), tb.Logf)
 	if err != nil {
 		tb.Fatal(err)

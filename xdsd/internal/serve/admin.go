@@ -155,7 +155,7 @@ func (a *Admin) SetAccessLog(ctx context.Context, enabled bool) error {
 	return nil
 }
 
-// Connections returns the number of open client connections, except those of the metrics listener.
+// Connections returns the number of open client connections, except those to the listeners for metrics and health.
 func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	stats, err := a.stats(ctx, "type=Gauges", `^listener\..*\.downstream_cx_active$`)
 	if err != nil {
@@ -163,7 +163,8 @@ func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	}
 	var sum int64
 	for _, s := range stats { // one for each listener, and one for each of its threads
-		own := strings.HasPrefix(s.Name, "listener.admin.") || strings.HasPrefix(s.Name, "listener."+bootstrap.MetricsListener+".")
+		listener, _, _ := strings.Cut(strings.TrimPrefix(s.Name, "listener."), ".")
+		own := slices.Contains([]string{"admin", bootstrap.MetricsListener, bootstrap.HealthListener}, listener)
 		if !own && !strings.Contains(s.Name, ".worker_") {
 			sum += s.Value
 		}
