@@ -67,7 +67,7 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 			limits = &v1alpha1.ProxyLimits{}
 		}
 		p := model.Build(&in, fuzzOptions).ProxyServers[0]
-		resources, omitted := Translate(p, g.options(limits))
+		resources, omitted := NewTranslator(g.options(limits)).Translate(p)
 		if omitted != nil {
 			t.Fatal(omitted)
 		}
@@ -107,7 +107,7 @@ func TestDocumentedProxyServers(t *testing.T) {
 				t.Error(p)
 			}
 		}
-		resources, omitted := Translate(s.ProxyServers[0], Options{})
+		resources, omitted := NewTranslator(Options{}).Translate(s.ProxyServers[0])
 		if omitted != nil {
 			t.Fatal(omitted)
 		}

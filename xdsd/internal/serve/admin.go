@@ -121,26 +121,12 @@ func (a *Admin) Quit(ctx context.Context) error {
 	return nil
 }
 
-// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any of them had another level before. With
-// an error it returns false.
-func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
-	body, err := a.request(ctx, http.MethodPost, "/logging") // without parameters, it only lists the levels
-	if err != nil {
-		return false, fmt.Errorf("reading Envoy's log level: %w", err)
-	}
-	for line := range strings.Lines(string(body)) {
-		// "active loggers:", then "  NAME: LEVEL" for each logger
-		if _, current, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && current != string(level) {
-			changed = true
-		}
-	}
-	if !changed {
-		return false, nil
-	}
+// SetLogLevel sets the level of all of Envoy's loggers.
+func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) error {
 	if _, err := a.request(ctx, http.MethodPost, "/logging?level="+url.QueryEscape(string(level))); err != nil {
-		return false, fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
+		return fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
 	}
-	return true, nil
+	return nil
 }
 
 // SetAccessLog enables or disables the access log.

@@ -281,7 +281,7 @@ func TestFeederServesTheSnapshotFile(t *testing.T) {
 
 func TestNothingIsServedWithoutASnapshot(t *testing.T) {
 	s := newSite(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "missing")})
-	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil, "") }, prometheus.NewRegistry())
+	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil) }, prometheus.NewRegistry())
 	if code, _ := get(h, "/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d", code)
 	}
@@ -306,7 +306,7 @@ func TestHandlerShowsTheState(t *testing.T) {
 	s.await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector(s.store))
-	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil, "") }, registry)
+	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil) }, registry)
 
 	code, body := get(h, "/state")
 	var state State

@@ -73,9 +73,9 @@ func (s *Settings) Run(ctx context.Context) {
 
 func (s *Settings) apply(ctx context.Context, desired settings) {
 	log := s.Log.With("proxy", s.Proxy, "node", s.Pod)
-	changed, err := false, error(nil)
+	var err error
 	if desired.level != "" {
-		changed, err = s.Admin.SetLogLevel(ctx, desired.level)
+		err = s.Admin.SetLogLevel(ctx, desired.level)
 	}
 	if err == nil {
 		err = s.Admin.SetAccessLog(ctx, desired.accessLog)
@@ -90,7 +90,7 @@ func (s *Settings) apply(ctx context.Context, desired settings) {
 		s.failure = err.Error()
 		return
 	}
-	if changed {
+	if desired.level != s.applied.level {
 		log.Info("Envoy's log level set", "level", string(desired.level))
 	}
 	if desired.accessLog != s.applied.accessLog {
