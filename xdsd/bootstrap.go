@@ -31,7 +31,7 @@ type bootstrapFlags struct {
 	maxConnections      uint32
 	portConnections     []string
 	maxHeap, memory     string
-	format, file        string
+	file                string
 	arguments           bool
 }
 
@@ -65,7 +65,6 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringVar(&f.maxHeap, "max-heap", "0",
 		"limit of Envoy's heap, such as 1Gi: at 95 % of it, Envoy accepts connections to ports 6443 and 8091 only; 0 for none")
 	flags.StringVar(&f.memory, "memory", "0", "memory of Envoy's container, such as 1Gi: --max-heap is at most 90 % of it; 0 if it is unknown")
-	flags.StringVarP(&f.format, "output", "o", "yaml", "output format: yaml or json")
 	flags.StringVar(&f.file, "file", "", "file to write instead of standard output, for containers without a shell")
 	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one per line, instead of its configuration")
 	return cmd
@@ -73,7 +72,7 @@ func newBootstrapCommand() *cobra.Command {
 
 func (f *bootstrapFlags) config() (bootstrap.Config, error) {
 	namespace, name, ok := strings.Cut(f.proxyServer, "/")
-	if !ok {
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return bootstrap.Config{}, fmt.Errorf("--proxy-server %q: want namespace/name", f.proxyServer)
 	}
 	host, err := os.Hostname()
@@ -169,25 +168,14 @@ func (f *bootstrapFlags) run(out io.Writer) error {
 		return err
 	}
 	if f.arguments {
-		args, err := c.Args()
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintln(out, strings.Join(args, "\n"))
+		_, err = fmt.Fprintln(out, strings.Join(c.Args(), "\n"))
 		return err
 	}
 	b, err := c.Bootstrap()
 	if err != nil {
 		return err
 	}
-	render := map[string]func() ([]byte, error){
-		"yaml": func() ([]byte, error) { return bootstrap.YAML(b) },
-		"json": func() ([]byte, error) { return bootstrap.JSON(b) },
-	}[f.format]
-	if render == nil {
-		return fmt.Errorf("--output %q: want yaml or json", f.format)
-	}
-	text, err := render()
+	text, err := bootstrap.YAML(b)
 	if err != nil {
 		return err
 	}

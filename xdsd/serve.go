@@ -234,7 +234,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	problems := &serve.Problems{Store: store, Reporter: reporter, Backends: probed, Peers: prober}
 	handler := serve.Handler(store, reporter.Open, problems.Report, func() any {
-		state := serve.StateOf(store, server, probed.Results(), reporter.Failure())
+		state := serve.StateOf(store, server, probed.Results())
 		state.PodProblems = problems.Report().Problems
 		return state
 	}, registry)

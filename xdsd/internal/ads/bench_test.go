@@ -50,15 +50,15 @@ func BenchmarkEndpointChange(b *testing.B) {
 			s := newServer(b, Options{})
 			r, names := manyClusters(n)
 			for _, name := range names {
-				setEndpoints(b, s, endpoints(name, "10.0.0.1"))
+				r.Endpoints = append(r.Endpoints, endpoints(name, "10.0.0.1"))
 			}
-			set(b, s, tenant, r)
+			s.Set(tenant, r)
 			next := benchEnvoy(b, s, names)
 			variants := []string{"10.0.0.2", "10.0.0.1"}
 			size := 0
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				setEndpoints(b, s, endpoints(names[0], variants[i%2]))
+				setEndpoints(s, endpoints(names[0], variants[i%2]))
 				size = proto.Size(next())
 			}
 			b.ReportMetric(float64(size), "wire-B/op")
@@ -71,7 +71,7 @@ func BenchmarkFilterChainChange(b *testing.B) {
 		b.Run(fmt.Sprint("routes=", n), func(b *testing.B) {
 			s := newServer(b, Options{})
 			r, names := manyClusters(n)
-			set(b, s, tenant, r)
+			s.Set(tenant, r)
 			next := benchEnvoy(b, s, names)
 			variants := []*listenerv3.Listener{
 				listener("tls", 443, append(names[:n:n], "more")...), listener("tls", 443, names...),
@@ -80,7 +80,7 @@ func BenchmarkFilterChainChange(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				r.Listeners = []*listenerv3.Listener{variants[i%2]}
-				set(b, s, tenant, r)
+				s.Set(tenant, r)
 				size = proto.Size(next())
 			}
 			b.ReportMetric(float64(size), "wire-B/op")
@@ -91,9 +91,9 @@ func BenchmarkFilterChainChange(b *testing.B) {
 func BenchmarkEqualSet(b *testing.B) {
 	s := newServer(b, Options{})
 	r, _ := manyClusters(1000)
-	set(b, s, tenant, r)
+	s.Set(tenant, r)
 	b.ReportAllocs()
 	for b.Loop() {
-		set(b, s, tenant, r)
+		s.Set(tenant, r)
 	}
 }

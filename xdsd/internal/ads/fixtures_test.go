@@ -146,18 +146,18 @@ func newServer(t testing.TB, options Options) *Server {
 	return s
 }
 
-func set(t testing.TB, s *Server, proxy string, r Resources) {
-	t.Helper()
-	if err := s.Set(proxy, r); err != nil {
-		t.Fatal(err)
-	}
+func setEndpoints(s *Server, all ...*endpointv3.ClusterLoadAssignment) {
+	s.UpdateEndpoints(tenant, all)
 }
 
-func setEndpoints(t testing.TB, s *Server, all ...*endpointv3.ClusterLoadAssignment) {
-	t.Helper()
-	if err := s.UpdateEndpoints(all, nil); err != nil {
-		t.Fatal(err)
+// proxyState returns the state of a proxy, and whether it exists.
+func proxyState(s *Server, name string) (Proxy, bool) {
+	for _, p := range s.State() {
+		if p.Name == name {
+			return p, true
+		}
 	}
+	return Proxy{}, false
 }
 
 // socketPath returns a path that is short enough for a Unix socket.
@@ -245,7 +245,7 @@ func awaitProxy(t testing.TB, s *Server, name string, condition func(Proxy) bool
 	changed, cancel := s.Subscribe()
 	defer cancel()
 	for {
-		if p, ok := s.ProxyState(name); ok && condition(p) {
+		if p, ok := proxyState(s, name); ok && condition(p) {
 			return p
 		}
 		select {

@@ -1,240 +1,208 @@
 package ads
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 )
+
+// kinds are the names of the served types in metrics, /state and messages, by type URL.
+var kinds = map[string]string{
+	resource.ListenerType: "listener",
+	resource.ClusterType:  "cluster",
+	resource.RouteType:    "route",
+	resource.EndpointType: "endpoint",
+}
 
 // proxy holds the resources of all Envoys with the same node.cluster. Server.mu guards it.
 type proxy struct {
-	name  string
-	ready chan struct{} // closed after the first Set
-
-	config   *config              // of the latest Set; nil before the first
-	retained map[string]time.Time // clusters that config no longer has, and until when they are served
-	tables   map[string]*table    // by type URL
-	pushes   uint64
-
-	streams map[*stream]struct{}
-	nacks   map[string]uint64 // by type URL
-	logged  map[string]string // the NACK message that was last logged, by type URL
+	name     string
+	log      *slog.Logger
+	ready    chan struct{}                   // closed after the first Set
+	version  string                          // of the latest Set; empty before the first
+	served   map[string]map[string]versioned // by type URL and name
+	retained map[string]time.Time            // clusters that were removed, and until when they are served
+	streams  map[*stream]struct{}
+	logged   map[string]string // the NACK message that was last logged, by type URL
 }
 
-func newProxy(name string) *proxy {
+// A versioned is a resource with its encoding and its version, a hash of that.
+type versioned struct {
+	message types.Resource
+	wire    []byte
+	version string
+}
+
+func newProxy(name string, log *slog.Logger) *proxy {
 	p := &proxy{
-		name:     name,
-		ready:    make(chan struct{}),
-		retained: map[string]time.Time{},
-		tables:   map[string]*table{},
-		streams:  map[*stream]struct{}{},
-		nacks:    map[string]uint64{},
-		logged:   map[string]string{},
+		name: name, log: log, ready: make(chan struct{}), served: map[string]map[string]versioned{},
+		retained: map[string]time.Time{}, streams: map[*stream]struct{}{}, logged: map[string]string{},
 	}
 	for typeURL := range kinds {
-		p.tables[typeURL] = &table{typeURL: typeURL, streams: p.streams, resources: map[string]versioned{}, watches: map[*stream]*watch{}}
+		p.served[typeURL] = map[string]versioned{}
 	}
 	return p
 }
 
-// A table has the resources of one type that a proxy serves.
-type table struct {
-	typeURL   string
-	streams   map[*stream]struct{} // of the proxy
-	resources map[string]versioned // by name
-	updates   uint64
-	watches   map[*stream]*watch // that wait for a change
-}
-
-// version returns the version of the table, which responses carry as system_version_info.
-func (t *table) version() string { return strconv.FormatUint(t.updates, 10) }
-
-// replace updates the table so that it has the resources in want.
-func (t *table) replace(want map[string]versioned) {
-	set, remove := map[string]versioned{}, []string(nil)
-	for name, r := range want {
-		if t.resources[name].version != r.version {
-			set[name] = r
+// set sets the configuration, and retains the clusters that it no longer has until the given time. It reports whether
+// listeners, clusters or routes have changed. An Envoy that waits for changes gets them in this order: a cluster after its
+// endpoints and before the listeners that use it.
+func (p *proxy) set(r Resources, until time.Time) bool {
+	clusters := encode(p, resource.ClusterType, r.Clusters)
+	listeners := encode(p, resource.ListenerType, r.Listeners)
+	routes := encode(p, resource.RouteType, r.Routes)
+	before := p.version
+	p.version = hashOf(clusters, listeners, routes)
+	for name := range p.served[resource.ClusterType] {
+		_, retained := p.retained[name]
+		if _, exists := clusters[name]; exists {
+			delete(p.retained, name)
+		} else if !retained {
+			p.retained[name] = until
 		}
 	}
-	for name := range t.resources {
+	endpoints := encode(p, resource.EndpointType, r.Endpoints)
+	for name := range clusters {
+		_, given := endpoints[name]
+		if _, known := p.served[resource.EndpointType][name]; !known && !given {
+			// Envoy keeps a cluster in warming state until it receives an assignment.
+			maps.Copy(endpoints, encode(p, resource.EndpointType, []*endpointv3.ClusterLoadAssignment{{ClusterName: name}}))
+		}
+	}
+	maps.DeleteFunc(endpoints, func(name string, _ versioned) bool { return clusters[name].message == nil })
+	p.updateEndpoints(endpoints)
+	p.update(resource.ClusterType, clusters, nil)
+	p.replace(resource.ListenerType, listeners)
+	p.replace(resource.RouteType, routes)
+	p.acknowledge()
+	return p.version != before
+}
+
+// hashOf returns a hash of the names and versions of resources.
+func hashOf(all ...map[string]versioned) string {
+	h := sha256.New()
+	for _, resources := range all {
+		for _, name := range slices.Sorted(maps.Keys(resources)) {
+			fmt.Fprintf(h, "%s\x00%s\n", name, resources[name].version)
+		}
+		fmt.Fprintln(h)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16]) // unique enough, and short enough for a status
+}
+
+// setEndpoints sets the assignments of current clusters, and reports whether any has changed.
+func (p *proxy) setEndpoints(list []*endpointv3.ClusterLoadAssignment) bool {
+	endpoints := encode(p, resource.EndpointType, list)
+	maps.DeleteFunc(endpoints, func(name string, _ versioned) bool {
+		_, retained := p.retained[name]
+		return p.served[resource.ClusterType][name].message == nil || retained
+	})
+	return p.updateEndpoints(endpoints)
+}
+
+func (p *proxy) updateEndpoints(endpoints map[string]versioned) bool {
+	changed := p.update(resource.EndpointType, endpoints, nil)
+	for _, name := range slices.Sorted(slices.Values(changed)) {
+		p.log.Info("endpoints changed", "proxy", p.name, "cluster", name, "version", endpoints[name].version,
+			"endpoints", countEndpoints(endpoints[name].message))
+	}
+	return len(changed) > 0
+}
+
+// expire removes the retained clusters whose time has passed, with their endpoints. It reports whether there are any.
+func (p *proxy) expire(now time.Time) bool {
+	var expired []string
+	for name, until := range p.retained {
+		if !until.After(now) {
+			expired = append(expired, name)
+			delete(p.retained, name)
+		}
+	}
+	p.update(resource.ClusterType, nil, expired)
+	p.update(resource.EndpointType, nil, expired)
+	return len(expired) > 0
+}
+
+// replace makes a type's resources those in want.
+func (p *proxy) replace(typeURL string, want map[string]versioned) {
+	var remove []string
+	for name := range p.served[typeURL] {
 		if _, ok := want[name]; !ok {
 			remove = append(remove, name)
 		}
 	}
-	t.update(set, remove)
+	p.update(typeURL, want, remove)
 }
 
-// update sets and removes resources, and sends the changes to the streams that watch them.
-func (t *table) update(set map[string]versioned, remove []string) {
-	if len(set) == 0 && len(remove) == 0 {
-		return
+// update sets and removes resources, and sends the changes to the Envoys that wait for them, with what they rejected
+// before. It returns the names of the changed and removed resources.
+func (p *proxy) update(typeURL string, set map[string]versioned, remove []string) []string {
+	changed := slices.Clone(remove)
+	for name, r := range set {
+		if p.served[typeURL][name].version != r.version {
+			changed = append(changed, name)
+		}
+		p.served[typeURL][name] = r
 	}
-	maps.Copy(t.resources, set)
 	for _, name := range remove {
-		delete(t.resources, name)
+		delete(p.served[typeURL], name)
 	}
-	t.updates++
-	changed := slices.AppendSeq(slices.Clone(remove), maps.Keys(set))
-	for st := range t.streams {
-		w, state := t.watches[st], st.types[t.typeURL]
-		switch {
-		case w != nil:
-			if response := t.response(w, slices.Concat(changed, w.repeated()), false); response != nil {
-				delete(t.watches, st)
-				w.responses <- response
-			}
-		case state != nil:
-			for _, name := range changed {
-				state.missed[name] = struct{}{}
-			}
-		}
-	}
-}
-
-// A watch waits for the first change of the resources that a stream has subscribed to.
-type watch struct {
-	stream    *stream
-	request   *cache.DeltaRequest
-	sub       cache.Subscription
-	responses chan<- cache.DeltaResponse // never full
-}
-
-// watch responds immediately if the Envoy lacks a change. Otherwise the next update does, unless it is canceled.
-func (t *table) watch(w *watch) (cancel func()) {
-	state, names := w.stream.types[t.typeURL], w.repeated()
-	names = slices.AppendSeq(names, maps.Keys(state.missed))
-	clear(state.missed)
-	if r := w.request; r.GetResponseNonce() == "" || len(r.GetResourceNamesSubscribe()) > 0 || len(r.GetResourceNamesUnsubscribe()) > 0 {
-		names = slices.AppendSeq(names, maps.Keys(w.sub.ReturnedResources()))
-		names = slices.AppendSeq(names, maps.Keys(w.sub.SubscribedResources()))
-		if w.sub.IsWildcard() {
-			names = slices.AppendSeq(names, maps.Keys(t.resources))
-		}
-	}
-	// Envoy waits for a first response.
-	if response := t.response(w, names, w.sub.IsWildcard() && w.request.GetResponseNonce() == ""); response != nil {
-		w.responses <- response
+	if len(changed) == 0 {
 		return nil
 	}
-	t.watches[w.stream] = w
-	return func() {
-		w.stream.server.mu.Lock()
-		defer w.stream.server.mu.Unlock()
-		if t.watches[w.stream] == w {
-			delete(t.watches, w.stream)
+	for st := range p.streams {
+		t := st.types[typeURL]
+		t.markStale(slices.Values(changed), false)
+		t.markStale(maps.Keys(t.rejected), true)
+		t.respond(p, false)
+	}
+	return changed
+}
+
+// acknowledge records the current version for the Envoys that have acknowledged all of its resources.
+func (p *proxy) acknowledge() {
+	for st := range p.streams {
+		if st.isCurrent(resource.ListenerType) && st.isCurrent(resource.ClusterType) && st.isCurrent(resource.RouteType) {
+			st.version = p.version
 		}
 	}
 }
 
-// response returns a response with those of the named resources that the Envoy does not have, or nil if there is none
-// and empty is false. Names may be repeated.
-func (t *table) response(w *watch, names []string, empty bool) cache.DeltaResponse {
-	known, subscribed, again := w.sub.ReturnedResources(), w.sub.SubscribedResources(), map[string]bool{}
-	for _, name := range w.repeated() {
-		again[name] = true
-	}
-	changed, removed := map[string]versioned{}, map[string]bool{}
-	for _, name := range names {
-		r, exists := t.resources[name]
-		version, has := known[name]
-		if _, ok := subscribed[name]; !exists || !ok && !w.sub.IsWildcard() {
-			if has || again[name] {
-				removed[name] = true
+// encode returns resources by name. It does not encode messages again that are served. Equal messages have the same version,
+// in any process.
+func encode[M types.Resource](p *proxy, typeURL string, list []M) map[string]versioned {
+	all := make(map[string]versioned, len(list))
+	for _, m := range list {
+		name := cache.GetResourceName(m)
+		r := p.served[typeURL][name]
+		if r.message != types.Resource(m) {
+			wire, err := cache.MarshalResource(m)
+			if err != nil {
+				p.log.Error("cannot encode a resource", "proxy", p.name, "type", kinds[typeURL], "name", name, "err", err)
+				continue
 			}
-		} else if !has || version != r.version || again[name] {
-			changed[name] = r
+			r = versioned{m, wire, cache.HashResource(wire)}
 		}
+		all[name] = r
 	}
-	if len(changed) == 0 && len(removed) == 0 && !empty {
-		return nil
-	}
-	next := maps.Clone(known)
-	out := &discoveryv3.DeltaDiscoveryResponse{
-		TypeUrl: w.request.GetTypeUrl(), SystemVersionInfo: t.version(), RemovedResources: slices.Collect(maps.Keys(removed)),
-	}
-	for name, r := range changed {
-		out.Resources = append(out.Resources, &discoveryv3.Resource{
-			Name: name, Version: r.version, Resource: &anypb.Any{TypeUrl: w.request.GetTypeUrl(), Value: r.wire},
-		})
-		next[name] = r.version
-	}
-	for name := range removed {
-		delete(next, name)
-	}
-	return &cache.DeltaPassthroughResponse{DeltaRequest: w.request, DeltaDiscoveryResponse: out, NextVersionMap: next}
+	return all
 }
 
-// setConfig sets the configuration, and retains the clusters that it no longer has until the given time.
-func (p *proxy) setConfig(next *config, until time.Time) {
-	clusters := next.resources[resource.ClusterType]
-	if p.config != nil {
-		for name := range p.config.resources[resource.ClusterType] {
-			if _, ok := clusters[name]; !ok {
-				p.retained[name] = until
-			}
+// countEndpoints returns the number of endpoints in an assignment.
+func countEndpoints(m types.Resource) (n int) {
+	if a, ok := m.(*endpointv3.ClusterLoadAssignment); ok {
+		for _, locality := range a.GetEndpoints() {
+			n += len(locality.GetLbEndpoints())
 		}
 	}
-	for name := range clusters {
-		delete(p.retained, name)
-	}
-	p.config = next
-}
-
-// push updates the tables to the configuration and the retained clusters, with the endpoints in assignments. An open
-// watch gets the changes in this order: a cluster after its endpoints and before the listeners that use it, and a
-// removed assignment after its cluster.
-func (p *proxy) push(assignments map[string]versioned) {
-	p.pushes++
-	clusters, endpoints := p.config.resources[resource.ClusterType], p.tables[resource.EndpointType]
-	if len(p.retained) > 0 {
-		clusters = maps.Clone(clusters)
-	}
-	retained := map[string]bool{}
-	for name := range p.retained {
-		clusters[name] = p.tables[resource.ClusterType].resources[name]
-		retained[endpointsOf(clusters[name].message)] = true
-	}
-	added, removed := map[string]versioned{}, []string(nil)
-	for name, want := range p.config.empty {
-		if a, ok := assignments[name]; ok {
-			want = a
-		}
-		if endpoints.resources[name].version != want.version {
-			added[name] = want
-		}
-	}
-	for name := range endpoints.resources {
-		if _, ok := p.config.empty[name]; !ok && !retained[name] {
-			removed = append(removed, name)
-		}
-	}
-	endpoints.update(added, nil)
-	p.tables[resource.ClusterType].replace(clusters)
-	p.tables[resource.ListenerType].replace(p.config.resources[resource.ListenerType])
-	p.tables[resource.RouteType].replace(p.config.resources[resource.RouteType])
-	endpoints.update(nil, removed)
-}
-
-// updateEndpoints sends the assignments in set that the clusters reference, and an empty assignment to each current
-// cluster that references one in removed.
-func (p *proxy) updateEndpoints(set map[string]versioned, removed []string) {
-	t, changed := p.tables[resource.EndpointType], map[string]versioned{}
-	for name, a := range set {
-		if old, ok := t.resources[name]; ok && old.version != a.version {
-			changed[name] = a
-		}
-	}
-	for _, name := range removed {
-		if p.config != nil && p.config.empty[name].message != nil {
-			changed[name] = p.config.empty[name]
-		}
-	}
-	t.update(changed, nil)
+	return n
 }

@@ -2,18 +2,21 @@ package ads
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
+	"net"
 	"sync"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 )
 
 // Options configure a Server. All fields are optional.
@@ -25,9 +28,20 @@ type Options struct {
 	// Retain is how long a removed cluster is still served, so that Envoy removes the listeners that use it first.
 	// 0 means 30 s.
 	Retain time.Duration
-	// Retry is how long after a rejection listeners are sent again: their port may be free then. It doubles with each
-	// rejection, up to a minute. 0 means 1 s.
+	// Retry is how long after a rejection the rejected resources are sent again: the port of a listener may be free then.
+	// It doubles with each rejection, up to a minute. 0 means 1 s.
 	Retry time.Duration
+}
+
+// Resources are the configuration of one proxy, in any order. All messages are valid, have unique names, and listeners
+// reference exactly Routes. The Server keeps the messages; the caller must not change them after Set.
+type Resources struct {
+	Listeners []*listenerv3.Listener
+	// Clusters are EDS clusters, each with an assignment of the same name.
+	Clusters []*clusterv3.Cluster
+	Routes   []*routev3.RouteConfiguration
+	// Endpoints are the assignments to set with the other resources, see Server.UpdateEndpoints.
+	Endpoints []*endpointv3.ClusterLoadAssignment
 }
 
 // A Server holds the configuration of all proxies and serves it. All methods are safe for concurrent use.
@@ -35,11 +49,10 @@ type Server struct {
 	log     *slog.Logger
 	retain  time.Duration
 	retry   time.Duration
-	latency *prometheus.HistogramVec
+	metrics metrics
 
-	// mu is held while tables are changed and watched. They send to channels that are never full.
+	// mu is held while responses are sent to the streams: their channels are never full.
 	mu          sync.Mutex
-	assignments map[string]versioned // all endpoints that were set, by name
 	proxies     map[string]*proxy
 	subscribers map[chan struct{}]struct{}
 }
@@ -47,20 +60,11 @@ type Server struct {
 // New returns a Server without configuration. It returns an error if its metrics are already registered.
 func New(options Options) (*Server, error) {
 	s := &Server{
-		log: options.Log, retain: options.Retain, retry: cmp.Or(options.Retry, time.Second),
-		assignments: map[string]versioned{},
-		proxies:     map[string]*proxy{},
-		subscribers: map[chan struct{}]struct{}{},
-		latency:     newLatency(),
-	}
-	if s.log == nil {
-		s.log = slog.Default()
-	}
-	if s.retain == 0 {
-		s.retain = 30 * time.Second
+		log: cmp.Or(options.Log, slog.Default()), retain: cmp.Or(options.Retain, 30*time.Second), retry: cmp.Or(options.Retry, time.Second),
+		proxies: map[string]*proxy{}, subscribers: map[chan struct{}]struct{}{}, metrics: newMetrics(),
 	}
 	if options.Registerer != nil {
-		for _, c := range []prometheus.Collector{s.latency, collector{s}} {
+		for _, c := range []prometheus.Collector{s.metrics.streams, s.metrics.nacks, s.metrics.latency} {
 			if err := options.Registerer.Register(c); err != nil {
 				return nil, fmt.Errorf("registering metrics: %w", err)
 			}
@@ -69,46 +73,64 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
+// Serve serves ADS on a Unix socket until the context ends, and returns after all streams and goroutines have ended.
+// It closes l. Clients are not authenticated: a process that can open the socket can read the configuration of every
+// proxy. It returns an error if l fails.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	server := grpc.NewServer(
+		// Both sides detect a lost peer. Envoy may send pings every 15 s, even without a stream.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 60 * time.Second, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, &service{server: s})
+
+	ctx, cancel := context.WithCancel(ctx)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer cancel()
+	// Stop, not GracefulStop: Envoy keeps its stream open for as long as it runs.
+	wait.Go(func() { <-ctx.Done(); server.Stop() })
+
+	s.log.Info("serving ADS", "socket", l.Addr().String())
+	if err := server.Serve(l); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serving ADS on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
 // Set replaces the configuration of a proxy. The name is the node.cluster of its Envoys, "namespace/name". Only
 // resources that differ from the previous ones are sent; a call with equal resources has no effect.
 //
-// If a resource is invalid, Set keeps the previous configuration and all endpoints, and returns an error that names
-// every invalid resource. It does not validate messages inside an Any; the caller must do so before packing them.
-//
-// A cluster that is no longer in r is still served for Options.Retain. Call UpdateEndpoints to remove its endpoints after
-// Set. A cluster whose endpoints were never set has none.
-func (s *Server) Set(name string, r Resources) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
+// A cluster that is no longer in r is still served for Options.Retain, with its endpoints. A cluster whose endpoints were
+// never set has none.
+func (s *Server) Set(name string, r Resources) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var old *config
-	if p := s.proxies[name]; p != nil {
-		old = p.config
-	}
-	next, err := newConfig(old, r)
-	endpoints, endpointsErr := collect("endpoints", s.assignments, r.Endpoints, (*endpointv3.ClusterLoadAssignment).GetClusterName)
-	if err := errors.Join(err, endpointsErr); err != nil {
-		return fmt.Errorf("invalid configuration of proxy %s: %w", name, err)
-	}
-	s.updateAssignments(endpoints, nil)
-	if next == old {
-		return nil
-	}
-	s.log.Info("configuration changed", "proxy", name, "version", next.version, "listeners", len(next.resources[resource.ListenerType]),
-		"clusters", len(next.resources[resource.ClusterType]), "route_configurations", len(next.resources[resource.RouteType]))
 	p := s.getOrCreate(name)
-	p.setConfig(next, time.Now().Add(s.retain))
+	first := p.version == ""
+	if !p.set(r, time.Now().Add(s.retain)) {
+		return
+	}
+	s.log.Info("configuration changed", "proxy", name, "version", p.version,
+		"listeners", len(r.Listeners), "clusters", len(r.Clusters), "route_configurations", len(r.Routes))
 	if len(p.retained) > 0 {
 		time.AfterFunc(s.retain, func() { s.expire(time.Now()) })
 	}
-	p.push(s.assignments)
-	if old == nil {
+	if first {
 		close(p.ready)
+		s.countStreams(p)
 	}
 	s.notify()
-	return nil
+}
+
+// UpdateEndpoints sets the endpoints of current clusters of a proxy. The caller must not change the messages afterwards.
+func (s *Server) UpdateEndpoints(name string, list []*endpointv3.ClusterLoadAssignment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.proxies[name]; p != nil && p.setEndpoints(list) {
+		s.notify()
+	}
 }
 
 // Delete deletes a proxy and disconnects its Envoys. They keep their configuration. When they reconnect, nothing is
@@ -117,52 +139,12 @@ func (s *Server) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.proxies[name]; p != nil {
-		for stream := range p.streams {
-			stream.end(errDeleted)
+		for st := range p.streams {
+			st.end(errDeleted)
 		}
 	}
 	delete(s.proxies, name)
-	s.notify()
-}
-
-// UpdateEndpoints sets and removes endpoints by the name that EDS clusters reference: their
-// eds_cluster_config.service_name, or their own name. A proxy is sent only the endpoints that its clusters reference.
-// A current cluster whose endpoints are removed is sent an empty assignment; a retained one keeps its endpoints.
-//
-// Invalid endpoints are skipped: the previous endpoints of that name stay in use, and the error names the invalid ones.
-// The caller must not change the messages afterwards.
-func (s *Server) UpdateEndpoints(set []*endpointv3.ClusterLoadAssignment, remove []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	valid, err := collect("endpoints", s.assignments, set, (*endpointv3.ClusterLoadAssignment).GetClusterName)
-	if err != nil {
-		err = fmt.Errorf("invalid %w", err)
-	}
-	s.updateAssignments(valid, remove)
-	return err
-}
-
-// updateAssignments sets and removes assignments, and sends the changes to the proxies whose clusters reference them.
-// It modifies set. The caller holds mu.
-func (s *Server) updateAssignments(set map[string]versioned, remove []string) {
-	maps.DeleteFunc(set, func(name string, a versioned) bool { return s.assignments[name].version == a.version })
-	remove = slices.DeleteFunc(slices.Clone(remove), func(name string) bool {
-		_, known := s.assignments[name]
-		return !known
-	})
-	if len(set) == 0 && len(remove) == 0 {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(set)) {
-		s.assignments[name] = set[name]
-		s.log.Info("endpoints changed", "cluster", name, "version", set[name].version, "endpoints", countEndpoints(set[name].message))
-	}
-	for _, name := range remove {
-		delete(s.assignments, name)
-	}
-	for _, p := range s.proxies {
-		p.updateEndpoints(set, remove)
-	}
+	s.metrics.remove(name)
 	s.notify()
 }
 
@@ -171,13 +153,9 @@ func (s *Server) expire(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.proxies {
-		before := len(p.retained)
-		maps.DeleteFunc(p.retained, func(_ string, until time.Time) bool { return !until.After(now) })
-		if len(p.retained) == before {
-			continue
+		if p.expire(now) {
+			s.notify()
 		}
-		p.push(s.assignments)
-		s.notify()
 	}
 }
 
@@ -209,16 +187,8 @@ func (s *Server) notify() {
 func (s *Server) getOrCreate(name string) *proxy {
 	p := s.proxies[name]
 	if p == nil {
-		p = newProxy(name)
+		p = newProxy(name, s.log)
 		s.proxies[name] = p
 	}
 	return p
-}
-
-func checkName(name string) error {
-	namespace, rest, ok := strings.Cut(name, "/")
-	if !ok || namespace == "" || rest == "" || strings.Contains(rest, "/") || len(name) > maxName {
-		return fmt.Errorf("invalid proxy name %q: expected namespace/name", name)
-	}
-	return nil
 }

@@ -2,17 +2,100 @@ package ads
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 )
+
+// typeState is the state of one resource type on one Envoy. Server.mu guards it.
+type typeState struct {
+	// The last request, its subscription and the channel for a response, which is never full; nil before the first request.
+	request   *cache.DeltaRequest
+	sub       cache.Subscription
+	responses chan<- cache.DeltaResponse
+
+	open       bool                       // the request waits for a change: the Envoy was sent everything
+	stale      map[string]bool            // names of resources that may have to be sent; if true, even if the Envoy has their version
+	pending    map[string]pendingResponse // neither acknowledged nor rejected yet, by nonce
+	rejected   map[string]struct{}        // names in rejected responses that were not acknowledged since, see nack
+	nack       *NACK                      // the last one; nil if rejected is empty
+	rejections int                        // consecutive ones
+}
+
+// A pendingResponse has the names of changed and removed resources.
+type pendingResponse struct {
+	names []string
+	sent  time.Time
+}
+
+// markStale adds names to stale.
+func (t *typeState) markStale(names iter.Seq[string], again bool) {
+	for name := range names {
+		t.stale[name] = t.stale[name] || again
+	}
+}
+
+// respond sends the stale resources of a proxy if a request waits for them. Without any, it sends a response only if empty is
+// true.
+func (t *typeState) respond(p *proxy, empty bool) {
+	if !t.open {
+		return
+	}
+	typeURL, known := t.request.GetTypeUrl(), t.sub.ReturnedResources()
+	out := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, SystemVersionInfo: p.version}
+	for name, again := range t.stale {
+		r, exists := p.served[typeURL][name]
+		version, has := known[name]
+		_, subscribed := t.sub.SubscribedResources()[name]
+		subscribed = subscribed || t.sub.IsWildcard()
+		switch {
+		case exists && subscribed && version == r.version && !again:
+		case exists && subscribed:
+			out.Resources = append(out.Resources, &discoveryv3.Resource{
+				Name: name, Version: r.version, Resource: &anypb.Any{TypeUrl: typeURL, Value: r.wire},
+			})
+		case has, again && subscribed:
+			out.RemovedResources = append(out.RemovedResources, name)
+		}
+	}
+	clear(t.stale)
+	if len(out.GetResources()) == 0 && len(out.GetRemovedResources()) == 0 && !empty {
+		return
+	}
+	next := maps.Clone(known)
+	for _, r := range out.GetResources() {
+		next[r.GetName()] = r.GetVersion()
+	}
+	for _, name := range out.GetRemovedResources() {
+		delete(next, name)
+	}
+	t.open = false
+	t.responses <- &cache.DeltaPassthroughResponse{DeltaRequest: t.request, DeltaDiscoveryResponse: out, NextVersionMap: next}
+}
+
+// isCurrent reports whether the Envoy has acknowledged all current resources of a type. The caller holds Server.mu.
+func (st *stream) isCurrent(typeURL string) bool {
+	t, n := st.types[typeURL], len(st.proxy.served[typeURL])
+	byName := typeURL == resource.RouteType || typeURL == resource.EndpointType
+	switch {
+	case st.proxy.version == "":
+		return false
+	case t.sub == nil:
+		return byName && n == 0 // Envoy requests routes and endpoints only when a listener or cluster references them
+	}
+	return t.open && len(t.pending) == 0 && t.nack == nil && (!byName || len(t.sub.SubscribedResources()) >= n)
+}
 
 // A NACK is a response that Envoy rejected.
 type NACK struct {
 	// Type is listener, cluster, route or endpoint.
 	Type string `json:"type"`
-	// Version is the type's version in the rejected response.
-	Version string `json:"version"`
 	// Message is Envoy's error message, truncated to 4 KiB.
 	Message string `json:"message"`
 	// Time is when the NACK was received.
@@ -21,10 +104,6 @@ type NACK struct {
 
 // Type is the state of one resource type on one Envoy.
 type Type struct {
-	// Sent and Acked are the versions that were last sent and last acknowledged: the number of changes of the type since
-	// the process started.
-	Sent  string `json:"sent,omitempty"`
-	Acked string `json:"acked,omitempty"`
 	// Current reports whether the Envoy has acknowledged all current resources of the type.
 	Current bool `json:"current"`
 	// NACK is the last rejected response, until its resources are acknowledged or unsubscribed; nil for none.
@@ -43,7 +122,7 @@ type Envoy struct {
 	Version string `json:"version,omitempty"`
 	// Current reports whether the Envoy has acknowledged all resources of the latest Set, and the current endpoints.
 	Current bool `json:"current"`
-	// Types has an entry for each type that the Envoy has requested: listener, cluster, route or endpoint.
+	// Types has the state of each type: listener, cluster, route and endpoint.
 	Types map[string]Type `json:"types"`
 	// LastNACK is the last rejected response since the Envoy connected, whether or not a later one was accepted; nil
 	// for none.
@@ -57,13 +136,8 @@ type Proxy struct {
 	// Version is a hash of the resources of the latest Set, which is the same for equal resources in any process. It is
 	// empty before the first Set.
 	Version string `json:"version,omitempty"`
-	// Resources is the number of served resources by type: listener, cluster, route or endpoint. It is empty before
-	// the first Set.
-	Resources map[string]int `json:"resources"`
 	// Retained has the sorted names of removed clusters that are still served.
 	Retained []string `json:"retained,omitempty"`
-	// Pushes is the number of versions of listeners, clusters and routes that were served since the process started.
-	Pushes uint64 `json:"pushes"`
 	// Envoys are the connected Envoys, sorted by ID.
 	Envoys []Envoy `json:"envoys"`
 }
@@ -79,75 +153,47 @@ func (s *Server) State() []Proxy {
 	return state
 }
 
-// ProxyState returns the state of one proxy, and whether it exists: whether it has a configuration or a connected
-// Envoy.
-func (s *Server) ProxyState(name string) (Proxy, bool) {
+// Envoy returns the version of a proxy's latest Set, and the state of the Envoy with a node.id; it has no ID if it is not
+// connected.
+func (s *Server) Envoy(proxy, id string) (version string, e Envoy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.proxies[name]
+	p := s.proxies[proxy]
 	if p == nil {
-		return Proxy{}, false
+		return "", Envoy{}
 	}
-	return p.state(), true
+	if st := p.newest()[id]; st != nil {
+		e = st.state()
+	}
+	return p.version, e
 }
 
-// Connected returns when the Envoy with a node.id connected; zero if it is not connected.
-func (s *Server) Connected(proxy, id string) (connected time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.proxies[proxy]; p != nil {
-		for st := range p.streams {
-			if st.id == id && st.connected.After(connected) {
-				connected = st.connected
-			}
-		}
-	}
-	return connected
-}
-
-func (p *proxy) state() Proxy {
-	state := Proxy{
-		Name: p.name, Resources: p.count(), Pushes: p.pushes,
-		Retained: slices.Sorted(maps.Keys(p.retained)), Envoys: []Envoy{},
-	}
-	if p.config != nil {
-		state.Version = p.config.version
-	}
+// newest returns the newest stream of each node.id.
+func (p *proxy) newest() map[string]*stream {
 	newest := map[string]*stream{}
 	for st := range p.streams {
 		if old := newest[st.id]; old == nil || old.connected.Before(st.connected) {
 			newest[st.id] = st
 		}
 	}
-	for _, st := range newest {
+	return newest
+}
+
+func (p *proxy) state() Proxy {
+	state := Proxy{Name: p.name, Version: p.version, Retained: slices.Sorted(maps.Keys(p.retained)), Envoys: []Envoy{}}
+	for _, st := range p.newest() {
 		state.Envoys = append(state.Envoys, st.state())
 	}
 	slices.SortFunc(state.Envoys, func(a, b Envoy) int { return cmp.Compare(a.ID, b.ID) })
 	return state
 }
 
-// count returns the number of served resources by kind, or an empty map before the first Set.
-func (p *proxy) count() map[string]int {
-	n := map[string]int{}
-	if p.config != nil {
-		for typeURL, t := range p.tables {
-			n[kinds[typeURL]] = len(t.resources)
-		}
-	}
-	return n
-}
-
 func (st *stream) state() Envoy {
-	state := Envoy{
-		ID: st.id, Connected: st.connected, Version: st.version, Current: true,
-		Types: map[string]Type{}, LastNACK: st.lastNACK,
-	}
+	state := Envoy{ID: st.id, Connected: st.connected, Version: st.version, Current: true, Types: map[string]Type{}, LastNACK: st.lastNACK}
 	for typeURL, kind := range kinds {
 		current := st.isCurrent(typeURL)
 		state.Current = state.Current && current
-		if t := st.types[typeURL]; t != nil {
-			state.Types[kind] = Type{Sent: t.sent, Acked: t.acked, Current: current, NACK: t.nack}
-		}
+		state.Types[kind] = Type{Current: current, NACK: st.types[typeURL].nack}
 	}
 	return state
 }

@@ -17,9 +17,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxName is the maximum length in bytes of names that clients send. Names in Kubernetes have at most 253 bytes.
-const maxName = 512
-
 var errDeleted = errors.New("this proxy was deleted")
 
 // service implements the gRPC service of a Server.
@@ -32,7 +29,10 @@ type service struct {
 func (s *service) DeltaAggregatedResources(grpcStream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	ctx, cancel := context.WithCancelCause(grpcStream.Context())
 	defer cancel(nil)
-	st := &stream{server: s.server, end: cancel, ended: ctx.Done(), types: map[string]*typeState{}, warming: map[string]struct{}{}}
+	st := &stream{server: s.server, end: cancel, ended: ctx.Done(), types: map[string]*typeState{}}
+	for typeURL := range kinds {
+		st.types[typeURL] = &typeState{pending: map[string]pendingResponse{}, stale: map[string]bool{}, rejected: map[string]struct{}{}}
+	}
 	// Each stream has its own delta server, so that callbacks and watches know their stream.
 	byName := deltav3.DeactivateLegacyWildcardForTypes([]string{resource.RouteType, resource.EndpointType})
 	err := deltav3.NewServer(ctx, st, st, byName).DeltaStreamHandler(grpcStream, resource.AnyType)
@@ -55,10 +55,9 @@ type stream struct {
 
 	// Server.mu guards all fields below.
 	connected time.Time
-	types     map[string]*typeState // by type URL
-	version   string                // of the last config of which all listeners, clusters and routes were acknowledged
+	types     map[string]*typeState // by type URL, all of them
+	version   string                // of the last Set of which all listeners, clusters and routes were acknowledged
 	lastNACK  *NACK
-	warming   map[string]struct{} // assignments that warming clusters wait for, to be sent again if they were sent before
 }
 
 var (
@@ -72,43 +71,37 @@ func (st *stream) OnDeltaStreamOpen(context.Context, int64, string) error { retu
 // OnStreamDeltaRequest implements deltav3.Callbacks. It returns an error, which ends the stream, for an invalid
 // request, and otherwise records the ACK or NACK.
 func (st *stream) OnStreamDeltaRequest(_ int64, r *discoveryv3.DeltaDiscoveryRequest) error {
-	if err := st.checkNode(r.GetNode()); err != nil {
-		return err
-	}
-	switch typeURL := r.GetTypeUrl(); typeURL {
-	case resource.ListenerType, resource.ClusterType:
-	case resource.RouteType, resource.EndpointType:
-		if slices.Contains(r.GetResourceNamesSubscribe(), "*") {
-			return status.Errorf(codes.InvalidArgument, "%s resources must be requested by name", kinds[typeURL])
-		}
-	default:
-		return status.Errorf(codes.InvalidArgument, "unsupported resource type %q", typeURL)
+	t := st.types[r.GetTypeUrl()]
+	if t == nil {
+		return status.Errorf(codes.InvalidArgument, "unsupported resource type %q", r.GetTypeUrl())
 	}
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
 	if st.proxy == nil {
+		if r.GetNode().GetCluster() == "" || r.GetNode().GetId() == "" {
+			return status.Error(codes.InvalidArgument, "node.cluster and node.id are required")
+		}
 		st.server.connect(st, r.GetNode())
 	}
-	if st.record(r) {
-		st.server.notify()
+	for _, name := range r.GetResourceNamesUnsubscribe() {
+		delete(t.rejected, name)
 	}
-	return nil
-}
-
-// checkNode validates the node of the first request, and returns an error if a later request has another one. Envoy
-// may omit the node in later requests.
-func (st *stream) checkNode(node *corev3.Node) error {
-	if st.proxy != nil {
-		if node != nil && (node.GetCluster() != st.proxy.name || node.GetId() != st.id) {
-			return status.Error(codes.InvalidArgument, "node.cluster and node.id must not change on a stream")
+	response, answers := t.pending[r.GetResponseNonce()]
+	delete(t.pending, r.GetResponseNonce())
+	switch {
+	case !answers:
+	case r.GetErrorDetail() != nil:
+		st.reject(r.GetTypeUrl(), response.names, r.GetErrorDetail().GetMessage())
+	default:
+		st.server.metrics.latency.WithLabelValues(kinds[r.GetTypeUrl()]).Observe(time.Since(response.sent).Seconds())
+		t.rejections = 0
+		for _, name := range response.names {
+			delete(t.rejected, name)
 		}
-		return nil
 	}
-	if err := checkName(node.GetCluster()); err != nil {
-		return status.Errorf(codes.InvalidArgument, "node.cluster: %v", err)
-	}
-	if n := len(node.GetId()); n == 0 || n > maxName {
-		return status.Errorf(codes.InvalidArgument, "node.id has %d bytes, expected 1 to %d", n, maxName)
+	if t.nack != nil && len(t.rejected) == 0 {
+		t.nack = nil
+		delete(st.proxy.logged, r.GetTypeUrl())
 	}
 	return nil
 }
@@ -117,35 +110,19 @@ func (st *stream) checkNode(node *corev3.Node) error {
 func (st *stream) OnStreamDeltaResponse(_ int64, r *discoveryv3.DeltaDiscoveryRequest, response *discoveryv3.DeltaDiscoveryResponse) {
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
-	f := newPendingResponse(response, time.Now())
-	st.types[r.GetTypeUrl()].send(response.GetNonce(), f)
-	switch r.GetTypeUrl() {
-	case resource.ClusterType:
-		st.resendEndpoints(f.changes)
-	case resource.EndpointType:
-		for name := range f.changes {
-			delete(st.warming, name)
-		}
+	names := slices.Clone(response.GetRemovedResources())
+	for _, m := range response.GetResources() {
+		names = append(names, m.GetName())
 	}
-}
-
-// resendEndpoints sends the assignments of the given clusters, which a response changes. Envoy replaces such a cluster,
-// and the new one waits in warming state for its assignment. If Envoy is already subscribed to the assignment, it does
-// not request it again. Unless it is sent anyway, Envoy neither uses the cluster nor acknowledges the response for
-// initial_fetch_timeout (15 s), and then uses the assignment it had.
-func (st *stream) resendEndpoints(clusters map[string]string) {
-	endpoints, again := st.proxy.tables[resource.EndpointType], map[string]versioned{}
-	for cluster := range clusters {
-		if name := endpointsOf(st.proxy.tables[resource.ClusterType].resources[cluster].message); name != "" {
-			st.warming[name] = struct{}{}
-			again[name] = endpoints.resources[name]
-		}
+	st.types[r.GetTypeUrl()].pending[response.GetNonce()] = pendingResponse{names, time.Now()}
+	if r.GetTypeUrl() == resource.ClusterType {
+		// Envoy replaces a changed cluster, and the new one waits in warming state for its assignment. If Envoy is already
+		// subscribed to the assignment, it does not request it again. Unless it is sent anyway, Envoy neither uses the cluster
+		// nor acknowledges the response for initial_fetch_timeout (15 s), and then uses the assignment it had.
+		endpoints := st.types[resource.EndpointType]
+		endpoints.markStale(slices.Values(names), true)
+		endpoints.respond(st.proxy, false)
 	}
-	if st.types[resource.EndpointType] == nil {
-		return // Envoy will request them
-	}
-	// An open watch does not respond before its table is updated, even if the update changes nothing.
-	endpoints.update(again, nil)
 }
 
 // OnDeltaStreamClosed implements deltav3.Callbacks.
@@ -170,32 +147,31 @@ func (st *stream) CreateDeltaWatch(r *cache.DeltaRequest, sub cache.Subscription
 	}
 	st.server.mu.Lock()
 	defer st.server.mu.Unlock()
-	return st.proxy.tables[r.GetTypeUrl()].watch(&watch{st, r, sub, responses}), nil
-}
-
-// repeated returns the names of resources that must be sent again although the Envoy has their version. The caller holds
-// Server.mu.
-func (w *watch) repeated() []string {
-	typeURL := w.request.GetTypeUrl()
-	var names []string
-	t := w.stream.types[typeURL]
-	if w.stream.proxy.tables[typeURL].version() != t.rejectedVersion {
-		names = slices.Collect(maps.Keys(t.resend))
-	}
-	if typeURL == resource.EndpointType {
-		for name := range w.stream.warming {
-			if _, ok := w.sub.ReturnedResources()[name]; ok { // all others are sent as soon as Envoy subscribes to them
-				names = append(names, name)
-			}
+	t := st.types[r.GetTypeUrl()]
+	t.request, t.sub, t.responses, t.open = r, sub, responses, true
+	first := r.GetResponseNonce() == ""
+	if first || len(r.GetResourceNamesSubscribe()) > 0 || len(r.GetResourceNamesUnsubscribe()) > 0 {
+		t.markStale(maps.Keys(sub.ReturnedResources()), false)
+		t.markStale(maps.Keys(sub.SubscribedResources()), false)
+		if sub.IsWildcard() {
+			t.markStale(maps.Keys(st.proxy.served[r.GetTypeUrl()]), false)
 		}
 	}
-	return names
+	t.respond(st.proxy, first && sub.IsWildcard()) // Envoy waits for a first response
+	st.proxy.acknowledge()
+	st.server.notify()
+	return func() {
+		st.server.mu.Lock()
+		defer st.server.mu.Unlock()
+		t.open = false
+	}, nil
 }
 
 // connect adds a stream to its proxy, which it creates if necessary. The caller holds mu.
 func (s *Server) connect(st *stream, node *corev3.Node) {
 	st.proxy, st.id, st.connected = s.getOrCreate(node.GetCluster()), node.GetId(), time.Now()
 	st.proxy.streams[st] = struct{}{}
+	s.countStreams(st.proxy)
 	s.log.Info("envoy connected", "proxy", st.proxy.name, "node", st.id)
 	s.notify()
 }
@@ -205,102 +181,51 @@ func (s *Server) disconnect(st *stream) {
 	defer s.mu.Unlock()
 	p := st.proxy
 	delete(p.streams, st)
-	if p.config == nil && len(p.streams) == 0 && s.proxies[p.name] == p {
+	s.countStreams(p)
+	if p.version == "" && len(p.streams) == 0 && s.proxies[p.name] == p {
 		delete(s.proxies, p.name) // never Set; it existed only because a client named it
 	}
 	s.log.Info("envoy disconnected", "proxy", p.name, "node", st.id)
 	s.notify()
 }
 
-// record records the ACK, NACK and unsubscribed names of a request. It reports whether the state of the stream changed.
-// The caller holds Server.mu.
-func (st *stream) record(r *discoveryv3.DeltaDiscoveryRequest) bool {
-	typeURL := r.GetTypeUrl()
-	t := st.types[typeURL]
-	if t == nil {
-		t = newTypeState(r.GetInitialResourceVersions())
-		st.types[typeURL] = t
-	}
-	t.unsubscribe(r.GetResourceNamesUnsubscribe())
-	f, answers := t.pending[r.GetResponseNonce()]
-	if answers {
-		delete(t.pending, r.GetResponseNonce())
-		now := time.Now()
-		if detail := r.GetErrorDetail(); detail != nil {
-			t.reject(f, NACK{Type: kinds[typeURL], Version: f.version, Message: strings.TrimSpace(detail.GetMessage()), Time: now})
-			st.lastNACK = t.nack
-			st.server.recordNACK(st, typeURL, t.nack)
-			if typeURL == resource.ListenerType {
-				st.retry(t)
-			}
-		} else {
-			t.ack(f)
-			st.server.latency.WithLabelValues(kinds[typeURL]).Observe(now.Sub(f.at).Seconds())
-			if t.nack == nil {
-				delete(st.proxy.logged, typeURL)
-			}
-		}
-	}
-	if c := st.proxy.config; c != nil && typeURL != resource.EndpointType && st.version != c.version && st.configAcknowledged() {
-		st.version = c.version
-		return true
-	}
-	return answers
-}
+const (
+	// maxDetail is the maximum number of bytes kept of a NACK's message.
+	maxDetail = 4096
+	// maxRetry is the maximum of Options.Retry after several rejections.
+	maxRetry = time.Minute
+)
 
-// maxRetry is the maximum of Options.Retry after several rejections.
-const maxRetry = time.Minute
-
-// retry sends rejected listeners again after Options.Retry, unless Envoy answers for them before. The caller holds Server.mu.
-func (st *stream) retry(t *typeState) {
-	rejected := t.nack
-	time.AfterFunc(min(maxRetry, st.server.retry<<min(t.rejections-1, 10)), func() {
+// reject records a NACK of a response with the named resources, and sends them again with the next change of the type, or
+// after Options.Retry: at least one of them is invalid, and Envoy may or may not have applied the others. It logs the NACK
+// unless the last one of the same proxy and type had the same message. The caller holds Server.mu.
+func (st *stream) reject(typeURL string, names []string, detail string) {
+	detail = strings.TrimSpace(detail)
+	if len(detail) > maxDetail {
+		detail = strings.ToValidUTF8(detail[:maxDetail], "")
+	}
+	p, t, nack := st.proxy, st.types[typeURL], &NACK{Type: kinds[typeURL], Message: detail, Time: time.Now()}
+	for _, name := range names {
+		t.rejected[name] = struct{}{}
+	}
+	if len(t.stale) > 0 { // a change since the response
+		t.markStale(maps.Keys(t.rejected), true)
+	}
+	t.nack, st.lastNACK = nack, nack
+	if st.server.proxies[p.name] == p {
+		st.server.metrics.nacks.WithLabelValues(p.name, nack.Type).Inc()
+	}
+	if p.logged[typeURL] != detail {
+		p.logged[typeURL] = detail
+		st.server.log.Warn("envoy rejected configuration", "proxy", p.name, "node", st.id, "type", nack.Type, "err", detail)
+	}
+	time.AfterFunc(min(maxRetry, st.server.retry<<min(t.rejections, 10)), func() {
 		st.server.mu.Lock()
 		defer st.server.mu.Unlock()
-		if _, connected := st.proxy.streams[st]; !connected || t.nack != rejected {
-			return
+		if _, connected := p.streams[st]; connected && t.nack == nack {
+			t.markStale(maps.Keys(t.rejected), true)
+			t.respond(p, false)
 		}
-		listeners, again := st.proxy.tables[resource.ListenerType], map[string]versioned{}
-		for name := range t.resend {
-			if r, ok := listeners.resources[name]; ok {
-				again[name] = r
-			}
-		}
-		listeners.update(again, nil) // a new version, with which the stream gets what it rejected
 	})
-}
-
-// recordNACK counts a NACK, and logs it unless the last one of the same proxy and type had the same message. The caller
-// holds mu.
-func (s *Server) recordNACK(st *stream, typeURL string, n *NACK) {
-	p := st.proxy
-	p.nacks[typeURL]++
-	if p.logged[typeURL] == n.Message {
-		return
-	}
-	p.logged[typeURL] = n.Message
-	s.log.Warn("envoy rejected configuration", "proxy", p.name, "node", st.id, "type", n.Type, "version", n.Version, "err", n.Message)
-}
-
-// isCurrent reports whether the Envoy has acknowledged all current resources of a type. The caller holds Server.mu.
-func (st *stream) isCurrent(typeURL string) bool {
-	t, want := st.types[typeURL], st.proxy.tables[typeURL].resources
-	switch {
-	case st.proxy.config == nil:
-		return false
-	case t == nil:
-		// Envoy requests routes and endpoints only when a listener or cluster references them.
-		return len(want) == 0 && (typeURL == resource.RouteType || typeURL == resource.EndpointType)
-	case typeURL == resource.EndpointType:
-		for name := range st.warming {
-			if t.known[name] != "" {
-				return false
-			}
-		}
-	}
-	return t.acknowledged(want, typeURL == resource.ListenerType)
-}
-
-func (st *stream) configAcknowledged() bool {
-	return st.isCurrent(resource.ListenerType) && st.isCurrent(resource.ClusterType) && st.isCurrent(resource.RouteType)
+	t.rejections++
 }

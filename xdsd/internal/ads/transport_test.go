@@ -88,16 +88,6 @@ func TestExistingSocket(t *testing.T) {
 	}
 }
 
-func TestTCPIsRejected(t *testing.T) {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := newServer(t, Options{}).Serve(t.Context(), l); err == nil || !strings.Contains(err.Error(), "only Unix sockets") {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestListenerThatFailsIsReported(t *testing.T) {
 	l, err := ListenUnix(t.Context(), socketPath(t))
 	if err != nil {
@@ -114,7 +104,7 @@ func TestListenerThatFailsIsReported(t *testing.T) {
 func TestShutdownClosesStreamsAndStopsGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	s := newServer(t, Options{})
-	set(t, s, tenant, baseResources())
+	s.Set(tenant, baseResources())
 	conn, stop := serve(t, s)
 	var all []*adstest.Client
 	for _, id := range []string{"a", "b"} {
@@ -122,7 +112,7 @@ func TestShutdownClosesStreamsAndStopsGoroutines(t *testing.T) {
 	}
 	awaitProxy(t, s, tenant, current(len(all)))
 	stop()
-	if p, _ := s.ProxyState(tenant); len(p.Envoys) != 0 {
+	if p, _ := proxyState(s, tenant); len(p.Envoys) != 0 {
 		t.Errorf("connected after shutdown: %+v", p.Envoys)
 	}
 	for _, c := range all {

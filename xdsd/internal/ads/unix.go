@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +15,6 @@ import (
 // ListenUnix listens on a Unix socket with mode 0600. It replaces a socket on which no process listens, and returns
 // an error if another process listens on it, or if path is not a socket. Closing the listener removes the socket.
 func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
-	unlock, err := lockDirectory(filepath.Dir(path))
-	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", path, err)
-	}
-	defer unlock()
 	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
@@ -30,26 +24,6 @@ func ListenUnix(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listening on %s: %w", path, err)
 	}
 	return l, nil
-}
-
-// lockDirectory locks the directory of the socket, so that two processes that start at the same time do not remove each
-// other's socket between bind and listen. The caller must call unlock.
-func lockDirectory(path string) (unlock func(), err error) {
-	dir, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		_ = dir.Close()
-		return nil, fmt.Errorf("locking %s: %w", path, err)
-	}
-	return func() { _ = dir.Close() }, nil
 }
 
 // removeStaleSocket removes a socket on which no process listens. It returns an error if a process may be listening, or

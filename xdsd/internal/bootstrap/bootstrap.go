@@ -28,7 +28,7 @@ const (
 	HealthListener  = "health"
 )
 
-// Bootstrap returns the bootstrap configuration of Envoy, or an error that names every invalid field of c.
+// Bootstrap returns the bootstrap configuration of Envoy, or an error if a field of c is invalid.
 func (c Config) Bootstrap() (*bootstrapv3.Bootstrap, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {

@@ -6,13 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
@@ -81,29 +78,10 @@ func renderYAML(t *testing.T, config bootstrap.Config) []byte {
 func TestRenderingIsDeterministic(t *testing.T) {
 	config := goldenConfigs()["dual-stack"]
 	first := renderYAML(t, config)
-	var firstJSON []byte
 	for range 20 {
-		b, err := config.Bootstrap()
-		if err != nil {
-			t.Fatal(err)
-		}
-		data, err := bootstrap.JSON(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if firstJSON == nil {
-			firstJSON = data
-		}
-		if !bytes.Equal(data, firstJSON) || !bytes.Equal(renderYAML(t, config), first) {
+		if !bytes.Equal(renderYAML(t, config), first) {
 			t.Fatal("renderings of the same configuration differ")
 		}
-	}
-	back, err := yaml.JSONToYAML(firstJSON)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(first), string(back)); diff != "" {
-		t.Errorf("JSON differs from YAML (-yaml +json)\n%s", diff)
 	}
 }
 
@@ -116,68 +94,6 @@ func TestEnvoyAcceptsTheGoldenFiles(t *testing.T) {
 			}
 			if err := lab.ValidateEnvoy(t.Context(), data); err != nil {
 				t.Error(err)
-			}
-		})
-	}
-}
-
-func TestInvalidConfig(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(*bootstrap.Config)
-		want   []string
-	}{
-		"empty": {
-			func(c *bootstrap.Config) { *c = bootstrap.Config{} },
-			[]string{"NodeID: required", "ProxyServer.Namespace: \"\"", "ProxyServer.Name: \"\""},
-		},
-		"invalid names": {
-			func(c *bootstrap.Config) { c.ProxyServer = types.NamespacedName{Namespace: "a.b", Name: "c/d"} },
-			[]string{`ProxyServer.Namespace: "a.b"`, `ProxyServer.Name: "c/d"`},
-		},
-		"relative socket": {
-			func(c *bootstrap.Config) { c.ServerSocket = "ads.sock" },
-			[]string{`ServerSocket: "ads.sock": must be an absolute path`},
-		},
-		"abstract socket, which any user can open": {
-			func(c *bootstrap.Config) { c.AdminSocket = "@admin" },
-			[]string{`AdminSocket: "@admin": must be an absolute path`},
-		},
-		"path of the socket is too long": {
-			func(c *bootstrap.Config) { c.AdminSocket = "/" + strings.Repeat("x", 107) },
-			[]string{"AdminSocket: /xxx", "longer than 107 bytes"},
-		},
-		"equal sockets": {
-			func(c *bootstrap.Config) { c.AdminSocket = bootstrap.DefaultServerSocket },
-			[]string{"AdminSocket: /run/xdsd/ads.sock is the same as ServerSocket"},
-		},
-		"invalid metrics addresses": {
-			func(c *bootstrap.Config) {
-				c.MetricsAddresses = append(addresses("fe80::1%eth0", "::ffff:10.0.0.1", "224.0.0.1", "10.0.0.1", "10.0.0.1"), netip.Addr{})
-			},
-			[]string{
-				"MetricsAddresses[0]: fe80::1%eth0: must not have a zone", "MetricsAddresses[1]: ::ffff:10.0.0.1", "MetricsAddresses[2]: 224.0.0.1",
-				"MetricsAddresses[4]: duplicate address 10.0.0.1", "MetricsAddresses[5]: invalid address",
-			},
-		},
-		"drain time": {
-			func(c *bootstrap.Config) { c.DrainTime = 1500 * time.Millisecond },
-			[]string{"DrainTime: 1.5s: must be whole seconds"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			config := baseConfig()
-			test.change(&config)
-			_, bootstrapErr := config.Bootstrap()
-			_, argsErr := config.Args()
-			for _, err := range []error{bootstrapErr, argsErr} {
-				if err == nil {
-					t.Fatal("no error")
-				}
-				for _, want := range test.want {
-					if !strings.Contains(err.Error(), want) {
-						t.Errorf("no %q in error: %v", want, err)
-					}
-				}
 			}
 		})
 	}
@@ -199,10 +115,7 @@ func TestArgs(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := test.config.Args()
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := test.config.Args()
 			if !slices.Equal(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}

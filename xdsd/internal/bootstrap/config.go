@@ -2,17 +2,14 @@ package bootstrap
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Defaults of Config.
@@ -117,77 +114,28 @@ func (c Config) UDPSessions() uint32 {
 	return uint32(min(math.MaxUint32, max(least, c.Descriptors-min(used, c.Descriptors))))
 }
 
-// validate returns an error that names every invalid field of a Config to which the defaults were applied.
+// validate returns an error unless the sockets are private, and the file descriptors suffice for MaxConnections: Envoy itself
+// rejects other invalid fields. The defaults were applied.
 func (c Config) validate() error {
-	var errs []error
-	report := func(field, format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{field}, args...)...))
-	}
-	if c.NodeID == "" {
-		report("NodeID", "required")
-	}
-	for _, problem := range validation.IsDNS1123Label(c.ProxyServer.Namespace) {
-		report("ProxyServer.Namespace", "%q: %s", c.ProxyServer.Namespace, problem)
-	}
-	for _, problem := range validation.IsDNS1123Subdomain(c.ProxyServer.Name) {
-		report("ProxyServer.Name", "%q: %s", c.ProxyServer.Name, problem)
-	}
-	validateSocket("ServerSocket", c.ServerSocket, report)
-	validateSocket("AdminSocket", c.AdminSocket, report)
-	if c.AdminSocket == c.ServerSocket {
-		report("AdminSocket", "%s is the same as ServerSocket", c.AdminSocket)
-	}
-	for i, a := range c.MetricsAddresses {
-		field := fmt.Sprintf("MetricsAddresses[%d]", i)
-		switch {
-		case !a.IsValid():
-			report(field, "invalid address")
-		case a.Zone() != "" || a.Is4In6() || a.IsMulticast():
-			report(field, "%s: must not have a zone, be IPv4-mapped or be multicast", a)
-		case slices.Contains(c.MetricsAddresses[:i], a):
-			report(field, "duplicate address %s", a)
-		}
-	}
-	for i, a := range c.NodeAddresses {
-		if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
-			report(fmt.Sprintf("NodeAddresses[%d]", i), "%s: must be valid, without a zone, and not IPv4-mapped", a)
+	for _, path := range []string{c.ServerSocket, c.AdminSocket} {
+		if !filepath.IsAbs(path) { // any user can open an abstract one
+			return fmt.Errorf("socket %q: must be an absolute path", path)
 		}
 	}
 	if limit := c.descriptorLimit(0); c.MaxConnections > limit || limit == 0 {
-		report("MaxConnections", "%d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit",
+		return fmt.Errorf("MaxConnections: %d needs more file descriptors than the limit of %d allows: set it to at most %d, or raise the limit",
 			c.MaxConnections, c.Descriptors, limit)
 	}
-	if c.DrainTime < 0 || c.DrainTime%time.Second != 0 {
-		report("DrainTime", "%s: must be whole seconds", c.DrainTime)
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
-type reporter func(field, format string, args ...any)
-
-// maxSocketPath is the maximum length of a path in a sockaddr_un (108 bytes), without the terminating zero.
-const maxSocketPath = 107
-
-func validateSocket(field, path string, report reporter) {
-	switch {
-	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-		report(field, "%q: must be an absolute path without . or .. elements, repeated or trailing slashes", path)
-	case len(path) > maxSocketPath:
-		report(field, "%s: longer than %d bytes", path, maxSocketPath)
-	}
-}
-
-// Args returns Envoy's command-line arguments, except the path of the bootstrap file, or an error that names every
-// invalid field of c.
-func (c Config) Args() ([]string, error) {
-	if err := c.withDefaults().validate(); err != nil {
-		return nil, fmt.Errorf("generating the arguments of Envoy: %w", err)
-	}
+// Args returns Envoy's command-line arguments, except the path of the bootstrap file.
+func (c Config) Args() []string {
 	// Pods are replaced instead of hot restarted. This also avoids the shared memory and the sockets of hot restart,
 	// which would conflict between two Envoys in one network namespace.
 	args := []string{"--disable-hot-restart"}
 	if c.DrainTime != 0 {
 		args = append(args, "--drain-time-s", strconv.FormatInt(int64(c.DrainTime/time.Second), 10))
 	}
-	return args, nil
+	return args
 }

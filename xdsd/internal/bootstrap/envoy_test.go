@@ -54,11 +54,7 @@ func localConfig(t *testing.T) bootstrap.Config {
 // start starts Envoy and does not wait until it is ready.
 func start(t *testing.T, config bootstrap.Config) *lab.Envoy {
 	t.Helper()
-	args, err := config.Args()
-	if err != nil {
-		t.Fatal(err)
-	}
-	args = append(args, "--concurrency", "2")
+	args := append(config.Args(), "--concurrency", "2")
 	return lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: renderYAML(t, config), Args: args, Unready: true})
 }
 

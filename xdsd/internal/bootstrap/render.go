@@ -1,8 +1,6 @@
 package bootstrap
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -26,23 +24,6 @@ func YAML(m proto.Message) ([]byte, error) {
 		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
 	}
 	return data, nil
-}
-
-// JSON renders a message as YAML does, but as indented JSON.
-func JSON(m proto.Message) ([]byte, error) {
-	data, err := YAML(m)
-	if err != nil {
-		return nil, err
-	}
-	if data, err = yaml.YAMLToJSON(data); err != nil {
-		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
-	}
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, data, "", "  "); err != nil {
-		return nil, fmt.Errorf("rendering a configuration of Envoy: %w", err)
-	}
-	indented.WriteByte('\n')
-	return indented.Bytes(), nil
 }
 
 // A packer packs messages into Any and collects validation errors.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -68,7 +67,7 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 			limits = &v1alpha1.ProxyLimits{}
 		}
 		p := model.Build(&in, fuzzOptions).ProxyServers[0]
-		resources, omitted := Translate(p, g.options(limits))
+		resources, omitted := NewTranslator(g.options(limits)).Translate(p)
 		if omitted != nil {
 			t.Fatal(omitted)
 		}
@@ -108,7 +107,7 @@ func TestDocumentedProxyServers(t *testing.T) {
 				t.Error(p)
 			}
 		}
-		resources, omitted := Translate(s.ProxyServers[0], Options{})
+		resources, omitted := NewTranslator(Options{}).Translate(s.ProxyServers[0])
 		if omitted != nil {
 			t.Fatal(omitted)
 		}
@@ -129,11 +128,10 @@ var proxyName = types.NamespacedName{Namespace: "clusters", Name: "demo"}
 
 // A proxy is an ADS server with a connected Envoy, in a network where every port is free.
 type proxy struct {
-	network   *lab.Namespace
-	server    *ads.Server
-	envoy     *lab.Envoy
-	changed   <-chan struct{}
-	endpoints map[string]bool // names of the assignments that were sent
+	network *lab.Namespace
+	server  *ads.Server
+	envoy   *lab.Envoy
+	changed <-chan struct{}
 }
 
 // startProxy starts an Envoy with the given number of worker threads.
@@ -176,10 +174,7 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	args, err := config.Args()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	args := config.Args()
 	binary, err := lab.FindEnvoy(tb.Context(), tb.Logf)
 	if err != nil {
 		tb.Fatal(err)
@@ -200,42 +195,29 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 			tb.Errorf("%d listeners could not be created", n)
 		}
 	})
-	return &proxy{network, server, envoy, changed, map[string]bool{}}
+	return &proxy{network, server, envoy, changed}
 }
 
 // send replaces the configuration and waits until Envoy has acknowledged or rejected it.
 func (p *proxy) send(t *testing.T, resources ads.Resources) {
 	t.Helper()
 	started := time.Now()
-	if err := p.server.Set(proxyName.String(), resources); err != nil {
-		t.Fatal(err)
-	}
-	removed := p.endpoints
-	p.endpoints = map[string]bool{}
-	for _, a := range resources.Endpoints {
-		p.endpoints[a.GetClusterName()] = true
-		delete(removed, a.GetClusterName())
-	}
-	if err := p.server.UpdateEndpoints(nil, slices.Collect(maps.Keys(removed))); err != nil {
-		t.Fatal(err)
-	}
+	p.server.Set(proxyName.String(), resources)
 	timeout := time.After(2 * time.Minute)
 	for {
-		state, _ := p.server.ProxyState(proxyName.String())
-		for _, e := range state.Envoys {
-			for _, kind := range e.Types {
-				if kind.NACK != nil && kind.NACK.Time.After(started) {
-					t.Fatalf("Envoy rejected a %s: %s", kind.NACK.Type, kind.NACK.Message)
-				}
+		_, e := p.server.Envoy(proxyName.String(), "test")
+		for _, kind := range e.Types {
+			if kind.NACK != nil && kind.NACK.Time.After(started) {
+				t.Fatalf("Envoy rejected a %s: %s", kind.NACK.Type, kind.NACK.Message)
 			}
-			if e.Current {
-				return
-			}
+		}
+		if e.Current {
+			return
 		}
 		select {
 		case <-p.changed:
 		case <-timeout:
-			t.Fatalf("Envoy has not answered: %+v", state.Envoys)
+			t.Fatalf("Envoy has not answered: %+v", e)
 		}
 	}
 }

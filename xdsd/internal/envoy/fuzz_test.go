@@ -46,7 +46,7 @@ func FuzzTranslate(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, p := range model.Build(in, options).ProxyServers {
-			resources, err := Translate(p, Options{})
+			resources, err := NewTranslator(Options{}).Translate(p)
 			if err != nil {
 				t.Error(err)
 			}

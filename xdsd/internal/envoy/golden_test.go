@@ -41,7 +41,7 @@ func readProxies(t *testing.T, dir string) ([]*model.ProxyServer, *model.Objects
 
 func mustTranslate(t *testing.T, p *model.ProxyServer, options Options) ads.Resources {
 	t.Helper()
-	resources, omitted := Translate(p, options)
+	resources, omitted := NewTranslator(options).Translate(p)
 	if omitted != nil {
 		t.Fatal(omitted)
 	}
@@ -256,11 +256,11 @@ func TestInvalidPartIsLeftOut(t *testing.T) {
 			},
 		}
 	}
-	if _, omitted := Translate(proxy("/path", "host", "ns/udp/53", time.Second), Options{}); omitted != nil {
+	if _, omitted := NewTranslator(Options{}).Translate(proxy("/path", "host", "ns/udp/53", time.Second)); omitted != nil {
 		t.Fatalf("without invalid values: %v", omitted)
 	}
 	p := proxy("/path?query", "a\nb", "", -1)
-	resources, omitted := Translate(p, Options{})
+	resources, omitted := NewTranslator(Options{}).Translate(p)
 	var parts []string
 	for _, o := range omitted {
 		parts = append(parts, o.Part)

@@ -76,11 +76,6 @@ type Omission struct {
 // String returns the part and the reason.
 func (o Omission) String() string { return o.Part + ": " + o.Reason }
 
-// Translate returns the result of a new Translator.
-func Translate(p *model.ProxyServer, options Options) (ads.Resources, []Omission) {
-	return NewTranslator(options).Translate(p)
-}
-
 // A Translator translates the states of one proxy, one after the other. It uses the messages of what has not changed
 // again: with a thousand routes, nearly all of the time would be spent on building, validating and encoding those.
 type Translator struct {

@@ -121,26 +121,12 @@ func (a *Admin) Quit(ctx context.Context) error {
 	return nil
 }
 
-// SetLogLevel sets the level of all of Envoy's loggers, and returns whether any of them had another level before. With
-// an error it returns false.
-func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) (changed bool, err error) {
-	body, err := a.request(ctx, http.MethodPost, "/logging") // without parameters, it only lists the levels
-	if err != nil {
-		return false, fmt.Errorf("reading Envoy's log level: %w", err)
-	}
-	for line := range strings.Lines(string(body)) {
-		// "active loggers:", then "  NAME: LEVEL" for each logger
-		if _, current, ok := strings.Cut(strings.TrimSpace(line), ": "); ok && current != string(level) {
-			changed = true
-		}
-	}
-	if !changed {
-		return false, nil
-	}
+// SetLogLevel sets the level of all of Envoy's loggers.
+func (a *Admin) SetLogLevel(ctx context.Context, level v1alpha1.LogLevel) error {
 	if _, err := a.request(ctx, http.MethodPost, "/logging?level="+url.QueryEscape(string(level))); err != nil {
-		return false, fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
+		return fmt.Errorf("setting Envoy's log level to %s: %w", level, err)
 	}
-	return true, nil
+	return nil
 }
 
 // SetAccessLog enables or disables the access log.
@@ -155,7 +141,7 @@ func (a *Admin) SetAccessLog(ctx context.Context, enabled bool) error {
 	return nil
 }
 
-// Connections returns the number of open client connections, except those of the metrics listener.
+// Connections returns the number of open client connections, except those to the listeners for metrics and health.
 func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	stats, err := a.stats(ctx, "type=Gauges", `^listener\..*\.downstream_cx_active$`)
 	if err != nil {
@@ -163,7 +149,8 @@ func (a *Admin) Connections(ctx context.Context) (int64, error) {
 	}
 	var sum int64
 	for _, s := range stats { // one for each listener, and one for each of its threads
-		own := strings.HasPrefix(s.Name, "listener.admin.") || strings.HasPrefix(s.Name, "listener."+bootstrap.MetricsListener+".")
+		listener, _, _ := strings.Cut(strings.TrimPrefix(s.Name, "listener."), ".")
+		own := slices.Contains([]string{"admin", bootstrap.MetricsListener, bootstrap.HealthListener}, listener)
 		if !own && !strings.Contains(s.Name, ".worker_") {
 			sum += s.Value
 		}

@@ -29,25 +29,28 @@ type Feeder struct {
 	omitted         map[string][]envoy.Omission // by proxy; the slices are not changed
 
 	// The fields below are used only by Run.
-	synced    bool                         // the last snapshot came from the API server, not from the snapshot file
-	upstreams map[string][]*model.Upstream // of all served proxies, by Service
-	proxies   map[string]*proxy            // by namespace/name
-	endpoints map[string]bool              // names of the upstreams of all served proxies
+	synced  bool                // the last snapshot came from the API server, not from the snapshot file
+	proxies map[string]*proxy   // by namespace/name
+	targets map[string][]target // by Service
 }
 
 // A proxy is the state of a ProxyServer in the ADS server.
 type proxy struct {
 	translator *envoy.Translator
-	latest     *model.ProxyServer // of the last snapshot
-	served     *model.ProxyServer // the last one that was valid; nil for none
-	failure    string             // why latest is not served; empty if it is
+	served     *model.ProxyServer // of the last snapshot
+}
+
+// A target is an upstream of a proxy.
+type target struct {
+	proxy    string
+	upstream *model.Upstream
 }
 
 // NewFeeder returns a Feeder. The options apply to all proxies.
 func NewFeeder(store *watch.Store, server *ads.Server, options envoy.Options, log *slog.Logger) *Feeder {
 	return &Feeder{
 		store: store, server: server, options: options, log: log, changed: make(chan struct{}, 1),
-		services: map[string]bool{}, omitted: map[string][]envoy.Omission{}, proxies: map[string]*proxy{}, endpoints: map[string]bool{},
+		services: map[string]bool{}, omitted: map[string][]envoy.Omission{}, proxies: map[string]*proxy{},
 	}
 }
 
@@ -126,25 +129,15 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 	if s == nil {
 		return
 	}
-	upstreams := map[string][]*model.Upstream{}
-	names := map[string]bool{}
-	var endpoints []*endpointv3.ClusterLoadAssignment
+	f.targets = map[string][]target{}
 	deleted := maps.Clone(f.proxies)
 	for _, p := range s.ProxyServers {
 		delete(deleted, p.Key())
-		read := f.feedProxy(p, all)
-		served := f.proxies[p.Key()].served
-		if served == nil {
-			continue
-		}
-		for _, u := range served.Upstreams {
+		f.feedProxy(p, all)
+		for _, u := range p.Upstreams {
 			if u.Service != "" {
-				upstreams[u.Service] = append(upstreams[u.Service], u)
+				f.targets[u.Service] = append(f.targets[u.Service], target{p.Key(), u})
 			}
-			if all && !read && !names[u.Name] { // proxies can share an upstream
-				endpoints = append(endpoints, f.endpointsOf(u))
-			}
-			names[u.Name] = true
 		}
 	}
 	for name := range deleted {
@@ -153,56 +146,43 @@ func (f *Feeder) feed(s *model.Snapshot, all bool) {
 		f.setOmitted(name, nil)
 		f.log.Info("proxy deleted", "proxy", name)
 	}
-	var removed []string
-	for name := range f.endpoints {
-		if !names[name] {
-			removed = append(removed, name)
-		}
-	}
-	f.upstreams, f.endpoints = upstreams, names
-	f.updateEndpoints(endpoints, removed)
 }
 
 // feedProxy passes a proxy to the server, unless it is unchanged, with the endpoints of its new upstreams or, if all is
-// true, of all. It reports whether the server has accepted them. If the proxy is invalid, the error is logged unless it is
-// the same as before.
-func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) (accepted bool) {
+// true, of all.
+func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) {
 	state := f.proxies[p.Key()]
 	if state == nil {
-		state = &proxy{translator: envoy.NewTranslator(f.options)}
+		state = &proxy{translator: envoy.NewTranslator(f.options), served: &model.ProxyServer{}}
 		f.proxies[p.Key()] = state
 	}
-	if state.latest == p {
-		return false
+	changed := state.served != p
+	if !changed && !all {
+		return
 	}
-	state.latest = p
-	resources, omitted := state.translator.Translate(p)
-	f.setOmitted(p.Key(), omitted)
-	clusters := map[string]bool{}
-	for _, c := range resources.Clusters {
-		clusters[c.GetName()] = true
-	}
-	var known map[*model.Upstream]bool
-	if state.served != nil && !all {
-		known = make(map[*model.Upstream]bool, len(state.served.Upstreams))
+	known := map[*model.Upstream]bool{}
+	if !all {
 		for _, u := range state.served.Upstreams {
 			known[u] = true
 		}
 	}
+	var endpoints []*endpointv3.ClusterLoadAssignment
 	for _, u := range p.Upstreams {
-		if clusters[u.Name] && !known[u] {
-			resources.Endpoints = append(resources.Endpoints, f.endpointsOf(u))
+		if !known[u] {
+			endpoints = append(endpoints, f.endpointsOf(u))
 		}
 	}
-	err := f.server.Set(p.Key(), resources)
-	if err == nil {
-		state.served, state.failure = p, ""
-	} else if failure := err.Error(); failure != state.failure {
-		state.failure = failure
-		f.log.Error("invalid configuration; keeping the previous one", "proxy", p.Key(), "err", err)
+	if !changed {
+		f.server.UpdateEndpoints(p.Key(), endpoints)
+		return
 	}
+	resources, omitted := state.translator.Translate(p)
+	resources.Endpoints = endpoints
+	f.setOmitted(p.Key(), omitted)
+	f.server.Set(p.Key(), resources)
+	state.served = p
 	if !f.log.Enabled(context.Background(), slog.LevelDebug) {
-		return err == nil
+		return
 	}
 	for _, l := range p.Listeners {
 		for _, r := range l.Routes {
@@ -210,23 +190,18 @@ func (f *Feeder) feedProxy(p *model.ProxyServer, all bool) (accepted bool) {
 				"owner", r.Owner, "source", r.Source)
 		}
 	}
-	return err == nil
 }
 
 // feedEndpoints passes the endpoints of some Services to the server.
 func (f *Feeder) feedEndpoints(services map[string]bool) {
-	set := map[string]*endpointv3.ClusterLoadAssignment{} // proxies can share an upstream
+	changed := map[string][]*endpointv3.ClusterLoadAssignment{} // by proxy
 	for service := range services {
-		for _, u := range f.upstreams[service] {
-			set[u.Name] = f.endpointsOf(u)
+		for _, t := range f.targets[service] {
+			changed[t.proxy] = append(changed[t.proxy], f.endpointsOf(t.upstream))
 		}
 	}
-	f.updateEndpoints(slices.Collect(maps.Values(set)), nil)
-}
-
-func (f *Feeder) updateEndpoints(set []*endpointv3.ClusterLoadAssignment, remove []string) {
-	if err := f.server.UpdateEndpoints(set, remove); err != nil {
-		f.log.Error("cannot update endpoints", "err", err)
+	for proxy, list := range changed {
+		f.server.UpdateEndpoints(proxy, list)
 	}
 }
 

@@ -26,19 +26,16 @@ type State struct {
 	Backends []probereport.Backend `json:"backends,omitempty"`
 	// Unfinished are the connections of clients whose handshakes do not complete.
 	Unfinished []probereport.Unfinished `json:"unfinished,omitempty"`
-	// StatusFailure is the time and the error of the last write of ProxyServer.status if it failed.
-	StatusFailure string `json:"statusFailure,omitempty"`
 	// Problems are the faults found in the objects; nil before the first snapshot.
 	Problems []model.Problem `json:"problems"`
 	// PodProblems are those of the response of /problems.
 	PodProblems []problem.Problem `json:"podProblems"`
 }
 
-// StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes and of writing
-// the status.
-func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Backend, statusFailure string) State {
+// StateOf returns the current state of a store and of the ADS server that is fed from it, with the results of probes.
+func StateOf(store *watch.Store, server *ads.Server, backends []probereport.Backend) State {
 	unfinished, _ := neighbours.Unfinished() // without the kernel's module for it, none is known
-	state := State{Store: store.Status(), Served: server.State(), Backends: backends, Unfinished: unfinished, StatusFailure: statusFailure}
+	state := State{Store: store.Status(), Served: server.State(), Backends: backends, Unfinished: unfinished}
 	if s := store.Snapshot(); s != nil {
 		state.ProxyServers, state.Problems = s.ProxyServers, s.Problems
 	}

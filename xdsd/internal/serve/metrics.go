@@ -13,11 +13,9 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	syncedDesc = desc("synced", "Whether the configuration comes from the API server (1), or only from the snapshot file (0).")
 	ageDesc    = desc("snapshot_age_seconds", "Seconds since a watch of the API server was lost; 0 while every watch is connected.")
-	buildsDesc = desc("snapshots_total", "Number of snapshots built from the objects.")
 	keptDesc   = desc("kept_objects", "Number of objects that disappeared from the API server and stay in use, by resource.", "resource")
 
 	problemsDesc   = desc("problems", "Number of faults found in the objects, by reason.", "reason")
-	listenersDesc  = desc("listeners", "Ports of a proxy.", "proxy")
 	routesDesc     = desc("routes", "Names that a proxy routes, on all its ports.", "proxy")
 	unresolvedDesc = desc("unresolved_upstreams", "Upstreams of a proxy without a target, because their Service or address does not exist.", "proxy")
 )
@@ -30,7 +28,7 @@ type collector struct{ store *watch.Store }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, buildsDesc, keptDesc, problemsDesc, listenersDesc, routesDesc, unresolvedDesc} {
+	for _, d := range []*prometheus.Desc{syncedDesc, ageDesc, keptDesc, problemsDesc, routesDesc, unresolvedDesc} {
 		ch <- d
 	}
 }
@@ -47,7 +45,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(syncedDesc, synced)
 	gauge(ageDesc, status.Age().Seconds())
-	ch <- prometheus.MustNewConstMetric(buildsDesc, prometheus.CounterValue, float64(status.Builds))
 	for resource, n := range watch.CountKept(status.Resources) {
 		gauge(keptDesc, float64(n), resource)
 	}
@@ -72,7 +69,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 				unresolved++
 			}
 		}
-		gauge(listenersDesc, float64(len(p.Listeners)), p.Key())
 		gauge(routesDesc, float64(routes), p.Key())
 		gauge(unresolvedDesc, float64(unresolved), p.Key())
 	}

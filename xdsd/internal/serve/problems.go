@@ -128,7 +128,8 @@ func (r *Reporter) problems() []problem.Problem {
 	if f == nil || f.at.Sub(f.since) < minWriteFailure || isUnanswered(f.err) || apierrors.IsNotFound(f.err) {
 		return nil
 	}
-	p := problem.Failed(problem.StatusNotWritten, model.Ref{}, "xdsd cannot write the status of ProxyServer %s, which is outdated", r.Proxy).Because(r.Failure())
+	p := problem.Failed(problem.StatusNotWritten, model.Ref{}, "xdsd cannot write the status of ProxyServer %s, which is outdated", r.Proxy).
+		Because(f.at.UTC().Format(time.RFC3339) + ": " + f.err.Error())
 	p.Remedy, p.Since = remedy(f.err), f.since
 	return []problem.Problem{p}
 }

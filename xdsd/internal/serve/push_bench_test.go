@@ -42,15 +42,14 @@ func proxyWithRoutes(n int) *model.ProxyServer {
 }
 
 // setProxy translates a proxy and passes it to the server, as a Feeder does.
-func setProxy(b *testing.B, server *ads.Server, translator *envoy.Translator, p *model.ProxyServer) {
+func setProxy(b *testing.B, server *ads.Server, translator *envoy.Translator, p *model.ProxyServer, endpoints ...*endpointv3.ClusterLoadAssignment) {
 	b.Helper()
 	resources, omitted := translator.Translate(p)
 	if omitted != nil {
 		b.Fatal(omitted)
 	}
-	if err := server.Set(p.Key(), resources); err != nil {
-		b.Fatal(err)
-	}
+	resources.Endpoints = endpoints
+	server.Set(p.Key(), resources)
 }
 
 // pushClient is an ADS client that acknowledges all responses without decoding the resources.
@@ -113,10 +112,7 @@ func BenchmarkPush(b *testing.B) {
 			for b.Loop() {
 				ctx, cancel := context.WithCancel(b.Context())
 				server, conn := pushServer(ctx, b)
-				if err := server.UpdateEndpoints(endpoints, nil); err != nil {
-					b.Fatal(err)
-				}
-				setProxy(b, server, envoy.NewTranslator(envoy.Options{}), p)
+				setProxy(b, server, envoy.NewTranslator(envoy.Options{}), p, endpoints...)
 				size = connectPush(ctx, b, conn, p).bytes
 				_ = conn.Close()
 				cancel()
@@ -124,11 +120,8 @@ func BenchmarkPush(b *testing.B) {
 			b.ReportMetric(float64(size), "wire-B/op")
 		})
 		server, conn := pushServer(b.Context(), b)
-		if err := server.UpdateEndpoints(endpoints, nil); err != nil {
-			b.Fatal(err)
-		}
 		translator := envoy.NewTranslator(envoy.Options{})
-		setProxy(b, server, translator, p)
+		setProxy(b, server, translator, p, endpoints...)
 		c := connectPush(b.Context(), b, conn, p)
 		withHost := *p
 		withHost.Listeners = []*model.Listener{{Port: 443, Routes: append(p.Listeners[0].Routes[:n:n], model.Route{Host: "zz.example.com", Upstream: p.Upstreams[0].Name})}}
@@ -153,17 +146,13 @@ func BenchmarkPush(b *testing.B) {
 			before, loops := c.bytes, 0
 			for b.Loop() {
 				u := []*model.Upstream{&otherEndpoint, p.Upstreams[0]}[loops%2]
-				if err := server.UpdateEndpoints([]*endpointv3.ClusterLoadAssignment{envoy.Endpoints(u, nil)}, nil); err != nil {
-					b.Fatal(err)
-				}
+				server.UpdateEndpoints(p.Key(), []*endpointv3.ClusterLoadAssignment{envoy.Endpoints(u, nil)})
 				c.receive(b)
 				loops++
 			}
 			b.ReportMetric(float64(c.bytes-before)/float64(loops), "wire-B/op")
 			if loops%2 == 1 {
-				if err := server.UpdateEndpoints(endpoints[:1], nil); err != nil {
-					b.Fatal(err)
-				}
+				server.UpdateEndpoints(p.Key(), endpoints[:1])
 				c.receive(b)
 			}
 		})

@@ -177,13 +177,13 @@ func TestFeederFollowsTheStore(t *testing.T) {
 			slices.Equal(v.Names(resource.ClusterType), []string{"proxy/proxies/own/gone", "proxy/proxies/own/web"}) &&
 			slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
 	})
-	before, _ := s.server.ProxyState("proxies/own")
+	before, _ := s.server.Envoy("proxies/own", "envoy-0")
 	write(t, dir, "slice.yaml", fmt.Sprintf(slice, "10.128.0.2"))
 	s.await(t, "the other endpoint", func(v *adstest.View) bool {
 		return slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.2:8443"})
 	})
-	if after, _ := s.server.ProxyState("proxies/own"); after.Pushes != before.Pushes {
-		t.Errorf("a change of endpoints caused %d snapshots", after.Pushes-before.Pushes)
+	if after, _ := s.server.Envoy("proxies/own", "envoy-0"); after != before {
+		t.Error("a change of endpoints caused another version")
 	}
 	write(t, dir, "service.yaml", "") // its route stays, without endpoints
 	s.await(t, "no endpoint", func(v *adstest.View) bool {
@@ -281,7 +281,7 @@ func TestFeederServesTheSnapshotFile(t *testing.T) {
 
 func TestNothingIsServedWithoutASnapshot(t *testing.T) {
 	s := newSite(t, watch.Config{Manifests: filepath.Join(t.TempDir(), "missing")})
-	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil, "") }, prometheus.NewRegistry())
+	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil) }, prometheus.NewRegistry())
 	if code, _ := get(h, "/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("/readyz: %d", code)
 	}
@@ -306,7 +306,7 @@ func TestHandlerShowsTheState(t *testing.T) {
 	s.await(t, "the proxy", func(v *adstest.View) bool { return len(v.Names(resource.ListenerType)) == 1 })
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector(s.store))
-	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil, "") }, registry)
+	h := Handler(s.store, func() bool { return true }, nil, func() any { return StateOf(s.store, s.server, nil) }, registry)
 
 	code, body := get(h, "/state")
 	var state State
@@ -325,9 +325,6 @@ func TestHandlerShowsTheState(t *testing.T) {
 		}
 	}
 	const want = `
-# HELP xdsd_listeners Ports of a proxy.
-# TYPE xdsd_listeners gauge
-xdsd_listeners{proxy="proxies/own"} 1
 # HELP xdsd_problems Number of faults found in the objects, by reason.
 # TYPE xdsd_problems gauge
 xdsd_problems{reason="ServiceNotFound"} 1
@@ -338,7 +335,7 @@ xdsd_routes{proxy="proxies/own"} 2
 # TYPE xdsd_unresolved_upstreams gauge
 xdsd_unresolved_upstreams{proxy="proxies/own"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "xdsd_listeners", "xdsd_problems", "xdsd_routes", "xdsd_unresolved_upstreams"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "xdsd_problems", "xdsd_routes", "xdsd_unresolved_upstreams"); err != nil {
 		t.Error(err)
 	}
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) != 0 {

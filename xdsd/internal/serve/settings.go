@@ -55,7 +55,8 @@ func (s *Settings) Run(ctx context.Context) {
 	defer retry.Stop()
 	for {
 		if p := proxyOf(s.Store, s.Proxy); p != nil {
-			desired := settings{s.ADS.Connected(s.Proxy, s.Pod), p.LogLevel, p.AccessLog}
+			_, connection := s.ADS.Envoy(s.Proxy, s.Pod)
+			desired := settings{connection.Connected, p.LogLevel, p.AccessLog}
 			if desired != s.applied && !desired.connected.IsZero() {
 				s.apply(ctx, desired)
 			}
@@ -72,9 +73,9 @@ func (s *Settings) Run(ctx context.Context) {
 
 func (s *Settings) apply(ctx context.Context, desired settings) {
 	log := s.Log.With("proxy", s.Proxy, "node", s.Pod)
-	changed, err := false, error(nil)
+	var err error
 	if desired.level != "" {
-		changed, err = s.Admin.SetLogLevel(ctx, desired.level)
+		err = s.Admin.SetLogLevel(ctx, desired.level)
 	}
 	if err == nil {
 		err = s.Admin.SetAccessLog(ctx, desired.accessLog)
@@ -89,7 +90,7 @@ func (s *Settings) apply(ctx context.Context, desired settings) {
 		s.failure = err.Error()
 		return
 	}
-	if changed {
+	if desired.level != s.applied.level {
 		log.Info("Envoy's log level set", "level", string(desired.level))
 	}
 	if desired.accessLog != s.applied.accessLog {

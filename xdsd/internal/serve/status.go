@@ -71,7 +71,6 @@ type Reporter struct {
 
 	reported *v1alpha1.ReplicaStatus // last report, without the heartbeat; nil before the first one
 	written  time.Time               // when it was written
-	failure  string                  // last error; empty after a success
 	// listeners are the results of the last probe.
 	listeners []v1alpha1.ListenerStatus
 	failures  failures
@@ -88,18 +87,6 @@ type writeFailure struct {
 // Open reports whether Envoy accepts connections on at least one port of the proxy. It is true before the first probe,
 // and for a nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
-
-// Failure returns the time and the error of the last write of the entry, empty if it succeeded, and for a nil Reporter. It
-// is safe for concurrent use.
-func (r *Reporter) Failure() string {
-	if r == nil {
-		return ""
-	}
-	if f := r.failed.Load(); f != nil {
-		return f.at.UTC().Format(time.RFC3339) + ": " + f.err.Error()
-	}
-	return ""
-}
 
 // Run writes the entry when it changes, at most once per second or, with 1,000 backends, every 5 seconds, and otherwise
 // every HeartbeatInterval, until the context ends. It logs errors and retries.
@@ -158,27 +145,28 @@ func (r *Reporter) report(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	before := r.failed.Load()
 	if err == nil {
-		if r.failure != "" {
+		if before != nil {
 			r.Log.Info("writing the proxy's status recovered", "proxy", r.Proxy)
 		}
-		r.reported, r.written, r.failure = &current, entry.HeartbeatTime.Time, ""
+		r.reported, r.written = &current, entry.HeartbeatTime.Time
 		r.failed.Store(nil)
 		return
 	}
-	if r.failure != err.Error() {
-		log := r.Log
-		if action := remedy(err); action != "" {
-			log = log.With("remedy", action)
-		}
-		log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err)
-	}
-	r.failure = err.Error()
 	failed := &writeFailure{time.Now(), time.Now(), err}
-	if before := r.failed.Load(); before != nil {
+	if before != nil {
 		failed.since = before.since
 	}
 	r.failed.Store(failed)
+	if before != nil && before.err.Error() == err.Error() {
+		return
+	}
+	log := r.Log
+	if action := remedy(err); action != "" {
+		log = log.With("remedy", action)
+	}
+	log.Error("writing the proxy's status failed", "proxy", r.Proxy, "err", err)
 }
 
 // sameReport reports whether two entries differ at most in the numbers and times of limits, and in the numbers of failures
@@ -223,17 +211,12 @@ func isUnanswered(err error) bool {
 // status returns the replica's current entry, without the heartbeat.
 func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.ReplicaStatus {
 	entry := v1alpha1.ReplicaStatus{Pod: r.Pod, ObservedGeneration: p.Generation}
-	served, _ := r.ADS.ProxyState(r.Proxy)
-	entry.Version = served.Version
-	for _, e := range served.Envoys {
-		if e.ID != r.Pod {
-			continue
-		}
-		entry.Acknowledged = e.Version
-		for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
-			if nack := e.Types[kind].NACK; nack != nil && entry.NACK == "" {
-				entry.NACK = nackMessage(p, kind, nack.Message)
-			}
+	var served ads.Envoy
+	entry.Version, served = r.ADS.Envoy(r.Proxy, r.Pod)
+	entry.Acknowledged = served.Version
+	for _, kind := range []string{"listener", "cluster", "route", "endpoint"} {
+		if nack := served.Types[kind].NACK; nack != nil && entry.NACK == "" {
+			entry.NACK = nackMessage(p, kind, nack.Message)
 		}
 	}
 	entry.Backends = r.backends(ctx, p)
