@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -34,7 +33,6 @@ type holdFlags struct {
 	addresses, witnesses []string
 	own, gateways        []string
 	ready                []string
-	timing               vip.Timing
 	file                 string
 	sources              sourcelimit.Config
 	networks             []string
@@ -80,14 +78,6 @@ func newHoldCommand() *cobra.Command {
 	flags.StringSliceVar(&f.witnesses, "witness", nil,
 		"addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated")
 	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
-	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second,
-		"duration of the Lease: another replica can take it when its holder has not renewed it for this long")
-	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
-	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "interval of probes of the address on the VLAN and of --ready")
-	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "time without a reply from the address before another replica takes over")
-	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "time added to --patience while the API server is unavailable")
-	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
-	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
 	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
 	flags.Uint32Var(&f.sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections),
 		"maximum number of connections of each source address on --device; 0 for no limit")
@@ -107,7 +97,7 @@ func newHoldCommand() *cobra.Command {
 // options validates the flags. It leaves o.Leases unset, because that requires a client.
 func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 	o := vip.Options{
-		Timing: f.timing, Identity: f.identity, Device: f.device, ReadyURLs: f.ready, File: f.file, Log: log,
+		Identity: f.identity, Device: f.device, ReadyURLs: f.ready, File: f.file, Log: log,
 	}
 	namespace, name, ok := strings.Cut(f.lease, "/")
 	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -159,26 +149,6 @@ func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" || u.Host == "" {
 			return o, fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
 		}
-	}
-	t := f.timing
-	for flag, d := range map[string]time.Duration{"lease-duration": t.LeaseDuration, "address-lifetime": t.Lifetime} {
-		if d < time.Second || d%time.Second != 0 {
-			return o, fmt.Errorf("--%s %s: want whole seconds", flag, d)
-		}
-	}
-	switch {
-	case t.ProbeInterval < 10*time.Millisecond:
-		return o, fmt.Errorf("--probe-interval %s: want 10ms or more", t.ProbeInterval)
-	case t.Patience < 2*t.ProbeInterval:
-		return o, fmt.Errorf("--patience %s: want twice --probe-interval or more", t.Patience)
-	case t.RenewInterval <= 0 || t.RenewInterval > t.LeaseDuration/2:
-		return o, fmt.Errorf("--renew-interval %s: want more than zero, and at most half of --lease-duration", t.RenewInterval)
-	case t.Lifetime < 2*t.ProbeInterval:
-		return o, fmt.Errorf("--address-lifetime %s: want twice --probe-interval or more", t.Lifetime)
-	case t.Alone < 0:
-		return o, fmt.Errorf("--alone %s: want zero or more", t.Alone)
-	case t.Linger < 0:
-		return o, fmt.Errorf("--linger %s: want zero or more", t.Linger)
 	}
 	return o, nil
 }
