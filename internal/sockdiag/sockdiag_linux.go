@@ -33,15 +33,11 @@ type Socket struct {
 
 // List returns the connections in states, which are bits such as 1<<unix.BPF_TCP_ESTABLISHED.
 func List(states uint32) (list []Socket, err error) {
-	err = withConn(func(conn *netlink.Conn) error {
-		list, err = dump(conn, states)
-		return err
-	})
-	return list, err
-}
-
-func dump(conn *netlink.Conn, states uint32) ([]Socket, error) {
-	var list []Socket
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening a socket of sock_diag: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} { // AF_INET6 includes connections to IPv4 addresses
 		messages, err := conn.Execute(request(byFamily, netlink.Dump, states, &Socket{family: family}))
 		if err != nil {
@@ -56,47 +52,44 @@ func dump(conn *netlink.Conn, states uint32) ([]Socket, error) {
 	return list, nil
 }
 
+// openStates are the states of connections that can be reset, but not of listening sockets and ended connections.
+const openStates = 1<<unix.BPF_TCP_ESTABLISHED | 1<<unix.BPF_TCP_FIN_WAIT1 | 1<<unix.BPF_TCP_FIN_WAIT2 | 1<<unix.BPF_TCP_CLOSE_WAIT
+
 // Reset resets the open connections of all processes in this network namespace whose local address is one of
 // the addresses, and returns their number. The addresses must still be on an interface, or no packet reaches the clients.
 // It requires CAP_NET_ADMIN, and a kernel with INET_DIAG_DESTROY.
 func Reset(addresses []netip.Addr) (n int, err error) {
-	err = withConn(func(conn *netlink.Conn) error {
-		list, err := dump(conn, 1<<unix.BPF_TCP_ESTABLISHED|1<<unix.BPF_TCP_FIN_WAIT1|1<<unix.BPF_TCP_FIN_WAIT2|1<<unix.BPF_TCP_CLOSE_WAIT)
-		if err != nil {
-			return err
+	list, err := List(openStates)
+	if err != nil {
+		return 0, err
+	}
+	var requests []netlink.Message
+	for i := range list {
+		if slices.Contains(addresses, list[i].Local.Addr()) {
+			requests = append(requests, request(destroy, 0, 0, &list[i]))
 		}
-		list = slices.DeleteFunc(list, func(s Socket) bool { return !slices.Contains(addresses, s.Local.Addr()) })
-		n = len(list)
-		var rest []netlink.Message
-		for i := range list {
-			if i > 0 {
-				rest = append(rest, request(destroy, 0, 0, &list[i]))
-				continue
-			}
-			// The kernel replies to the first request only: another replica has the addresses meanwhile, and thousands of replies
-			// would take a second.
-			_, err := conn.Execute(request(destroy, netlink.Acknowledge, 0, &list[0]))
-			if err != nil && !errors.Is(err, unix.ENOENT) { // it may have ended meanwhile
-				return fmt.Errorf("resetting a connection: %w; the kernel needs INET_DIAG_DESTROY", err)
-			}
-		}
-		for batch := range slices.Chunk(rest, 256) {
-			if _, err := conn.SendMessages(batch); err != nil {
-				return fmt.Errorf("resetting connections: %w", err)
-			}
-		}
-		return nil
-	})
-	return n, err
-}
-
-// withConn calls use with a netlink socket.
-func withConn(use func(*netlink.Conn) error) error {
+	}
+	if len(requests) == 0 {
+		return 0, nil
+	}
 	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
-		return fmt.Errorf("opening a socket of sock_diag: %w", err)
+		return 0, fmt.Errorf("opening a socket of sock_diag: %w", err)
 	}
-	return errors.Join(use(conn), conn.Close())
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	// The kernel replies to the first request only: another replica has the addresses meanwhile, and thousands of replies
+	// would take a second.
+	first, rest := requests[0], requests[1:]
+	first.Header.Flags |= netlink.Acknowledge
+	if _, err := conn.Execute(first); err != nil && !errors.Is(err, unix.ENOENT) { // it may have ended meanwhile
+		return 0, fmt.Errorf("resetting a connection: %w; the kernel needs INET_DIAG_DESTROY", err)
+	}
+	for batch := range slices.Chunk(rest, 256) {
+		if _, err := conn.SendMessages(batch); err != nil {
+			return 0, fmt.Errorf("resetting connections: %w", err)
+		}
+	}
+	return len(requests), nil
 }
 
 // request returns a request with a struct inet_diag_req_v2.
