@@ -74,13 +74,9 @@ func (f *flags) run(ctx context.Context, log *slog.Logger) error {
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { // the proxy cannot probe its own address, and does not know those of VMs
 		neighbours.Repeat(ctx, log, func(ctx context.Context) error {
-			asked := server.Ask()
-			networks, err := neighbours.Networks()
-			if err == nil {
-				_, err = r.monitor.Probe(ctx, networks.OnOwnNetworks(append(leasedb.Protected(), leasedb.RecentClients(maxProbedClients)...)))
-			}
+			err := errors.Join(server.Ask(), r.monitor.Probe(ctx, append(leasedb.Protected(), leasedb.RecentClients(maxProbedClients)...)))
 			r.state(ctx) // logs since when each problem exists
-			return errors.Join(asked, err)
+			return err
 		})
 		return nil
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,10 +40,6 @@ func (p *prober) run(ctx context.Context) {
 }
 
 func (p *prober) probe(ctx context.Context, snapshots []*model.Snapshot) error {
-	networks, err := neighbours.Networks()
-	if err != nil {
-		return err
-	}
 	var all []netip.Addr
 	var ports []netip.AddrPort
 	for _, s := range snapshots {
@@ -56,11 +51,9 @@ func (p *prober) probe(ctx context.Context, snapshots []*model.Snapshot) error {
 			ports = append(ports, proxyPorts(infra)...)
 		}
 	}
-	answers, err := p.monitor.Probe(ctx, networks.OnOwnNetworks(all))
-	if err != nil {
+	if err := p.monitor.Probe(ctx, all); err != nil {
 		return err
 	}
-	slices.SortFunc(ports, netip.AddrPort.Compare)
-	p.ports.Connect(ctx, networks, slices.DeleteFunc(slices.Compact(ports), func(a netip.AddrPort) bool { return answers[a.Addr()] == nil }))
+	p.ports.Connect(ctx, p.monitor, ports)
 	return nil
 }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// closedRounds is the number of failed rounds after which a port counts as closed: a minute, in which another replica takes
-	// over a floating address.
-	closedRounds = 4
+	// closedRounds is the number of failed rounds after which a port counts as closed: 90 seconds, in which another replica takes
+	// over a floating address, and the kernel forgets the MAC address of a host that is gone.
+	closedRounds = 6
 	// unservedRounds is the same for a host that refuses connections to all ports: five minutes, since a new pod answers ARP
 	// requests before its images are pulled.
 	unservedRounds = 20
@@ -65,13 +65,13 @@ func closedPorts(infra *model.Infra, results []neighbours.PortResult) []problem.
 			port := strconv.Itoa(int(r.Address.Port()))
 			switch {
 			case r.Address.Addr() != a || !slices.Contains(wanted, r.Address):
-			case r.Accepts:
+			case r.Result == neighbours.Accepted:
 				accepted = append(accepted, port)
 			case r.Failures >= closedRounds:
 				closed, ports = append(closed, port), append(ports, r.Address.Port())
 				evidence = append(evidence, fmt.Sprintf("%s: %s", r.Address, r.Result))
 				longest = max(longest, r.Failures)
-				if r.Silent {
+				if r.Result == neighbours.Silent {
 					remedy, verb = filteredRemedy, "dropped"
 				}
 			}

@@ -35,7 +35,7 @@ func TestClosedPorts(t *testing.T) {
 	infra := blue(t)
 	result := func(port uint16, result string, failures int) neighbours.PortResult {
 		a := netip.AddrPortFrom(netip.MustParseAddr("127.50.0.3"), port)
-		return neighbours.PortResult{Address: a, Result: result, Accepts: result == "accepted", Silent: result == "timeout", Failures: failures}
+		return neighbours.PortResult{Address: a, Result: result, Failures: failures}
 	}
 	const message = "the proxy's address 127.50.0.3 accepts no connections over the VLAN at TCP port "
 	for _, tc := range []struct {
@@ -44,11 +44,11 @@ func TestClosedPorts(t *testing.T) {
 		want    string
 	}{
 		{"all accept", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "accepted", 0)}, ""},
-		{"one connection failed", []neighbours.PortResult{result(443, "accepted", 1), result(6443, "accepted", 0)}, ""},
-		{"a filter drops some", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "timeout", 4)}, message + "6443: they are dropped, but those to port 443 are accepted"},
-		{"not for long", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "timeout", 3)}, ""},
-		{"a filter drops all", []neighbours.PortResult{result(443, "timeout", 4), result(6443, "timeout", 4)}, message + "443, 6443: they are dropped, although the host answers ARP requests"},
-		{"one is refused", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "refused", 4)}, message + "6443: they are refused, but those to port 443 are accepted"},
+		{"one connection failed", []neighbours.PortResult{result(443, "timeout", 1), result(6443, "accepted", 0)}, ""},
+		{"a filter drops some", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "timeout", 6)}, message + "6443: they are dropped, but those to port 443 are accepted"},
+		{"not for long", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "timeout", 5)}, ""},
+		{"a filter drops all", []neighbours.PortResult{result(443, "timeout", 6), result(6443, "timeout", 6)}, message + "443, 6443: they are dropped, although the host answers ARP requests"},
+		{"one is refused", []neighbours.PortResult{result(443, "accepted", 0), result(6443, "refused", 6)}, message + "6443: they are refused, but those to port 443 are accepted"},
 		{"the proxy starts", []neighbours.PortResult{result(443, "refused", 19), result(6443, "refused", 19)}, ""},
 		{"the proxy does not listen", []neighbours.PortResult{result(443, "refused", 20), result(6443, "refused", 20)}, message + "443, 6443: they are refused, although the host answers ARP requests"},
 		{"a port of something else", []neighbours.PortResult{result(22, "timeout", 9)}, ""},

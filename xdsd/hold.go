@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -26,17 +24,13 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/vip"
 )
 
-// holdFlags are the flags of xdsd hold.
+// holdFlags are the flags of xdsd hold; those that need no parsing are fields of the options.
 type holdFlags struct {
+	vip.Options
+
 	kubeconfig, context  string
-	lease, identity      string
-	device               string
 	addresses, witnesses []string
 	own, gateways        []string
-	ready                []string
-	timing               vip.Timing
-	file                 string
-	sources              sourcelimit.Config
 	networks             []string
 	http                 string
 	logFormat, logLevel  string
@@ -55,46 +49,38 @@ func newHoldCommand() *cobra.Command {
 			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9907/ready",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
+			var err error
+			if f.Log, err = daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel); err != nil {
+				return err
+			}
+			namespace, err := f.parse()
 			if err != nil {
 				return err
 			}
-			o, err := f.options(log)
-			if err != nil {
-				return err
-			}
-			return f.run(cmd.Context(), o)
+			return f.run(cmd.Context(), namespace)
 		},
 	}
 	hostname, _ := os.Hostname() // without a host name the flag is required
 	flags := cmd.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
 	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
-	flags.StringVar(&f.lease, "lease", "", "Lease of the address's holder (NAMESPACE/NAME)")
-	flags.StringVar(&f.identity, "identity", hostname, "unique name of this replica (default: the host name, which in a pod is the pod's name)")
+	flags.StringVar(&f.Lease, "lease", "", "Lease of the address's holder (NAMESPACE/NAME)")
+	flags.StringVar(&f.Identity, "identity", hostname, "unique name of this replica (default: the host name, which in a pod is the pod's name)")
 	flags.Lookup("identity").DefValue = "" // help does not show this host's name
-	flags.StringVar(&f.device, "device", "net1", "network interface on the VLAN")
+	flags.StringVar(&f.Device, "device", "net1", "network interface on the VLAN")
 	flags.StringSliceVar(&f.addresses, "address", nil, "floating addresses, which move together")
 	flags.StringSliceVar(&f.own, "own", nil, "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none")
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "gateways in the subnets of --own, for replies to clients beyond the VLAN")
 	flags.StringSliceVar(&f.witnesses, "witness", nil,
 		"addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated")
-	flags.StringSliceVar(&f.ready, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
-	flags.DurationVar(&f.timing.LeaseDuration, "lease-duration", 10*time.Second,
-		"duration of the Lease: another replica can take it when its holder has not renewed it for this long")
-	flags.DurationVar(&f.timing.RenewInterval, "renew-interval", 3*time.Second, "interval of renewals of the Lease")
-	flags.DurationVar(&f.timing.ProbeInterval, "probe-interval", 500*time.Millisecond, "interval of probes of the address on the VLAN and of --ready")
-	flags.DurationVar(&f.timing.Patience, "patience", 2*time.Second, "time without a reply from the address before another replica takes over")
-	flags.DurationVar(&f.timing.Alone, "alone", time.Second, "time added to --patience while the API server is unavailable")
-	flags.DurationVar(&f.timing.Lifetime, "address-lifetime", 4*time.Second, "lifetime of the address in the kernel, if this process ends or hangs")
-	flags.DurationVar(&f.timing.Linger, "linger", 3*time.Second, "maximum time that a terminating replica waits for another one to take over")
-	flags.StringVar(&f.file, "state", "", "file that stores the peers across restarts; empty for none")
-	flags.Uint32Var(&f.sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections),
+	flags.StringSliceVar(&f.ReadyURLs, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
+	flags.StringVar(&f.File, "state", "", "file that stores the peers across restarts; empty for none")
+	flags.Uint32Var(&f.Sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections),
 		"maximum number of connections of each source address on --device; 0 for no limit")
-	flags.Uint32Var(&f.sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond),
+	flags.Uint32Var(&f.Sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond),
 		"maximum rate of new connections of each source address on --device; 0 for no limit")
-	flags.IntVar(&f.sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
-	flags.IntVar(&f.sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
+	flags.IntVar(&f.Sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
+	flags.IntVar(&f.Sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
 	flags.StringSliceVar(&f.networks, "source-network", nil,
 		"networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)")
 	flags.StringVar(&f.http, "http", "127.0.0.1:9906",
@@ -104,83 +90,56 @@ func newHoldCommand() *cobra.Command {
 	return cmd
 }
 
-// options validates the flags. It leaves o.Leases unset, because that requires a client.
-func (f *holdFlags) options(log *slog.Logger) (vip.Options, error) {
-	o := vip.Options{
-		Timing: f.timing, Identity: f.identity, Device: f.device, ReadyURLs: f.ready, File: f.file, Log: log,
+// parse validates the flags, and completes the options except Leases, which requires a client. It returns the namespace of the Lease.
+func (f *holdFlags) parse() (namespace string, err error) {
+	namespace, name, ok := strings.Cut(f.Lease, "/")
+	switch {
+	case !ok || namespace == "" || name == "" || strings.Contains(name, "/"):
+		return "", fmt.Errorf("--lease %q: want namespace/name", f.Lease)
+	case f.Identity == "":
+		return "", errors.New("--identity is missing: want a name that no other replica has")
+	case len(f.addresses) == 0:
+		return "", errors.New("--address is missing: want the floating address")
 	}
-	namespace, name, ok := strings.Cut(f.lease, "/")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return o, fmt.Errorf("--lease %q: want namespace/name", f.lease)
-	}
-	o.Lease = name
-	if o.Identity == "" {
-		return o, errors.New("--identity is missing: want a name that no other replica has")
-	}
-	var err error
-	if o.Addresses, err = addresses("address", f.addresses); err != nil {
-		return o, err
-	}
-	if len(o.Addresses) == 0 {
-		return o, errors.New("--address is missing: want the floating address")
-	}
-	if o.Own, err = prefixes(f.own); err != nil {
-		return o, err
-	}
-	if o.Gateways, err = addresses("gateway", f.gateways); err != nil {
-		return o, err
-	}
-	for _, g := range o.Gateways {
-		if !slices.ContainsFunc(o.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
-			return o, fmt.Errorf("--gateway %s: want a gateway in a subnet of --own", g)
+	f.Lease = name
+	for flag, a := range map[string]struct {
+		texts []string
+		into  *[]netip.Addr
+	}{"address": {f.addresses, &f.Addresses}, "gateway": {f.gateways, &f.Gateways}, "witness": {f.witnesses, &f.Witnesses}} {
+		if *a.into, err = addresses(flag, a.texts); err != nil {
+			return "", err
 		}
 	}
-	for _, p := range o.Own {
-		if slices.Contains(o.Addresses, p.Addr()) {
-			return o, fmt.Errorf("--own %s: want an address other than those of --address", p)
+	if f.Own, err = prefixes(f.own); err != nil {
+		return "", err
+	}
+	for _, g := range f.Gateways {
+		if !slices.ContainsFunc(f.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
+			return "", fmt.Errorf("--gateway %s: want a gateway in a subnet of --own", g)
 		}
 	}
-	if o.Witnesses, err = addresses("witness", f.witnesses); err != nil {
-		return o, err
+	for _, p := range f.Own {
+		if slices.Contains(f.Addresses, p.Addr()) {
+			return "", fmt.Errorf("--own %s: want an address other than those of --address", p)
+		}
 	}
-	o.Sources = f.sources
-	o.Sources.Device = f.device
+	f.Sources.Device = f.Device
 	for _, text := range f.networks {
 		n, err := sourceNetwork(text)
 		if err != nil {
-			return o, fmt.Errorf("--source-network %q: want CIDR=NUMBER/NUMBER, such as 192.0.2.0/28=5000/1000", text)
+			return "", fmt.Errorf("--source-network %q: want CIDR=NUMBER/NUMBER, such as 192.0.2.0/28=5000/1000", text)
 		}
-		o.Sources.Networks = append(o.Sources.Networks, n)
+		f.Sources.Networks = append(f.Sources.Networks, n)
 	}
-	if err := o.Sources.Validate(); err != nil {
-		return o, fmt.Errorf("limits of sources: %w", err)
+	if err := f.Sources.Validate(); err != nil {
+		return "", fmt.Errorf("limits of sources: %w", err)
 	}
-	for _, text := range f.ready {
+	for _, text := range f.ReadyURLs {
 		if u, err := url.Parse(text); err != nil || u.Scheme != "http" || u.Host == "" {
-			return o, fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
+			return "", fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
 		}
 	}
-	t := f.timing
-	for flag, d := range map[string]time.Duration{"lease-duration": t.LeaseDuration, "address-lifetime": t.Lifetime} {
-		if d < time.Second || d%time.Second != 0 {
-			return o, fmt.Errorf("--%s %s: want whole seconds", flag, d)
-		}
-	}
-	switch {
-	case t.ProbeInterval < 10*time.Millisecond:
-		return o, fmt.Errorf("--probe-interval %s: want 10ms or more", t.ProbeInterval)
-	case t.Patience < 2*t.ProbeInterval:
-		return o, fmt.Errorf("--patience %s: want twice --probe-interval or more", t.Patience)
-	case t.RenewInterval <= 0 || t.RenewInterval > t.LeaseDuration/2:
-		return o, fmt.Errorf("--renew-interval %s: want more than zero, and at most half of --lease-duration", t.RenewInterval)
-	case t.Lifetime < 2*t.ProbeInterval:
-		return o, fmt.Errorf("--address-lifetime %s: want twice --probe-interval or more", t.Lifetime)
-	case t.Alone < 0:
-		return o, fmt.Errorf("--alone %s: want zero or more", t.Alone)
-	case t.Linger < 0:
-		return o, fmt.Errorf("--linger %s: want zero or more", t.Linger)
-	}
-	return o, nil
+	return namespace, nil
 }
 
 // prefixes parses the values of --own: addresses with the prefix length of their subnet.
@@ -208,7 +167,7 @@ func sourceNetwork(text string) (sourcelimit.Network, error) {
 }
 
 // run runs a Holder until ctx is done.
-func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
+func (f *holdFlags) run(ctx context.Context, namespace string) error {
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return err
@@ -220,13 +179,12 @@ func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	if err != nil {
 		return fmt.Errorf("creating a client for the Lease: %w", err)
 	}
-	namespace, _, _ := strings.Cut(f.lease, "/")
-	o.Leases = client.CoordinationV1().Leases(namespace)
+	f.Leases = client.CoordinationV1().Leases(namespace)
 	l, err := daemon.Listen(ctx, f.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	holder, err := vip.New(o)
+	holder, err := vip.New(f.Options)
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -236,7 +194,7 @@ func (f *holdFlags) run(ctx context.Context, o vip.Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, o.Log) })
+	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, f.Log) })
 	group.Go(func() error { return holder.Run(ctx) })
 	return group.Wait()
 }

@@ -28,7 +28,6 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/backends"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
-	"github.com/densityops/oooi/xdsd/internal/peers"
 	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
@@ -214,7 +213,6 @@ func (o *serveOptions) run(ctx context.Context) error {
 			o.log.Warn("gratuitous ARP failed; neighbour caches may be stale", "err", err)
 		}
 	}
-	prober := peers.New(store.Snapshot, o.log)
 	terminated := ctx.Done()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	group, ctx := errgroup.WithContext(ctx)
@@ -232,7 +230,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if reporter != nil {
 		probed.Proxy, reporter.Probed = reporter.Proxy, probed.Results
 	}
-	problems := &serve.Problems{Store: store, Reporter: reporter, Backends: probed, Peers: prober}
+	problems := &serve.Problems{Store: store, Reporter: reporter, Backends: probed, Log: o.log}
 	handler := serve.Handler(store, reporter.Open, problems.Report, func() any {
 		state := serve.StateOf(store, server, probed.Results())
 		state.PodProblems = problems.Report().Problems
@@ -256,7 +254,6 @@ func (o *serveOptions) run(ctx context.Context) error {
 	})
 	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, o.log) })
 	group.Go(func() error { store.Run(ctx); return nil })
-	group.Go(func() error { prober.Run(ctx); return nil })
 	group.Go(func() error { problems.Run(ctx); return nil })
 	feeder := serve.NewFeeder(store, server, o.envoy, o.log)
 	group.Go(func() error { feeder.Run(ctx); return nil })

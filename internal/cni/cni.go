@@ -7,6 +7,7 @@
 package cni
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -66,37 +67,24 @@ func Plugins(config string) ([]map[string]any, error) {
 //     on one physical network and VLAN are one network, because the physical network joins them.
 //   - OVN-Kubernetes, other topologies: the topology and the network's name
 func Identity(config string) string {
-	plugins, err := Plugins(config)
-	if err != nil {
-		return ""
-	}
-	p := plugins[0]
+	p := creator(config)
 	switch text(p, "type") {
 	case "bridge", "cnv-bridge":
-		bridge := text(p, "bridge")
-		if bridge == "" {
-			bridge = "cni0" // the plugin's default
-		}
-		return onVLAN("bridge "+bridge, p["vlan"])
+		return onVLAN("bridge "+cmp.Or(text(p, "bridge"), "cni0"), p["vlan"]) // the plugin's default
 	case "ovs":
 		if bridge := text(p, "bridge"); bridge != "" {
 			return onVLAN("ovs bridge "+bridge, p["vlan"])
 		}
 	case "macvlan", "ipvlan", "vlan":
-		master := text(p, "master")
-		if master == "" {
-			master = "of the default route" // the default of macvlan and ipvlan
-		}
 		if p["linkInContainer"] != true {
-			return onVLAN("interface "+master, p["vlanId"])
+			return onVLAN("interface "+cmp.Or(text(p, "master"), "of the default route"), p["vlanId"]) // the default of macvlan and ipvlan
 		}
 	case OVNKubernetes:
 		topology, name := text(p, "topology"), text(p, "name")
-		switch physical := text(p, "physicalNetworkName"); {
+		physical := cmp.Or(text(p, "physicalNetworkName"), name) // OVN-Kubernetes' default
+		switch {
 		case topology == localnet && physical != "":
 			return onVLAN("localnet "+physical, p["vlanID"])
-		case topology == localnet && name != "":
-			return onVLAN("localnet "+name, p["vlanID"]) // OVN-Kubernetes' default
 		case topology != "" && topology != localnet && name != "":
 			return topology + " " + name
 		}
@@ -110,21 +98,27 @@ var kept = []string{checksMAC, "type", "name", "bridge", "vlan", "vlanId", "vlan
 // Reduce returns a CNI configuration with the same Identity and ChecksMAC, and no further fields, which may contain secrets;
 // empty for one that does not identify its network.
 func Reduce(config string) string {
-	plugins, err := Plugins(config)
-	if err != nil || Identity(config) == "" {
+	if Identity(config) == "" {
 		return ""
 	}
+	p := creator(config)
 	reduced := map[string]any{}
 	for _, field := range kept {
-		if value, ok := plugins[0][field]; ok {
+		if value, ok := p[field]; ok {
 			reduced[field] = value
 		}
 	}
-	text, err := json.Marshal(reduced)
+	data, _ := json.Marshal(reduced) // cannot fail: the values were unmarshaled
+	return string(data)
+}
+
+// creator returns the plugin that creates the interface; nil for an invalid configuration.
+func creator(config string) map[string]any {
+	plugins, err := Plugins(config)
 	if err != nil {
-		return ""
+		return nil
 	}
-	return string(text)
+	return plugins[0]
 }
 
 // text returns a string field of a plugin; empty if it is missing or not a string.
@@ -180,11 +174,7 @@ func IPAM(config string) (string, error) {
 
 // MTU returns the MTU in a CNI configuration; 0 if it has none.
 func MTU(config string) int {
-	plugins, err := Plugins(config)
-	if err != nil {
-		return 0
-	}
-	mtu, _ := plugins[0]["mtu"].(float64)
+	mtu, _ := creator(config)["mtu"].(float64)
 	return int(mtu)
 }
 
@@ -194,13 +184,11 @@ const checksMAC = "macspoofchk"
 // ChecksMAC reports whether a bridge drops frames of a VM with another source address than its pod's interface has. It is
 // false for an invalid configuration.
 func ChecksMAC(config string) bool {
-	plugins, err := Plugins(config)
-	return err == nil && plugins[0][checksMAC] == true
+	return creator(config)[checksMAC] == true
 }
 
 // IsOVN reports whether a CNI configuration uses the plugin of OVN-Kubernetes. It is false for an invalid
 // configuration.
 func IsOVN(config string) bool {
-	plugins, err := Plugins(config)
-	return err == nil && plugins[0]["type"] == OVNKubernetes
+	return creator(config)["type"] == OVNKubernetes
 }

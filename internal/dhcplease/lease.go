@@ -100,26 +100,19 @@ func Object(pool string, duration time.Duration, b Binding) *coordinationv1.Leas
 	if mac := Label(dashed(b.MAC)); b.MAC != "" {
 		o.Labels[MACLabel] = mac
 		if colons(mac) != b.MAC {
-			annotate(o, MACLabel, b.MAC)
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, MACLabel, b.MAC)
 		}
 	}
 	if hostname := Label(b.Hostname); b.Hostname != "" {
 		o.Labels[keyHostname] = hostname
 		if hostname != b.Hostname {
-			annotate(o, keyHostname, b.Hostname)
+			metav1.SetMetaDataAnnotation(&o.ObjectMeta, keyHostname, b.Hostname)
 		}
 	}
 	if !b.Expires.IsZero() {
-		annotate(o, keyExpires, b.Expires.UTC().Format(time.RFC3339Nano))
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, keyExpires, b.Expires.UTC().Format(time.RFC3339Nano))
 	}
 	return o
-}
-
-func annotate(o *coordinationv1.Lease, key, value string) {
-	if o.Annotations == nil {
-		o.Annotations = map[string]string{}
-	}
-	o.Annotations[key] = value
 }
 
 // Decode is the inverse of Object. It returns an error if o is not the Lease of an address of the pool, or not a valid

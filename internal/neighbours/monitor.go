@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/densityops/oooi/internal/problem"
 )
 
 // Interval is the time between two probes of a Monitor.
@@ -23,23 +24,17 @@ const alternationPeriod = 2 * time.Minute
 // between, although the kernel kept its MAC address.
 const maxUnheard = 2*Interval + 5*time.Second
 
-// maxHosts limits the other hosts that a Monitor probes.
-const maxHosts = 32
-
 // A Monitor remembers which hosts answer for addresses on the VLAN. The zero value is ready to use. It is safe for concurrent use,
 // except Probe.
 type Monitor struct {
-	mu sync.Mutex // only Probe writes what it protects
-	// hosts are addresses of other hosts, such as VMs, that have sent us packets.
-	hosts []netip.Addr
-	// answers are the MAC addresses that answered the last ARP requests, nil if none did.
-	answers map[netip.Addr]net.HardwareAddr
-	history map[netip.Addr]changes
-	stale   map[netip.Addr]bool // addresses whose entry in the neighbor table was stale at the last probe
+	mu    sync.Mutex
+	hosts map[netip.Addr]host // replaced by each Probe, not changed
 }
 
-// changes are the last changes of the MAC address that answers for an address.
-type changes struct {
+// host is what is known about the host with an address.
+type host struct {
+	// other reports whether the host is probed because it has sent packets, such as a VM.
+	other bool
 	// current is the last MAC address that answered, and previous the one before; nil if there was none.
 	current, previous net.HardwareAddr
 	// changed is when current replaced previous.
@@ -54,114 +49,166 @@ type changes struct {
 	// returns is how often one of both has replaced the other again within alternationPeriod. A host that took an address
 	// and lost it again leaves one return.
 	returns int
+	// stale reports whether the entry in the neighbor table was stale at the last probe.
+	stale bool
 }
 
-// alternate reports whether two hosts answer in turn.
-func (c changes) alternate(now time.Time) bool {
-	return c.returns > 1 && now.Sub(c.changed) < alternationPeriod
+// alternates reports whether two hosts answer in turn.
+func (h host) alternates(now time.Time) bool {
+	return h.returns > 1 && now.Sub(h.changed) < alternationPeriod
 }
 
-// observe returns the changes after a MAC address has answered, by refusing a datagram if refused is set.
-func (c changes) observe(mac net.HardwareAddr, refused bool, now time.Time) changes {
-	if c.silent || c.current == nil || refused && c.refuses && now.Sub(c.answered) > maxUnheard {
-		c.silent, c.since = false, now
+// observe returns the host after a MAC address has answered, by refusing a datagram if refused is set.
+func (h host) observe(mac net.HardwareAddr, refused bool, now time.Time) host {
+	if h.silent || h.current == nil || refused && h.refuses && now.Sub(h.answered) > maxUnheard {
+		h.silent, h.since = false, now
 	}
-	if c.current == nil || bytes.Equal(mac, c.current) {
-		c.current, c.refuses = mac, c.refuses || refused
-		if refused || !c.refuses { // otherwise the entry of the neighbor table proves less
-			c.answered = now
+	if h.current == nil || bytes.Equal(mac, h.current) {
+		h.current, h.refuses = mac, h.refuses || refused
+		if refused || !h.refuses { // otherwise the entry of the neighbor table proves less
+			h.answered = now
 		}
-		return c
+		return h
 	}
-	next := changes{current: mac, previous: c.current, changed: now, answered: now, refuses: refused, since: now}
-	if bytes.Equal(mac, c.previous) && now.Sub(c.changed) < alternationPeriod {
-		next.returns = c.returns + 1
+	next := host{current: mac, previous: h.current, changed: now, answered: now, refuses: refused, since: now}
+	if bytes.Equal(mac, h.previous) && now.Sub(h.changed) < alternationPeriod {
+		next.returns = h.returns + 1
 	}
 	return next
 }
 
-// lose returns the changes after no host has answered.
-func (c changes) lose(now time.Time) changes {
-	if !c.silent {
-		c.silent, c.since = true, now
-		if c.refuses { // the kernel noticed it later
-			c.since = c.answered
+// lose returns the host after none has answered.
+func (h host) lose(now time.Time) host {
+	if !h.silent {
+		h.silent, h.since = true, now
+		if h.refuses { // the kernel noticed it later
+			h.since = h.answered
 		}
 	}
-	return c
+	return h
 }
 
-// Probe probes IPv4 addresses on networks of this host, and returns the MAC addresses that answer, nil for an address for
-// which none does. Other addresses are ignored. It also probes other hosts on the networks of these addresses that have
-// sent us packets.
-func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) (map[netip.Addr]net.HardwareAddr, error) {
-	networks, err := Networks()
-	if err != nil {
-		return nil, err
+// next returns the host after a probe. ok is false if nothing is known yet.
+func (h host) next(r Result, known bool, now time.Time) (next host, ok bool) {
+	switch {
+	case r.Use == Used:
+		next = h.observe(r.MAC, r.Refused, now)
+	case r.Use == Unknown && !known:
+		return h, false
+	case r.Use == Unknown && !h.stale && !h.silent:
+		// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
+		// next probe, the host sends ARP requests, and answers neither ours nor the datagrams.
+		next = h.observe(h.current, false, now)
+	default:
+		next = h.lose(now)
 	}
-	hosts, err := m.otherHosts(networks, addresses)
+	next.stale = r.Use == Unknown
+	return next, true
+}
+
+// Probe probes those of the IPv4 addresses that are on networks of this host, and not its own. It also probes other hosts on these
+// networks that have sent packets to this host.
+func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) error {
+	own, err := ownNetworks()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	results, err := probe(ctx, networks, slices.Concat(addresses, hosts), refusalTimeout)
+	addresses = own.others(addresses)
+	others, err := m.otherHosts(own, addresses)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	answers, stale, now := map[netip.Addr]net.HardwareAddr{}, map[netip.Addr]bool{}, time.Now()
-	history := map[netip.Addr]changes{}
-	for address, r := range results {
-		switch previous, known := m.answers[address]; {
-		case r.Use == Used:
-			answers[address] = r.MAC
-		case r.Use == Free:
-			answers[address] = nil
-		case known && !m.stale[address]:
-			// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
-			// next probe, the host sends ARP requests, and answers neither ours nor the datagrams.
-			answers[address], stale[address] = previous, true
-		default:
-			stale[address] = true
-			if known {
-				answers[address] = nil
-			}
-		}
-		history[address] = m.history[address]
-		if mac := answers[address]; mac != nil {
-			history[address] = history[address].observe(mac, r.Refused, now)
-		} else {
-			history[address] = history[address].lose(now)
+	results, err := probe(ctx, 0, own.dial, slices.Concat(addresses, others), refusalTimeout)
+	if err != nil {
+		return err
+	}
+	hosts, now := map[netip.Addr]host{}, time.Now()
+	for a, r := range results {
+		previous, known := m.hosts[a]
+		if h, ok := previous.next(r, known, now); ok {
+			h.other = slices.Contains(others, a)
+			hosts[a] = h
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hosts, m.answers, m.stale, m.history = hosts, answers, stale, history
-	return answers, nil
+	m.hosts = hosts
+	return nil
 }
+
+// maxHosts limits the other hosts that a Monitor probes.
+const maxHosts = 32
 
 // otherHosts returns the hosts to probe besides addresses: those that were probed before, and those in the kernel's
 // neighbor table. Beyond maxHosts, the latter replace hosts that do not answer.
-func (m *Monitor) otherHosts(networks OwnNetworks, addresses []netip.Addr) ([]netip.Addr, error) {
-	known, err := table()
+func (m *Monitor) otherHosts(own networks, addresses []netip.Addr) ([]netip.Addr, error) {
+	known, err := table(0)
 	if err != nil {
 		return nil, err
 	}
-	networks = slices.DeleteFunc(slices.Clone(networks), func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
-	other := func(a netip.Addr) bool { return networks.Source(a).IsValid() && !slices.Contains(addresses, a) }
-	hosts := slices.DeleteFunc(slices.Clone(m.hosts), func(a netip.Addr) bool { return !other(a) })
-	for _, a := range networks.OnOwnNetworks(slices.Collect(maps.Keys(known))) {
-		if known[a].MAC == nil || !other(a) || slices.Contains(hosts, a) {
-			continue
+	own = slices.DeleteFunc(own, func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
+	var before, found []netip.Addr
+	for a, h := range m.hosts {
+		if h.other {
+			before = append(before, a)
 		}
-		if len(hosts) == maxHosts {
-			at := slices.IndexFunc(hosts, func(a netip.Addr) bool { return m.answers[a] == nil })
+	}
+	for a, r := range known {
+		if r.MAC != nil {
+			found = append(found, a)
+		}
+	}
+	list := own.others(before)
+	for _, a := range own.others(found) {
+		if len(list) >= maxHosts {
+			at := slices.IndexFunc(list, func(a netip.Addr) bool { return m.hosts[a].silent })
 			if at < 0 {
 				break
 			}
-			hosts = slices.Delete(hosts, at, at+1)
+			list = slices.Delete(list, at, at+1)
 		}
-		hosts = append(hosts, a)
+		list = append(list, a)
 	}
-	return hosts, nil
+	return slices.DeleteFunc(list, func(a netip.Addr) bool { return slices.Contains(addresses, a) }), nil
+}
+
+// Hosts returns the hosts that were probed last, sorted by address.
+func (m *Monitor) Hosts() []problem.Host {
+	m.mu.Lock()
+	hosts := m.hosts
+	m.mu.Unlock()
+	now := time.Now()
+	list := make([]problem.Host, 0, len(hosts))
+	for address, h := range hosts {
+		reported := problem.Host{Address: address, Since: h.since, LastMAC: h.current.String(), LastAnswer: h.answered, Refuses: h.refuses}
+		if !h.silent {
+			reported.MAC = reported.LastMAC
+		}
+		if h.alternates(now) {
+			reported.Other = h.previous.String()
+		}
+		list = append(list, reported)
+	}
+	slices.SortFunc(list, func(a, b problem.Host) int { return a.Address.Compare(b.Address) })
+	return list
+}
+
+// View returns what the pod sees on the VLAN: its interfaces with an address on a network of the probed hosts, or with a name
+// in names, and the hosts. Without names it returns all interfaces. It reads the interfaces from the kernel.
+func (m *Monitor) View(names ...string) *problem.VLAN {
+	view := &problem.VLAN{At: time.Now(), Interfaces: []problem.Interface{}, Hosts: m.Hosts()}
+	interfaces, _ := net.Interfaces() // on error, none is known
+	for _, i := range interfaces {
+		addresses := prefixes(&i)
+		onVLAN := len(names) == 0 || slices.Contains(names, i.Name) || slices.ContainsFunc(view.Hosts, func(h problem.Host) bool {
+			return slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return p.Contains(h.Address) })
+		})
+		if onVLAN && i.Flags&net.FlagLoopback == 0 {
+			up := i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0
+			view.Interfaces = append(view.Interfaces, problem.Interface{Name: i.Name, MAC: i.HardwareAddr.String(), MTU: i.MTU, Up: up, Addresses: addresses})
+		}
+	}
+	return view
 }
 
 // Repeat calls probe every Interval until ctx ends. It logs an error unless it is the same as that of the previous call.
@@ -183,13 +230,4 @@ func Repeat(ctx context.Context, log *slog.Logger, probe func(context.Context) e
 		case <-tick.C:
 		}
 	}
-}
-
-// OnOwnNetworks returns the IPv4 addresses that are on a network of this host and not its own, each once, sorted.
-func (n OwnNetworks) OnOwnNetworks(addresses []netip.Addr) []netip.Addr {
-	list := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
-		return !n.Source(a).IsValid() || slices.ContainsFunc(n, func(p netip.Prefix) bool { return p.Addr() == a })
-	})
-	slices.SortFunc(list, netip.Addr.Compare)
-	return slices.Compact(list)
 }

@@ -23,12 +23,12 @@ func TestChanges(t *testing.T) {
 		{"two hosts in turn, and a third one", []net.HardwareAddr{a, b, a, b, c}, 30 * time.Second, false},
 	} {
 		now := time.Now()
-		var seen changes
+		var seen host
 		for _, mac := range tc.answers {
 			now = now.Add(tc.every)
 			seen = seen.observe(mac, false, now)
 		}
-		if got := seen.alternate(now); got != tc.want {
+		if got := seen.alternates(now); got != tc.want {
 			t.Errorf("%s: alternating is %t", tc.name, got)
 		}
 	}
@@ -37,9 +37,9 @@ func TestChanges(t *testing.T) {
 func TestSince(t *testing.T) {
 	mac, started := net.HardwareAddr{2, 0, 0, 0, 0, 1}, time.Now()
 	at := func(seconds int) time.Time { return started.Add(time.Duration(seconds) * time.Second) }
-	never := changes{}.lose(at(0)).lose(at(15))
-	arp := changes{}.observe(mac, false, at(0)).observe(mac, false, at(15))
-	icmp := changes{}.observe(mac, true, at(0)).observe(mac, true, at(15)).observe(mac, false, at(30))
+	never := host{}.lose(at(0)).lose(at(15))
+	arp := host{}.observe(mac, false, at(0)).observe(mac, false, at(15))
+	icmp := host{}.observe(mac, true, at(0)).observe(mac, true, at(15)).observe(mac, false, at(30))
 	for name, got := range map[string][2]time.Time{
 		"no host has ever answered":             {never.since, at(0)},
 		"a host answers":                        {arp.since, at(0)},
@@ -54,14 +54,6 @@ func TestSince(t *testing.T) {
 	} {
 		if !got[0].Equal(got[1]) {
 			t.Errorf("%s: got %s after the start, want %s", name, got[0].Sub(started), got[1].Sub(started))
-		}
-	}
-}
-
-func TestCertain(t *testing.T) {
-	for failures, want := range [][2]bool{{false, false}, {false, false}, {false, true}, {false, true}, {false, true}, {false, true}, {true, true}} {
-		if got := [2]bool{certain(failures, false), certain(failures, true)}; got != want {
-			t.Errorf("after %d failures: %v, want %v", failures, got, want)
 		}
 	}
 }

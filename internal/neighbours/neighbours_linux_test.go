@@ -2,6 +2,7 @@ package neighbours_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -146,8 +147,7 @@ func TestOtherHosts(t *testing.T) {
 	probe := func() []problem.Host {
 		t.Helper()
 		if err := pod.Do(func() error {
-			_, err := monitor.Probe(t.Context(), []netip.Addr{netip.MustParseAddr("192.0.2.9")})
-			return err
+			return monitor.Probe(t.Context(), []netip.Addr{netip.MustParseAddr("192.0.2.9")})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -172,50 +172,113 @@ func TestOtherHosts(t *testing.T) {
 	}
 }
 
+// TestHostsAreReported breaks hosts on a VLAN, which the test joins with the proxy's address.
+func TestHostsAreReported(t *testing.T) {
+	network.Need(t)
+	hosts := map[string]*lab.Namespace{}
+	for i, name := range []string{"gateway", "dhcp", "dns"} {
+		hosts[name] = lab.NewNamespace(t)
+		if err := lab.Cable(lab.End{Bridge: "vlan"}, lab.End{
+			In: hosts[name], Device: "net1", MAC: fmt.Sprintf("02:00:00:00:00:0%d", i+1), Addresses: []string{fmt.Sprintf("192.0.2.%d/24", i+1)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var own *lab.Namespace
+	own.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "vlan")
+	// As the CNI plugin sbr configures a pod: only packets from the VLAN address reach the VLAN.
+	own.Run(t, "ip", "route", "add", "192.0.2.0/24", "dev", "vlan", "src", "192.0.2.4", "table", "100")
+	own.Run(t, "ip", "rule", "add", "from", "192.0.2.4", "table", "100")
+	own.Run(t, "ip", "route", "delete", "192.0.2.0/24", "dev", "vlan", "table", "main")
+	var addresses []netip.Addr
+	for _, text := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "203.0.113.9"} { // the fourth is its own
+		addresses = append(addresses, netip.MustParseAddr(text))
+	}
+	monitor := &neighbours.Monitor{}
+	for _, tc := range []struct {
+		name    string
+		host    string
+		command string
+		want    []string
+	}{
+		{"all answer", "", "", []string{"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 02:00:00:00:00:02", "192.0.2.3 02:00:00:00:00:03"}},
+		{"DHCP's link is down", "dhcp", "ip link set net1 down", []string{"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 ", "192.0.2.3 02:00:00:00:00:03"}},
+		{"another host has DHCP's address", "gateway", "ip address add 192.0.2.2/24 dev net1", []string{
+			"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 02:00:00:00:00:01", "192.0.2.3 02:00:00:00:00:03",
+		}},
+		{"DNS lost its address", "dns", "ip address flush dev net1", []string{"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 02:00:00:00:00:01", "192.0.2.3 "}},
+		{"the other host lost DHCP's address", "gateway", "ip address delete 192.0.2.2/24 dev net1", []string{"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 ", "192.0.2.3 "}},
+		{"DHCP answers again", "dhcp", "ip link set net1 up", []string{"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 02:00:00:00:00:02", "192.0.2.3 "}},
+		{"DHCP does not answer again", "dhcp", "ip link set net1 down", []string{"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 ", "192.0.2.3 "}},
+		{"the other host answers again", "gateway", "ip address add 192.0.2.2/24 dev net1", []string{
+			"192.0.2.1 02:00:00:00:00:01", "192.0.2.2 02:00:00:00:00:01 in turn with 02:00:00:00:00:02", "192.0.2.3 ",
+		}},
+	} {
+		if tc.host != "" {
+			program, arguments, _ := strings.Cut(tc.command, " ")
+			hosts[tc.host].Run(t, append([]string{program}, strings.Fields(arguments)...)...)
+		}
+		own.Run(t, "ip", "neigh", "flush", "all") // otherwise the kernel keeps its entries for half a minute
+		if err := monitor.Probe(t.Context(), addresses); err != nil {
+			t.Fatal(err)
+		}
+		if got := hostsOf(monitor); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// hostsOf returns the hosts that a Monitor sees, as "address MAC", or "address " for one that does not answer.
+func hostsOf(m *neighbours.Monitor) []string {
+	var list []string
+	for _, h := range m.Hosts() {
+		text := h.Address.String() + " " + h.MAC
+		if h.Other != "" {
+			text += " in turn with " + h.Other
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
 // TestPorts connects to ports of a host that accepts, refuses and drops connections.
 func TestPorts(t *testing.T) {
 	network.Need(t)
 	host := lab.NewNamespace(t)
 	if err := lab.Cable(
-		lab.End{In: host, Device: "eth0", Addresses: []string{"192.0.2.100/24"}},
-		lab.End{Device: "net1", Addresses: []string{"192.0.2.1/24"}},
+		lab.End{In: host, Device: "eth0", Addresses: []string{"198.51.100.100/24"}},
+		lab.End{Device: "net1", Addresses: []string{"198.51.100.1/24"}},
 	); err != nil {
 		t.Fatal(err)
 	}
 	var listener net.Listener
 	if err := host.Do(func() (err error) {
-		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp4", "192.0.2.100:443")
+		listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp4", "198.51.100.100:443")
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	ports := &neighbours.Ports{}
-	connect := func() []neighbours.PortResult {
-		t.Helper()
-		networks, err := neighbours.Networks()
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports.Connect(t.Context(), networks, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.100:443"), netip.MustParseAddrPort("192.0.2.100:6443")})
-		return ports.Results()
-	}
-	https, api := netip.MustParseAddrPort("192.0.2.100:443"), netip.MustParseAddrPort("192.0.2.100:6443")
-	accepted := neighbours.PortResult{Address: https, Result: "accepted", Accepts: true}
-	refused := func(failures int) neighbours.PortResult {
-		return neighbours.PortResult{Address: api, Result: "refused", Failures: failures}
-	}
+	ports, monitor := &neighbours.Ports{}, &neighbours.Monitor{}
+	https, api := netip.MustParseAddrPort("198.51.100.100:443"), netip.MustParseAddrPort("198.51.100.100:6443")
 	expect := func(when string, want ...neighbours.PortResult) {
 		t.Helper()
-		if got := connect(); !slices.Equal(got, want) {
+		if err := monitor.Probe(t.Context(), []netip.Addr{https.Addr()}); err != nil {
+			t.Fatal(err)
+		}
+		ports.Connect(t.Context(), monitor, []netip.AddrPort{https, api, netip.MustParseAddrPort("203.0.113.1:443")})
+		if got := ports.Results(); !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, want %+v", when, got, want)
 		}
 	}
-	expect("first time", accepted)
-	expect("second time", accepted, refused(2))
+	accepted, refused := neighbours.PortResult{Address: https, Result: "accepted"}, neighbours.PortResult{Address: api, Result: "refused", Failures: 1}
+	expect("first time", accepted, refused)
 	host.Run(t, "nft", "add table inet f; add chain inet f c { type filter hook input priority 0; }; add rule inet f c tcp dport 443 drop")
-	expect("with a filter", neighbours.PortResult{Address: https, Result: "accepted", Accepts: true, Failures: 1}, refused(3)) // not certain yet
-	expect("with a filter, the second time", neighbours.PortResult{Address: https, Result: "timeout", Silent: true, Failures: 2}, refused(4))
+	refused.Failures = 2
+	expect("with a filter", neighbours.PortResult{Address: https, Result: "timeout", Failures: 1}, refused)
+	host.Run(t, "nft", "delete", "table", "inet", "f")
+	refused.Failures = 3
+	expect("without it", accepted, refused)
 }
 
 // TestUnfinishedHandshakes connects through a filter that drops the answers of one of two ports.

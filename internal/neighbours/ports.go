@@ -5,100 +5,91 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 )
 
+// connectTimeout limits one connection. The kernel repeats a lost packet after a second.
+const connectTimeout = 2 * time.Second
+
+// Results of a connection to a port.
 const (
-	// connectTimeout limits one connection. The kernel repeats a lost packet after a second.
-	connectTimeout = 2 * time.Second
-	// minFailures is the number of connections in a row without an answer after which a host counts as silent, and certainFailures
-	// the same for a host that may be gone: the kernel keeps the MAC address of such a host for up to 75 seconds.
-	minFailures     = 2
-	certainFailures = 6
+	Accepted = "accepted"
+	Refused  = "refused"
+	Silent   = "timeout"
 )
 
-// Results of a connection to a port. portUnknown is that of a connection that this host could not
-// begin.
-const (
-	portAccepts = "accepted"
-	portRefuses = "refused"
-	portSilent  = "timeout"
-	portUnknown = ""
-)
-
-// A portState has the last results of connections to a port.
-type portState struct {
-	// failures is the number of failures in a row, and known the last result that is certain, empty for none.
-	failures int
-	known    string
-}
-
-// observe returns the state after another connection. present reports whether the host is known to be there.
-func (s portState) observe(result string, present bool) portState {
-	switch result {
-	case portAccepts:
-		return portState{known: portAccepts}
-	case portUnknown:
-		return s
-	}
-	s.failures++
-	if certain(s.failures, present) {
-		s.known = result
-	}
-	return s
+// PortResult is the result of connections to a port on the VLAN.
+type PortResult struct {
+	Address netip.AddrPort
+	// Result is that of the last connection, and Failures the number of connections in a row that were not accepted. The kernel keeps
+	// the MAC address of a host that is gone for up to 75 seconds, in which its ports are Silent.
+	Result   string
+	Failures int
 }
 
 // Ports connects to TCP ports on the VLAN repeatedly. The zero value is ready to use. It is safe for concurrent use, except
 // Connect.
 type Ports struct {
-	mu     sync.Mutex // only Connect writes what it protects
-	states map[netip.AddrPort]portState
+	mu      sync.Mutex
+	results []PortResult // replaced by each Connect, not changed
 }
 
-// Connect connects to the ports concurrently, and forgets all others. The connections carry no data.
-func (p *Ports) Connect(ctx context.Context, networks OwnNetworks, ports []netip.AddrPort) {
-	results, present := make([]string, len(ports)), make([]bool, len(ports))
+// Results returns the results of the last Connect, sorted by address.
+func (p *Ports) Results() []PortResult {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.results
+}
+
+// Connect connects concurrently to those of the ports whose hosts answered the last probe of m, and forgets all others. The
+// connections carry no data.
+func (p *Ports) Connect(ctx context.Context, m *Monitor, ports []netip.AddrPort) {
+	own, err := ownNetworks()
+	if err != nil {
+		return
+	}
+	slices.SortFunc(ports, netip.AddrPort.Compare)
+	ports = slices.DeleteFunc(slices.Compact(ports), func(a netip.AddrPort) bool {
+		h, probed := m.hosts[a.Addr()]
+		return !probed || h.silent
+	})
+	results := make([]PortResult, len(ports))
 	var group sync.WaitGroup
 	for i, port := range ports {
-		group.Go(func() {
-			results[i] = connect(ctx, networks.Source(port.Addr()), port)
-			// A refusal is a packet of the host.
-			present[i] = results[i] == portRefuses || results[i] == portSilent && refuses(ctx, networks, port.Addr())
-		})
+		r := &results[i]
+		if at := slices.IndexFunc(p.results, func(r PortResult) bool { return r.Address == port }); at >= 0 {
+			*r = p.results[at]
+		}
+		r.Address = port
+		group.Go(func() { r.connect(ctx, own.source(port.Addr())) })
 	}
 	group.Wait()
 	if ctx.Err() != nil {
 		return
 	}
-	states := map[netip.AddrPort]portState{}
-	for i, port := range ports {
-		states[port] = p.states[port].observe(results[i], present[i])
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.states = states
+	p.results = results
 }
 
-// connect connects to a port from a source address, and closes the connection.
-func connect(ctx context.Context, source netip.Addr, port netip.AddrPort) string {
+// connect connects to the port from a source address, and closes the connection.
+func (r *PortResult) connect(ctx context.Context, source netip.Addr) {
 	dialer := net.Dialer{Timeout: connectTimeout, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))}
-	conn, err := dialer.DialContext(ctx, "tcp", port.String())
+	conn, err := dialer.DialContext(ctx, "tcp", r.Address.String())
 	switch {
 	case err == nil:
 		_ = conn.Close() // no data was sent
-		return portAccepts
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return portRefuses
+		r.Result, r.Failures = Accepted, 0
+		return
 	case Local(err):
-		return portUnknown
+		return
+	case errors.Is(err, syscall.ECONNREFUSED):
+		r.Result = Refused
+	default:
+		r.Result = Silent
 	}
-	return portSilent
-}
-
-// certain reports whether a port of a host whose host has a MAC address is silent, after a number of failed connections in a row. A
-// host that refuses datagrams is there; without that, it may be gone until the kernel has forgotten its MAC address.
-func certain(failures int, refuses bool) bool {
-	return failures >= certainFailures || failures >= minFailures && refuses
+	r.Failures++
 }

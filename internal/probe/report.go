@@ -53,9 +53,4 @@ type Backend struct {
 
 	// Interface is the network interface through which packets to the endpoint leave, if the connection failed.
 	Interface string `json:"interface,omitempty"`
-	// Status is the HTTP status of /readyz, and Failed the lines of its body about checks that failed. ReadyError is
-	// set if no response arrived in time. They are only set for an API server.
-	Status     int      `json:"status,omitempty"`
-	Failed     []string `json:"failed,omitempty"`
-	ReadyError string   `json:"readyError,omitempty"`
 }

@@ -77,8 +77,6 @@ const (
 	BackendUnreachable Code = "BackendUnreachable"
 	// BackendHandshakeFailing: an endpoint accepts connections and completes no TLS handshake.
 	BackendHandshakeFailing Code = "BackendHandshakeFailing"
-	// BackendNotReady: the hosted API server is not ready.
-	BackendNotReady Code = "BackendNotReady"
 	// BackendCertificateInvalid: the certificate of a backend does not contain its name, has expired or expires soon.
 	BackendCertificateInvalid Code = "BackendCertificateInvalid"
 	// HandshakesUnfinished: clients do not receive what the proxy answers.
@@ -184,7 +182,6 @@ var Kinds = []Kind{
 	{LeaseNotRenewable, "OOOI-API-006", "", "check that the pod reaches the API server, and that its ServiceAccount may update the Lease"},
 	{BackendUnreachable, "OOOI-PRX-012", v1alpha1.ConditionBackendsReady, "see the pods of the backend's Service, and the NetworkPolicies that select them"},
 	{BackendHandshakeFailing, "OOOI-PRX-018", v1alpha1.ConditionBackendsReady, "see the log of the endpoint's pod"},
-	{BackendNotReady, "OOOI-HC-005", v1alpha1.ConditionBackendsReady, "see the logs of the hosted API server and etcd"},
 	{BackendCertificateInvalid, "OOOI-PRX-019", v1alpha1.ConditionBackendsReady,
 		"check spec.configuration.apiServer.servingCerts of the HostedCluster and the Service's selector"},
 	{HandshakesUnfinished, "OOOI-LNK-016", "", "find what drops these packets, such as a stateful firewall that does not see both directions"},

@@ -78,12 +78,12 @@ type Report struct {
 	Sites map[string][]Problem `json:"sites,omitempty"`
 }
 
-// Answer is a host on the VLAN that has sent frames with an address as its own within the last 30 seconds. Probes are
+// Answer is a host on the VLAN that has sent frames with an address as its own within the last 5 seconds. Probes are
 // broadcast: unlike the kernel's requests, which confirm a known neighbour, they also reach another host with the address.
 type Answer struct {
 	Address netip.Addr `json:"address"`
 	MAC     string     `json:"mac"`
-	// First and Last are the times of the first and the last of these frames, without a pause of 30 seconds between two.
+	// First and Last are the times of the first and the last of these frames, without a pause of 5 seconds between two.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 }

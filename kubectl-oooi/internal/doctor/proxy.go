@@ -43,11 +43,6 @@ var backendsShake = problemCheck(Check{
 	About: "An endpoint that accepts connections and does not complete handshakes hangs, or large packets are lost on the way to it.",
 })
 
-var apiServerReady = problemCheck(Check{
-	Code: "OOOI-HC-005", Title: "the hosted API server is ready", Component: componentCluster,
-	About: "The hosted API server's `/readyz` names what it waits for, such as etcd.",
-})
-
 var certificatesValid = problemCheck(Check{
 	Code: "OOOI-PRX-019", Title: "certificates of the proxy's backends contain their names, and are valid for another week", Component: v1alpha1.ComponentProxy,
 	About: "The proxy passes TLS through, so that clients see the certificates of the backends. HyperShift renews those of the control plane.",

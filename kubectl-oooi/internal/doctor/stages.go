@@ -31,7 +31,7 @@ func Stages() []Stage {
 		}},
 		{"dns", []Check{noLoop, upstreamsAnswer, dnsReady, namesServed, domainForwarded}},
 		{"proxy", []Check{
-			proxyExists, configurationValid, backendsConnect, backendsShake, apiServerReady, certificatesValid,
+			proxyExists, configurationValid, backendsConnect, backendsShake, certificatesValid,
 			withinLimits, addressHeldOnce, addressHeld, serviceAccepts, endpointsOwn,
 		}},
 		{"listeners", []Check{proxyReady}}, // a backend that does not answer fails their handshakes

@@ -164,7 +164,7 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 		of := account{d.kube, "clusters", "early-" + x.component}
 		isAddressLease := func(g right) bool { return g.name == "early-proxy-address" }
 		checkHolding := func() string {
-			if _, metrics := get(d.T, "http://"+x.ip+":9906/metrics"); !strings.Contains(metrics, "\nxdsd_hold_leased 1\n") {
+			if _, metrics := get(d.T, "http://"+x.ip+":9906/metrics"); !strings.Contains(metrics, "\nxdsd_hold_holding 1\n") {
 				return metrics
 			}
 			return ""

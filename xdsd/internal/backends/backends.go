@@ -1,15 +1,11 @@
 // Package backends probes, from the pod of a proxy and without Envoy, whether the endpoints of its backends complete TLS
-// handshakes, and whether the hosted API server is ready. Envoy's health checks end with the TCP connection, which the
+// handshakes. Envoy's health checks end with the TCP connection, which the
 // kernel accepts even for a process that hangs.
 package backends
 
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -27,20 +23,18 @@ import (
 )
 
 const (
-	// interval is the time between two probes of the same target.
-	interval = 15 * time.Second
-	// maxTargets limits the targets of one round, up to the endpoints of one upstream. With more, each round continues where the
-	// previous one ended.
-	maxTargets = 16
-	// maxConcurrent limits concurrent probes, and connectTimeout one connection.
-	maxConcurrent  = 8
+	// interval is the time between two probes of the same target, and tick that between rounds, and between two probes of a target
+	// with a fault.
+	interval = 30 * time.Second
+	tick     = 15 * time.Second
+	// maxTargets limits the targets of one round. With more, each round probes those whose last probe was the longest ago.
+	maxTargets = 8
+	// connectTimeout limits one connection.
 	connectTimeout = 2 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
 	maxNames = 4
 	// appsLabel is the label of the probed name in an apps domain, which the router has no route for.
 	appsLabel = "oooi-probe"
-	// apiServer is the Service of a hosted API server.
-	apiServer = "kube-apiserver"
 )
 
 // A Prober probes the backends of one proxy periodically.
@@ -49,138 +43,120 @@ type Prober struct {
 	// Proxy is the ProxyServer, "namespace/name".
 	Proxy string
 
-	mu      sync.Mutex
-	results map[target]result
-	// empty has the upstreams whose Service has no ready endpoint, by name, with the time of the first such round.
+	mu sync.Mutex
+	// results has a result for each target, in the order of upstreams.
+	results []result
+	// empty has the upstreams whose Service exists and has no ready endpoint, by name, with the time of the first such round.
 	empty map[string]time.Time
-	next  int // index of the first upstream of the next round, modulo their number
 }
 
 // result is the last result of a target.
 type result struct {
 	probe.Backend
 
-	// at is the time of the last probe, and since, for each of its faults, that of the first of the successive probes with it.
-	at    time.Time
-	since map[problem.Code]time.Time
+	target target
+	// at is the time of the probe; zero for none yet. fault is its fault, empty for none, and since the time of the first of the successive probes with it.
+	at, since time.Time
+	fault     problem.Code
 }
 
 // target is an endpoint of an upstream, and a name that the proxy routes to it.
 type target struct {
 	upstream, name string
 	address        netip.AddrPort
-	api            bool
 	proxyProtocol  v1alpha1.ProxyProtocol
-}
-
-func compareTargets(a, b target) int {
-	return cmp.Or(strings.Compare(a.upstream, b.upstream), a.address.Compare(b.address), strings.Compare(a.name, b.name))
 }
 
 // Run probes until ctx is done.
 func (p *Prober) Run(ctx context.Context) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
 	for {
-		p.round(ctx)
+		p.round(ctx, time.Now())
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-ticker.C:
 		}
 	}
 }
 
-// Results returns the last result of each target, sorted by upstream, address and name.
+// Results returns the last result of each target that was probed.
 func (p *Prober) Results() []probe.Backend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := []probe.Backend{}
-	for _, r := range p.results {
-		list = append(list, r.Backend)
+	for i := range p.results {
+		if !p.results[i].at.IsZero() {
+			list = append(list, p.results[i].Backend)
+		}
 	}
-	slices.SortFunc(list, compareBackends)
 	return list
 }
 
-func compareBackends(a, b probe.Backend) int {
-	return compareTargets(target{upstream: a.Upstream, name: a.Name, address: a.Address}, target{upstream: b.Upstream, name: b.Name, address: b.Address})
-}
-
-// round probes the endpoints of the next upstreams, and forgets those that no longer exist.
-func (p *Prober) round(ctx context.Context) {
+// round probes the targets that are due, and forgets those that no longer exist.
+func (p *Prober) round(ctx context.Context, now time.Time) {
 	proxy := &model.ProxyServer{}
 	if s := p.Store.Snapshot(); s != nil {
 		proxy = cmp.Or(s.ProxyServer(p.Proxy), proxy)
 	}
-	all, visited := p.nextTargets(proxy)
+	results, empty := p.targets(proxy)
+	known := map[target]*result{}
+	for i := range p.results { // only this goroutine writes it
+		known[p.results[i].target] = &p.results[i]
+	}
+	var due []*result
+	for i := range results {
+		r := &results[i]
+		if last := known[r.target]; last != nil {
+			*r = *last
+		}
+		if r.fault != "" || now.Sub(r.at) >= interval {
+			due = append(due, r)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b *result) int { return a.at.Compare(b.at) })
 	var group sync.WaitGroup
-	semaphore := make(chan struct{}, maxConcurrent)
-	for _, t := range all {
-		group.Go(func() {
-			semaphore <- struct{}{}
-			defer func() { <-semaphore }()
-			if b := ask(ctx, t); ctx.Err() == nil {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				if p.results == nil {
-					p.results = map[target]result{}
-				}
-				p.results[t] = p.results[t].next(&b, time.Now())
-			}
-		})
+	for _, r := range due[:min(len(due), maxTargets)] {
+		group.Go(func() { *r = r.next(ask(ctx, r.target), now) })
 	}
 	group.Wait()
+	if ctx.Err() != nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	exists := map[string]bool{}
-	for _, u := range proxy.Upstreams {
-		exists[u.Name] = true
-	}
-	maps.DeleteFunc(p.empty, func(upstream string, _ time.Time) bool { return !exists[upstream] })
-	maps.DeleteFunc(p.results, func(t target, _ result) bool {
-		_, visits := visited[t.upstream]
-		return !exists[t.upstream] || visits && !slices.Contains(all, t)
-	})
-	for upstream, isEmpty := range visited {
-		_, known := p.empty[upstream]
-		switch {
-		case !isEmpty:
-			delete(p.empty, upstream)
-		case !known:
-			if p.empty == nil {
-				p.empty = map[string]time.Time{}
-			}
-			p.empty[upstream] = time.Now()
+	for upstream := range empty {
+		if first, known := p.empty[upstream]; known {
+			empty[upstream] = first
+		} else {
+			empty[upstream] = now
 		}
 	}
+	p.results, p.empty = results, empty
 }
 
-// nextTargets returns the targets of the next upstreams that together have about maxTargets, and for each of these upstreams whether
-// its Service exists and has no ready endpoint. It omits backends whose protocol may not be TLS. Of applications, the router that
-// terminates their TLS connections is a target.
-func (p *Prober) nextTargets(proxy *model.ProxyServer) (list []target, visited map[string]bool) {
+// targets returns a result without a probe for each target of a proxy, and its upstreams whose Service exists and has no ready
+// endpoint. It omits backends whose protocol may not be TLS. Of applications, the router that terminates their TLS connections is a
+// target.
+func (p *Prober) targets(proxy *model.ProxyServer) (list []result, empty map[string]time.Time) {
 	byUpstream := names(proxy)
-	visited = map[string]bool{}
-	for range proxy.Upstreams {
-		u := proxy.Upstreams[p.next%len(proxy.Upstreams)]
-		p.next++
-		visited[u.Name] = false
-		if u.Missing == "" {
-			addresses := envoy.Targets(u, p.Store.EndpointSlices(u.Service))
-			visited[u.Name] = u.Service != "" && len(addresses) == 0
-			_, service, _ := strings.Cut(u.Service, "/")
-			for _, address := range addresses {
-				for _, name := range byUpstream[u.Name] {
-					list = append(list, target{u.Name, name, address, u.Backend == "" && service == apiServer, u.ProxyProtocol})
-				}
+	empty = map[string]time.Time{}
+	for _, u := range proxy.Upstreams {
+		if u.Missing != "" {
+			continue
+		}
+		addresses := envoy.Targets(u, p.Store.EndpointSlices(u.Service))
+		if u.Service != "" && len(addresses) == 0 {
+			empty[u.Name] = time.Time{}
+		}
+		for _, address := range addresses {
+			for _, name := range byUpstream[u.Name] {
+				list = append(list, result{target: target{u.Name, name, address, u.ProxyProtocol}})
 			}
 		}
-		if len(list) >= maxTargets {
-			break
-		}
 	}
-	return list, visited
+	return list, empty
 }
 
 // names returns the names that a proxy routes to each upstream over TLS: those that objects define, or if there are none,
@@ -220,8 +196,8 @@ func names(p *model.ProxyServer) map[string][]string {
 }
 
 // ask probes one target.
-func ask(ctx context.Context, t target) probe.Backend {
-	b := probe.Backend{Upstream: t.upstream, Handshake: probe.Handshake{Name: t.name, Address: t.address}}
+func ask(ctx context.Context, t target) *probe.Backend {
+	b := &probe.Backend{Upstream: t.upstream, Handshake: probe.Handshake{Name: t.name, Address: t.address}}
 	conn := tlsprobe.Handshake(ctx, &net.Dialer{Timeout: connectTimeout}, t.proxyProtocol, &b.Handshake)
 	if conn == nil {
 		if !b.Connected {
@@ -229,25 +205,6 @@ func ask(ctx context.Context, t target) probe.Backend {
 		}
 		return b
 	}
-	defer func() { _ = conn.Close() }() // nothing that was sent is of use later
-	if t.api {
-		askReady(ctx, t, conn, &b)
-	}
+	_ = conn.Close() // no data was sent
 	return b
 }
-
-// askReady requests /readyz of an API server, without credentials. A response that is not HTTP, or a connection that is
-// closed, is not a fault of an API server: another server is there, or it restarts.
-func askReady(ctx context.Context, t target, conn *tls.Conn, b *probe.Backend) {
-	response, err := tlsprobe.Get(ctx, conn, &probe.Target{Name: t.name, Address: t.address, Path: "/readyz"})
-	switch {
-	case errors.Is(err, tlsprobe.ErrNoResponse):
-		b.ReadyError = fmt.Sprintf("no response to GET /readyz within %s", tlsprobe.ResponseTimeout)
-	case err == nil:
-		failed := response.FailedChecks()
-		b.Status, b.Failed = response.Status, failed[:min(len(failed), maxFailed)]
-	}
-}
-
-// maxFailed limits the failed checks that are kept of a response of /readyz.
-const maxFailed = 5

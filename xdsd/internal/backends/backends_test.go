@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -120,9 +121,9 @@ func TestBackendsAreProbed(t *testing.T) {
 	await := func(n int) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			var list []target
+			var list []result
 			if snapshot := store.Snapshot(); snapshot != nil && snapshot.ProxyServer(p.Proxy) != nil {
-				list, _ = (&Prober{Store: store}).nextTargets(snapshot.ProxyServer(p.Proxy))
+				list, _ = p.targets(snapshot.ProxyServer(p.Proxy))
 			}
 			if len(list) == n {
 				return
@@ -132,9 +133,10 @@ func TestBackendsAreProbed(t *testing.T) {
 			}
 		}
 	}
+	now := time.Now()
 	check := func(want ...string) {
 		t.Helper()
-		p.round(t.Context())
+		p.round(t.Context(), now)
 		var got []string
 		for _, b := range p.Results() {
 			got = append(got, fmt.Sprintf("%s %s connected=%t covered=%t timedOut=%t interface=%s", b.Name, b.Address.Addr(), b.Connected, b.Covered, b.TimedOut, b.Interface))
@@ -150,17 +152,13 @@ func TestBackendsAreProbed(t *testing.T) {
 		"web.example.com 127.0.0.2 connected=true covered=false timedOut=true interface=",
 		"www.example.com 127.0.0.2 connected=true covered=false timedOut=true interface=",
 	)
-	if list := p.Problems(nil); len(list) != 0 {
+	if list := p.Problems(nil); len(list) != 1 || list[0].Code != problem.BackendCertificateInvalid {
 		t.Errorf("after one round: %+v", list)
 	}
-	p.mu.Lock()
-	for _, r := range p.results { // as if they had been found a minute earlier
-		for code := range r.since {
-			r.since[code] = r.since[code].Add(-time.Minute)
-		}
+	for range 2 {
+		now = now.Add(tick)
+		p.round(t.Context(), now)
 	}
-	p.mu.Unlock()
-	p.round(t.Context())
 	var codes []string
 	for _, found := range p.Problems(nil) {
 		codes = append(codes, fmt.Sprintf("%s %s %s", found.Code, found.Severity, found.Object))
@@ -176,8 +174,8 @@ func TestBackendsAreProbed(t *testing.T) {
 	)
 }
 
-// TestRoundsContinueWithTheNextUpstream covers a proxy with more targets than one round has.
-func TestRoundsContinueWithTheNextUpstream(t *testing.T) {
+// TestRoundsContinueWithTheOldestTargets covers a proxy with more targets than one round has.
+func TestRoundsContinueWithTheOldestTargets(t *testing.T) {
 	text := manifests + slice("web", 1, "127.0.0.1") + slice("plain", 1)
 	const backend = "  - {name: web, hostname: web.example.com, alternateHostnames: [www.example.com], port: 443,"
 	for i := range maxTargets { // with one target each
@@ -200,7 +198,7 @@ func TestRoundsContinueWithTheNextUpstream(t *testing.T) {
 	}
 	p := &Prober{Store: store, Proxy: "clusters/demo"}
 	for round, want := range []int{maxTargets, maxTargets + 2, maxTargets + 2} {
-		p.round(t.Context())
+		p.round(t.Context(), time.Now())
 		if n := len(p.Results()); n != want {
 			t.Errorf("%d results after round %d, want %d", n, round+1, want)
 		}

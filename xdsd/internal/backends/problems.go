@@ -2,8 +2,6 @@ package backends
 
 import (
 	"fmt"
-	"maps"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,9 +13,9 @@ import (
 )
 
 const (
-	// minFault is how long all probes of a target must have failed in the same way: four probes. In that time, endpoints of
+	// minFault is how long all probes of a target must have failed in the same way: three probes. In that time, endpoints of
 	// pods that end are removed from EndpointSlices.
-	minFault = 40 * time.Second
+	minFault = 25 * time.Second
 	// expiryWarning is how long before its expiry a certificate is reported.
 	expiryWarning = 7 * 24 * time.Hour
 	// maxEvidence limits the endpoints in the evidence of a problem.
@@ -61,9 +59,6 @@ var (
 		"TLS handshakes with ENDPOINTS fail, although TCP connections succeed: the ingress router hangs, or a filter drops packets with data", appsRemedy}
 	appsLossy = &cause{problem.BackendHandshakeFailing, lossy.message, "compare the MTU of the VLAN on all nodes and switches"}
 
-	unready = &cause{problem.BackendNotReady, "the hosted API server is not ready at ENDPOINTS",
-		"see the logs of the API server and etcd: kubectl -n NAMESPACE get pods"}
-
 	uncovered = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS is not valid for NAME",
 		"check the Service's selector and the server's certificates: spec.configuration.apiServer.servingCerts of the HostedCluster, or those of the backend"}
 	expired = &cause{problem.BackendCertificateInvalid, "the certificate of ENDPOINTS has expired", renewRemedy}
@@ -78,39 +73,18 @@ const (
 )
 
 // next returns the result after another probe.
-func (r result) next(b *probe.Backend, now time.Time) result {
-	since := map[problem.Code]time.Time{}
-	for _, code := range faults(b) {
-		since[code] = now
-		if first, ok := r.since[code]; ok {
-			since[code] = first
-		}
-	}
-	return result{*b, now, since}
-}
-
-// faults returns the faults that a probe has found. They have BackendCertificateInvalid if the certificate does not contain the
-// name, which is a fault only if an object defines the name.
-func faults(b *probe.Backend) []problem.Code {
-	var list []problem.Code
+func (r *result) next(b *probe.Backend, now time.Time) result {
+	next := result{Backend: *b, target: r.target, at: now, since: now}
 	switch {
 	case !b.Connected:
-		return []problem.Code{problem.BackendUnreachable}
+		next.fault = problem.BackendUnreachable
 	case b.Error != "":
-		return []problem.Code{problem.BackendHandshakeFailing}
-	case b.ReadyError != "" || b.Status >= http.StatusInternalServerError:
-		list = append(list, problem.BackendNotReady)
+		next.fault = problem.BackendHandshakeFailing
 	}
-	if !b.Covered {
-		list = append(list, problem.BackendCertificateInvalid)
+	if next.fault == r.fault {
+		next.since = r.since
 	}
-	return list
-}
-
-// certain reports whether a target has had a fault for minFault.
-func (r *result) certain(code problem.Code) bool {
-	since, ok := r.since[code]
-	return ok && r.at.Sub(since) >= minFault
+	return next
 }
 
 // Problems returns the problems of the endpoints of all backends. vlan is what the pod sees on its VLAN; nil if it is on none.
@@ -126,7 +100,7 @@ func (p *Prober) Problems(vlan *problem.VLAN) []problem.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	j.empty = p.empty
-	return j.problems(slices.SortedFunc(maps.Values(p.results), func(a, b result) int { return compareBackends(a.Backend, b.Backend) }))
+	return j.problems(p.results)
 }
 
 // A judge finds problems in results.
@@ -140,7 +114,7 @@ type judge struct {
 	empty map[string]time.Time
 }
 
-// problems returns a problem for each backend and cause. Results are sorted. A problem fails if no endpoint of the backend works.
+// problems returns a problem for each backend and cause. A problem fails if no endpoint of the backend works.
 func (j *judge) problems(results []result) []problem.Problem {
 	var list []problem.Problem
 	for _, u := range j.proxy.Upstreams {
@@ -153,20 +127,22 @@ func (j *judge) problems(results []result) []problem.Problem {
 		groups, order := map[*cause][]*result{}, []*cause{}
 		for i := range results {
 			r := &results[i]
-			if r.Upstream != u.Name {
+			if r.Upstream != u.Name { // or not probed yet
 				continue
 			}
 			endpoints[r.Address] = true
-			for _, c := range j.causes(u, r) {
-				if c != expiring {
-					broken[r.Address] = true
-				}
-				if groups[c] == nil {
-					order = append(order, c)
-				}
-				if !slices.ContainsFunc(groups[c], func(other *result) bool { return other.Address == r.Address }) { // for another name
-					groups[c] = append(groups[c], r)
-				}
+			c := j.cause(u, r)
+			if c == nil {
+				continue
+			}
+			if c != expiring {
+				broken[r.Address] = true
+			}
+			if groups[c] == nil {
+				order = append(order, c)
+			}
+			if !slices.ContainsFunc(groups[c], func(other *result) bool { return other.Address == r.Address }) { // for another name
+				groups[c] = append(groups[c], r)
 			}
 		}
 		for _, c := range order {
@@ -180,34 +156,26 @@ func (j *judge) problems(results []result) []problem.Problem {
 	return list
 }
 
-// causes returns why an endpoint of an upstream does not work, as far as a result shows it and it is certain.
-func (j *judge) causes(u *model.Upstream, r *result) []*cause {
+// cause returns why an endpoint of an upstream does not work, as far as a result shows it and it is certain; nil for no cause.
+func (j *judge) cause(u *model.Upstream, r *result) *cause {
+	certain := r.fault != "" && r.at.Sub(r.since) >= minFault
 	switch {
-	case !r.Connected && r.certain(problem.BackendUnreachable):
-		return []*cause{j.unreachable(u, r)}
-	case r.Connected && r.Error != "" && r.certain(problem.BackendHandshakeFailing):
-		return []*cause{failedHandshake(u, r)}
-	case r.Error != "": // not certain yet
+	case certain && r.fault == problem.BackendUnreachable:
+		return j.unreachable(u, r)
+	case certain && r.fault == problem.BackendHandshakeFailing:
+		return failedHandshake(u, r)
+	case r.Error != "":
 		return nil
-	case !r.Covered && j.isDefined(u, r.Name): // another server, whose readiness does not matter
-		if r.certain(problem.BackendCertificateInvalid) {
-			return []*cause{uncovered}
-		}
-		return nil
-	}
-	var list []*cause
-	if r.certain(problem.BackendNotReady) {
-		list = append(list, unready)
-	}
-	switch {
+	case !r.Covered && j.isDefined(u, r.Name):
+		return uncovered
 	case j.now.After(r.NotAfter):
-		list = append(list, expired)
+		return expired
 	case j.now.Before(r.NotBefore):
-		list = append(list, early)
+		return early
 	case j.now.Add(expiryWarning).After(r.NotAfter):
-		list = append(list, expiring)
+		return expiring
 	}
-	return list
+	return nil
 }
 
 func (j *judge) unreachable(u *model.Upstream, r *result) *cause {
@@ -287,13 +255,9 @@ func (c *cause) problem(u *model.Upstream, results []*result, endpoints int) pro
 			p = p.Because(r.Error)
 		case r.Error != "":
 			p = p.Because(fmt.Sprintf("handshake with %s for %s: %s", r.Address, r.Name, r.Error))
-		case c.code == problem.BackendCertificateInvalid:
+		default:
 			p = p.Because(fmt.Sprintf("%s: the certificate is valid for %s, from %s to %s, issued by %s", r.Address,
 				strings.Join(r.Names, ", "), r.NotBefore.Format(time.RFC3339), r.NotAfter.Format(time.RFC3339), r.Issuer))
-		case r.ReadyError != "":
-			p = p.Because(fmt.Sprintf("%s: %s", r.Address, r.ReadyError))
-		default:
-			p = p.Because(fmt.Sprintf("%s: %d %s for GET /readyz", r.Address, r.Status, http.StatusText(r.Status))).Because(r.Failed...)
 		}
 	}
 	return p

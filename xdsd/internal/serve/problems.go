@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/backends"
-	"github.com/densityops/oooi/xdsd/internal/peers"
 )
 
 const (
@@ -37,8 +37,10 @@ type Problems struct {
 	// Reporter writes the status; nil for none.
 	Reporter *Reporter
 	Backends *backends.Prober
-	Peers    *peers.Prober
+	// Log is the logger of failed probes.
+	Log *slog.Logger
 
+	monitor         neighbours.Monitor
 	log             problem.Log
 	mu              sync.Mutex
 	unfinished      []probereport.Unfinished // by the last reading
@@ -46,20 +48,38 @@ type Problems struct {
 	read            time.Time                // the last reading
 }
 
-// Run reads the connections of clients whose handshakes do not complete, until the context ends.
+// vlanDevice is the interface on the VLAN in pods that setup creates.
+const vlanDevice = "net1"
+
+// Run probes the gateway, the other components and the apps addresses on the VLAN, and reads the connections of clients whose
+// handshakes do not complete, until the context ends.
 func (p *Problems) Run(ctx context.Context) {
-	tick := time.NewTicker(neighbours.Interval)
-	defer tick.Stop()
-	for {
+	neighbours.Repeat(ctx, p.Log, func(ctx context.Context) error {
 		if list, err := neighbours.Unfinished(); err == nil { // otherwise the kernel's module for it is missing
 			p.observe(p.fromClients(list), time.Now())
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+		s := p.Store.Snapshot()
+		if s == nil {
+			return nil
+		}
+		return p.monitor.Probe(ctx, vlanAddresses(s))
+	})
+}
+
+// vlanAddresses returns the addresses of Infras' components and gateways, and of the apps.
+func vlanAddresses(s *model.Snapshot) []netip.Addr {
+	var list []netip.Addr
+	for _, infra := range s.Infras {
+		list = append(list, infra.Assigned()...)
+	}
+	for _, proxy := range s.ProxyServers {
+		for _, u := range proxy.Upstreams {
+			for _, a := range u.Addresses {
+				list = append(list, a.Addr())
+			}
 		}
 	}
+	return list
 }
 
 // fromClients returns the connections of other hosts than oooi's pods to addresses of oooi on the VLAN.
@@ -97,7 +117,10 @@ func (p *Problems) observe(list []probereport.Unfinished, now time.Time) {
 
 // Report returns the response of /problems.
 func (p *Problems) Report() problem.Report {
-	vlan := p.Peers.View()
+	vlan := p.monitor.View(vlanDevice)
+	if len(vlan.Interfaces) == 0 && len(vlan.Hosts) == 0 {
+		vlan = nil // the pod is on no VLAN
+	}
 	list := slices.Concat(p.Store.Status().Problems("xdsd"), p.Reporter.problems(), p.Backends.Problems(vlan), p.handshakes())
 	return problem.Report{Problems: p.log.Update(time.Now(), list), VLAN: vlan}
 }

@@ -21,12 +21,11 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads/adstest"
 	"github.com/densityops/oooi/xdsd/internal/backends"
-	"github.com/densityops/oooi/xdsd/internal/peers"
 )
 
 // newProblems returns the Problems of a site's proxy without status.
 func newProblems(s *site) *Problems {
-	return &Problems{Store: s.store, Backends: &backends.Prober{Store: s.store, Proxy: "proxies/own"}, Peers: peers.New(s.store.Snapshot, slog.New(slog.DiscardHandler))}
+	return &Problems{Store: s.store, Backends: &backends.Prober{Store: s.store, Proxy: "proxies/own"}, Log: slog.New(slog.DiscardHandler)}
 }
 
 func TestHealthyReplicaHasNoProblems(t *testing.T) {

@@ -25,13 +25,12 @@ type device struct {
 	self      mac
 	addresses []netip.Addr // floating addresses
 	own       ownAddresses
-	lifetime  time.Duration // after which the kernel removes a floating address that is not confirmed
 
 	arp, nd *packet.Conn // nd is nil if no floating address is IPv6
 }
 
 // openDevice finds the interface and opens its sockets. It requires CAP_NET_RAW.
-func openDevice(name string, addresses []netip.Addr, own ownAddresses, lifetime time.Duration) (*device, error) {
+func openDevice(name string, addresses []netip.Addr, own ownAddresses) (*device, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("finding interface %s: %w", name, err)
@@ -40,14 +39,14 @@ func openDevice(name string, addresses []netip.Addr, own ownAddresses, lifetime 
 	if len(hardware) != len(mac{}) {
 		return nil, fmt.Errorf("interface %s is not an Ethernet interface", name)
 	}
-	d := &device{name: name, link: link, self: mac(hardware), addresses: addresses, own: own, lifetime: lifetime}
+	d := &device{name: name, link: link, self: mac(hardware), addresses: addresses, own: own}
 	i := &net.Interface{Index: link.Attrs().Index, Name: name, MTU: link.Attrs().MTU, HardwareAddr: hardware}
 	// The sockets receive requests as well as replies: any frame shows that the VLAN is connected.
 	d.arp, err = packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil)
 	if err != nil {
 		return nil, fmt.Errorf("listening for ARP on %s: %w; the container needs the capability NET_RAW", name, err)
 	}
-	if !d.has6() {
+	if !slices.ContainsFunc(addresses, netip.Addr.Is6) {
 		return d, nil
 	}
 	filter, err := bpf.Assemble(ndFilter)
@@ -58,15 +57,6 @@ func openDevice(name string, addresses []netip.Addr, own ownAddresses, lifetime 
 		return nil, errors.Join(fmt.Errorf("listening for neighbour discovery on %s: %w", name, err), d.close())
 	}
 	return d, nil
-}
-
-func (d *device) has6() bool {
-	for _, a := range d.addresses {
-		if a.Is6() {
-			return true
-		}
-	}
-	return false
 }
 
 // ndFilter accepts only neighbour solicitations and advertisements.
@@ -184,7 +174,7 @@ func (d *device) netlinkAddress(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{
 		IPNet:    ipNet(netip.PrefixFrom(a, a.BitLen())),
 		Flags:    unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE,
-		ValidLft: int(d.lifetime / time.Second),
+		ValidLft: int(addressLifetime / time.Second),
 	}
 }
 

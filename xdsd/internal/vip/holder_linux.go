@@ -16,33 +16,12 @@ import (
 
 	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/problem"
+	"github.com/densityops/oooi/internal/sockdiag"
 	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
-// Timing has the timing parameters, which are flags of xdsd hold.
-type Timing struct {
-	// LeaseDuration is the duration of the Lease: another replica can acquire it if it has seen no renewal for this
-	// long. Whole seconds.
-	LeaseDuration time.Duration
-	// RenewInterval is the interval at which the holder renews the Lease.
-	RenewInterval time.Duration
-	// ProbeInterval is the interval at which the VLAN is probed for the address.
-	ProbeInterval time.Duration
-	// Patience is the time for which the address must be unanswered before another replica takes it over.
-	Patience time.Duration
-	// Alone is added to Patience while the API server is unavailable.
-	Alone time.Duration
-	// Lifetime is the time after which the kernel removes the address if this process, killed or hanging, does not
-	// confirm it. Whole seconds.
-	Lifetime time.Duration
-	// Linger is the maximum time that a terminating replica keeps the address until a peer claims it.
-	Linger time.Duration
-}
-
 // Options configure a Holder.
 type Options struct {
-	Timing
-
 	// Identity is the name of this replica, unique among the replicas: the name of its pod.
 	Identity string
 	// Device is the network interface on the VLAN.
@@ -54,7 +33,7 @@ type Options struct {
 	Own      []netip.Prefix
 	Gateways []netip.Addr
 	// Witnesses are addresses of other hosts on the VLAN, which are probed as well. A replica that receives no frame
-	// of another host for Patience considers itself isolated, and does not claim the addresses without the Lease.
+	// of another host for patience considers itself isolated, and does not claim the addresses without the Lease.
 	Witnesses []netip.Addr
 	// ReadyURLs are requested to determine whether the proxy is ready: each must return 200. If there are none, the
 	// proxy counts as ready.
@@ -78,8 +57,7 @@ type Holder struct {
 	mu      sync.Mutex // guards what follows; Run, the only writer of machine, reads it without mu
 	machine *stateMachine
 	answers answers
-	failure string // last error of a request to the API server; empty after a success
-	reads   failureSeries
+	reads   failureSeries // of the Lease
 	writes  failureSeries
 	log     problem.Log // has its own lock
 
@@ -98,15 +76,15 @@ const requestDeadline = 2 * time.Second
 // unusable state file is logged and not an error. If another step fails, New closes the device and returns an error.
 // Otherwise the caller must call Run once, which closes the device.
 func New(o Options) (*Holder, error) {
-	d, err := openDevice(o.Device, o.Addresses, ownAddresses{o.Own, o.Gateways}, o.Lifetime)
+	d, err := openDevice(o.Device, o.Addresses, ownAddresses{o.Own, o.Gateways})
 	if err != nil {
 		return nil, err
 	}
 	h := &Holder{
 		Options: o, device: d,
-		lease: &leaseClient{client: o.Leases, name: o.Lease, identity: o.Identity, self: d.self, duration: o.LeaseDuration, requestDeadline: requestDeadline},
+		lease: &leaseClient{client: o.Leases, name: o.Lease, identity: o.Identity, self: d.self, requestDeadline: requestDeadline},
 		machine: &stateMachine{
-			Timing: o.Timing, identity: o.Identity, self: d.self, addresses: o.Addresses,
+			identity: o.Identity, self: d.self, addresses: o.Addresses,
 			ready: len(o.ReadyURLs) == 0, conflicts: map[string]int{"peer": 0, "stranger": 0},
 		},
 	}
@@ -178,7 +156,7 @@ func (h *Holder) savePeers(macs map[string]mac) {
 
 // Run claims and drops the addresses as the state machine decides, until the context ends or an unrecoverable error
 // occurs, which it returns. After the context has ended, it keeps the addresses until a peer claims them, at most for
-// Linger. It removes the addresses and closes the device before it returns.
+// lingerTime. It removes the addresses and closes the device before it returns.
 func (h *Holder) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.removeAddresses()) }()
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx)) // to hand over the address after ctx has ended
@@ -195,7 +173,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 	all.Go(func() { h.lease.watch(inner, func(e leaseEvent) { send(inner, leaseEvents, e) }) })
 	if len(h.ReadyURLs) > 0 {
 		all.Go(func() {
-			checkReady(inner, h.ReadyURLs, h.ProbeInterval, func(ready bool) { send(inner, readiness, ready) })
+			checkReady(inner, h.ReadyURLs, probeInterval, func(ready bool) { send(inner, readiness, ready) })
 		})
 	}
 	requestPending := false
@@ -207,7 +185,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 		}
 		return h.perform(do)
 	}
-	tick := time.NewTicker(h.ProbeInterval)
+	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	running := ctx.Done() // nil while terminating
 	var linger <-chan time.Time
@@ -216,7 +194,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 		ticked := false
 		select {
 		case <-running:
-			running, linger = nil, time.After(h.Linger)
+			running, linger = nil, time.After(lingerTime)
 			h.update(func(m *stateMachine, _ time.Time) actions { m.terminating = true; return actions{} })
 		case <-linger:
 			return nil
@@ -349,7 +327,7 @@ func (h *Holder) perform(do actions) error {
 // close these connections without ending, and must not end while it has the address.
 func (h *Holder) removeAddresses() error {
 	if up, err := h.device.up(); err == nil && up { // otherwise no packet reaches the clients
-		if n, err := resetConnections(h.Addresses); err != nil {
+		if n, err := sockdiag.Reset(h.Addresses); err != nil {
 			h.Log.Warn("resetting the connections to the address failed; clients that only receive notice its move by keepalive", "err", err)
 		} else if n > 0 {
 			h.Log.Info("connections to the address were reset", "connections", n)
@@ -361,18 +339,14 @@ func (h *Holder) removeAddresses() error {
 // setFailure records the result of a request to the API server in a series, and logs when requests begin to fail or succeed
 // again.
 func (h *Holder) setFailure(series *failureSeries, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	failed := series.err != ""
 	series.add(time.Now(), err)
 	switch {
-	case text == "" && h.failure != "":
+	case err == nil && failed:
 		h.Log.Info("the API server answers again")
-	case text != "" && h.failure == "":
+	case err != nil && !failed:
 		h.Log.Warn("the Lease cannot be read or written; VLAN probes decide until it can", "lease", h.Lease, "err", err)
 	}
-	h.failure = text
 }

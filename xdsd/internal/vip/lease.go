@@ -59,7 +59,6 @@ type leaseClient struct {
 	client          coordinationclient.LeaseInterface
 	name, identity  string
 	self            mac
-	duration        time.Duration
 	requestDeadline time.Duration
 
 	mu   sync.Mutex
@@ -117,7 +116,7 @@ func (c *leaseClient) modify(l *coordinationv1.Lease, r request, observed leaseR
 func (c *leaseClient) setHolder(l *coordinationv1.Lease, at time.Time, transition bool) {
 	now := metav1.NewMicroTime(at)
 	l.Spec.HolderIdentity, l.Spec.RenewTime = &c.identity, &now
-	l.Spec.LeaseDurationSeconds = new(int32(c.duration / time.Second)) //nolint:gosec // seconds to minutes
+	l.Spec.LeaseDurationSeconds = new(int32(leaseDuration / time.Second))
 	if transition {
 		l.Spec.AcquireTime = &now
 		l.Spec.LeaseTransitions = new(newLeaseRecord(l).transitions + 1)

@@ -2,7 +2,6 @@ package vip
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -57,10 +56,11 @@ func (m *stateMachine) shared(now time.Time, hosts answers) []problem.Problem {
 	for _, a := range m.addresses {
 		var evidence []string
 		onlyPeers := true
-		for _, host := range hosts.steady(now, a) {
+		for _, h := range hosts.list(now, minShared) {
+			host, _ := parseMAC(h.MAC)
 			name, peer := peers[host]
 			switch {
-			case host == m.self: // sent back by the network
+			case h.Address != a || host == m.self: // sent back by the network
 				continue
 			case !peer:
 				name, onlyPeers = "not a proxy replica", false
@@ -85,13 +85,13 @@ func (m *stateMachine) shared(now time.Time, hosts answers) []problem.Problem {
 // unheldSince returns since when no replica whose proxy is ready has the address, as far as that is certain, and zero otherwise.
 func (m *stateMachine) unheldSince(now time.Time) time.Time {
 	since, certain := m.unansweredSince(), false
-	livingHolder := m.lease.holder != "" && m.lease.holder != m.identity && !m.watchingSince.IsZero() && now.Sub(m.leaseChangedAt) < m.LeaseDuration
+	livingHolder := m.lease.holder != "" && m.lease.holder != m.identity && !m.watchingSince.IsZero() && now.Sub(m.leaseChangedAt) < leaseDuration
 	switch {
 	case m.terminating || !m.up:
 	case m.holding:
 		since, certain = latest(m.since, m.readySince), !m.ready
 	case m.leaseKnown && !livingHolder: // other hosts are heard, so that this replica is not isolated; some ticks may have been late
-		certain = since.Equal(m.probesSince) && m.probes >= int(minUnheld/m.ProbeInterval)/2 && now.Sub(m.lastFrameAt) < m.Patience
+		certain = since.Equal(m.probesSince) && m.probes >= int(minUnheld/probeInterval)/2 && now.Sub(m.lastFrameAt) < patience
 	}
 	if !certain || now.Sub(since) < minUnheld {
 		return time.Time{}
@@ -102,7 +102,7 @@ func (m *stateMachine) unheldSince(now time.Time) time.Time {
 // A failureSeries are successive failures of requests to the API server.
 type failureSeries struct {
 	since, last time.Time
-	err         string
+	err         string // of the last request; empty if it succeeded
 }
 
 // add adds the result of a request.
@@ -117,16 +117,13 @@ func (s *failureSeries) add(now time.Time, err error) {
 	s.last, s.err = now, err.Error()
 }
 
-// leaseProblem returns the problem of a Lease that cannot be read or written; none if it can, or if that was not tried again.
-func leaseProblem(now time.Time, all ...*failureSeries) []problem.Problem {
-	at := slices.IndexFunc(all, func(s *failureSeries) bool {
-		return now.Sub(s.last) <= maxRetry && s.last.Sub(s.since) >= minLeaseFailure
-	})
-	if at < 0 {
+// problems returns the problem of a Lease that cannot be read or written; none if it can, or if that was not tried again.
+func (s *failureSeries) problems(now time.Time) []problem.Problem {
+	if now.Sub(s.last) > maxRetry || s.last.Sub(s.since) < minLeaseFailure {
 		return nil
 	}
 	p := problem.Warned(problem.LeaseNotRenewable, model.Ref{},
-		"the Lease cannot be read or written: probes of the VLAN decide which replica has the floating address").Because(all[at].err)
-	p.Since = all[at].since
+		"the Lease cannot be read or written: probes of the VLAN decide which replica has the floating address").Because(s.err)
+	p.Since = s.since
 	return []problem.Problem{p}
 }

@@ -13,7 +13,7 @@ import (
 // pass lets time pass at a replica: it probes at each interval, and receives frames with the floating address from hosts, and one
 // of another host.
 func pass(m *stateMachine, hosts answers, from time.Time, d time.Duration, claims ...mac) time.Time {
-	for end := from.Add(d); from.Before(end); from = from.Add(m.ProbeInterval) {
+	for end := from.Add(d); from.Before(end); from = from.Add(probeInterval) {
 		m.setProbed()
 		m.handleFrame(from, parsedFrame{Sender: mac{2, 0, 0, 0, 7, 7}})
 		for _, claim := range claims {
@@ -152,28 +152,27 @@ func TestEvidenceOfASharedAddress(t *testing.T) {
 
 func TestProblemOfTheLease(t *testing.T) {
 	failed := errors.New("forbidden")
-	var reads, writes failureSeries
+	var writes failureSeries
 	now := start
-	for range 20 { // reads succeed in between
+	for range 20 {
 		writes.add(now, failed)
-		reads.add(now, nil)
 		now = now.Add(time.Second)
 	}
-	if list := leaseProblem(now, &reads, &writes); len(list) != 0 {
+	if list := writes.problems(now); len(list) != 0 {
 		t.Errorf("after 20 s: %+v", list)
 	}
 	for range 11 {
 		writes.add(now, failed)
 		now = now.Add(time.Second)
 	}
-	if list := leaseProblem(now, &reads, &writes); len(list) != 1 || list[0].Code != problem.LeaseNotRenewable || !list[0].Since.Equal(start) || !slices.Equal(list[0].Evidence, []string{"forbidden"}) {
+	if list := writes.problems(now); len(list) != 1 || list[0].Code != problem.LeaseNotRenewable || !list[0].Since.Equal(start) || !slices.Equal(list[0].Evidence, []string{"forbidden"}) {
 		t.Errorf("after 30 s: %+v", list)
 	}
-	if list := leaseProblem(now.Add(maxRetry), &reads, &writes); len(list) != 0 {
+	if list := writes.problems(now.Add(maxRetry)); len(list) != 0 {
 		t.Errorf("without another attempt: %+v", list)
 	}
 	writes.add(now, nil)
-	if list := leaseProblem(now, &reads, &writes); len(list) != 0 {
+	if list := writes.problems(now); len(list) != 0 {
 		t.Errorf("after a success: %+v", list)
 	}
 }

@@ -59,7 +59,7 @@ func newSimulation(seed uint64, replicas int) *simulation {
 	s.lease.ResourceVersion = "1"
 	for n := range replicas {
 		i := &replica{apiReachable: true}
-		i.client = &leaseClient{identity: fmt.Sprint("proxy-", n), self: mac{2, 0, 0, 0, 0, byte(n + 1)}, duration: testTiming.LeaseDuration}
+		i.client = &leaseClient{identity: fmt.Sprint("proxy-", n), self: mac{2, 0, 0, 0, 0, byte(n + 1)}}
 		s.replicas = append(s.replicas, i)
 		s.start(i, nil)
 	}
@@ -68,7 +68,7 @@ func newSimulation(seed uint64, replicas int) *simulation {
 
 // start starts a replica's process. macs is the content of its state file, and nil if it has none.
 func (s *simulation) start(i *replica, macs map[string]mac) {
-	i.stateMachine = &stateMachine{Timing: testTiming, identity: i.client.identity, self: i.client.self, addresses: []netip.Addr{test4}, ready: true, conflicts: map[string]int{}}
+	i.stateMachine = &stateMachine{identity: i.client.identity, self: i.client.self, addresses: []netip.Addr{test4}, ready: true, conflicts: map[string]int{}}
 	i.running, i.requestPending, i.watchedVersion = true, false, ""
 	i.stalledUntil, i.waiting = time.Time{}, nil
 	i.process++
@@ -123,7 +123,7 @@ func (s *simulation) perform(i *replica, do actions) {
 	switch {
 	case do.claim:
 		s.logf("%s claims: %s", i.identity, do.reason)
-		i.hasAddress, i.expires = true, s.now.Add(i.Lifetime)
+		i.hasAddress, i.expires = true, s.now.Add(addressLifetime)
 	case do.drop:
 		s.logf("%s drops: %s", i.identity, do.reason)
 		i.hasAddress = false
@@ -246,11 +246,11 @@ func (s *simulation) step() {
 		s.watchLease(i)
 		ticked := !s.now.Before(i.nextTick)
 		if ticked {
-			i.nextTick = s.now.Add(i.ProbeInterval)
+			i.nextTick = s.now.Add(probeInterval)
 			i.setUp(s.now, true)
 			s.perform(i, i.setConfirmed(s.now))
 			if i.holding {
-				i.hasAddress, i.expires = true, s.now.Add(i.Lifetime)
+				i.hasAddress, i.expires = true, s.now.Add(addressLifetime)
 			}
 			s.probe(i)
 			i.setProbed()
@@ -376,13 +376,13 @@ func TestOneHolderWhateverHappens(t *testing.T) {
 		for range 100 {
 			longest := s.run(time.Duration(s.random.IntN(12000)) * time.Millisecond)
 			worst = max(worst, longest)
-			if longest > testTiming.LeaseDuration+testTiming.ProbeInterval {
+			if longest > leaseDuration+probeInterval {
 				t.Fatalf("seed %d: two replicas had the address for %s\n%s", seed, longest, s.tail())
 			}
 			s.injectFault()
 		}
 		s.endFaults()
-		if longest := s.run(30 * time.Second); longest > testTiming.LeaseDuration+testTiming.ProbeInterval {
+		if longest := s.run(30 * time.Second); longest > leaseDuration+probeInterval {
 			t.Fatalf("seed %d: two replicas had the address for %s\n%s", seed, longest, s.tail())
 		}
 		transitions := s.transitions()

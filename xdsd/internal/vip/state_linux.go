@@ -1,8 +1,10 @@
 package vip
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,7 +32,7 @@ type State struct {
 	Up    bool `json:"up"`
 	Ready bool `json:"ready"`
 	// LeaseHolder is the last known holder of the Lease; empty for none. Leased is set if this replica certainly has
-	// the Lease: it has renewed it within LeaseDuration.
+	// the Lease: it has renewed it within its duration.
 	LeaseHolder string `json:"leaseHolder"`
 	Leased      bool   `json:"leased"`
 	// Peers are the names of the other replicas by their MAC addresses.
@@ -88,8 +90,8 @@ func (h *Holder) State() State {
 	now := time.Now()
 	s := State{
 		Identity: m.identity, MAC: m.self.String(), Own: h.Own, Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
-		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(now), Answers: h.answers.list(now),
-		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: h.failure, Sources: sources,
+		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(now), Answers: h.answers.list(now, 0),
+		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: cmp.Or(h.writes.err, h.reads.err), Sources: sources,
 	}
 	s.Problems = h.problems(now, sources.Failure)
 	for address, name := range m.peers() {
@@ -104,7 +106,12 @@ func (h *Holder) State() State {
 // problems returns the problems that exist now. sourceFailure is why the limits of clients do not apply; empty if they do. The
 // caller must hold mu.
 func (h *Holder) problems(now time.Time, sourceFailure string) []problem.Problem {
-	list := append(h.machine.problems(now, h.answers), leaseProblem(now, &h.reads, &h.writes)...)
+	list := h.machine.problems(now, h.answers)
+	if unreadable := h.reads.problems(now); unreadable != nil {
+		list = append(list, unreadable...)
+	} else {
+		list = append(list, h.writes.problems(now)...)
+	}
 	if sourceFailure != "" {
 		list = append(list, problem.Warned(problem.SourceLimitsNotApplied, model.Ref{}, "the limits of each client do not apply: %s", sourceFailure))
 	}
@@ -117,7 +124,8 @@ func (h *Holder) Problems() problem.Report {
 	list := h.State().Problems
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return problem.Report{Problems: list, Answers: h.answers.steadyAnswers(time.Now(), h.Addresses)}
+	steady := slices.DeleteFunc(h.answers.list(time.Now(), minShared), func(a problem.Answer) bool { return slices.Contains(h.Addresses, a.Address) })
+	return problem.Report{Problems: list, Answers: steady}
 }
 
 // Ready reports whether this replica can hold the addresses, and returns its current State. It can if its interface has
@@ -135,51 +143,28 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	holdingDesc     = desc("holding", "Whether this replica has the floating address.")
-	sinceDesc       = desc("changed_timestamp_seconds", "Time of the last move of the floating address to or from this replica; 0 for none.")
 	transitionsDesc = desc("transitions_total", "Moves of the floating address to or from this replica.")
 	conflictsDesc   = desc("conflicts_total", "Claims of the floating address by other hosts while this replica had it, by peer or stranger.", "by")
-	leasedDesc      = desc("leased", "Whether this replica has the Lease.")
-	reachableDesc   = desc("lease_reachable", "Whether the last request to the API server succeeded.")
-	readyDesc       = desc("proxy_ready", "Whether the proxy of this replica is ready.")
-	upDesc          = desc("interface_up", "Whether the interface on the VLAN has a carrier.")
-	appliedDesc     = desc("source_limits_applied", "Whether the limits of clients apply.")
-	refusedDesc     = desc("source_refused_total", "Connections refused at the limits of clients.", "limit")
 )
 
 // Describe implements prometheus.Collector.
 func (*Holder) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{holdingDesc, sinceDesc, transitionsDesc, conflictsDesc, leasedDesc, reachableDesc,
-		readyDesc, upDesc, appliedDesc, refusedDesc} {
-		ch <- d
-	}
+	ch <- holdingDesc
+	ch <- transitionsDesc
+	ch <- conflictsDesc
 }
 
 // Collect implements prometheus.Collector.
 func (h *Holder) Collect(ch chan<- prometheus.Metric) {
-	s := h.State()
-	boolGauge := func(d *prometheus.Desc, b bool) {
-		value := 0.0
-		if b {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	holding := 0.0
+	if h.machine.holding {
+		holding = 1
 	}
-	boolGauge(holdingDesc, s.Holding)
-	boolGauge(leasedDesc, s.Leased)
-	boolGauge(reachableDesc, s.Failure == "")
-	boolGauge(readyDesc, s.Ready)
-	boolGauge(upDesc, s.Up)
-	boolGauge(appliedDesc, s.Sources.Failure == "")
-	for kind, n := range s.Sources.Refused {
-		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), string(kind))
-	}
-	since := 0.0
-	if !s.Since.IsZero() {
-		since = float64(s.Since.UnixMilli()) / 1000
-	}
-	ch <- prometheus.MustNewConstMetric(sinceDesc, prometheus.GaugeValue, since)
-	ch <- prometheus.MustNewConstMetric(transitionsDesc, prometheus.CounterValue, float64(s.Transitions))
-	for by, n := range s.Conflicts {
+	ch <- prometheus.MustNewConstMetric(holdingDesc, prometheus.GaugeValue, holding)
+	ch <- prometheus.MustNewConstMetric(transitionsDesc, prometheus.CounterValue, float64(h.machine.transitions))
+	for by, n := range h.machine.conflicts {
 		ch <- prometheus.MustNewConstMetric(conflictsDesc, prometheus.CounterValue, float64(n), by)
 	}
 }

@@ -7,8 +7,22 @@ import (
 	"time"
 )
 
-// Times that cannot be configured.
 const (
+	// leaseDuration is the duration of the Lease: another replica can acquire it if it has seen no renewal for this
+	// long. The holder renews it every renewInterval.
+	leaseDuration = 10 * time.Second
+	renewInterval = 3 * time.Second
+	// probeInterval is the interval at which the VLAN is probed for the address.
+	probeInterval = 500 * time.Millisecond
+	// patience is the time for which the address must be unanswered before another replica takes it over. While the API server is
+	// unavailable, alone is added.
+	patience = 2 * time.Second
+	alone    = time.Second
+	// addressLifetime is the time after which the kernel removes the address if this process, killed or hanging, does not
+	// confirm it.
+	addressLifetime = 4 * time.Second
+	// lingerTime is the maximum time that a terminating replica keeps the address until a peer claims it.
+	lingerTime = 3 * time.Second
 	// unreadyDelay is the additional time before a replica whose proxy is not ready claims the address, so that ready
 	// ones can claim it first.
 	unreadyDelay = 10 * time.Second
@@ -44,8 +58,6 @@ type actions struct {
 // A stateMachine decides which actions a replica takes. Its methods record events and return actions. It does no I/O
 // and is not safe for concurrent use.
 type stateMachine struct {
-	Timing
-
 	identity  string
 	self      mac
 	addresses []netip.Addr
@@ -117,13 +129,13 @@ func (m *stateMachine) setProbed() {
 // that long: a process that did not get the CPU has sent no probes.
 func (m *stateMachine) silent(now time.Time, d time.Duration) bool {
 	since := m.unansweredSince()
-	return now.Sub(since) >= d && since.Equal(m.probesSince) && m.probes >= max(2, int(d/m.ProbeInterval)-1)
+	return now.Sub(since) >= d && since.Equal(m.probesSince) && m.probes >= max(2, int(d/probeInterval)-1)
 }
 
 // addressUnanswered reports whether no replica has the address: no peer has answered for d, although frames of other hosts
 // arrive, so that this replica is not isolated.
 func (m *stateMachine) addressUnanswered(now time.Time, d time.Duration) bool {
-	return m.silent(now, d) && now.Sub(m.lastFrameAt) < m.Patience
+	return m.silent(now, d) && now.Sub(m.lastFrameAt) < patience
 }
 
 // decide returns the actions that the current state requires. Call it after each event and at each tick.
@@ -151,7 +163,7 @@ func (m *stateMachine) decideHolder(now time.Time) actions {
 		return do
 	}
 	if holder, ok := m.lease.macs[m.lease.holder]; ok && m.lease.holder != m.identity &&
-		!m.watchingSince.IsZero() && m.answeredBy == holder && now.Sub(m.answeredAt) < m.Patience {
+		!m.watchingSince.IsZero() && m.answeredBy == holder && now.Sub(m.answeredAt) < patience {
 		return m.drop(now, m.lease.holder+" has the Lease")
 	}
 	switch {
@@ -160,7 +172,7 @@ func (m *stateMachine) decideHolder(now time.Time) actions {
 		m.droppedUnready = true
 		return m.drop(now, "the proxy is not ready, and another replica's may be")
 	case !m.ready:
-	case m.lease.holder == "" || m.lease.holder == m.identity || now.Sub(m.leaseChangedAt) >= m.LeaseDuration:
+	case m.lease.holder == "" || m.lease.holder == m.identity || now.Sub(m.leaseChangedAt) >= leaseDuration:
 		do.request = m.ifDue(now, acquire)
 	}
 	return do
@@ -184,7 +196,7 @@ func (m *stateMachine) decideStandby(now time.Time) actions {
 	if m.ready && m.leaseAvailable(now) {
 		do.request = m.ifDue(now, acquire) // also registers
 	}
-	if m.apiFailed && m.addressUnanswered(now, m.Patience+m.claimDelay()) {
+	if m.apiFailed && m.addressUnanswered(now, patience+m.claimDelay()) {
 		return m.claim(now, "no host answers for the address, and the API server is unavailable")
 	}
 	return do
@@ -192,20 +204,20 @@ func (m *stateMachine) decideStandby(now time.Time) actions {
 
 // leaseAvailable reports whether a standby replica may acquire the Lease.
 func (m *stateMachine) leaseAvailable(now time.Time) bool {
-	silent := m.silent(now, m.Patience)
+	silent := m.silent(now, patience)
 	switch m.lease.holder {
 	case m.identity: // acquired earlier; since then, a peer may have claimed the address without the API server
 		return silent
 	case "":
 		// If a peer still answers, it has released the Lease and waits for a ready replica. A replica that has just
 		// become ready waits first: the peer's proxy may have become ready as well, and then the address need not move.
-		return silent || now.Sub(m.readySince) >= m.Patience
+		return silent || now.Sub(m.readySince) >= patience
 	}
-	expired := !m.watchingSince.IsZero() && now.Sub(latest(m.leaseChangedAt, m.watchingSince)) >= m.LeaseDuration
-	return expired || m.addressUnanswered(now, m.Patience)
+	expired := !m.watchingSince.IsZero() && now.Sub(latest(m.leaseChangedAt, m.watchingSince)) >= leaseDuration
+	return expired || m.addressUnanswered(now, patience)
 }
 
-// claimDelay returns how long a replica waits, in addition to Patience, before it claims an unanswered address while
+// claimDelay returns how long a replica waits, in addition to patience, before it claims an unanswered address while
 // the API server is unavailable. Replicas with a lower MAC address and ready ones wait less, so that two do not claim
 // it at the same time.
 func (m *stateMachine) claimDelay() time.Duration {
@@ -215,7 +227,7 @@ func (m *stateMachine) claimDelay() time.Duration {
 			lower++
 		}
 	}
-	delay := m.Alone + time.Duration(lower)*2*m.ProbeInterval
+	delay := alone + time.Duration(lower)*2*probeInterval
 	if !m.ready {
 		delay += unreadyDelay
 	}
@@ -252,7 +264,7 @@ func (m *stateMachine) countMove(now time.Time) {
 // holds it. After a time in which this process did not run, the kernel has removed the address, and a peer may have it: then
 // setConfirmed drops it.
 func (m *stateMachine) setConfirmed(now time.Time) actions {
-	if m.holding && now.Sub(m.confirmedAt) >= m.Lifetime+m.Patience-m.ProbeInterval {
+	if m.holding && now.Sub(m.confirmedAt) >= addressLifetime+patience-probeInterval {
 		return m.drop(now, "this process did not run for "+now.Sub(m.confirmedAt).Round(time.Millisecond).String())
 	}
 	m.confirmedAt = now
@@ -364,7 +376,7 @@ func (m *stateMachine) handleResult(now time.Time, r requestResult) actions {
 	case release:
 		m.leasedUntil = time.Time{}
 	case acquire, renew:
-		m.leasedUntil, m.renewAt = r.started.Add(m.LeaseDuration), r.started.Add(m.RenewInterval)
+		m.leasedUntil, m.renewAt = r.started.Add(leaseDuration), r.started.Add(renewInterval)
 		if m.up && !m.holding && !m.terminating {
 			return m.claim(now, "this replica has the Lease")
 		}

@@ -6,11 +6,6 @@ import (
 	"time"
 )
 
-var testTiming = Timing{
-	LeaseDuration: 10 * time.Second, RenewInterval: 3 * time.Second, ProbeInterval: 500 * time.Millisecond,
-	Patience: 2 * time.Second, Alone: 3 * time.Second, Lifetime: 4 * time.Second, Linger: 3 * time.Second,
-}
-
 var (
 	start      = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 	lowerMAC   = mac{2, 0, 0, 0, 0, 0x01}
@@ -22,7 +17,7 @@ var (
 // standbyMachine returns a standby replica "middle" with two peers, "lower" and "higher" by MAC address. Its proxy is
 // ready, it watches the Lease, and "lower" has the Lease.
 func standbyMachine() *stateMachine {
-	m := &stateMachine{Timing: testTiming, identity: "middle", self: testMAC, addresses: []netip.Addr{test4, test6}, conflicts: map[string]int{}}
+	m := &stateMachine{identity: "middle", self: testMAC, addresses: []netip.Addr{test4, test6}, conflicts: map[string]int{}}
 	m.setUp(start, true)
 	m.setReady(start, true)
 	m.setWatching(start, true)
@@ -40,7 +35,7 @@ func holderMachine(leased bool) (*stateMachine, time.Time) {
 	m.setLease(now, time.Time{}, r)
 	m.apiFailed = !leased
 	if leased {
-		m.leasedUntil = now.Add(testTiming.LeaseDuration)
+		m.leasedUntil = now.Add(leaseDuration)
 	}
 	return m, now
 }
@@ -163,10 +158,10 @@ func TestDecideStandby(t *testing.T) {
 			m.lease.holder, m.leasedUntil = "middle", now.Add(time.Second)
 		}, release, false},
 		{"the API server is unavailable: acquire the Lease first", 3 * time.Second, away, acquire, false},
-		{"the API server is unavailable: before the delay", 5500 * time.Millisecond, away, acquire, false},
-		{"the API server is unavailable: after the delay", 6 * time.Second, away, acquire, true},
-		{"the API server is unavailable, not ready: before the delay", 15 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, false},
-		{"the API server is unavailable, not ready: after the delay", 17 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, true},
+		{"the API server is unavailable: before the delay", 3500 * time.Millisecond, away, acquire, false},
+		{"the API server is unavailable: after the delay", 4 * time.Second, away, acquire, true},
+		{"the API server is unavailable, not ready: before the delay", 13 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, false},
+		{"the API server is unavailable, not ready: after the delay", 15 * time.Second, func(m *stateMachine, now time.Time) { away(m, now); m.setReady(start, false) }, noRequest, true},
 		{"the API server is unavailable, no frame is received", long, func(m *stateMachine, now time.Time) { away(m, now); m.lastFrameAt = now.Add(-long) }, noRequest, false},
 		{"the API server is unavailable, the Lease was never read", long, func(m *stateMachine, now time.Time) { away(m, now); m.leaseKnown = false; m.lease.macs = nil }, register, false},
 	} {
@@ -174,7 +169,7 @@ func TestDecideStandby(t *testing.T) {
 			m, now := standbyMachine(), start.Add(time.Hour)
 			m.leaseChangedAt = now.Add(-time.Second)
 			m.answeredAt, m.answeredBy, m.lastFrameAt = now.Add(-tc.after), lowerMAC, now.Add(-time.Second/2)
-			for range tc.after / m.ProbeInterval {
+			for range tc.after / probeInterval {
 				m.setProbed()
 			}
 			if tc.change != nil {
@@ -196,14 +191,14 @@ func TestUnreadyHolderDropsTheAddressOnce(t *testing.T) {
 	if do := m.decide(now); !do.drop {
 		t.Fatalf("%+v", do)
 	}
-	for end := now.Add(testTiming.Patience + testTiming.Alone + unreadyDelay); now.Before(end); now = now.Add(100 * time.Millisecond) {
+	for end := now.Add(patience + alone + unreadyDelay); now.Before(end); now = now.Add(100 * time.Millisecond) {
 		m.handleFrame(now, parsedFrame{Sender: tenantMAC})
 		m.setProbed()
 		if do := m.decide(now); do.claim {
 			t.Fatalf("it claimed the address %s too early", end.Sub(now))
 		}
 	}
-	now = now.Add(2 * testTiming.ProbeInterval) // the delay for one peer with a lower MAC address
+	now = now.Add(2 * probeInterval) // the delay for one peer with a lower MAC address
 	if do := m.decide(now); !do.claim {
 		t.Error("it does not claim the address again")
 	}

@@ -1,4 +1,4 @@
-package vip
+package sockdiag
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func TestResetConnections(t *testing.T) {
 	}
 	var n int
 	if err := server.Do(func() (err error) {
-		n, err = resetConnections([]netip.Addr{netip.MustParseAddr("192.0.2.4"), netip.MustParseAddr("2001:db8::4")})
+		n, err = Reset([]netip.Addr{netip.MustParseAddr("192.0.2.4"), netip.MustParseAddr("2001:db8::4")})
 		return err
 	}); err != nil || n != len(floating) {
 		t.Fatalf("%d connections were reset, want %d: %v", n, len(floating), err)
