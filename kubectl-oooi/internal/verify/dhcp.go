@@ -49,6 +49,8 @@ func dhcpScenarios() []Scenario {
 			return fmt.Sprintf("want the host name %s, got %q", s.hostname, b.Hostname)
 		case gateway.IsValid() && !slices.Equal(b.Routers, []netip.Addr{gateway}):
 			return fmt.Sprintf("want the router %s, got %q", gateway, join(b.Routers))
+		case !gateway.IsValid() && len(b.Routers) > 0:
+			return fmt.Sprintf("want no router, because the Infra has no gateway, got %q", join(b.Routers))
 		case len(servers) > 0 && !slices.Equal(b.DNS, servers):
 			return fmt.Sprintf("want the DNS servers %s, got %q", join(servers), join(b.DNS))
 		case subnet.IsValid() && b.Bits != subnet.Bits():

@@ -211,22 +211,16 @@ func (s source) handshake(ctx context.Context, target *probe.Target, o *probe.Ou
 		o.TLS.Chain = append(o.TLS.Chain, c.Raw)
 	}
 	if target.Path != "" {
-		o.HTTP, err = Get(ctx, conn, target)
+		o.HTTP, err = get(ctx, "https", target, &http.Transport{
+			ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+		})
 	}
 	return err
 }
 
-// Get requests the path of a target over a connection of Handshake, and does not follow redirects. It returns ErrNoResponse if
-// the server does not respond in time. The connection is of no further use.
-func Get(ctx context.Context, conn *tls.Conn, target *probe.Target) (*probe.Response, error) {
-	return get(ctx, "https", target, &http.Transport{
-		ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-	})
-}
-
-// get requests a path of a server, and does not follow redirects.
+// get requests a path of a server, and does not follow redirects. It returns errNoResponse if the server does not respond in time.
 func get(ctx context.Context, scheme string, target *probe.Target, transport *http.Transport) (*probe.Response, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, ResponseTimeout, ErrNoResponse)
+	ctx, cancel := context.WithTimeoutCause(ctx, responseTimeout, errNoResponse)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+target.Name+target.Path, http.NoBody)
 	if err != nil {
@@ -249,11 +243,11 @@ func get(ctx context.Context, scheme string, target *probe.Target, transport *ht
 	return r, nil
 }
 
-// ResponseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
-const ResponseTimeout = 6 * time.Second
+// responseTimeout limits a request over HTTP. An API server takes 4 seconds to say that etcd does not answer.
+const responseTimeout = 6 * time.Second
 
-// ErrNoResponse means that a server did not respond to an HTTP request.
-var ErrNoResponse = fmt.Errorf("no response within %s", ResponseTimeout)
+// errNoResponse means that a server did not respond to an HTTP request.
+var errNoResponse = fmt.Errorf("no response within %s", responseTimeout)
 
 // maxBody is how much of a body is read: the error page of OpenShift's router has 3 KiB.
 const maxBody = 8 << 10
