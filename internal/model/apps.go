@@ -164,7 +164,7 @@ func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name 
 func (b *builder) addApps(in *Objects, options *AppsOptions) {
 	f := appsFinder{
 		builder: b, options: options, assigned: assignedByVLAN(b.infras),
-		hosted: map[string]*objects.AppsService{}, lastGood: in.LastGood,
+		hosted: map[string]*objects.AppsService{},
 	}
 	for _, s := range in.AppsServices {
 		f.hosted[s.Namespace+"/"+s.Name] = s
@@ -181,7 +181,6 @@ type appsFinder struct {
 	*builder
 	options  *AppsOptions
 	hosted   map[string]*objects.AppsService // by hosted cluster, "namespace/name"
-	lastGood map[string][]netip.Addr         // by identity of the hosted cluster
 	assigned map[string]map[netip.Addr]bool  // addresses of gateways and components, by VLAN
 }
 
@@ -204,7 +203,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 		a.problemRef, apps.Infra = infra.Ref, &infra.Ref
 	}
 	if !c.isPlaceholder() {
-		a.lastGood = a.filter.accepted(f.lastGood[c.identity()])
+		a.lastGood = a.filter.accepted(f.previous.lastGood[c.identity()])
 		if slices.Contains(sources, AppsHosted) {
 			apps.Hosted = f.access(c, infra)
 		}

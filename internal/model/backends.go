@@ -197,8 +197,8 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		}
 	}
 	var missing string
-	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String(), protocol); missing != "" {
-		missing += p.index.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
+	if u.Service, u.PortName, missing = p.services.port(in.TargetNamespace, name, in.TargetPort.String(), protocol); missing != "" {
+		missing += p.services.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
 		u.Missing = missing
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)
 	}
@@ -272,8 +272,8 @@ func positive(n, fallback int32) int32 {
 // Service in use, and the reason and message of a problem.
 func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, message string) {
 	want := in.TargetSelector
-	last, _ := strings.CutPrefix(p.lastServices[upstream], in.TargetNamespace+"/")
-	choice := selector.Choose(p.index.matching(in.TargetNamespace, want.MatchLabels), in.TargetNamespace, want.MatchLabels, want.OnMultiple, last)
+	last, _ := strings.CutPrefix(p.previous.lastServices[upstream], in.TargetNamespace+"/")
+	choice := selector.Choose(p.services.matching(in.TargetNamespace, want.MatchLabels), in.TargetNamespace, want.MatchLabels, want.OnMultiple, last)
 	if choice.Service != nil {
 		name = choice.Service.Name
 	}

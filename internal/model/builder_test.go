@@ -94,9 +94,10 @@ func TestNodePortThatIsAllocatedLater(t *testing.T) {
 		s.Spec.Ports = []objects.ServicePort{{Port: 8091, NodePort: nodePort}}
 		return s
 	}
-	b := NewBuilder(Options{})
+	b := NewBuilder(Options{}, nil)
+	b.Update((&Objects{HostedClusters: []*objects.HostedCluster{hc}}).Additions())
 	for _, want := range []int32{0, 32691, 0, 30091} {
-		s := b.Build(&Objects{HostedClusters: []*objects.HostedCluster{hc}, Services: []*objects.Service{service(want)}})
+		s := b.Update((&Objects{Services: []*objects.Service{service(want)}}).Additions())
 		i := slices.IndexFunc(s.Clusters[0].Hostnames, func(h Hostname) bool { return h.Name == "node.example.com" })
 		if got := s.Clusters[0].Hostnames[i].Endpoints[0].Port; got != want {
 			t.Errorf("konnectivity is on port %d, want %d", got, want)
@@ -191,9 +192,9 @@ func TestUnchangedUpstreamsAreShared(t *testing.T) {
 	}
 	add("b")
 	add("d")
-	b := NewBuilder(Options{Proxies: true})
+	b := NewBuilder(Options{Proxies: true}, nil)
 	build := func() []*Upstream {
-		return b.Build(&Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}).ProxyServers[0].Upstreams
+		return b.Update((&Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}).Additions()).ProxyServers[0].Upstreams
 	}
 	before := build()
 	add("a")

@@ -45,14 +45,12 @@ type Cluster struct {
 type draft struct {
 	*Cluster
 
-	infras      []*Infra  // that serve the cluster, sorted by reference
-	names       hostnames // the names, if they differ from Hostnames; nil if Hostnames is complete
-	vmNamespace string    // the namespace of the VMs, if it is not the control plane's
-	apiPort     int32     // the port that clients of the API server connect to
-	oauth       bool      // whether HyperShift runs an OAuth server for the cluster
-
-	nodePorts nodePorts              // of the control plane's Services
-	object    *objects.HostedCluster // nil for a placeholder
+	infras      []*Infra               // that serve the cluster, sorted by reference
+	names       hostnames              // the names, if they differ from Hostnames; nil if Hostnames is complete
+	vmNamespace string                 // the namespace of the VMs, if it is not the control plane's
+	apiPort     int32                  // the port that clients of the API server connect to
+	oauth       bool                   // whether HyperShift runs an OAuth server for the cluster
+	object      *objects.HostedCluster // nil for a placeholder
 }
 
 // finish completes Hostnames.
@@ -124,7 +122,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
-	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), nodePorts: allocated, object: hc}
+	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), object: hc}
 	c.Platform = hc.Spec.Platform.Type
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
@@ -140,7 +138,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		}
 		found.add(c.Ref, ReasonNoBaseDomain, "no base domain, so only explicit hostnames and apps domains are published: %s", remedy)
 	}
-	c.addPublished(hc, routes, found)
+	c.addPublished(hc, routes, allocated, found)
 	if domain != "" {
 		c.addDomain(domain)
 	}

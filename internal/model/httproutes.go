@@ -292,7 +292,7 @@ func (p *proxyBuilder) refUpstream(in *v1alpha1.ProxyBackend, to *v1alpha1.HTTPB
 	if p.outOfScope(u, in, source) {
 		return u
 	}
-	if u.Service, u.PortName, u.Missing = p.index.port(in.TargetNamespace, to.Name, port, corev1.ProtocolTCP); u.Missing != "" {
+	if u.Service, u.PortName, u.Missing = p.services.port(in.TargetNamespace, to.Name, port, corev1.ProtocolTCP); u.Missing != "" {
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, u.Missing)
 	}
 	return u
