@@ -46,7 +46,7 @@ func (s *Store) load() {
 	}
 	s.objects, s.fileWritten = saved.Objects, saved.Written
 	s.snapshot.Store(model.Build(saved.Objects, s.config.options()))
-	s.source.restore(s.config.decoded(saved.Objects), saved.Kept)
+	s.source.restore(s.config.additions(saved.Objects), saved.Kept)
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -65,17 +65,16 @@ func (s *Store) fileContent() snapshotfile.Content {
 	return &fileContent{snapshotfile.Header{Written: written}, all, disappeared}
 }
 
-// decoded returns the objects as the watches decode them.
-func (c Config) decoded(all *model.Objects) []objects.Object {
-	var list []objects.Object
-	for _, change := range all.Additions() {
+// additions returns the changes that add the objects, as the watches decode them.
+func (c Config) additions(all *model.Objects) []model.Change {
+	list := all.Additions()
+	for i, change := range list {
 		if s, ok := change.Now.(*objects.Service); ok && c.Proxies {
-			change.Now = &objects.LabelledService{Service: *s}
+			list[i].Now = &objects.LabelledService{Service: *s}
 		}
-		list = append(list, change.Now)
 	}
 	for _, o := range all.EndpointSlices {
-		list = append(list, o)
+		list = append(list, model.Change{Kind: "EndpointSlice", Namespace: o.Namespace, Name: o.Name, Now: o})
 	}
 	return list
 }

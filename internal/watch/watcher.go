@@ -73,10 +73,10 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 		log = log.With("namespace", key.namespace)
 	}
 	w := &watcher{
-		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
+		resource: r, key: key, client: client, table: newTable(r, changed), log: log, clock: clock.RealClock{},
 		maxBackoff: retryCap,
 	}
-	w.table.group, w.table.log, w.table.keep = r.group, log, r.ruleFor(key)
+	w.table.key, w.table.log, w.table.keep = key, log, r.ruleFor(key)
 	w.table.now = func() time.Time { return w.clock.Now() }
 	return w
 }
