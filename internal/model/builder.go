@@ -3,6 +3,7 @@ package model
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -202,7 +203,7 @@ func (b *builder) finish() {
 	slices.SortFunc(b.clusters, compareDrafts)
 	for _, c := range b.clusters {
 		c.finish()
-		if same := b.previous.clusters[c.Ref]; same != nil && same.equal(c.Cluster) {
+		if same := b.previous.clusters[c.Ref]; same != nil && reflect.DeepEqual(same, c.Cluster) {
 			c.Cluster = same
 			for _, i := range c.infras {
 				i.Cluster, i.Serves = same, &same.Ref

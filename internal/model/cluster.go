@@ -68,15 +68,6 @@ func (d *draft) copy() *draft {
 	return &own
 }
 
-// equal reports whether all fields of two clusters are equal.
-func (c *Cluster) equal(o *Cluster) bool {
-	return c.Ref == o.Ref && c.UID == o.UID && c.Created.Equal(o.Created) &&
-		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID && c.Platform == o.Platform &&
-		c.Kubeconfig == o.Kubeconfig && c.APIServer == o.APIServer &&
-		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) &&
-		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
-}
-
 // compareAge orders clusters by creation time, then by reference.
 func compareAge(a, b *Cluster) int {
 	return cmp.Or(a.Created.Compare(b.Created), compareRefs(a.Ref, b.Ref))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -92,8 +91,6 @@ func compareRules(a, b HTTPRule) int {
 	return cmp.Or(first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)), first(a.Method != "", b.Method != ""),
 		cmp.Compare(len(b.Headers), len(a.Headers)))
 }
-
-func (r Route) equal(o Route) bool { return reflect.DeepEqual(r, o) }
 
 // addHTTPBackend adds the routes of a backend with the protocol HTTP.
 func (p *proxyBuilder) addHTTPBackend(in *v1alpha1.ProxyBackend, source string) {
