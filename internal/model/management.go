@@ -214,27 +214,14 @@ func (s *nameFilter) hasAdmittedRoute(name string) bool {
 	return false
 }
 
-// removeNames removes the hostnames for which refused returns true. It does not modify a list that other
-// snapshots share.
+// removeNames removes the hostnames for which refused returns true.
 func (d *draft) removeNames(refused func(name string, endpoints []Endpoint) bool) {
-	if d.names != nil {
-		for _, name := range slices.Sorted(maps.Keys(d.names)) {
-			if refused(name, d.names[name]) {
-				delete(d.names, name)
-			}
-		}
-		return
+	if d.names == nil {
+		d.Hostnames = slices.DeleteFunc(slices.Clone(d.Hostnames), func(h Hostname) bool { return refused(h.Name, h.Endpoints) })
 	}
-	var kept []Hostname
-	for i, h := range d.Hostnames {
-		switch out := refused(h.Name, h.Endpoints); {
-		case out && kept == nil:
-			kept = append(make([]Hostname, 0, len(d.Hostnames)), d.Hostnames[:i]...)
-		case !out && kept != nil:
-			kept = append(kept, h)
+	for _, name := range slices.Sorted(maps.Keys(d.names)) {
+		if refused(name, d.names[name]) {
+			delete(d.names, name)
 		}
-	}
-	if kept != nil {
-		d.Hostnames = kept
 	}
 }

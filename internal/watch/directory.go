@@ -76,7 +76,8 @@ func (s *directorySource) run(ctx context.Context, changed func(), updated func(
 	tick := time.NewTicker(directoryPoll)
 	defer tick.Stop()
 	for {
-		if s.refresh(); s.changed {
+		s.refresh()
+		if s.changed {
 			updated(nil)
 			changed()
 		}
