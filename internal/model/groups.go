@@ -9,8 +9,8 @@ import (
 )
 
 // A key identifies a member of a group, what connects members, or what they read. Members are HostedClusters, Infras,
-// ProxyServers and AppsServices in scope, and objects that cannot be decoded. Objects with a common key are members of one group. The strings are shared with other parts of the model where possible, because each cluster
-// has several keys.
+// ProxyServers and AppsServices in scope, and objects that cannot be decoded. Objects with a common key are members of one
+// group. The strings are shared with other parts of the model where possible, because each cluster has several keys.
 type key struct {
 	kind keyKind
 	name string

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/densityops/oooi/internal/manifests"
 	"github.com/densityops/oooi/internal/model"
@@ -73,20 +74,13 @@ func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
 }
 
 func (s *directorySource) run(ctx context.Context, changed func(), updated func(objects.Object)) {
-	tick := time.NewTicker(directoryPoll)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		s.refresh()
 		if s.changed {
 			updated(nil)
 			changed()
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+	}, directoryPoll)
 }
 
 // refresh reads the files that changed, and sets changed.
