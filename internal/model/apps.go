@@ -94,14 +94,6 @@ type Apps struct {
 	Revision string `json:"revision,omitempty"`
 }
 
-func (a *Apps) equal(o *Apps) bool {
-	if a == nil || o == nil {
-		return a == o
-	}
-	return a.Source == o.Source && a.Withdrawn == o.Withdrawn && a.Followed == o.Followed && equalPointers(a.Infra, o.Infra) &&
-		a.Revision == o.Revision && slices.Equal(a.Addresses, o.Addresses) && a.Hosted.equal(o.Hosted)
-}
-
 // HostedAccess has the parameters for watching the apps Service in a hosted cluster.
 type HostedAccess struct {
 	// Secret is the Secret with the kubeconfig, "namespace/name"; empty if none is known.
@@ -117,13 +109,6 @@ type HostedAccess struct {
 	// Revisions reports whether every revision of the Service counts as a change, even if no field in use
 	// differs.
 	Revisions bool `json:"revisions,omitempty"`
-}
-
-func (a *HostedAccess) equal(o *HostedAccess) bool {
-	if a == nil || o == nil {
-		return a == o
-	}
-	return a.Secret == o.Secret && a.Key == o.Key && a.Dial == o.Dial && a.Service == o.Service && a.Revisions == o.Revisions && maps.Equal(a.Selector, o.Selector)
 }
 
 // AppsAnswer returns what the cluster's apps names resolve to for clients that can reach the apps addresses. Its
@@ -164,7 +149,7 @@ func ReaderSecret(infra Ref) string { return infra.Namespace + "/" + infra.Name 
 func (b *builder) addApps(in *Objects, options *AppsOptions) {
 	f := appsFinder{
 		builder: b, options: options, assigned: assignedByVLAN(b.infras),
-		hosted: map[string]*objects.AppsService{}, lastGood: in.LastGood,
+		hosted: map[string]*objects.AppsService{},
 	}
 	for _, s := range in.AppsServices {
 		f.hosted[s.Namespace+"/"+s.Name] = s
@@ -181,7 +166,6 @@ type appsFinder struct {
 	*builder
 	options  *AppsOptions
 	hosted   map[string]*objects.AppsService // by hosted cluster, "namespace/name"
-	lastGood map[string][]netip.Addr         // by identity of the hosted cluster
 	assigned map[string]map[netip.Addr]bool  // addresses of gateways and components, by VLAN
 }
 
@@ -204,7 +188,7 @@ func (f *appsFinder) find(c *draft) *Apps {
 		a.problemRef, apps.Infra = infra.Ref, &infra.Ref
 	}
 	if !c.isPlaceholder() {
-		a.lastGood = a.filter.accepted(f.lastGood[c.identity()])
+		a.lastGood = a.filter.accepted(f.previous.lastGood[c.identity()])
 		if slices.Contains(sources, AppsHosted) {
 			apps.Hosted = f.access(c, infra)
 		}

@@ -59,7 +59,7 @@ func (f *appsFinder) apiServer(c *draft, infra *Infra) string {
 	if infra != nil && infra.apiService != "" {
 		name = infra.apiService
 	}
-	s := f.index.find(c.ControlPlaneNamespace, name)
+	s := f.services.find(c.ControlPlaneNamespace, name)
 	if s == nil || len(s.Addresses()) == 0 {
 		return ""
 	}
@@ -90,7 +90,7 @@ func MirroredLabels() []string { return []string{labelCluster, labelTenantName, 
 // their own Services.
 func (f *appsFinder) findMirrored(a appsQuery) *objects.Service {
 	if namespace, name, named := strings.Cut(f.options.Service, "/"); named {
-		return f.index.find(namespace, name)
+		return f.services.find(namespace, name)
 	}
 	want := f.options.Selector
 	if len(want) == 0 {
@@ -102,9 +102,9 @@ func (f *appsFinder) findMirrored(a appsQuery) *objects.Service {
 			return nil
 		}
 	}
-	found := f.index.matching(a.ControlPlaneNamespace, want)
+	found := f.services.matching(a.ControlPlaneNamespace, want)
 	if a.vmNamespace != "" && a.vmNamespace != a.ControlPlaneNamespace {
-		found = append(found, f.index.matching(a.vmNamespace, want)...)
+		found = append(found, f.services.matching(a.vmNamespace, want)...)
 	}
 	if len(found) == 0 {
 		return nil

@@ -27,9 +27,6 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
 		return
 	}
-	if in.Protocol == v1alpha1.ProtocolUDP || in.Protocol == v1alpha1.ProtocolHTTP {
-		p.reportTCPFields(in, source)
-	}
 	if in.Protocol == v1alpha1.ProtocolUDP {
 		p.addUDPBackend(in, source)
 		return
@@ -72,17 +69,6 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 	}
 }
 
-// reportTCPFields reports fields of a backend that only TCP and TLS have. The API server rejects them, but an object may be
-// read from a file.
-func (p *proxyBuilder) reportTCPFields(in *v1alpha1.ProxyBackend, source string) {
-	if in.Retry != nil {
-		p.found.add(p.out.Ref, ReasonUnsupported, "%s: retry is not supported for %s: ignored", source, in.Protocol)
-	}
-	if in.MaxPendingConnections != nil {
-		p.found.add(p.out.Ref, ReasonUnsupported, "%s: maxPendingConnections is not supported for %s: ignored", source, in.Protocol)
-	}
-}
-
 // addUDPBackend adds the listener of a backend with the protocol UDP, which gets all datagrams of its port.
 func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
@@ -100,9 +86,6 @@ func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
 	}
 	if proxyProtocol(in.ProxyProtocol) != "" {
 		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
-	}
-	if in.OutlierDetection != nil {
-		p.found.add(ref, ReasonUnsupported, "%s: outlierDetection needs connections: ignored for UDP", source)
 	}
 	u := p.backendUpstream(in, source)
 	if p.hasBackend(in.Name) {
@@ -197,8 +180,8 @@ func (p *proxyBuilder) backendUpstream(in *v1alpha1.ProxyBackend, source string)
 		}
 	}
 	var missing string
-	if u.Service, u.PortName, missing = p.index.port(in.TargetNamespace, name, in.TargetPort.String(), protocol); missing != "" {
-		missing += p.index.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
+	if u.Service, u.PortName, missing = p.services.port(in.TargetNamespace, name, in.TargetPort.String(), protocol); missing != "" {
+		missing += p.services.controlPlaneHint(in.TargetNamespace, name, in.TargetPort.String())
 		u.Missing = missing
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, missing)
 	}
@@ -272,8 +255,8 @@ func positive(n, fallback int32) int32 {
 // Service in use, and the reason and message of a problem.
 func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, message string) {
 	want := in.TargetSelector
-	last, _ := strings.CutPrefix(p.lastServices[upstream], in.TargetNamespace+"/")
-	choice := selector.Choose(p.index.matching(in.TargetNamespace, want.MatchLabels), in.TargetNamespace, want.MatchLabels, want.OnMultiple, last)
+	last, _ := strings.CutPrefix(p.previous.lastServices[upstream], in.TargetNamespace+"/")
+	choice := selector.Choose(p.services.matching(in.TargetNamespace, want.MatchLabels), in.TargetNamespace, want.MatchLabels, want.OnMultiple, last)
 	if choice.Service != nil {
 		name = choice.Service.Name
 	}

@@ -2,6 +2,8 @@ package model
 
 import (
 	"maps"
+	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -9,32 +11,21 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// Builder builds a sequence of snapshots. It parses each object only once, so callers must not modify objects that
-// they have passed to Build. Successive snapshots share equal Clusters, Views and ProxyServers, so that a reader can
-// detect changes by comparing pointers. A Builder is not safe for concurrent use.
-type Builder struct {
-	options  Options
-	previous reusable
-	networks cni.Networks
-	// management is computed from managementRoutes.
-	managementRoutes []*objects.Route
-	management       *managementNames
-}
-
-// reusable has the parts of previous snapshots that the next one uses again if they are equal.
+// reusable has the parts of previous snapshots that the next one uses again if they are equal, and what hosted clusters and
+// backends had last.
 type reusable struct {
-	parsed       map[*objects.HostedCluster]*parsedCluster
-	parsedInfras map[*v1alpha1.Infra]*parsedInfra
 	clusters     map[Ref]*Cluster
 	parts        map[Ref]*Part    // by the oldest cluster; the zero Ref for a Part without clusters
 	vlans        map[string]*View // by VLAN
 	proxies      map[Ref]*ProxyServer
+	lastGood     map[string][]netip.Addr // as in Objects, and lastServices
+	lastServices map[string]string
 }
 
 func newReusable() reusable {
 	return reusable{
-		parsed: map[*objects.HostedCluster]*parsedCluster{}, parsedInfras: map[*v1alpha1.Infra]*parsedInfra{},
 		clusters: map[Ref]*Cluster{}, parts: map[Ref]*Part{}, vlans: map[string]*View{}, proxies: map[Ref]*ProxyServer{},
+		lastGood: map[string][]netip.Addr{}, lastServices: map[string]string{},
 	}
 }
 
@@ -52,99 +43,59 @@ func (r *reusable) add(s *Snapshot) {
 	for _, p := range s.ProxyServers {
 		r.proxies[p.Ref] = p
 	}
+	maps.Copy(r.lastGood, s.LastGood())
+	maps.Copy(r.lastServices, s.LastServices())
 }
 
 // parsedCluster is the result of parsing a HostedCluster.
 type parsedCluster struct {
-	routes []*objects.Route // of its control plane, on which the result depends
-	ports  nodePorts        // of its control plane, on which the result depends
-	draft  *draft
-	found  problems
+	draft *draft
+	found problems
+}
+
+// environment has what hosted clusters, Infras and ProxyServers refer to.
+type environment struct {
+	services   *serviceIndex
+	routes     map[string][]*objects.Route // by namespace
+	networks   cni.Networks
+	management *managementNames
+	// Results of parsing objects, which one update of a Builder may need several times.
+	parsedClusters map[*objects.HostedCluster]*parsedCluster
+	parsedInfras   map[*v1alpha1.Infra]*parsedInfra
 }
 
 // parse returns the result of parsing a HostedCluster with the Routes and node ports of its control plane.
-func (r *reusable) parse(hc *objects.HostedCluster, routes []*objects.Route, ports nodePorts) *parsedCluster {
-	c := r.parsed[hc]
-	if c == nil || !slices.Equal(c.routes, routes) || !maps.Equal(c.ports, ports) {
-		c = &parsedCluster{routes: routes, ports: ports}
-		c.draft = clusterOf(hc, routes, ports, &c.found)
+func (e *environment) parse(hc *objects.HostedCluster) *parsedCluster {
+	c := e.parsedClusters[hc]
+	if c == nil {
+		c = &parsedCluster{}
+		namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
+		c.draft = clusterOf(hc, e.routes[namespace], nodePortsOf(e.services.list(namespace)), &c.found)
+		e.parsedClusters[hc] = c
 	}
 	return c
 }
 
 // parseInfra returns the result of parsing an Infra.
-func (r *reusable) parseInfra(in *v1alpha1.Infra) *parsedInfra {
-	if i := r.parsedInfras[in]; i != nil {
-		return i
+func (e *environment) parseInfra(in *v1alpha1.Infra) *parsedInfra {
+	i := e.parsedInfras[in]
+	if i == nil {
+		i = parseInfra(in)
+		e.parsedInfras[in] = i
 	}
-	return parseInfra(in)
+	return i
 }
 
-// NewBuilder returns a Builder that applies the options to every snapshot.
-func NewBuilder(options Options) *Builder {
-	return &Builder{options: options, previous: newReusable()}
-}
-
-// Build returns the next snapshot, built from in. It never fails: a fault of an object becomes a Problem, and other
-// objects are not affected.
-func (b *Builder) Build(in *Objects) *Snapshot {
-	all := newEnvironment()
-	b.networks = networksOf(in, b.networks)
-	all.networks = b.networks
-	for _, s := range in.Services {
-		all.services.set(s.Namespace+"/"+s.Name, clusterIPs(s))
-	}
-	all.nodePorts = nodePortsOf(in.Services)
-	if b.options.Apps != nil || b.options.Proxies {
-		all.index = newServiceIndex(in.Services)
-	}
-	routes := sortedByName(in.Routes)
-	for _, r := range routes {
-		all.routes[r.Namespace] = append(all.routes[r.Namespace], r)
-	}
-	controlPlanes := b.options.Scope.controlPlanes(in.HostedClusters)
-	if b.management == nil || !slices.Equal(b.managementRoutes, routes) || !slices.Equal(b.management.controlPlanes, controlPlanes) {
-		b.managementRoutes, b.management = routes, newManagementNames(routes, controlPlanes, b.options.Names)
-	}
-	all.management = b.management
-
-	next := newBuilder(all, &b.previous)
-	next.parsed = make(map[*objects.HostedCluster]*parsedCluster, len(in.HostedClusters))
-	next.parsedInfras = make(map[*v1alpha1.Infra]*parsedInfra, len(in.Infras))
-	s := next.build(in, b.options)
-	b.previous = newReusable()
-	b.previous.parsed, b.previous.parsedInfras = next.parsed, next.parsedInfras
-	b.previous.add(s)
-	return s
-}
-
-// environment has what hosted clusters and Infras refer to.
-type environment struct {
-	services   *addressMap  // cluster IPs, by "namespace/name"
-	index      serviceIndex // all Services, for apps addresses and proxies; nil without them
-	routes     map[string][]*objects.Route
-	nodePorts  map[string]nodePorts // by namespace
-	networks   cni.Networks
-	management *managementNames
-}
-
-func newEnvironment() *environment {
-	return &environment{services: &addressMap{}, routes: map[string][]*objects.Route{}, nodePorts: map[string]nodePorts{}, networks: cni.Networks{}}
-}
-
-// builder builds one snapshot.
+// builder builds the snapshot of one group.
 type builder struct {
 	*environment
-	previous     *reusable
-	parsed       map[*objects.HostedCluster]*parsedCluster
-	parsedInfras map[*v1alpha1.Infra]*parsedInfra
-	clusters     []*draft
+	previous *reusable
+	clusters []*draft
 	// The HostedClusters among clusters, by "namespace/name", by control-plane namespace and by cluster
 	// domain.
 	byKey                 map[string]*draft
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
-	lastServices          map[string]string  // Services that backends selected by labels in the previous snapshot, by upstream
 	vlans                 map[string]string  // names of VLANs, by their networks
 	claims                map[string][]claim // by VLAN
 	found                 problems
@@ -157,23 +108,18 @@ func newBuilder(all *environment, previous *reusable) *builder {
 	}
 }
 
-// build returns the snapshot of the objects. Services and Routes are those of the environment.
+// build returns the snapshot of the objects, all of which are in scope. Services and Routes are those of the environment.
 func (b *builder) build(in *Objects, options Options) *Snapshot {
 	scope := options.Scope
-	b.lastServices = in.LastServices
 	for _, broken := range in.Broken {
 		b.found = append(b.found, problemOf(broken))
 	}
 	for _, hc := range sortedByName(in.HostedClusters) {
-		if inScope(scope.HostedClusters, hc) {
-			b.addHostedCluster(hc)
-		}
+		b.addHostedCluster(hc)
 	}
 	var claims []*clusterClaim
 	for _, infra := range sortedByName(in.Infras) {
-		if scope.hasInfras() && inScope(scope.Infras, infra) {
-			claims = append(claims, b.claimCluster(infra))
-		}
+		claims = append(claims, b.claimCluster(infra))
 	}
 	b.refuseUnconsented(claims)
 	for _, c := range claims {
@@ -202,16 +148,12 @@ func problemOf(o *objects.Broken) Problem {
 }
 
 func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
-	namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
-	routes := b.routes[namespace]
-	ports := b.nodePorts[namespace]
-	r := b.previous.parse(hc, routes, ports)
-	b.parsed[hc] = r
+	r := b.parse(hc)
 	b.found = append(b.found, r.found...)
 	c := r.draft.copy()
 	b.clusters = append(b.clusters, c)
 	b.byKey[c.Key()] = c
-	b.byNamespace[namespace] = append(b.byNamespace[namespace], c)
+	b.byNamespace[c.ControlPlaneNamespace] = append(b.byNamespace[c.ControlPlaneNamespace], c)
 	for _, domain := range c.Domains {
 		b.byDomain[domain] = append(b.byDomain[domain], c)
 	}
@@ -219,9 +161,7 @@ func (b *builder) addHostedCluster(hc *objects.HostedCluster) {
 
 // claimCluster adds an Infra to the snapshot and returns its claim to a hosted cluster.
 func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
-	r := b.previous.parseInfra(in)
-	b.parsedInfras[in] = r
-	infra := r.resolve(b.services, &b.found)
+	infra := b.parseInfra(in).resolve(b.services, &b.found)
 	infra.VLAN = b.vlanOf(infra.NetworkAttachment)
 	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
 	b.infras = append(b.infras, infra)
@@ -263,7 +203,7 @@ func (b *builder) finish() {
 	slices.SortFunc(b.clusters, compareDrafts)
 	for _, c := range b.clusters {
 		c.finish()
-		if same := b.previous.clusters[c.Ref]; same != nil && same.equal(c.Cluster) {
+		if same := b.previous.clusters[c.Ref]; same != nil && reflect.DeepEqual(same, c.Cluster) {
 			c.Cluster = same
 			for _, i := range c.infras {
 				i.Cluster, i.Serves = same, &same.Ref

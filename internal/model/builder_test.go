@@ -2,10 +2,8 @@ package model
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,43 +12,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 )
-
-// TestClustersThatDifferAreNotEqual changes every field of a cluster in turn. The new value of a field that
-// is not compared would not be used until another field changes.
-func TestClustersThatDifferAreNotEqual(t *testing.T) {
-	newValue := func() *Cluster {
-		return &Cluster{
-			Ref: Ref{Kind: "k", Namespace: "n", Name: "a"}, UID: "u", Created: time.Unix(1, 0), ControlPlaneNamespace: "n-a", InfraID: "i",
-			Domains: []string{"d"}, AppsDomains: []string{"a"}, AppsNames: []string{"c"},
-			Hostnames: []Hostname{{Name: "h", Endpoints: []Endpoint{{Role: RoleAPI, Port: 1, Source: "s"}}}},
-			Apps: &Apps{
-				Addresses: []netip.Addr{netip.IPv6Unspecified()}, Source: AppsHosted, Infra: &Ref{"k", "n", "i"},
-				Hosted: &HostedAccess{Secret: "s", Dial: "d", Service: "s", Selector: map[string]string{"k": "v"}},
-			},
-		}
-	}
-	checkEqual(t, newValue, func(a, b *Cluster) bool { return a.equal(b) }, 29)
-}
-
-// TestProxiesThatDifferAreNotEqual changes every field of a proxy in turn.
-func TestProxiesThatDifferAreNotEqual(t *testing.T) {
-	newValue := func() *ProxyServer {
-		return &ProxyServer{
-			Ref: Ref{"k", "n", "a"}, Infra: &Ref{"k", "n", "i"}, Cluster: &Ref{"k", "n", "c"}, VLAN: []netip.Addr{netip.IPv6Unspecified()},
-			AccessLog: true, LogLevel: "info",
-			Listeners: []*Listener{{Port: 1, HTTP: true, Default: "d", Backends: true, Routes: []Route{{Host: "h", Upstream: "u", Owner: Ref{"k", "n", "a"}, Source: "s", Rules: []HTTPRule{{
-				Headers: []HTTPHeader{{}}, Redirect: &HTTPRedirect{}, Backends: []HTTPBackend{{}}, Retry: &HTTPRetry{Codes: []int32{1}},
-			}}}}}},
-			Upstreams: []*Upstream{{
-				Name: "u", Owner: Ref{"k", "n", "a"}, Backend: "b", Service: "s", Selected: true, PortName: "p", Missing: "m",
-				Addresses: []netip.AddrPort{netip.MustParseAddrPort("[::]:1")}, FromVLAN: true, ConnectTimeout: 1, IdleTimeout: 1, MaxConnections: 1,
-				MaxPending: 1, Retry: &ConnectRetry{1, 1}, Outlier: &OutlierDetection{1, 1, 1},
-				HealthCheck: &HealthCheck{1, 1, 1, 1}, ProxyProtocol: "V1",
-			}},
-		}
-	}
-	checkEqual(t, newValue, func(a, b *ProxyServer) bool { return a.equal(b) }, 43)
-}
 
 // TestRecreatedClusterInheritsNoAppsAddress recreates a hosted cluster, whose apps had an address, under the
 // same name. The new cluster must not get that address, which another host may have now.
@@ -94,89 +55,15 @@ func TestNodePortThatIsAllocatedLater(t *testing.T) {
 		s.Spec.Ports = []objects.ServicePort{{Port: 8091, NodePort: nodePort}}
 		return s
 	}
-	b := NewBuilder(Options{})
+	b := NewBuilder(Options{}, nil)
+	b.Update((&Objects{HostedClusters: []*objects.HostedCluster{hc}}).Additions())
 	for _, want := range []int32{0, 32691, 0, 30091} {
-		s := b.Build(&Objects{HostedClusters: []*objects.HostedCluster{hc}, Services: []*objects.Service{service(want)}})
+		s := b.Update((&Objects{Services: []*objects.Service{service(want)}}).Additions())
 		i := slices.IndexFunc(s.Clusters[0].Hostnames, func(h Hostname) bool { return h.Name == "node.example.com" })
 		if got := s.Clusters[0].Hostnames[i].Endpoints[0].Port; got != want {
 			t.Errorf("konnectivity is on port %d, want %d", got, want)
 		}
 	}
-}
-
-// checkEqual changes every part of a value in turn and checks that equal reports a difference. parts is the
-// minimal number of parts, so that a walk that misses fields fails.
-func checkEqual[T any](t *testing.T, newValue func() *T, equal func(a, b *T) bool, parts int) {
-	t.Helper()
-	if !equal(newValue(), newValue()) {
-		t.Fatal("equal values are not equal")
-	}
-	changes := 0
-	walk(reflect.ValueOf(newValue()), "", func(path string) {
-		changes++
-		c := newValue()
-		n := 0
-		walk(reflect.ValueOf(c), "", func(string) { n++ }, func(v reflect.Value) bool { return n == changes && change(v) })
-		if equal(c, newValue()) || equal(newValue(), c) {
-			t.Errorf("a change of %s is not detected", path)
-		}
-	}, func(reflect.Value) bool { return false })
-	if changes < parts {
-		t.Errorf("only %d parts were changed", changes)
-	}
-}
-
-// walk calls leaf, and then change, for every value in v without parts, until change returns true. It reports
-// whether change did.
-func walk(v reflect.Value, path string, leaf func(path string), change func(reflect.Value) bool) bool {
-	switch {
-	case v.Kind() == reflect.Pointer:
-		return walk(v.Elem(), path, leaf, change)
-	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			if walk(v.Index(i), path+"[]", leaf, change) {
-				return true
-			}
-		}
-		leaf(path + " length")
-		return change(v)
-	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]() && v.Type() != reflect.TypeFor[netip.Addr]() && v.Type() != reflect.TypeFor[netip.AddrPort]():
-		for i := range v.NumField() {
-			if walk(v.Field(i), path+"."+v.Type().Field(i).Name, leaf, change) {
-				return true
-			}
-		}
-		return false
-	default:
-		leaf(path)
-		return change(v)
-	}
-}
-
-// change sets v to another value.
-func change(v reflect.Value) bool {
-	switch v.Interface().(type) {
-	case time.Time:
-		v.Set(reflect.ValueOf(time.Unix(2, 0)))
-	case netip.Addr:
-		v.Set(reflect.ValueOf(netip.IPv4Unspecified()))
-	case netip.AddrPort:
-		v.Set(reflect.ValueOf(netip.MustParseAddrPort("[::]:2")))
-	case map[string]string:
-		v.Set(reflect.ValueOf(map[string]string{"k": "other"}))
-	default:
-		switch v.Kind() {
-		case reflect.String:
-			v.SetString("other")
-		case reflect.Bool:
-			v.SetBool(!v.Bool())
-		case reflect.Int32, reflect.Int64:
-			v.SetInt(2)
-		default: // a slice
-			v.Set(reflect.AppendSlice(v, v))
-		}
-	}
-	return true
 }
 
 // TestUnchangedUpstreamsAreShared adds a backend to a ProxyServer. The upstreams of the others must be the same ones.
@@ -191,9 +78,9 @@ func TestUnchangedUpstreamsAreShared(t *testing.T) {
 	}
 	add("b")
 	add("d")
-	b := NewBuilder(Options{Proxies: true})
+	b := NewBuilder(Options{Proxies: true}, nil)
 	build := func() []*Upstream {
-		return b.Build(&Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}).ProxyServers[0].Upstreams
+		return b.Update((&Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}).Additions()).ProxyServers[0].Upstreams
 	}
 	before := build()
 	add("a")

@@ -45,14 +45,12 @@ type Cluster struct {
 type draft struct {
 	*Cluster
 
-	infras      []*Infra  // that serve the cluster, sorted by reference
-	names       hostnames // the names, if they differ from Hostnames; nil if Hostnames is complete
-	vmNamespace string    // the namespace of the VMs, if it is not the control plane's
-	apiPort     int32     // the port that clients of the API server connect to
-	oauth       bool      // whether HyperShift runs an OAuth server for the cluster
-
-	nodePorts nodePorts              // of the control plane's Services
-	object    *objects.HostedCluster // nil for a placeholder
+	infras      []*Infra               // that serve the cluster, sorted by reference
+	names       hostnames              // the names, if they differ from Hostnames; nil if Hostnames is complete
+	vmNamespace string                 // the namespace of the VMs, if it is not the control plane's
+	apiPort     int32                  // the port that clients of the API server connect to
+	oauth       bool                   // whether HyperShift runs an OAuth server for the cluster
+	object      *objects.HostedCluster // nil for a placeholder
 }
 
 // finish completes Hostnames.
@@ -68,15 +66,6 @@ func (d *draft) copy() *draft {
 	c.Domains, c.AppsDomains, c.AppsNames = slices.Clip(c.Domains), slices.Clip(c.AppsDomains), slices.Clip(c.AppsNames)
 	own.Cluster = &c
 	return &own
-}
-
-// equal reports whether all fields of two clusters are equal.
-func (c *Cluster) equal(o *Cluster) bool {
-	return c.Ref == o.Ref && c.UID == o.UID && c.Created.Equal(o.Created) &&
-		c.ControlPlaneNamespace == o.ControlPlaneNamespace && c.InfraID == o.InfraID && c.Platform == o.Platform &&
-		c.Kubeconfig == o.Kubeconfig && c.APIServer == o.APIServer &&
-		slices.Equal(c.Domains, o.Domains) && slices.Equal(c.AppsDomains, o.AppsDomains) && slices.Equal(c.AppsNames, o.AppsNames) &&
-		equalHostnames(c.Hostnames, o.Hostnames) && c.Apps.equal(o.Apps)
 }
 
 // compareAge orders clusters by creation time, then by reference.
@@ -124,7 +113,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		Created:               hc.CreationTimestamp.Time,
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
-	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), nodePorts: allocated, object: hc}
+	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), object: hc}
 	c.Platform = hc.Spec.Platform.Type
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
@@ -140,7 +129,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		}
 		found.add(c.Ref, ReasonNoBaseDomain, "no base domain, so only explicit hostnames and apps domains are published: %s", remedy)
 	}
-	c.addPublished(hc, routes, found)
+	c.addPublished(hc, routes, allocated, found)
 	if domain != "" {
 		c.addDomain(domain)
 	}

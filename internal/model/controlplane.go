@@ -33,30 +33,26 @@ var roleByService = map[string]Role{
 // HyperShift publishes them even if spec.services does not set a port.
 type nodePorts map[Role]int32
 
-// nodePortsOf returns the node ports of the control-plane Services, by namespace.
-func nodePortsOf(services []*objects.Service) map[string]nodePorts {
-	all := map[string]nodePorts{}
+// nodePortsOf returns the node ports of the Services in a control plane's namespace.
+func nodePortsOf(services []*objects.Service) nodePorts {
+	ports := nodePorts{}
 	for _, s := range services {
 		role, ok := roleByService[s.Name]
 		if !ok {
 			continue
 		}
 		for _, p := range s.Spec.Ports {
-			if p.Port != role.Backend().Port || p.NodePort == 0 {
-				continue
+			if p.Port == role.Backend().Port && p.NodePort != 0 {
+				ports[role] = p.NodePort
 			}
-			if all[s.Namespace] == nil {
-				all[s.Namespace] = nodePorts{}
-			}
-			all[s.Namespace][role] = p.NodePort
 		}
 	}
-	return all
+	return ports
 }
 
 // addPublished adds the control-plane names in the objects: those of spec.services, of Routes, and of the
 // HostedCluster's status. Without an OAuth server it omits that server's names, which spec.services usually has.
-func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, found *problems) {
+func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route, allocated nodePorts, found *problems) {
 	add := func(host string, role Role, port int32, source string) {
 		if host == "" || role == RoleOAuth && !d.oauth {
 			return
@@ -67,7 +63,7 @@ func (d *draft) addPublished(hc *objects.HostedCluster, routes []*objects.Route,
 	}
 	for _, s := range hc.Spec.Services {
 		if p, ok := publishedServices[s.Service]; ok {
-			host, port := strategyEndpoint(s.Strategy, p.loadBalancerPort, d.nodePorts[p.role])
+			host, port := strategyEndpoint(s.Strategy, p.loadBalancerPort, allocated[p.role])
 			add(host, p.role, port, p.source)
 		}
 	}

@@ -218,7 +218,7 @@ func (p *proxyBuilder) serviceUpstream(infra *Infra, namespace, service, port st
 	name := strings.Join([]string{namespace, service, port}, "/")
 	if p.upstreams[name] == nil {
 		u := newUpstream(infra, name)
-		u.Service, u.PortName, u.Missing = p.index.port(namespace, service, port, corev1.ProtocolTCP)
+		u.Service, u.PortName, u.Missing = p.services.port(namespace, service, port, corev1.ProtocolTCP)
 		p.upstreams[name] = u
 	}
 	return name

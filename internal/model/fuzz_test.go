@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -75,61 +76,33 @@ func FuzzGenerated(f *testing.F) {
 	})
 }
 
-// FuzzBuilder builds successive snapshots with one Builder. Each must equal that of a new Builder, and share
-// what did not change with its predecessor.
+// FuzzBuilder applies changes to a Builder. Each snapshot must equal that of all objects as one group, and share what did not
+// change with its predecessor.
 func FuzzBuilder(f *testing.F) {
-	for seed := range uint64(30) {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, seed uint64) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		options := model.Options{Apps: &model.AppsOptions{}, Proxies: true}
-		builder := model.NewBuilder(options)
-		in := withoutAmbiguousSelectors(generate(random))
-		var before *model.Snapshot
-		for range 8 {
-			s := builder.Build(in)
-			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
-				t.Fatalf("the snapshot depends on previous ones (-want +got):\n%s", diff)
-			}
-			if rebuilt := builder.Build(in); rebuilt.Pod() != s.Pod() || !slices.Equal(rebuilt.Clusters, s.Clusters) {
-				t.Errorf("the same objects do not share clusters or views")
-			}
-			if before != nil {
-				checkSnapshot(t, before)
-			}
-			before, in = s, mutate(random, in, withoutAmbiguousSelectors(generate(random)))
-		}
-	})
-}
-
-// FuzzIncrementalBuilder applies changes to an IncrementalBuilder. Each snapshot must equal that of a new Builder, and
-// share what did not change with its predecessor.
-func FuzzIncrementalBuilder(f *testing.F) {
-	for seed := range uint64(200) {
+	for seed := range uint64(300) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		all := buildOptions("a/a")
 		options := all[random.IntN(len(all))]
-		options.Proxies = false
 		if random.IntN(4) == 0 {
 			options.Names.Management = []string{"a.test"}
 		}
-		builder := model.NewIncrementalBuilder(options, nil)
+		builder := model.NewBuilder(options, nil)
 		in, before := &model.Objects{}, &model.Objects{}
 		for round := range 12 {
-			in = mutate(random, in, separate(random, generate(random)))
-			in.NetworkAttachments = randomNetworks(random, in.Infras)
+			in = mutate(random, in, separate(random, withoutAmbiguousSelectors(generate(random))))
+			in.NetworkAttachments = randomNetworks(random, in)
 			s := builder.Update(changesOf(before, in))
-			if diff := cmp.Diff(render(model.Build(in, options)), render(s)); diff != "" {
+			if diff := cmp.Diff(render(model.BuildAsOneGroup(in, options)), render(s)); diff != "" {
 				t.Fatalf("round %d: the snapshot differs from that of all objects (-want +got):\n%s", round, diff)
 			}
 			checkSnapshot(t, s)
 			checkParts(t, s)
-			if same := builder.Update(nil); same.Pod() != s.Pod() || !slices.Equal(same.Clusters, s.Clusters) || !slices.Equal(same.Parts, s.Parts) {
-				t.Errorf("without changes, clusters or views are not shared")
+			same := builder.Update(nil)
+			if same.Pod() != s.Pod() || !slices.Equal(same.Clusters, s.Clusters) || !slices.Equal(same.Parts, s.Parts) || !slices.Equal(same.ProxyServers, s.ProxyServers) {
+				t.Errorf("without changes, clusters, views or proxies are not shared")
 			}
 			before = in
 			in.LastGood = s.LastGood()
@@ -137,18 +110,24 @@ func FuzzIncrementalBuilder(f *testing.F) {
 	})
 }
 
-// randomNetworks returns the NetworkAttachmentDefinitions of Infras, of which some are of one network.
-func randomNetworks(random *rand.Rand, infras []*v1alpha1.Infra) []*objects.NetworkAttachment {
+// randomNetworks returns the NetworkAttachmentDefinitions of Infras and ProxyServers, of which some are of one network.
+func randomNetworks(random *rand.Rand, in *model.Objects) []*objects.NetworkAttachment {
 	var list []*objects.NetworkAttachment
 	known := map[string]bool{}
-	for _, i := range infras {
-		nad := i.Spec.NetworkConfig.NetworkAttachment(i.Namespace)
-		if known[nad.String()] {
+	var nads []types.NamespacedName
+	for _, i := range in.Infras {
+		nads = append(nads, i.Spec.NetworkConfig.NetworkAttachment(i.Namespace))
+	}
+	for _, p := range in.ProxyServers {
+		nads = append(nads, p.Spec.NetworkConfig.NetworkAttachment(p.Namespace))
+	}
+	for _, nad := range nads {
+		if known[nad.String()] || nad.Name == "" {
 			continue
 		}
 		known[nad.String()] = true
 		list = append(list, &objects.NetworkAttachment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name}, Network: fmt.Sprintf("bridge br1 vlan %d", random.IntN(3*len(infras))),
+			ObjectMeta: metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name}, Network: fmt.Sprintf("bridge br1 vlan %d", random.IntN(3*len(nads))),
 		})
 	}
 	return list

@@ -1,12 +1,16 @@
 package model
 
 import (
-	"maps"
+	"cmp"
 	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 )
 
-// A key identifies what connects members, or what they read. Objects with a common key are members of one group. The
-// strings are shared with other parts of the model where possible, because each cluster has several keys.
+// A key identifies a member of a group, what connects members, or what they read. Members are HostedClusters, Infras,
+// ProxyServers and AppsServices in scope, and objects that cannot be decoded. Objects with a common key are members of one
+// group. The strings are shared with other parts of the model where possible, because each cluster has several keys.
 type key struct {
 	kind keyKind
 	name string
@@ -14,149 +18,154 @@ type key struct {
 
 type keyKind uint8
 
-func (k keyKind) of(name string) key { return key{k, name} }
-
 // Kinds of keys, with what identifies one.
 const (
-	keyHostedCluster keyKind = iota // "namespace/name"
-	keyInfra                        // "namespace/name"
-	keyNamespace                    // the namespace of a control plane
-	keyDomain                       // a cluster domain
-	keyVLAN                         // a network
+	keyOther         keyKind = iota // kind and "namespace/name" of an object that cannot be decoded
+	keyHostedCluster                // "namespace/name", as the following ones
+	keyInfra
+	keyProxyServer
+	keyAppsService
+	keyNamespace // the namespace of a control plane
+	keyDomain    // a cluster domain
+	keyVLAN      // a network
 	keyCIDR
+	keyName // a name of a cluster that is not below another one of its group
 	// Objects that groups read.
 	readService   // "namespace/name"
-	readNamespace // the namespace of VMs
+	readNamespace // whose Services are read
 	readNetwork   // a NetworkAttachmentDefinition, "namespace/name"
+	readBelow     // a parent domain of names
 )
 
-// A groupSet is a set of groups, of which most have one.
-type groupSet struct {
-	one  *group
-	more map[*group]bool
+var memberKinds = map[string]keyKind{
+	kindHostedCluster: keyHostedCluster, kindInfra: keyInfra, kindProxyServer: keyProxyServer, KindAppsService: keyAppsService,
 }
 
-func (s groupSet) list() []*group {
-	if s.one == nil {
-		return nil
+// memberKey returns the key of the object of a change.
+func (c Change) memberKey() key {
+	name := c.Namespace + "/" + c.Name
+	if kind, ok := memberKinds[c.Kind]; ok {
+		return key{kind, name}
 	}
-	return slices.AppendSeq([]*group{s.one}, maps.Keys(s.more))
+	return key{keyOther, c.Kind + " " + name}
 }
 
-// addToSet adds a group to the set of a key.
-func addToSet[K comparable](sets map[K]groupSet, k K, g *group) {
-	s := sets[k]
-	switch {
-	case s.one == nil:
-		s.one = g
-	case s.one == g || s.more[g]:
-		return
-	case s.more == nil:
-		s.more = map[*group]bool{g: true}
-	default:
-		s.more[g] = true
-		return
-	}
-	sets[k] = s
+// A group is a set of members that may affect each other, with the snapshot of these alone.
+type group struct {
+	members  []key
+	keys     []key // in byKey
+	reads    []key // in readers
+	snapshot *Snapshot
 }
 
-// removeFromSet removes a group from the set of a key, if it is in it.
-func removeFromSet[K comparable](sets map[K]groupSet, k K, g *group) {
-	s := sets[k]
-	if s.one != g {
-		delete(s.more, g)
-		return
+// register adds a group to the indexes.
+func (b *Builder) register(g *group) {
+	for _, k := range g.keys {
+		b.byKey[k] = g
 	}
-	s.one = nil
-	for other := range s.more {
-		s.one = other
-		delete(s.more, other)
-		break
-	}
-	if s.one == nil {
-		delete(sets, k)
-	} else {
-		sets[k] = s
+	for _, k := range g.reads {
+		b.readers[k] = append(b.readers[k], g)
 	}
 }
 
-// keysOf returns the keys of a member, and those of the objects that it reads. It returns none if the member does not
-// exist.
-func (u *update) keysOf(m member) (keys, reads []key) {
-	if !m.infra {
-		hc := u.hostedClusters[m.key]
-		if hc == nil {
-			return nil, nil
+// unregister removes a group from the indexes.
+func (b *Builder) unregister(g *group) {
+	for _, k := range g.keys {
+		if b.byKey[k] == g {
+			delete(b.byKey, k)
 		}
-		namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
-		parsed := u.previous.parse(hc, u.all.routes[namespace], u.all.nodePorts[namespace])
-		u.previous.parsed[hc] = parsed
-		keys = append(keys, keyHostedCluster.of(m.key), keyNamespace.of(parsed.draft.ControlPlaneNamespace))
-		for _, domain := range parsed.draft.Domains {
-			keys = append(keys, keyDomain.of(domain))
-		}
-		if vms := parsed.draft.vmNamespace; vms != "" {
-			reads = append(reads, readNamespace.of(vms))
-		}
-		return keys, reads
 	}
-	in := u.infras[m.key]
-	if in == nil {
+	for _, k := range g.reads {
+		if b.readers[k] = slices.DeleteFunc(b.readers[k], func(other *group) bool { return other == g }); len(b.readers[k]) == 0 {
+			delete(b.readers, k)
+		}
+	}
+}
+
+// keysOf returns the keys of a member, and those of the objects that it reads; none if it does not exist.
+func (u *update) keysOf(m key) (keys, reads []key) {
+	if u.members[m] == nil {
 		return nil, nil
 	}
-	parsed := u.previous.parseInfra(in)
-	u.previous.parsedInfras[in] = parsed
-	infra := &parsed.infra
-	keys = append(keys, keyInfra.of(m.key), keyVLAN.of(u.all.networks.Of(infra.NetworkAttachment)))
-	for _, cidr := range infra.CIDRs {
-		keys = append(keys, keyCIDR.of(cidr.String()))
-	}
-	if named := in.Spec.NamedHostedCluster(); named.IsSet() {
-		for _, candidate := range named.Candidates(in.Namespace) {
-			keys = append(keys, keyHostedCluster.of(candidate.String()))
+	keys = append(keys, m)
+	add := func(kind keyKind, name string) {
+		if name != "" {
+			keys = append(keys, key{kind, name})
 		}
-		keys = append(keys, keyHostedCluster.of(in.Namespace+"/"+named.Name)) // which problems mention
 	}
-	if namespace := controlPlaneNamespace(in); namespace != "" {
-		keys = append(keys, keyNamespace.of(namespace))
+	read := func(kind keyKind, name string) {
+		if name != "" {
+			reads = append(reads, key{kind, name})
+		}
 	}
-	if domain := infraDomainOf(in, infra.Ref, &problems{}); domain != "" {
-		keys = append(keys, keyDomain.of(domain))
-	}
-	reads = append(reads, readNetwork.of(infra.NetworkAttachment), readService.of(m.key+"-dns"))
-	if infra.Proxy != nil && infra.Proxy.Service != "" {
-		reads = append(reads, readService.of(infra.Proxy.Service))
+	switch o := u.members[m].(type) {
+	case *objects.HostedCluster:
+		parsed := u.all.parse(o).draft
+		add(keyNamespace, parsed.ControlPlaneNamespace)
+		for _, domain := range parsed.Domains {
+			add(keyDomain, domain)
+		}
+		read(readNamespace, parsed.vmNamespace)
+	case *objects.AppsService:
+		add(keyHostedCluster, m.name)
+	case *v1alpha1.Infra:
+		infra := &u.all.parseInfra(o).infra
+		add(keyVLAN, u.all.networks.Of(infra.NetworkAttachment))
+		for _, cidr := range infra.CIDRs {
+			add(keyCIDR, cidr.String())
+		}
+		if named := o.Spec.NamedHostedCluster(); named.IsSet() {
+			for _, candidate := range named.Candidates(o.Namespace) {
+				add(keyHostedCluster, candidate.String())
+			}
+			add(keyHostedCluster, o.Namespace+"/"+named.Name) // which problems mention
+		}
+		add(keyNamespace, controlPlaneNamespace(o))
+		add(keyDomain, infraDomainOf(o, infra.Ref, &problems{}))
+		read(readNetwork, infra.NetworkAttachment)
+		read(readService, m.name+"-dns")
+		if infra.Proxy != nil {
+			read(readService, infra.Proxy.Service)
+		}
+	case *v1alpha1.ProxyServer:
+		if ref := o.Spec.InfraRef; ref != nil {
+			add(keyInfra, o.Namespace+"/"+ref.Name)
+		} else if nad := o.Spec.NetworkConfig.NetworkAttachment(o.Namespace); nad.Name != "" {
+			add(keyVLAN, u.all.networks.Of(nad.String()))
+			read(readNetwork, nad.String())
+		}
+		for i := range o.Spec.Backends {
+			read(readNamespace, o.Spec.Backends[i].TargetNamespace)
+		}
 	}
 	return keys, reads
 }
 
-// regroup forms groups of the members that have none, and builds their snapshots.
+// regroup forms groups of the members that have none, and builds their snapshots. If names of groups are above, below or equal to
+// each other, it joins these groups.
 func (u *update) regroup() {
 	for {
-		built := u.partition()
-		for _, g := range built {
-			u.build(g)
-		}
 		joined := len(u.joined)
-		for _, g := range built {
-			u.connectNames(g)
+		u.built = u.partition()
+		for _, g := range u.built {
+			u.build(g)
+			for _, other := range u.neighbours(g) {
+				u.joined = append(u.joined, [2]key{g.members[0], other.members[0]})
+				if u.groups[other] {
+					u.dissolve(other)
+				}
+			}
+			u.register(g)
 		}
 		if len(u.joined) == joined {
-			u.built = built
 			break
 		}
-		for _, g := range built {
-			u.names.remove(g)
+		for _, g := range u.built {
+			u.unregister(g)
 		}
 	}
 	for _, g := range u.built {
 		u.groups[g] = true
-		for _, k := range g.keys {
-			u.byKey[k] = g
-		}
-		for _, k := range g.reads {
-			addToSet(u.readers, k, g)
-		}
 	}
 }
 
@@ -165,14 +174,11 @@ func (u *update) regroup() {
 func (u *update) partition() []*group {
 	var sets disjointSets
 	owners := map[key]int{}
-	all := map[member]int{}
 	keys, reads := [][]key{}, [][]key{}
 	for len(sets) < len(u.queue) { // dissolved groups extend the queue
 		i := len(sets)
-		m := u.queue[i]
-		all[m] = i
 		sets = append(sets, i)
-		own, read := u.keysOf(m)
+		own, read := u.keysOf(u.queue[i])
 		keys, reads = append(keys, own), append(reads, read)
 		for _, k := range own {
 			u.dissolveKey(k)
@@ -184,7 +190,7 @@ func (u *update) partition() []*group {
 		}
 	}
 	for _, pair := range u.joined {
-		sets.union(all[pair[0]], all[pair[1]])
+		sets.union(owners[pair[0]], owners[pair[1]])
 	}
 	groups := map[int]*group{}
 	var list []*group
@@ -223,35 +229,41 @@ func (s disjointSets) find(i int) int {
 
 func (s disjointSets) union(a, b int) { s[s.find(b)] = s.find(a) }
 
-// build builds the snapshot of a group.
+// build builds the snapshot of a group, and adds the keys of its names.
 func (u *update) build(g *group) {
-	in := &Objects{LastGood: u.lastGood}
+	in := &Objects{}
 	for _, m := range g.members {
-		if m.infra {
-			in.Infras = append(in.Infras, u.infras[m.key])
-			continue
-		}
-		in.HostedClusters = append(in.HostedClusters, u.hostedClusters[m.key])
-		if s := u.appsServices[m.key]; s != nil {
-			in.AppsServices = append(in.AppsServices, s)
+		in.Add(u.members[m])
+	}
+	g.snapshot = newBuilder(u.all, &u.previous).build(in, u.options)
+	g.snapshot.services = nil // would keep this version of them; that of merge has the current one
+	for _, name := range topmostNames(g.snapshot.Clusters) {
+		g.keys = append(g.keys, key{keyName, name})
+		for at := range nameAndParents(name) {
+			if at != name {
+				g.reads = append(g.reads, key{readBelow, at})
+			}
 		}
 	}
-	b := newBuilder(u.all, &u.previous)
-	b.parsed, b.parsedInfras = u.previous.parsed, u.previous.parsedInfras
-	g.snapshot = b.build(in, u.options)
-	g.snapshot.services = nil // would keep this version of them; that of merge has the current one
-	g.names = topmostNames(g.snapshot.Clusters)
+	slices.SortFunc(g.reads, func(a, b key) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name)) })
+	g.keys, g.reads = slices.Clone(g.keys), slices.Clone(slices.Compact(g.reads)) // without unused capacity
 }
 
-// connectNames adds the names of a group to the index. If other groups have names above, below or equal to them, it
-// joins both.
-func (u *update) connectNames(g *group) {
-	for _, other := range u.names.add(g) {
-		u.joined = append(u.joined, [2]member{g.members[0], other.members[0]})
-		if u.groups[other] {
-			u.dissolve(other)
+// neighbours returns the registered groups with names that are above, below or equal to those of a group.
+func (u *update) neighbours(g *group) []*group {
+	var found []*group
+	for _, k := range g.keys {
+		if k.kind != keyName {
+			continue
 		}
+		for at := range nameAndParents(k.name) {
+			if other := u.byKey[key{keyName, at}]; other != nil {
+				found = append(found, other)
+			}
+		}
+		found = append(found, u.readers[key{readBelow, k.name}]...)
 	}
+	return found
 }
 
 // topmostNames returns the names of clusters that are not below another one.
@@ -280,49 +292,4 @@ func topmostNames(clusters []*Cluster) []string {
 		}
 	}
 	return top
-}
-
-// nameIndex finds groups by their topmost names.
-type nameIndex struct {
-	at    map[string]*group   // by name
-	below map[string]groupSet // by the parents of names
-}
-
-// add adds the names of a group, and returns the other groups with names that are equal, above or below.
-func (x *nameIndex) add(g *group) []*group {
-	found := map[*group]bool{}
-	for _, name := range g.names {
-		for at := range nameAndParents(name) {
-			if other := x.at[at]; other != nil && other != g {
-				found[other] = true
-			}
-		}
-		for _, other := range x.below[name].list() {
-			if other != g {
-				found[other] = true
-			}
-		}
-	}
-	for _, name := range g.names {
-		if x.at[name] == nil {
-			x.at[name] = g
-		}
-		for at := range nameAndParents(name) {
-			if at != name {
-				addToSet(x.below, at, g)
-			}
-		}
-	}
-	return slices.Collect(maps.Keys(found))
-}
-
-func (x *nameIndex) remove(g *group) {
-	for _, name := range g.names {
-		if x.at[name] == g {
-			delete(x.at, name)
-		}
-		for at := range nameAndParents(name) {
-			removeFromSet(x.below, at, g)
-		}
-	}
 }

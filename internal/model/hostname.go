@@ -90,11 +90,3 @@ func (h hostnames) sorted() []Hostname {
 	slices.SortFunc(list, func(a, b Hostname) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
-
-// equalHostnames reports whether two lists are equal. Most lists are shared, and not compared element by
-// element.
-func equalHostnames(a, b []Hostname) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.EqualFunc(a, b, func(a, b Hostname) bool {
-		return a.Name == b.Name && slices.Equal(a.Endpoints, b.Endpoints)
-	}))
-}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -92,8 +91,6 @@ func compareRules(a, b HTTPRule) int {
 	return cmp.Or(first(a.Exact, b.Exact), cmp.Compare(len(b.Path), len(a.Path)), first(a.Method != "", b.Method != ""),
 		cmp.Compare(len(b.Headers), len(a.Headers)))
 }
-
-func (r Route) equal(o Route) bool { return reflect.DeepEqual(r, o) }
 
 // addHTTPBackend adds the routes of a backend with the protocol HTTP.
 func (p *proxyBuilder) addHTTPBackend(in *v1alpha1.ProxyBackend, source string) {
@@ -292,7 +289,7 @@ func (p *proxyBuilder) refUpstream(in *v1alpha1.ProxyBackend, to *v1alpha1.HTTPB
 	if p.outOfScope(u, in, source) {
 		return u
 	}
-	if u.Service, u.PortName, u.Missing = p.index.port(in.TargetNamespace, to.Name, port, corev1.ProtocolTCP); u.Missing != "" {
+	if u.Service, u.PortName, u.Missing = p.services.port(in.TargetNamespace, to.Name, port, corev1.ProtocolTCP); u.Missing != "" {
 		p.found.add(p.out.Ref, ReasonServiceNotFound, "%s: %s", source, u.Missing)
 	}
 	return u

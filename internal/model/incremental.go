@@ -2,35 +2,27 @@ package model
 
 import (
 	"cmp"
-	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// An IncrementalBuilder builds a sequence of snapshots from the changes of objects. The snapshots equal those that a
-// Builder builds from all objects, and share what did not change in the same way. It divides the hosted clusters and
-// Infras into groups that do not affect each other, and builds only the groups that a change affects. It does not
-// support Options.Proxies and is not safe for concurrent use.
-type IncrementalBuilder struct {
-	options  Options
-	all      *environment
-	previous reusable
-
-	hostedClusters map[string]*objects.HostedCluster // in scope, by "namespace/name", as the following ones
-	infras         map[string]*v1alpha1.Infra        // in scope
-	appsServices   map[string]*objects.AppsService
-	broken         map[string]*objects.Broken // by kind and name
-	controlPlanes  map[string]int             // number of HostedClusters by the namespace of their control plane
-	lastGood       map[string][]netip.Addr    // as in Objects
-
-	groups   map[*group]bool
-	byKey    map[key]*group   // by the keys that connect members
-	readers  map[key]groupSet // by the keys of objects that groups read
-	names    nameIndex
-	snapshot *Snapshot // the previous one; nil before the first
+// A Builder builds a sequence of snapshots from the changes of objects. It divides the objects into groups that do not affect
+// each other, and builds only the groups that a change affects. Successive snapshots share equal Clusters, Views, Parts and
+// ProxyServers, so that a reader can detect changes by comparing pointers. Callers must not modify objects that they have passed
+// to Update. A Builder is not safe for concurrent use.
+type Builder struct {
+	options       Options
+	all           *environment
+	members       map[key]objects.Object
+	controlPlanes map[string]int // number of HostedClusters by the namespace of their control plane
+	groups        map[*group]bool
+	byKey         map[key]*group   // by the keys that connect members
+	readers       map[key][]*group // by the keys of objects that groups read
+	previous      reusable
+	snapshot      *Snapshot // the previous one; nil before the first
 }
 
 // A Change is the change of one object.
@@ -41,73 +33,28 @@ type Change struct {
 	Now objects.Object
 }
 
-func (c Change) key() string { return c.Namespace + "/" + c.Name }
-
-// A group is a set of hosted clusters and Infras that may affect each other, with the snapshot of these alone.
-type group struct {
-	members  []member
-	keys     []key    // in byKey
-	reads    []key    // in readers
-	names    []string // in names
-	snapshot *Snapshot
-}
-
-// A member identifies a HostedCluster or an Infra by "namespace/name".
-type member struct {
-	infra bool
-	key   string
-}
-
-// NewIncrementalBuilder returns an IncrementalBuilder without objects. lastGood is the result of LastGood of a previous
-// snapshot, nil for none.
-func NewIncrementalBuilder(options Options, lastGood map[string][]netip.Addr) *IncrementalBuilder {
-	b := &IncrementalBuilder{
-		options: options, all: newEnvironment(), previous: newReusable(),
-		hostedClusters: map[string]*objects.HostedCluster{}, infras: map[string]*v1alpha1.Infra{},
-		appsServices: map[string]*objects.AppsService{}, broken: map[string]*objects.Broken{},
-		controlPlanes: map[string]int{}, lastGood: lastGood,
-		groups: map[*group]bool{}, byKey: map[key]*group{}, readers: map[key]groupSet{},
-		names: nameIndex{at: map[string]*group{}, below: map[string]groupSet{}},
+// NewBuilder returns a Builder without objects. The first snapshot keeps the apps addresses and selected Services of previous,
+// which may be nil.
+func NewBuilder(options Options, previous *Snapshot) *Builder {
+	b := &Builder{
+		options: options, previous: newReusable(),
+		all: &environment{
+			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, management: newManagementNames(nil, options.Names),
+		},
+		members: map[key]objects.Object{}, controlPlanes: map[string]int{},
+		groups: map[*group]bool{}, byKey: map[key]*group{}, readers: map[key][]*group{},
 	}
-	b.all.index = serviceIndex{}
-	b.all.management = newManagementNames(nil, nil, options.Names)
+	if previous != nil {
+		b.previous.add(previous)
+	}
 	return b
-}
-
-// Additions returns the changes that add the objects to an IncrementalBuilder.
-func (o *Objects) Additions() []Change {
-	var changes []Change
-	add := func(kind string, one objects.Object) {
-		changes = append(changes, Change{kind, one.GetNamespace(), one.GetName(), one})
-	}
-	for _, one := range o.HostedClusters {
-		add(kindHostedCluster, one)
-	}
-	for _, one := range o.Infras {
-		add(kindInfra, one)
-	}
-	for _, one := range o.Services {
-		add(kindService, one)
-	}
-	for _, one := range o.Routes {
-		add(kindRoute, one)
-	}
-	for _, one := range o.AppsServices {
-		add(KindAppsService, one)
-	}
-	for _, one := range o.NetworkAttachments {
-		add(KindNetworkAttachment, one)
-	}
-	for _, one := range o.Broken {
-		add("broken "+one.Kind, one)
-	}
-	return changes
 }
 
 // Kinds of objects in changes.
 const (
 	kindHostedCluster = "HostedCluster"
 	kindInfra         = "Infra"
+	kindProxyServer   = "ProxyServer"
 	kindService       = "Service"
 	kindRoute         = "Route"
 	// KindAppsService is the kind of the apps Service in a hosted cluster.
@@ -116,16 +63,36 @@ const (
 	KindNetworkAttachment = "NetworkAttachmentDefinition"
 )
 
-// Update applies changes, of which no two are of the same object, and returns the next snapshot.
-func (b *IncrementalBuilder) Update(changes []Change) *Snapshot {
-	u := &update{
-		IncrementalBuilder: b, members: map[member]bool{},
-		routes: map[string]bool{}, controlPlanesBefore: map[string]int{},
+// Additions returns the changes that add the objects to a Builder.
+func (o *Objects) Additions() []Change {
+	list := slices.Concat(
+		additions(kindHostedCluster, o.HostedClusters), additions(kindInfra, o.Infras), additions(kindProxyServer, o.ProxyServers),
+		additions(kindService, o.Services), additions(kindRoute, o.Routes), additions(KindAppsService, o.AppsServices),
+		additions(KindNetworkAttachment, o.NetworkAttachments),
+	)
+	for _, one := range o.Broken {
+		list = append(list, Change{"broken " + one.Kind, one.Namespace, one.Name, one})
 	}
+	return list
+}
+
+func additions[T objects.Object](kind string, list []T) []Change {
+	changes := make([]Change, len(list))
+	for i, one := range list {
+		changes[i] = Change{kind, one.GetNamespace(), one.GetName(), one}
+	}
+	return changes
+}
+
+// Update applies changes, of which no two are of the same object, and returns the next snapshot.
+func (b *Builder) Update(changes []Change) *Snapshot {
+	u := b.newUpdate()
 	for _, c := range changes {
 		u.apply(c)
 	}
-	u.updateManagement()
+	if u.management {
+		u.updateManagement()
+	}
 	if u.everything {
 		for g := range b.groups {
 			u.dissolve(g)
@@ -133,161 +100,130 @@ func (b *IncrementalBuilder) Update(changes []Change) *Snapshot {
 	}
 	u.regroup()
 	b.snapshot = u.merge()
-	u.forget()
+	b.previous, b.all.parsedClusters, b.all.parsedInfras = newReusable(), nil, nil
 	return b.snapshot
 }
 
-// keepParsed is the number of members above which the results of parsing those of a group are kept.
-const keepParsed = 4
-
 // update is one update of the snapshot.
 type update struct {
-	*IncrementalBuilder
-	members map[member]bool // that are in no group; those that do not exist are in no group later either
-	queue   []member        // the same, in the order in which they were found
-	joined  [][2]member     // members of groups whose names affect each other
+	*Builder
+	queue  []key // members that are in no group; those that do not exist are in no group later either
+	queued map[key]bool
+	joined [][2]key // members of groups whose names affect each other
 
-	everything          bool // whether every group may be affected
-	brokenBefore        []*objects.Broken
-	brokenNow           []*objects.Broken
-	routes              map[string]bool // namespaces with changed Routes
-	controlPlanesBefore map[string]int  // values of controlPlanes that changed
+	everything bool // whether every group may be affected
+	management bool // whether the names of the management cluster may have changed
 
 	dissolved, built []*group
 }
 
-// forget drops results that the next update needs only for groups that it dissolves, or can compute again at little cost:
-// a group with few members parses all of them again.
-func (u *update) forget() {
-	u.previous.clusters, u.previous.parts, u.previous.vlans = map[Ref]*Cluster{}, map[Ref]*Part{}, map[string]*View{}
-	for _, g := range u.built {
-		if len(g.members) > keepParsed {
-			continue
-		}
-		for _, m := range g.members {
-			if m.infra {
-				delete(u.previous.parsedInfras, u.infras[m.key])
-			} else {
-				delete(u.previous.parsed, u.hostedClusters[m.key])
-			}
-		}
-	}
+func (b *Builder) newUpdate() *update {
+	b.all.parsedClusters, b.all.parsedInfras = map[*objects.HostedCluster]*parsedCluster{}, map[*v1alpha1.Infra]*parsedInfra{}
+	return &update{Builder: b, queued: map[key]bool{}}
 }
 
 // apply changes an object and dissolves the groups that it affects.
 func (u *update) apply(c Change) {
-	key := c.key()
-	u.setBroken(c)
-	switch c.Kind {
-	case kindHostedCluster:
-		now, _ := c.Now.(*objects.HostedCluster)
-		u.setHostedCluster(key, now)
-	case kindInfra:
-		now, _ := c.Now.(*v1alpha1.Infra)
-		u.setInfra(key, now)
-	case kindService:
-		now, _ := c.Now.(*objects.Service)
-		u.setService(c.Namespace, c.Name, now)
-	case kindRoute:
-		now, _ := c.Now.(*objects.Route)
-		u.all.routes[c.Namespace] = replaced(u.all.routes[c.Namespace], c.Name, now, now != nil)
-		u.routes[c.Namespace] = true
-	case KindNetworkAttachment:
-		now, _ := c.Now.(*objects.NetworkAttachment)
-		u.setNetwork(key, now)
-	case KindAppsService:
-		if now, ok := c.Now.(*objects.AppsService); ok {
-			u.appsServices[key] = now
-		} else {
-			delete(u.appsServices, key)
+	member := c.Now
+	switch now := c.Now.(type) {
+	case *objects.LabelledService:
+		u.setService(c, &now.Service)
+		member = nil
+	case *objects.Service:
+		u.setService(c, now)
+		member = nil
+	case *objects.Route:
+		u.setRoute(c, now)
+		member = nil
+	case *objects.NetworkAttachment:
+		// If it is deleted or invalid, its last network remains, because that detaches no VM.
+		if nad := c.Namespace + "/" + c.Name; now.Network != "" && u.all.networks[nad] != now.Network {
+			u.all.networks[nad] = now.Network
+			u.dissolveReaders(key{readNetwork, nad})
 		}
-		u.dissolveKey(keyHostedCluster.of(key))
+		member = nil
+	case *objects.EndpointSlice:
+		member = nil
+	default: // deleted, broken, or a member
+		switch c.Kind {
+		case kindService:
+			u.setService(c, nil)
+		case kindRoute:
+			u.setRoute(c, nil)
+		}
 	}
+	u.setMember(c.memberKey(), member)
 }
 
-func (u *update) setBroken(c Change) {
-	key := c.Kind + " " + c.key()
-	if before := u.broken[key]; before != nil {
-		u.brokenBefore = append(u.brokenBefore, before)
-		delete(u.broken, key)
-	}
-	if now, ok := c.Now.(*objects.Broken); ok {
-		u.brokenNow = append(u.brokenNow, now)
-		u.broken[key] = now
-	}
-}
-
-func (u *update) setHostedCluster(key string, now *objects.HostedCluster) {
-	if now != nil && !inScope(u.options.Scope.HostedClusters, now) {
+// setMember sets a member of a group; nil if it does not exist.
+func (u *update) setMember(m key, now objects.Object) {
+	if now != nil && !u.options.includes(now) {
 		now = nil
 	}
-	before := u.hostedClusters[key]
-	count := func(hc *objects.HostedCluster, n int) {
-		namespace := ControlPlaneNamespace(hc.Namespace, hc.Name)
-		if _, known := u.controlPlanesBefore[namespace]; !known {
-			u.controlPlanesBefore[namespace] = u.controlPlanes[namespace]
-		}
-		if u.controlPlanes[namespace] += n; u.controlPlanes[namespace] == 0 {
-			delete(u.controlPlanes, namespace)
-		}
+	before := u.members[m]
+	if before == nil && now == nil {
+		return
 	}
-	if before != nil {
-		count(before, -1)
-		delete(u.previous.parsed, before)
-		delete(u.hostedClusters, key)
+	if was, is := controlPlaneOf(before), controlPlaneOf(now); was != is {
+		u.countControlPlane(was, -1)
+		u.countControlPlane(is, 1)
 	}
-	if now != nil {
-		count(now, 1)
-		u.hostedClusters[key] = now
+	if now == nil {
+		delete(u.members, m)
+	} else {
+		u.members[m] = now
 	}
-	u.dissolveKey(keyHostedCluster.of(key))
-	u.add(member{key: key})
+	u.dissolveKey(m)
+	u.add(m)
 }
 
-func (u *update) setInfra(key string, now *v1alpha1.Infra) {
-	if scope := u.options.Scope; now != nil && (!scope.hasInfras() || !inScope(scope.Infras, now)) {
-		now = nil
-	}
-	if before := u.infras[key]; before != nil {
-		delete(u.previous.parsedInfras, before)
-		delete(u.infras, key)
-	}
-	if now != nil {
-		u.infras[key] = now
-	}
-	u.dissolveKey(keyInfra.of(key))
-	u.add(member{infra: true, key: key})
-}
-
-func (u *update) setService(namespace, name string, now *objects.Service) {
-	key := namespace + "/" + name
-	var addresses []netip.Addr
-	if now != nil {
-		addresses = clusterIPs(now)
-	}
-	if !slices.Equal(u.all.services.get(key), addresses) {
-		u.all.services = u.all.services.with(key, addresses)
-		u.dissolveReaders(readService.of(key))
-	}
-	u.all.index[namespace] = replaced(u.all.index[namespace], name, now, now != nil)
-	_, hasRole := roleByService[name]
-	if hasRole {
-		u.all.nodePorts[namespace] = nodePortsOf(u.all.index[namespace])[namespace]
-	}
-	if apps := u.options.Apps; hasRole || apps != nil {
-		u.dissolveKey(keyNamespace.of(namespace))
-		u.dissolveReaders(readNamespace.of(namespace))
-		u.everything = u.everything || apps != nil && apps.Service == key
+// includes reports whether an object is in scope.
+func (o Options) includes(one objects.Object) bool {
+	switch one.(type) {
+	case *objects.HostedCluster:
+		return inScope(o.Scope.HostedClusters, one)
+	case *v1alpha1.Infra:
+		return o.Scope.hasInfras() && inScope(o.Scope.Infras, one)
+	case *v1alpha1.ProxyServer:
+		return o.Proxies && inScope(o.Scope.ProxyServers, one)
+	default:
+		return true
 	}
 }
 
-// setNetwork sets the network of a NetworkAttachmentDefinition. If that is deleted or invalid, its last network remains,
-// because that detaches no VM.
-func (u *update) setNetwork(nad string, now *objects.NetworkAttachment) {
-	if now != nil && now.Network != "" && u.all.networks[nad] != now.Network {
-		u.all.networks[nad] = now.Network
-		u.dissolveReaders(readNetwork.of(nad))
+// controlPlaneOf returns the namespace of the control plane of a HostedCluster, or "" for another object.
+func controlPlaneOf(o objects.Object) string {
+	if hc, ok := o.(*objects.HostedCluster); ok {
+		return ControlPlaneNamespace(hc.Namespace, hc.Name)
 	}
+	return ""
+}
+
+// countControlPlane counts the HostedClusters of a control plane, whose Routes are not the management cluster's.
+func (u *update) countControlPlane(namespace string, n int) {
+	if namespace != "" {
+		u.controlPlanes[namespace] += n
+		u.management = u.management || len(u.all.routes[namespace]) > 0
+	}
+}
+
+func (u *update) setService(c Change, now *objects.Service) {
+	name := c.Namespace + "/" + c.Name
+	if before := u.all.services.find(c.Namespace, c.Name); !slices.Equal(clusterIPs(before), clusterIPs(now)) {
+		u.dissolveReaders(key{readService, name})
+	}
+	u.all.services = u.all.services.with(c.Namespace, replaced(u.all.services.list(c.Namespace), c.Name, now, now != nil))
+	if _, hasRole := roleByService[c.Name]; hasRole || u.options.Apps != nil || u.options.Proxies {
+		u.dissolveKey(key{keyNamespace, c.Namespace})
+		u.dissolveReaders(key{readNamespace, c.Namespace})
+		u.everything = u.everything || u.options.Apps != nil && u.options.Apps.Service == name
+	}
+}
+
+func (u *update) setRoute(c Change, now *objects.Route) {
+	u.all.routes[c.Namespace] = replaced(u.all.routes[c.Namespace], c.Name, now, now != nil)
+	u.dissolveKey(key{keyNamespace, c.Namespace})
+	u.management = u.management || u.controlPlanes[c.Namespace] == 0
 }
 
 // replaced returns a copy of a list, which is sorted by name, in which the object of that name is replaced or, if keep
@@ -306,52 +242,23 @@ func replaced[T objects.Object](list []T, name string, now T, keep bool) []T {
 	return append(next, list[end:]...)
 }
 
-// updateManagement computes the names of the management cluster again if Routes outside of the control planes changed.
+// updateManagement computes the names of the management cluster again.
 func (u *update) updateManagement() {
-	changed := false
-	for namespace := range u.routes {
-		_, counted := u.controlPlanesBefore[namespace]
-		if u.controlPlanes[namespace] > 0 && !counted {
-			u.dissolveKey(keyNamespace.of(namespace))
-			continue
-		}
-		changed = true
-	}
-	for namespace, before := range u.controlPlanesBefore {
-		changed = changed || (before > 0) != (u.controlPlanes[namespace] > 0) && len(u.all.routes[namespace]) > 0
-	}
-	if !changed {
-		return
-	}
 	var routes []*objects.Route
-	for _, list := range u.all.routes {
-		routes = append(routes, list...)
+	for namespace, list := range u.all.routes {
+		if u.controlPlanes[namespace] == 0 {
+			routes = append(routes, list...)
+		}
 	}
 	before := u.all.management
-	u.all.management = newManagementNames(sortedByName(routes), slices.Sorted(maps.Keys(u.controlPlanes)), u.options.Names)
-	for namespace := range u.routes {
-		u.dissolveKey(keyNamespace.of(namespace))
-	}
-	if !before.equal(u.all.management) {
-		u.everything = true
-	}
-}
-
-// equal reports whether both permit the same names, with the same messages for others.
-func (o *managementNames) equal(other *managementNames) bool {
-	return slices.Equal(o.domains, other.domains) && maps.EqualFunc(o.routes, other.routes, func(a, b *objects.Route) bool { return compareNames(a, b) == 0 })
+	u.all.management = newManagementNames(sortedByName(routes), u.options.Names)
+	u.everything = u.everything || !before.equal(u.all.management)
 }
 
 // dissolve removes a group. Its members become members of new groups.
 func (u *update) dissolve(g *group) {
 	delete(u.groups, g)
-	for _, k := range g.keys {
-		delete(u.byKey, k)
-	}
-	for _, k := range g.reads {
-		removeFromSet(u.readers, k, g)
-	}
-	u.names.remove(g)
+	u.unregister(g)
 	u.dissolved = append(u.dissolved, g)
 	u.previous.add(g.snapshot)
 	for _, m := range g.members {
@@ -366,15 +273,15 @@ func (u *update) dissolveKey(k key) {
 }
 
 func (u *update) dissolveReaders(k key) {
-	for _, g := range u.readers[k].list() {
+	for _, g := range slices.Clone(u.readers[k]) {
 		u.dissolve(g)
 	}
 }
 
 // add adds a member without a group.
-func (u *update) add(m member) {
-	if !u.members[m] {
-		u.members[m] = true
+func (u *update) add(m key) {
+	if !u.queued[m] {
+		u.queued[m] = true
 		u.queue = append(u.queue, m)
 	}
 }

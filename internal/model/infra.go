@@ -136,19 +136,19 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 
 // resolve returns the Infra with the cluster IPs of its proxy Service, and reports problems with Services of
 // the management cluster.
-func (r *parsedInfra) resolve(services *addressMap, found *problems) *Infra {
+func (r *parsedInfra) resolve(services *serviceIndex, found *problems) *Infra {
 	i := r.infra
 	*found = append(*found, r.found...)
 	if i.Proxy != nil && i.Proxy.Service != "" {
 		proxy := *i.Proxy
-		proxy.ClusterIPs = services.get(proxy.Service)
+		proxy.ClusterIPs = services.addresses(proxy.Service)
 		if len(proxy.ClusterIPs) == 0 {
 			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s does not exist or has no cluster IP: control-plane names have no address for pods", proxy.Service)
 		}
 		i.Proxy = &proxy
 	}
 	for _, address := range i.upstreams {
-		if service := i.Key() + "-dns"; slices.Contains(services.get(service), address) {
+		if service := i.Key() + "-dns"; slices.Contains(services.addresses(service), address) {
 			found.add(i.Ref, ReasonAddressConflict,
 				"spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers "+
 					"out to use those of the node", address, service)

@@ -21,25 +21,20 @@ type NameRules struct {
 
 // managementNames are the names of the management cluster, which hosted clusters may not have.
 type managementNames struct {
-	controlPlanes []string                  // namespaces of the control planes, sorted
-	routes        map[string]*objects.Route // admitted Routes outside of all control planes, by host
-	rules         NameRules
-	domains       []string // of the management cluster
-	reserved      []string // names in these domains that hosted clusters may not have, even with a Route
+	routes   map[string]*objects.Route // admitted Routes outside of all control planes, by host
+	rules    NameRules
+	domains  []string // of the management cluster
+	reserved []string // names in these domains that hosted clusters may not have, even with a Route
 }
 
 // canaryRoute is the Route by which OpenShift probes its routers. Its host cannot be customized, so it has
 // the apps domain of the management cluster. It has spec.subdomain, so only its status has the host.
 var canaryRoute = Ref{Kind: "Route", Namespace: "openshift-ingress-canary", Name: "canary"}
 
-// newManagementNames computes the names of the management cluster. routes are its Routes in all namespaces
-// that are watched.
-func newManagementNames(routes []*objects.Route, controlPlanes []string, rules NameRules) *managementNames {
-	o := &managementNames{controlPlanes: controlPlanes, routes: map[string]*objects.Route{}, rules: rules, domains: slices.Clone(rules.Management)}
+// newManagementNames computes the names of the management cluster. routes are its Routes outside of control planes.
+func newManagementNames(routes []*objects.Route, rules NameRules) *managementNames {
+	o := &managementNames{routes: map[string]*objects.Route{}, rules: rules, domains: slices.Clone(rules.Management)}
 	for _, r := range routes {
-		if _, isControlPlane := slices.BinarySearch(controlPlanes, r.Namespace); isControlPlane {
-			continue
-		}
 		for admitted := range r.AdmittedHosts() {
 			host, err := cleanName(admitted)
 			if err != nil {
@@ -67,16 +62,9 @@ func newManagementNames(routes []*objects.Route, controlPlanes []string, rules N
 	return o
 }
 
-// controlPlanes returns the namespaces of the control planes of the HostedClusters in scope, sorted.
-func (s Scope) controlPlanes(list []*objects.HostedCluster) []string {
-	var namespaces []string
-	for _, hc := range list {
-		if inScope(s.HostedClusters, hc) {
-			namespaces = append(namespaces, ControlPlaneNamespace(hc.Namespace, hc.Name))
-		}
-	}
-	slices.Sort(namespaces)
-	return slices.Compact(namespaces)
+// equal reports whether both permit the same names, with the same messages for others.
+func (o *managementNames) equal(other *managementNames) bool {
+	return slices.Equal(o.domains, other.domains) && maps.EqualFunc(o.routes, other.routes, func(a, b *objects.Route) bool { return compareNames(a, b) == 0 })
 }
 
 // filterNames removes from every cluster the names that it may not have.
@@ -226,27 +214,14 @@ func (s *nameFilter) hasAdmittedRoute(name string) bool {
 	return false
 }
 
-// removeNames removes the hostnames for which refused returns true. It does not modify a list that other
-// snapshots share.
+// removeNames removes the hostnames for which refused returns true.
 func (d *draft) removeNames(refused func(name string, endpoints []Endpoint) bool) {
-	if d.names != nil {
-		for _, name := range slices.Sorted(maps.Keys(d.names)) {
-			if refused(name, d.names[name]) {
-				delete(d.names, name)
-			}
-		}
-		return
+	if d.names == nil {
+		d.Hostnames = slices.DeleteFunc(slices.Clone(d.Hostnames), func(h Hostname) bool { return refused(h.Name, h.Endpoints) })
 	}
-	var kept []Hostname
-	for i, h := range d.Hostnames {
-		switch out := refused(h.Name, h.Endpoints); {
-		case out && kept == nil:
-			kept = append(make([]Hostname, 0, len(d.Hostnames)), d.Hostnames[:i]...)
-		case !out && kept != nil:
-			kept = append(kept, h)
+	for _, name := range slices.Sorted(maps.Keys(d.names)) {
+		if refused(name, d.names[name]) {
+			delete(d.names, name)
 		}
-	}
-	if kept != nil {
-		d.Hostnames = kept
 	}
 }

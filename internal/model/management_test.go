@@ -101,7 +101,8 @@ spec: {host: oauth.mgmt.example.com, to: {kind: Service, name: theirs}}
 status: {ingress: [{host: oauth.mgmt.example.com, routerName: %s, conditions: [{type: Admitted, status: "True"}]}]}
 `
 	cluster := readObjects(t, demoCluster).HostedClusters
-	b := model.NewBuilder(model.Options{Names: model.NameRules{Management: []string{"mgmt.example.com"}}})
+	b := model.NewBuilder(model.Options{Names: model.NameRules{Management: []string{"mgmt.example.com"}}}, nil)
+	before := &model.Objects{}
 	for _, tc := range []struct {
 		router, admitted string
 		other            string // the router that admits another Route; empty for no such Route
@@ -120,7 +121,8 @@ status: {ingress: [{host: oauth.mgmt.example.com, routerName: %s, conditions: [{
 		}
 		in := readObjects(t, text)
 		in.HostedClusters = cluster
-		names, refused := published(b.Build(in))
+		names, refused := published(b.Update(changesOf(before, in)))
+		before = in
 		if got := slices.Contains(names, "oauth.mgmt.example.com"); got != tc.published || got != (len(refused) == 0) {
 			t.Errorf("%+v: published %t, problems %q", tc, got, refused)
 		}

@@ -2,11 +2,7 @@ package model
 
 import (
 	"cmp"
-	"maps"
-	"net/netip"
 	"slices"
-
-	"github.com/densityops/oooi/internal/objects"
 )
 
 // merge returns the previous snapshot with the groups that were built in place of those that were dissolved.
@@ -14,21 +10,7 @@ func (u *update) merge() *Snapshot {
 	before := u.snapshot
 	if before == nil {
 		before = &Snapshot{pod: &wholeView{}}
-		u.lastGood = nil
 	}
-	lastGood := u.lastGood
-	if lastGood == nil {
-		lastGood = map[string][]netip.Addr{}
-	}
-	for _, g := range u.dissolved {
-		for _, c := range g.snapshot.Clusters {
-			delete(lastGood, c.identity())
-		}
-	}
-	for _, g := range u.built {
-		maps.Copy(lastGood, g.snapshot.LastGood())
-	}
-	u.lastGood = lastGood
 	s := &Snapshot{
 		Clusters: mergeLists(u, before.Clusters, func(s *Snapshot) []*Cluster { return s.Clusters }, compareAge),
 		Infras:   mergeLists(u, before.Infras, func(s *Snapshot) []*Infra { return s.Infras }, func(a, b *Infra) int { return compareRefs(a.Ref, b.Ref) }),
@@ -36,19 +18,11 @@ func (u *update) merge() *Snapshot {
 		Parts: mergeLists(u, before.Parts, func(s *Snapshot) []*Part {
 			return slices.DeleteFunc(slices.Clone(s.Parts), func(p *Part) bool { return len(p.Clusters) == 0 })
 		}, func(a, b *Part) int { return compareAge(a.Clusters[0], b.Clusters[0]) }),
+		ProxyServers: mergeLists(u, before.ProxyServers, func(s *Snapshot) []*ProxyServer { return s.ProxyServers },
+			func(a, b *ProxyServer) int { return compareRefs(a.Ref, b.Ref) }),
+		Problems: mergeLists(u, before.Problems, func(s *Snapshot) []Problem { return s.Problems }, compareProblems),
 		services: u.all.services, pod: before.pod,
 	}
-	problems := func(of []*group, broken []*objects.Broken) []Problem {
-		var list problems
-		for _, g := range of {
-			list = append(list, g.snapshot.Problems...)
-		}
-		for _, o := range broken {
-			list = append(list, problemOf(o))
-		}
-		return list
-	}
-	s.Problems = merged(before.Problems, problems(u.dissolved, u.brokenBefore), problems(u.built, u.brokenNow), compareProblems)
 	if u.snapshot == nil || !sameList(s.Parts, before.Parts) {
 		s.pod = &wholeView{parts: s.Parts}
 	}

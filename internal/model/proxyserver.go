@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -158,17 +159,6 @@ type HealthCheck struct {
 	HealthyAfter   int32         `json:"healthyAfter"`
 }
 
-// equal reports whether all fields of two proxies are equal.
-func (p *ProxyServer) equal(o *ProxyServer) bool {
-	return p.Ref == o.Ref && p.UID == o.UID && p.Generation == o.Generation && equalPointers(p.Infra, o.Infra) &&
-		equalPointers(p.Cluster, o.Cluster) && slices.Equal(p.VLAN, o.VLAN) &&
-		p.AccessLog == o.AccessLog && p.LogLevel == o.LogLevel &&
-		slices.EqualFunc(p.Listeners, o.Listeners, func(a, b *Listener) bool {
-			return a.Port == b.Port && a.HTTP == b.HTTP && a.UDP == b.UDP && a.Default == b.Default && a.Backends == b.Backends &&
-				slices.EqualFunc(a.Routes, b.Routes, Route.equal)
-		}) && slices.EqualFunc(p.Upstreams, o.Upstreams, (*Upstream).equal)
-}
-
 // shareUpstreams replaces upstreams by those of previous that are equal.
 func (p *ProxyServer) shareUpstreams(previous *ProxyServer) {
 	i := 0
@@ -176,22 +166,11 @@ func (p *ProxyServer) shareUpstreams(previous *ProxyServer) {
 		for i < len(previous.Upstreams) && previous.Upstreams[i].Name < u.Name {
 			i++
 		}
-		if i < len(previous.Upstreams) && previous.Upstreams[i].equal(u) {
+		if i < len(previous.Upstreams) && reflect.DeepEqual(previous.Upstreams[i], u) {
 			p.Upstreams[j] = previous.Upstreams[i]
 		}
 	}
 }
-
-func (u *Upstream) equal(o *Upstream) bool {
-	return u == o || u.Name == o.Name && u.Owner == o.Owner && u.Backend == o.Backend && u.Namespace == o.Namespace &&
-		u.Service == o.Service && u.Selected == o.Selected && u.PortName == o.PortName && u.UDP == o.UDP && u.HTTP == o.HTTP &&
-		u.Missing == o.Missing && slices.Equal(u.Addresses, o.Addresses) && u.FromVLAN == o.FromVLAN &&
-		u.ConnectTimeout == o.ConnectTimeout && u.IdleTimeout == o.IdleTimeout && u.MaxConnections == o.MaxConnections &&
-		u.MaxPending == o.MaxPending && equalPointers(u.Retry, o.Retry) && equalPointers(u.Outlier, o.Outlier) &&
-		equalPointers(u.HealthCheck, o.HealthCheck) && u.ProxyProtocol == o.ProxyProtocol
-}
-
-func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // proxyServers returns the proxies of all ProxyServers in scope. Those that equal the previous snapshot's are
 // shared with it, and so are upstreams of others.
@@ -214,7 +193,7 @@ func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*Pro
 			out := p.build()
 			if previous := b.previous.proxies[out.Ref]; previous != nil {
 				out.shareUpstreams(previous)
-				if previous.equal(out) {
+				if reflect.DeepEqual(previous, out) {
 					out = previous
 				}
 			}

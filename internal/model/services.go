@@ -3,8 +3,12 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
+	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,23 +16,39 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// serviceIndex has the Services of each namespace, sorted by name.
-type serviceIndex map[string][]*objects.Service
+// serviceIndex has the Services of each namespace, sorted by name. A modified copy shares the shards that did not change, so that
+// a change costs little if there are many namespaces. It is immutable; the zero value is empty.
+type serviceIndex struct {
+	shards [256]map[string][]*objects.Service
+}
 
-func newServiceIndex(list []*objects.Service) serviceIndex {
-	index := serviceIndex{}
-	for _, s := range list {
-		index[s.Namespace] = append(index[s.Namespace], s)
+var shardSeed = maphash.MakeSeed()
+
+func (x *serviceIndex) shardOf(namespace string) uint64 {
+	return maphash.String(shardSeed, namespace) % uint64(len(x.shards))
+}
+
+// list returns the Services of a namespace.
+func (x *serviceIndex) list(namespace string) []*objects.Service {
+	return x.shards[x.shardOf(namespace)][namespace]
+}
+
+// with returns a copy with other Services in a namespace.
+func (x *serviceIndex) with(namespace string, list []*objects.Service) *serviceIndex {
+	next, shard := *x, x.shardOf(namespace)
+	next.shards[shard] = maps.Clone(next.shards[shard])
+	if next.shards[shard] == nil {
+		next.shards[shard] = map[string][]*objects.Service{}
 	}
-	for _, services := range index {
-		slices.SortFunc(services, func(a, b *objects.Service) int { return cmp.Compare(a.Name, b.Name) })
+	if next.shards[shard][namespace] = list; len(list) == 0 {
+		delete(next.shards[shard], namespace)
 	}
-	return index
+	return &next
 }
 
 // find returns a Service, or nil if it does not exist.
-func (x serviceIndex) find(namespace, name string) *objects.Service {
-	list := x[namespace]
+func (x *serviceIndex) find(namespace, name string) *objects.Service {
+	list := x.list(namespace)
 	at, found := slices.BinarySearchFunc(list, name, func(s *objects.Service, name string) int { return cmp.Compare(s.Name, name) })
 	if !found {
 		return nil
@@ -36,11 +56,31 @@ func (x serviceIndex) find(namespace, name string) *objects.Service {
 	return list[at]
 }
 
+// addresses returns the sorted cluster IPs of a Service, "namespace/name"; none if it does not exist.
+func (x *serviceIndex) addresses(key string) []netip.Addr {
+	namespace, name, _ := strings.Cut(key, "/")
+	return clusterIPs(x.find(namespace, name))
+}
+
+// clusterIPs returns the sorted cluster IPs of a Service, which may be nil.
+func clusterIPs(s *objects.Service) []netip.Addr {
+	if s == nil {
+		return nil
+	}
+	var list []netip.Addr
+	for _, text := range s.Addresses() {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, a)
+		}
+	}
+	return sortedAddrs(list)
+}
+
 // matching returns the Services of a namespace that have all the labels, oldest first; none if labels is
 // empty.
-func (x serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
+func (x *serviceIndex) matching(namespace string, labels map[string]string) []*objects.Service {
 	var list []*objects.Service
-	for _, s := range x[namespace] {
+	for _, s := range x.list(namespace) {
 		if selector.Matches(s.Labels, labels) {
 			list = append(list, s)
 		}
@@ -52,7 +92,7 @@ func (x serviceIndex) matching(namespace string, labels map[string]string) []*ob
 // port returns the Service as "namespace/name" and the name of one of its ports with a protocol, TCP or UDP, which
 // EndpointSlices use. The port is given by number or name, or, as in Routes, by the target port. missing is why it does
 // not exist, or "".
-func (x serviceIndex) port(namespace, name, port string, protocol corev1.Protocol) (service, portName, missing string) {
+func (x *serviceIndex) port(namespace, name, port string, protocol corev1.Protocol) (service, portName, missing string) {
 	service = namespace + "/" + name
 	s := x.find(namespace, name)
 	if s == nil {
@@ -106,9 +146,9 @@ func ControlPlaneTarget(service string) (name string, port int32) {
 
 // controlPlaneHint returns a hint to the right target for a Service or port that does not exist, if the namespace has
 // that Service or no Service of the namespace is known; else "".
-func (x serviceIndex) controlPlaneHint(namespace, service, port string) string {
+func (x *serviceIndex) controlPlaneHint(namespace, service, port string) string {
 	name, number := ControlPlaneTarget(service)
-	if name == "" || name == service && port == strconv.Itoa(int(number)) || len(x[namespace]) > 0 && x.find(namespace, name) == nil {
+	if name == "" || name == service && port == strconv.Itoa(int(number)) || len(x.list(namespace)) > 0 && x.find(namespace, name) == nil {
 		return ""
 	}
 	return fmt.Sprintf("; HyperShift creates %s:%d: correct targetService and targetPort", name, number)

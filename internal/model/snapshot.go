@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -121,7 +122,7 @@ type Snapshot struct {
 	Problems []Problem `json:"problems"`
 
 	pod      *wholeView
-	services *addressMap
+	services *serviceIndex
 }
 
 // A Part is a group of hosted clusters whose names do not interact with those of other clusters: none is equal to a name
@@ -164,7 +165,7 @@ func (s *Snapshot) Pod() *View {
 }
 
 // ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none.
-func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services.get(name) }
+func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services.addresses(name) }
 
 // Infra returns the Infra "namespace/name", or nil if it is not in scope.
 func (s *Snapshot) Infra(name string) *Infra {
@@ -202,16 +203,21 @@ func (v *VLAN) Uses(nad string) bool {
 
 // Build returns the Snapshot of the objects. It never fails: a fault of an object becomes a Problem, and other
 // objects are not affected.
-func Build(in *Objects, options Options) *Snapshot { return NewBuilder(options).Build(in) }
+func Build(in *Objects, options Options) *Snapshot {
+	b := NewBuilder(options, nil)
+	maps.Copy(b.previous.lastGood, in.LastGood)
+	maps.Copy(b.previous.lastServices, in.LastServices)
+	return b.Update(in.Additions())
+}
 
 // podPublications returns the publications of the pods' view: control-plane and apps names resolve to the
 // proxy's Service.
-func podPublications(clusters []*draft, services *addressMap) []Publication {
+func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 	list := make([]Publication, 0, len(clusters))
 	for _, c := range clusters {
 		p := Publication{Cluster: c.Cluster}
 		for _, i := range c.infras {
-			p.NameServers = append(p.NameServers, services.get(i.Key()+"-dns")...)
+			p.NameServers = append(p.NameServers, services.addresses(i.Key()+"-dns")...)
 			if i.Proxy == nil {
 				continue
 			}
@@ -296,17 +302,6 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 	}
 	slices.SortFunc(list, func(a, b *VLAN) int { return cmp.Compare(a.Name, b.Name) })
 	return list
-}
-
-// clusterIPs returns the sorted cluster IPs of a Service.
-func clusterIPs(s *objects.Service) []netip.Addr {
-	var list []netip.Addr
-	for _, text := range s.Addresses() {
-		if a, err := netip.ParseAddr(text); err == nil {
-			list = append(list, a)
-		}
-	}
-	return sortedAddrs(list)
 }
 
 func inScope(scope []string, o objects.Object) bool {

@@ -45,9 +45,8 @@ func (s *Store) load() {
 		return
 	}
 	s.objects, s.fileWritten = saved.Objects, saved.Written
-	s.lastGood, s.lastServices = saved.Objects.LastGood, saved.Objects.LastServices
-	s.snapshot.Store(s.builder.Build(saved.Objects))
-	s.source.restore(s.config.decoded(saved.Objects), saved.Kept)
+	s.snapshot.Store(model.Build(saved.Objects, s.config.options()))
+	s.source.restore(s.config.additions(saved.Objects), saved.Kept)
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -61,36 +60,21 @@ func (s *Store) changeCount() (n uint64, complete bool) {
 // fileContent returns the content of the snapshot file. There must be a snapshot from the source.
 func (s *Store) fileContent() snapshotfile.Content {
 	written, disappeared := s.Status().Since, s.source.keptObjects()
-	s.mu.Lock()
-	kept := s.objects
-	s.mu.Unlock()
-	if kept == nil { // built from changes
-		all, _ := s.source.objects()
-		all.LastGood = s.Snapshot().LastGood()
-		return &fileContent{snapshotfile.Header{Written: written}, all, disappeared}
-	}
-	all := *kept
-	if s.config.Endpoints { // EndpointSlices change without a new snapshot
-		now, _ := s.source.objects()
-		all.EndpointSlices = now.EndpointSlices
-	}
-	return &fileContent{snapshotfile.Header{Written: written}, &all, disappeared}
+	all, _ := s.source.objects()
+	all.LastGood, all.LastServices = s.Snapshot().LastGood(), s.Snapshot().LastServices()
+	return &fileContent{snapshotfile.Header{Written: written}, all, disappeared}
 }
 
-// decoded returns the objects as the watches decode them.
-func (c Config) decoded(all *model.Objects) []objects.Object {
-	var list []objects.Object
-	for _, change := range all.Additions() {
+// additions returns the changes that add the objects, as the watches decode them.
+func (c Config) additions(all *model.Objects) []model.Change {
+	list := all.Additions()
+	for i, change := range list {
 		if s, ok := change.Now.(*objects.Service); ok && c.Proxies {
-			change.Now = &objects.LabelledService{Service: *s}
+			list[i].Now = &objects.LabelledService{Service: *s}
 		}
-		list = append(list, change.Now)
-	}
-	for _, o := range all.ProxyServers {
-		list = append(list, o)
 	}
 	for _, o := range all.EndpointSlices {
-		list = append(list, o)
+		list = append(list, model.Change{Kind: "EndpointSlice", Namespace: o.Namespace, Name: o.Name, Now: o})
 	}
 	return list
 }

@@ -71,7 +71,7 @@ func (f *Follower) KeptSince() map[string]time.Time {
 
 // Get returns the last known state of an object, or nil and false if the object does not exist.
 func (f *Follower) Get(namespace, name string) (objects.Object, bool) {
-	o := f.watcher.table.get(namespace, name)
+	o := f.watcher.table.get(namespace + "/" + name)
 	return o, o != nil
 }
 

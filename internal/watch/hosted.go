@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
@@ -331,7 +332,7 @@ func (m *hostedService) serviceWatcher(data []byte) (*watcher, error) {
 		}
 	}, m.log)
 	w.maxBackoff = retryHosted
-	w.labels = m.access.Selector
+	w.selector = labels.SelectorFromSet(m.access.Selector).String()
 	w.onAttempt = func(err error) {
 		switch {
 		case err == nil:

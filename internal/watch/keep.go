@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -262,47 +263,33 @@ func (t *table) keptState() *Kept {
 }
 
 // keptObjects returns the kept items, for the snapshot file.
-func (w *watcher) keptObjects() []keptObject {
-	w.table.mu.Lock()
-	defer w.table.mu.Unlock()
+func (s tables) keptObjects() []keptObject {
 	var list []keptObject
-	for _, key := range slices.Sorted(maps.Keys(w.table.kept)) {
-		list = append(list, keptObject{w.resource.gvr.GroupResource().String(), key, w.table.kept[key]})
+	for _, t := range s {
+		t.mu.Lock()
+		for _, key := range slices.Sorted(maps.Keys(t.kept)) {
+			list = append(list, keptObject{t.resource.gvr.GroupResource().String(), key, t.kept[key]})
+		}
+		t.mu.Unlock()
 	}
 	return list
 }
 
-// restore sets the objects of the watchers before their first lists: those of a snapshot file, of which some may have
-// disappeared already.
-func (s *apiSource) restore(list []objects.Object, kept []keptObject) {
-	since := map[string]map[string]time.Time{}
-	for _, k := range kept {
-		if since[k.Resource] == nil {
-			since[k.Resource] = map[string]time.Time{}
-		}
-		since[k.Resource][k.Key] = k.Since
-	}
-	for _, w := range s.watchers {
+// restore sets the objects before the first lists: those of a snapshot file, of which some may have disappeared already.
+func (s tables) restore(added []model.Change, kept []keptObject) {
+	for _, t := range s {
 		var own []objects.Object
-		for _, o := range list {
-			if w.watches(o) {
-				own = append(own, o)
+		for _, c := range added {
+			if c.Kind == t.resource.kind && (t.key.namespace == "" || t.key.namespace == c.Namespace) && (t.key.name == "" || t.key.name == c.Name) {
+				own = append(own, c.Now)
 			}
 		}
-		w.table.restore(own, since[w.resource.gvr.GroupResource().String()])
+		since := map[string]time.Time{}
+		for _, k := range kept {
+			if k.Resource == t.resource.gvr.GroupResource().String() {
+				since[k.Key] = k.Since
+			}
+		}
+		t.restore(own, since)
 	}
-}
-
-// watches reports whether an object is of the watcher's kind and selected by its key.
-func (w *watcher) watches(o objects.Object) bool {
-	return kindOf(o) == w.resource.kind && (w.key.namespace == "" || w.key.namespace == o.GetNamespace()) && (w.key.name == "" || w.key.name == o.GetName())
-}
-
-// keptObjects returns the kept objects of all watchers, for the snapshot file.
-func (s *apiSource) keptObjects() []keptObject {
-	var list []keptObject
-	for _, w := range s.watchers {
-		list = append(list, w.keptObjects()...)
-	}
-	return list
 }

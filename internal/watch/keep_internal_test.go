@@ -64,7 +64,7 @@ func TestKeptObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 			changed := 0
-			table := newTable(nil, func(_, _ objects.Object) { changed++ })
+			table := newTable(resource{}, func(_, _ objects.Object) { changed++ })
 			table.keep, table.retention, table.now = tc.keep, DefaultRetention, func() time.Time { return now }
 			for event := range strings.FieldsSeq(tc.events) {
 				before, calls := inUse(table), changed
@@ -142,7 +142,7 @@ func applyEvent(t *testing.T, table *table, event string, now *time.Time) {
 	case event[0] == '!':
 		err = table.Update(hostedCluster(event[1:] + "!"))
 	case event[0] == '-':
-		o := table.get("ns", event[1:])
+		o := table.get("ns" + "/" + event[1:])
 		if o == nil {
 			t.Fatalf("object %s does not exist", event[1:])
 		}

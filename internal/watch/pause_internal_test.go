@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -52,7 +51,7 @@ func TestBurst(t *testing.T) {
 				}
 				addressOf := func(change int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, byte(change >> 8), byte(change)}) }
 				var started, ended time.Time
-				s := &Store{config: config, log: slog.New(slog.DiscardHandler), dirty: make(chan struct{}, 1), builder: model.NewBuilder(config.options())}
+				s := &Store{config: config, log: slog.New(slog.DiscardHandler), dirty: make(chan struct{}, 1)}
 				s.file = s.snapshotFile()
 				s.source = scriptedSource{api, func(ctx context.Context) {
 					var services *table

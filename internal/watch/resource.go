@@ -172,10 +172,3 @@ func resources(service func(*unstructured.Unstructured) objects.Object) []resour
 		},
 	}
 }
-
-// collect returns objects of all kinds as model.Objects.
-func collect(list []objects.Object) *model.Objects {
-	all := &model.Objects{}
-	all.Add(list...)
-	return all
-}

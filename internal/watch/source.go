@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ type source interface {
 	// object returns an Infra or a ProxyServer with its status, or nil if it does not exist.
 	object(resource schema.GroupVersionResource, name string) objects.Object
 	// restore sets the objects before the first list, of which some may have disappeared from the API server already.
-	restore(list []objects.Object, kept []keptObject)
+	restore(added []model.Change, kept []keptObject)
 	// keptObjects returns the objects that disappeared from the API server and stay in use.
 	keptObjects() []keptObject
 	// status returns the state of each watch.
@@ -75,6 +74,8 @@ const reasonUnreachable = "Unreachable"
 
 // apiSource watches the resources of an API server.
 type apiSource struct {
+	tables
+
 	watchers []*watcher
 	hosted   *hostedServices
 	changed  func()
@@ -109,7 +110,7 @@ func newAPISource(config *rest.Config, watched Config, log *slog.Logger) (*apiSo
 		for _, key := range r.keysToWatch(watched.Scope) {
 			w := newWatcher(client, r, key, func(before, now objects.Object) { s.notify(r, before, now) }, log)
 			w.table.retention = cmp.Or(watched.Retention, DefaultRetention)
-			s.watchers = append(s.watchers, w)
+			s.watchers, s.tables = append(s.watchers, w), append(s.tables, w.table)
 		}
 	}
 	return s, nil
@@ -141,54 +142,17 @@ func (s *apiSource) notify(r resource, before, now objects.Object) {
 }
 
 func (s *apiSource) objects() (*model.Objects, bool) {
-	var all []objects.Object
-	complete := true
-	for _, w := range s.watchers {
-		list, synced := w.table.list()
-		all = append(all, list...)
-		complete = complete && synced
-	}
-	return collect(append(all, s.hosted.list()...)), complete
+	all, complete := s.tables.objects()
+	all.Add(s.hosted.list()...)
+	return all, complete
 }
 
 func (s *apiSource) changes() ([]model.Change, bool) {
-	for _, w := range s.watchers {
-		if !w.table.isSynced() {
-			return nil, false
-		}
+	all, complete := s.tables.changes()
+	if complete {
+		all = append(all, s.hosted.takeChanged()...)
 	}
-	var all []model.Change
-	for _, w := range s.watchers {
-		for key, now := range w.table.takeChanged() {
-			namespace, name, _ := strings.Cut(key, "/")
-			all = append(all, model.Change{Kind: w.resource.kind, Namespace: namespace, Name: name, Now: now})
-		}
-	}
-	return append(all, s.hosted.takeChanged()...), true
-}
-
-func (s *apiSource) endpointSlices(service string) []*objects.EndpointSlice {
-	var all []*objects.EndpointSlice
-	for _, w := range s.watchers {
-		for _, o := range w.table.grouped(service) {
-			if slice, ok := o.(*objects.EndpointSlice); ok {
-				all = append(all, slice)
-			}
-		}
-	}
-	return all
-}
-
-func (s *apiSource) object(resource schema.GroupVersionResource, name string) objects.Object {
-	namespace, name, _ := strings.Cut(name, "/")
-	for _, w := range s.watchers {
-		if w.resource.gvr == resource {
-			if o := w.table.get(namespace, name); o != nil {
-				return o
-			}
-		}
-	}
-	return nil
+	return all, complete
 }
 
 func (s *apiSource) follow(snapshot *model.Snapshot) { s.hosted.follow(s.ctx, snapshot) }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -100,16 +99,10 @@ type Store struct {
 	dirty   chan struct{}
 
 	snapshot atomic.Pointer[model.Snapshot]
-	builder  *model.Builder
-	// incremental builds snapshots of the source's objects, from the first one on; nil with Config.Proxies, for which
-	// builder does.
-	incremental *model.IncrementalBuilder
-	// Apps addresses and Services selected by labels in the last snapshot. Only build uses them.
-	lastGood     map[string][]netip.Addr
-	lastServices map[string]string
+	builder  *model.Builder // of snapshots of the source's objects; nil before the first
 
 	mu             sync.Mutex
-	objects        *model.Objects // of which builder built the snapshot
+	objects        *model.Objects // of the snapshot file; nil without one
 	fromSource     bool           // whether snapshot was built from the source and not from the file
 	fileWritten    time.Time      // when the file was written that snapshot was built from
 	builds         int
@@ -123,10 +116,7 @@ type Store struct {
 // It logs and ignores an unusable snapshot file. It returns an error if the kubeconfig, or without one the pod's
 // ServiceAccount, cannot be used.
 func Open(config Config, log *slog.Logger) (*Store, error) {
-	s := &Store{
-		config: config, log: log, started: time.Now(), dirty: make(chan struct{}, 1),
-		builder: model.NewBuilder(config.options()),
-	}
+	s := &Store{config: config, log: log, started: time.Now(), dirty: make(chan struct{}, 1)}
 	s.file = s.snapshotFile()
 	if config.Manifests != "" {
 		s.source = newDirectorySource(config.Manifests, config.options(), log)
@@ -252,45 +242,26 @@ func (s *Store) SubscribeObjects(f func(objects.Object)) (cancel func()) {
 
 // build replaces the snapshot by one of the source's objects, once every resource was listed.
 func (s *Store) build() {
-	snapshot, all := s.next()
-	if snapshot == nil {
+	changes, complete := s.source.changes()
+	if !complete || s.builder != nil && len(changes) == 0 {
 		return
 	}
+	if s.builder == nil {
+		s.builder = model.NewBuilder(s.config.options(), s.Snapshot())
+	}
+	snapshot := s.builder.Update(changes)
 	s.logProblems(snapshot)
 	s.snapshot.Store(snapshot)
 	s.source.follow(snapshot)
 
 	s.mu.Lock()
-	s.objects, s.fromSource = all, true
+	s.objects, s.fromSource = nil, true
 	s.builds++
 	s.changes++
 	s.mu.Unlock()
 	for _, f := range s.subscribers.List() {
 		f()
 	}
-}
-
-// next returns the next snapshot, or nil if there is none. With proxies it returns its objects as well.
-func (s *Store) next() (*model.Snapshot, *model.Objects) {
-	if !s.config.Proxies {
-		changes, complete := s.source.changes()
-		if s.incremental == nil && complete {
-			s.incremental, s.builder = model.NewIncrementalBuilder(s.config.options(), s.lastGood), nil
-		} else if len(changes) == 0 {
-			return nil, nil
-		}
-		return s.incremental.Update(changes), nil
-	}
-	all, complete := s.source.objects()
-	if !complete {
-		return nil, nil
-	}
-	all.LastGood, all.LastServices = s.lastGood, s.lastServices
-	snapshot := s.builder.Build(all)
-	s.lastGood, s.lastServices = snapshot.LastGood(), snapshot.LastServices()
-	kept := *all
-	kept.LastGood, kept.LastServices = s.lastGood, s.lastServices
-	return snapshot, &kept
 }
 
 // logProblems logs the problems that are new or resolved since the previous snapshot.

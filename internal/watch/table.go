@@ -18,12 +18,11 @@ import (
 // table has the reduced objects of one watch. It is the store of a client-go reflector; the full objects are
 // not kept.
 type table struct {
-	decode func(*unstructured.Unstructured) objects.Object
+	resource resource
+	key      objectKey // what is watched of the resource
 	// changed is called after every change: with the object before, nil if it was added, and now, nil if it was
 	// deleted; with nil and nil after a list.
 	changed func(before, now objects.Object)
-	// group, if set, returns the key under which grouped finds an object.
-	group func(objects.Object) string
 
 	mu     sync.Mutex
 	items  map[string]objects.Object
@@ -44,9 +43,9 @@ type table struct {
 
 var _ cache.TransformingStore = (*table)(nil)
 
-func newTable(decode func(*unstructured.Unstructured) objects.Object, changed func(before, now objects.Object)) *table {
+func newTable(r resource, changed func(before, now objects.Object)) *table {
 	return &table{
-		decode: decode, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}, changedKeys: map[string]bool{},
+		resource: r, changed: changed, items: map[string]objects.Object{}, groups: map[string]map[string]objects.Object{}, changedKeys: map[string]bool{},
 		now: time.Now, log: slog.New(slog.DiscardHandler), kept: map[string]time.Time{}, removed: map[string]removal{},
 	}
 }
@@ -66,7 +65,7 @@ func (t *table) Transformer() cache.TransformFunc {
 func (t *table) object(obj any) (objects.Object, error) {
 	switch obj := obj.(type) {
 	case *unstructured.Unstructured:
-		return t.decode(obj), nil
+		return t.resource.decode(obj), nil
 	case objects.Object:
 		return obj, nil
 	default:
@@ -171,11 +170,11 @@ func (t *table) isSynced() bool {
 	return t.synced
 }
 
-// get returns an object, or nil if it does not exist.
-func (t *table) get(namespace, name string) objects.Object {
+// get returns the object "namespace/name", or nil if it does not exist.
+func (t *table) get(key string) objects.Object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.items[namespace+"/"+name]
+	return t.items[key]
 }
 
 // list returns the objects, in no order, and whether the first list was completed.
@@ -212,10 +211,10 @@ func (t *table) grouped(key string) []objects.Object {
 }
 
 func (t *table) addToGroup(o objects.Object) {
-	if t.group == nil {
+	if t.resource.group == nil {
 		return
 	}
-	key := t.group(o)
+	key := t.resource.group(o)
 	if t.groups[key] == nil {
 		t.groups[key] = map[string]objects.Object{}
 	}
@@ -223,10 +222,10 @@ func (t *table) addToGroup(o objects.Object) {
 }
 
 func (t *table) removeFromGroup(o objects.Object) {
-	if t.group == nil || o == nil {
+	if t.resource.group == nil || o == nil {
 		return
 	}
-	key := t.group(o)
+	key := t.resource.group(o)
 	delete(t.groups[key], keyOf(o))
 	if len(t.groups[key]) == 0 {
 		delete(t.groups, key)

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -46,9 +45,7 @@ type watcher struct {
 	clock    clock.PassiveClock
 	// maxBackoff is the longest wait between two attempts.
 	maxBackoff time.Duration
-	// labels select objects; nil for all. selector is a label selector as a string, which replaces labels if
-	// it is not empty.
-	labels   map[string]string
+	// selector is a label selector; empty for all objects.
 	selector string
 	// onAttempt, if set, is called with the result of every attempt, nil for success. With onAttempt,
 	// errors are not logged.
@@ -73,10 +70,10 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 		log = log.With("namespace", key.namespace)
 	}
 	w := &watcher{
-		resource: r, key: key, client: client, table: newTable(r.decode, changed), log: log, clock: clock.RealClock{},
+		resource: r, key: key, client: client, table: newTable(r, changed), log: log, clock: clock.RealClock{},
 		maxBackoff: retryCap,
 	}
-	w.table.group, w.table.log, w.table.keep = r.group, log, r.ruleFor(key)
+	w.table.key, w.table.log, w.table.keep = key, log, r.ruleFor(key)
 	w.table.now = func() time.Time { return w.clock.Now() }
 	return w
 }
@@ -104,12 +101,7 @@ func (w *watcher) listerWatcher() *cache.ListWatch {
 		if w.key.name != "" {
 			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.key.name).String()
 		}
-		if len(w.labels) > 0 {
-			o.LabelSelector = labels.SelectorFromSet(w.labels).String()
-		}
-		if w.selector != "" {
-			o.LabelSelector = w.selector
-		}
+		o.LabelSelector = w.selector
 		return o
 	}
 	return &cache.ListWatch{

@@ -25,7 +25,7 @@ func TestTablesAfterChanges(t *testing.T) {
 		t.Run(properties, func(t *testing.T) {
 			cfg, random := config(t, properties), rand.New(rand.NewPCG(1, 2))
 			options := model.Options{Scope: cfg.Source.Scope}
-			builder, all := model.NewIncrementalBuilder(options, nil), map[string]model.Change{}
+			builder, all := model.NewBuilder(options, nil), map[string]model.Change{}
 			var table *Table
 			var queries sync.WaitGroup
 			defer queries.Wait()
@@ -97,7 +97,7 @@ func randomChange(random *rand.Rand, names []string, round int) model.Change {
 func TestUnchangedAnswersSurviveChanges(t *testing.T) {
 	in := twoVLANs()
 	cfg := config(t, "view pod")
-	builder := model.NewIncrementalBuilder(model.Options{}, nil)
+	builder := model.NewBuilder(model.Options{}, nil)
 	before := cfg.newTable(builder.Update(in.Additions()), controlPlane, 1, nil)
 	moved := *in.Services[0]
 	moved.Spec.ClusterIPs = []string{"10.96.0.99"}

@@ -291,7 +291,7 @@ func TestTableCarriesTTLAndSerial(t *testing.T) {
 func TestTablesReuseUnchangedViews(t *testing.T) {
 	in := twoVLANs()
 	cfg := config(t, "")
-	builder := model.NewIncrementalBuilder(model.Options{}, nil)
+	builder := model.NewBuilder(model.Options{}, nil)
 	before := cfg.newTable(builder.Update(in.Additions()), controlPlane, 1, nil)
 
 	moved := *in.Infras[0]
@@ -334,7 +334,7 @@ func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		in, cfg := fleet(n), &Config{}
 		before := live()
-		builder := model.NewIncrementalBuilder(model.Options{Apps: &model.AppsOptions{}}, nil)
+		builder := model.NewBuilder(model.Options{Apps: &model.AppsOptions{}}, nil)
 		table := cfg.newTable(builder.Update(in.Additions()), controlPlane, 0, nil)
 		b.ReportMetric((live()-before)/n, "B/cluster")
 		for i, s := range in.Services {
@@ -382,7 +382,7 @@ func BenchmarkChange(b *testing.B) {
 		}
 		for name, change := range map[string]func(round int) model.Change{"Infra": infra, "Service": service, "HostedCluster": deleted} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				builder, cfg := model.NewIncrementalBuilder(model.Options{Apps: &model.AppsOptions{}}, nil), &Config{}
+				builder, cfg := model.NewBuilder(model.Options{Apps: &model.AppsOptions{}}, nil), &Config{}
 				table := cfg.newTable(builder.Update(in.Additions()), controlPlane, 0, nil)
 				round, times := 0, []float64{}
 				b.ReportAllocs()
