@@ -17,6 +17,12 @@ func (d *InfraDNS) IsEnabled() bool { return d != nil && trueOrUnset(d.Enabled) 
 // IsEnabled reports whether the proxy is deployed: its block exists and enabled is not false.
 func (p *InfraProxy) IsEnabled() bool { return p != nil && trueOrUnset(p.Enabled) }
 
+// SendsDefaultRoute reports whether DHCP sends the gateway, if the VLAN has one.
+func (d *InfraDHCP) SendsDefaultRoute() bool { return d != nil && trueOrUnset(d.DefaultRoute) }
+
+// SendsDNS reports whether DHCP sends DNS servers.
+func (d *InfraDHCP) SendsDNS() bool { return d != nil && trueOrUnset(d.DNS) }
+
 // trueOrUnset reports whether b is nil or true.
 func trueOrUnset(b *bool) bool { return b == nil || *b }
 

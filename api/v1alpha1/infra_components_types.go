@@ -77,6 +77,16 @@ type InfraDHCP struct {
 	// +optional
 	VMSelector *metav1.LabelSelector `json:"vmSelector,omitempty"`
 
+	// DefaultRoute sends the gateway to clients. Set it to false for VMs with their default route on another interface:
+	// DHCP then sends only routes to DNS and proxy servers in additionalCIDRs. Default: true. Rolls DHCP.
+	// +optional
+	DefaultRoute *bool `json:"defaultRoute,omitempty"`
+
+	// DNS sends DNS servers to clients. Set it to false for VMs that get their resolvers on another interface.
+	// Default: true. Rolls DHCP.
+	// +optional
+	DNS *bool `json:"dns,omitempty"`
+
 	// Options are further DHCP options for every client. Rolls DHCP.
 	// +optional
 	// +listType=atomic

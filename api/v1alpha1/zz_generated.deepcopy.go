@@ -624,6 +624,16 @@ func (in *InfraDHCP) DeepCopyInto(out *InfraDHCP) {
 		*out = new(metav1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.DefaultRoute != nil {
+		in, out := &in.DefaultRoute, &out.DefaultRoute
+		*out = new(bool)
+		**out = **in
+	}
+	if in.DNS != nil {
+		in, out := &in.DNS, &out.DNS
+		*out = new(bool)
+		**out = **in
+	}
 	if in.Options != nil {
 		in, out := &in.Options, &out.Options
 		*out = make([]DHCPOption, len(*in))

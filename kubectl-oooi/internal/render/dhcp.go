@@ -81,10 +81,11 @@ func (in *Input) dhcpConfig(i instance, vmNamespace string) (string, error) {
 		{"kubevirt": clients}, {"leasedb": leases},
 		{"netmask": net.IP(net.CIDRMask(subnet.Bits(), 32)).String()},
 	}
-	if gateway := in.Infra.Spec.NetworkConfig.Gateway; gateway != "" {
+	dhcp := in.Infra.Spec.InfraComponents.DHCP
+	if gateway := in.Infra.Spec.NetworkConfig.Gateway; gateway != "" && dhcp.SendsDefaultRoute() {
 		plugins = append(plugins, map[string]string{"router": gateway})
 	}
-	if servers := in.resolvers(); servers != "" {
+	if servers := in.resolvers(); servers != "" && dhcp.SendsDNS() {
 		plugins = append(plugins, map[string]string{"dns": servers})
 	}
 	plugins = append(plugins, map[string]string{"options": options})
@@ -189,13 +190,44 @@ var optionNames = map[string]string{
 	"host-name": "hostname", "classless-routes": "routes", "renew-timer": "t1", "rebind-timer": "t2",
 }
 
-// dhcpOptions returns spec.infraComponents.dhcp.options as arguments of the plugin options.
+// optionRoutes is the code of the option classless-routes (RFC 3442).
+const optionRoutes = 121
+
+// serverRoutes returns the routes, NETWORK>GATEWAY,..., to the other IPv4 subnets with DNS servers or proxies, for clients that do
+// not get the gateway as their default route.
+func (in *Input) serverRoutes() string {
+	config := in.Infra.Spec.NetworkConfig
+	gateway, err := v1alpha1.ParseAddress(config.Gateway)
+	if err != nil || !gateway.Is4() || in.Infra.Spec.InfraComponents.DHCP.SendsDefaultRoute() {
+		return ""
+	}
+	addresses := in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentProxy)
+	if in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+		addresses = append(addresses, in.floatingAddresses()...)
+	}
+	servers := parseAddresses(addresses...)
+	var routes []string
+	for _, text := range config.AdditionalCIDRs {
+		subnet, err := netip.ParsePrefix(string(text))
+		if err == nil && slices.ContainsFunc(servers, func(a netip.Addr) bool { return a.Is4() && subnet.Contains(a) }) {
+			routes = append(routes, subnet.Masked().String()+">"+gateway.String())
+		}
+	}
+	return strings.Join(routes, ",")
+}
+
+// dhcpOptions returns spec.infraComponents.dhcp.options, and the routes to servers unless these options have routes, as arguments of
+// the plugin options.
 func (in *Input) dhcpOptions() (string, error) {
 	var words []string
+	routes := in.serverRoutes()
 	for i, o := range in.Infra.Spec.InfraComponents.DHCP.Options {
 		if strings.ContainsAny(o.Value, " \t\n") {
 			return "", fmt.Errorf("spec.infraComponents.dhcp.options[%d]: white space in the value %q is not supported by CoreDHCP; specify the option by "+
 				"code, with a value such as hex:0a0b", i, o.Value)
+		}
+		if o.Name == "classless-routes" || o.Code != nil && *o.Code == optionRoutes {
+			routes = ""
 		}
 		switch {
 		case o.Code != nil && strings.Contains(o.Value, ":"):
@@ -205,6 +237,9 @@ func (in *Input) dhcpOptions() (string, error) {
 		default:
 			words = append(words, cmp.Or(optionNames[o.Name], o.Name)+"="+o.Value)
 		}
+	}
+	if routes != "" {
+		words = append(words, "routes="+routes)
 	}
 	return strings.Join(words, " "), nil
 }

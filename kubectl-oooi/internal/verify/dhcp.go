@@ -44,14 +44,20 @@ func dhcpScenarios() []Scenario {
 	})
 	add("dhcp-options", dhcpLease, "DHCP sends the host name, the gateway and our DNS servers", dhcpRemedy, func(s *subject, b *probe.Binding) string {
 		subnet, _ := netip.ParsePrefix(s.Infra.Spec.NetworkConfig.CIDR)
-		switch gateway, servers := s.Model.Gateway(), s.resolvers(); {
+		gateway, servers, dhcp := s.Model.Gateway(), s.resolvers(), s.Infra.Spec.InfraComponents.DHCP
+		if !dhcp.SendsDefaultRoute() {
+			gateway = netip.Addr{}
+		}
+		switch {
 		case b.Hostname != s.hostname:
 			return fmt.Sprintf("want the host name %s, got %q", s.hostname, b.Hostname)
 		case gateway.IsValid() && !slices.Equal(b.Routers, []netip.Addr{gateway}):
 			return fmt.Sprintf("want the router %s, got %q", gateway, join(b.Routers))
 		case !gateway.IsValid() && len(b.Routers) > 0:
-			return fmt.Sprintf("want no router, because the Infra has no gateway, got %q", join(b.Routers))
-		case len(servers) > 0 && !slices.Equal(b.DNS, servers):
+			return fmt.Sprintf("want no router, got %q", join(b.Routers))
+		case !dhcp.SendsDNS() && len(b.DNS) > 0:
+			return fmt.Sprintf("want no DNS servers, got %q", join(b.DNS))
+		case dhcp.SendsDNS() && len(servers) > 0 && !slices.Equal(b.DNS, servers):
 			return fmt.Sprintf("want the DNS servers %s, got %q", join(servers), join(b.DNS))
 		case subnet.IsValid() && b.Bits != subnet.Bits():
 			return fmt.Sprintf("want a subnet mask of %d bits, got %d", subnet.Bits(), b.Bits)

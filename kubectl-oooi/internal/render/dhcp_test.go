@@ -1,0 +1,71 @@
+package render
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// TestRoutersAndResolversOfDHCP checks which routers, routes and DNS servers clients get.
+func TestRoutersAndResolversOfDHCP(t *testing.T) {
+	const (
+		near = "proxy: {serverIP: 192.0.2.4}"
+		far  = "proxy: {serverIP: 198.51.100.4, instances: [{ip: 198.51.100.5}, {ip: 198.51.100.6}]}"
+	)
+	for _, tc := range []struct {
+		name, gateway, dhcp, proxy string
+		want                       []string
+	}{
+		{"all options", "192.0.2.1", "", near, []string{"router: 192.0.2.1", "dns: 192.0.2.3"}},
+		{"no router", "", "", near, []string{"dns: 192.0.2.3"}},
+		{"no default route", "192.0.2.1", "defaultRoute: false", near, []string{"dns: 192.0.2.3"}},
+		{"no resolvers", "192.0.2.1", "dns: false", near, []string{"router: 192.0.2.1"}},
+		{"proxy in another subnet", "192.0.2.1", "", far, []string{"router: 192.0.2.1", "dns: 192.0.2.3"}},
+		{
+			"no default route, and the proxy in another subnet", "192.0.2.1", "defaultRoute: false, dns: false", far,
+			[]string{"routes=198.51.100.0/24>192.0.2.1"},
+		},
+		{
+			"no default route, and other routes", "192.0.2.1", "defaultRoute: false, options: [{name: classless-routes, value: 203.0.113.0/24>192.0.2.9}]", far,
+			[]string{"dns: 192.0.2.3", "routes=203.0.113.0/24>192.0.2.9"},
+		},
+		{"no router, and the proxy in another subnet", "", "defaultRoute: false", far, []string{"dns: 192.0.2.3"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			infra := &v1alpha1.Infra{}
+			text := "metadata: {name: demo, namespace: clusters}\nspec:\n" +
+				"  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: [198.51.100.0/24], gateway: '" + tc.gateway + "', networkAttachmentDefinition: vlan100}\n" +
+				"  infraComponents: {dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99, vmSelector: {}, " + tc.dhcp + "}, " +
+				"dns: {serverIP: 192.0.2.3}, " + tc.proxy + "}\n"
+			if err := yaml.UnmarshalStrict([]byte(text), infra); err != nil {
+				t.Fatal(err)
+			}
+			infra.Default()
+			config, err := (&Input{Infra: infra}).dhcpConfig(instance{name: "demo-dhcp", addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}, "vms")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, option := range []string{"router:", "dns:", "routes="} {
+				got := ""
+				for line := range strings.Lines(config) {
+					if at := strings.Index(line, option); at >= 0 {
+						got = strings.Trim(line[at:], " \"'\n")
+					}
+				}
+				want := ""
+				for _, w := range tc.want {
+					if strings.HasPrefix(w, option) {
+						want = w
+					}
+				}
+				if got != want {
+					t.Errorf("got %q, want %q in\n%s", got, want, config)
+				}
+			}
+		})
+	}
+}
