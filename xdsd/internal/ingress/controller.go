@@ -86,10 +86,8 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if err := c.register(o.Policy); err != nil {
 		return nil, fmt.Errorf("setting up the controller: %w", err)
 	}
-	for _, metric := range c.metrics() { //nolint:contextcheck // metrics outlive ctx
-		if err := o.Registerer.Register(metric); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
-		}
+	if err := o.Registerer.Register(collector{c}); err != nil { //nolint:contextcheck // metrics outlive ctx
+		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	return c, nil
 }

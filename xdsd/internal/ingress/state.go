@@ -13,35 +13,38 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// reasons returns the reasons of the condition Ready while a VirtualIngress is not ready.
-func reasons() []string {
-	return []string{
-		v1alpha1.ReasonNoMatchingService, v1alpha1.ReasonMultipleMatches, v1alpha1.ReasonPortNotFound, v1alpha1.ReasonConsentMissing,
-		v1alpha1.ReasonUnsupported, v1alpha1.ReasonHostClaimed, v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonContested,
-	}
+// reasons are the reasons of the condition Ready while a VirtualIngress is not ready.
+var reasons = []string{
+	v1alpha1.ReasonNoMatchingService, v1alpha1.ReasonMultipleMatches, v1alpha1.ReasonPortNotFound, v1alpha1.ReasonConsentMissing,
+	v1alpha1.ReasonUnsupported, v1alpha1.ReasonHostClaimed, v1alpha1.ReasonConflict, v1alpha1.ReasonRejected, v1alpha1.ReasonContested,
 }
 
-// metrics returns the metrics in addition to those of controller-runtime.
-func (c *Controller) metrics() []prometheus.Collector {
-	list := []prometheus.Collector{prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "xdsd_virtual_ingresses", Help: "VirtualIngresses that this replica watches.",
-	}, func() float64 { return float64(len(c.virtualIngresses())) })}
-	for _, reason := range reasons() {
-		list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "xdsd_virtual_ingress_unresolved", Help: "VirtualIngresses that are not ready, by reason.",
-			ConstLabels: prometheus.Labels{"reason": reason},
-		}, func() float64 {
-			count := 0
-			for _, v := range c.virtualIngresses() {
-				if ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
-					ready.Status != metav1.ConditionTrue && ready.Reason == reason {
-					count++
-				}
-			}
-			return float64(count)
-		}))
+var (
+	countDesc      = prometheus.NewDesc("xdsd_virtual_ingresses", "VirtualIngresses that this replica watches.", nil, nil)
+	unresolvedDesc = prometheus.NewDesc("xdsd_virtual_ingress_unresolved", "VirtualIngresses that are not ready, by reason.", []string{"reason"}, nil)
+)
+
+// collector exports the metrics in addition to those of controller-runtime.
+type collector struct{ *Controller }
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- countDesc
+	ch <- unresolvedDesc
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	list, unresolved := c.virtualIngresses(), map[string]int{}
+	for i := range list {
+		if ready := meta.FindStatusCondition(list[i].Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
+			unresolved[ready.Reason]++
+		}
 	}
-	return list
+	ch <- prometheus.MustNewConstMetric(countDesc, prometheus.GaugeValue, float64(len(list)))
+	for _, reason := range reasons {
+		ch <- prometheus.MustNewConstMetric(unresolvedDesc, prometheus.GaugeValue, float64(unresolved[reason]), reason)
+	}
 }
 
 // State is the content of /readyz and /state.
