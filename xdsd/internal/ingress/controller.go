@@ -86,7 +86,7 @@ func New(ctx context.Context, o Options) (*Controller, error) {
 	if err := c.register(o.Policy); err != nil {
 		return nil, fmt.Errorf("setting up the controller: %w", err)
 	}
-	if err := o.Registerer.Register(collector{c}); err != nil { //nolint:contextcheck // metrics outlive ctx
+	if err := o.Registerer.Register(collector{c}); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
 	return c, nil
