@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/internal/atomicfile"
 	"github.com/densityops/oooi/internal/daemon"
@@ -71,16 +70,16 @@ func newBootstrapCommand() *cobra.Command {
 }
 
 func (f *bootstrapFlags) config() (bootstrap.Config, error) {
-	namespace, name, ok := strings.Cut(f.proxyServer, "/")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return bootstrap.Config{}, fmt.Errorf("--proxy-server %q: want namespace/name", f.proxyServer)
+	proxyServer, err := parseKey("proxy-server", f.proxyServer)
+	if err != nil {
+		return bootstrap.Config{}, err
 	}
 	host, err := os.Hostname()
 	if err != nil && f.nodeID == "" {
 		return bootstrap.Config{}, fmt.Errorf("--node-id is not set, and the host name cannot be read: %w", err)
 	}
 	c := bootstrap.Config{
-		NodeID: cmp.Or(f.nodeID, host), ProxyServer: types.NamespacedName{Namespace: namespace, Name: name},
+		NodeID: cmp.Or(f.nodeID, host), ProxyServer: proxyServer,
 		ServerSocket: f.socket, AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
 		MaxConnections: f.maxConnections, PortConnections: map[uint16]uint32{}, DrainTime: drainTime,
 	}

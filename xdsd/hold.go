@@ -92,16 +92,16 @@ func newHoldCommand() *cobra.Command {
 
 // parse validates the flags, and completes the options except Leases, which requires a client. It returns the namespace of the Lease.
 func (f *holdFlags) parse() (namespace string, err error) {
-	namespace, name, ok := strings.Cut(f.Lease, "/")
+	lease, err := parseKey("lease", f.Lease)
 	switch {
-	case !ok || namespace == "" || name == "" || strings.Contains(name, "/"):
-		return "", fmt.Errorf("--lease %q: want namespace/name", f.Lease)
+	case err != nil:
+		return "", err
 	case f.Identity == "":
 		return "", errors.New("--identity is missing: want a name that no other replica has")
 	case len(f.addresses) == 0:
 		return "", errors.New("--address is missing: want the floating address")
 	}
-	f.Lease = name
+	f.Lease = lease.Name
 	for flag, a := range map[string]struct {
 		texts []string
 		into  *[]netip.Addr
@@ -139,7 +139,7 @@ func (f *holdFlags) parse() (namespace string, err error) {
 			return "", fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
 		}
 	}
-	return namespace, nil
+	return lease.Namespace, nil
 }
 
 // prefixes parses the values of --own: addresses with the prefix length of their subnet.

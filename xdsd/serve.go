@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,8 +125,8 @@ func (f *serveFlags) options() (*serveOptions, error) {
 	}
 	for flag, list := range map[string][]string{"proxy-server": f.proxyServers, "infra": f.infras, "hosted-cluster": f.hostedClusters} {
 		for _, object := range list {
-			if namespace, name, ok := strings.Cut(object, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-				return nil, fmt.Errorf("--%s %q: want namespace/name", flag, object)
+			if _, err := parseKey(flag, object); err != nil {
+				return nil, err
 			}
 		}
 	}
