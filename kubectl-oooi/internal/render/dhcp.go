@@ -155,9 +155,7 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 // contains.
 func (in *Input) protectedAddresses(i instance, subnet netip.Prefix) []netip.Addr {
 	servers := append(in.serverAddresses(v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy), in.Infra.Spec.NetworkConfig.Gateway)
-	if in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-		servers = append(servers, in.floatingAddresses()...)
-	}
+	servers = append(servers, in.floatingAddresses()...)
 	list := slices.DeleteFunc(parseAddresses(servers...), func(a netip.Addr) bool { return !subnet.Contains(a) || a == i.addresses[0] })
 	slices.SortFunc(list, netip.Addr.Compare)
 	return list
@@ -201,11 +199,7 @@ func (in *Input) serverRoutes() string {
 	if err != nil || !gateway.Is4() || in.Infra.Spec.InfraComponents.DHCP.SendsDefaultRoute() {
 		return ""
 	}
-	addresses := in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentProxy)
-	if in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-		addresses = append(addresses, in.floatingAddresses()...)
-	}
-	servers := parseAddresses(addresses...)
+	servers := parseAddresses(append(in.serverAddresses(v1alpha1.ComponentDNS, v1alpha1.ComponentProxy), in.floatingAddresses()...)...)
 	var routes []string
 	for _, text := range config.AdditionalCIDRs {
 		subnet, err := netip.ParsePrefix(string(text))

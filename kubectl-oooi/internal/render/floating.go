@@ -24,8 +24,11 @@ func (in *Input) hasFloatingAddress() bool {
 	return len(in.Infra.Spec.InfraComponents.Proxy.Instances) > 0
 }
 
-// floatingAddresses returns the addresses at which clients reach the proxy, which move together.
+// floatingAddresses returns the addresses at which clients reach the proxy, which move together; none if it is not enabled.
 func (in *Input) floatingAddresses() []string {
+	if !in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+		return nil
+	}
 	var list []string
 	for _, a := range in.Infra.Spec.InfraComponents.Proxy.ServerIPs() {
 		list = append(list, string(a))
