@@ -87,14 +87,15 @@ func buildOwn(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if pkg, ok := ownTools[name]; ok {
-		return goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
-	}
 	pkg, ok := ownDaemons[name]
-	if !ok {
+	tool, isTool := ownTools[name]
+	switch {
+	case isTool:
+		pkg = tool
+	case !ok:
 		return fmt.Errorf("%s is not a binary that the lab builds", name)
 	}
-	if os.Getenv("OOOI_LAB_NO_RACE") != "" { // the race detector multiplies memory and CPU time
+	if isTool || os.Getenv("OOOI_LAB_NO_RACE") != "" { // the race detector multiplies memory and CPU time
 		return goCommand(ctx, []string{"CGO_ENABLED=0"}, "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
 	}
 	return goCommand(ctx, []string{"CGO_ENABLED=1"}, "build", "-trimpath", "-race", "-ldflags=-s -w", "-o", path, pkg)
