@@ -108,7 +108,7 @@ func newBuilder(all *environment, previous *reusable) *builder {
 	}
 }
 
-// build returns the snapshot of the objects, all of which are in scope. Services and Routes are those of the environment.
+// build returns the snapshot of the objects, which must all be in scope. It reads Services and Routes from the environment.
 func (b *builder) build(in *Objects, options Options) *Snapshot {
 	scope := options.Scope
 	for _, broken := range in.Broken {
