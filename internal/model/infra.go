@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -52,6 +53,8 @@ type Infra struct {
 	staticApps []netip.Addr            // apps addresses in the spec
 	// appsRanges are the addresses that apps may have.
 	appsRanges []reservedRange
+	// proxyFailed reports whether the status says that the proxy is not ready.
+	proxyFailed bool
 }
 
 // Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
@@ -101,6 +104,7 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	r := &parsedInfra{infra: Infra{
 		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
 		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
+		proxyFailed:       meta.IsStatusConditionFalse(in.Status.Conditions, v1alpha1.ConditionProxyReady),
 	}}
 	i, found := &r.infra, &r.found
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)

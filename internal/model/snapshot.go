@@ -211,17 +211,22 @@ func Build(in *Objects, options Options) *Snapshot {
 }
 
 // podPublications returns the publications of the pods' view: control-plane and apps names resolve to the
-// proxy's Service.
+// proxy's Service. Of a cluster on several VLANs, proxies that are not ready are left out while another one is ready.
 func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 	list := make([]Publication, 0, len(clusters))
 	for _, c := range clusters {
 		p := Publication{Cluster: c.Cluster}
+		works := func(i *Infra) bool { return i.Proxy != nil && len(i.Proxy.ClusterIPs) > 0 && !i.proxyFailed }
+		anyWorks := slices.ContainsFunc(c.infras, works)
 		for _, i := range c.infras {
 			p.NameServers = append(p.NameServers, services.addresses(i.Key()+"-dns")...)
 			if i.Proxy == nil {
 				continue
 			}
 			p.ControlPlane.Served = true
+			if anyWorks && !works(i) {
+				continue
+			}
 			p.ControlPlane.Addresses = append(p.ControlPlane.Addresses, i.Proxy.ClusterIPs...)
 		}
 		if c.Apps != nil && p.ControlPlane.Served {

@@ -1,7 +1,9 @@
 package dns_test
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 )
 
@@ -126,5 +128,52 @@ func TestVLANsWithOneCIDRAndOneListenerAreRefused(t *testing.T) {
 	)
 	if n := c.metric(t, "coredns_oooi_problems", `reason="VLANOverlap"`); n == 0 {
 		t.Error("the overlap is not reported")
+	}
+}
+
+// TestClusterOnTwoVLANs checks that each VLAN gets its own proxy, and pods those of all VLANs that are ready.
+func TestClusterOnTwoVLANs(t *testing.T) {
+	cp := management.Get(t)
+	blue := blue
+	blue.apps = "{enabled: false}"
+	second := green // the VLAN of further VMs of blue
+	second.apps = blue.apps
+	apply(t, cp, blue.yaml()+strings.Replace(second.infra(), "hostedClusterRef: {name: green}", "hostedClusterRef: {name: blue}", 1)+fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s-proxy, namespace: clusters}
+spec: {clusterIP: %s, ports: [{port: 6443}]}
+`, second.name, second.pod))
+	c := startCoreDNS(t, `.:$DNS {
+		bind 127.0.0.1
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $DOMAIN {
+			kubeconfig $KUBECONFIG
+		}
+	}`, map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig()})
+	name := "api.blue." + domain
+	both := blue.pod + " " + second.pod
+	vms := []question{{from: blueVM, name: name, want: blue.proxy}, {from: greenVM, name: name, want: second.proxy}}
+	c.await(t, append(vms, question{from: pod, name: name, want: both})...)
+
+	for _, step := range []struct{ blue, second, want string }{
+		{"False", "True", second.pod},
+		{"False", "False", both}, // one may work nevertheless
+		{"True", "False", blue.pod},
+		{"Unknown", "True", both},
+	} {
+		for infra, status := range map[string]string{blue.name: step.blue, second.name: step.second} {
+			if err := cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: %s, namespace: clusters}
+status:
+  conditions: [{type: ProxyReady, status: %q, reason: Test, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]
+`, infra, status)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.await(t, question{from: pod, name: name, want: step.want})
+		c.expect(t, vms...)
 	}
 }
