@@ -106,6 +106,23 @@ func TestCorefileIsPatchedOnlyOnRequest(t *testing.T) {
 	if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, restart) {
 		t.Error(stderr)
 	}
+	// Another server block for the domain, as of another Infra of the hosted cluster: with two, CoreDNS would not start.
+	corefile()
+	other := theirs + "demo." + s.Namespace + ".example.com:53 {\n    forward . 10.96.0.99\n}\n"
+	m.Data["Corefile"] = other
+	if err := s.Client.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, "has another server for demo."+s.Namespace) || corefile() != other {
+			t.Errorf("%s%s", stderr, corefile())
+		}
+	}
+	m.Data["Corefile"] = strings.Replace(theirs, reload, "", 1)
+	if err := s.Client.Update(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	s.Setup("--cluster-dns=patch")
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
 		t.Errorf("teardown exited with %d, stderr %s; the Corefile is\n%s", code, stderr, corefile())
 	}

@@ -294,15 +294,3 @@ func TestChecksAreComplete(t *testing.T) {
 		}
 	}
 }
-
-func TestCorefileZones(t *testing.T) {
-	corefile := ".:53 {\n    forward . /etc/resolv.conf\n}\na.example:53, b.example {\n  forward . 10.0.0.1 10.0.0.2:53\n}\nc.example {\n  forward . 10.0.0.9\n}\n"
-	if got := corefileZones(corefile, []string{"10.0.0.2"}); !slices.Equal(got, []string{"a.example", "b.example"}) {
-		t.Errorf("got %q", got)
-	}
-}
-
-func FuzzCorefileZones(f *testing.F) {
-	f.Add("a.example {\n forward . 10.0.0.1\n}")
-	f.Fuzz(func(_ *testing.T, text string) { corefileZones(text, []string{"10.0.0.1"}) })
-}

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
@@ -69,93 +69,65 @@ func checkForwarded(s *Site) []Finding {
 		return nil
 	}
 	service := s.Infra.Name + "-" + v1alpha1.ComponentDNS
-	var addresses []string
-	for _, o := range site.All[corev1.Service](s.Site, site.Services, site.AtInfra) {
-		if o.Name == service {
-			addresses = o.Spec.ClusterIPs
-		}
-	}
+	addresses := s.dnsAddresses()
 	corefiles := map[types.NamespacedName]string{}
 	for _, c := range site.All[corev1.ConfigMap](s.Site, site.ConfigMaps, site.AtClusterDNS) {
 		if text, ok := c.Data["Corefile"]; ok {
 			corefiles[types.NamespacedName{Namespace: c.Namespace, Name: c.Name}] = text
 		}
 	}
-	var zones []string
+	var forwarders []read.Forwarder
 	var ref model.Ref
 	remedy := "run 'kubectl oooi setup -f FILE' with --cluster-dns=patch, or add the forwarder manually"
 	operators := s.List(site.DNSOperators, site.Everywhere)
 	switch text, plain := corefiles[site.CoreConfig]; {
 	case len(operators) > 0:
 		ref = model.Ref{Kind: site.DNSOperators.Kind, Name: "default"}
-		zones = operatorZones(operators, addresses)
+		for _, u := range operators {
+			forwarders = append(forwarders, read.OperatorForwarders(u)...)
+		}
 		// The operator writes this Corefile from its own object, unless its managementState is Unmanaged.
-		if written, ok := corefiles[site.OperatorConfig]; ok && len(s.missingDomains(zones)) == 0 {
+		if written, ok := corefiles[site.OperatorConfig]; ok && len(s.missingDomains(forwarders, addresses)) == 0 {
 			ref = model.Ref{Kind: site.ConfigMaps.Kind, Namespace: site.OperatorConfig.Namespace, Name: site.OperatorConfig.Name}
-			zones = corefileZones(written, addresses)
+			forwarders = read.CorefileForwarders(written)
 			remedy = "find out why the DNS operator does not update the ConfigMap: kubectl get clusteroperator dns, and spec.managementState of dns.operator/default"
 		}
 	case plain:
 		ref = model.Ref{Kind: site.ConfigMaps.Kind, Namespace: site.CoreConfig.Namespace, Name: site.CoreConfig.Name}
-		zones = corefileZones(text, addresses)
+		forwarders = read.CorefileForwarders(text)
 	default:
 		return nil // another DNS server
 	}
 	var findings []Finding
-	for _, domain := range s.missingDomains(zones) {
+	for _, domain := range s.missingDomains(forwarders, addresses) {
 		findings = append(findings, warned(ref, remedy, "the cluster's DNS does not forward %s to Service %s/%s: pods of the management cluster cannot "+
 			"resolve control-plane names", domain, s.Infra.Namespace, service).
-			because(fmt.Sprintf("addresses of the Service: %v", addresses)))
+			because(fmt.Sprintf("addresses of DNS: %v", addresses)))
 	}
 	return findings
 }
 
-// operatorZones returns the zones that OpenShift's DNS operator forwards to one of the addresses.
-func operatorZones(operators []*unstructured.Unstructured, addresses []string) []string {
-	var zones []string
-	for _, u := range operators {
-		servers, _, _ := unstructured.NestedSlice(u.Object, "spec", "servers")
-		for _, server := range servers {
-			server, _ := server.(map[string]any)
-			upstreams, _, _ := unstructured.NestedStringSlice(server, "forwardPlugin", "upstreams")
-			if slices.ContainsFunc(upstreams, func(to string) bool { return isUpstream(to, addresses) }) {
-				names, _, _ := unstructured.NestedStringSlice(server, "zones")
-				zones = append(zones, names...)
-			}
+// dnsAddresses returns the cluster IPs of the DNS Services of all Infras that serve the hosted cluster: any of them resolves its
+// names for pods.
+func (s *Site) dnsAddresses() []string {
+	var addresses []string
+	for _, o := range site.All[corev1.Service](s.Site, site.Services, site.AtInfra) {
+		if slices.ContainsFunc(s.Snapshot.Infras, func(i *model.Infra) bool {
+			return i.Cluster == s.Cluster && i.Key() == strings.TrimSuffix(o.Namespace+"/"+o.Name, "-"+v1alpha1.ComponentDNS)
+		}) {
+			addresses = append(addresses, o.Spec.ClusterIPs...)
 		}
 	}
-	return zones
+	return addresses
 }
 
-// missingDomains returns the domains that the cluster's DNS must forward and that no zone covers.
-func (s *Site) missingDomains(zones []string) []string {
+// missingDomains returns the domains that the cluster's DNS must forward to one of the addresses, and does not.
+func (s *Site) missingDomains(forwarders []read.Forwarder, addresses []string) []string {
 	return slices.DeleteFunc(s.Snapshot.ForwardedDomains(s.Cluster), func(domain string) bool {
-		return slices.ContainsFunc(zones, func(zone string) bool { return domain == zone || strings.HasSuffix(domain, "."+zone) })
+		return slices.ContainsFunc(forwarders, func(f read.Forwarder) bool {
+			return f.ForwardsTo(addresses) && slices.ContainsFunc(f.Zones, func(zone string) bool {
+				return domain == zone || strings.HasSuffix(domain, "."+zone)
+			})
+		})
 	})
-}
-
-// isUpstream reports whether an upstream, "address" or "address:port", is one of the addresses.
-func isUpstream(upstream string, addresses []string) bool {
-	return slices.ContainsFunc(addresses, func(a string) bool {
-		return upstream == a || upstream == a+":53" || upstream == "["+a+"]:53"
-	})
-}
-
-// corefileZones returns the zones of the server blocks in a Corefile that forward to one of the addresses.
-func corefileZones(corefile string, addresses []string) []string {
-	var zones, block []string
-	for line := range strings.Lines(corefile) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0:
-		case words[len(words)-1] == "{" && line[0] != ' ' && line[0] != '\t':
-			block = words[:len(words)-1]
-		case words[0] == "forward" && slices.ContainsFunc(words, func(w string) bool { return isUpstream(w, addresses) }):
-			for _, zone := range block {
-				zone, _, _ = strings.Cut(strings.TrimSuffix(zone, ","), ":")
-				zones = append(zones, strings.TrimSuffix(zone, "."))
-			}
-		}
-	}
-	return zones
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
 
 // ClusterDNS configures the cluster DNS to forward the hosted cluster's domains to the Infra's DNS, so that pods of the management
@@ -36,11 +37,14 @@ var (
 )
 
 // Forward adds or updates the Infra's entry, so that the cluster DNS forwards domains to addresses, or removes it without domains.
+// It leaves out domains that another entry has, because CoreDNS does not start with two: of another Infra of the hosted cluster,
+// or of an administrator.
 // It edits dns.operator/default of OpenShift, or the Corefile on other clusters. It updates the object that it has read, because
 // the list of servers is atomic: server-side apply would delete the servers of others. Without an entry to remove, it changes
 // nothing.
 func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) error {
 	var changed *unstructured.Unstructured
+	wanted := domains
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		change := d.editServers
 		u, err := current(ctx, d.Client, operatorDNS.Object())
@@ -55,7 +59,11 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) e
 			return fmt.Errorf("%s with the Corefile of the cluster's DNS does not exist; if the Corefile is elsewhere, edit it manually", coreConfig)
 		}
 		before := u.DeepCopy()
-		if err := change(u, domains, addresses); err != nil {
+		domains, err = d.free(u, wanted)
+		if err == nil {
+			err = change(u, domains, addresses)
+		}
+		if err != nil {
 			return fmt.Errorf("changing %s: %w", inventory.Of(u), err)
 		}
 		if equality.Semantic.DeepEqual(before, u) {
@@ -67,6 +75,11 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) e
 		changed = u
 		return nil
 	})
+	if err == nil && len(domains) < len(wanted) {
+		other := slices.DeleteFunc(slices.Clone(wanted), func(domain string) bool { return slices.Contains(domains, domain) })
+		_, err = fmt.Fprintf(d.Out, "the cluster's DNS has another server for %s, which setup does not change; unless it forwards to the DNS of an "+
+			"Infra of the hosted cluster, let it forward to %s\n", strings.Join(other, ", "), strings.Join(addresses, ", "))
+	}
 	if err != nil || changed == nil {
 		return err
 	}
@@ -82,8 +95,26 @@ func (d *ClusterDNS) Forward(ctx context.Context, domains, addresses []string) e
 	return err
 }
 
+// free returns the domains for which the cluster DNS has no entry but the Infra's.
+func (d *ClusterDNS) free(u *unstructured.Unstructured, domains []string) ([]string, error) {
+	others := slices.DeleteFunc(read.OperatorForwarders(u), func(f read.Forwarder) bool { return f.Name == d.serverName() })
+	if corefile, ok, _ := unstructured.NestedString(u.Object, "data", "Corefile"); ok {
+		before, after, err := d.cut(corefile)
+		if err != nil {
+			return nil, err
+		}
+		others = read.CorefileForwarders(before + after)
+	}
+	return slices.DeleteFunc(slices.Clone(domains), func(domain string) bool {
+		return slices.ContainsFunc(others, func(f read.Forwarder) bool { return slices.Contains(f.Zones, domain) })
+	}), nil
+}
+
 // reload matches the plugin reload in a Corefile.
 var reload = regexp.MustCompile(`(?m)^\s*reload(\s|$)`)
+
+// serverName returns the name of the Infra's server in dns.operator.
+func (d *ClusterDNS) serverName() string { return "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name }
 
 // editServers changes the Infra's server in dns.operator/default. It keeps fields that an administrator added to it.
 func (d *ClusterDNS) editServers(u *unstructured.Unstructured, domains, addresses []string) error {
@@ -91,7 +122,7 @@ func (d *ClusterDNS) editServers(u *unstructured.Unstructured, domains, addresse
 	if err != nil {
 		return err
 	}
-	name := "oooi-" + d.Infra.Namespace + "-" + d.Infra.Name
+	name := d.serverName()
 	ours := func(s any) bool { server, _ := s.(map[string]any); return server["name"] == name }
 	if len(domains) == 0 {
 		servers = slices.DeleteFunc(servers, ours)
@@ -120,19 +151,35 @@ func (d *ClusterDNS) editCorefile(u *unstructured.Unstructured, domains, address
 	case !ok:
 		return errors.New("it has no key Corefile; edit the Corefile of the cluster's DNS manually")
 	}
-	begin, end := fmt.Sprintf("# begin of oooi %s\n", d.Infra), fmt.Sprintf("# end of oooi %s\n", d.Infra)
-	if before, rest, found := strings.Cut(corefile, begin); found {
-		_, after, ended := strings.Cut(rest, end)
-		if !ended {
-			return fmt.Errorf("the Corefile has the line %q, but not the line %q after it; correct it manually", strings.TrimSpace(begin), strings.TrimSpace(end))
-		}
-		corefile = before + after
+	before, after, err := d.cut(corefile)
+	if err != nil {
+		return err
 	}
+	corefile = before + after
 	if len(domains) > 0 {
 		corefile = fmt.Sprintf("%s\n%s%s {\n    errors\n    cache 30\n    forward . %s\n}\n%s",
-			strings.TrimRight(corefile, "\n"), begin, strings.Join(domains, " "), strings.Join(addresses, " "), end)
+			strings.TrimRight(corefile, "\n"), d.comment("begin"), strings.Join(domains, " "), strings.Join(addresses, " "), d.comment("end"))
 	}
 	return unstructured.SetNestedField(u.Object, corefile, "data", "Corefile")
+}
+
+// comment returns the line at the begin or end of the Infra's server block.
+func (d *ClusterDNS) comment(what string) string {
+	return fmt.Sprintf("# %s of oooi %s\n", what, d.Infra)
+}
+
+// cut returns what is before and after the Infra's server block in a Corefile.
+func (d *ClusterDNS) cut(corefile string) (before, after string, err error) {
+	before, rest, found := strings.Cut(corefile, d.comment("begin"))
+	if !found {
+		return corefile, "", nil
+	}
+	_, after, ended := strings.Cut(rest, d.comment("end"))
+	if !ended {
+		return "", "", fmt.Errorf("the Corefile has the line %q, but not the line %q after it; correct it manually",
+			strings.TrimSpace(d.comment("begin")), strings.TrimSpace(d.comment("end")))
+	}
+	return before, after, nil
 }
 
 // Addresses returns the cluster IPs of the Infra's DNS Service. It returns an error if it does not exist, cannot be read, or has
