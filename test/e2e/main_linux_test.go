@@ -17,8 +17,8 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// vlan is the bridge of the VLAN of nodes and VMs.
-const vlan = "vlan50"
+// vlan is the bridge of the VLAN of nodes and VMs, and secondVLAN that of another one.
+const vlan, secondVLAN = "vlan50", "vlan51"
 
 // tools are commands that the tests need in addition to those of a node: for images and on machines.
 var tools = []string{"busybox", "curl", "dig", "dhclient", "haproxy", "ldd", "openssl"}
@@ -89,5 +89,5 @@ func cluster(t *testing.T) *lab.ControlPlane {
 }
 
 func startNode(ctx context.Context, cp *lab.ControlPlane) (*lab.Node, error) {
-	return lab.StartNode(ctx, cp, lab.NodeConfig{Bridges: []string{vlan}, Images: []string{oooiImage, envoyImage, toolsImage}})
+	return lab.StartNode(ctx, cp, lab.NodeConfig{Bridges: []string{vlan, secondVLAN}, Images: []string{oooiImage, envoyImage, toolsImage}})
 }

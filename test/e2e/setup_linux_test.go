@@ -218,15 +218,22 @@ type vm struct {
 // boot boots a VM of the hosted cluster, and returns when it has a lease.
 func (s *site) boot(t *testing.T, name, mac string) *vm {
 	t.Helper()
-	apply(t, s.cp, worker, name, mac)
+	return s.bootOn(t, vlan, name, mac)
+}
+
+// bootOn is boot on the VLAN of a bridge, whose network has the same name.
+func (s *site) bootOn(t *testing.T, bridge, name, mac string) *vm {
+	t.Helper()
+	object := strings.Replace(fmt.Sprintf(worker, name, mac), vlan, bridge, 1)
+	apply(t, s.cp, "%s", object)
 	t.Cleanup(func() { // the next test may use the same MAC address
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := s.cp.DeleteYAML(ctx, fmt.Appendf(nil, worker, name, mac)); err != nil {
+		if err := s.cp.DeleteYAML(ctx, []byte(object)); err != nil {
 			t.Error(err)
 		}
 	})
-	v := &vm{Machine: lab.NewMachine(t, vlan, mac)}
+	v := &vm{Machine: lab.NewMachine(t, bridge, mac)}
 	var err error
 	if v.mac, err = net.ParseMAC(mac); err != nil {
 		t.Fatal(err)
