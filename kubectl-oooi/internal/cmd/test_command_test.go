@@ -12,7 +12,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -109,11 +108,6 @@ kind: Job
 metadata: {name: %[1]s-test-abcde, namespace: %[2]s, `+labels+`}
 spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: test, image: registry.example.com/oooi}]}}}
 ---
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: %[1]s-test-klmno, namespace: %[2]s, `+labels+`}
-spec: {podSelector: {matchLabels: {hostedcluster.densityops.com/infra: %[1]s}}, policyTypes: [Egress]}
----
 apiVersion: coordination.k8s.io/v1
 kind: Lease
 metadata: {name: %[1]s-test-fghij, namespace: %[2]s, `+labels+`}
@@ -136,10 +130,10 @@ spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:
 		t.Errorf("while a test may run: exit code %d, stderr %q", code, stderr)
 	}
 	_, stderr, code := s.Run("-n", s.Namespace, "test", "demo", "--cleanup", "--yes")
-	if code != 0 || stderr != fmt.Sprintf("deleted 4 objects of interrupted tests of Infra %s/demo\n", s.Namespace) {
+	if code != 0 || stderr != fmt.Sprintf("deleted 3 objects of interrupted tests of Infra %s/demo\n", s.Namespace) {
 		t.Errorf("exit code %d, stderr %q", code, stderr)
 	}
-	if after := s.testObjects(); len(after) != before-4 || !strings.Contains(strings.Join(after, "\n"), ".demo.192.0.2.21") {
+	if after := s.testObjects(); len(after) != before-3 || !strings.Contains(strings.Join(after, "\n"), ".demo.192.0.2.21") {
 		t.Errorf("%d objects existed, and now %q", before, after)
 	}
 }
@@ -150,8 +144,8 @@ func TestTestRefusals(t *testing.T) {
 	for line, want := range map[string]string{
 		"test --only nonesuch": `unknown name "nonesuch"`, "test --only dhcp --skip dhcp": "leave nothing to run", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown name ""`, "test --cleanup -o html": "[cleanup output] were all set",
 		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
-		"test --address nine": `invalid argument "nine" for "--address" flag`, "test -o nonesuch": "want one of", "test": "specify the name of an Infra", "test demo --vm-image @@": `--vm-image "@@": invalid reference format`,
-		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --vm-image=": "--vm-image is empty; specify a value, or omit the flag", "test demo --only=": "--only is empty", "test demo --skip=": "--skip is empty",
+		"test --address nine": `invalid argument "nine" for "--address" flag`, "test -o nonesuch": "want one of", "test": "specify the name of an Infra",
+		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --only=": "--only is empty; specify a value, or omit the flag", "test demo --skip=": "--skip is empty",
 		"test demo --address=": "--address is empty", "test demo --upstream-name=": "--upstream-name is empty", "test demo": `"demo" not found`,
 	} {
 		if _, stderr, code := s.Run(append([]string{"-n", s.Namespace}, strings.Fields(line)...)...); code != 1 || !strings.Contains(stderr, want) {
@@ -179,7 +173,7 @@ func (s *testSite) testObjects() []string {
 	networks.SetKind(read.AttachmentKind.Kind + "List")
 	var all []string
 	add := func(kind string, o metav1.Object) { all = append(all, kind+" "+o.GetName()) }
-	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}, &networkingv1.NetworkPolicyList{}} {
+	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}} {
 		if err := s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)); err != nil {
 			s.Fatal(err)
 		}
@@ -195,10 +189,6 @@ func (s *testSite) testObjects() []string {
 		case *coordinationv1.LeaseList:
 			for i := range list.Items {
 				add("Lease", &list.Items[i])
-			}
-		case *networkingv1.NetworkPolicyList:
-			for i := range list.Items {
-				add("NetworkPolicy", &list.Items[i])
 			}
 		}
 	}

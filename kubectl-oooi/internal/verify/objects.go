@@ -25,19 +25,20 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-// deletionTimeout limits the deletion of one object.
-const deletionTimeout = 30 * time.Second
+// deletionTimeout limits the deletion of one object, and recent is the age of objects whose test may still run.
+const (
+	deletionTimeout = 30 * time.Second
+	recent          = 5 * time.Minute
+)
 
 // errDeleted means that another client deleted an object that the command has created, while it ran.
 var errDeleted = errors.New("another client, such as 'kubectl oooi test --cleanup', deleted objects of this command while it ran; run it again")
 
-// create creates an object, which cleanUp deletes. It may be called concurrently.
+// create creates an object, which cleanUp deletes.
 func (t *test) create(ctx context.Context, o client.Object) error {
 	if err := t.Client.Create(ctx, o); err != nil {
 		return fmt.Errorf("creating object %s of the test: %w", o.GetName(), err)
 	}
-	t.lock.Lock()
-	defer t.lock.Unlock()
 	t.created = append(t.created, o)
 	return nil
 }
@@ -47,39 +48,24 @@ func (t *test) create(ctx context.Context, o client.Object) error {
 // was deleted.
 func (t *test) cleanUp(ctx context.Context) (err error) {
 	ctx = context.WithoutCancel(ctx)
-	for _, o := range slices.Backward(slices.Clone(t.created)) {
-		err = errors.Join(err, t.discard(ctx, o))
+	for _, o := range slices.Backward(t.created) {
+		err = errors.Join(err, t.remove(ctx, o))
 	}
-	list, _, unread := t.leasesOfClient(ctx)
+	t.created = nil
+	list, unread := t.leasesOf(ctx, t.site.Infra.Namespace, func(l *leases.Lease) bool {
+		return l.VM == t.site.Infra.Namespace+"/"+testclient.VM(t.site.hostname)
+	})
 	err = errors.Join(err, unread)
 	for _, o := range list {
-		err = errors.Join(err, t.remove(ctx, o))
+		if failed := t.remove(ctx, o); !errors.Is(failed, errDeleted) {
+			err = errors.Join(err, failed)
+		}
 	}
 	return err
 }
 
-// discard deletes an object that create has created. It returns errDeleted if another client has deleted it.
-func (t *test) discard(ctx context.Context, o client.Object) (err error) {
-	t.lock.Lock()
-	t.created = slices.DeleteFunc(t.created, func(other client.Object) bool { return other.GetUID() == o.GetUID() })
-	t.lock.Unlock()
-	if t.isDeleted(ctx, o) {
-		err = errDeleted
-	}
-	return errors.Join(err, t.remove(ctx, o))
-}
-
-// isDeleted reports whether an object that was created no longer exists, or is about to be deleted.
-func (r *Runner) isDeleted(ctx context.Context, o client.Object) bool {
-	now, ok := o.DeepCopyObject().(client.Object)
-	if !ok {
-		return false
-	}
-	err := r.Client.Get(ctx, client.ObjectKeyFromObject(o), now)
-	return apierrors.IsNotFound(err) || err == nil && (now.GetUID() != o.GetUID() || now.GetDeletionTimestamp() != nil)
-}
-
-// remove deletes an object and waits until it no longer exists. The pods of a Job are deleted before it.
+// remove deletes an object and waits until it no longer exists. It returns errDeleted if another client has deleted it before. The
+// pods of a Job are deleted before it.
 func (r *Runner) remove(ctx context.Context, o client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
@@ -88,13 +74,16 @@ func (r *Runner) remove(ctx context.Context, o client.Object) error {
 		propagation = metav1.DeletePropagationForeground
 	}
 	err := r.Client.Delete(ctx, o, client.PropagationPolicy(propagation), client.Preconditions{UID: &uid})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return errDeleted
+	}
 	if err == nil {
 		err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			err := r.Client.Get(ctx, client.ObjectKeyFromObject(o), o)
 			return err == nil && o.GetUID() != uid, err
 		})
 	}
-	if err := client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
+	if err := client.IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("deleting object %s of the test, which expires within some minutes: %w", o.GetName(), err)
 	}
 	return nil
@@ -106,66 +95,53 @@ var jobKind = site.Kind{Group: "batch", Version: "v1", Kind: "Job"}
 // if there may be one, CleanUp calls confirm with the time since its last object was created, and deletes nothing unless that
 // returns true.
 func (r *Runner) CleanUp(ctx context.Context, namespace, infra string, confirm func(time.Duration) (bool, error)) (int, error) {
-	var list, addresses []client.Object // addresses are deleted last: DHCP may still write those of registered clients
+	var list []client.Object
 	var last metav1.Time
 	add := func(u *unstructured.Unstructured) {
-		owner := u.GetAnnotations()[v1alpha1.AnnotationInfra]
-		if u.GroupVersionKind() == machineKind && owner != namespace+"/"+infra {
-			return
-		}
 		list = append(list, u)
 		if created := u.GetCreationTimestamp(); created.After(last.Time) {
 			last = created
 		}
 	}
 	reader, own := &read.Reader{Client: r.Client}, client.MatchingLabels{v1alpha1.LabelInfra: infra, v1alpha1.LabelComponent: testclient.Component}
-	for _, of := range []struct {
-		kind      site.Kind
-		namespace string
-	}{{site.Policies, namespace}, {machineKind, ""}, {jobKind, namespace}, {site.NADs, namespace}, {site.Leases, namespace}} {
-		err := reader.In(ctx, of.kind, of.namespace, add, own)
-		required := of.kind != site.Policies && of.kind != machineKind // a user who cannot list others has created none
-		if err != nil && !errors.Is(err, read.ErrNotServed) && (required || !apierrors.IsForbidden(err)) {
+	for _, kind := range []site.Kind{jobKind, site.NADs, site.Leases} {
+		if err := reader.In(ctx, kind, namespace, add, own); err != nil && !errors.Is(err, read.ErrNotServed) {
 			return 0, err
 		}
 	}
-	if age := time.Since(last.Time); !last.IsZero() && age < bootTimeout {
+	if age := time.Since(last.Time); !last.IsZero() && age < recent {
 		if confirmed, err := confirm(age); !confirmed || err != nil {
 			return 0, err
 		}
 	}
-	err := r.leased(ctx, namespace, func(o *coordinationv1.Lease, l *leases.Lease) {
-		if l.Infra == infra && (l.Client == reservationHolder() || strings.HasPrefix(l.VM, namespace+"/"+testclient.VM(""))) {
-			addresses = append(addresses, o)
-		}
+	addresses, err := r.leasesOf(ctx, namespace, func(l *leases.Lease) bool {
+		return l.Infra == infra && (l.Client == reservationHolder() || strings.HasPrefix(l.VM, namespace+"/"+testclient.VM("")))
 	})
 	if err != nil {
 		return 0, err
 	}
-	list = append(list, addresses...)
+	list = append(list, addresses...) // last: DHCP may still write those of registered clients
 	for i, o := range list {
-		if err := r.remove(ctx, o); err != nil {
+		if err := r.remove(ctx, o); err != nil && !errors.Is(err, errDeleted) {
 			return i, err
 		}
 	}
 	return len(list), nil
 }
 
-// randomMAC returns a locally administered unicast address.
-func randomMAC() (string, error) {
-	mac := make(net.HardwareAddr, 6)
-	if _, err := rand.Read(mac); err != nil {
-		return "", fmt.Errorf("choosing a MAC address: %w", err)
+// leasesOf returns the selected Leases of addresses in a namespace.
+func (r *Runner) leasesOf(ctx context.Context, namespace string, selected func(*leases.Lease) bool) ([]client.Object, error) {
+	all := &coordinationv1.LeaseList{}
+	if err := r.Client.List(ctx, all, client.InNamespace(namespace), client.HasLabels{leases.PoolLabel}); err != nil {
+		return nil, fmt.Errorf("listing the Leases of addresses: %w", err)
 	}
-	mac[0] = mac[0]&^1 | 2
-	return mac.String(), nil
-}
-
-// hostname returns the name of the DHCP client: a valid label with the name of the Infra.
-func hostname(infra string) string {
-	const longest = 45
-	infra, _, _ = strings.Cut(infra, ".")
-	return infra[:min(len(infra), longest)] + "-" + testclient.Component + "-" + utilrand.String(5)
+	var list []client.Object
+	for i := range all.Items {
+		if l, err := leases.Read(&all.Items[i], time.Now()); err == nil && l != nil && selected(l) {
+			list = append(list, &all.Items[i])
+		}
+	}
+	return list, nil
 }
 
 // register registers the DHCP client for a time.
@@ -179,32 +155,17 @@ func (t *test) register(ctx context.Context, age time.Duration) error {
 	return t.create(ctx, o)
 }
 
-// leasesOfClient returns the Leases of addresses that the DHCP client, or the VM with its name, has or had, and the one that is still
-// bound; nil if none is.
-func (t *test) leasesOfClient(ctx context.Context) (list []*coordinationv1.Lease, bound *leases.Lease, err error) {
-	err = t.leased(ctx, t.site.Infra.Namespace, func(o *coordinationv1.Lease, l *leases.Lease) {
-		_, vm, _ := strings.Cut(l.VM, "/")
-		if vm != testclient.VM(t.site.hostname) && vm != t.site.hostname { // DHCP may also know the VM of a test client
-			return
-		}
-		list = append(list, o)
-		if l.State == "bound" {
-			bound = l
-		}
-	})
-	return list, bound, err
+// randomMAC returns a locally administered unicast address.
+func randomMAC() string {
+	mac := make(net.HardwareAddr, 6)
+	_, _ = rand.Read(mac) // never fails
+	mac[0] = mac[0]&^1 | 2
+	return mac.String()
 }
 
-// leased calls take with the Leases of addresses in a namespace.
-func (r *Runner) leased(ctx context.Context, namespace string, take func(*coordinationv1.Lease, *leases.Lease)) error {
-	all := &coordinationv1.LeaseList{}
-	if err := r.Client.List(ctx, all, client.InNamespace(namespace), client.HasLabels{leases.PoolLabel}); err != nil {
-		return fmt.Errorf("listing the Leases of addresses: %w", err)
-	}
-	for i := range all.Items {
-		if l, err := leases.Read(&all.Items[i], time.Now()); err == nil && l != nil {
-			take(&all.Items[i], l)
-		}
-	}
-	return nil
+// hostname returns the name of the DHCP client: a valid label with the name of the Infra.
+func hostname(infra string) string {
+	const longest = 45
+	infra, _, _ = strings.Cut(infra, ".")
+	return infra[:min(len(infra), longest)] + "-" + testclient.Component + "-" + utilrand.String(5)
 }
