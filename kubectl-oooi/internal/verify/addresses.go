@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -20,9 +19,6 @@ import (
 
 // holder is the holder of the Lease that reserves the address of the pod on the VLAN.
 const holder = "oooi-" + testclient.Component
-
-// reservationHolder returns the client, as in leases.Lease, of that Lease.
-func reservationHolder() string { return "id:" + hex.EncodeToString([]byte(holder)) }
 
 // reserve returns an address for the pod on the VLAN. Unless it is outside of the DHCP ranges, it creates the Lease that reserves it,
 // which DHCP takes for an ordinary lease and which expires.

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/densityops/oooi/kubectl-oooi/internal/leases"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
@@ -37,9 +36,5 @@ func TestAddressesOfThePod(t *testing.T) {
 		if got := s.unusable(netip.MustParseAddr(text)); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
-	}
-	lease := leases.Reservation("clusters", "demo", holder, netip.MustParseAddr("192.0.2.150"), s.Facts.Taken, podLeftover)
-	if client := *lease.Spec.HolderIdentity; client != reservationHolder() {
-		t.Errorf("the holder of the Lease is %s, want %s, by which --cleanup finds it", client, reservationHolder())
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
@@ -60,19 +59,19 @@ func (t *test) start(ctx context.Context, c Client, steps []probe.Step, more ...
 	if err != nil {
 		return nil, err
 	}
-	// If the command is killed, the garbage collector deletes the Job with the Infra, or its TTL does, and the network with the Job.
-	// The pod does not start before its network exists.
-	job.OwnerReferences = []metav1.OwnerReference{t.site.ownerReference()}
-	if err := t.create(ctx, job); err != nil || nad == nil {
+	infra := t.site.Infra
+	err = t.create(ctx, job, metav1.OwnerReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: infra.Name, UID: infra.UID})
+	if err != nil || nad == nil {
 		return job, err
 	}
-	nad.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}})
-	return job, t.create(ctx, nad)
-}
-
-// ownerReference returns a reference with which the garbage collector deletes an object with the Infra.
-func (s *subject) ownerReference() metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}
+	owner := metav1.OwnerReference{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}
+	if slices.ContainsFunc(steps, func(s probe.Step) bool { return s.DHCP != nil }) {
+		registration := testclient.Object(infra.Namespace, infra.Name, t.site.hostname, t.site.client, podDeadline+podLeftover)
+		if err := t.create(ctx, registration, owner); err != nil {
+			return nil, err
+		}
+	}
+	return job, t.create(ctx, nad, owner) // last: the pod does not start before its network exists
 }
 
 // daemons are the containers that have oooi's image.
@@ -107,6 +106,8 @@ func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Ou
 			return fmt.Errorf("pod %s failed: %s", pod.Name, status.UnreadyReason(pod))
 		case pod != nil && pod.Status.Phase == corev1.PodSucceeded && followed:
 			return nil
+		case followed && pod == nil:
+			return fmt.Errorf("the pod of Job %s was deleted", job.Name)
 		case followed: // it is about to end
 		case pod != nil && (pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded):
 			if done, err := t.readLog(ctx, pod, take); done || err != nil {
@@ -126,18 +127,13 @@ func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Ou
 	}
 }
 
-// podOf returns the pod of a Job, nil if it does not exist. It returns errDeleted if another client has deleted the Job.
+// podOf returns the pod of a Job, nil if it does not exist.
 func (t *test) podOf(ctx context.Context, job *batchv1.Job) (*corev1.Pod, error) {
 	list := &corev1.PodList{}
 	if err := t.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
 		return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
 	}
 	if len(list.Items) == 0 {
-		now := &batchv1.Job{}
-		err := t.Client.Get(ctx, client.ObjectKeyFromObject(job), now)
-		if apierrors.IsNotFound(err) || err == nil && (now.UID != job.UID || now.DeletionTimestamp != nil) {
-			return nil, errDeleted
-		}
 		return nil, nil //nolint:nilnil // neither a pod nor an error
 	}
 	pod := &list.Items[0]

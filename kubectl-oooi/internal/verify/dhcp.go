@@ -30,13 +30,13 @@ func (p *plan) addDHCP() {
 	for name, problem := range map[string]func(*probe.Binding) string{
 		dhcpLease: p.addressProblem, "dhcp-options": p.optionProblem, "dhcp-servers": p.serverProblem,
 	} {
-		p.add(name, VLAN, "DHCP for "+p.client, p.dhcpRequest(), answered, func(o *probe.Outcome) string { return problem(o.DHCP) })
+		p.add(name, VLAN, "DHCP for "+p.client.String(), p.dhcpRequest(), answered, func(o *probe.Outcome) string { return problem(o.DHCP) })
 	}
 }
 
 // dhcpRequest returns a request of the DHCP client.
 func (s *subject) dhcpRequest() probe.Step {
-	return probe.Step{DHCP: &probe.Client{MAC: s.client, Servers: s.Model.DHCP}}
+	return probe.Step{DHCP: &probe.Client{MAC: s.client.String(), Servers: s.Model.DHCP}}
 }
 
 func (s *subject) addressProblem(b *probe.Binding) string {

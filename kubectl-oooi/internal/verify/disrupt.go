@@ -103,9 +103,6 @@ func (s *subject) newServices() []*service {
 func (t *test) disrupt(ctx context.Context, s *Scenario) Result {
 	r := s.newResult()
 	if err := t.replaceAll(ctx, strings.TrimPrefix(s.Name, "replace-"), &r); err != nil {
-		if errors.Is(err, errDeleted) {
-			err = errDeleted // the other errors are its consequences
-		}
 		r.Status, r.Reason = output.Broken, err.Error()
 	}
 	if r.Status == output.Failed {
@@ -181,9 +178,6 @@ type replacement struct {
 // before the client ends.
 func (r *replacement) run(ctx context.Context) (ended bool, err error) {
 	defer func() { err = errors.Join(err, r.cleanUp(ctx)) }()
-	if err := r.register(ctx, podDeadline+podLeftover); err != nil {
-		return false, err
-	}
 	var steps []probe.Step
 	for _, s := range r.services {
 		steps = append(steps, s.steps...)

@@ -176,7 +176,7 @@ func TestClientsAreRegisteredByValidNames(t *testing.T) {
 			t.Errorf("the host name of a client of Infra %s is %s", infra, name)
 		}
 	}
-	if mac := randomMAC(); len(mac) != 17 || !strings.ContainsAny(mac[1:2], "26ae") {
+	if mac := randomMAC().String(); len(mac) != 17 || !strings.ContainsAny(mac[1:2], "26ae") {
 		t.Errorf("%s is not a locally administered unicast address", mac)
 	}
 }

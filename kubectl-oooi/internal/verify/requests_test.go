@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +13,7 @@ import (
 // TestRequestsOfASite compares the requests of all scenarios, which follow from a site's objects, with a golden file.
 func TestRequestsOfASite(t *testing.T) {
 	s := load(t)
-	s.client, s.hostname, s.label = "02:00:00:00:00:01", "demo-test-abcde", "test-fghij"
+	s.client, s.hostname, s.label = net.HardwareAddr{2, 0, 0, 0, 0, 1}, "demo-test-abcde", "test-fghij"
 	scenarios := Scenarios()
 	p := newPlan(s, scenarios)
 	var b strings.Builder

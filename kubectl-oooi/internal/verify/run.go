@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -69,9 +68,7 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	}
 	if n := len(t.plan.clients[VLAN].list) + len(t.plan.clients[Pod].list); n > 0 {
 		r.Progress(fmt.Sprintf("%d requests of %d scenarios", n, len(r.Scenarios)))
-		if err = t.perform(ctx); errors.Is(err, errDeleted) { // no result is reliable
-			return nil, errDeleted
-		}
+		err = t.perform(ctx)
 	}
 	report = t.newReport(started)
 	for i := range r.Scenarios {
@@ -118,18 +115,9 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	return &test{Runner: r, site: s, clients: clients, plan: newPlan(s, r.Scenarios)}, nil
 }
 
-// perform runs the clients, which perform their requests. It returns why the DHCP client could not be registered, errDeleted if
-// another client deleted an object, or why an object could not be deleted. Why a client does not run is in the plan.
-func (t *test) perform(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, t.cleanUp(ctx)) }()
-	if slices.ContainsFunc(t.plan.clients[VLAN].list, func(s probe.Step) bool { return s.DHCP != nil }) {
-		if err := t.register(ctx, podDeadline+podLeftover); err != nil {
-			for _, c := range t.plan.clients {
-				c.err = err
-			}
-			return err
-		}
-	}
+// perform runs the clients, which perform their requests. It returns why an object could not be deleted. Why a client does not run is
+// in the plan.
+func (t *test) perform(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, c := range both {
 		of := t.plan.clients[c]
@@ -156,12 +144,7 @@ func (t *test) perform(ctx context.Context) (err error) {
 		})
 	}
 	running.Wait()
-	for _, c := range t.plan.clients {
-		if errors.Is(c.err, errDeleted) {
-			return errDeleted
-		}
-	}
-	return nil
+	return t.cleanUp(ctx)
 }
 
 // evaluate returns the result of a scenario; earlier has those of the scenarios before.

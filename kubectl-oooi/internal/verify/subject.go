@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"crypto/x509"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,7 +32,8 @@ type subject struct {
 	// authorities are the CAs by the name of their ConfigMap; missing ones are not in it.
 	authorities map[string]*x509.CertPool
 	// client is the MAC address of the DHCP client, and hostname its expected host name.
-	client, hostname string
+	client   net.HardwareAddr
+	hostname string
 	// label is the first label of names of apps that do not exist.
 	label string
 	// upstream is the name that the upstream resolvers must resolve; empty if any reply will do.

@@ -81,17 +81,14 @@ func (r *runner) repeat(ctx context.Context, interval time.Duration, index int, 
 	}
 }
 
-// step performs a step, those without a timeout of their own again if they fail, and reports the outcome.
+// step performs a step, those of DNS and HTTP again if there is no response, and reports the outcome.
 func (r *runner) step(ctx context.Context, index int, step *probe.Step) {
 	o := probe.Outcome{Step: index}
-	request := func() error { return r.perform(ctx, step, &o) }
-	err := error(nil)
+	times := 1
 	if step.DNS != nil || step.HTTP != nil {
-		err = retry(ctx, request)
-	} else {
-		err = request()
+		times = attempts
 	}
-	if err != nil {
+	if err := retry(ctx, times, func() error { return r.perform(ctx, step, &o) }); err != nil {
 		o.Error = err.Error()
 	}
 	r.lock.Lock()
@@ -121,9 +118,9 @@ func (r *runner) perform(ctx context.Context, step *probe.Step, o *probe.Outcome
 	return err
 }
 
-// retry makes a request until it succeeds or ctx ends, at most attempts times.
-func retry(ctx context.Context, request func() error) (err error) {
-	for attempt := 0; attempt < attempts && (attempt == 0 || err != nil) && ctx.Err() == nil; attempt++ {
+// retry makes a request until it succeeds or ctx ends, at most a number of times.
+func retry(ctx context.Context, times int, request func() error) (err error) {
+	for attempt := 0; attempt < times && (attempt == 0 || err != nil && ctx.Err() == nil); attempt++ {
 		err = request()
 	}
 	return err
@@ -131,7 +128,7 @@ func retry(ctx context.Context, request func() error) (err error) {
 
 // DNS sends a query from any address, again if there is no reply, and returns the reply.
 func DNS(ctx context.Context, q *probe.Query) (reply *probe.Reply, err error) {
-	err = retry(ctx, func() (err error) {
+	err = retry(ctx, attempts, func() (err error) {
 		reply, err = source{}.query(ctx, q)
 		return err
 	})
