@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,49 +102,37 @@ func (s *subject) newServices() []*service {
 // disrupt runs a disruptive scenario: it deletes the pods of a component one after the other, while a client on the VLAN uses all
 // services.
 func (t *test) disrupt(ctx context.Context, s *Scenario) Result {
-	r := s.newResult()
-	if err := t.replaceAll(ctx, strings.TrimPrefix(s.Name, "replace-"), &r); err != nil {
-		r.Status, r.Reason = output.Broken, err.Error()
-	}
-	if r.Status == output.Failed {
-		r.Remedy = s.Remedy
-	}
-	return r
-}
-
-func (t *test) replaceAll(ctx context.Context, component string, result *Result) error {
-	has := false
-	for _, s := range t.site.newServices() {
-		has = has || s.component == component
-	}
-	if !has {
+	result, component := s.newResult(), strings.TrimPrefix(s.Name, "replace-")
+	if !slices.ContainsFunc(t.site.newServices(), func(s *service) bool { return s.component == component }) {
 		result.skip("the component is not enabled, or has nothing to test")
-		return nil
+		return result
 	}
 	pods := &corev1.PodList{}
 	err := t.Client.List(ctx, pods, client.InNamespace(t.site.Infra.Namespace), client.MatchingLabels(t.site.Labels(component)))
-	if err != nil || len(pods.Items) == 0 {
-		return errors.Join(fmt.Errorf("listing the pods of component %s: found %d", component, len(pods.Items)), err)
+	if err == nil && len(pods.Items) == 0 {
+		err = fmt.Errorf("component %s has no pod", component)
 	}
-	for i := range pods.Items {
+	for i := 0; i < len(pods.Items) && err == nil; i++ {
 		r := &replacement{test: t, pod: &pods.Items[i], services: t.site.newServices()}
-		if !status.PodReady(r.pod) {
-			return fmt.Errorf("Pod %s is not ready", r.pod.Name) //nolint:staticcheck // a kind begins with a capital
-		}
 		t.Progress("replacing Pod " + r.pod.Name)
-		ended, err := r.run(ctx)
-		if err != nil {
-			return err
+		if err = r.run(ctx); err != nil {
+			break
 		}
 		while := " while Pod " + r.pod.Name + " is replaced"
-		if !ended {
+		if !r.ended {
 			result.fail("all services"+while, cmp.Or(r.unready, "the new pod is ready, but a service does not answer"))
 		}
 		for _, s := range r.services {
 			result.addGap(s, r.now, while, expectedGap(s.component, component, len(pods.Items)))
 		}
 	}
-	return nil
+	switch {
+	case err != nil:
+		result.Status, result.Reason = output.Broken, err.Error()
+	case result.Status == output.Failed:
+		result.Remedy = s.Remedy
+	}
+	return result
 }
 
 // expectedGap returns the gap of the service of a component, while one of several pods of another one, or of the same, is replaced.
@@ -172,26 +161,28 @@ type replacement struct {
 	looked     time.Time // when the new pod was looked at last
 	unready    string    // why it was not ready
 	ready      time.Time // since when it is, and all services answer
+	ended      bool      // whether they did so for some time
 }
 
-// run deletes the pod when all services have answered for some time, and reports whether they do so again, and the new pod is ready,
-// before the client ends.
-func (r *replacement) run(ctx context.Context) (ended bool, err error) {
-	defer func() { err = errors.Join(err, r.cleanUp(ctx)) }()
+// run deletes the pod when all services have answered for some time, until they do so again and the new pod is ready, or the client
+// ends.
+func (r *replacement) run(ctx context.Context) error {
+	if !status.PodReady(r.pod) {
+		return fmt.Errorf("Pod %s is not ready", r.pod.Name) //nolint:staticcheck // a kind begins with a capital
+	}
 	var steps []probe.Step
 	for _, s := range r.services {
 		steps = append(steps, s.steps...)
 	}
 	job, err := r.start(ctx, VLAN, steps, "--interval="+useInterval.String(), "--timeout="+useTime.String())
-	if err != nil {
-		return false, err
+	if err == nil {
+		err = r.follow(ctx, job, func(o *probe.Outcome) (bool, error) {
+			r.take(o)
+			err := r.next(ctx)
+			return r.ended, err
+		})
 	}
-	err = r.follow(ctx, job, func(o *probe.Outcome) (bool, error) {
-		r.take(o)
-		ended, err = r.next(ctx)
-		return ended, err
-	})
-	return ended, err
+	return errors.Join(err, r.cleanUp(ctx))
 }
 
 // take adds the outcome of a request, whose step is an index of all steps of the services.
@@ -222,28 +213,28 @@ func (r *replacement) take(o *probe.Outcome) {
 	}
 }
 
-// next deletes the pod, or looks whether the new one is ready. It returns true when it is and all services answer, for some time.
-func (r *replacement) next(ctx context.Context) (ended bool, err error) {
+// next deletes the pod, or looks whether the new one is ready. The replacement has ended when it is and all services answer, for some
+// time.
+func (r *replacement) next(ctx context.Context) error {
 	silent := r.silent()
 	switch {
 	case !r.deleted && silent == nil && r.now.Sub(r.began) >= baseline:
 		r.deleted = true
 		if err := r.Client.Delete(ctx, r.pod, client.Preconditions{UID: &r.pod.UID}); err != nil {
-			return false, fmt.Errorf("deleting Pod %s: %w", r.pod.Name, err)
+			return fmt.Errorf("deleting Pod %s: %w", r.pod.Name, err)
 		}
 	case !r.deleted && silent != nil && r.now.Sub(r.began) > unsettled:
-		return false, fmt.Errorf("VMs do not get %s even before the disruption: %s", uses[silent.component], cmp.Or(silent.failure, "no response"))
+		return fmt.Errorf("VMs do not get %s even before the disruption: %s", uses[silent.component], cmp.Or(silent.failure, "no response"))
 	case r.deleted && r.now.Sub(r.looked) >= pollInterval:
 		r.looked, r.unready = r.now, r.whyUnready(ctx)
-		switch {
-		case r.unready != "" || silent != nil:
+		if r.unready != "" || silent != nil {
 			r.ready = time.Time{}
-		case r.ready.IsZero():
+		} else if r.ready.IsZero() {
 			r.ready = r.now
 		}
-		return !r.ready.IsZero() && r.now.Sub(r.ready) >= settle, nil
+		r.ended = !r.ready.IsZero() && r.now.Sub(r.ready) >= settle
 	}
-	return false, nil
+	return nil
 }
 
 // silent returns a service that does not answer, nil if all do.
