@@ -84,7 +84,6 @@ lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
 	cd tools/release && ../../bin/golangci-lint run ./...
 	cd test/programs && $(GO) vet ./scc
-	cd test/programs/networkpolicies && $(GO) vet .
 
 # VULNDB is the database of Go vulnerabilities: a URL, also file:///DIRECTORY.
 VULNDB ?= https://vuln.go.dev

@@ -50,12 +50,7 @@ func (f *probeFlags) run(cmd *cobra.Command, out io.Writer) error {
 		return fmt.Errorf("--steps: %w", err)
 	}
 	encoder, failed := json.NewEncoder(out), error(nil)
-	each := func(o report.Outcome) { failed = errors.Join(failed, encoder.Encode(o)) }
-	if f.interval > 0 {
-		probe.Repeat(ctx, f.device, steps, f.interval, each)
-	} else {
-		probe.Run(ctx, f.device, steps, each)
-	}
+	probe.Run(ctx, f.device, f.interval, steps, func(o report.Outcome) { failed = errors.Join(failed, encoder.Encode(o)) })
 	if failed != nil {
 		return fmt.Errorf("printing the outcomes: %w", failed)
 	}

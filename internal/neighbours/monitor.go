@@ -1,7 +1,6 @@
 package neighbours
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -33,19 +32,14 @@ type Monitor struct {
 
 // host is what is known about the host with an address.
 type host struct {
-	// other reports whether the host is probed because it has sent packets, such as a VM.
-	other bool
-	// current is the last MAC address that answered, and previous the one before; nil if there was none.
-	current, previous net.HardwareAddr
-	// changed is when current replaced previous.
-	changed time.Time
-	// answered is when current answered last: by refusing a datagram, if refuses is set.
-	answered time.Time
-	// refuses reports whether current has ever refused a datagram.
-	refuses bool
-	// silent reports whether no host answered the last probe, and since is when that began or ended.
-	silent bool
-	since  time.Time
+	// Host is what is reported, except Other. MAC is empty if no host answered the last probe.
+	problem.Host
+
+	// heard reports whether the host is probed because it has sent packets, such as a VM.
+	heard bool
+	// previous is the MAC address that answered before LastMAC, which replaced it at changed; empty if there was none.
+	previous string
+	changed  time.Time
 	// returns is how often one of both has replaced the other again within alternationPeriod. A host that took an address
 	// and lost it again leaves one return.
 	returns int
@@ -59,32 +53,34 @@ func (h host) alternates(now time.Time) bool {
 }
 
 // observe returns the host after a MAC address has answered, by refusing a datagram if refused is set.
-func (h host) observe(mac net.HardwareAddr, refused bool, now time.Time) host {
-	if h.silent || h.current == nil || refused && h.refuses && now.Sub(h.answered) > maxUnheard {
-		h.silent, h.since = false, now
-	}
-	if h.current == nil || bytes.Equal(mac, h.current) {
-		h.current, h.refuses = mac, h.refuses || refused
-		if refused || !h.refuses { // otherwise the entry of the neighbor table proves less
-			h.answered = now
+func (h host) observe(mac string, refused bool, now time.Time) host {
+	if h.LastMAC != "" && mac != h.LastMAC {
+		next := host{Host: problem.Host{MAC: mac, Since: now, LastMAC: mac, LastAnswer: now, Refuses: refused}, previous: h.LastMAC, changed: now}
+		if mac == h.previous && now.Sub(h.changed) < alternationPeriod {
+			next.returns = h.returns + 1
 		}
-		return h
+		return next
 	}
-	next := host{current: mac, previous: h.current, changed: now, answered: now, refuses: refused, since: now}
-	if bytes.Equal(mac, h.previous) && now.Sub(h.changed) < alternationPeriod {
-		next.returns = h.returns + 1
+	if h.MAC == "" || refused && h.Refuses && now.Sub(h.LastAnswer) > maxUnheard {
+		h.Since = now
 	}
-	return next
+	h.MAC, h.LastMAC, h.Refuses = mac, mac, h.Refuses || refused
+	if refused || !h.Refuses { // otherwise the entry of the neighbor table proves less
+		h.LastAnswer = now
+	}
+	return h
 }
 
 // lose returns the host after none has answered.
 func (h host) lose(now time.Time) host {
-	if !h.silent {
-		h.silent, h.since = true, now
-		if h.refuses { // the kernel noticed it later
-			h.since = h.answered
-		}
+	switch {
+	case h.MAC == "" && !h.Since.IsZero(): // none has answered the probe before either
+	case h.Refuses: // the kernel noticed it later
+		h.Since = h.LastAnswer
+	default:
+		h.Since = now
 	}
+	h.MAC = ""
 	return h
 }
 
@@ -92,13 +88,13 @@ func (h host) lose(now time.Time) host {
 func (h host) next(r Result, known bool, now time.Time) (next host, ok bool) {
 	switch {
 	case r.Use == Used:
-		next = h.observe(r.MAC, r.Refused, now)
+		next = h.observe(r.MAC.String(), r.Refused, now)
 	case r.Use == Unknown && !known:
 		return h, false
-	case r.Use == Unknown && !h.stale && !h.silent:
+	case r.Use == Unknown && !h.stale && h.MAC != "":
 		// The kernel probes its stale entry some seconds after this datagram. If the entry is stale again at the
 		// next probe, the host sends ARP requests, and answers neither ours nor the datagrams.
-		next = h.observe(h.current, false, now)
+		next = h.observe(h.MAC, false, now)
 	default:
 		next = h.lose(now)
 	}
@@ -126,7 +122,7 @@ func (m *Monitor) Probe(ctx context.Context, addresses []netip.Addr) error {
 	for a, r := range results {
 		previous, known := m.hosts[a]
 		if h, ok := previous.next(r, known, now); ok {
-			h.other = slices.Contains(others, a)
+			h.Address, h.heard = a, slices.Contains(others, a)
 			hosts[a] = h
 		}
 	}
@@ -149,7 +145,7 @@ func (m *Monitor) otherHosts(own networks, addresses []netip.Addr) ([]netip.Addr
 	own = slices.DeleteFunc(own, func(p netip.Prefix) bool { return !slices.ContainsFunc(addresses, p.Contains) })
 	var before, found []netip.Addr
 	for a, h := range m.hosts {
-		if h.other {
+		if h.heard {
 			before = append(before, a)
 		}
 	}
@@ -161,7 +157,10 @@ func (m *Monitor) otherHosts(own networks, addresses []netip.Addr) ([]netip.Addr
 	list := own.others(before)
 	for _, a := range own.others(found) {
 		if len(list) >= maxHosts {
-			at := slices.IndexFunc(list, func(a netip.Addr) bool { return m.hosts[a].silent })
+			at := slices.IndexFunc(list, func(a netip.Addr) bool {
+				h, probed := m.hosts[a]
+				return probed && h.MAC == ""
+			})
 			if at < 0 {
 				break
 			}
@@ -179,15 +178,11 @@ func (m *Monitor) Hosts() []problem.Host {
 	m.mu.Unlock()
 	now := time.Now()
 	list := make([]problem.Host, 0, len(hosts))
-	for address, h := range hosts {
-		reported := problem.Host{Address: address, Since: h.since, LastMAC: h.current.String(), LastAnswer: h.answered, Refuses: h.refuses}
-		if !h.silent {
-			reported.MAC = reported.LastMAC
-		}
+	for _, h := range hosts {
 		if h.alternates(now) {
-			reported.Other = h.previous.String()
+			h.Other = h.previous
 		}
-		list = append(list, reported)
+		list = append(list, h.Host)
 	}
 	slices.SortFunc(list, func(a, b problem.Host) int { return a.Address.Compare(b.Address) })
 	return list

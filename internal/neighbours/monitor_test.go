@@ -1,26 +1,25 @@
 package neighbours
 
 import (
-	"net"
 	"testing"
 	"time"
 )
 
 func TestChanges(t *testing.T) {
-	a, b, c := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}, net.HardwareAddr{2, 0, 0, 0, 0, 3}
+	const a, b, c = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
 	for _, tc := range []struct {
 		name    string
-		answers []net.HardwareAddr
+		answers []string
 		every   time.Duration
 		want    bool
 	}{
-		{"one host", []net.HardwareAddr{a, a, a}, time.Minute, false},
-		{"a host was replaced", []net.HardwareAddr{a, a, b, b}, time.Minute, false},
-		{"a host was replaced twice", []net.HardwareAddr{a, b, c}, time.Minute, false},
-		{"a host took the address and lost it", []net.HardwareAddr{a, b, b, a, a}, 30 * time.Second, false},
-		{"two hosts in turn", []net.HardwareAddr{a, a, b, b, a, b}, 30 * time.Second, true},
-		{"two hosts, hours later", []net.HardwareAddr{a, b, a, b, a}, time.Hour, false},
-		{"two hosts in turn, and a third one", []net.HardwareAddr{a, b, a, b, c}, 30 * time.Second, false},
+		{"one host", []string{a, a, a}, time.Minute, false},
+		{"a host was replaced", []string{a, a, b, b}, time.Minute, false},
+		{"a host was replaced twice", []string{a, b, c}, time.Minute, false},
+		{"a host took the address and lost it", []string{a, b, b, a, a}, 30 * time.Second, false},
+		{"two hosts in turn", []string{a, a, b, b, a, b}, 30 * time.Second, true},
+		{"two hosts, hours later", []string{a, b, a, b, a}, time.Hour, false},
+		{"two hosts in turn, and a third one", []string{a, b, a, b, c}, 30 * time.Second, false},
 	} {
 		now := time.Now()
 		var seen host
@@ -35,22 +34,22 @@ func TestChanges(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
-	mac, started := net.HardwareAddr{2, 0, 0, 0, 0, 1}, time.Now()
+	mac, started := "02:00:00:00:00:01", time.Now()
 	at := func(seconds int) time.Time { return started.Add(time.Duration(seconds) * time.Second) }
 	never := host{}.lose(at(0)).lose(at(15))
 	arp := host{}.observe(mac, false, at(0)).observe(mac, false, at(15))
 	icmp := host{}.observe(mac, true, at(0)).observe(mac, true, at(15)).observe(mac, false, at(30))
 	for name, got := range map[string][2]time.Time{
-		"no host has ever answered":             {never.since, at(0)},
-		"a host answers":                        {arp.since, at(0)},
-		"a host no longer answers":              {arp.lose(at(30)).lose(at(45)).since, at(30)},
-		"a host no longer refuses datagrams":    {icmp.lose(at(45)).since, at(15)},
-		"a host answers again":                  {icmp.lose(at(45)).observe(mac, true, at(60)).since, at(60)},
-		"a host refuses datagrams again":        {icmp.observe(mac, true, at(45)).since, at(0)},
-		"a host was gone in between":            {icmp.observe(mac, false, at(45)).observe(mac, true, at(60)).since, at(60)},
-		"another host answers":                  {arp.observe(net.HardwareAddr{2, 0, 0, 0, 0, 2}, false, at(30)).since, at(30)},
-		"last answer of a host that refuses":    {icmp.answered, at(15)},
-		"last answer of one that never refuses": {arp.answered, at(15)},
+		"no host has ever answered":             {never.Since, at(0)},
+		"a host answers":                        {arp.Since, at(0)},
+		"a host no longer answers":              {arp.lose(at(30)).lose(at(45)).Since, at(30)},
+		"a host no longer refuses datagrams":    {icmp.lose(at(45)).Since, at(15)},
+		"a host answers again":                  {icmp.lose(at(45)).observe(mac, true, at(60)).Since, at(60)},
+		"a host refuses datagrams again":        {icmp.observe(mac, true, at(45)).Since, at(0)},
+		"a host was gone in between":            {icmp.observe(mac, false, at(45)).observe(mac, true, at(60)).Since, at(60)},
+		"another host answers":                  {arp.observe("02:00:00:00:00:02", false, at(30)).Since, at(30)},
+		"last answer of a host that refuses":    {icmp.LastAnswer, at(15)},
+		"last answer of one that never refuses": {arp.LastAnswer, at(15)},
 	} {
 		if !got[0].Equal(got[1]) {
 			t.Errorf("%s: got %s after the start, want %s", name, got[0].Sub(started), got[1].Sub(started))

@@ -53,8 +53,7 @@ func (p *Ports) Connect(ctx context.Context, m *Monitor, ports []netip.AddrPort)
 	}
 	slices.SortFunc(ports, netip.AddrPort.Compare)
 	ports = slices.DeleteFunc(slices.Compact(ports), func(a netip.AddrPort) bool {
-		h, probed := m.hosts[a.Addr()]
-		return !probed || h.silent
+		return m.hosts[a.Addr()].MAC == ""
 	})
 	results := make([]PortResult, len(ports))
 	var group sync.WaitGroup

@@ -58,8 +58,7 @@ func prepare(ctx context.Context) error {
 		return nil // each test reports what is missing
 	}
 	_, metallbErr := lab.BuildMetalLB(ctx, nil)
-	_, policiesErr := lab.BuildNetworkPolicies(ctx, nil)
-	return errors.Join(lab.PrepareNode(ctx, nil), metallbErr, policiesErr, buildImages(ctx))
+	return errors.Join(lab.PrepareNode(ctx, nil), metallbErr, buildImages(ctx))
 }
 
 // sources tracks the sources that these tests use and do not import.

@@ -127,7 +127,7 @@ func TestVersionsOfPatchedPrograms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dir, module := range map[string]string{"metallb": metallbModule, "networkpolicies": networkPoliciesModule} {
+	for dir, module := range map[string]string{"metallb": metallbModule} {
 		gomod, err := os.ReadFile(filepath.Join(root, programsDir, dir, "go.mod"))
 		if err != nil {
 			t.Fatal(err)

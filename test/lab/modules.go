@@ -25,8 +25,6 @@ const (
 
 	contourModule     = "github.com/projectcontour/contour"
 	certManagerModule = "github.com/cert-manager/cert-manager"
-
-	networkPoliciesModule = "sigs.k8s.io/kube-network-policies"
 )
 
 // pinned returns the modules with the hashes that go.sum would have. They are not in go.mod, because no
@@ -41,7 +39,6 @@ func pinned() []module {
 		{olmModule, "v0.37.0", "h1:2XCMWitBnumtJTqzip6LQKUwpM2pXVlt3gkpdlkbaCE="},
 		{contourModule, "v1.33.0", "h1:Aewh+Yt5DY005CGvdxtpquZWmc6/6IsDTs1ze8CvtZk="},
 		{certManagerModule, "v1.19.1", "h1:Txh8L/nLWTDcb7ZnXuXbTe15BxQnLbLirXmbNk0fGgY="},
-		{networkPoliciesModule, "v0.7.0", "h1:UmQnkPKpJ/KJReIpOarEAt3kyZvF44jXp4AWPG9czkY="},
 	}
 }
 

@@ -44,9 +44,9 @@ type Node struct {
 
 	address netip.Addr // InternalIP
 
-	mu                                             sync.Mutex // guards the fields below
-	containerd, kubelet, proxy, apiProxy, policies *process
-	stopped                                        bool
+	mu                                   sync.Mutex // guards the fields below
+	containerd, kubelet, proxy, apiProxy *process
+	stopped                              bool
 }
 
 var nodes atomic.Int32 // number of nodes that this process has started
@@ -177,7 +177,7 @@ func (n *Node) Logs() string {
 // processes returns the processes of all components; nil for those that were not started. The caller must
 // hold n.mu.
 func (n *Node) processes() []*process {
-	return []*process{n.containerd, n.kubelet, n.proxy, n.apiProxy, n.policies}
+	return []*process{n.containerd, n.kubelet, n.proxy, n.apiProxy}
 }
 
 func (n *Node) await(ctx context.Context, what string, try func(context.Context) error) error {

@@ -88,7 +88,7 @@ func (n *Node) powerOff(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	processes := n.processes()
-	n.containerd, n.kubelet, n.proxy, n.apiProxy, n.policies = nil, nil, nil, nil, nil
+	n.containerd, n.kubelet, n.proxy, n.apiProxy = nil, nil, nil, nil
 	n.mu.Unlock()
 	for _, p := range processes {
 		if err := p.kill(); err != nil { // its process has been killed; kill waits for its end

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,9 +9,8 @@ import (
 )
 
 const (
-	kubelet         = "kubelet"
-	kubeProxy       = "kube-proxy"
-	networkPolicies = "networkpolicies"
+	kubelet   = "kubelet"
+	kubeProxy = "kube-proxy"
 )
 
 // kubeletConfig uses the standard paths, which are the node's own, and does not protect the host's disk and
@@ -98,35 +96,6 @@ func (n *Node) startKubernetes(ctx context.Context) error {
 		return err
 	}
 	return n.launch(&n.proxy, kubeProxy, assets.commandLine(kubeProxy, "--config=/var/lib/kube-proxy/config.yaml")...)
-}
-
-// EnforceNetworkPolicies enforces NetworkPolicies for new connections of the node's Pods, until the returned function is called
-// or the node is powered off. The API server is no Pod: a policy must admit RouterAddress before it reaches Pods that policies
-// select.
-func (n *Node) EnforceNetworkPolicies(ctx context.Context) (stop func(context.Context) error, err error) {
-	program, err := BuildNetworkPolicies(ctx, n.config.Logf)
-	if err != nil {
-		return nil, err
-	}
-	if err := n.authorize(networkPolicies, networkPolicies, "system:masters"); err != nil {
-		return nil, err
-	}
-	const table, pidFile = "kube-network-policies", "/run/" + networkPolicies + ".pid"
-	err = n.launch(&n.policies, networkPolicies, "sh", "-c", `echo $$ >"$0"; exec "$@"`, pidFile, program, "--kubeconfig=/var/lib/"+networkPolicies+"/kubeconfig", "--node="+n.config.Name)
-	if err != nil {
-		return nil, err
-	}
-	err = n.await(ctx, "the rules of "+table, func(ctx context.Context) error { return n.Run(ctx, "nft", "list", "table", "inet", table) })
-	return func(ctx context.Context) error {
-		n.mu.Lock()
-		p := n.policies
-		n.policies = nil
-		n.mu.Unlock()
-		if err := n.Run(ctx, "sh", "-c", `kill "$(cat "$0")"`, pidFile); err != nil {
-			return err
-		}
-		return errors.Join(p.kill(), n.Run(ctx, "nft", "delete", "table", "inet", table)) // kill waits for its end
-	}, err
 }
 
 // authorize writes a kubeconfig file for a component.

@@ -20,21 +20,6 @@ func metallbProgram(name, pkg string) program {
 	}
 }
 
-// networkPoliciesProgram returns test/programs/networkpolicies. kube-network-policies receives packets by nftables'
-// expression queue, which the kernels of small virtual machines lack; the patched source uses the target of iptables for the
-// same purpose, with the structure xt_NFQ_info_v3 of a little-endian machine.
-func networkPoliciesProgram() program {
-	return program{
-		name: "networkpolicies", what: "kube-network-policies", module: "networkpolicies", pkg: "./",
-		prepare: patch(networkPoliciesModule, "pkg/networkpolicy/controller.go",
-			[2]string{`"github.com/google/nftables/expr"`, "\"github.com/google/nftables/expr\"\n\t\"github.com/google/nftables/xt\""},
-			[2]string{
-				"queue := &expr.Queue{Num: uint16(c.config.QueueID)}\n\tif c.config.FailOpen {\n\t\tqueue.Flag = expr.QueueFlagBypass\n\t}",
-				`queue := &expr.Target{Name: "NFQUEUE", Rev: 3, Info: &xt.Unknown{byte(c.config.QueueID), byte(c.config.QueueID >> 8), 1, 0, 0, 0, 0, 0}}`,
-			}),
-	}
-}
-
 // patch returns a function that writes a copy of a module in which texts of a file are replaced, and a copy of go.mod that
 // uses it. It returns the arguments of go build for that copy.
 func patch(module, file string, replacements ...[2]string) func(context.Context, string) ([]string, error) {

@@ -76,12 +76,6 @@ func BuildCertManager(ctx context.Context, logf Logf) (string, error) {
 	return program{name: "certmanager", what: "cert-manager's controller", module: "certmanager", pkg: "./"}.build(ctx, logf)
 }
 
-// BuildNetworkPolicies returns the path of test/programs/networkpolicies, which it builds like Build. It enforces
-// NetworkPolicies on a node: see Node.EnforceNetworkPolicies.
-func BuildNetworkPolicies(ctx context.Context, logf Logf) (string, error) {
-	return networkPoliciesProgram().build(ctx, logf)
-}
-
 // build builds the binary if it is not up to date, and returns its path.
 func (p program) build(ctx context.Context, logf Logf) (string, error) {
 	dir, err := labDir()

@@ -16,7 +16,7 @@ func TestProgramsHaveTheProductsVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	product := required(t, filepath.Join(root, "go.mod"))
-	for _, dir := range []string{programsDir, filepath.Join(programsDir, "metallb"), filepath.Join(programsDir, "certmanager"), filepath.Join(programsDir, "networkpolicies"), "tools"} {
+	for _, dir := range []string{programsDir, filepath.Join(programsDir, "metallb"), filepath.Join(programsDir, "certmanager"), "tools"} {
 		file := filepath.Join(root, dir, "go.mod")
 		shared := 0
 		for module, version := range required(t, file) {

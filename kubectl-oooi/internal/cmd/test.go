@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/distribution/reference"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,11 +30,11 @@ const (
 type testFlags struct {
 	selection
 
-	cleanup, rights, disruptive, yes bool
-	timeout                          time.Duration
-	address                          netip.Addr
-	upstream, vmImage                string
-	output                           *output.Flags
+	rights, disruptive, yes bool
+	timeout                 time.Duration
+	address                 netip.Addr
+	upstream                string
+	output                  *output.Flags
 }
 
 func (c *command) test() *cobra.Command {
@@ -51,7 +50,7 @@ func (c *command) test() *cobra.Command {
 			"  # Also measure what VMs do without while pods are replaced\n  kubectl oooi test demo --disruptive",
 	}
 	c.takesTarget(cmd, func(ctx context.Context, t target) error {
-		if (f.disruptive || f.vmImage != "") && !cmd.Flags().Changed("timeout") {
+		if f.disruptive && !cmd.Flags().Changed("timeout") {
 			f.timeout = 15 * time.Minute
 		}
 		var err error
@@ -68,17 +67,14 @@ func (c *command) test() *cobra.Command {
 	flags := cmd.Flags()
 	f.add(cmd, "scenarios with these names or prefixes of names, such as dns-vlan", func() []string { return scenarioNames(verify.Scenarios()) })
 	flags.BoolVar(&f.disruptive, "disruptive", false,
-		"Also delete each pod of the Infra, and cut its pods off from the API server, and measure what VMs do without meanwhile")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive and --cleanup, do not ask for confirmation")
+		"Also delete each pod of the Infra, one after the other, and measure what VMs do without meanwhile")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "With --disruptive, do not ask for confirmation")
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute,
-		"Maximum time of the test, without deleting its objects; 15m with --disruptive or --vm-image unless it is set")
+		"Maximum time of the test, without deleting its objects; 15m with --disruptive unless it is set")
 	flags.TextVar(&f.address, "address", netip.Addr{}, "VLAN `address` of the pod on the VLAN (default: a free address of the DHCP range)")
 	flags.StringVar(&f.upstream, "upstream-name", "", "Name that the upstream resolvers must resolve (default: any reply is accepted)")
-	flags.StringVar(&f.vmImage, "vm-image", "", "Also boot a VM on the VLAN from this containerDisk image, which must use DHCP")
-	flags.BoolVar(&f.cleanup, "cleanup", false, "Delete the objects of interrupted tests of the Infra, and do not test")
 	flags.BoolVar(&f.rights, "print-rbac", false, "Print a ClusterRole with the rights that the command needs, and do not test")
 	f.output.Add(cmd)
-	cmd.MarkFlagsMutuallyExclusive("cleanup", "output") // it prints no report
 	return cmd
 }
 
@@ -96,7 +92,7 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 		return err
 	}
 	if f.rights {
-		text, err := yaml.Marshal(verify.Role(f.disruptive, f.vmImage != ""))
+		text, err := yaml.Marshal(verify.Role(f.disruptive))
 		if err != nil {
 			return fmt.Errorf("encoding the ClusterRole: %w", err)
 		}
@@ -110,23 +106,13 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	if err != nil {
 		return err
 	}
-	infra := c.namespace() + "/" + name
 	runner := &verify.Runner{
 		Client: to.client, Config: to.config, AddressFlag: "--address", Address: f.address, Scenarios: selected,
-		Upstream: f.upstream, VMImage: f.vmImage, Version: release.Version(), Progress: c.progress,
+		Upstream: f.upstream, Version: release.Version(), Progress: c.progress,
 	}
-	if f.cleanup {
-		n, err := runner.CleanUp(ctx, c.namespace(), name, func(age time.Duration) (bool, error) {
-			return c.confirm(f, fmt.Sprintf("A test of Infra %s began %s ago and may still run. Delete its objects?", infra, age.Round(time.Second)))
-		})
-		if err == nil || n > 0 {
-			fmt.Fprintf(c.ErrOut, "deleted %d objects of interrupted tests of Infra %s\n", n, infra)
-		}
-		return err
-	}
-	if f.disruptive {
-		yes, err := c.confirm(f, fmt.Sprintf("Delete each pod of Infra %s, one after the other, and cut its pods off from the API server for a minute? "+
-			"With one replica, VMs do without the service until its new pod runs.", infra))
+	if f.disruptive && !f.yes {
+		yes, err := c.ask(fmt.Sprintf("Delete each pod of Infra %s, one after the other? With one replica, VMs do without the service until its new pod runs.",
+			c.namespace()+"/"+name))
 		if err != nil {
 			return err
 		}
@@ -147,14 +133,6 @@ func (c *command) runTest(ctx context.Context, f *testFlags, name string) error 
 	return nil
 }
 
-// confirm asks a question, unless --yes is set.
-func (c *command) confirm(f *testFlags, question string) (bool, error) {
-	if f.yes {
-		return true, nil
-	}
-	return c.ask(question)
-}
-
 // testInfra reads the site and runs the scenarios.
 func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, runner *verify.Runner, name string) (*verify.Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("the test did not end within --timeout %s", f.timeout))
@@ -163,8 +141,7 @@ func (c *command) testInfra(ctx context.Context, f *testFlags, to *connection, r
 	stop := context.AfterFunc(ctx, func() {
 		defer close(printed)
 		if _, interrupted := errors.AsType[InterruptedError](context.Cause(ctx)); interrupted {
-			fmt.Fprintf(c.ErrOut, "deleting the objects of the test; press Ctrl-C again to leave them, and then run 'kubectl oooi test %s -n %s --cleanup'\n",
-				name, c.namespace())
+			fmt.Fprintln(c.ErrOut, "deleting the objects of the test; press Ctrl-C again to leave them, until they expire within some minutes")
 		}
 	})
 	defer func() {
@@ -192,18 +169,15 @@ func (f *testFlags) scenarios() ([]verify.Scenario, error) {
 	if problems := validation.IsDNS1123Subdomain(strings.TrimSuffix(strings.ToLower(f.upstream), ".")); f.upstream != "" && len(problems) > 0 {
 		return nil, fmt.Errorf("--upstream-name %q: want a domain name", f.upstream)
 	}
-	if _, err := reference.ParseDockerRef(f.vmImage); f.vmImage != "" && err != nil {
-		return nil, fmt.Errorf("--vm-image %q: %w", f.vmImage, err)
-	}
 	all := verify.Scenarios()
 	if err := f.check(scenarioNames(all)); err != nil {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s verify.Scenario) bool {
-		return !f.has(s.Name) || s.Group == verify.GroupDisruption && !f.disruptive || s.Name == verify.VMScenario && f.vmImage == ""
+		return !f.has(s.Name) || s.Group == verify.GroupDisruption && !f.disruptive
 	})
 	if len(all) == 0 {
-		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive, and dhcp-vm needs --vm-image")
+		return nil, errors.New("--only and --skip leave no scenario to run; disruptive ones also need --disruptive")
 	}
 	return all, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
@@ -12,12 +13,13 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
 )
@@ -66,22 +68,13 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 		}
 	}
 	await()
+	s.expectOwners()
 	interrupt(InterruptedError{Signal: syscall.SIGINT})
-	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "then run 'kubectl oooi test demo -n "+s.Namespace+" --cleanup'\n") {
+	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "press Ctrl-C again to leave them") {
 		t.Errorf("exit code %d after an interrupt, output %s%s", code, &out, &errOut)
 	}
 	if left := s.testObjects(); len(left) > before {
 		t.Errorf("left after an interrupt: %q", left)
-	}
-
-	go func() { ended <- Main(t.Context(), line, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}) }()
-	await()
-	_, stderr, code = s.Run("-n", s.Namespace, "test", "demo", "--cleanup", "--yes")
-	if code != 0 {
-		t.Errorf("--cleanup during a test: exit code %d: %s", code, stderr)
-	}
-	if code := <-ended; code != 1 || out.Len() > 0 || !strings.Contains(errOut.String(), "another client, such as 'kubectl oooi test --cleanup', deleted objects of this command") {
-		t.Errorf("exit code %d of a test whose objects are deleted, output %s%s", code, &out, &errOut)
 	}
 
 	text, stderr, code := s.Run("-n", s.Namespace, "test", "demo", tester, "-o", "json", "--only", "dhcp,dns-vlan-names,apps")
@@ -97,50 +90,21 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 	}
 }
 
-// TestCleanUpAfterAKilledTest deletes what a killed test has left, and nothing else.
-func TestCleanUpAfterAKilledTest(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	const labels = "labels: {hostedcluster.densityops.com/infra: %[1]s, app.kubernetes.io/component: test}"
-	objects := func(infra string) string {
-		return fmt.Sprintf(`
-apiVersion: batch/v1
-kind: Job
-metadata: {name: %[1]s-test-abcde, namespace: %[2]s, `+labels+`}
-spec: {suspend: true, template: {spec: {restartPolicy: Never, containers: [{name: test, image: registry.example.com/oooi}]}}}
----
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata: {name: %[1]s-test-klmno, namespace: %[2]s, `+labels+`}
-spec: {podSelector: {matchLabels: {hostedcluster.densityops.com/infra: %[1]s}}, policyTypes: [Egress]}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: %[1]s-test-fghij, namespace: %[2]s, `+labels+`}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: %[2]s.%[1]s.192.0.2.20, namespace: %[2]s, labels: {leasedb.densityops.com/pool: %[2]s.%[1]s}}
-spec: {holderIdentity: "%[2]s/test:%[1]s-test-fghij/test", renewTime: "2026-01-01T00:00:00.000000Z"}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: %[2]s.%[1]s.192.0.2.21, namespace: %[2]s, labels: {leasedb.densityops.com/pool: %[2]s.%[1]s}}
-spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:00.000000Z"}
----
-`, infra, s.Namespace)
+// expectOwners expects that the objects of a test are deleted with its Jobs, except the reservation of an address, which expires.
+func (s *testSite) expectOwners() {
+	s.Helper()
+	jobs, clients := &batchv1.JobList{}, &coordinationv1.LeaseList{}
+	own := client.MatchingLabels{v1alpha1.LabelComponent: testclient.Component}
+	if err := errors.Join(s.Client.List(s.Context(), jobs, client.InNamespace(s.Namespace), own), s.Client.List(s.Context(), clients, client.InNamespace(s.Namespace), own)); err != nil {
+		s.Fatal(err)
 	}
-	s.Apply(objects("demo") + objects("another"))
-	before := len(s.testObjects())
-	if _, stderr, code := s.Run("-n", s.Namespace, "test", "demo", "--cleanup"); code != 1 || !strings.Contains(stderr, "use --yes to confirm") || len(s.testObjects()) != before {
-		t.Errorf("while a test may run: exit code %d, stderr %q", code, stderr)
+	for i := range jobs.Items {
+		if j := &jobs.Items[i]; j.Spec.TTLSecondsAfterFinished == nil || j.Spec.ActiveDeadlineSeconds == nil || len(j.OwnerReferences) != 1 {
+			s.Errorf("Job %s is not deleted by itself: %+v", j.Name, j.Spec)
+		}
 	}
-	_, stderr, code := s.Run("-n", s.Namespace, "test", "demo", "--cleanup", "--yes")
-	if code != 0 || stderr != fmt.Sprintf("deleted 4 objects of interrupted tests of Infra %s/demo\n", s.Namespace) {
-		t.Errorf("exit code %d, stderr %q", code, stderr)
-	}
-	if after := s.testObjects(); len(after) != before-4 || !strings.Contains(strings.Join(after, "\n"), ".demo.192.0.2.21") {
-		t.Errorf("%d objects existed, and now %q", before, after)
+	if len(clients.Items) != 1 || len(clients.Items[0].OwnerReferences) != 1 || clients.Items[0].OwnerReferences[0].Kind != "Job" {
+		s.Errorf("the DHCP client is not deleted with a Job: %+v", clients.Items)
 	}
 }
 
@@ -148,10 +112,10 @@ spec: {holderIdentity: "%[2]s-demo/worker-1/vlan", renewTime: "2026-01-01T00:00:
 func TestTestRefusals(t *testing.T) {
 	s := newSite(t)
 	for line, want := range map[string]string{
-		"test --only nonesuch": `unknown name "nonesuch"`, "test --only dhcp --skip dhcp": "leave nothing to run", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown name ""`, "test --cleanup -o html": "[cleanup output] were all set",
+		"test --only nonesuch": `unknown name "nonesuch"`, "test --only dhcp --skip dhcp": "leave nothing to run", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown name ""`,
 		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
-		"test --address nine": `invalid argument "nine" for "--address" flag`, "test -o nonesuch": "want one of", "test": "specify the name of an Infra", "test demo --vm-image @@": `--vm-image "@@": invalid reference format`,
-		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --vm-image=": "--vm-image is empty; specify a value, or omit the flag", "test demo --only=": "--only is empty", "test demo --skip=": "--skip is empty",
+		"test --address nine": `invalid argument "nine" for "--address" flag`, "test -o nonesuch": "want one of", "test": "specify the name of an Infra",
+		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --only=": "--only is empty; specify a value, or omit the flag", "test demo --skip=": "--skip is empty",
 		"test demo --address=": "--address is empty", "test demo --upstream-name=": "--upstream-name is empty", "test demo": `"demo" not found`,
 	} {
 		if _, stderr, code := s.Run(append([]string{"-n", s.Namespace}, strings.Fields(line)...)...); code != 1 || !strings.Contains(stderr, want) {
@@ -179,7 +143,7 @@ func (s *testSite) testObjects() []string {
 	networks.SetKind(read.AttachmentKind.Kind + "List")
 	var all []string
 	add := func(kind string, o metav1.Object) { all = append(all, kind+" "+o.GetName()) }
-	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}, &networkingv1.NetworkPolicyList{}} {
+	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}} {
 		if err := s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)); err != nil {
 			s.Fatal(err)
 		}
@@ -195,10 +159,6 @@ func (s *testSite) testObjects() []string {
 		case *coordinationv1.LeaseList:
 			for i := range list.Items {
 				add("Lease", &list.Items[i])
-			}
-		case *networkingv1.NetworkPolicyList:
-			for i := range list.Items {
-				add("NetworkPolicy", &list.Items[i])
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -21,50 +20,29 @@ import (
 // holder is the holder of the Lease that reserves the address of the pod on the VLAN.
 const holder = "oooi-" + testclient.Component
 
-// reservationHolder returns the client, as in leases.Lease, of that Lease.
-func reservationHolder() string { return "id:" + hex.EncodeToString([]byte(holder)) }
-
-// reserveAttempts is how many addresses are tried if other clients lease the chosen ones at the same time.
-const reserveAttempts = 5
-
 // reserve returns an address for the pod on the VLAN. Unless it is outside of the DHCP ranges, it creates the Lease that reserves it,
 // which DHCP takes for an ordinary lease and which expires.
 func (t *test) reserve(ctx context.Context, duration time.Duration) (netip.Addr, error) {
-	s, given := t.site, t.Address.IsValid()
-	if given {
-		if why := s.unusable(t.Address); why != "" {
+	candidates := []netip.Addr{t.Address}
+	if t.Address.IsValid() {
+		if why := t.site.unusable(t.Address); why != "" {
 			return t.Address, fmt.Errorf("address %s of the pod on the VLAN %s; specify a free address of the VLAN", t.Address, why)
 		}
-	}
-	if given && !s.Infra.Spec.InfraComponents.DHCP.Leasable(t.Address) {
-		return t.Address, nil
-	}
-	taken := s.takenAddresses()
-	for range reserveAttempts {
-		address := t.Address
-		if !given {
-			if address = s.freeAddress(taken); !address.IsValid() {
-				return address, fmt.Errorf("the DHCP ranges have no free IPv4 address for the pod on the VLAN; specify another free address of the VLAN "+
-					"with %s", t.AddressFlag)
-			}
-			taken[address] = true
-			if !s.freeAddress(taken).IsValid() {
-				return address, fmt.Errorf("%s is the last free IPv4 address of the DHCP ranges, which a VM may need; specify another free address of the "+
-					"VLAN with %s", address, t.AddressFlag)
-			}
+		if !t.site.Infra.Spec.InfraComponents.DHCP.Leasable(t.Address) {
+			return t.Address, nil
 		}
-		err := t.create(ctx, leases.Reservation(s.Infra.Namespace, s.Infra.Name, holder, address, time.Now(), duration))
-		switch {
-		case err == nil:
-			return address, nil
-		case !apierrors.IsAlreadyExists(err):
-			return address, fmt.Errorf("reserving address %s for the pod on the VLAN: %w", address, err)
-		case given:
-			return address, fmt.Errorf("address %s of the pod on the VLAN is leased; specify an address that 'kubectl oooi leases' does not list", address)
+	} else if candidates = t.site.freeAddresses(); len(candidates) < 2 { // a VM may need the last one
+		return netip.Addr{}, fmt.Errorf("the DHCP ranges have fewer than two free IPv4 addresses; specify another free address of the VLAN "+
+			"for the pod on the VLAN with %s", t.AddressFlag)
+	}
+	for _, a := range candidates {
+		err := t.create(ctx, leases.Reservation(t.site.Infra.Namespace, t.site.Infra.Name, holder, a, time.Now(), duration))
+		if !apierrors.IsAlreadyExists(err) {
+			return a, err
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("reserving an address for the pod on the VLAN: other clients leased every chosen address first; specify a free "+
-		"one with %s", t.AddressFlag)
+	return netip.Addr{}, fmt.Errorf("another client has leased address %s of the pod on the VLAN; specify an address that 'kubectl oooi leases' does "+
+		"not list with %s", candidates[0], t.AddressFlag)
 }
 
 // unusable returns why a pod must not have an address on the VLAN; empty if no reason is known.
@@ -104,28 +82,29 @@ func (s *subject) takenAddresses() map[netip.Addr]bool {
 	return taken
 }
 
-// maxCandidates is the number of addresses of a range that are tried.
-const maxCandidates = 1024
+const (
+	// maxFree is the number of free addresses to try, since other clients may lease them at the same time.
+	maxFree = 5
+	// maxTried is the number of addresses of a range that are looked at.
+	maxTried = 1024
+)
 
-// freeAddress returns the last free IPv4 address of the ranges, since DHCP assigns the first ones first; the zero Addr if
-// there is none.
-func (s *subject) freeAddress(taken map[netip.Addr]bool) netip.Addr {
-	dhcp := s.Infra.Spec.InfraComponents.DHCP
+// freeAddresses returns the last free IPv4 addresses of the ranges, at most maxFree: DHCP assigns the first ones first.
+func (s *subject) freeAddresses() []netip.Addr {
+	var list []netip.Addr
+	taken, dhcp := s.takenAddresses(), s.Infra.Spec.InfraComponents.DHCP
 	for _, r := range slices.Backward(dhcp.EffectiveRanges()) {
 		parsed, err := v1alpha1.ParseAddressRange(string(r.Start) + "-" + string(r.End))
 		if err != nil {
 			continue
 		}
 		a := parsed.Last
-		for range maxCandidates {
-			if !parsed.Contains(a) {
-				break
-			}
+		for tried := 0; tried < maxTried && parsed.Contains(a) && len(list) < maxFree; tried++ {
 			if !taken[a] && a.Is4() && dhcp.Leasable(a) {
-				return a
+				list = append(list, a)
 			}
 			a = a.Prev()
 		}
 	}
-	return netip.Addr{}
+	return list
 }

@@ -34,23 +34,22 @@ const (
 	podLeftover = 60 * time.Second
 )
 
-// runClient runs 'xdsd probe' with steps and more arguments in a pod, on the VLAN or in the pod network, for at most limit. It
-// calls take with each outcome, until take returns true or the pod ends. cleanUp deletes what it creates. It may be called
-// concurrently.
-func (t *test) runClient(ctx context.Context, c Client, steps []probe.Step, limit time.Duration, take func(*probe.Outcome) bool, more ...string) error {
+// start creates the Job of a client, which runs 'xdsd probe' with steps and more arguments, on the VLAN or in the pod network.
+// cleanUp deletes what it creates.
+func (t *test) start(ctx context.Context, c Client, steps []probe.Step, more ...string) (*batchv1.Job, error) {
 	text, err := json.Marshal(steps)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	like, image := t.site.templatePod()
 	r := &render.Probe{
 		Name: t.site.Infra.Name + "-" + testclient.Component + "-" + utilrand.String(5), Arguments: append(more, "--steps="+string(text)), Like: &like.Spec,
-		Image: image, Deadline: limit, Leftover: podLeftover,
+		Image: image, Deadline: podDeadline, Leftover: podLeftover,
 	}
 	if c == VLAN {
 		r.Arguments = append(r.Arguments, "--device="+render.ProbeDevice)
-		if r.Address, err = t.reserve(ctx, limit+podLeftover); err != nil {
-			return err
+		if r.Address, err = t.reserve(ctx, podDeadline+podLeftover); err != nil {
+			return nil, err
 		}
 	}
 	// It is on the platform of the other pod.
@@ -58,44 +57,24 @@ func (t *test) runClient(ctx context.Context, c Client, steps []probe.Step, limi
 		Infra: t.site.Infra, Written: &unstructured.Unstructured{}, Attachment: t.site.NetworkConfig(), OpenShift: like.Annotations[render.RequiredSCC] != "",
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// If the command is killed, the garbage collector deletes the Job with the Infra, or its TTL does, and the network with the Job.
-	// The pod does not start before its network exists.
-	job.OwnerReferences = []metav1.OwnerReference{t.site.ownerReference()}
-	if err := t.create(ctx, job); err != nil {
-		return err
+	infra := t.site.Infra
+	err = t.create(ctx, job, metav1.OwnerReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: infra.Name, UID: infra.UID})
+	if err != nil || nad == nil {
+		return job, err
 	}
-	t.lock.Lock()
-	t.job = job
-	t.lock.Unlock()
-	if nad != nil {
-		nad.SetOwnerReferences([]metav1.OwnerReference{jobReference(job)})
-		if err := t.create(ctx, nad); err != nil {
-			return err
+	owner := metav1.OwnerReference{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}
+	if slices.ContainsFunc(steps, func(s probe.Step) bool { return s.DHCP != nil }) {
+		registration := testclient.Object(infra.Namespace, infra.Name, t.site.hostname, t.site.client, podDeadline+podLeftover)
+		if err := t.create(ctx, registration, owner); err != nil {
+			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return t.follow(ctx, job, func(o *probe.Outcome) (bool, error) {
-		if o.Step < 0 || o.Step >= len(steps) {
-			return false, fmt.Errorf("the client reports the outcome of a step %d", o.Step)
-		}
-		return take(o), nil
-	})
+	return job, t.create(ctx, nad, owner) // last: the pod does not start before its network exists
 }
 
-// jobReference returns a reference with which the garbage collector deletes an object with a Job.
-func jobReference(job *batchv1.Job) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job", Name: job.Name, UID: job.UID}
-}
-
-// ownerReference returns a reference with which the garbage collector deletes an object with the Infra.
-func (s *subject) ownerReference() metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Name: s.Infra.Name, UID: s.Infra.UID}
-}
-
-// daemons are the containers that have oooi's image and follow the API server.
+// daemons are the containers that have oooi's image.
 var daemons = []string{"coredns", "coredhcp", "xdsd"}
 
 // templatePod returns one of the Infra's pods, and oooi's image in it; the image is empty if there is none.
@@ -114,61 +93,75 @@ func (s *subject) templatePod() (*corev1.Pod, string) {
 }
 
 // follow waits for the pod of a Job and calls take with each outcome that it prints, until take returns true or the pod has ended. It
-// returns early if the pod cannot start.
+// returns early if the pod cannot start. It may be called concurrently.
 func (t *test) follow(ctx context.Context, job *batchv1.Job, take func(*probe.Outcome) (bool, error)) error {
-	reader, since, followed := &read.Reader{Client: t.Client}, time.Now(), false
-	for {
-		list := &corev1.PodList{}
-		if err := t.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
-		}
-		why, limit := fmt.Sprintf("kube-controller-manager has not created the pod of Job %s", job.Name), podStart
-		var event *corev1.Event
-		if len(list.Items) == 0 {
-			if t.isDeleted(ctx, job) {
-				return errDeleted
+	ctx, cancel := context.WithTimeout(ctx, podDeadline)
+	defer cancel()
+	for began, followed := time.Now(), false; ; {
+		pod, err := t.podOf(ctx, job)
+		switch {
+		case err != nil:
+			return err
+		case pod != nil && pod.Status.Phase == corev1.PodFailed:
+			return fmt.Errorf("pod %s failed: %s", pod.Name, status.UnreadyReason(pod))
+		case pod != nil && pod.Status.Phase == corev1.PodSucceeded && followed:
+			return nil
+		case followed && pod == nil:
+			return fmt.Errorf("the pod of Job %s was deleted", job.Name)
+		case followed: // it is about to end
+		case pod != nil && (pod.Status.Phase == corev1.PodRunning || pod.Status.Phase == corev1.PodSucceeded):
+			if done, err := t.readLog(ctx, pod, take); done || err != nil {
+				return err
 			}
-			if event = reader.Warning(ctx, job.Namespace, job.UID); event != nil && event.Reason == "FailedCreate" {
-				limit = 0
+			followed = true
+		default:
+			if why, limit := t.unstarted(ctx, job, pod); time.Since(began) >= limit {
+				return fmt.Errorf("the pod does not start: %s", why)
 			}
-		}
-		for i := range list.Items {
-			pod := &list.Items[i]
-			if job.Spec.Template.Annotations[render.NetworksAnnotation] != "" && pod.Annotations[render.NetworksAnnotation] == "" {
-				return fmt.Errorf("the pod does not start: a webhook or policy of the API server removed annotation %s: Pod %s lacks it",
-					render.NetworksAnnotation, pod.Name)
-			}
-			why = status.UnreadyReason(pod)
-			switch phase := pod.Status.Phase; {
-			case phase == corev1.PodFailed:
-				return fmt.Errorf("pod %s failed: %s", pod.Name, why)
-			case followed && phase == corev1.PodSucceeded:
-				return nil
-			case followed: // it is about to end
-			case phase == corev1.PodRunning, phase == corev1.PodSucceeded:
-				if done, err := t.readLog(ctx, pod, take); done || err != nil {
-					return err
-				}
-				followed = true
-			default:
-				event = reader.Warning(ctx, pod.Namespace, pod.UID)
-				if stuck := status.StuckAfter(pod, event); stuck >= 0 {
-					limit = stuck
-				}
-			}
-		}
-		if time.Since(since) >= limit && !followed {
-			if event != nil && !strings.Contains(why, strings.TrimSpace(event.Message)) {
-				why = strings.TrimSpace(event.Message)
-			}
-			return fmt.Errorf("the pod does not start: %s", why)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the pod of Job %s: %w: %s", job.Name, ctx.Err(), why)
+			return fmt.Errorf("waiting for the pod of Job %s: %w", job.Name, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// podOf returns the pod of a Job, nil if it does not exist.
+func (t *test) podOf(ctx context.Context, job *batchv1.Job) (*corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := t.Client.List(ctx, list, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
+		return nil, fmt.Errorf("listing the pods of Job %s: %w", job.Name, err)
+	}
+	if len(list.Items) == 0 {
+		return nil, nil //nolint:nilnil // neither a pod nor an error
+	}
+	pod := &list.Items[0]
+	if job.Spec.Template.Annotations[render.NetworksAnnotation] != "" && pod.Annotations[render.NetworksAnnotation] == "" {
+		return nil, fmt.Errorf("the pod does not start: a webhook or policy of the API server removed annotation %s: Pod %s lacks it",
+			render.NetworksAnnotation, pod.Name)
+	}
+	return pod, nil
+}
+
+// unstarted returns why the pod of a Job, which may be nil, has not started, and the time after which that is an error.
+func (t *test) unstarted(ctx context.Context, job *batchv1.Job, pod *corev1.Pod) (why string, limit time.Duration) {
+	reader := &read.Reader{Client: t.Client}
+	if pod == nil {
+		if event := reader.Warning(ctx, job.Namespace, job.UID); event != nil && event.Reason == "FailedCreate" {
+			return event.Message, 0
+		}
+		return fmt.Sprintf("kube-controller-manager has not created the pod of Job %s", job.Name), podStart
+	}
+	event := reader.Warning(ctx, pod.Namespace, pod.UID)
+	why, limit = status.UnreadyReason(pod), podStart
+	if event != nil && !strings.Contains(why, strings.TrimSpace(event.Message)) {
+		why = strings.TrimSpace(event.Message)
+	}
+	if stuck := status.StuckAfter(pod, event); stuck >= 0 {
+		limit = stuck
+	}
+	return why, limit
 }
 
 // readLog calls take with each outcome in the log of a pod that runs or has ended, until take returns true.
@@ -180,12 +173,12 @@ func (t *test) readLog(ctx context.Context, pod *corev1.Pod, take func(*probe.Ou
 	defer func() { _ = stream.Close() }() // read only
 	for outcomes := json.NewDecoder(stream); !done && err == nil; {
 		o := &probe.Outcome{}
-		if err = outcomes.Decode(o); err == nil {
-			done, err = take(o)
+		if err = outcomes.Decode(o); errors.Is(err, io.EOF) {
+			return false, nil
+		} else if err != nil {
+			return false, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
 		}
+		done, err = take(o)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return false, fmt.Errorf("reading the log of Pod %s: %w", pod.Name, err)
-	}
-	return done, nil
+	return done, err
 }

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -42,60 +41,30 @@ var (
 	others = gap{time.Second, 2 * time.Second}
 )
 
+// uses are what VMs get from the components.
+var uses = map[string]string{
+	v1alpha1.ComponentDHCP: "addresses", v1alpha1.ComponentDNS: "names", v1alpha1.ComponentProxy: "connections to the control plane",
+}
+
 const (
 	// baseline is how long all services must answer before a pod is deleted, and settle how long afterwards.
 	baseline = 2 * time.Second
 	settle   = 3 * time.Second
 	// unsettled is the time after which a service that does not answer ends the scenario before it starts.
 	unsettled = 15 * time.Second
-	// useMargin is how much earlier the client ends than the deadline of its pod.
-	useMargin = 15 * time.Second
-	// useInterval is the time between two requests to an address of a service, and pollInterval that between two looks at the results.
+	// useTime is how long the client uses the services: it ends before the deadline of its pod.
+	useTime = podDeadline - 15*time.Second
+	// useInterval is the time between two requests to an address of a service, and pollInterval that between two looks at the pod.
 	useInterval  = 100 * time.Millisecond
 	pollInterval = 500 * time.Millisecond
 	// quiet is the longest time between two responses of a service that works.
 	quiet = time.Second
-	// stalled is the longest time between two outcomes, if only because requests time out.
-	stalled = 5 * time.Second
 )
-
-// replaced are the components in the order in which their pods are replaced, with what VMs get from them.
-var replaced = []struct{ component, service string }{
-	{v1alpha1.ComponentDHCP, "addresses"}, {v1alpha1.ComponentDNS, "names"}, {v1alpha1.ComponentProxy, "connections to the control plane"},
-}
-
-func disruptionScenarios() []Scenario {
-	var list []Scenario
-	for _, r := range replaced {
-		list = append(list, Scenario{
-			Name: "replace-" + r.component, Group: GroupDisruption, Clients: []Client{VLAN},
-			Title:  fmt.Sprintf("VMs get %s soon again when a pod is deleted", r.service),
-			Remedy: "see why the pod starts late with 'kubectl describe pod', and docs/how-to/add-replicas.md for a second replica",
-			run:    func(ctx context.Context, t *test, result *Result) error { return t.replace(ctx, r.component, result) },
-		})
-	}
-	return append(list, Scenario{
-		Name: "api-server-outage", Group: GroupDisruption, Clients: []Client{VLAN},
-		Title:  "VMs keep addresses, names and connections while our pods cannot reach the API server",
-		Remedy: "see the logs of the pods, and docs/explanation/availability.md for what continues without the API server",
-		run:    func(ctx context.Context, t *test, result *Result) error { return t.outage(ctx, result) },
-	})
-}
-
-// A use is the use of all services on the VLAN by a client during a disruption.
-type use struct {
-	services []*service
-
-	lock sync.Mutex
-	// began and now are the times of the first and the last outcome, by the clock of the client; zero until the first.
-	began, now time.Time
-	received   time.Time // when the last outcome was received
-}
 
 // A service is what VMs use of a component. It answers if one of its addresses does: clients know several.
 type service struct {
-	component, name string
-	steps           []probe.Step
+	component string
+	steps     []probe.Step
 
 	used     bool
 	answered time.Time     // the last response, or when the use began
@@ -103,48 +72,132 @@ type service struct {
 	failure  string        // of the last request that failed
 }
 
-// newUse returns the services of the site that have an address on the VLAN.
-func (s *subject) newUse() *use {
-	steps := map[string][]probe.Step{}
-	if s.noDNS(VLAN) == "" {
-		for _, server := range s.servers(VLAN) {
-			steps[v1alpha1.ComponentDNS] = append(steps[v1alpha1.ComponentDNS],
-				probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: s.names(VLAN)[0].Name, Type: "A"}})
+// newServices returns the services of the site that have an address on the VLAN.
+func (s *subject) newServices() []*service {
+	var list []*service
+	add := func(component string, steps ...probe.Step) {
+		if len(steps) > 0 {
+			list = append(list, &service{component: component, steps: steps})
 		}
 	}
 	if s.noDHCP() == "" {
-		steps[v1alpha1.ComponentDHCP] = []probe.Step{{DHCP: &probe.Client{MAC: s.client, Servers: s.Model.DHCP}}}
+		add(v1alpha1.ComponentDHCP, s.dhcpRequest())
+	}
+	var queries, connections []probe.Step
+	if s.noDNS(VLAN) == "" {
+		for _, server := range s.servers(VLAN) {
+			queries = append(queries, probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: s.names(VLAN)[0].Name, Type: "A"}})
+		}
 	}
 	if s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
 		for _, t := range s.endpoints(VLAN, model.RoleAPI) {
-			steps[v1alpha1.ComponentProxy] = append(steps[v1alpha1.ComponentProxy], probe.Step{TLS: &t})
+			connections = append(connections, probe.Step{TLS: &t})
 		}
 	}
-	u := &use{}
-	for _, r := range replaced {
-		if len(steps[r.component]) > 0 {
-			u.services = append(u.services, &service{component: r.component, name: r.service, steps: steps[r.component]})
+	add(v1alpha1.ComponentDNS, queries...)
+	add(v1alpha1.ComponentProxy, connections...)
+	return list
+}
+
+// disrupt runs a disruptive scenario: it deletes the pods of a component one after the other, while a client on the VLAN uses all
+// services.
+func (t *test) disrupt(ctx context.Context, s *Scenario) Result {
+	result, component := s.newResult(), strings.TrimPrefix(s.Name, "replace-")
+	if !slices.ContainsFunc(t.site.newServices(), func(s *service) bool { return s.component == component }) {
+		result.skip("the component is not enabled, or has nothing to test")
+		return result
+	}
+	pods := &corev1.PodList{}
+	err := t.Client.List(ctx, pods, client.InNamespace(t.site.Infra.Namespace), client.MatchingLabels(t.site.Labels(component)))
+	if err == nil && len(pods.Items) == 0 {
+		err = fmt.Errorf("component %s has no pod", component)
+	}
+	for i := 0; i < len(pods.Items) && err == nil; i++ {
+		r := &replacement{test: t, pod: &pods.Items[i], services: t.site.newServices()}
+		t.Progress("replacing Pod " + r.pod.Name)
+		if err = r.run(ctx); err != nil {
+			break
+		}
+		while := " while Pod " + r.pod.Name + " is replaced"
+		if !r.ended {
+			result.fail("all services"+while, cmp.Or(r.unready, "the new pod is ready, but a service does not answer"))
+		}
+		for _, s := range r.services {
+			result.addGap(s, r.now, while, expectedGap(s.component, component, len(pods.Items)))
 		}
 	}
-	return u
+	switch {
+	case err != nil:
+		result.Status, result.Reason = output.Broken, err.Error()
+	case result.Status == output.Failed:
+		result.Remedy = s.Remedy
+	}
+	return result
+}
+
+// expectedGap returns the gap of the service of a component, while one of several pods of another one, or of the same, is replaced.
+func expectedGap(component, replaced string, pods int) gap {
+	switch {
+	case component != replaced:
+		return others
+	case pods == 1:
+		return restarts[component]
+	case component == v1alpha1.ComponentProxy:
+		return move
+	}
+	return others
+}
+
+// A replacement of a pod goes on with each outcome of a client on the VLAN that uses all services.
+type replacement struct {
+	*test
+
+	pod      *corev1.Pod
+	services []*service
+
+	// began and now are the times of the first and the last outcome, by the clock of the client; zero until the first.
+	began, now time.Time
+	deleted    bool
+	looked     time.Time // when the new pod was looked at last
+	unready    string    // why it was not ready
+	ready      time.Time // since when it is, and all services answer
+	ended      bool      // whether they did so for some time
+}
+
+// run deletes the pod when all services have answered for some time, until they do so again and the new pod is ready, or the client
+// ends.
+func (r *replacement) run(ctx context.Context) error {
+	if !status.PodReady(r.pod) {
+		return fmt.Errorf("Pod %s is not ready", r.pod.Name) //nolint:staticcheck // a kind begins with a capital
+	}
+	var steps []probe.Step
+	for _, s := range r.services {
+		steps = append(steps, s.steps...)
+	}
+	job, err := r.start(ctx, VLAN, steps, "--interval="+useInterval.String(), "--timeout="+useTime.String())
+	if err == nil {
+		err = r.follow(ctx, job, func(o *probe.Outcome) (bool, error) {
+			r.take(o)
+			err := r.next(ctx)
+			return r.ended, err
+		})
+	}
+	return errors.Join(err, r.cleanUp(ctx))
 }
 
 // take adds the outcome of a request, whose step is an index of all steps of the services.
-func (u *use) take(o *probe.Outcome) {
-	u.lock.Lock()
-	defer u.lock.Unlock()
-	if u.began.IsZero() {
-		u.began, u.now = o.Ended, o.Ended
-		for _, s := range u.services {
+func (r *replacement) take(o *probe.Outcome) {
+	if r.began.IsZero() {
+		r.began, r.now = o.Ended, o.Ended
+		for _, s := range r.services {
 			s.answered = o.Ended
 		}
 	}
-	u.received = time.Now()
-	if o.Ended.After(u.now) {
-		u.now = o.Ended
+	if o.Ended.After(r.now) {
+		r.now = o.Ended
 	}
 	index := o.Step
-	for _, s := range u.services {
+	for _, s := range r.services {
 		if index -= len(s.steps); index >= 0 {
 			continue
 		}
@@ -160,173 +213,66 @@ func (u *use) take(o *probe.Outcome) {
 	}
 }
 
+// next deletes the pod, or looks whether the new one is ready. The replacement has ended when it is and all services answer, for some
+// time.
+func (r *replacement) next(ctx context.Context) error {
+	silent := r.silent()
+	switch {
+	case !r.deleted && silent == nil && r.now.Sub(r.began) >= baseline:
+		r.deleted = true
+		if err := r.Client.Delete(ctx, r.pod, client.Preconditions{UID: &r.pod.UID}); err != nil {
+			return fmt.Errorf("deleting Pod %s: %w", r.pod.Name, err)
+		}
+	case !r.deleted && silent != nil && r.now.Sub(r.began) > unsettled:
+		return fmt.Errorf("VMs do not get %s even before the disruption: %s", uses[silent.component], cmp.Or(silent.failure, "no response"))
+	case r.deleted && r.now.Sub(r.looked) >= pollInterval:
+		r.looked, r.unready = r.now, r.whyUnready(ctx)
+		if r.unready != "" || silent != nil {
+			r.ready = time.Time{}
+		} else if r.ready.IsZero() {
+			r.ready = r.now
+		}
+		r.ended = !r.ready.IsZero() && r.now.Sub(r.ready) >= settle
+	}
+	return nil
+}
+
 // silent returns a service that does not answer, nil if all do.
-func (u *use) silent() *service {
-	u.lock.Lock()
-	defer u.lock.Unlock()
-	for _, s := range u.services {
-		if !s.used || u.now.Sub(s.answered) > quiet || time.Since(u.received) > stalled {
+func (r *replacement) silent() *service {
+	for _, s := range r.services {
+		if !s.used || r.now.Sub(s.answered) > quiet {
 			return s
 		}
 	}
 	return nil
 }
 
-// isSteady reports whether all services have answered for long enough to disrupt them. It is an error if one does not.
-func (u *use) isSteady(context.Context) (bool, error) {
-	silent := u.silent()
-	u.lock.Lock()
-	defer u.lock.Unlock()
-	since := u.now.Sub(u.began)
-	if silent != nil && since > unsettled {
-		return false, fmt.Errorf("VMs do not get %s even before the disruption: %s", silent.name, cmp.Or(silent.failure, "no response"))
-	}
-	return silent == nil && since >= baseline, nil
-}
-
-// addGaps adds the longest time without each service to a result, which fails if one exceeds its limit.
-func (u *use) addGaps(result *Result, while string, expected func(*service) gap) {
-	for _, s := range u.services {
-		longest := max(s.gap, u.now.Sub(s.answered))
-		request := Request{Client: VLAN, Label: s.name + while, Took: metav1.Duration{Duration: longest.Round(100 * time.Millisecond)}}
-		switch want := expected(s); {
-		case longest > want.limit:
-			request.Problem = fmt.Sprintf("none for %s, want at most %s, usually %s: %s", request.Took.Duration, want.limit,
-				want.usual, cmp.Or(s.failure, "no response"))
-			result.Status = output.Failed
-		case longest > want.usual:
-			request.Note = fmt.Sprintf("longer than the usual %s", want.usual)
-		}
-		result.Requests = append(result.Requests, request)
-	}
-}
-
-// errEnded means that the client ended before the disruption did.
-var errEnded = errors.New("the client ended early")
-
-// disrupt runs a client on the VLAN that uses all services, in a pod that runs for at most limit. It calls disruption when all services
-// have answered for some time. The context of the disruption ends with the client, with errEnded as the cause.
-func (t *test) disrupt(ctx context.Context, u *use, limit time.Duration, disruption func(context.Context) error) (err error) {
-	whole := ctx
-	defer func() { err = errors.Join(err, t.cleanUp(whole)) }()
-	if err := t.register(ctx, limit+podLeftover); err != nil {
-		return err
-	}
-	var steps []probe.Step
-	for _, s := range u.services {
-		steps = append(steps, s.steps...)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel(nil)
-	running.Go(func() {
-		err := t.runClient(ctx, VLAN, steps, limit, func(o *probe.Outcome) bool { u.take(o); return false },
-			"--interval="+useInterval.String(), "--timeout="+(limit-useMargin).String())
-		if err == nil {
-			err = errEnded
-		}
-		cancel(err)
-	})
-	if err := poll(ctx, u.isSteady); err != nil {
-		return err
-	}
-	return disruption(ctx)
-}
-
-// poll calls done until it returns true or an error. If ctx ends, it returns the cause.
-func poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, done)
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// replace deletes the pods of a component one after the other, while a client on the VLAN uses all services.
-func (t *test) replace(ctx context.Context, component string, result *Result) error {
-	if !slices.ContainsFunc(t.site.newUse().services, func(s *service) bool { return s.component == component }) {
-		result.skip("the component is not enabled, or has nothing to test")
-		return nil
-	}
-	pods, err := t.podsOf(ctx, component)
-	if err != nil {
-		return err
-	}
-	if len(pods) == 0 {
-		return fmt.Errorf("component %s has no pod", component)
-	}
-	expected := func(s *service) gap {
-		switch {
-		case s.component == component && len(pods) == 1:
-			return restarts[component]
-		case s.component == component && component == v1alpha1.ComponentProxy:
-			return move
-		}
-		return others
-	}
-	for i := range pods {
-		pod := &pods[i]
-		if !status.PodReady(pod) {
-			return fmt.Errorf("Pod %s is not ready", pod.Name) //nolint:staticcheck // a kind begins with a capital
-		}
-		t.Progress("replacing Pod " + pod.Name)
-		u, while := t.site.newUse(), " while Pod "+pod.Name+" is replaced"
-		err := t.disrupt(ctx, u, podDeadline, func(ctx context.Context) error { return t.replacePod(ctx, u, pod, while, result) })
-		if err != nil {
-			return err
-		}
-		u.addGaps(result, while, expected)
-	}
-	return nil
-}
-
-// replacePod deletes a pod, and waits until the new one is ready and all services have answered for some time.
-func (t *test) replacePod(ctx context.Context, u *use, pod *corev1.Pod, while string, result *Result) error {
-	if err := t.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil {
-		return fmt.Errorf("deleting Pod %s: %w", pod.Name, err)
-	}
-	unready, ready := "", time.Time{}
-	err := poll(ctx, func(ctx context.Context) (bool, error) {
-		if why := t.unready(ctx, pod); ctx.Err() == nil {
-			unready = why
-		}
-		if unready != "" || u.silent() != nil {
-			ready = time.Time{}
-		} else if ready.IsZero() {
-			ready = time.Now()
-		}
-		return !ready.IsZero() && time.Since(ready) >= settle, nil
-	})
-	if errors.Is(err, errEnded) {
-		result.fail("all services"+while, cmp.Or(unready, "the new pod is ready, but a service does not answer"))
-		return nil
-	}
-	return err
-}
-
-// podsOf returns the pods of a component.
-func (t *test) podsOf(ctx context.Context, component string) ([]corev1.Pod, error) {
-	list := &corev1.PodList{}
-	err := t.Client.List(ctx, list, client.InNamespace(t.site.Infra.Namespace), client.MatchingLabels(t.site.Labels(component)))
-	if err != nil {
-		return nil, fmt.Errorf("listing the pods of component %s: %w", component, err)
-	}
-	return list.Items, nil
-}
-
-// unready returns why the pod that replaces a deleted one, with the same name, is not ready; empty if it is.
-func (t *test) unready(ctx context.Context, deleted *corev1.Pod) string {
+// whyUnready returns why the pod that replaces the deleted one, with the same name, is not ready; empty if it is.
+func (r *replacement) whyUnready(ctx context.Context) string {
 	pod := &corev1.Pod{}
-	switch err := t.Client.Get(ctx, client.ObjectKeyFromObject(deleted), pod); {
+	switch err := r.Client.Get(ctx, client.ObjectKeyFromObject(r.pod), pod); {
 	case apierrors.IsNotFound(err):
 		return "its controller has not created the new pod: see the Events of 'kubectl describe statefulset'"
 	case err != nil:
 		return "reading the new pod: " + err.Error()
-	case pod.UID == deleted.UID:
+	case pod.UID == r.pod.UID:
 		return "the pod has not ended"
 	case !status.PodReady(pod):
 		return "the new pod is not ready: " + status.UnreadyReason(pod)
 	}
 	return ""
+}
+
+// addGap adds the longest time without a service, until now, to a result, which fails if it exceeds its limit.
+func (r *Result) addGap(s *service, now time.Time, while string, want gap) {
+	longest := max(s.gap, now.Sub(s.answered)).Round(100 * time.Millisecond)
+	request := Request{Client: VLAN, Label: uses[s.component] + while, Took: metav1.Duration{Duration: longest}}
+	switch {
+	case longest > want.limit:
+		request.Problem = fmt.Sprintf("none for %s, want at most %s, usually %s: %s", longest, want.limit, want.usual, cmp.Or(s.failure, "no response"))
+		r.Status = output.Failed
+	case longest > want.usual:
+		request.Note = fmt.Sprintf("longer than the usual %s", want.usual)
+	}
+	r.Requests = append(r.Requests, request)
 }

@@ -54,19 +54,20 @@ func TestGapsAreJudged(t *testing.T) {
 		11 * time.Second: {status: output.Failed, problem: "none for 11s, want at most 10s, usually 3s: timeout"},
 	} {
 		began := time.Now()
-		u := &use{services: []*service{{name: "names", steps: make([]probe.Step, 1)}, {name: "connections", steps: make([]probe.Step, 2)}}}
+		r := &replacement{services: []*service{
+			{component: v1alpha1.ComponentDNS, steps: make([]probe.Step, 1)}, {component: v1alpha1.ComponentProxy, steps: make([]probe.Step, 2)},
+		}}
 		for _, o := range []probe.Outcome{
 			{Step: 0, Ended: began}, {Step: 2, Ended: began}, {Step: 1, Ended: began.Add(got / 2), Error: "timeout"}, {Step: 1, Ended: began.Add(got)}, {Step: 0, Ended: began.Add(got)},
 		} {
-			u.take(&o)
+			r.take(&o)
 		}
-		if silent := u.silent(); silent != nil {
-			t.Errorf("after a gap of %s, %s are silent", got, silent.name)
+		if silent := r.silent(); silent != nil {
+			t.Errorf("after a gap of %s, %s are silent", got, uses[silent.component])
 		}
-		u.services = u.services[1:]
 		result := &Result{Status: output.Passed}
-		u.addGaps(result, " during the test", func(*service) gap { return move })
-		request := Request{Client: VLAN, Label: "connections during the test", Took: metav1.Duration{Duration: got}, Note: want.note, Problem: want.problem}
+		result.addGap(r.services[1], r.now, " during the test", expectedGap(v1alpha1.ComponentProxy, v1alpha1.ComponentProxy, 2))
+		request := Request{Client: VLAN, Label: "connections to the control plane during the test", Took: metav1.Duration{Duration: got}, Note: want.note, Problem: want.problem}
 		if result.Status != want.status || len(result.Requests) != 1 || result.Requests[0] != request {
 			t.Errorf("a gap of %s is %s: %+v", got, result.Status, result.Requests)
 		}

@@ -3,142 +3,54 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/probe"
 )
 
 const (
-	dnsRemedy      = "see the logs of the DNS pods, and 'kubectl oooi resolve NAME' for the expected answer"
-	upstreamRemedy = "check spec.networkConfig.dnsServers of the Infra, and that the nodes reach these resolvers over UDP and TCP"
 	// unusedLabel is a name that no component publishes.
 	unusedLabel = "oooi-test-does-not-exist"
 	// upstreamProbe is a name in a domain that does not exist (RFC 6761, 6.4): a resolver that works denies it.
 	upstreamProbe = "oooi-test.invalid"
 )
 
-// dnsPromises are the scenarios about DNS, which there are for each client. needs is one of the other names.
-var dnsPromises = []struct {
-	name, needs, title, remedy string
-	steps                      func(*subject, Client) []step
-}{
-	{"udp", "", "DNS answers over UDP ", "check that no firewall filters UDP port 53: " + dnsRemedy, func(s *subject, c Client) []step {
-		return s.queries(c, probe.Query{Network: "udp", Type: "A", Name: unusedLabel + "." + s.Cluster.Domains[0]}, func(*probe.Reply) string { return "" })
-	}},
-	{"names", "udp", "all names of the hosted cluster resolve ", dnsRemedy, func(s *subject, c Client) []step {
-		return s.allNames(c, probe.Query{Network: "udp", Type: "A"})
-	}},
-	{"tcp", "", "DNS answers over TCP ", "check that no firewall filters TCP port 53: " + dnsRemedy, func(s *subject, c Client) []step {
-		return s.allNames(c, probe.Query{Network: "tcp", Type: "A"})
-	}},
-	{
-		"edns", "udp", "DNS answers queries with EDNS ", "check that no device in between drops DNS packets with EDNS: " + dnsRemedy,
-		func(s *subject, c Client) []step {
-			return s.allNames(c, probe.Query{Network: "udp", Type: "A", EDNS: true})
-		},
-	},
-	{"negative", "udp", "DNS denies names that do not exist ", dnsRemedy, (*subject).unknownNames},
-	{"upstream", "udp", "DNS forwards other names to the upstream resolvers ", upstreamRemedy, func(s *subject, c Client) []step {
-		return s.forwarded(c, "udp")
-	}},
-	{"upstream-tcp", "tcp", "DNS forwards other names over TCP ", upstreamRemedy, func(s *subject, c Client) []step { return s.forwarded(c, "tcp") }},
-}
-
-func dnsScenarios() []Scenario {
-	var list []Scenario
-	for _, c := range both {
-		where, prefix := map[Client]string{VLAN: "on the VLAN", Pod: "in pods"}[c], "dns-"+string(c)+"-"
-		for _, p := range dnsPromises {
-			one := Scenario{Name: prefix + p.name, Group: GroupDNS, Clients: []Client{c}, Title: p.title + where, Remedy: p.remedy}
-			if p.needs != "" {
-				one.Needs = prefix + p.needs
-			}
-			one.steps = func(s *subject, c Client) ([]step, string) {
-				if why := s.noDNS(c); why != "" {
-					return nil, why
-				}
-				return p.steps(s, c), ""
-			}
-			list = append(list, one)
-		}
+// addDNS adds queries of a client to each of its DNS servers.
+func (p *plan) addDNS(c Client) {
+	prefix := "dns-" + string(c) + "-"
+	if why := p.noDNS(c); why != "" {
+		p.skip(prefix, why)
+		return
 	}
-	return list
-}
-
-// queries returns a query to each of a client's DNS servers, with a check of the reply.
-func (s *subject) queries(c Client, q probe.Query, check func(*probe.Reply) string) []step {
-	var steps []step
-	for _, q.Server = range s.servers(c) {
+	query := func(scenario string, q probe.Query, problem func(*probe.Reply) string) {
+		q.Network, q.Type = cmp.Or(q.Network, "udp"), cmp.Or(q.Type, "A")
 		label := fmt.Sprintf("%s %s at %s over %s", q.Name, q.Type, q.Server, strings.ToUpper(q.Network))
 		if q.EDNS {
 			label += " with EDNS"
 		}
-		query := q
-		steps = append(steps, step{
-			request: probe.Step{DNS: &query}, label: label, check: without(func(o *probe.Outcome) string { return check(o.DNS) }),
-		})
+		p.add(prefix+scenario, c, label, probe.Step{DNS: &q}, answered, func(o *probe.Outcome) string { return problem(o.DNS) })
 	}
-	return steps
-}
-
-// allNames returns queries for the addresses of all names of the hosted cluster.
-func (s *subject) allNames(c Client, q probe.Query) []step {
-	var steps []step
-	for _, n := range s.names(c) {
-		q.Name = n.Name
-		steps = append(steps, s.queries(c, q, func(r *probe.Reply) string {
-			switch {
-			case q.Network == "udp" && !q.EDNS: // the other scenarios are about the transport
-				return wantAddresses(r, n.Addresses)
-			case r.Rcode != "NOERROR":
-				return "want NOERROR, got " + describe(r)
-			case q.EDNS && !r.EDNS:
-				return "the reply has no OPT record"
-			}
-			return ""
-		})...)
-	}
-	return steps
-}
-
-// unknownNames returns queries for names that do not exist, and for IPv6 addresses of names that have none.
-func (s *subject) unknownNames(c Client) []step {
-	var steps []step
-	for _, domain := range s.Cluster.Domains {
-		steps = append(steps, s.queries(c, probe.Query{Network: "udp", Type: "A", Name: unusedLabel + "." + domain}, func(r *probe.Reply) string {
-			if r.Rcode != "NXDOMAIN" {
-				return "want NXDOMAIN, got " + describe(r)
-			}
-			return ""
-		})...)
-	}
-	for _, n := range s.names(c) {
-		if s.isApp(n.Name) {
-			continue
+	upstream := cmp.Or(p.upstream, upstreamProbe)
+	for _, server := range p.servers(c) {
+		query("udp", probe.Query{Server: server, Name: unusedLabel + "." + p.Cluster.Domains[0]}, anyReply)
+		for _, domain := range p.Cluster.Domains {
+			query("negative", probe.Query{Server: server, Name: unusedLabel + "." + domain}, wantDenial)
 		}
-		steps = append(steps, s.queries(c, probe.Query{Network: "udp", Type: "AAAA", Name: n.Name}, func(r *probe.Reply) string {
-			if r.Rcode != "NOERROR" || slices.ContainsFunc(r.Addresses, netip.Addr.Is4) {
-				return "want NOERROR, got " + describe(r)
+		for _, n := range p.names(c) {
+			query("names", probe.Query{Server: server, Name: n.Name}, func(r *probe.Reply) string { return wantAddresses(r, n.Addresses) })
+			query("tcp", probe.Query{Server: server, Name: n.Name, Network: "tcp"}, wantSuccess)
+			query("edns", probe.Query{Server: server, Name: n.Name, EDNS: true}, wantOPT)
+			if !p.isApp(n.Name) {
+				query("negative", probe.Query{Server: server, Name: n.Name, Type: "AAAA"}, wantNoAddress)
 			}
-			return ""
-		})...)
-	}
-	return steps
-}
-
-// forwarded returns queries for a name that DNS forwards, over the protocol of the query.
-func (s *subject) forwarded(c Client, network string) []step {
-	return s.queries(c, probe.Query{Network: network, Type: "A", Name: cmp.Or(s.upstream, upstreamProbe)}, func(r *probe.Reply) string {
-		switch {
-		case r.Rcode == "SERVFAIL" || r.Rcode == "REFUSED":
-			return "no upstream resolver answers: " + r.Rcode
-		case s.upstream != "" && len(r.Addresses) == 0:
-			return "want an address, got " + describe(r)
 		}
-		return ""
-	})
+		query("upstream", probe.Query{Server: server, Name: upstream}, p.wantForwarded)
+		query("upstream-tcp", probe.Query{Server: server, Name: upstream, Network: "tcp"}, p.wantForwarded)
+	}
 }
 
 // noDNS returns why DNS cannot be tested by a client, empty if it can.
@@ -154,12 +66,51 @@ func (s *subject) noDNS(c Client) string {
 	return ""
 }
 
-// wantAddresses returns how a reply differs from the expected addresses, empty if it does not.
+// The functions below return what is wrong with a reply, empty if nothing is.
+
+func anyReply(*probe.Reply) string { return "" }
+
+func wantDenial(r *probe.Reply) string { return wantRcode(r, "NXDOMAIN") }
+
+func wantSuccess(r *probe.Reply) string { return wantRcode(r, "NOERROR") }
+
+// wantNoAddress is about a query for IPv6 addresses of a name that has none.
+func wantNoAddress(r *probe.Reply) string {
+	if slices.ContainsFunc(r.Addresses, netip.Addr.Is4) {
+		return "want NOERROR, got " + describe(r)
+	}
+	return wantSuccess(r)
+}
+
+func wantRcode(r *probe.Reply, rcode string) string {
+	if r.Rcode != rcode {
+		return fmt.Sprintf("want %s, got %s", rcode, describe(r))
+	}
+	return ""
+}
+
+func wantOPT(r *probe.Reply) string {
+	if problem := wantSuccess(r); problem != "" || r.EDNS {
+		return problem
+	}
+	return "the reply has no OPT record"
+}
+
 func wantAddresses(r *probe.Reply, want []netip.Addr) string {
 	if r.Rcode == "NOERROR" && slices.Equal(r.Addresses, want) {
 		return ""
 	}
 	return fmt.Sprintf("want %s, got %s", join(want), describe(r))
+}
+
+func (s *subject) wantForwarded(r *probe.Reply) string {
+	switch {
+	case r.Rcode == "SERVFAIL" || r.Rcode == "REFUSED":
+		return "no upstream resolver answers: " + r.Rcode
+	case s.upstream != "" && len(r.Addresses) == 0:
+		return "want an address, got " + describe(r)
+	}
+	return ""
 }
 
 // describe returns the response code and the addresses of a reply.
@@ -173,4 +124,30 @@ func join(addresses []netip.Addr) string {
 		texts = append(texts, a.String())
 	}
 	return strings.Join(texts, ", ")
+}
+
+// defaultMTU is that of Ethernet.
+const defaultMTU = 1500
+
+// addMTU adds queries in packets of several sizes up to the VLAN's MTU. OVN-Kubernetes' default is the pod network's MTU: the client
+// sends no packets that are larger than the MTU of its interface.
+func (p *plan) addMTU() {
+	const scenario = "mtu-vlan"
+	p.skip(scenario, "infraComponents.dns is not enabled: no server answers large packets")
+	if !p.Infra.Spec.InfraComponents.DNS.IsEnabled() {
+		return
+	}
+	mtu := cmp.Or(cni.MTU(p.NetworkConfig()), defaultMTU)
+	sizes := map[int]bool{mtu: true}
+	for _, size := range []int{576, 1280, 1400, defaultMTU} {
+		if size < mtu {
+			sizes[size] = true
+		}
+	}
+	for _, server := range p.servers(VLAN) {
+		for _, size := range slices.Sorted(maps.Keys(sizes)) {
+			q := probe.Query{Server: server, Network: "udp", Name: upstreamProbe, Type: "A", Size: size}
+			p.add(scenario, VLAN, fmt.Sprintf("packet of %d bytes to %s", size, server), probe.Step{DNS: &q}, answered)
+		}
+	}
 }

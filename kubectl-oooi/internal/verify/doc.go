@@ -1,7 +1,7 @@
 // Package verify tests a site as its VMs and pods use it: from a pod on the VLAN and from one in the pod network, both of
 // which run for the duration of the test.
 //
-// A Scenario is a table entry: the requests of one of the clients, with a function for each that compares the outcome with
-// what the site's objects define. To add one, append it in the file of its group, describe it in docs/reference/test.md,
-// and add a fault that only this scenario finds to TestVerifyOnTheNode.
+// A Scenario is a table entry, and a plan has its requests: the steps of a client, with checks that compare the outcome with what
+// the site's objects define. To add one, add it to Scenarios and its steps to a plan, describe it in docs/reference/cli.md, and add
+// a fault that only this scenario finds to TestVerifyOnTheNode.
 package verify

@@ -11,135 +11,93 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
-func isolationScenarios() []Scenario {
-	add := func(name, needs, title, remedy string, steps func(*subject) []step) Scenario {
-		return Scenario{
-			Name: name, Group: GroupIsolation, Clients: []Client{VLAN}, Title: title, Remedy: remedy, Needs: needs,
-			steps: func(s *subject, _ Client) ([]step, string) {
-				if why := s.Facts.Unread(site.Infras, ""); why != "" {
-					return nil, "Infras of other namespaces are not known: " + why
+// addIsolation adds requests about the hosted clusters on other VLANs.
+func (p *plan) addIsolation() {
+	if why := p.Facts.Unread(site.Infras, ""); why != "" {
+		p.skip("isolation-", "Infras of other namespaces are not known: "+why)
+		return
+	}
+	p.skip("isolation-", "no other hosted cluster with an Infra on another VLAN")
+	for _, i := range p.Snapshot.Infras {
+		if i.Cluster == nil || p.Cluster == nil || i.Cluster.Ref == p.Cluster.Ref || i.VLAN == p.Model.VLAN || len(i.Cluster.Hostnames) == 0 {
+			continue
+		}
+		for _, h := range i.Cluster.Hostnames {
+			p.addForeignName(i, &h)
+		}
+		p.addForeignAddresses(i)
+	}
+}
+
+// addForeignName adds queries of our DNS servers for a name of another hosted cluster, and connections to our proxy with it.
+func (p *plan) addForeignName(i *model.Infra, h *model.Hostname) {
+	foreign := addressesOf(i)
+	for _, server := range p.servers(VLAN) {
+		p.add("isolation-names", VLAN, fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, server),
+			probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: h.Name, Type: "A"}}, answered, func(o *probe.Outcome) string {
+				if slices.ContainsFunc(o.DNS.Addresses, func(a netip.Addr) bool { return slices.Contains(foreign, a) }) {
+					return "the name resolves to " + join(o.DNS.Addresses)
 				}
-				list := steps(s)
-				if len(list) == 0 {
-					return nil, "no other hosted cluster with an Infra on another VLAN"
-				}
-				return list, ""
-			},
+				return ""
+			})
+	}
+	if p.Model.Proxy == nil {
+		return
+	}
+	for _, a := range ipv4(p.Model.Proxy.VLAN) {
+		for _, port := range ports(h, "") {
+			t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, port)}
+			p.add("isolation-proxy", VLAN, fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, t.Address), probe.Step{TLS: &t}, notCertifiedFor(h.Name))
 		}
 	}
-	return []Scenario{
-		add("isolation-names", "dns-vlan-udp", "names of other hosted clusters do not lead to their addresses on this VLAN",
-			"compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN", (*subject).foreignNames),
-		add("isolation-proxy", "", "the proxy does not route names of other hosted clusters",
-			"run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer", (*subject).foreignRoutes),
-		add("isolation-addresses", "", "addresses of other hosted clusters cannot be reached from this VLAN",
-			"check the router of the VLAN, and that the switches separate the VLANs", (*subject).foreignAddresses),
+}
+
+// notCertifiedFor returns a check that fails if the server has a certificate for a name. A port may have a default backend, which
+// presents a certificate for its own names.
+func notCertifiedFor(name string) check {
+	return func(o *probe.Outcome) string {
+		if o.TLS == nil || len(o.TLS.Chain) == 0 {
+			return ""
+		}
+		if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(name) == nil {
+			return "the proxy leads to a server with a certificate for this name"
+		}
+		return ""
+	}
+}
+
+// addForeignAddresses adds connections to the proxy of another hosted cluster, and queries of its DNS servers.
+func (p *plan) addForeignAddresses(i *model.Infra) {
+	const scenario = "isolation-addresses"
+	name := i.Cluster.Hostnames[0].Name
+	for _, a := range addressesOf(i) {
+		for _, port := range p.portsOf(i) {
+			t := probe.Target{Name: name, Address: netip.AddrPortFrom(a, port)}
+			p.add(scenario, VLAN, fmt.Sprintf("%s of %s", t.Address, i.Cluster.Ref), probe.Step{TLS: &t}, func(o *probe.Outcome) string {
+				if o.TLS != nil && o.TLS.Connected {
+					return "the address accepts connections"
+				}
+				return ""
+			})
+		}
+	}
+	for _, a := range ipv4(i.DNS) {
+		q := probe.Query{Server: a, Network: "udp", Name: name, Type: "A"}
+		p.add(scenario, VLAN, fmt.Sprintf("DNS at %s of %s", a, i.Cluster.Ref), probe.Step{DNS: &q}, func(o *probe.Outcome) string {
+			if o.DNS != nil {
+				return "the DNS server answers: " + describe(o.DNS)
+			}
+			return ""
+		})
 	}
 }
 
 // addressesOf returns the addresses at which clients reach another Infra's components.
 func addressesOf(i *model.Infra) []netip.Addr {
-	var list []netip.Addr
-	if i.Proxy != nil {
-		list = slices.Concat(i.Proxy.VLAN, i.Proxy.ClusterIPs)
-	}
-	return slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.Is4() })
-}
-
-// foreignNames queries our DNS servers for names of other hosted clusters.
-func (s *subject) foreignNames() []step {
-	var steps []step
-	for _, i := range s.others() {
-		foreign := addressesOf(i)
-		for _, h := range i.Cluster.Hostnames {
-			for _, server := range s.servers(VLAN) {
-				steps = append(steps, step{
-					request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: h.Name, Type: "A"}},
-					label:   fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, server),
-					check: without(func(o *probe.Outcome) string {
-						if slices.ContainsFunc(o.DNS.Addresses, func(a netip.Addr) bool { return slices.Contains(foreign, a) }) {
-							return "the name resolves to " + join(o.DNS.Addresses)
-						}
-						return ""
-					}),
-				})
-			}
-		}
-	}
-	return steps
-}
-
-// foreignRoutes connects to our proxy with names of other hosted clusters.
-func (s *subject) foreignRoutes() []step {
-	var steps []step
-	if s.Model.Proxy == nil {
+	if i.Proxy == nil {
 		return nil
 	}
-	for _, i := range s.others() {
-		for _, h := range i.Cluster.Hostnames {
-			// A port may have a default backend, which presents a certificate for its own names.
-			routed := func(o *probe.Outcome) string {
-				if o.TLS == nil || len(o.TLS.Chain) == 0 {
-					return ""
-				}
-				if certificate, err := x509.ParseCertificate(o.TLS.Chain[0]); err == nil && certificate.VerifyHostname(h.Name) == nil {
-					return "the proxy leads to a server with a certificate for this name"
-				}
-				return ""
-			}
-			for _, port := range ports(&h, "") {
-				for _, a := range s.Model.Proxy.VLAN {
-					if a.Is4() {
-						t := probe.Target{Name: h.Name, Address: netip.AddrPortFrom(a, port)}
-						steps = append(steps, step{
-							request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s at %s", h.Name, i.Cluster.Ref, t.Address), check: routed,
-						})
-					}
-				}
-			}
-		}
-	}
-	return steps
-}
-
-// foreignAddresses connects to the proxies of other hosted clusters, and queries their DNS servers.
-func (s *subject) foreignAddresses() []step {
-	var steps []step
-	for _, i := range s.others() {
-		if len(i.Cluster.Hostnames) == 0 {
-			continue
-		}
-		name := i.Cluster.Hostnames[0].Name
-		for _, a := range addressesOf(i) {
-			for _, port := range s.portsOf(i) {
-				t := probe.Target{Name: name, Address: netip.AddrPortFrom(a, port)}
-				steps = append(steps, step{
-					request: probe.Step{TLS: &t}, label: fmt.Sprintf("%s of %s", t.Address, i.Cluster.Ref),
-					check: func(o *probe.Outcome) string {
-						if o.TLS != nil && o.TLS.Connected {
-							return "the address accepts connections"
-						}
-						return ""
-					},
-				})
-			}
-		}
-		for _, a := range i.DNS {
-			if !a.Is4() {
-				continue
-			}
-			steps = append(steps, step{
-				request: probe.Step{DNS: &probe.Query{Server: a, Network: "udp", Name: name, Type: "A"}}, label: fmt.Sprintf("DNS at %s of %s", a, i.Cluster.Ref),
-				check: func(o *probe.Outcome) string {
-					if o.DNS != nil {
-						return "the DNS server answers: " + describe(o.DNS)
-					}
-					return ""
-				},
-			})
-		}
-	}
-	return steps
+	return ipv4(slices.Concat(i.Proxy.VLAN, i.Proxy.ClusterIPs))
 }
 
 // portsOf returns the TCP ports of an Infra's proxy: those that objects define, and those on which its ProxyServer listens.

@@ -21,39 +21,22 @@ import (
 
 // TestEvaluate evaluates scenarios whose requests succeed, fail, have not been performed, or do not exist.
 func TestEvaluate(t *testing.T) {
-	query := func(name string) probe.Step {
-		return probe.Step{DNS: &probe.Query{Network: "udp", Name: name, Type: "A"}}
+	scenarios := []Scenario{{Name: "good"}, {Name: "bad"}, {Name: "needs bad", Needs: "bad"}, {Name: "disabled"}, {Name: "lost"}, {Name: "empty"}}
+	p := &plan{steps: map[string][]*step{}, why: map[string][]string{"disabled": {"it is disabled"}}, clients: map[Client]*requests{VLAN: {index: map[string]int{}}}}
+	for i := range scenarios {
+		p.steps[scenarios[i].Name] = nil
 	}
-	failing := func(o *probe.Outcome) string { return o.Error }
-	scenario := func(name, needs string, steps ...string) Scenario {
-		return Scenario{
-			Name: name, Needs: needs, Title: name, Remedy: "repair it", Clients: []Client{VLAN},
-			steps: func(*subject, Client) ([]step, string) {
-				var list []step
-				if len(steps) == 1 && steps[0] == "never" {
-					return nil, "it is disabled"
-				}
-				for _, name := range steps {
-					list = append(list, step{request: query(name), label: name, check: failing})
-				}
-				return list, ""
-			},
-		}
+	for _, s := range []struct{ scenario, name string }{{"good", "a"}, {"bad", "a"}, {"bad", "b"}, {"needs bad", "a"}, {"lost", "c"}} {
+		p.add(s.scenario, VLAN, s.name, probe.Step{DNS: &probe.Query{Network: "udp", Name: s.name, Type: "A"}}, answered)
 	}
-	scenarios := []Scenario{
-		scenario("good", "", "a"), scenario("bad", "", "a", "b"), scenario("needs bad", "bad", "a"), scenario("disabled", "", "never"),
-		scenario("lost", "", "c"), scenario("empty", ""),
+	of := p.clients[VLAN]
+	if len(of.list) != 3 {
+		t.Errorf("%d requests, want 3: scenarios share equal ones", len(of.list))
 	}
-	run := newTest(&Runner{Scenarios: scenarios}, &subject{}, nil)
-	run.plan()
-	p := run.plans[VLAN]
-	if len(p.steps) != 3 {
-		t.Errorf("%d requests, want 3: scenarios share equal ones", len(p.steps))
-	}
-	p.outcomes = []*probe.Outcome{{Step: 0, Took: time.Millisecond}, {Step: 1, Error: "timeout"}, nil}
+	of.outcomes = []*probe.Outcome{{Step: 0, Took: time.Millisecond}, {Step: 1, Error: "timeout"}, nil}
 	r := &Report{Summary: map[output.Result]int{}}
 	for i := range scenarios {
-		r.add(run.evaluate(&scenarios[i], r.Results))
+		r.add(p.evaluate(&scenarios[i], r.Results))
 	}
 	var got []string
 	for _, one := range r.Results {
@@ -68,8 +51,8 @@ func TestEvaluate(t *testing.T) {
 	if !r.Failed() {
 		t.Error("the report has not failed")
 	}
-	p.outcomes, p.err = make([]*probe.Outcome, 3), errors.New("the pod does not start")
-	if one := run.evaluate(&scenarios[0], r.Results); one.Status != output.Broken || one.Reason != "the pod does not start" {
+	of.outcomes, of.err = make([]*probe.Outcome, 3), errors.New("the pod does not start")
+	if one := p.evaluate(&scenarios[0], r.Results); one.Status != output.Broken || one.Reason != "the pod does not start" {
 		t.Errorf("without a client the result is %+v", one)
 	}
 }
@@ -158,11 +141,11 @@ func TestReportsAreSavedInBundles(t *testing.T) {
 	}
 }
 
-// TestQuickScenariosAreIndependent expects no scenario that needs one that is not quick, a VM or another hosted cluster.
+// TestQuickScenariosAreIndependent expects no scenario that needs one that is not quick, or another hosted cluster.
 func TestQuickScenariosAreIndependent(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Quick() {
-		if s.run != nil || s.Group == GroupIsolation || s.Group == GroupDisruption || s.Needs != "" && !seen[s.Needs] {
+		if s.Group == GroupIsolation || s.Group == GroupDisruption || s.Needs != "" && !seen[s.Needs] {
 			t.Errorf("scenario %s is not quick, or needs %q", s.Name, s.Needs)
 		}
 		seen[s.Name] = true
@@ -176,7 +159,7 @@ func TestQuickScenariosAreIndependent(t *testing.T) {
 func TestScenariosAreNamedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
-		if s.Title == "" || s.Remedy == "" || len(s.Clients) == 0 || (s.steps == nil) != (s.run != nil) {
+		if s.Title == "" || s.Remedy == "" || s.Group == "" || len(s.Clients) == 0 {
 			t.Errorf("scenario %q is incomplete", s.Name)
 		}
 		if seen[s.Name] || s.Needs != "" && !seen[s.Needs] {
@@ -193,9 +176,8 @@ func TestClientsAreRegisteredByValidNames(t *testing.T) {
 			t.Errorf("the host name of a client of Infra %s is %s", infra, name)
 		}
 	}
-	mac, err := randomMAC()
-	if err != nil || len(mac) != 17 || !strings.ContainsAny(mac[1:2], "26ae") {
-		t.Errorf("%s is not a locally administered unicast address: %v", mac, err)
+	if mac := randomMAC().String(); len(mac) != 17 || !strings.ContainsAny(mac[1:2], "26ae") {
+		t.Errorf("%s is not a locally administered unicast address", mac)
 	}
 }
 

@@ -22,8 +22,8 @@ func Reads() []site.Read {
 }
 
 // Role returns a ClusterRole with exactly the rights that a Runner needs, also for disruptive scenarios if they are
-// included, and for VMScenario if vm is set. It grants no right to Secrets.
-func Role(disruptive, vm bool) *rbacv1.ClusterRole {
+// included. It grants no right to Secrets.
+func Role(disruptive bool) *rbacv1.ClusterRole {
 	role := site.Role(RoleName, Reads())
 	rule := func(group, resource string, names []string, verbs ...string) {
 		role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs})
@@ -36,12 +36,6 @@ func Role(disruptive, vm bool) *rbacv1.ClusterRole {
 	rule("k8s.cni.cncf.io", "network-attachment-definitions", nil, "create", "delete", "get")
 	if disruptive {
 		rule("", "pods", nil, "delete", "get")
-		rule("", "pods/proxy", nil, "get")
-		rule("discovery.k8s.io", "endpointslices", []string{apiServerSlice}, "get")
-		rule("networking.k8s.io", "networkpolicies", nil, "create", "delete", "get", "list")
-	}
-	if vm {
-		rule(machineKind.Group, "virtualmachines", nil, "create", "delete", "get", "list")
 	}
 	return role
 }

@@ -2,8 +2,6 @@ package verify
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
@@ -30,7 +27,7 @@ const requestTimeout = 45 * time.Second
 // A Runner tests one site.
 type Runner struct {
 	Client client.Client
-	// Config is the connection over which logs of pods, and the problems that they report, are read.
+	// Config is the connection over which logs of pods are read.
 	Config *rest.Config
 	// Facts must have been collected with Reads, and possibly others.
 	Facts *site.Facts
@@ -44,8 +41,6 @@ type Runner struct {
 	AddressFlag string
 	// Upstream is a name that the upstream resolvers resolve; empty to accept any reply of theirs.
 	Upstream string
-	// VMImage is the containerDisk image of the VM of VMScenario.
-	VMImage string
 	// Version is the version of the plugin.
 	Version string
 	// Progress is called with what the Runner does, and not concurrently.
@@ -58,34 +53,8 @@ type test struct {
 
 	site    *subject
 	clients *kubernetes.Clientset
-	plans   map[Client]*plan
-
-	lock    sync.Mutex
+	plan    *plan
 	created []client.Object // what cleanUp deletes
-	job     *batchv1.Job    // of the last client
-}
-
-// A plan has the requests of a client. Scenarios share equal ones.
-type plan struct {
-	steps    []probe.Step
-	outcomes []*probe.Outcome
-	index    map[string]int // by the encoded step
-	err      error
-}
-
-// add adds a request, unless the plan has an equal one, and returns its index.
-func (p *plan) add(request probe.Step) int {
-	text, err := json.Marshal(request)
-	if err != nil {
-		panic(err) // the type has no field that cannot be encoded
-	}
-	at, known := p.index[string(text)]
-	if !known {
-		at = len(p.steps)
-		p.index[string(text)] = at
-		p.steps, p.outcomes = append(p.steps, request), append(p.outcomes, nil)
-	}
-	return at
 }
 
 // Run runs the scenarios and returns the report. It deletes everything that it creates, even if ctx ends; it then returns an
@@ -97,24 +66,16 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	requests, leases := t.plan()
-	if requests > 0 {
-		r.Progress(fmt.Sprintf("%d requests of %d scenarios", requests, len(r.Scenarios)))
-		err = t.perform(ctx, leases)
-		all := []error{err}
-		for _, p := range t.plans {
-			all = append(all, p.err)
-		}
-		if errors.Is(errors.Join(all...), errDeleted) { // no result is reliable
-			return nil, errDeleted
-		}
+	if n := len(t.plan.clients[VLAN].list) + len(t.plan.clients[Pod].list); n > 0 {
+		r.Progress(fmt.Sprintf("%d requests of %d scenarios", n, len(r.Scenarios)))
+		err = t.perform(ctx)
 	}
 	report = t.newReport(started)
 	for i := range r.Scenarios {
-		if one := &r.Scenarios[i]; one.run != nil {
-			report.add(t.runScenario(ctx, one))
+		if s := &r.Scenarios[i]; s.Group == GroupDisruption {
+			report.add(t.disrupt(ctx, s))
 		} else {
-			report.add(t.evaluate(one, report.Results))
+			report.add(t.plan.evaluate(s, report.Results))
 		}
 	}
 	report.Duration = metav1.Duration{Duration: time.Since(started).Round(100 * time.Millisecond)}
@@ -124,7 +85,7 @@ func (r *Runner) Run(ctx context.Context) (report *Report, err error) {
 	return report, err
 }
 
-// prepare reads what the scenarios know about the site.
+// prepare reads what the scenarios know about the site, and plans their requests.
 func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	s := newSubject(r.Facts, r.Infra)
 	if s == nil {
@@ -136,8 +97,7 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	if _, image := s.templatePod(); image == "" {
 		//nolint:staticcheck // a kind begins with a capital
 		return nil, fmt.Errorf("Infra %s has no pod of DHCP, DNS or the proxy, whose image the pods of the test run: deploy them on a node with 'kubectl "+
-			"oooi setup'; "+
-			"without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
+			"oooi setup'; without pods, use 'kubectl oooi doctor', and 'kubectl oooi resolve' and 'kubectl oooi routes' for the expected answers", r.Infra)
 	}
 	if err := s.readAuthorities(ctx, r.Client); err != nil {
 		return nil, fmt.Errorf("reading the CAs of the hosted cluster: %w", err)
@@ -151,121 +111,92 @@ func (r *Runner) prepare(ctx context.Context) (*test, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.client, err = randomMAC(); err != nil {
-		return nil, err
-	}
-	s.hostname, s.label = hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
-	return newTest(r, s, clients), nil
+	s.client, s.hostname, s.label = randomMAC(), hostname(s.Infra.Name), testclient.Component+"-"+utilrand.String(5)
+	return &test{Runner: r, site: s, clients: clients, plan: newPlan(s, r.Scenarios)}, nil
 }
 
-func newTest(r *Runner, s *subject, clients *kubernetes.Clientset) *test {
-	return &test{Runner: r, site: s, clients: clients, plans: map[Client]*plan{VLAN: {index: map[string]int{}}, Pod: {index: map[string]int{}}}}
-}
-
-// plan adds the requests of all scenarios to the plans. It returns their number, and whether some of them lease an address.
-func (t *test) plan() (requests int, leases bool) {
-	for i := range t.Scenarios {
-		t.requests(&t.Scenarios[i], func(c Client, s *step) { t.plans[c].add(s.request) })
-	}
-	for _, p := range t.plans {
-		requests += len(p.steps)
-		leases = leases || slices.ContainsFunc(p.steps, func(s probe.Step) bool { return s.DHCP != nil })
-	}
-	return requests, leases
-}
-
-// requests calls visit with the requests of a scenario. It returns why the scenario does not apply to any client; empty if it does.
-func (t *test) requests(s *Scenario, visit func(Client, *step)) (why string) {
-	if s.run != nil {
-		return ""
-	}
-	var reasons []string
-	for _, c := range s.Clients {
-		steps, reason := s.steps(t.site, c)
-		if reason != "" {
-			reasons = append(reasons, reason)
+// perform runs the clients, which perform their requests. It returns why an object could not be deleted. Why a client does not run is
+// in the plan.
+func (t *test) perform(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, c := range both {
+		of := t.plan.clients[c]
+		if len(of.list) == 0 {
 			continue
 		}
-		for i := range steps {
-			visit(c, &steps[i])
-		}
-	}
-	if len(reasons) < len(s.Clients) {
-		return ""
-	}
-	return strings.Join(slices.Compact(reasons), "; ")
-}
-
-// perform runs the clients, which perform their plans. It returns why the DHCP client could not be registered, why nothing was
-// performed, or why an object could not be deleted.
-func (t *test) perform(ctx context.Context, leases bool) (err error) {
-	defer func() { err = errors.Join(err, t.cleanUp(ctx)) }()
-	if leases {
-		if err := t.register(ctx, podDeadline+podLeftover); err != nil {
-			for _, p := range t.plans {
-				p.err = err
-			}
-			return err
-		}
-	}
-	var clients sync.WaitGroup
-	for c, p := range t.plans {
-		if len(p.steps) == 0 {
+		job, err := t.start(ctx, c, of.list, "--timeout="+requestTimeout.String())
+		if err != nil {
+			of.err = err
 			continue
 		}
-		clients.Go(func() {
-			missing := len(p.steps)
-			p.err = t.runClient(ctx, c, p.steps, podDeadline, func(o *probe.Outcome) (done bool) {
-				if p.outcomes[o.Step] == nil {
+		running.Go(func() {
+			missing := len(of.list)
+			of.err = t.follow(ctx, job, func(o *probe.Outcome) (done bool, err error) {
+				if o.Step < 0 || o.Step >= len(of.list) {
+					return false, fmt.Errorf("the client reports the outcome of a step %d", o.Step)
+				}
+				if of.outcomes[o.Step] == nil {
 					missing--
 				}
-				p.outcomes[o.Step] = o
-				return missing == 0
-			}, "--timeout="+requestTimeout.String())
+				of.outcomes[o.Step] = o
+				return missing == 0, nil
+			})
 		})
 	}
-	clients.Wait()
-	return nil
+	running.Wait()
+	return t.cleanUp(ctx)
 }
 
 // evaluate returns the result of a scenario; earlier has those of the scenarios before.
-func (t *test) evaluate(s *Scenario, earlier []Result) Result {
-	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: output.Passed}
-	broken := ""
-	why := t.requests(s, func(c Client, one *step) {
-		p := t.plans[c]
-		o := p.outcomes[p.add(one.request)]
-		switch {
+func (p *plan) evaluate(s *Scenario, earlier []Result) Result {
+	r, broken := s.newResult(), ""
+	for _, one := range p.steps[s.Name] {
+		c := p.clients[one.client]
+		switch o := c.outcomes[one.index]; {
 		case o != nil:
-			r.add(s, c, one, o)
-		case p.err != nil:
-			broken = p.err.Error()
+			r.add(one, o)
+		case c.err != nil:
+			broken = c.err.Error()
 		default:
 			broken = "the client has not performed all requests"
 		}
-	})
-	blocked := slices.ContainsFunc(earlier, func(r Result) bool { return r.Name == s.Needs && r.Status != output.Passed })
+	}
 	switch {
-	case why != "":
-		r.skip(why)
-	case blocked:
+	case len(p.steps[s.Name]) == 0:
+		r.skip(p.whyNot(s))
+	case slices.ContainsFunc(earlier, func(r Result) bool { return r.Name == s.Needs && r.Status != output.Passed }):
 		r.skip("blocked by " + s.Needs)
 	case broken != "":
-		r.Status, r.Reason, r.Remedy = output.Broken, broken, ""
-	case len(r.Requests) == 0:
-		r.skip("the site has nothing to test")
+		r.Status, r.Reason = output.Broken, broken
+	case r.Status == output.Failed:
+		r.Remedy = s.Remedy
 	}
 	return r
 }
 
+// whyNot returns why a scenario has no steps.
+func (p *plan) whyNot(s *Scenario) string {
+	if why := p.why[s.Name]; len(why) > 0 {
+		return strings.Join(slices.Compact(why), "; ")
+	}
+	return "the site has nothing to test"
+}
+
+func (s *Scenario) newResult() Result {
+	return Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: output.Passed}
+}
+
 // add adds a request with its outcome.
-func (r *Result) add(s *Scenario, c Client, one *step, o *probe.Outcome) {
-	request := Request{Client: c, Label: one.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}, Problem: one.check(o)}
-	switch {
-	case request.Problem != "":
-		r.Status, r.Remedy = output.Failed, s.Remedy
-	case one.note != nil:
-		request.Note = one.note(o)
+func (r *Result) add(s *step, o *probe.Outcome) {
+	request := Request{Client: s.client, Label: s.label, Took: metav1.Duration{Duration: o.Took.Round(10 * time.Microsecond)}}
+	for _, check := range s.checks {
+		if request.Problem = check(o); request.Problem != "" {
+			r.Status = output.Failed
+			break
+		}
+	}
+	if request.Problem == "" && s.note != nil {
+		request.Note = s.note(o)
 	}
 	r.Requests = append(r.Requests, request)
 }
@@ -278,22 +209,7 @@ func (r *Result) fail(label, problem string) {
 
 // skip makes the result that of a scenario that was skipped.
 func (r *Result) skip(why string) {
-	r.Status, r.Reason, r.Remedy, r.Requests = output.Skipped, why, "", nil
-}
-
-// runScenario runs a scenario that is more than requests.
-func (t *test) runScenario(ctx context.Context, s *Scenario) Result {
-	r := Result{Name: s.Name, Group: s.Group, Title: s.Title, Status: output.Passed}
-	if err := s.run(ctx, t, &r); err != nil {
-		if errors.Is(err, errDeleted) {
-			err = errDeleted // the other errors are its consequences
-		}
-		r.Status, r.Reason = output.Broken, err.Error()
-	}
-	if r.Status == output.Failed {
-		r.Remedy = s.Remedy
-	}
-	return r
+	r.Status, r.Reason, r.Requests = output.Skipped, why, nil
 }
 
 // newReport returns a report without results.

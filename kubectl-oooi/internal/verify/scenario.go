@@ -1,10 +1,10 @@
 package verify
 
 import (
-	"context"
+	"fmt"
 	"slices"
 
-	"github.com/densityops/oooi/internal/probe"
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // A Client is one of the two pods that send requests.
@@ -15,6 +15,9 @@ const (
 	VLAN Client = "vlan"
 	Pod  Client = "pod"
 )
+
+// whose names the users that a client stands for.
+var whose = map[Client]string{VLAN: "VMs", Pod: "pods"}
 
 // Groups of scenarios.
 const (
@@ -28,66 +31,103 @@ const (
 	GroupDisruption = "disruption"
 )
 
-// A Scenario is one promise to VMs or pods.
+// A Scenario is one promise to VMs or pods. It passes if all its requests, which a plan has, pass.
 type Scenario struct {
 	// Name identifies the scenario, such as dns-vlan-names. It is stable.
 	Name  string
 	Group string
-	// Title is the promise: a sentence that is true if the scenario passes.
-	Title string
 	// Clients send the requests.
 	Clients []Client
 	// Needs is the name of the scenario without which this one has no meaning: it is skipped if that one fails. It is
 	// empty for none.
 	Needs string
+	// Title is the promise: a sentence that is true if the scenario passes.
+	Title string
 	// Remedy is what to do if the scenario fails, as an imperative.
 	Remedy string
-
-	// run runs a scenario that is more than requests, and completes its result, which passes if nothing is changed; the scenario
-	// has no steps. It is nil for other scenarios.
-	run func(context.Context, *test, *Result) error
-	// steps returns the requests of a client, or why the scenario does not apply to it. The scenario passes if all requests pass.
-	steps func(*subject, Client) (steps []step, notApplicable string)
 }
 
-// both are the clients of scenarios about VMs and pods.
-var both = []Client{VLAN, Pod}
+// Names of scenarios that others need.
+const (
+	dhcpLease  = "dhcp-lease"
+	dnsVLANUDP = "dns-vlan-udp"
+)
 
-// whose names the users that a client stands for.
-var whose = map[Client]string{VLAN: "VMs", Pod: "pods"}
+// Remedies of several scenarios.
+const (
+	dhcpRemedy     = "see the logs of the DHCP pods; if DHCP was set up by an earlier version, run 'kubectl oooi setup' again"
+	dnsRemedy      = "see the logs of the DNS pods, and 'kubectl oooi resolve NAME' for the expected answer"
+	upstreamRemedy = "check spec.networkConfig.dnsServers of the Infra, and that the nodes reach these resolvers over UDP and TCP"
+	tlsRemedy      = "run 'kubectl oooi routes -o wide' to find the backend of the name, and see the log and the certificate of that server"
+	appsRemedy     = "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md"
+)
 
-// A step is one request with the expected result.
-type step struct {
-	request probe.Step
-	// label describes the request for people.
-	label string
-	// check returns what is wrong with the outcome, empty if it is as expected.
-	check func(*probe.Outcome) string
-	// note returns what is unusual about an expected outcome, empty if nothing is; nil for no note.
-	note func(*probe.Outcome) string
-}
+var (
+	onVLAN = []Client{VLAN}
+	both   = []Client{VLAN, Pod}
+)
 
 // Scenarios returns all scenarios, by group. A scenario comes after the one that it needs.
 func Scenarios() []Scenario {
-	return slices.Concat(dhcpScenarios(), dnsScenarios(), tlsScenarios(), appsScenarios(), networkScenarios(), isolationScenarios(), disruptionScenarios())
-}
-
-// Quick returns the scenarios that need no VM, disrupt nothing, and end within about ten seconds if they pass. They are the ones
-// that doctor runs. Scenarios about other hosted clusters are not among them: their number grows with that of the clusters, and
-// the addresses that they request do not answer.
-func Quick() []Scenario {
-	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return s.run != nil || s.Group == GroupIsolation })
-}
-
-// without returns a check that reports an error of the request, and else the result of another check.
-func without(check func(*probe.Outcome) string) func(*probe.Outcome) string {
-	return func(o *probe.Outcome) string {
-		if o.Error != "" {
-			return o.Error
-		}
-		return check(o)
+	list := []Scenario{
+		{dhcpLease, GroupDHCP, onVLAN, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy},
+		{"dhcp-options", GroupDHCP, onVLAN, dhcpLease, "DHCP sends the host name, the gateway and our DNS servers", dhcpRemedy},
+		{
+			"dhcp-servers", GroupDHCP, onVLAN, dhcpLease, "no other DHCP server answers on the VLAN",
+			"find the server by its address and stop it, or block its packets in the switch",
+		},
 	}
+	for _, c := range both {
+		where, prefix := map[Client]string{VLAN: "on the VLAN", Pod: "in pods"}[c], "dns-"+string(c)+"-"
+		list = append(list, []Scenario{
+			{prefix + "udp", GroupDNS, []Client{c}, "", "DNS answers over UDP " + where, "check that no firewall filters UDP port 53: " + dnsRemedy},
+			{prefix + "names", GroupDNS, []Client{c}, prefix + "udp", "all names of the hosted cluster resolve " + where, dnsRemedy},
+			{prefix + "tcp", GroupDNS, []Client{c}, "", "DNS answers over TCP " + where, "check that no firewall filters TCP port 53: " + dnsRemedy},
+			{
+				prefix + "edns", GroupDNS, []Client{c}, prefix + "udp", "DNS answers queries with EDNS " + where,
+				"check that no device in between drops DNS packets with EDNS: " + dnsRemedy,
+			},
+			{prefix + "negative", GroupDNS, []Client{c}, prefix + "udp", "DNS denies names that do not exist " + where, dnsRemedy},
+			{prefix + "upstream", GroupDNS, []Client{c}, prefix + "udp", "DNS forwards other names to the upstream resolvers " + where, upstreamRemedy},
+			{prefix + "upstream-tcp", GroupDNS, []Client{c}, prefix + "tcp", "DNS forwards other names over TCP " + where, upstreamRemedy},
+		}...)
+	}
+	for _, s := range services {
+		title := fmt.Sprintf("VMs and pods reach %s through the proxy, with a certificate %s", s.role, s.promise)
+		list = append(list, Scenario{"tls-" + s.name, GroupTLS, both, "", title, tlsRemedy})
+	}
+	list = append(list, []Scenario{
+		{"apps-https", GroupApps, both, "", "VMs and pods reach apps over HTTPS, with a certificate for the name", appsRemedy},
+		{"apps-http", GroupApps, both, "", "VMs and pods reach apps over HTTP", appsRemedy},
+		{
+			"mtu-vlan", GroupNetwork, onVLAN, dnsVLANUDP, "packets up to the MTU pass the VLAN unfragmented",
+			"compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
+		},
+		{
+			"isolation-names", GroupIsolation, onVLAN, dnsVLANUDP, "names of other hosted clusters do not lead to their addresses on this VLAN",
+			"compare spec.networkConfig.networkAttachmentDefinition of both Infras: Infras with the same one share a VLAN",
+		},
+		{
+			"isolation-proxy", GroupIsolation, onVLAN, "", "the proxy does not route names of other hosted clusters",
+			"run 'kubectl oooi routes -o wide' to find the route, and remove it from the ProxyServer",
+		},
+		{
+			"isolation-addresses", GroupIsolation, onVLAN, "", "addresses of other hosted clusters cannot be reached from this VLAN",
+			"check the router of the VLAN, and that the switches separate the VLANs",
+		},
+	}...)
+	for _, component := range []string{v1alpha1.ComponentDHCP, v1alpha1.ComponentDNS, v1alpha1.ComponentProxy} {
+		list = append(list, Scenario{
+			"replace-" + component, GroupDisruption, onVLAN, "", fmt.Sprintf("VMs get %s soon again when a pod is deleted", uses[component]),
+			"see why the pod starts late with 'kubectl describe pod', and docs/how-to/add-replicas.md for a second replica",
+		})
+	}
+	return list
 }
 
-// answered is a check that accepts any response.
-func answered(o *probe.Outcome) string { return o.Error }
+// Quick returns the scenarios that disrupt nothing, and end within about ten seconds if they pass. They are the ones that doctor
+// runs. Scenarios about other hosted clusters are not among them: their number grows with that of the clusters, and the addresses
+// that they request do not answer.
+func Quick() []Scenario {
+	return slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return s.Group == GroupDisruption || s.Group == GroupIsolation })
+}

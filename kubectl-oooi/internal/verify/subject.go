@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"crypto/x509"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,7 +32,8 @@ type subject struct {
 	// authorities are the CAs by the name of their ConfigMap; missing ones are not in it.
 	authorities map[string]*x509.CertPool
 	// client is the MAC address of the DHCP client, and hostname its expected host name.
-	client, hostname string
+	client   net.HardwareAddr
+	hostname string
 	// label is the first label of names of apps that do not exist.
 	label string
 	// upstream is the name that the upstream resolvers must resolve; empty if any reply will do.
@@ -96,8 +98,7 @@ func (s *subject) names(c Client) []expectation {
 	}
 	var list []expectation
 	add := func(name string, addresses []netip.Addr) {
-		v4 := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !a.Is4() })
-		if len(v4) > 0 {
+		if v4 := ipv4(addresses); len(v4) > 0 {
 			list = append(list, expectation{name, v4})
 		}
 	}
@@ -142,7 +143,23 @@ func (s *subject) servers(c Client) []netip.Addr {
 	if c == Pod {
 		list = s.Snapshot.ServiceIPs(s.Key() + "-dns")
 	}
+	return ipv4(list)
+}
+
+// ipv4 returns the IPv4 addresses of a list.
+func ipv4(list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !a.Is4() })
+}
+
+// listeners returns the listeners of an Infra's proxy, except those of UDP; none without a ProxyServer.
+func (s *subject) listeners(i *model.Infra) []*model.Listener {
+	var list []*model.Listener
+	for _, p := range s.Snapshot.ProxyServers {
+		if p.Infra != nil && *p.Infra == i.Ref {
+			list = append(list, p.Listeners...)
+		}
+	}
+	return slices.DeleteFunc(list, func(l *model.Listener) bool { return l.UDP })
 }
 
 // apps returns the expectations that are about apps.
@@ -153,13 +170,6 @@ func (s *subject) apps(c Client) []expectation {
 func (s *subject) isApp(name string) bool {
 	return s.Cluster != nil && !slices.ContainsFunc(s.Cluster.Hostnames, func(h model.Hostname) bool { return h.Name == name }) &&
 		slices.ContainsFunc(s.Cluster.AppsDomains, func(domain string) bool { return strings.HasSuffix(name, "."+domain) })
-}
-
-// others returns the Infras of other hosted clusters on other VLANs.
-func (s *subject) others() []*model.Infra {
-	return slices.DeleteFunc(slices.Clone(s.Snapshot.Infras), func(i *model.Infra) bool {
-		return i.Cluster == nil || s.Cluster == nil || i.Cluster.Ref == s.Cluster.Ref || i.VLAN == s.Model.VLAN
-	})
 }
 
 // hasNamedCertificate reports whether the HostedCluster defines a certificate of another CA for a name of the API server.

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"cmp"
 	"crypto/x509"
 	"fmt"
 	"maps"
@@ -10,109 +9,48 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
 )
-
-const tlsRemedy = "run 'kubectl oooi routes -o wide' to find the backend of the name, and see the log and the certificate of that server"
 
 // services are the control-plane services, with the ConfigMap of the CA that has issued their certificates; it is empty
 // for ignition, whose CA is only in a Secret. The servers respond to a GET request for path without credentials; konnectivity
 // accepts only agents. Source: hypershift, ignition-server/cmd/start.go.
 var services = []struct {
-	name     string
-	role     model.Role
-	ca       string
-	path     string
-	responds string
+	name    string
+	role    model.Role
+	ca      string
+	path    string
+	promise string
 }{
-	{"api", model.RoleAPI, rootCA, "/readyz", ", and it is ready"}, {"oauth", model.RoleOAuth, rootCA, "/healthz", ", and it responds"},
-	{"ignition", model.RoleIgnition, "", "/healthz", ", and it responds"}, {"konnectivity", model.RoleKonnectivity, konnectivityCA, "", ""},
+	{"api", model.RoleAPI, rootCA, "/readyz", "of the hosted cluster's CA, and it is ready"},
+	{"oauth", model.RoleOAuth, rootCA, "/healthz", "of the hosted cluster's CA, and it responds"},
+	{"ignition", model.RoleIgnition, "", "/healthz", "for its name, and it responds"},
+	{"konnectivity", model.RoleKonnectivity, konnectivityCA, "", "of the hosted cluster's CA"},
 }
 
-func tlsScenarios() []Scenario {
-	var list []Scenario
-	for _, service := range services {
-		by := ", with a certificate of the hosted cluster's CA"
-		if service.ca == "" {
-			by = ", with a certificate for its name"
-		}
-		list = append(list, Scenario{
-			Name: "tls-" + service.name, Group: GroupTLS, Clients: both, Remedy: tlsRemedy,
-			Title: fmt.Sprintf("VMs and pods reach %s through the proxy%s%s", service.role, by, service.responds),
-			steps: func(s *subject, c Client) ([]step, string) {
-				var steps []step
-				endpoints := s.endpoints(c, service.role)
-				if !s.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-					return nil, "infraComponents.proxy is not enabled"
-				}
-				if len(endpoints) == 0 {
-					return nil, fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c])
-				}
-				add := func(address netip.AddrPort, server, name, suffix string) {
-					steps = append(steps, step{
-						request: probe.Step{TLS: &probe.Target{Name: server, Address: address, Path: service.path}},
-						label:   fmt.Sprintf("%s at %s%s", name+service.path, address, suffix),
-						check:   firstProblem(s.verified(name, service.ca, service.role), responds(service.path)),
-					})
-				}
-				for _, t := range endpoints {
-					add(t.Address, t.Name, t.Name, "")
-				}
-				if service.role == model.RoleAPI && c == VLAN {
-					for _, a := range s.withoutSNI() { // a client sends no SNI to an address
-						add(a, a.Addr().String(), "", " without SNI")
-					}
-				}
-				return steps, ""
-			},
-		})
+// addControlPlane adds connections of a client to each name of the control plane that an object defines.
+func (p *plan) addControlPlane(c Client) {
+	if !p.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+		p.skip("tls-", "infraComponents.proxy is not enabled")
+		return
 	}
-	return list
-}
-
-// firstProblem returns a check that passes if all checks do. It returns the problem of the first that does not.
-func firstProblem(checks ...func(*probe.Outcome) string) func(*probe.Outcome) string {
-	return func(o *probe.Outcome) string {
-		for _, check := range checks {
-			if problem := check(o); problem != "" {
-				return problem
+	for _, service := range services {
+		scenario := "tls-" + service.name
+		p.skip(scenario, fmt.Sprintf("no object defines a name of %s that %s resolve", service.role, whose[c]))
+		add := func(address netip.AddrPort, server, name, suffix string) {
+			p.add(scenario, c, fmt.Sprintf("%s at %s%s", name+service.path, address, suffix),
+				probe.Step{TLS: &probe.Target{Name: server, Address: address, Path: service.path}},
+				p.verified(name, service.ca, service.role), responds(service.path))
+		}
+		for _, t := range p.endpoints(c, service.role) {
+			add(t.Address, t.Name, t.Name, "")
+		}
+		if service.role == model.RoleAPI && c == VLAN {
+			for _, a := range p.withoutSNI() { // a client sends no SNI to an address
+				add(a, a.Addr().String(), "", " without SNI")
 			}
 		}
-		return ""
-	}
-}
-
-// responds returns a check of the response to a request for a path; it passes if the path is empty. A server that works may
-// demand credentials.
-func responds(path string) func(*probe.Outcome) string {
-	return func(o *probe.Outcome) string {
-		switch {
-		case o.Error != "":
-			return o.Error
-		case path == "":
-			return ""
-		case o.HTTP == nil:
-			return "the client sends no requests over TLS; its image is older than the plugin"
-		case o.HTTP.Status >= http.StatusInternalServerError:
-			return strings.TrimSuffix(fmt.Sprintf("GET %s: %d %s: %s", path, o.HTTP.Status, http.StatusText(o.HTTP.Status), reason(o.HTTP)), ": ")
-		}
-		return ""
-	}
-}
-
-// reason returns what the body of a response tells: the checks of an API server that failed, or the beginning of a text. It is
-// empty for a page.
-func reason(r *probe.Response) string {
-	const longest = 200
-	switch failed, text := r.FailedChecks(), strings.Join(strings.Fields(r.Body), " "); {
-	case len(failed) > 0:
-		return strings.Join(failed, ", ")
-	case strings.HasPrefix(text, "<"):
-		return ""
-	default:
-		return fmt.Sprintf("%.*s", longest, text)
 	}
 }
 
@@ -147,20 +85,9 @@ func (s *subject) withoutSNI() []netip.AddrPort {
 	return slices.SortedFunc(maps.Keys(list), netip.AddrPort.Compare)
 }
 
-// listeners returns the listeners of an Infra's proxy, except those of UDP; none without a ProxyServer.
-func (s *subject) listeners(i *model.Infra) []*model.Listener {
-	var list []*model.Listener
-	for _, p := range s.Snapshot.ProxyServers {
-		if p.Infra != nil && *p.Infra == i.Ref {
-			list = append(list, p.Listeners...)
-		}
-	}
-	return slices.DeleteFunc(list, func(l *model.Listener) bool { return l.UDP })
-}
-
-// verified returns a check of the certificates for a name, or for any name if it is empty. With the name of a CA's ConfigMap they must lead to that CA,
-// unless the HostedCluster defines a certificate of another CA for the name.
-func (s *subject) verified(name, ca string, role model.Role) func(*probe.Outcome) string {
+// verified returns a check of the certificates for a name, or for any name if it is empty. With the name of a CA's ConfigMap they
+// must lead to that CA, unless the HostedCluster defines a certificate of another CA for the name.
+func (s *subject) verified(name, ca string, role model.Role) check {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.TLS != nil && o.TLS.SmallPackets:
@@ -171,17 +98,18 @@ func (s *subject) verified(name, ca string, role model.Role) func(*probe.Outcome
 			return "the server presents no certificate"
 		}
 		var chain []*x509.Certificate
+		intermediates := x509.NewCertPool()
 		for _, data := range o.TLS.Chain {
 			certificate, err := x509.ParseCertificate(data)
 			if err != nil {
 				return "the server presents an invalid certificate: " + err.Error()
 			}
+			if len(chain) > 0 {
+				intermediates.AddCert(certificate)
+			}
 			chain = append(chain, certificate)
 		}
-		options := x509.VerifyOptions{DNSName: name, Intermediates: x509.NewCertPool(), CurrentTime: s.Facts.Taken}
-		for _, certificate := range chain[1:] {
-			options.Intermediates.AddCert(certificate)
-		}
+		options := x509.VerifyOptions{DNSName: name, Intermediates: intermediates, CurrentTime: s.Facts.Taken}
 		named := role != model.RoleKonnectivity && s.hasNamedCertificate(name)
 		switch options.Roots = s.authorities[ca]; {
 		case ca == "" || named: // of an unknown CA
@@ -189,8 +117,7 @@ func (s *subject) verified(name, ca string, role model.Role) func(*probe.Outcome
 			options.Roots.AddCert(chain[0])
 		case options.Roots == nil:
 			return fmt.Sprintf("ConfigMap %s/%s with the CA of %s does not exist or has no certificate: see the log of control-plane-operator in the same "+
-				"namespace, which creates it, "+
-				"or omit the scenario with --skip", s.Cluster.ControlPlaneNamespace, ca, role)
+				"namespace, which creates it, or omit the scenario with --skip", s.Cluster.ControlPlaneNamespace, ca, role)
 		}
 		if _, err := chain[0].Verify(options); err != nil {
 			return fmt.Sprintf("the certificate of %s, issued by %s, is not valid: %v", chain[0].Subject, chain[0].Issuer, err)
@@ -199,40 +126,55 @@ func (s *subject) verified(name, ca string, role model.Role) func(*probe.Outcome
 	}
 }
 
-func appsScenarios() []Scenario {
-	var list []Scenario
-	add := func(name, title string, port uint16, request func(*probe.Target) probe.Step, check func(s *subject, name string) func(*probe.Outcome) string) {
-		list = append(list, Scenario{
-			Name: name, Group: GroupApps, Clients: both, Title: title,
-			Remedy: "check the apps Service and its load balancer: see docs/how-to/apps-ingress.md",
-			steps: func(s *subject, c Client) ([]step, string) {
-				var steps []step
-				apps := s.apps(c)
-				if len(apps) == 0 {
-					return nil, "apps have no address for " + whose[c]
-				}
-				for _, n := range apps {
-					for _, a := range n.Addresses {
-						t := probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port), Path: "/"}
-						steps = append(steps, step{
-							request: request(&t), label: fmt.Sprintf("%s at %s", t.Name, t.Address),
-							check: check(s, n.Name), note: s.noApp(n.Name),
-						})
-					}
-				}
-				return steps, ""
-			},
-		})
+// responds returns a check of the response to a request for a path; it passes if the path is empty. A server that works may
+// demand credentials.
+func responds(path string) check {
+	return func(o *probe.Outcome) string {
+		switch {
+		case o.Error != "":
+			return o.Error
+		case path == "":
+			return ""
+		case o.HTTP == nil:
+			return "the client sends no requests over TLS; its image is older than the plugin"
+		case o.HTTP.Status >= http.StatusInternalServerError:
+			return strings.TrimSuffix(fmt.Sprintf("GET %s: %d %s: %s", path, o.HTTP.Status, http.StatusText(o.HTTP.Status), reason(o.HTTP)), ": ")
+		}
+		return ""
 	}
-	add("apps-https", "VMs and pods reach apps over HTTPS, with a certificate for the name", 443, func(t *probe.Target) probe.Step { return probe.Step{TLS: t} },
-		func(s *subject, name string) func(*probe.Outcome) string {
-			if s.isUnused(name) { // whether the router has a certificate for all names is a matter of the hosted cluster
-				return s.answeredByApps(name)
+}
+
+// reason returns what the body of a response tells: the checks of an API server that failed, or the beginning of a text. It is
+// empty for a page.
+func reason(r *probe.Response) string {
+	const longest = 200
+	switch failed, text := r.FailedChecks(), strings.Join(strings.Fields(r.Body), " "); {
+	case len(failed) > 0:
+		return strings.Join(failed, ", ")
+	case strings.HasPrefix(text, "<"):
+		return ""
+	default:
+		return fmt.Sprintf("%.*s", longest, text)
+	}
+}
+
+// addApps adds requests of a client to the console and to an app that does not exist, in each domain of apps.
+func (p *plan) addApps(c Client) {
+	p.skip("apps-", "apps have no address for "+whose[c])
+	for _, n := range p.apps(c) {
+		for _, a := range n.Addresses {
+			add := func(scenario string, port uint16, request func(*probe.Target) probe.Step, checks ...check) {
+				t := &probe.Target{Name: n.Name, Address: netip.AddrPortFrom(a, port), Path: "/"}
+				p.add(scenario, c, fmt.Sprintf("%s at %s", t.Name, t.Address), request(t), checks...).note = p.noApp(n.Name)
 			}
-			return firstProblem(s.verified(name, "", ""), s.answeredByApps(name))
-		})
-	add("apps-http", "VMs and pods reach apps over HTTP", 80, func(t *probe.Target) probe.Step { return probe.Step{HTTP: t} }, (*subject).answeredByApps)
-	return list
+			overTLS := []check{p.verified(n.Name, "", ""), p.answeredByApps(n.Name)}
+			if p.isUnused(n.Name) { // whether the router has a certificate for all names is a matter of the hosted cluster
+				overTLS = overTLS[1:]
+			}
+			add("apps-https", 443, func(t *probe.Target) probe.Step { return probe.Step{TLS: t} }, overTLS...)
+			add("apps-http", 80, func(t *probe.Target) probe.Step { return probe.Step{HTTP: t} }, p.answeredByApps(n.Name))
+		}
+	}
 }
 
 // isUnused reports whether a name is that of no app: it begins with the label of the test.
@@ -240,7 +182,7 @@ func (s *subject) isUnused(name string) bool { return strings.HasPrefix(name, s.
 
 // answeredByApps returns a check of the response for the name of an app. It passes if the router of the apps responds, also that
 // it has no app of this name, and fails for a response with which the proxy says that it does not reach the router.
-func (s *subject) answeredByApps(name string) func(*probe.Outcome) string {
+func (s *subject) answeredByApps(name string) check {
 	return func(o *probe.Outcome) string {
 		switch {
 		case o.Error == "" && o.HTTP != nil && ofProxy(o.HTTP):
@@ -253,7 +195,7 @@ func (s *subject) answeredByApps(name string) func(*probe.Outcome) string {
 }
 
 // noApp returns a note about a response of the router that an app, which every cluster has, is not available.
-func (s *subject) noApp(name string) func(*probe.Outcome) string {
+func (s *subject) noApp(name string) check {
 	return func(o *probe.Outcome) string {
 		if o.HTTP != nil && ofRouter(o.HTTP) && !s.isUnused(name) {
 			return "the router responds, but that this app is not available"
@@ -272,42 +214,4 @@ func ofRouter(r *probe.Response) bool {
 func ofProxy(r *probe.Response) bool {
 	texts := []string{"upstream connect error or disconnect/reset before headers", "no healthy upstream", "upstream request timeout"}
 	return r.Status >= http.StatusInternalServerError && slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(r.Body, text) })
-}
-
-func networkScenarios() []Scenario {
-	return []Scenario{{
-		Name: "mtu-vlan", Group: GroupNetwork, Needs: "dns-vlan-udp", Clients: []Client{VLAN}, Title: "packets up to the MTU pass the VLAN unfragmented",
-		Remedy: "compare the MTU of the VLAN on all nodes and switches with that of the NetworkAttachmentDefinition",
-		steps: func(s *subject, _ Client) ([]step, string) {
-			var steps []step
-			if !s.Infra.Spec.InfraComponents.DNS.IsEnabled() || len(s.servers(VLAN)) == 0 {
-				return nil, "infraComponents.dns is not enabled: no server answers large packets"
-			}
-			for _, server := range s.servers(VLAN) {
-				for _, size := range s.sizes() {
-					steps = append(steps, step{
-						request: probe.Step{DNS: &probe.Query{Server: server, Network: "udp", Name: upstreamProbe, Type: "A", Size: size}},
-						label:   fmt.Sprintf("packet of %d bytes to %s", size, server), check: answered,
-					})
-				}
-			}
-			return steps, ""
-		},
-	}}
-}
-
-// defaultMTU is that of Ethernet.
-const defaultMTU = 1500
-
-// sizes returns the sizes of packets to send, up to the VLAN's MTU. OVN-Kubernetes' default is the pod network's MTU: the client
-// sends no packets that are larger than the MTU of its interface.
-func (s *subject) sizes() []int {
-	mtu := cmp.Or(cni.MTU(s.NetworkConfig()), defaultMTU)
-	sizes := map[int]bool{mtu: true}
-	for _, size := range []int{576, 1280, 1400, defaultMTU} {
-		if size < mtu {
-			sizes[size] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(sizes))
 }

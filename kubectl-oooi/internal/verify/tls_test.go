@@ -63,7 +63,9 @@ func TestResponsesOfApps(t *testing.T) {
 func TestCertificateComesBeforeTheResponse(t *testing.T) {
 	s := &subject{}
 	o := &probe.Outcome{TLS: &probe.Handshake{Connected: true, Chain: [][]byte{{1}}}, Error: "GET /readyz: EOF"}
-	if got := firstProblem(s.verified("api.example.com", "", model.RoleAPI), responds("/readyz"))(o); !strings.Contains(got, "invalid certificate") {
+	r := &Result{}
+	r.add(&step{checks: []check{s.verified("api.example.com", "", model.RoleAPI), responds("/readyz")}}, o)
+	if got := r.Requests[0].Problem; !strings.Contains(got, "invalid certificate") {
 		t.Errorf("got %q", got)
 	}
 }

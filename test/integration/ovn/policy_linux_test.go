@@ -22,8 +22,8 @@ import (
 // outageTime is how long the API server is unreachable after the daemons have noticed.
 const outageTime = 5 * time.Second
 
-// TestPolicyCutsOffTheAPIServer applies the NetworkPolicy with which 'kubectl oooi test --disruptive' cuts off our pods, with the
-// access control lists of OVN-Kubernetes. OVN must also end connections that exist, and VMs must get leases, names and
+// TestPolicyCutsOffTheAPIServer applies a NetworkPolicy that cuts off our pods from the API server, with the access control lists of
+// OVN-Kubernetes. OVN must also end connections that exist, and VMs must get leases, names and
 // connections.
 func TestPolicyCutsOffTheAPIServer(t *testing.T) {
 	lab.NeedLong(t) // builds and starts OVN
@@ -85,14 +85,10 @@ func TestPolicyCutsOffTheAPIServer(t *testing.T) {
 	await(true)
 }
 
-// outagePolicy returns the policy of 'kubectl oooi test', with the address of the API server.
+// outagePolicy returns the policy in testdata, with the address of the API server.
 func (s *site) outagePolicy() *networkingv1.NetworkPolicy {
 	s.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		s.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, "kubectl-oooi", "internal", "verify", "testdata", "outage.yaml"))
+	text, err := os.ReadFile(filepath.Join("testdata", "outage.yaml"))
 	if err != nil {
 		s.Fatal(err)
 	}

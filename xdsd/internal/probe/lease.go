@@ -54,7 +54,7 @@ func (r *runner) lease(ctx context.Context, client *probe.Client, o *probe.Outco
 	var offer *dhcpv4.DHCPv4
 	binding := &probe.Binding{}
 	since := time.Now()
-	err = exchange(ctx, conn, discover, wait, func(reply *dhcpv4.DHCPv4) bool {
+	_, err = exchange(ctx, conn, discover, wait, func(reply *dhcpv4.DHCPv4) bool {
 		if reply.MessageType() != dhcpv4.MessageTypeOffer {
 			return false
 		}
@@ -111,28 +111,20 @@ func accept(ctx context.Context, conn *nclient4.Client, offer *dhcpv4.DHCPv4, ti
 	if err != nil {
 		return nil, err
 	}
-	var answer *dhcpv4.DHCPv4
-	err = exchange(ctx, conn, request, timeout, func(reply *dhcpv4.DHCPv4) bool {
-		switch reply.MessageType() {
-		case dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak:
-			answer = reply
-		default: // late offers
-		}
-		return answer != nil
-	})
-	server := addr(offer.ServerIdentifier())
-	switch {
-	case err != nil:
+	answer, err := exchange(ctx, conn, request, timeout, nclient4.IsMessageType(dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak)) // no late offers
+	if err != nil {
 		return nil, err
-	case answer == nil:
-		return nil, fmt.Errorf("server %s offers %s, but does not answer DHCPREQUEST within %s", server, offer.YourIPAddr, timeout)
-	case answer.MessageType() == dhcpv4.MessageTypeNak && addr(answer.ServerIdentifier()) != server:
-		return nil, fmt.Errorf("server %s offers %s, but another DHCP server, %s, refuses it with DHCPNAK: %s", server,
-			offer.YourIPAddr, addr(answer.ServerIdentifier()), answer.Message())
-	case answer.MessageType() == dhcpv4.MessageTypeNak:
-		return nil, fmt.Errorf("server %s offers %s, but refuses it with DHCPNAK: %s", server, offer.YourIPAddr, answer.Message())
 	}
-	return answer, nil
+	offers, other := fmt.Sprintf("server %s offers %s", addr(offer.ServerIdentifier()), offer.YourIPAddr), ""
+	switch {
+	case answer == nil:
+		return nil, fmt.Errorf("%s, but does not answer DHCPREQUEST within %s", offers, timeout)
+	case answer.MessageType() == dhcpv4.MessageTypeAck:
+		return answer, nil
+	case !answer.ServerIdentifier().Equal(offer.ServerIdentifier()):
+		other = fmt.Sprintf("another DHCP server, %s, ", addr(answer.ServerIdentifier()))
+	}
+	return nil, fmt.Errorf("%s, but %srefuses it with DHCPNAK: %s", offers, other, answer.Message())
 }
 
 // fill sets the fields of a binding from DHCPACK.
@@ -152,12 +144,13 @@ func addr(ip net.IP) netip.Addr {
 	return a
 }
 
-// exchange broadcasts a message, and repeats it until take returns true for a reply or timeout is over.
-func exchange(ctx context.Context, conn *nclient4.Client, message *dhcpv4.DHCPv4, timeout time.Duration, take nclient4.Matcher) error {
+// exchange broadcasts a message, and repeats it until take returns true for a reply, which it returns, or timeout is over.
+func exchange(ctx context.Context, conn *nclient4.Client, message *dhcpv4.DHCPv4, timeout time.Duration, take nclient4.Matcher) (*dhcpv4.DHCPv4, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, err := conn.SendAndRead(ctx, nclient4.DefaultServers, message, take); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("sending %s: %w", message.MessageType(), err)
+	reply, err := conn.SendAndRead(ctx, nclient4.DefaultServers, message, take)
+	if err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("sending %s: %w", message.MessageType(), err)
 	}
-	return nil
+	return reply, nil
 }

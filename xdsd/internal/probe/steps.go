@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -22,11 +21,26 @@ import (
 // Run performs steps concurrently, and calls report with each outcome, in any order, one call at a time. The address of a device
 // is the source of all requests; if it is empty or does not exist, the routing table decides. DHCP requires a device. A step that
 // has not ended when ctx ends has an error.
-func Run(ctx context.Context, device string, steps []probe.Step, report func(probe.Outcome)) {
-	r := &runner{source: sourceOf(device), device: device, report: report}
+//
+// With an interval, Run repeats each step until ctx ends, and reports no outcome after that. A request does not wait for the previous
+// one, except for DHCP: a service that is back is seen while earlier requests still wait for their timeout.
+func Run(ctx context.Context, device string, interval time.Duration, steps []probe.Step, report func(probe.Outcome)) {
+	r := &runner{source: sourceOf(device), device: device, repeats: interval > 0, report: report}
+	if r.repeats {
+		r.report = func(o probe.Outcome) {
+			if ctx.Err() == nil {
+				o.TLS = nil
+				report(o)
+			}
+		}
+	}
 	semaphore := make(chan struct{}, maxConcurrent)
 	for i := range steps {
 		r.all.Go(func() {
+			if r.repeats {
+				r.repeat(ctx, interval, i, &steps[i])
+				return
+			}
 			semaphore <- struct{}{}
 			defer func() { <-semaphore }()
 			r.step(ctx, i, &steps[i])
@@ -35,42 +49,7 @@ func Run(ctx context.Context, device string, steps []probe.Step, report func(pro
 	r.all.Wait()
 }
 
-// Repeat is Run for steps that are performed at an interval until ctx ends. A request does not wait for the previous one, except
-// for DHCP: a service that is back is seen while earlier requests still wait for their timeout.
-func Repeat(ctx context.Context, device string, steps []probe.Step, interval time.Duration, report func(probe.Outcome)) {
-	r := &runner{source: sourceOf(device), device: device, repeats: true, report: func(o probe.Outcome) {
-		if ctx.Err() == nil {
-			o.TLS = nil
-			report(o)
-		}
-	}}
-	for i := range steps {
-		r.all.Go(func() {
-			ticker := time.NewTicker(interval)
-			defer ticker.Stop()
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case <-ticker.C:
-				}
-				attempt, cancel := context.WithTimeout(ctx, timeout)
-				once := func() {
-					defer cancel()
-					r.step(attempt, i, &steps[i])
-				}
-				if steps[i].DHCP != nil { // a single request listens on the port of DHCP clients
-					once()
-				} else {
-					r.all.Go(once)
-				}
-			}
-		})
-	}
-	r.all.Wait()
-}
-
-// A runner performs steps for Run and Repeat.
+// A runner performs steps for Run.
 type runner struct {
 	source
 
@@ -81,10 +60,35 @@ type runner struct {
 	report  func(probe.Outcome)
 }
 
-// step performs a step and reports its outcome.
+// repeat performs a step at an interval until ctx ends.
+func (r *runner) repeat(ctx context.Context, interval time.Duration, index int, step *probe.Step) {
+	for ticker := time.Tick(interval); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker:
+		}
+		once := func() {
+			attempt, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			r.step(attempt, index, step)
+		}
+		if step.DHCP != nil { // a single request listens on the port of DHCP clients
+			once()
+		} else {
+			r.all.Go(once)
+		}
+	}
+}
+
+// step performs a step, those of DNS and HTTP again if there is no response, and reports the outcome.
 func (r *runner) step(ctx context.Context, index int, step *probe.Step) {
 	o := probe.Outcome{Step: index}
-	if err := r.perform(ctx, step, &o); err != nil {
+	times := 1
+	if step.DNS != nil || step.HTTP != nil {
+		times = attempts
+	}
+	if err := retry(ctx, times, func() error { return r.perform(ctx, step, &o) }); err != nil {
 		o.Error = err.Error()
 	}
 	r.lock.Lock()
@@ -94,38 +98,29 @@ func (r *runner) step(ctx context.Context, index int, step *probe.Step) {
 }
 
 // perform performs one step and sets the fields of o.
-func (r *runner) perform(ctx context.Context, step *probe.Step, o *probe.Outcome) error {
-	var request func() error
+func (r *runner) perform(ctx context.Context, step *probe.Step, o *probe.Outcome) (err error) {
+	since := time.Now()
 	switch {
 	case step.DNS != nil:
-		request = func() (err error) {
-			o.DNS, err = r.query(ctx, step.DNS)
-			return err
-		}
+		o.DNS, err = r.query(ctx, step.DNS)
 	case step.HTTP != nil:
-		request = func() (err error) {
-			o.HTTP, err = get(ctx, "http", step.HTTP, &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return r.dialer("tcp", step.HTTP.Address.Addr()).DialContext(ctx, network, step.HTTP.Address.String())
-			}})
-			return err
-		}
-	case step.TLS != nil: // repeats the handshake itself
-		return r.handshake(ctx, step.TLS, o)
+		o.HTTP, err = get(ctx, "http", step.HTTP, &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return r.dialer("tcp", step.HTTP.Address.Addr()).DialContext(ctx, "tcp", step.HTTP.Address.String())
+		}})
+	case step.TLS != nil:
+		err = r.handshake(ctx, step.TLS, o)
 	case step.DHCP != nil:
 		return r.lease(ctx, step.DHCP, o)
 	default:
 		return errors.New("the client does not know this kind of request; its image is older than the plugin")
 	}
-	return repeat(ctx, func() error {
-		since := time.Now()
-		defer func() { o.Took = time.Since(since) }()
-		return request()
-	})
+	o.Took = time.Since(since)
+	return err
 }
 
-// repeat makes a request until it succeeds or ctx ends, at most attempts times.
-func repeat(ctx context.Context, request func() error) (err error) {
-	for attempt := 0; attempt < attempts && (attempt == 0 || err != nil) && ctx.Err() == nil; attempt++ {
+// retry makes a request until it succeeds or ctx ends, at most a number of times.
+func retry(ctx context.Context, times int, request func() error) (err error) {
+	for attempt := 0; attempt < times && (attempt == 0 || err != nil && ctx.Err() == nil); attempt++ {
 		err = request()
 	}
 	return err
@@ -133,7 +128,7 @@ func repeat(ctx context.Context, request func() error) (err error) {
 
 // DNS sends a query from any address, again if there is no reply, and returns the reply.
 func DNS(ctx context.Context, q *probe.Query) (reply *probe.Reply, err error) {
-	err = repeat(ctx, func() (err error) {
+	err = retry(ctx, attempts, func() (err error) {
 		reply, err = source{}.query(ctx, q)
 		return err
 	})
@@ -149,11 +144,12 @@ func (s source) query(ctx context.Context, q *probe.Query) (*probe.Reply, error)
 	}
 	if q.Size > 0 {
 		client.Dialer.Control = unfragmented
-		size := q.Size
+		size, padding := q.Size-headers(q.Server), &dns.EDNS0_PADDING{} // RFC 7830
 		if s.mtu > 0 {
-			size = min(size, s.mtu)
+			size = min(q.Size, s.mtu) - headers(q.Server)
 		}
-		pad(message, size-headers(q.Server))
+		message.IsEdns0().Option = append(message.IsEdns0().Option, padding)
+		padding.Padding = make([]byte, max(size-message.Len(), 0))
 	}
 	reply, _, err := client.ExchangeContext(ctx, message, netip.AddrPortFrom(q.Server, cmp.Or(q.Port, 53)).String())
 	if err != nil {
@@ -188,18 +184,8 @@ func headers(to netip.Addr) int {
 	return 40 + udp
 }
 
-// pad pads a message with an OPT record to a size (RFC 7830).
-func pad(m *dns.Msg, size int) {
-	option := &dns.EDNS0_PADDING{}
-	opt := m.IsEdns0()
-	opt.Option = append(opt.Option, option)
-	option.Padding = make([]byte, max(size-m.Len(), 0))
-}
-
 // handshake performs a TLS handshake, and requests the path of the target, if it has one, over the connection.
 func (s source) handshake(ctx context.Context, target *probe.Target, o *probe.Outcome) (err error) {
-	since := time.Now()
-	defer func() { o.Took = time.Since(since) }()
 	o.TLS = &probe.Handshake{Name: target.Name, Address: target.Address}
 	conn := Handshake(ctx, s.dialer("tcp", target.Address.Addr()), "", o.TLS)
 	if conn == nil {
@@ -250,10 +236,3 @@ var errNoResponse = fmt.Errorf("no response within %s", responseTimeout)
 
 // maxBody is how much of a body is read: the error page of OpenShift's router has 3 KiB.
 const maxBody = 8 << 10
-
-// unfragmented makes a socket send packets that are not fragmented on the way, even if the kernel knows a smaller MTU of
-// the path.
-func unfragmented(_, _ string, c syscall.RawConn) (err error) {
-	control := c.Control(func(fd uintptr) { err = setUnfragmented(int(fd)) })
-	return errors.Join(control, err)
-}

@@ -50,7 +50,7 @@ func TestSteps(t *testing.T) {
 		get("good.example.com", "192.0.2.85:443"), get("broken.example.com", "192.0.2.89:443"), get("silent.example.com", "192.0.2.90:443"), get("api.example.com", "192.0.2.91:443"),
 	}
 	got := make([]report.Outcome, len(steps))
-	probe.Run(t.Context(), "", steps, func(o report.Outcome) { got[o.Step] = o })
+	probe.Run(t.Context(), "", 0, steps, func(o report.Outcome) { got[o.Step] = o })
 	addresses := []netip.Addr{netip.MustParseAddr("198.51.100.3"), netip.MustParseAddr("198.51.100.7")}
 	want := []report.Outcome{
 		{Step: 0, DNS: &report.Reply{Rcode: "NOERROR", Addresses: addresses}}, {Step: 1, DNS: &report.Reply{Rcode: "NOERROR", Addresses: addresses}},
@@ -197,7 +197,7 @@ func TestRepeat(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	answered, failed, started := make([]int, len(steps)), make([]int, len(steps)), false
-	probe.Repeat(ctx, "", steps, 100*time.Millisecond, func(o report.Outcome) {
+	probe.Run(ctx, "", 100*time.Millisecond, steps, func(o report.Outcome) {
 		if o.Error != "" {
 			failed[o.Step]++
 		} else {

@@ -31,7 +31,7 @@ func Handshake(ctx context.Context, d *net.Dialer, version v1alpha1.ProxyProtoco
 		return nil
 	}
 	small := *d
-	small.Control = setSegmentSize
+	small.Control = smallSegments
 	if conn, err := shake(ctx, &small, version, &probe.Handshake{Name: h.Name, Address: h.Address}); err == nil {
 		h.SmallPackets = true
 		_ = conn.Close() // no data was sent
