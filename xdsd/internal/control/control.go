@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
@@ -70,10 +71,8 @@ type Options struct {
 	ChangeTime time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
-	// Faults receives the actions of the controllers that fail; nil to drop them.
-	Faults *Faults
-	// Sites receives the problems of Infras and ProxyServers; nil to drop them.
-	Sites      *Sites
+	// Problems receives what the controllers find.
+	Problems   *Problems
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
 }
@@ -98,44 +97,26 @@ func New(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Faults == nil {
-		o.Faults = &Faults{}
-	}
-	if o.Sites == nil {
-		o.Sites = &Sites{}
-	}
-	statuses := &statusWriter{m.GetClient(), o.Faults}
-	recorder := m.GetEventRecorder(name)
-	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
-	if err := o.Registerer.Register(metrics); err != nil {
+	recorder, probe := m.GetEventRecorder(name), newProber()
+	if err := o.Registerer.Register(&statusMetrics{o.Store, m.Elected()}); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	probe := newProber()
 	proxies := &proxyReconciler{
-		client: m.GetClient(), statuses: statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes,
-		metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)),
-		changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second)),
+		client: m.GetClient(), problems: o.Problems, probe: probe, live: m.GetAPIReader(), store: o.Store, recorder: recorder,
+		heartbeatInterval: cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval), changeTime: cmp.Or(o.ChangeTime, 10*time.Second),
+		probeInterval: o.ProbeInterval,
 	}
-	if err := proxies.register(m); err != nil {
-		return nil, err
+	hosted := &hostedReconciler{
+		client: m.GetClient(), live: m.GetAPIReader(), store: o.Store, problems: o.Problems, log: o.Log, changed: make(chan event.GenericEvent),
 	}
 	infras := &infraReconciler{
-		client: m.GetClient(), statuses: statuses, faults: o.Faults, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder,
-		probe: probe, probeInterval: o.ProbeInterval,
+		client: m.GetClient(), live: m.GetAPIReader(), hosted: hosted, problems: o.Problems, store: o.Store, recorder: recorder, probe: probe,
+		probeInterval: o.ProbeInterval,
 	}
-	if err := infras.register(m); err != nil {
-		return nil, err
-	}
-	apps := &appsReconciler{
-		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, statuses: statuses, metrics: metrics, faults: o.Faults,
-		hosted: newHostedClusters(m.GetAPIReader()), log: o.Log,
-	}
-	if err := apps.register(m); err != nil {
-		return nil, err
-	}
-	sweeper := &sweeper{appsReconciler: apps}
-	if err := sweeper.register(m); err != nil {
-		return nil, err
+	for _, r := range []interface{ register(m ctrl.Manager) error }{proxies, hosted, infras} {
+		if err := r.register(m); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }

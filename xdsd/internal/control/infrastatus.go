@@ -17,14 +17,16 @@ type infraFacts struct {
 	object *v1alpha1.Infra
 	// infra is the Infra in the model.
 	infra *model.Infra
-	// proxies are the names of the ProxyServers that refer to the Infra.
-	proxies []string
+	// proxies are the ProxyServers that refer to the Infra.
+	proxies []*model.ProxyServer
 	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
 	// dhcp, dns and proxy are the states of the components.
 	dhcp, dns, proxy component
 	// observed is what the pods report; nil if unknown.
 	observed *observation
+	// apps is status.appsIngress; nil if appsIngress is not enabled.
+	apps *v1alpha1.AppsIngressStatus
 }
 
 // component is the state of a component of an Infra.
@@ -36,12 +38,12 @@ type component struct {
 
 func (c component) ready() bool { return c.enabled && c.fault == "" }
 
-// infraStatus returns the status of an Infra. It leaves appsIngress unchanged.
+// infraStatus returns the status of an Infra.
 func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
-	status.ObservedGeneration = f.object.Generation
+	status.ObservedGeneration, status.AppsIngress = f.object.Generation, f.apps
 	status.ComponentStatus = &v1alpha1.ComponentStatus{DHCPReady: f.dhcp.ready(), DNSReady: f.dns.ready(), ProxyReady: f.proxy.ready()}
-	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.apps(), f.appsDomain()}, f.components(), f.observations()) {
+	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.appsReady(), f.appsDomain()}, f.components(), f.observations()) {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	setCondition(&status.Conditions, f.ready(status.Conditions), f.object.Generation)
@@ -106,14 +108,12 @@ func (f *infraFacts) names() metav1.Condition {
 	return condition(kind, metav1.ConditionTrue, "Served", "%s", message)
 }
 
-// apps returns the condition AppsIngressReady, which corresponds to status.appsIngress.
-func (f *infraFacts) apps() metav1.Condition {
-	kind, state := v1alpha1.ConditionAppsIngressReady, f.object.Status.AppsIngress
+// appsReady returns the condition AppsIngressReady, which corresponds to status.appsIngress.
+func (f *infraFacts) appsReady() metav1.Condition {
+	kind, state := v1alpha1.ConditionAppsIngressReady, f.apps
 	switch {
-	case !f.object.Spec.AppsIngress.IsEnabled():
-		return condition(kind, metav1.ConditionFalse, "Disabled", "spec.appsIngress is not enabled")
 	case state == nil:
-		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "the apps ingress has not been checked yet")
+		return condition(kind, metav1.ConditionFalse, reasonDisabled, "spec.appsIngress is not enabled")
 	case state.Phase == v1alpha1.AppsIngressReady:
 		message := strings.Join(state.ExternalIPs, ", ")
 		if f.object.Spec.AppsIngress.Source == v1alpha1.AppsIngressSourceMirroredService {

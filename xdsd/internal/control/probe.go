@@ -83,7 +83,7 @@ func queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
 }
 
 // connect opens a TCP connection and closes it.
-func (p *prober) connect(ctx context.Context, at netip.AddrPort) error {
+func connect(ctx context.Context, at netip.AddrPort) error {
 	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return err

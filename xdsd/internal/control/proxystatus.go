@@ -27,8 +27,6 @@ type proxyFacts struct {
 	pods []corev1.Pod
 	// silent are the pods whose replicas have stopped reporting.
 	silent map[string]bool
-	// changing reports whether Ready stays as it was, because replicas apply a change of the spec; nil for never.
-	changing func(was, is *metav1.Condition) bool
 	// service is the Service in front of the proxy, as "namespace/name", and serviceIP its cluster IP.
 	service, serviceIP string
 	// observed is what the pods report; nil for the ProxyServer of an Infra, whose conditions have it.
@@ -46,7 +44,6 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	status.ServiceIP = f.serviceIP
 	status.Backends = f.backends()
 	status.BackendCount = f.resolvedBackends()
-	was := meta.FindStatusCondition(f.object.Status.Conditions, v1alpha1.ConditionReady)
 	conditions := []metav1.Condition{f.ready(), f.configurationValid(), f.withinLimits()}
 	if f.observed != nil {
 		conditions = append(conditions, f.observed.vlanReady(f.proxy.Ref), f.observed.backendsReady(f.proxy.Ref))
@@ -57,10 +54,6 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	for _, c := range conditions {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
-	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	if f.changing != nil && was != nil && f.changing(was, is) {
-		*is, status.ObservedGeneration = *was, f.object.Status.ObservedGeneration
-	}
 	return status
 }
 
@@ -70,6 +63,9 @@ func setCondition(list *[]metav1.Condition, c metav1.Condition, generation int64
 	const maxLength = 32768 // of a condition's message in the API
 	if len(c.Message) > maxLength {
 		c.Message = strings.ToValidUTF8(c.Message[:maxLength-3], "") + "..."
+	}
+	if before := meta.FindStatusCondition(*list, c.Type); before != nil && before.Reason == reasonDisabled && c.Reason != reasonDisabled {
+		meta.RemoveStatusCondition(list, c.Type) // its time is when it was disabled
 	}
 	meta.SetStatusCondition(list, c)
 }

@@ -21,12 +21,12 @@ const annotationRenew = v1alpha1.GroupName + "/renew"
 
 // ensureReader applies the Secret with the reader's kubeconfig in the Infra's namespace, and returns when to renew
 // it.
-func (r *appsReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, h *hostedCluster, w *guest.Wanted) (due time.Time, err error) {
+func (r *hostedReconciler) ensureReader(ctx context.Context, h *guest.Cluster, w *guest.Wanted) (due time.Time, err error) {
 	account, err := h.EnsureReader(ctx, w)
 	if err != nil {
 		return due, err
 	}
-	key := readerKey(client.ObjectKeyFromObject(object))
+	key := readerKey(w.Infra)
 	secret := &corev1.Secret{}
 	if err := client.IgnoreNotFound(r.live.Get(ctx, key, secret)); err != nil {
 		return due, fmt.Errorf("reading Secret %s: %w", key, err)
@@ -47,7 +47,10 @@ func (r *appsReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infr
 	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
-	r.log.Info("created new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "renewal", due)
+	if infra, _ := r.store.Infra(w.Infra.String()); infra != nil && !infra.Spec.AppsIngress.IsEnabled() { // disabled meanwhile
+		return due, removeReader(ctx, r.live, r.client, w.Infra)
+	}
+	r.log.Info("created new credentials for the reader", "infra", w.Infra.String(), "secret", key.String(), "renewal", due)
 	return due, nil
 }
 
@@ -57,10 +60,10 @@ func readerKey(infra client.ObjectKey) client.ObjectKey {
 }
 
 // removeReader deletes the Secret with the reader's kubeconfig, if control has created it.
-func (r *appsReconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
+func removeReader(ctx context.Context, live client.Reader, c client.Client, infra client.ObjectKey) error {
 	key := readerKey(infra)
 	secret := &corev1.Secret{}
-	err := r.live.Get(ctx, key, secret)
+	err := live.Get(ctx, key, secret)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // setup grants the right only for Infras with appsIngress
 		return nil
@@ -69,7 +72,7 @@ func (r *appsReconciler) removeReader(ctx context.Context, infra client.ObjectKe
 	case secret.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy: // created by another client
 		return nil
 	}
-	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
+	if err := client.IgnoreNotFound(c.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
 		return fmt.Errorf("deleting Secret %s: %w", key, err)
 	}
 	return nil
