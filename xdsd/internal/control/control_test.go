@@ -435,7 +435,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	s.waitForCondition(infra, v1alpha1.ConditionHostedClusterBound, metav1.ConditionTrue, "Bound", "HostedCluster "+s.namespace+"/demo")
 	s.waitForCondition(infra, v1alpha1.ConditionNetworkValid, metav1.ConditionTrue, "Valid", "")
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 replicas have no pod")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 replicas have no pod")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCPReady: 1 of 1 replicas have no pod")
 
 	server := newDNSServer(t)
 	dhcp := newProblemServer(t)

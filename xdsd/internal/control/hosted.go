@@ -100,7 +100,7 @@ func hostedFingerprints(s *model.Snapshot) map[string]any {
 	for _, c := range s.Clusters {
 		switch {
 		case c.Kind != "HostedCluster":
-		case c.Apps != nil && c.Apps.Infra != nil:
+		case c.Apps != nil && c.Apps.Infra != nil && c.Apps.Hosted != nil:
 			i := infras[*c.Apps.Infra]
 			all[c.Key()] = [3]any{c, i.UID, i.Generation}
 		case c.Kubeconfig != "" && c.APIServer != "":
