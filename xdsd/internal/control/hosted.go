@@ -154,14 +154,14 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 	infra := client.ObjectKeyFromObject(object)
 	if !c.Apps.Followed { // the model reports the reason as a problem, and its next change enqueues the cluster
-		r.setOutcome(state, outcome{infra: infra})
+		r.setOutcome(ctx, state, outcome{infra: infra})
 		return ctrl.Result{}, nil
 	}
 	w := &guest.Wanted{Infra: infra, Apps: object.Spec.AppsIngress, Service: object.Spec.AppsIngress.ServiceKey(c.Name)}
 	result, next, err := r.ensure(ctx, w, c, state)
 	if errors.As(err, &result.fault) || err == nil {
 		result.infra = infra
-		r.setOutcome(state, result)
+		r.setOutcome(ctx, state, result)
 	}
 	if err == nil && state.swept != w.Service { // the name has changed, or this process has not seen the cluster before
 		err = r.sweep(ctx, w, c, state)
@@ -309,9 +309,13 @@ func podsServe(ctx context.Context, c client.Reader, infra client.ObjectKey) (bo
 }
 
 // setOutcome records the result for an Infra, which is enqueued if the result has changed.
-func (r *hostedReconciler) setOutcome(state *hostedCluster, result outcome) {
-	if before := state.last.Swap(&result); before == nil || !reflect.DeepEqual(*before, result) {
-		r.changed <- event.GenericEvent{Object: &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: result.infra.Namespace, Name: result.infra.Name}}}
+func (r *hostedReconciler) setOutcome(ctx context.Context, state *hostedCluster, result outcome) {
+	if before := state.last.Swap(&result); before != nil && reflect.DeepEqual(*before, result) {
+		return
+	}
+	select {
+	case r.changed <- event.GenericEvent{Object: &v1alpha1.Infra{ObjectMeta: metav1.ObjectMeta{Namespace: result.infra.Namespace, Name: result.infra.Name}}}:
+	case <-ctx.Done():
 	}
 }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -123,46 +124,31 @@ func podsOf(ctx context.Context, c client.Reader, namespace string, labels clien
 	return pods, nil
 }
 
-// prune deletes the status entries of replicas whose pods do not exist.
+// prune deletes the status entries of replicas whose pods do not exist. It reads pods from the API server, because the cache may not
+// contain one that has just started: its entry would be missing until the replica has something new to report.
 func (r *proxyReconciler) prune(ctx context.Context, f *proxyFacts) error {
-	present := map[string]bool{}
-	for _, pod := range f.pods {
-		present[pod.Name] = true
-	}
-	kept := f.object.Status.Replicas[:0:0]
+	var kept []v1alpha1.ReplicaStatus
 	for _, replica := range f.object.Status.Replicas {
-		if !present[replica.Pod] {
-			deleted, err := r.podDeleted(ctx, client.ObjectKey{Namespace: f.object.Namespace, Name: replica.Pod})
-			if err != nil {
-				return err
-			}
-			if deleted {
-				err := report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
-				if err != nil {
-					return fmt.Errorf("deleting the status entry of replica %s: %w", replica.Pod, err)
-				}
-				continue
-			}
+		if slices.ContainsFunc(f.pods, func(p corev1.Pod) bool { return p.Name == replica.Pod }) {
+			kept = append(kept, replica)
+			continue
 		}
-		kept = append(kept, replica)
+		pod := &metav1.PartialObjectMetadata{}
+		pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		err := r.live.Get(ctx, client.ObjectKey{Namespace: f.object.Namespace, Name: replica.Pod}, pod)
+		if err == nil {
+			kept = append(kept, replica)
+			continue
+		}
+		if apierrors.IsNotFound(err) {
+			err = report.Status(ctx, r.client, "ProxyServer", client.ObjectKeyFromObject(f.object), struct{}{}, serve.ReplicaManager(replica.Pod))
+		}
+		if err != nil {
+			return fmt.Errorf("deleting the status entry of replica %s: %w", replica.Pod, err)
+		}
 	}
 	f.object.Status.Replicas = kept
 	return nil
-}
-
-// podDeleted reports whether a pod does not exist. It reads from the API server, because the cache may not contain
-// a pod that has just started: its entry would be missing until the replica has something new to report.
-func (r *proxyReconciler) podDeleted(ctx context.Context, key client.ObjectKey) (bool, error) {
-	pod := &metav1.PartialObjectMetadata{}
-	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	err := r.live.Get(ctx, key, pod)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading pod %s of a replica: %w", key, err)
-	}
-	return false, nil
 }
 
 // write applies the status if it has changed, and records Events of changed conditions.

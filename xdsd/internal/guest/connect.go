@@ -38,7 +38,7 @@ func Connect(data []byte, dial string) (*Cluster, error) {
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: scheme.Scheme}); err != nil {
+	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: scheme.Scheme, Mapper: mapper}); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return c, nil
