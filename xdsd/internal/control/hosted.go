@@ -68,8 +68,10 @@ type hostedReconciler struct {
 type hostedCluster struct {
 	// access is how the Service was last accessed; nil if unknown.
 	access *model.HostedAccess
-	// swept is the Service that the cluster had when all objects that no Infra needs were deleted; zero if unknown.
-	swept types.NamespacedName
+	// swept are the Infra and the Service that the cluster had when all objects that no Infra needs were deleted; zero if unknown.
+	swept [2]types.NamespacedName
+	// readers are Infras whose objects were deleted, and whose Secrets with readers' kubeconfigs have to be.
+	readers map[client.ObjectKey]bool
 	// addressSince is when the Service was first seen with an address.
 	addressSince time.Time
 	// last is the last outcome; nil before the first one. Other controllers read it.
@@ -150,7 +152,11 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 	state := r.states.get(key)
 	if object == nil {
-		return ctrl.Result{}, r.sweep(ctx, nil, c, state)
+		err := r.sweep(ctx, nil, c, state)
+		if err == nil {
+			r.states.forget(key)
+		}
+		return ctrl.Result{}, err
 	}
 	infra := client.ObjectKeyFromObject(object)
 	if !c.Apps.Followed { // the model reports the reason as a problem, and its next change enqueues the cluster
@@ -163,8 +169,14 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		result.infra = infra
 		r.setOutcome(ctx, state, result)
 	}
-	if err == nil && state.swept != w.Service { // the name has changed, or this process has not seen the cluster before
-		err = r.sweep(ctx, w, c, state)
+	if wanted := [2]types.NamespacedName{infra, w.Service}; state.swept != wanted {
+		keep := w
+		if err != nil { // the Service with the previous name stays
+			keep = &guest.Wanted{Infra: infra}
+		}
+		if err = errors.Join(err, r.sweep(ctx, keep, c, state)); err == nil {
+			state.swept = wanted
+		}
 	}
 	if err != nil {
 		return ctrl.Result{}, err
@@ -241,20 +253,12 @@ func check(
 	}
 }
 
-// sweep deletes the objects in a hosted cluster that no Infra needs, and records whether that failed. w is what the cluster requires; nil
-// for nothing.
+// sweep deletes the objects in a hosted cluster that no Infra needs, and records whether that failed. w is what the cluster requires: nil
+// for nothing, and without a Service for everything of its Infra.
 func (r *hostedReconciler) sweep(ctx context.Context, w *guest.Wanted, c *model.Cluster, state *hostedCluster) error {
 	err := r.removeUnneeded(ctx, w, c, state)
 	r.problems.recordLeftovers(c.Key(), err)
-	switch {
-	case err != nil:
-		return err
-	case w == nil:
-		r.states.forget(c.Key())
-	default:
-		state.swept = w.Service
-	}
-	return nil
+	return err
 }
 
 func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, c *model.Cluster, state *hostedCluster) error {
@@ -268,19 +272,42 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 		return err
 	}
 	defer h.Close()
+	if state.readers == nil {
+		state.readers = map[client.ObjectKey]bool{}
+	}
+	if last := state.last.Load(); last != nil {
+		state.readers[last.infra] = true
+	}
 	var serving error // the Infras that do not exist, and whose pods serve
 	removed, err := h.Remove(ctx, func(infra string, o client.Object) bool {
 		if w != nil && infra == w.Infra.String() {
-			return !w.Includes(o)
+			return w.Service.Name != "" && !w.Includes(o)
 		}
 		needed, err := r.needsObjects(ctx, infra, c)
 		serving = errors.Join(serving, err)
-		return err == nil && !needed
+		if err != nil || needed {
+			return false
+		}
+		state.readers[requestOf(infra).NamespacedName] = true
+		return true
 	})
 	for _, what := range removed {
 		r.log.Info("deleted an object that no Infra needs", "hostedcluster", c.Key(), "object", what)
 	}
-	return errors.Join(err, serving)
+	if err := errors.Join(err, serving); err != nil {
+		return err
+	}
+	for infra := range state.readers { // last: setup waits for it
+		object, exists := r.store.Infra(infra.String())
+		i := modelOf(r.store.Snapshot(), object)
+		if !exists || i != nil && !managesAppsService(object, i) {
+			if err := removeReader(ctx, r.live, r.client, infra); err != nil {
+				return err
+			}
+		}
+		delete(state.readers, infra)
+	}
+	return nil
 }
 
 // needsObjects reports whether an Infra, as "namespace/name", needs its objects in a cluster. If that is unknown, it reports true. It

@@ -2,11 +2,11 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,7 +60,8 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	}
 	object, exists := r.store.Infra(request.String())
 	if !exists {
-		return ctrl.Result{}, r.forget(ctx, request.NamespacedName)
+		r.problems.forget(model.ParseRef("Infra", request.String()))
+		return ctrl.Result{}, nil
 	}
 	i := modelOf(s, object)
 	if i == nil {
@@ -87,26 +88,18 @@ func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 	return ctrl.Result{RequeueAfter: wait.Jitter(r.probeInterval*9/10, 0.2)}, nil
 }
 
-// forget ends what control does for an Infra that does not exist. Its pods serve the VLAN also if it disappeared without teardown, so its
-// reader stays; the end of the last pod enqueues it again.
-func (r *infraReconciler) forget(ctx context.Context, key client.ObjectKey) error {
-	r.problems.forget(model.Ref{Kind: "Infra", Namespace: key.Namespace, Name: key.Name})
-	if serves, err := podsServe(ctx, r.client, key); err != nil || serves {
-		return err
-	}
-	return removeReader(ctx, r.live, r.client, key)
-}
-
-// checkApps determines status.appsIngress, and deletes the Secret with the reader's kubeconfig of an Infra that no longer needs it.
+// checkApps determines status.appsIngress, and deletes the Secret with the reader's kubeconfig of an Infra that no longer has a hosted
+// cluster.
 func (r *infraReconciler) checkApps(ctx context.Context, f *infraFacts) error {
 	before, now := f.object.Status.AppsIngress, time.Now()
 	a := &appsFacts{object: f.object, problems: f.problems, waitingSince: waitingSince(f.object, now), now: now}
 	if i := f.infra; i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
 		a.cluster = i.Cluster
 	}
-	if managesAppsService(f.object, f.infra) {
+	switch {
+	case managesAppsService(f.object, f.infra):
 		a.outcome = r.hosted.outcomeOf(client.ObjectKeyFromObject(f.object), a.cluster)
-	} else if before != nil && before.ServiceName != "" {
+	case a.cluster == nil && before != nil && before.ServiceName != "":
 		if err := removeReader(ctx, r.live, r.client, client.ObjectKeyFromObject(f.object)); err != nil {
 			return err
 		}
@@ -141,13 +134,8 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 		f.dhcp.fault = probePods(of(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(*corev1.Pod) error { return nil }) // kubelet probes it
 	}
 	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
-		q, ok := dnsQueryOf(f.infra)
-		f.dns.fault = probePods(of(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
-			if !ok {
-				return errors.New("cannot query DNS: no control-plane name is known")
-			}
-			return queryDNS(ctx, pod, q)
-		})
+		query := func(pod *corev1.Pod) error { return queryDNS(ctx, pod, f.infra) }
+		f.dns.fault = probePods(of(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), query)
 	}
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
 		f.proxy.fault = r.proxyFault(f)
@@ -164,45 +152,28 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 // probePods probes all pods concurrently. It returns their faults and the number of missing pods as one text; empty
 // if there are none.
 func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) string {
-	results := make(chan string, len(pods))
+	faults := make([]string, len(pods)+1)
+	if missing := max(instances, 1) - len(pods); missing > 0 {
+		faults[len(pods)] = fmt.Sprintf("%d of %d replicas have no pod", missing, max(instances, 1))
+	}
+	var group sync.WaitGroup
 	for i := range pods {
-		go func(pod *corev1.Pod) {
-			fault := unreadyReason(pod)
+		group.Go(func() {
+			fault := unreadyReason(&pods[i])
 			if fault == "" {
-				if err := probe(pod); err != nil {
+				if err := probe(&pods[i]); err != nil {
 					fault = err.Error()
 				}
 			}
 			if fault != "" {
-				fault = "pod " + pod.Name + ": " + fault
+				faults[i] = "pod " + pods[i].Name + ": " + fault
 			}
-			results <- fault
-		}(&pods[i])
+		})
 	}
-	var faults []string
-	for range pods {
-		if fault := <-results; fault != "" {
-			faults = append(faults, fault)
-		}
-	}
-	if missing := max(instances, 1) - len(pods); missing > 0 {
-		faults = append(faults, fmt.Sprintf("%d of %d replicas have no pod", missing, max(instances, 1)))
-	}
+	group.Wait()
+	faults = slices.DeleteFunc(faults, func(fault string) bool { return fault == "" })
 	slices.Sort(faults)
 	return strings.Join(faults, "; ")
-}
-
-// dnsQueryOf returns a query that shows whether DNS serves the current model: the first name of the control plane,
-// which resolves to the cluster IPs of the proxy's Service in the view of pods.
-func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
-	if i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
-		return dnsQuery{}, false
-	}
-	q := dnsQuery{name: i.Cluster.Hostnames[0].Name}
-	if i.Proxy != nil {
-		q.want = i.Proxy.ClusterIPs
-	}
-	return q, true
 }
 
 // proxyFault returns why the ProxyServers of an Infra are not ready; empty if they are.

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,16 +46,12 @@ func (r *hostedReconciler) ensureReader(ctx context.Context, h *guest.Cluster, w
 	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
-	if infra, _ := r.store.Infra(w.Infra.String()); infra != nil && !infra.Spec.AppsIngress.IsEnabled() { // disabled meanwhile
-		return due, removeReader(ctx, r.live, r.client, w.Infra)
-	}
 	r.log.Info("created new credentials for the reader", "infra", w.Infra.String(), "secret", key.String(), "renewal", due)
 	return due, nil
 }
 
 func readerKey(infra client.ObjectKey) client.ObjectKey {
-	namespace, name, _ := strings.Cut(model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name}), "/")
-	return client.ObjectKey{Namespace: namespace, Name: name}
+	return requestOf(model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name})).NamespacedName
 }
 
 // removeReader deletes the Secret with the reader's kubeconfig, if control has created it.

@@ -150,7 +150,7 @@ func (s *Problems) observeReports(
 			interfaces = nil // Multus has not attached the pod yet
 		}
 		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace,
-			interfaces, report.vlan, report.answers, pod.Spec.NodeName})
+			interfaces, report.vlan, report.answers})
 	}
 	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
 	o.problems = lasting(now, state.log.Update(now, slices.Concat(o.problems, vlanProblems(f), f.heldTwice())))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,4 +46,4 @@ func Connect(data []byte, dial string) (*Cluster, error) {
 }
 
 // Close closes the idle connections.
-func (c *Cluster) Close() { c.http.CloseIdleConnections() }
+func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) } // http.Client does not know client-go's transports
