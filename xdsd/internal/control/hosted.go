@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
@@ -62,14 +61,16 @@ type hostedReconciler struct {
 	serving sync.Map
 
 	states states[hostedCluster]
+	retry  workqueue.TypedRateLimiter[string] // by hosted cluster
 }
 
 // hostedCluster is what control remembers of a hosted cluster.
 type hostedCluster struct {
 	// access is how the Service was last accessed; nil if unknown.
 	access *model.HostedAccess
-	// swept are the Infra and the Service that the cluster had when all objects that no Infra needs were deleted; zero if unknown.
-	swept [2]types.NamespacedName
+	// sweptInfra is the Infra that configured the apps ingress when the objects of all others were deleted, and sweptService its
+	// Service when all others of it were; zero if unknown.
+	sweptInfra, sweptService types.NamespacedName
 	// readers are Infras whose objects were deleted, and whose Secrets with readers' kubeconfigs have to be.
 	readers map[client.ObjectKey]bool
 	// addressSince is when the Service was first seen with an address.
@@ -79,13 +80,11 @@ type hostedCluster struct {
 }
 
 func (r *hostedReconciler) register(m ctrl.Manager) error {
+	r.retry = workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	err := ctrl.NewControllerManagedBy(m).Named("hosted").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofServing)).
 		WatchesRawSource(changes(r.store, hostedFingerprints, func(objects.Object) string { return "" })).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: hostedConcurrency,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(controllerOptions(hostedConcurrency)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("setting up the controller of hosted clusters: %w", err)
@@ -131,7 +130,8 @@ func managesAppsService(object *v1alpha1.Infra, i *model.Infra) bool {
 		i.Cluster.Apps.Infra != nil && *i.Cluster.Apps.Infra == i.Ref
 }
 
-// Reconcile implements reconcile.Reconciler. Failures are retried with backoff, except for a cluster whose kubeconfig may not be read.
+// Reconcile implements reconcile.Reconciler. A failure in a hosted cluster is reported and retried with backoff; only errors of the
+// management cluster are returned.
 func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, hostedTimeout)
 	defer cancel()
@@ -152,11 +152,12 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 	state := r.states.get(key)
 	if object == nil {
-		err := r.sweep(ctx, nil, c, state)
-		if err == nil {
-			r.states.forget(key)
+		if err := r.sweep(ctx, nil, c, state); err != nil {
+			return ctrl.Result{RequeueAfter: r.backoff(key)}, nil
 		}
-		return ctrl.Result{}, err
+		r.states.forget(key)
+		r.retry.Forget(key)
+		return ctrl.Result{}, nil
 	}
 	infra := client.ObjectKeyFromObject(object)
 	if !c.Apps.Followed { // the model reports the reason as a problem, and its next change enqueues the cluster
@@ -164,24 +165,31 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		return ctrl.Result{}, nil
 	}
 	w := &guest.Wanted{Infra: infra, Apps: object.Spec.AppsIngress, Service: object.Spec.AppsIngress.ServiceKey(c.Name)}
+	if state.sweptInfra != infra && r.sweep(ctx, &guest.Wanted{Infra: infra}, c, state) == nil {
+		state.sweptInfra = infra
+	}
 	result, next, err := r.ensure(ctx, w, c, state)
-	if errors.As(err, &result.fault) || err == nil {
-		result.infra = infra
-		r.setOutcome(ctx, state, result)
-	}
-	if wanted := [2]types.NamespacedName{infra, w.Service}; state.swept != wanted {
-		keep := w
-		if err != nil { // the Service with the previous name stays
-			keep = &guest.Wanted{Infra: infra}
-		}
-		if err = errors.Join(err, r.sweep(ctx, keep, c, state)); err == nil {
-			state.swept = wanted
-		}
-	}
-	if err != nil {
+	isFault := errors.As(err, &result.fault)
+	result.infra = infra
+	r.setOutcome(ctx, state, result)
+	if err != nil && !isFault {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: wait.Jitter(next, 0.1)}, nil
+	if err == nil && state.sweptService != w.Service && r.sweep(ctx, w, c, state) == nil {
+		state.sweptService = w.Service
+	}
+	if err != nil || state.sweptInfra != infra || state.sweptService != w.Service {
+		next = r.backoff(key)
+	} else {
+		r.retry.Forget(key)
+		next = wait.Jitter(next, 0.1)
+	}
+	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+// backoff returns when to retry after a failure in a hosted cluster.
+func (r *hostedReconciler) backoff(cluster string) time.Duration {
+	return wait.Jitter(r.retry.When(cluster), 0.1)
 }
 
 // manager returns the Infra whose apps Service a cluster requires; nil for none. known is false if the snapshot was built from another
@@ -257,6 +265,9 @@ func check(
 // for nothing, and without a Service for everything of its Infra.
 func (r *hostedReconciler) sweep(ctx context.Context, w *guest.Wanted, c *model.Cluster, state *hostedCluster) error {
 	err := r.removeUnneeded(ctx, w, c, state)
+	if err != nil {
+		r.log.Error("deleting the objects that no Infra needs failed; retrying", "hostedcluster", c.Key(), "err", err)
+	}
 	r.problems.recordLeftovers(c.Key(), err)
 	return err
 }

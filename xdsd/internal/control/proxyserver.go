@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,10 @@ func (r *proxyReconciler) Reconcile(ctx context.Context, request ctrl.Request) (
 		return ctrl.Result{}, err
 	}
 	state, now, again := r.states.get(request.String()), time.Now(), r.heartbeatInterval
-	f.silent = state.silent(object, now, r.store.Status().Age() == 0, r.heartbeatInterval)
+	watched := slices.ContainsFunc(r.store.Status().Resources, func(w watch.ResourceStatus) bool {
+		return strings.HasPrefix(w.Resource, "proxyservers") && w.Connected
+	})
+	f.silent = state.silent(object, now, watched, r.heartbeatInterval)
 	if p.Infra == nil {
 		again = min(again, wait.Jitter(r.probeInterval*9/10, 0.2))
 		facts := &vlanFacts{object: p.Ref}

@@ -25,6 +25,8 @@ type proxyState struct {
 type heartbeat struct {
 	sent     metav1.Time
 	received time.Time
+	// silent reports whether the next one is overdue.
+	silent bool
 }
 
 // silent returns the pods whose replicas have stopped reporting. While what control reads is not current, no replica can become
@@ -38,16 +40,16 @@ func (s *proxyState) silent(p *v1alpha1.ProxyServer, now time.Time, current bool
 			continue
 		}
 		h, known := s.heartbeats[r.Pod]
-		overdue := now.Sub(h.received) >= maxMissed*interval
 		switch {
 		case !known && wasSilent && now.Sub(r.HeartbeatTime.Time) > maxMissed*interval:
-			h.received, overdue = now.Add(-maxMissed*interval), true // found by the previous leader
-		case !h.sent.Equal(&r.HeartbeatTime) || !current && !overdue:
-			h.received, overdue = now, false
+			h = heartbeat{r.HeartbeatTime, now, true} // found by the previous leader
+		case !h.sent.Equal(&r.HeartbeatTime) || !current && !h.silent:
+			h = heartbeat{r.HeartbeatTime, now, false}
+		case now.Sub(h.received) >= maxMissed*interval:
+			h.silent = true
 		}
-		h.sent = r.HeartbeatTime
 		all[r.Pod] = h
-		if overdue {
+		if h.silent {
 			silent[r.Pod] = true
 		}
 	}
