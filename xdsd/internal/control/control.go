@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -77,6 +78,18 @@ type Options struct {
 	Log        *slog.Logger
 }
 
+// reconciler has what all reconcilers use.
+type reconciler struct {
+	client        client.Client
+	live          client.Reader // reads from the API server instead of the cache
+	store         *watch.Store
+	problems      *Problems
+	recorder      events.EventRecorder
+	probe         *prober
+	probeInterval time.Duration // plus or minus a tenth
+	log           *slog.Logger
+}
+
 // New returns a manager. Its method Start reconciles all Infras and ProxyServers while this replica leads, and returns
 // an error when the Lease is lost.
 func New(o Options) (ctrl.Manager, error) {
@@ -97,22 +110,18 @@ func New(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	recorder, probe := m.GetEventRecorder(name), newProber()
 	if err := o.Registerer.Register(&statusMetrics{o.Store, m.Elected()}); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
+	r := reconciler{
+		client: m.GetClient(), live: m.GetAPIReader(), store: o.Store, problems: o.Problems, recorder: m.GetEventRecorder(name), probe: newProber(),
+		probeInterval: o.ProbeInterval, log: o.Log,
+	}
 	proxies := &proxyReconciler{
-		client: m.GetClient(), problems: o.Problems, probe: probe, live: m.GetAPIReader(), store: o.Store, recorder: recorder,
-		heartbeatInterval: cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval), changeTime: cmp.Or(o.ChangeTime, 10*time.Second),
-		probeInterval: o.ProbeInterval,
+		reconciler: r, heartbeatInterval: cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval), changeTime: cmp.Or(o.ChangeTime, 10*time.Second),
 	}
-	hosted := &hostedReconciler{
-		client: m.GetClient(), live: m.GetAPIReader(), store: o.Store, problems: o.Problems, log: o.Log, changed: make(chan event.GenericEvent),
-	}
-	infras := &infraReconciler{
-		client: m.GetClient(), live: m.GetAPIReader(), hosted: hosted, problems: o.Problems, store: o.Store, recorder: recorder, probe: probe,
-		probeInterval: o.ProbeInterval,
-	}
+	hosted := &hostedReconciler{reconciler: r, changed: make(chan event.GenericEvent)}
+	infras := &infraReconciler{reconciler: r, hosted: hosted}
 	for _, r := range []interface{ register(m ctrl.Manager) error }{proxies, hosted, infras} {
 		if err := r.register(m); err != nil {
 			return nil, err

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -27,7 +26,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
-	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
@@ -50,11 +48,8 @@ const (
 // a cluster, and deletes those that no Infra needs, also when this replica first sees the cluster: without a finalizer, an Infra can be
 // deleted while no replica runs.
 type hostedReconciler struct {
-	client   client.Client // of the management cluster
-	live     client.Reader
-	store    *watch.Store
-	problems *Problems
-	log      *slog.Logger
+	reconciler
+
 	// changed receives the Infras whose outcome has changed.
 	changed chan event.GenericEvent
 	// serving are the hosted clusters with objects of Infras that do not exist and whose pods serve, by Infra.
@@ -312,7 +307,7 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 		object, exists := r.store.Infra(infra.String())
 		i := modelOf(r.store.Snapshot(), object)
 		if !exists || i != nil && !managesAppsService(object, i) {
-			if err := removeReader(ctx, r.live, r.client, infra); err != nil {
+			if err := r.removeReader(ctx, infra); err != nil {
 				return err
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -22,19 +21,13 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/problem"
-	"github.com/densityops/oooi/internal/watch"
 )
 
 // infraReconciler writes the status of Infras.
 type infraReconciler struct {
-	client        client.Client
-	live          client.Reader // reads from the API server instead of the cache
-	hosted        *hostedReconciler
-	problems      *Problems
-	store         *watch.Store
-	recorder      events.EventRecorder
-	probe         *prober
-	probeInterval time.Duration // plus or minus a tenth
+	reconciler
+
+	hosted *hostedReconciler
 }
 
 func (r *infraReconciler) register(m ctrl.Manager) error {
@@ -100,7 +93,7 @@ func (r *infraReconciler) checkApps(ctx context.Context, f *infraFacts) error {
 	case managesAppsService(f.object, f.infra):
 		a.outcome = r.hosted.outcomeOf(client.ObjectKeyFromObject(f.object), a.cluster)
 	case a.cluster == nil && before != nil && before.ServiceName != "":
-		if err := removeReader(ctx, r.live, r.client, client.ObjectKeyFromObject(f.object)); err != nil {
+		if err := r.removeReader(ctx, client.ObjectKeyFromObject(f.object)); err != nil {
 			return err
 		}
 	}

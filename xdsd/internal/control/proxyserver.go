@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -25,16 +24,11 @@ import (
 
 // proxyReconciler writes the status of ProxyServers.
 type proxyReconciler struct {
-	client   client.Client
-	problems *Problems
-	probe    *prober
-	live     client.Reader // reads from the API server instead of the cache
-	store    *watch.Store
-	recorder events.EventRecorder
-	states   states[proxyState]
-	// heartbeatInterval is that of replicas, changeTime how long they may apply a change, and probeInterval that of a ProxyServer
-	// without an Infra.
-	heartbeatInterval, changeTime, probeInterval time.Duration
+	reconciler
+
+	states states[proxyState]
+	// heartbeatInterval is that of replicas, and changeTime how long they may apply a change.
+	heartbeatInterval, changeTime time.Duration
 }
 
 func (r *proxyReconciler) register(m ctrl.Manager) error {

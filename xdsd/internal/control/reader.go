@@ -55,10 +55,10 @@ func readerKey(infra client.ObjectKey) client.ObjectKey {
 }
 
 // removeReader deletes the Secret with the reader's kubeconfig, if control has created it.
-func removeReader(ctx context.Context, live client.Reader, c client.Client, infra client.ObjectKey) error {
+func (r *reconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
 	key := readerKey(infra)
 	secret := &corev1.Secret{}
-	err := live.Get(ctx, key, secret)
+	err := r.live.Get(ctx, key, secret)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // setup grants the right only for Infras with appsIngress
 		return nil
@@ -67,7 +67,7 @@ func removeReader(ctx context.Context, live client.Reader, c client.Client, infr
 	case secret.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy: // created by another client
 		return nil
 	}
-	if err := client.IgnoreNotFound(c.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
 		return fmt.Errorf("deleting Secret %s: %w", key, err)
 	}
 	return nil
