@@ -161,7 +161,7 @@ func (r *hostedReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 	w := &guest.Wanted{Infra: infra, Apps: object.Spec.AppsIngress, Service: object.Spec.AppsIngress.ServiceKey(c.Name)}
 	if state.sweptInfra != infra && r.sweep(ctx, &guest.Wanted{Infra: infra}, c, state) == nil {
-		state.sweptInfra = infra
+		state.sweptInfra, state.sweptService = infra, types.NamespacedName{}
 	}
 	result, next, err := r.ensure(ctx, w, c, state)
 	isFault := errors.As(err, &result.fault)
