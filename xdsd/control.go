@@ -107,7 +107,7 @@ func (f *controlFlags) run(ctx context.Context, log *slog.Logger) error {
 	replica := &control.Replica{Options: control.Options{
 		Config: client, Store: store, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration,
 		ProbeInterval: f.probeInterval, Registerer: registry, Log: log,
-		Election: &leader.Election{}, Faults: &control.Faults{}, Sites: &control.Sites{},
+		Election: &leader.Election{}, Problems: &control.Problems{},
 	}}
 	m, err := control.New(replica.Options)
 	if err != nil {

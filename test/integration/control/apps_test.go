@@ -283,6 +283,38 @@ func TestForeignServiceIsNotChanged(t *testing.T) {
 	n.Await(tenant.Ready, "", "", "192.0.2.200")
 }
 
+// TestAnotherInfraTakesOver disables the apps ingress of an Infra while another one of the same hosted cluster enables it.
+func TestAnotherInfraTakesOver(t *testing.T) {
+	n := tenants.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	tenants.NewReplica(t, n.Management, "control").Start(t)
+	n.ApplyInfra(tenant.AppsIngress(""))
+	n.Await(tenant.Ready, "", "", "192.0.2.200")
+	tenant.Apply(t, n.Management, fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: next, namespace: %[1]s}
+spec:
+  hostedClusterRef: {name: demo, namespace: %[1]s}
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
+  infraComponents: {proxy: {serverIP: 192.0.2.4}}
+  appsIngress: %[2]s
+`, n.Namespace, tenant.AppsIngress("")))
+	n.ApplyInfra("{enabled: false}")
+	lab.Await(t, "the Service to belong to the other Infra", func() string {
+		s := &corev1.Service{}
+		if err := n.Guest.Get(t.Context(), tenant.ServiceKey(), s); err != nil || s.Annotations[v1alpha1.AnnotationInfra] != n.Namespace+"/next" {
+			return fmt.Sprintf("%v, error %v", s.Annotations, err)
+		}
+		return ""
+	})
+	lab.Await(t, "the reader's Secret of the first Infra to be deleted", func() string {
+		if err := n.Client.Get(t.Context(), n.Key("demo-apps-reader"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprint(err)
+		}
+		return ""
+	})
+}
+
 // TestAddressesOutsideTheAllowedRangeAreRejected sets addresses in the Service's status, which the owner of
 // the hosted cluster can do.
 func TestAddressesOutsideTheAllowedRangeAreRejected(t *testing.T) {

@@ -41,7 +41,7 @@ status: {lastUpdated: 2026-01-01T00:00:00Z, currentCSV: metallb-operator.v4.20.0
 `)); err != nil {
 		t.Fatal(err)
 	}
-	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "MetalLB metallb-system/metallb: no matches for kind")
+	n.Await(tenant.Pending, v1alpha1.AppsIngressMetalLBMissing, "MetalLB metallb-system/metallb: the server could not find the requested resource")
 	if err := n.Hosted.InstallCRDs(t.Context(), lab.MetalLBOperator); err != nil {
 		t.Fatal(err)
 	}

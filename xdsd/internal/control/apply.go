@@ -11,8 +11,12 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
-// fieldManager is the field manager of objects that control writes.
-const fieldManager = "xdsd-control"
+const (
+	// fieldManager is the field manager of objects that control writes.
+	fieldManager = "xdsd-control"
+	// appsFieldManager is the field manager of Infra.status.appsIngress.
+	appsFieldManager = fieldManager + "-apps"
+)
 
 // recordEvents records an Event of the object for each condition that has changed.
 func recordEvents(recorder events.EventRecorder, object runtime.Object, before, after []metav1.Condition) {

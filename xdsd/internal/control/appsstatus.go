@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -28,18 +29,17 @@ type appsFacts struct {
 	// synced is when the source of the addresses was last read; zero if it is not read.
 	synced time.Time
 	// waitingSince is when waiting for the first address began.
-	waitingSince time.Time
-	now          time.Time
+	waitingSince, now time.Time
 }
 
 // outcome is the result of reconciling the objects in a hosted cluster.
 type outcome struct {
+	// infra is the Infra that the objects belong to.
+	infra types.NamespacedName
 	// fault is why the reconciliation failed, or why the Service has no usable address; nil for no fault.
 	fault *guest.Fault
 	// warning is what is wrong although the address is usable; empty for nothing.
 	warning string
-	// next is when to check again; 0 for no check.
-	next time.Duration
 }
 
 // transientReasons may resolve by themselves while a cluster starts. They are Pending until the address deadline; all
@@ -66,14 +66,10 @@ var reasonPriority = []v1alpha1.AppsIngressReason{
 	v1alpha1.AppsIngressNotAnnounced,
 }
 
-// appsStatus returns the status of an Infra that has appsIngress enabled, and when it changes by the passage of
-// time; zero for never.
-func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Time) {
-	before := f.object.Status.AppsIngress
-	if before == nil {
-		before = &v1alpha1.AppsIngressStatus{}
-	}
-	status = &v1alpha1.AppsIngressStatus{LastSyncTime: before.LastSyncTime}
+// appsStatus returns the status of an Infra that has appsIngress enabled.
+func appsStatus(f *appsFacts) *v1alpha1.AppsIngressStatus {
+	before := cmp.Or(f.object.Status.AppsIngress, &v1alpha1.AppsIngressStatus{})
+	status := &v1alpha1.AppsIngressStatus{LastSyncTime: before.LastSyncTime}
 	if service := f.service(); service.Name != "" {
 		status.ServiceNamespace, status.ServiceName = service.Namespace, service.Name
 	}
@@ -98,9 +94,7 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 	case slices.Contains(transientReasons, fault.Reason) && before.Phase != v1alpha1.AppsIngressDegraded && len(status.ExternalIPs) == 0:
 		status.Phase = v1alpha1.AppsIngressPending
 		deadline, _ := time.ParseDuration(string(cmp.Or(f.object.Spec.AppsIngress.AddressDeadline, v1alpha1.DefaultAddressDeadline))) // valid by the CRD
-		if end := f.waitingSince.Add(deadline); f.now.Before(end) {
-			next = end
-		} else {
+		if f.now.Sub(f.waitingSince) >= deadline {
 			status.Phase = v1alpha1.AppsIngressDegraded
 		}
 	default:
@@ -110,7 +104,16 @@ func appsStatus(f *appsFacts) (status *v1alpha1.AppsIngressStatus, next time.Tim
 		status.Reason, status.Message = fault.Reason, fault.Message
 	}
 	f.sync(before, status)
-	return status, next
+	return status
+}
+
+// waitingSince returns when the condition AppsIngressReady of an Infra became false while appsIngress was enabled.
+func waitingSince(object *v1alpha1.Infra, now time.Time) time.Time {
+	c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionAppsIngressReady)
+	if c == nil || c.Status == metav1.ConditionTrue || c.Reason == reasonDisabled {
+		return now
+	}
+	return c.LastTransitionTime.Time
 }
 
 // sync sets lastSyncTime if another field has changed, or if it is older than syncInterval.

@@ -13,12 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
@@ -70,12 +72,22 @@ type Options struct {
 	ChangeTime time.Duration
 	// Election receives the errors of requests for the Lease; see leader.Options.
 	Election *leader.Election
-	// Faults receives the actions of the controllers that fail; nil to drop them.
-	Faults *Faults
-	// Sites receives the problems of Infras and ProxyServers; nil to drop them.
-	Sites      *Sites
+	// Problems receives what the controllers find.
+	Problems   *Problems
 	Registerer prometheus.Registerer
 	Log        *slog.Logger
+}
+
+// reconciler has what all reconcilers use.
+type reconciler struct {
+	client        client.Client
+	live          client.Reader // reads from the API server instead of the cache
+	store         *watch.Store
+	problems      *Problems
+	recorder      events.EventRecorder
+	probe         *prober
+	probeInterval time.Duration // plus or minus a tenth
+	log           *slog.Logger
 }
 
 // New returns a manager. Its method Start reconciles all Infras and ProxyServers while this replica leads, and returns
@@ -98,44 +110,22 @@ func New(o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Faults == nil {
-		o.Faults = &Faults{}
-	}
-	if o.Sites == nil {
-		o.Sites = &Sites{}
-	}
-	statuses := &statusWriter{m.GetClient(), o.Faults}
-	recorder := m.GetEventRecorder(name)
-	indexes, metrics := &indexCache{store: o.Store}, newStatusMetrics()
-	if err := o.Registerer.Register(metrics); err != nil {
+	if err := o.Registerer.Register(&statusMetrics{o.Store, m.Elected()}); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
-	probe := newProber()
+	r := reconciler{
+		client: m.GetClient(), live: m.GetAPIReader(), store: o.Store, problems: o.Problems, recorder: m.GetEventRecorder(name), probe: newProber(),
+		probeInterval: o.ProbeInterval, log: o.Log,
+	}
 	proxies := &proxyReconciler{
-		client: m.GetClient(), statuses: statuses, sites: o.Sites, probe: probe, probeInterval: o.ProbeInterval, live: m.GetAPIReader(), indexes: indexes,
-		metrics: metrics, recorder: recorder, heartbeats: newHeartbeats(m.GetAPIReader(), cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval)),
-		changes: newSpecChanges(cmp.Or(o.ChangeTime, 10*time.Second)),
+		reconciler: r, heartbeatInterval: cmp.Or(o.HeartbeatInterval, serve.HeartbeatInterval), changeTime: cmp.Or(o.ChangeTime, 10*time.Second),
 	}
-	if err := proxies.register(m); err != nil {
-		return nil, err
-	}
-	infras := &infraReconciler{
-		client: m.GetClient(), statuses: statuses, faults: o.Faults, sites: o.Sites, indexes: indexes, metrics: metrics, recorder: recorder,
-		probe: probe, probeInterval: o.ProbeInterval,
-	}
-	if err := infras.register(m); err != nil {
-		return nil, err
-	}
-	apps := &appsReconciler{
-		client: m.GetClient(), live: m.GetAPIReader(), indexes: indexes, statuses: statuses, metrics: metrics, faults: o.Faults,
-		hosted: newHostedClusters(m.GetAPIReader()), log: o.Log,
-	}
-	if err := apps.register(m); err != nil {
-		return nil, err
-	}
-	sweeper := &sweeper{appsReconciler: apps}
-	if err := sweeper.register(m); err != nil {
-		return nil, err
+	hosted := &hostedReconciler{reconciler: r, changed: make(chan event.GenericEvent)}
+	infras := &infraReconciler{reconciler: r, hosted: hosted}
+	for _, r := range []interface{ register(m ctrl.Manager) error }{proxies, hosted, infras} {
+		if err := r.register(m); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }

@@ -55,13 +55,13 @@ type site struct {
 	registry  *prometheus.Registry
 	// changeTime is the ChangeTime of control.
 	changeTime time.Duration
-	// sites has the problems that control finds.
-	sites *control.Sites
+	// problems are what control finds.
+	problems *control.Problems
 }
 
 // newSite returns a site with control's RBAC applied. Control does not run yet.
 func newSite(t *testing.T) *site {
-	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry(), sites: &control.Sites{}}
+	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry(), problems: &control.Problems{}}
 	s.namespace = s.cp.Namespace(t)
 	rbac, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "base", "control", "rbac.yaml"))
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *site) startControlWith(storeConfig, managerConfig string) (stop func())
 	if err != nil {
 		s.Fatal(err)
 	}
-	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Sites: s.sites, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, ChangeTime: s.changeTime, Registerer: s.registry, Log: log})
+	m, err := control.New(control.Options{Config: rest, Store: store, Namespace: "oooi-system", Problems: s.problems, LeaseDuration: 4 * time.Second, ProbeInterval: time.Second / 2, HeartbeatInterval: time.Second, ChangeTime: s.changeTime, Registerer: s.registry, Log: log})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	s.waitForCondition(infra, v1alpha1.ConditionHostedClusterBound, metav1.ConditionTrue, "Bound", "HostedCluster "+s.namespace+"/demo")
 	s.waitForCondition(infra, v1alpha1.ConditionNetworkValid, metav1.ConditionTrue, "Valid", "")
 	s.waitForCondition(infra, v1alpha1.ConditionNamesServed, metav1.ConditionFalse, "DNSNotReady", "1 of 1 replicas have no pod")
-	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCP: 1 of 1 replicas have no pod")
+	s.waitForCondition(infra, ready, metav1.ConditionFalse, "DNSNotReady", "DHCPReady: 1 of 1 replicas have no pod")
 
 	server := newDNSServer(t)
 	dhcp := newProblemServer(t)
@@ -472,7 +472,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	dhcp.setProblems(problem.Failed(problem.LeaseStoreFailing, model.Ref{}, "leases cannot be stored"))
 	s.waitForCondition(infra, v1alpha1.ConditionDHCPReady, metav1.ConditionFalse, "LeaseStoreFailing", "Pod demo-dhcp-0: leases cannot be stored; remedy: ")
 	s.waitForCondition(infra, ready, metav1.ConditionFalse, "LeaseStoreFailing", "")
-	if list := s.sites.List(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
+	if list := s.problems.Sites(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
 		t.Errorf("got problems %v, want that of DHCP", list)
 	}
 	s.waitFor("an Event of the problem", func() string { return s.checkEvent("Infra", "LeaseStoreFailing", "DHCPReady: Pod demo-dhcp-0") })

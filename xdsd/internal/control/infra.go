@@ -2,43 +2,39 @@ package control
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/neighbours"
+	"github.com/densityops/oooi/internal/problem"
 )
 
 // infraReconciler writes the status of Infras.
 type infraReconciler struct {
-	client        client.Client
-	statuses      *statusWriter
-	faults        *Faults
-	sites         *Sites
-	indexes       *indexCache
-	metrics       *statusMetrics
-	recorder      events.EventRecorder
-	probe         *prober
-	probeInterval time.Duration // plus or minus a tenth
+	reconciler
+
+	hosted *hostedReconciler
 }
 
 func (r *infraReconciler) register(m ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(m).Named("infra").
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byLabel(v1alpha1.LabelInfra))).
-		WatchesRawSource(changes(r.indexes, infraFingerprints, itselfOrInfra)).
+		WatchesRawSource(changes(r.store, infraFingerprints, changedInfra)).
+		WatchesRawSource(source.Channel(r.hosted.changed, &handler.EnqueueRequestForObject{})).
 		WithOptions(controllerOptions(maxConcurrentReconciles)).
 		Complete(r)
 	if err != nil {
@@ -51,31 +47,70 @@ func (r *infraReconciler) register(m ctrl.Manager) error {
 func (r *infraReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	x := r.indexes.current()
-	if x == nil {
+	s := r.store.Snapshot()
+	if s == nil {
 		return ctrl.Result{}, nil // the first snapshot enqueues the object again
 	}
-	object, _ := r.indexes.store.Infra(request.String())
-	if object == nil {
-		r.metrics.setReady("Infra", request.NamespacedName, nil)
-		r.faults.recordServices(request.String(), nil)
-		r.sites.forget(model.Ref{Kind: "Infra", Namespace: request.Namespace, Name: request.Name})
-		r.statuses.forget("Infra", request.NamespacedName, "")
+	object, exists := r.store.Infra(request.String())
+	if !exists {
+		r.problems.forget(model.ParseRef("Infra", request.String()))
 		return ctrl.Result{}, nil
 	}
-	i := x.infra(object)
+	i := modelOf(s, object)
 	if i == nil {
 		return ctrl.Result{}, nil
 	}
-	f := &infraFacts{object: object, infra: i, problems: x.problemsOf(i), proxies: x.proxiesOf[i.Ref]}
+	f := &infraFacts{object: object, infra: i, problems: problemsOf(s, i.Ref)}
+	if i.Cluster != nil && i.Cluster.Ref != i.Ref {
+		f.problems = append(f.problems, problemsOf(s, i.Cluster.Ref)...)
+	}
+	for _, p := range s.ProxyServers {
+		if p.Infra != nil && *p.Infra == i.Ref {
+			f.proxies = append(f.proxies, p)
+		}
+	}
+	if err := r.checkApps(ctx, f); err != nil {
+		return ctrl.Result{}, err
+	}
 	if err := r.probeComponents(ctx, f); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.write(ctx, f); err != nil {
+	if err := r.problems.recordStatus(i.Ref, r.write(ctx, f)); err != nil {
 		return ctrl.Result{}, err
 	}
-	r.probeServices(ctx, f, x)
 	return ctrl.Result{RequeueAfter: wait.Jitter(r.probeInterval*9/10, 0.2)}, nil
+}
+
+// checkApps determines status.appsIngress, and deletes the Secret with the reader's kubeconfig of an Infra that no longer has a hosted
+// cluster.
+func (r *infraReconciler) checkApps(ctx context.Context, f *infraFacts) error {
+	before, now := f.object.Status.AppsIngress, time.Now()
+	a := &appsFacts{object: f.object, problems: f.problems, waitingSince: waitingSince(f.object, now), now: now}
+	if i := f.infra; i.Cluster != nil && i.Cluster.Kind == "HostedCluster" {
+		a.cluster = i.Cluster
+	}
+	switch {
+	case managesAppsService(f.object, f.infra):
+		a.outcome = r.hosted.outcomeOf(client.ObjectKeyFromObject(f.object), a.cluster)
+	case a.cluster == nil && before != nil && before.ServiceName != "":
+		if err := r.removeReader(ctx, client.ObjectKeyFromObject(f.object)); err != nil {
+			return err
+		}
+	}
+	if f.object.Spec.AppsIngress.IsEnabled() {
+		a.synced = r.appsSynced(a)
+		f.apps = appsStatus(a)
+	}
+	return nil
+}
+
+// appsSynced returns when the source of the apps addresses was last read: now, minus the age of the snapshot. It returns the zero time if
+// the source is not read.
+func (r *infraReconciler) appsSynced(f *appsFacts) time.Time {
+	if f.cluster == nil || f.cluster.Apps == nil || f.source() == v1alpha1.AppsIngressSourceHostedService && !f.cluster.Apps.Followed {
+		return time.Time{}
+	}
+	return f.now.Add(-r.store.Status().Age())
 }
 
 // probeComponents probes the enabled components and records their faults, and what their pods report, in f.
@@ -92,80 +127,54 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 		f.dhcp.fault = probePods(of(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(*corev1.Pod) error { return nil }) // kubelet probes it
 	}
 	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
-		q, ok := dnsQueryOf(f.infra)
-		f.dns.fault = probePods(of(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), func(pod *corev1.Pod) error {
-			if !ok {
-				return errors.New("cannot query DNS: no control-plane name is known")
-			}
-			return queryDNS(ctx, pod, q)
-		})
+		query := func(pod *corev1.Pod) error { return queryDNS(ctx, pod, f.infra) }
+		f.dns.fault = probePods(of(v1alpha1.ComponentDNS), len(components.DNS.EffectiveInstances()), query)
 	}
 	if f.proxy.enabled = components.Proxy.IsEnabled(); f.proxy.enabled {
 		f.proxy.fault = r.proxyFault(f)
 	}
 	facts := &vlanFacts{object: f.infra.Ref, gateway: f.infra.Gateway()}
 	facts.own = slices.DeleteFunc(f.infra.Assigned(), func(a netip.Addr) bool { return a == facts.gateway })
-	if apps := f.object.Status.AppsIngress; apps != nil {
-		for _, text := range apps.ExternalIPs {
-			if a, err := v1alpha1.ParseAddress(text); err == nil {
-				facts.apps = append(facts.apps, a)
-			}
-		}
+	if c := f.infra.Cluster; f.apps != nil && c != nil && c.Apps != nil {
+		facts.apps = c.Apps.Addresses
 	}
-	f.observed = r.sites.observe(ctx, r.probe, pods, facts)
+	f.observed = r.problems.observe(ctx, r.probe, pods, facts, serviceProblems(ctx, f))
 	return nil
 }
 
 // probePods probes all pods concurrently. It returns their faults and the number of missing pods as one text; empty
 // if there are none.
 func probePods(pods []corev1.Pod, instances int, probe func(*corev1.Pod) error) string {
-	results := make(chan string, len(pods))
+	faults := make([]string, len(pods)+1)
+	if missing := max(instances, 1) - len(pods); missing > 0 {
+		faults[len(pods)] = fmt.Sprintf("%d of %d replicas have no pod", missing, max(instances, 1))
+	}
+	var group sync.WaitGroup
 	for i := range pods {
-		go func(pod *corev1.Pod) {
-			fault := unreadyReason(pod)
+		group.Go(func() {
+			fault := unreadyReason(&pods[i])
 			if fault == "" {
-				if err := probe(pod); err != nil {
+				if err := probe(&pods[i]); err != nil {
 					fault = err.Error()
 				}
 			}
 			if fault != "" {
-				fault = "pod " + pod.Name + ": " + fault
+				faults[i] = "pod " + pods[i].Name + ": " + fault
 			}
-			results <- fault
-		}(&pods[i])
+		})
 	}
-	var faults []string
-	for range pods {
-		if fault := <-results; fault != "" {
-			faults = append(faults, fault)
-		}
-	}
-	if missing := max(instances, 1) - len(pods); missing > 0 {
-		faults = append(faults, fmt.Sprintf("%d of %d replicas have no pod", missing, max(instances, 1)))
-	}
+	group.Wait()
+	faults = slices.DeleteFunc(faults, func(fault string) bool { return fault == "" })
 	slices.Sort(faults)
 	return strings.Join(faults, "; ")
-}
-
-// dnsQueryOf returns a query that shows whether DNS serves the current model: the first name of the control plane,
-// which resolves to the cluster IPs of the proxy's Service in the view of pods.
-func dnsQueryOf(i *model.Infra) (dnsQuery, bool) {
-	if i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
-		return dnsQuery{}, false
-	}
-	q := dnsQuery{name: i.Cluster.Hostnames[0].Name}
-	if i.Proxy != nil {
-		q.want = i.Proxy.ClusterIPs
-	}
-	return q, true
 }
 
 // proxyFault returns why the ProxyServers of an Infra are not ready; empty if they are.
 func (r *infraReconciler) proxyFault(f *infraFacts) string {
 	var faults []string
 	found := false
-	for _, name := range f.proxies {
-		p := r.indexes.store.ProxyServer(name)
+	for _, of := range f.proxies {
+		p := r.store.ProxyServer(of.Key())
 		if p == nil {
 			continue // deleted since the snapshot
 		}
@@ -185,18 +194,50 @@ func (r *infraReconciler) proxyFault(f *infraFacts) string {
 	return strings.Join(faults, "; ")
 }
 
+// serviceProblems connects to the cluster IPs of the Service of an Infra's proxy, at its first TCP port, if the proxy is ready.
+// kube-proxy or the network plugin forwards these connections on the node of control.
+func serviceProblems(ctx context.Context, f *infraFacts) []problem.Problem {
+	port := firstPort(f.proxies)
+	if port == 0 || !f.proxy.ready() || f.infra.Proxy == nil || f.infra.Proxy.Service != f.infra.Key()+"-"+v1alpha1.ComponentProxy {
+		return nil
+	}
+	var list []problem.Problem
+	for _, a := range f.infra.Proxy.ClusterIPs {
+		if err := connect(ctx, netip.AddrPortFrom(a, port)); err != nil && !neighbours.Local(err) {
+			list = append(list, problem.Failed(problem.ServiceUnreachable, model.ParseRef("Service", f.infra.Proxy.Service), "cluster IP %s accepts no "+
+				"connections from the node of control: kube-proxy or the network plugin does not forward them, and pods cannot reach the hosted control plane", a).
+				Because(err.Error()))
+		}
+	}
+	return list
+}
+
+// firstPort returns the first TCP port of proxies, 0 if there is none.
+func firstPort(proxies []*model.ProxyServer) uint16 {
+	for _, p := range proxies {
+		for _, l := range p.Listeners {
+			if !l.UDP {
+				return uint16(l.Port) //nolint:gosec // a port
+			}
+		}
+	}
+	return 0
+}
+
 // write applies the status if it has changed, and records Events of changed conditions.
 func (r *infraReconciler) write(ctx context.Context, f *infraFacts) error {
 	before, now := f.object.Status, infraStatus(f)
-	r.metrics.setReady("Infra", client.ObjectKeyFromObject(f.object), now.Conditions)
-	before.AppsIngress, now.AppsIngress = nil, nil // written by appsReconciler
-	if reflect.DeepEqual(before, now) {
-		r.statuses.forget("Infra", client.ObjectKeyFromObject(f.object), fieldManager)
-		return nil
+	type appsIngress struct {
+		AppsIngress *v1alpha1.AppsIngressStatus `json:"appsIngress,omitempty"`
 	}
-	if err := r.statuses.write(ctx, "Infra", client.ObjectKeyFromObject(f.object), now, fieldManager); err != nil {
+	_, err := applyChange(ctx, r.client, f.infra.Ref, appsIngress{before.AppsIngress}, appsIngress{f.apps}, appsFieldManager)
+	if err != nil {
 		return err
 	}
-	recordEvents(r.recorder, f.object, before.Conditions, now.Conditions)
-	return nil
+	before.AppsIngress, now.AppsIngress = nil, nil
+	changed, err := applyChange(ctx, r.client, f.infra.Ref, before, now, fieldManager)
+	if changed && err == nil {
+		recordEvents(r.recorder, f.object, before.Conditions, now.Conditions)
+	}
+	return err
 }

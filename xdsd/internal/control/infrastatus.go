@@ -17,14 +17,16 @@ type infraFacts struct {
 	object *v1alpha1.Infra
 	// infra is the Infra in the model.
 	infra *model.Infra
-	// proxies are the names of the ProxyServers that refer to the Infra.
-	proxies []string
+	// proxies are the ProxyServers that refer to the Infra.
+	proxies []*model.ProxyServer
 	// problems are the model's problems of the Infra and of its hosted cluster.
 	problems []model.Problem
 	// dhcp, dns and proxy are the states of the components.
 	dhcp, dns, proxy component
 	// observed is what the pods report; nil if unknown.
 	observed *observation
+	// apps is status.appsIngress; nil if appsIngress is not enabled.
+	apps *v1alpha1.AppsIngressStatus
 }
 
 // component is the state of a component of an Infra.
@@ -36,12 +38,12 @@ type component struct {
 
 func (c component) ready() bool { return c.enabled && c.fault == "" }
 
-// infraStatus returns the status of an Infra. It leaves appsIngress unchanged.
+// infraStatus returns the status of an Infra.
 func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
-	status.ObservedGeneration = f.object.Generation
+	status.ObservedGeneration, status.AppsIngress = f.object.Generation, f.apps
 	status.ComponentStatus = &v1alpha1.ComponentStatus{DHCPReady: f.dhcp.ready(), DNSReady: f.dns.ready(), ProxyReady: f.proxy.ready()}
-	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.apps(), f.appsDomain()}, f.components(), f.observations()) {
+	for _, c := range append([]metav1.Condition{f.bound(), f.network(), f.names(), f.appsReady(), f.appsDomain()}, f.observations()...) {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	setCondition(&status.Conditions, f.ready(status.Conditions), f.object.Generation)
@@ -106,14 +108,12 @@ func (f *infraFacts) names() metav1.Condition {
 	return condition(kind, metav1.ConditionTrue, "Served", "%s", message)
 }
 
-// apps returns the condition AppsIngressReady, which corresponds to status.appsIngress.
-func (f *infraFacts) apps() metav1.Condition {
-	kind, state := v1alpha1.ConditionAppsIngressReady, f.object.Status.AppsIngress
+// appsReady returns the condition AppsIngressReady, which corresponds to status.appsIngress.
+func (f *infraFacts) appsReady() metav1.Condition {
+	kind, state := v1alpha1.ConditionAppsIngressReady, f.apps
 	switch {
-	case !f.object.Spec.AppsIngress.IsEnabled():
-		return condition(kind, metav1.ConditionFalse, "Disabled", "spec.appsIngress is not enabled")
 	case state == nil:
-		return condition(kind, metav1.ConditionFalse, string(v1alpha1.AppsIngressPending), "the apps ingress has not been checked yet")
+		return condition(kind, metav1.ConditionFalse, reasonDisabled, "spec.appsIngress is not enabled")
 	case state.Phase == v1alpha1.AppsIngressReady:
 		message := strings.Join(state.ExternalIPs, ", ")
 		if f.object.Spec.AppsIngress.Source == v1alpha1.AppsIngressSourceMirroredService {
@@ -135,76 +135,53 @@ func (f *infraFacts) appsDomain() metav1.Condition {
 	return condition(kind, metav1.ConditionFalse, "Matches", "")
 }
 
-// components returns the conditions of the components, which are false if a probe or a problem is.
-func (f *infraFacts) components() []metav1.Condition {
-	var list []metav1.Condition
-	for _, c := range []struct {
-		component
-
-		kind, name, reason string
-	}{
-		{f.dhcp, v1alpha1.ConditionDHCPReady, "DHCP", "DHCPNotReady"},
-		{f.dns, v1alpha1.ConditionDNSReady, "DNS", "DNSNotReady"},
-		{f.proxy, v1alpha1.ConditionProxyReady, "the proxy", "ProxyNotReady"},
-	} {
-		if c.enabled {
-			list = append(list, f.observed.condition(c.kind, f.infra.Ref, true, c.reason, c.fault, "every replica answers"))
-		} else {
-			list = append(list, disabled(c.kind, c.name+" is not enabled"))
-		}
-	}
-	return list
-}
-
-// observations returns the conditions that only problems make false.
+// observations returns the conditions of the components and of what they depend on.
 func (f *infraFacts) observations() []metav1.Condition {
-	vlan, upstream, backends := f.observed.vlanReady(f.infra.Ref), disabled(v1alpha1.ConditionUpstreamReady, "DNS is not enabled"),
-		disabled(v1alpha1.ConditionBackendsReady, "the proxy is not enabled")
-	if !f.dhcp.enabled && !f.dns.enabled && !f.proxy.enabled {
-		vlan = disabled(v1alpha1.ConditionVLANReady, "no component is enabled")
+	o, ref := f.observed, f.infra.Ref
+	ifEnabled := func(enabled bool, otherwise string, c metav1.Condition) metav1.Condition {
+		if !enabled {
+			return condition(c.Type, metav1.ConditionTrue, reasonDisabled, "%s", otherwise)
+		}
+		return c
 	}
-	if f.dns.enabled {
-		upstream = f.observed.condition(v1alpha1.ConditionUpstreamReady, f.infra.Ref, f.observed != nil && f.observed.components[v1alpha1.ComponentDNS],
-			"", "", "the upstream resolvers answer")
+	const dhcp, dns, proxy, healthy = "DHCP is not enabled", "DNS is not enabled", "the proxy is not enabled", "every replica answers"
+	return []metav1.Condition{
+		ifEnabled(f.dhcp.enabled, dhcp, o.condition(v1alpha1.ConditionDHCPReady, ref, true, "DHCPNotReady", f.dhcp.fault, healthy)),
+		ifEnabled(f.dns.enabled, dns, o.condition(v1alpha1.ConditionDNSReady, ref, true, "DNSNotReady", f.dns.fault, healthy)),
+		ifEnabled(f.proxy.enabled, proxy, o.condition(v1alpha1.ConditionProxyReady, ref, true, "ProxyNotReady", f.proxy.fault, healthy)),
+		ifEnabled(f.dhcp.enabled || f.dns.enabled || f.proxy.enabled, "no component is enabled", o.vlanReady(ref)),
+		ifEnabled(f.dns.enabled, dns, o.condition(v1alpha1.ConditionUpstreamReady, ref, o.reports(v1alpha1.ComponentDNS), "", "", "the upstream resolvers answer")),
+		ifEnabled(f.proxy.enabled, proxy, o.backendsReady(ref)),
 	}
-	if f.proxy.enabled {
-		backends = f.observed.backendsReady(f.infra.Ref)
-	}
-	return []metav1.Condition{vlan, upstream, backends}
 }
 
 // ready returns the condition Ready, which is true if all enabled components work.
 func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
-	kind := v1alpha1.ConditionReady
 	var faults []string
 	first := ""
 	for _, c := range conditions {
-		required := c.Status != metav1.ConditionTrue
-		switch c.Type {
-		case v1alpha1.ConditionReady, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady,
-			v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady, v1alpha1.ConditionProxyReady: // the last three follow
-			required = false
-		case v1alpha1.ConditionAppsIngressReady:
-			required = required && f.object.Spec.AppsIngress.IsEnabled()
-		case v1alpha1.ConditionNamesServed:
-			required = required && (f.dns.enabled || f.proxy.enabled)
-		case v1alpha1.ConditionVLANReady:
-			required = c.Status == metav1.ConditionFalse
-		}
-		if required {
+		if c.Status != metav1.ConditionTrue && f.requires(&c) {
 			first = cmp.Or(first, c.Reason)
 			faults = append(faults, fmt.Sprintf("%s: %s", c.Type, c.Message))
 		}
 	}
-	names := []string{"DHCP", "DNS", "proxy"}
-	for i, c := range f.components() {
-		if c.Status != metav1.ConditionTrue {
-			first = cmp.Or(first, c.Reason)
-			faults = append(faults, names[i]+": "+c.Message)
-		}
-	}
 	if len(faults) > 0 {
-		return condition(kind, metav1.ConditionFalse, first, "%s", strings.Join(faults, "; "))
+		return condition(v1alpha1.ConditionReady, metav1.ConditionFalse, first, "%s", strings.Join(faults, "; "))
 	}
-	return condition(kind, metav1.ConditionTrue, reasonReady, "all enabled components work")
+	return condition(v1alpha1.ConditionReady, metav1.ConditionTrue, reasonReady, "all enabled components work")
+}
+
+// requires reports whether the Infra is not ready while a condition is not true.
+func (f *infraFacts) requires(c *metav1.Condition) bool {
+	switch c.Type {
+	case v1alpha1.ConditionReady, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady:
+		return false
+	case v1alpha1.ConditionAppsIngressReady:
+		return f.apps != nil
+	case v1alpha1.ConditionNamesServed:
+		return f.dns.enabled || f.proxy.enabled
+	case v1alpha1.ConditionVLANReady:
+		return c.Status == metav1.ConditionFalse
+	}
+	return true
 }

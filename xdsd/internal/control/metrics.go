@@ -1,14 +1,12 @@
 package control
 
 import (
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/watch"
 )
 
 var (
@@ -17,38 +15,10 @@ var (
 	appsDesc = prometheus.NewDesc("xdsd_apps_ingress", "Phase of an Infra's apps ingress, with its reason; always 1.", []string{"infra", "phase", "reason"}, nil)
 )
 
-// statusMetrics exports the last status of each object. The series of an object end when it is deleted.
+// statusMetrics exports the status of each object, if this replica leads.
 type statusMetrics struct {
-	mu    sync.Mutex
-	ready map[[2]string]metav1.Condition // by kind and "namespace/name"
-	apps  map[string]v1alpha1.AppsIngressStatus
-}
-
-func newStatusMetrics() *statusMetrics {
-	return &statusMetrics{ready: map[[2]string]metav1.Condition{}, apps: map[string]v1alpha1.AppsIngressStatus{}}
-}
-
-// setReady records the condition Ready of an object. Without one it ends the series.
-func (m *statusMetrics) setReady(kind string, key client.ObjectKey, conditions []metav1.Condition) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	id := [2]string{kind, key.String()}
-	if ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); ready != nil {
-		m.ready[id] = *ready
-	} else {
-		delete(m.ready, id)
-	}
-}
-
-// setApps records status.appsIngress of an Infra; nil ends the series.
-func (m *statusMetrics) setApps(key client.ObjectKey, status *v1alpha1.AppsIngressStatus) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if status != nil {
-		m.apps[key.String()] = *status
-	} else {
-		delete(m.apps, key.String())
-	}
+	store   *watch.Store
+	elected <-chan struct{}
 }
 
 // Describe implements prometheus.Collector.
@@ -59,16 +29,37 @@ func (m *statusMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *statusMetrics) Collect(ch chan<- prometheus.Metric) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for id, c := range m.ready {
-		value := 0.0
-		if c.Status == metav1.ConditionTrue {
-			value = 1
-		}
-		ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, value, id[0], id[1], c.Reason)
+	s := m.store.Snapshot()
+	select {
+	case <-m.elected:
+	default:
+		return
 	}
-	for key, s := range m.apps {
-		ch <- prometheus.MustNewConstMetric(appsDesc, prometheus.GaugeValue, 1, key, string(s.Phase), string(s.Reason))
+	if s == nil {
+		return
+	}
+	ready := func(kind, key string, conditions []metav1.Condition) {
+		if c := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); c != nil {
+			value := 0.0
+			if c.Status == metav1.ConditionTrue {
+				value = 1
+			}
+			ch <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, value, kind, key, c.Reason)
+		}
+	}
+	for _, i := range s.Infras {
+		key := i.Key()
+		if object, _ := m.store.Infra(key); object != nil {
+			ready("Infra", key, object.Status.Conditions)
+			if apps := object.Status.AppsIngress; apps != nil {
+				ch <- prometheus.MustNewConstMetric(appsDesc, prometheus.GaugeValue, 1, key, string(apps.Phase), string(apps.Reason))
+			}
+		}
+	}
+	for _, p := range s.ProxyServers {
+		key := p.Key()
+		if object := m.store.ProxyServer(key); object != nil {
+			ready("ProxyServer", key, object.Status.Conditions)
+		}
 	}
 }

@@ -76,9 +76,8 @@ func problemText(object model.Ref, problems []problem.Problem, fault string) str
 	return strings.Join(texts, "; ")
 }
 
-func disabled(kind, message string) metav1.Condition {
-	return condition(kind, metav1.ConditionTrue, reasonDisabled, "%s", message)
-}
+// reports returns whether a pod of a component serves /problems.
+func (o *observation) reports(component string) bool { return o != nil && o.components[component] }
 
 // vlanReady and backendsReady return the conditions of Infras and standalone ProxyServers.
 func (o *observation) vlanReady(object model.Ref) metav1.Condition {
@@ -87,5 +86,5 @@ func (o *observation) vlanReady(object model.Ref) metav1.Condition {
 }
 
 func (o *observation) backendsReady(object model.Ref) metav1.Condition {
-	return o.condition(v1alpha1.ConditionBackendsReady, object, o != nil && o.components[v1alpha1.ComponentProxy], "", "", "no endpoint of a backend fails")
+	return o.condition(v1alpha1.ConditionBackendsReady, object, o.reports(v1alpha1.ComponentProxy), "", "", "no endpoint of a backend fails")
 }

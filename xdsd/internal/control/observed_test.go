@@ -126,7 +126,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 }
 
 func TestPodsThatDoNotAnswer(t *testing.T) {
-	s, failed := &Sites{}, errors.New("connection refused")
+	s, failed := &Problems{}, errors.New("connection refused")
 	pods := []corev1.Pod{testPod("dns-0", v1alpha1.ComponentDNS, time.Hour), testPod("dns-1", v1alpha1.ComponentDNS, 10*time.Second)}
 	upstream := problem.Failed(problem.UpstreamFailing, demo, "no answer")
 	for _, tc := range []struct {
@@ -149,10 +149,10 @@ func TestPodsThatDoNotAnswer(t *testing.T) {
 	} {
 		now := viewed.Add(tc.at)
 		report := podReport{at: now, problems: []problem.Problem{upstream}, known: true}
-		o := s.record(pods, []podReport{report, report}, tc.errs, &vlanFacts{object: demo}, now)
+		o := s.observeReports(pods, []podReport{report, report}, tc.errs, &vlanFacts{object: demo}, nil, now)
 		var names []string
 		others := 0
-		for _, p := range s.List()[demo.String()] {
+		for _, p := range s.Sites()[demo.String()] {
 			if p.Code == problem.PodNotAnswering {
 				names = append(names, p.Object.Name)
 			} else {
@@ -160,11 +160,11 @@ func TestPodsThatDoNotAnswer(t *testing.T) {
 			}
 		}
 		if got := strings.Join(names, " "); got != tc.silent || o.components[v1alpha1.ComponentDNS] != tc.observed || others != tc.problems {
-			t.Errorf("%s: silent %q, observed %v, problems %v", tc.name, got, o.components, s.List())
+			t.Errorf("%s: silent %q, observed %v, problems %v", tc.name, got, o.components, s.Sites())
 		}
 	}
 	s.forget(demo)
-	if sites := s.List(); len(sites) > 0 {
+	if sites := s.Sites(); len(sites) > 0 {
 		t.Errorf("after the Infra was deleted: %v", sites)
 	}
 }
@@ -182,7 +182,7 @@ func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
 		testPod("proxy-198-18-50-17-0", v1alpha1.ComponentProxy, time.Hour), testPod("proxy-198-18-50-27-0", v1alpha1.ComponentProxy, time.Hour),
 		testPod("dns-0", v1alpha1.ComponentDNS, time.Hour), // on the network of the first one
 	}
-	s := &Sites{}
+	s := &Problems{}
 	for _, tc := range []struct {
 		name          string
 		at            time.Duration
@@ -197,7 +197,7 @@ func TestAddressOfTwoReplicasIsReportedWhenItLasts(t *testing.T) {
 		{"one drops it", 40*time.Second + vlanGrace, true, false, 0},
 	} {
 		f := &vlanFacts{object: demo, own: []netip.Addr{floating.Addr()}}
-		o := s.record(pods, []podReport{reportOf(tc.first), reportOf(tc.second), reportOf(tc.first)}, []error{nil, nil, nil}, f, viewed.Add(tc.at))
+		o := s.observeReports(pods, []podReport{reportOf(tc.first), reportOf(tc.second), reportOf(tc.first)}, []error{nil, nil, nil}, f, nil, viewed.Add(tc.at))
 		var got int
 		for _, p := range o.problems {
 			if p.Code == problem.AddressHeldTwice && p.Object == demo && len(p.Evidence) == 2 {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/probe"
 	probing "github.com/densityops/oooi/xdsd/internal/probe"
 )
@@ -45,16 +47,13 @@ func address(pod *corev1.Pod, port string) (string, error) {
 	return "", fmt.Errorf("has no container port named %q", port)
 }
 
-// dnsQuery is a name to query, and the addresses expected in the answer. Without addresses, any answer with RCODE
-// NOERROR is accepted.
-type dnsQuery struct {
-	name string
-	want []netip.Addr
-}
-
-// queryDNS queries a pod and compares its answer. Because the query arrives from the pod network, the answer is
-// that of the view of pods.
-func queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
+// queryDNS queries a pod for the first name of the control plane, and compares its answer with the current model. Because the query arrives
+// from the pod network, the answer is that of the view of pods: the cluster IPs of the proxy's Service. While they are unknown, any answer
+// with RCODE NOERROR is accepted.
+func queryDNS(ctx context.Context, pod *corev1.Pod, i *model.Infra) error {
+	if i.Cluster == nil || len(i.Cluster.Hostnames) == 0 {
+		return errors.New("cannot query DNS: no control-plane name is known")
+	}
 	text, err := address(pod, v1alpha1.PortDNS)
 	if err != nil {
 		return err
@@ -63,27 +62,30 @@ func queryDNS(ctx context.Context, pod *corev1.Pod, q dnsQuery) error {
 	if err != nil {
 		return fmt.Errorf("has an invalid IP address: %w", err)
 	}
-	query := &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: q.name, Type: "A", EDNS: true}
-	if len(q.want) > 0 && q.want[0].Is6() {
-		query.Type = "AAAA"
+	query := &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: i.Cluster.Hostnames[0].Name, Type: "A", EDNS: true}
+	var want []netip.Addr
+	if i.Proxy != nil && len(i.Proxy.ClusterIPs) > 0 {
+		if i.Proxy.ClusterIPs[0].Is6() {
+			query.Type = "AAAA"
+		}
+		want = slices.DeleteFunc(slices.Clone(i.Proxy.ClusterIPs), func(a netip.Addr) bool { return a.Is6() != (query.Type == "AAAA") })
 	}
 	reply, err := probing.DNS(ctx, query)
 	if err != nil {
-		return fmt.Errorf("DNS query for %s: %w", q.name, err)
+		return fmt.Errorf("DNS query for %s: %w", query.Name, err)
 	}
 	if reply.Rcode != "NOERROR" {
-		return fmt.Errorf("DNS query for %s: %s", q.name, reply.Rcode)
+		return fmt.Errorf("DNS query for %s: %s", query.Name, reply.Rcode)
 	}
-	want := slices.DeleteFunc(slices.Clone(q.want), func(a netip.Addr) bool { return a.Is6() != (query.Type == "AAAA") })
 	slices.SortFunc(want, netip.Addr.Compare)
 	if len(want) > 0 && !slices.Equal(reply.Addresses, want) {
-		return fmt.Errorf("DNS query for %s: the answer is %v, expected %v", q.name, reply.Addresses, want)
+		return fmt.Errorf("DNS query for %s: the answer is %v, expected %v", query.Name, reply.Addresses, want)
 	}
 	return nil
 }
 
 // connect opens a TCP connection and closes it.
-func (p *prober) connect(ctx context.Context, at netip.AddrPort) error {
+func connect(ctx context.Context, at netip.AddrPort) error {
 	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", at.String())
 	if err != nil {
 		return err

@@ -3,7 +3,7 @@ package control
 import (
 	"cmp"
 	"fmt"
-	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -27,8 +27,6 @@ type proxyFacts struct {
 	pods []corev1.Pod
 	// silent are the pods whose replicas have stopped reporting.
 	silent map[string]bool
-	// changing reports whether Ready stays as it was, because replicas apply a change of the spec; nil for never.
-	changing func(was, is *metav1.Condition) bool
 	// service is the Service in front of the proxy, as "namespace/name", and serviceIP its cluster IP.
 	service, serviceIP string
 	// observed is what the pods report; nil for the ProxyServer of an Infra, whose conditions have it.
@@ -46,7 +44,6 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	status.ServiceIP = f.serviceIP
 	status.Backends = f.backends()
 	status.BackendCount = f.resolvedBackends()
-	was := meta.FindStatusCondition(f.object.Status.Conditions, v1alpha1.ConditionReady)
 	conditions := []metav1.Condition{f.ready(), f.configurationValid(), f.withinLimits()}
 	if f.observed != nil {
 		conditions = append(conditions, f.observed.vlanReady(f.proxy.Ref), f.observed.backendsReady(f.proxy.Ref))
@@ -57,10 +54,6 @@ func proxyStatus(f *proxyFacts) v1alpha1.ProxyServerStatus {
 	for _, c := range conditions {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
-	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	if f.changing != nil && was != nil && f.changing(was, is) {
-		*is, status.ObservedGeneration = *was, f.object.Status.ObservedGeneration
-	}
 	return status
 }
 
@@ -70,6 +63,9 @@ func setCondition(list *[]metav1.Condition, c metav1.Condition, generation int64
 	const maxLength = 32768 // of a condition's message in the API
 	if len(c.Message) > maxLength {
 		c.Message = strings.ToValidUTF8(c.Message[:maxLength-3], "") + "..."
+	}
+	if before := meta.FindStatusCondition(*list, c.Type); before != nil && before.Reason == reasonDisabled && c.Reason != reasonDisabled {
+		meta.RemoveStatusCondition(list, c.Type) // its time is when it was disabled
 	}
 	meta.SetStatusCondition(list, c)
 }
@@ -89,7 +85,7 @@ func (f *proxyFacts) ready() metav1.Condition {
 			"no pod has the labels %s=%s and %s=%s: it is being recreated, or checks OOOI-POD-001, OOOI-POD-002 and OOOI-POD-005 of 'kubectl oooi doctor' say why not",
 			v1alpha1.LabelProxyServer, f.object.Name, v1alpha1.LabelComponent, v1alpha1.ComponentProxy)
 	}
-	reported := map[string]*v1alpha1.ReplicaStatus{}
+	var replicas []v1alpha1.ReplicaStatus
 	for _, pod := range f.pods {
 		if why := unreadyReason(&pod); why != "" {
 			return notReady(v1alpha1.ReasonReplicaNotReady, "pod %s is not ready: %s", pod.Name, why)
@@ -99,25 +95,35 @@ func (f *proxyFacts) ready() metav1.Condition {
 			return notReady(v1alpha1.ReasonReplicaSilent,
 				"pod %s is ready but has not reported: xdsd serve requires --pod and the right to patch proxyservers/status", pod.Name)
 		}
-		reported[pod.Name] = &f.object.Status.Replicas[at]
-		if f.silent[pod.Name] {
+		if replicas = append(replicas, f.object.Status.Replicas[at]); f.silent[pod.Name] {
 			return notReady(v1alpha1.ReasonReplicaSilent,
 				"pod %s last reported at %s: xdsd has lost the connection to the API server or the right to patch proxyservers/status; see its log",
-				pod.Name, reported[pod.Name].HeartbeatTime.UTC().Format(time.RFC3339))
+				pod.Name, f.object.Status.Replicas[at].HeartbeatTime.UTC().Format(time.RFC3339))
 		}
 	}
-	for _, check := range []func(*v1alpha1.ReplicaStatus) (reason, message string){
-		f.checkGeneration, checkNACK, checkAcknowledged, checkListeners,
-	} {
-		for _, pod := range slices.Sorted(maps.Keys(reported)) {
-			if reason, message := check(reported[pod]); reason != "" {
-				return notReady(reason, "pod %s: %s", pod, message)
+	if reason, message := firstFault(replicas, f.checkGeneration, checkNACK, checkAcknowledged, checkListeners); reason != "" {
+		return notReady(reason, "%s", message)
+	}
+	names := make([]string, len(replicas))
+	for i, r := range replicas {
+		names[i] = r.Pod
+	}
+	slices.Sort(names)
+	return condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady,
+		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: pods %s", strings.Join(names, ", "))
+}
+
+// firstFault returns the result of the first of the checks that fails for a replica.
+func firstFault(replicas []v1alpha1.ReplicaStatus, checks ...func(*v1alpha1.ReplicaStatus) (reason, message string)) (reason, message string) {
+	sorted := slices.SortedFunc(slices.Values(replicas), func(a, b v1alpha1.ReplicaStatus) int { return cmp.Compare(a.Pod, b.Pod) })
+	for _, check := range checks {
+		for i := range sorted {
+			if reason, message := check(&sorted[i]); reason != "" {
+				return reason, "pod " + sorted[i].Pod + ": " + message
 			}
 		}
 	}
-	return condition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady,
-		"every Envoy has acknowledged its configuration, and handshakes through every listener succeed: pods %s",
-		strings.Join(slices.Sorted(maps.Keys(reported)), ", "))
+	return "", ""
 }
 
 func (f *proxyFacts) checkGeneration(r *v1alpha1.ReplicaStatus) (reason, message string) {
@@ -133,6 +139,23 @@ func checkNACK(r *v1alpha1.ReplicaStatus) (reason, message string) {
 		return "", ""
 	}
 	return v1alpha1.ReasonConfigRejected, "Envoy rejected a part of its configuration, and uses the previous state of that part, if it has one: " + r.NACK
+}
+
+func checkOmitted(r *v1alpha1.ReplicaStatus) (reason, message string) {
+	if len(r.Omitted) == 0 {
+		return "", ""
+	}
+	return v1alpha1.ReasonConfigRejected, "left out, because Envoy would reject it: " + strings.Join(r.Omitted, "; ")
+}
+
+// checkBackends checks the rights of a replica in the namespaces of backends, which only it knows.
+func checkBackends(r *v1alpha1.ReplicaStatus) (reason, message string) {
+	for _, b := range r.Backends {
+		if model.NamespaceOutOfScope(b.Reason) {
+			return string(model.ReasonNamespaceOutOfScope), fmt.Sprintf("backend %s: %s", b.Name, b.Reason)
+		}
+	}
+	return "", ""
 }
 
 func checkAcknowledged(r *v1alpha1.ReplicaStatus) (reason, message string) {
@@ -179,36 +202,22 @@ func unreadyReason(pod *corev1.Pod) string {
 }
 
 // configurationValid returns the condition ConfigurationValid, which is false if an Envoy has rejected its
-// configuration, the object has problems, or a replica has no rights in the namespace of a backend, which only it knows.
+// configuration, the object has problems, or a replica has no rights in the namespace of a backend.
 func (f *proxyFacts) configurationValid() metav1.Condition {
-	kind := v1alpha1.ConditionConfigurationValid
-	for _, r := range f.object.Status.Replicas {
-		if reason, message := checkNACK(&r); reason != "" {
-			return condition(kind, metav1.ConditionFalse, reason, "pod %s: %s", r.Pod, message)
-		}
-	}
-	for _, r := range f.object.Status.Replicas {
-		if len(r.Omitted) > 0 {
-			return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "pod %s: left out, because Envoy would reject it: %s",
-				r.Pod, strings.Join(r.Omitted, "; "))
-		}
+	kind, replicas := v1alpha1.ConditionConfigurationValid, f.object.Status.Replicas
+	if reason, message := firstFault(replicas, checkNACK, checkOmitted); reason != "" {
+		return condition(kind, metav1.ConditionFalse, reason, "%s", message)
 	}
 	if len(f.problems) > 0 {
 		return condition(kind, metav1.ConditionFalse, string(f.problems[0].Reason), "%s", messages(f.problems))
 	}
-	for _, r := range f.object.Status.Replicas {
-		for _, b := range r.Backends {
-			if model.NamespaceOutOfScope(b.Reason) {
-				return condition(kind, metav1.ConditionFalse, string(model.ReasonNamespaceOutOfScope), "backend %s: %s", b.Name, b.Reason)
-			}
-		}
+	if reason, message := firstFault(replicas, checkBackends); reason != "" {
+		return condition(kind, metav1.ConditionFalse, reason, "%s", message)
 	}
-	for _, r := range f.object.Status.Replicas {
-		if reason, message := checkAcknowledged(&r); reason != "" {
-			return condition(kind, metav1.ConditionUnknown, reason, "pod %s: %s", r.Pod, message)
-		}
+	if reason, message := firstFault(replicas, checkAcknowledged); reason != "" {
+		return condition(kind, metav1.ConditionUnknown, reason, "%s", message)
 	}
-	if len(f.object.Status.Replicas) == 0 {
+	if len(replicas) == 0 {
 		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonNoReplica, "no Envoy has received the configuration yet")
 	}
 	return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonConfigApplied, "every Envoy has accepted the configuration")
@@ -289,37 +298,29 @@ func (f *proxyFacts) resolvedBackends() int32 {
 }
 
 // backends merges the reports of all replicas: for each backend the highest number of endpoints, and the lowest
-// number of healthy endpoints with its reason.
+// number of healthy endpoints with its reason. Numbers of failures change too often to be summarized.
 func (f *proxyFacts) backends() []v1alpha1.BackendStatus {
 	list := make([]v1alpha1.BackendStatus, 0, len(f.proxy.Upstreams))
 	for _, u := range f.proxy.Upstreams {
-		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: cmp.Or(u.Missing, "no replica has reported this backend yet")}
-		reports := 0
-		for _, r := range f.object.Status.Replicas {
-			for _, reported := range r.Backends {
-				if reported.Name == b.Name {
-					reported.FailedConnections, reported.FailedHealthChecks = 0, 0 // they change too often to be summarized
-					b = mergeBackend(b, reported, reports == 0)
-					reports++
+		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Healthy: math.MaxInt32}
+		for _, replica := range f.object.Status.Replicas {
+			for _, r := range replica.Backends {
+				if r.Name != b.Name {
+					continue
 				}
+				if r.Healthy < b.Healthy || b.Reason == "" {
+					b.Reason = cmp.Or(r.Reason, b.Reason)
+				}
+				b.Healthy, b.Endpoints = min(b.Healthy, r.Healthy), max(b.Endpoints, r.Endpoints)
 			}
+		}
+		if b.Healthy == math.MaxInt32 {
+			b.Healthy, b.Reason = 0, cmp.Or(u.Missing, "no replica has reported this backend yet")
 		}
 		list = append(list, b)
 	}
 	slices.SortFunc(list, func(a, b v1alpha1.BackendStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(list, func(a, b v1alpha1.BackendStatus) bool { return a.Name == b.Name })
-}
-
-// mergeBackend merges the report of another replica into sum. The first report replaces sum.
-func mergeBackend(sum, reported v1alpha1.BackendStatus, first bool) v1alpha1.BackendStatus {
-	if first {
-		return reported
-	}
-	if reported.Healthy < sum.Healthy || sum.Reason == "" {
-		sum.Reason = cmp.Or(reported.Reason, sum.Reason)
-	}
-	sum.Healthy, sum.Endpoints = min(sum.Healthy, reported.Healthy), max(sum.Endpoints, reported.Endpoints)
-	return sum
 }
 
 // workloadName returns the name of the pods' controller.

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,12 +20,12 @@ const annotationRenew = v1alpha1.GroupName + "/renew"
 
 // ensureReader applies the Secret with the reader's kubeconfig in the Infra's namespace, and returns when to renew
 // it.
-func (r *appsReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infra, h *hostedCluster, w *guest.Wanted) (due time.Time, err error) {
+func (r *hostedReconciler) ensureReader(ctx context.Context, h *guest.Cluster, w *guest.Wanted) (due time.Time, err error) {
 	account, err := h.EnsureReader(ctx, w)
 	if err != nil {
 		return due, err
 	}
-	key := readerKey(client.ObjectKeyFromObject(object))
+	key := readerKey(w.Infra)
 	secret := &corev1.Secret{}
 	if err := client.IgnoreNotFound(r.live.Get(ctx, key, secret)); err != nil {
 		return due, fmt.Errorf("reading Secret %s: %w", key, err)
@@ -47,17 +46,16 @@ func (r *appsReconciler) ensureReader(ctx context.Context, object *v1alpha1.Infr
 	if err := r.client.Apply(ctx, desired, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return due, fmt.Errorf("applying Secret %s: %w", key, err)
 	}
-	r.log.Info("created new credentials for the reader", "infra", object.Namespace+"/"+object.Name, "secret", key.String(), "renewal", due)
+	r.log.Info("created new credentials for the reader", "infra", w.Infra.String(), "secret", key.String(), "renewal", due)
 	return due, nil
 }
 
 func readerKey(infra client.ObjectKey) client.ObjectKey {
-	namespace, name, _ := strings.Cut(model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name}), "/")
-	return client.ObjectKey{Namespace: namespace, Name: name}
+	return requestOf(model.ReaderSecret(model.Ref{Kind: "Infra", Namespace: infra.Namespace, Name: infra.Name})).NamespacedName
 }
 
 // removeReader deletes the Secret with the reader's kubeconfig, if control has created it.
-func (r *appsReconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
+func (r *reconciler) removeReader(ctx context.Context, infra client.ObjectKey) error {
 	key := readerKey(infra)
 	secret := &corev1.Secret{}
 	err := r.live.Get(ctx, key, secret)

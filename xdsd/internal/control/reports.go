@@ -97,18 +97,10 @@ func (p *prober) requestProblems(ctx context.Context, at string) (*problem.Repor
 	return &report, nil
 }
 
-// Sites are the problems of all Infras and standalone ProxyServers, and those of reading their pods. The zero value is empty
-// and ready for use. It is safe for concurrent use with different objects.
-type Sites struct {
-	mu  sync.Mutex
-	all map[model.Ref]*siteState
-}
-
-// siteState is what is known about an Infra or ProxyServer: its problems, and the last reports by pod.
+// siteState is what control remembers of an Infra or ProxyServer: since when it has problems, and the last reports by pod.
 type siteState struct {
-	log      problem.Log
-	problems []problem.Problem
-	reports  map[string]podReport
+	log     problem.Log
+	reports map[string]podReport
 }
 
 // observation is what the pods of an Infra or ProxyServer report.
@@ -120,28 +112,23 @@ type observation struct {
 	components map[string]bool
 }
 
-// observe reads the reports of the pods of an object, and judges its VLAN, whose facts have no pods yet.
-func (s *Sites) observe(ctx context.Context, probe *prober, pods []corev1.Pod, f *vlanFacts) *observation {
+// observe reads the reports of the pods of an object, and judges its VLAN, whose facts have no pods yet. It adds problems that the caller
+// has found.
+func (s *Problems) observe(ctx context.Context, probe *prober, pods []corev1.Pod, f *vlanFacts, found []problem.Problem) *observation {
 	reports, failures := make([]podReport, len(pods)), make([]error, len(pods))
 	var group sync.WaitGroup
 	for i := range pods {
 		group.Go(func() { reports[i], failures[i] = probe.readReport(ctx, &pods[i]) })
 	}
 	group.Wait()
-	return s.record(pods, reports, failures, f, time.Now())
+	return s.observeReports(pods, reports, failures, f, found, time.Now())
 }
 
-// record records the reports of pods, or the errors of reading them.
-func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error, f *vlanFacts, now time.Time) *observation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[model.Ref]*siteState{}
-	}
-	if s.all[f.object] == nil {
-		s.all[f.object] = &siteState{}
-	}
-	o, state := &observation{components: map[string]bool{}}, s.all[f.object]
+// observeReports is observe with the reports of pods, or the errors of reading them.
+func (s *Problems) observeReports(
+	pods []corev1.Pod, reports []podReport, failures []error, f *vlanFacts, found []problem.Problem, now time.Time,
+) *observation {
+	o, state := &observation{components: map[string]bool{}, problems: found}, s.observed.get(f.object.String())
 	last := map[string]podReport{}
 	for i := range pods {
 		pod, report := &pods[i], reports[i]
@@ -163,11 +150,17 @@ func (s *Sites) record(pods []corev1.Pod, reports []podReport, failures []error,
 			interfaces = nil // Multus has not attached the pod yet
 		}
 		f.pods = append(f.pods, &vlanPod{podRef(pod), pod.Labels[v1alpha1.LabelComponent], readySince(pod, now) >= vlanGrace,
-			interfaces, report.vlan, report.answers, pod.Spec.NodeName})
+			interfaces, report.vlan, report.answers})
 	}
 	slices.SortFunc(f.pods, func(a, b *vlanPod) int { return strings.Compare(a.ref.Name, b.ref.Name) })
 	o.problems = lasting(now, state.log.Update(now, slices.Concat(o.problems, vlanProblems(f), f.heldTwice())))
-	state.reports, state.problems = last, slices.Clone(o.problems)
+	state.reports = last
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sites == nil {
+		s.sites = map[string][]problem.Problem{}
+	}
+	s.sites[f.object.String()] = slices.Clone(o.problems)
 	slices.SortStableFunc(o.problems, problem.CompareCauses)
 	return o
 }
@@ -180,25 +173,4 @@ func readySince(pod *corev1.Pod, now time.Time) time.Duration {
 		}
 	}
 	return 0
-}
-
-// forget removes an object.
-func (s *Sites) forget(object model.Ref) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, object)
-}
-
-// List returns the problems by object, such as "Infra clusters/demo".
-func (s *Sites) List() map[string][]problem.Problem {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.all) == 0 {
-		return nil
-	}
-	sites := map[string][]problem.Problem{}
-	for object, state := range s.all {
-		sites[object.String()] = state.problems
-	}
-	return sites
 }

@@ -54,11 +54,11 @@ func (r *Replica) State() State {
 // Problems returns the problems of the replica and, if it leads, of all Infras and standalone ProxyServers.
 func (r *Replica) Problems() problem.Report {
 	now := time.Now()
-	list := slices.Concat(r.Store.Status().Problems("control"), r.Faults.problems(now))
+	list := slices.Concat(r.Store.Status().Problems("control"), r.Options.Problems.ofControl(now))
 	if !r.Leads() {
 		list = append(list, leaderProblems(r.Election, r.Namespace, r.LeaseDuration, now)...)
 	}
-	return problem.Report{Problems: r.log.Update(now, list), Sites: r.Sites.List()}
+	return problem.Report{Problems: r.log.Update(now, list), Sites: r.Options.Problems.Sites()}
 }
 
 // leaderProblems returns the problem of a Lease that no replica renews, seen by one that does not lead.

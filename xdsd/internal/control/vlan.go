@@ -31,7 +31,6 @@ type vlanPod struct {
 	view       *problem.VLAN
 	// answers are the hosts that answer the broadcast probes of the pod's container holder.
 	answers []problem.Answer
-	node    string
 }
 
 // vlanFacts are the inputs of vlanProblems.
@@ -150,35 +149,40 @@ func (f *vlanFacts) addressProblems() []problem.Problem {
 	}
 	var list []problem.Problem
 	found := map[string]bool{}
+	add := func(p *problem.Problem, id, requestedBy string) {
+		if p != nil && !found[id] {
+			found[id] = true
+			list = append(list, p.Because("requested by "+requestedBy))
+		}
+	}
 	for _, p := range f.pods {
 		for _, a := range p.answers {
-			if conflict := f.foreign(&problem.Host{Address: a.Address, MAC: a.MAC}); conflict != nil && !found[a.Address.String()] {
-				found[a.Address.String()] = true
-				list = append(list, conflict.Because("requested by container holder of Pod "+p.ref.Name))
-			}
+			add(f.foreign(&problem.Host{Address: a.Address, MAC: a.MAC}), a.Address.String(), "container holder of Pod "+p.ref.Name)
 		}
 		if p.view == nil || !p.settled {
 			continue
 		}
 		for i := range p.view.Hosts {
 			h := &p.view.Hosts[i]
-			id, conflict := h.Address.String(), f.inTurn(h)
-			if conflict == nil && h.MAC != "" && p.view.Age(h.Since) >= vlanGrace {
-				conflict = f.foreign(h)
-				if twins := byMAC[h.MAC]; conflict == nil && len(twins) == 1 && twins[0].settled && owner(f.pods, h.Address) == nil && !slices.Contains(f.own, h.Address) {
-					id, conflict = h.MAC, new(problem.Failed(problem.AddressInUse, twins[0].ref,
-						"another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
-						Because(fmt.Sprintf("it answers for %s, which is no address of the pod", h.Address)).
-						WithRemedy("find the host by its MAC address, which moves between two ports in the table of the switch, and give it another one"))
-				}
-			}
-			if conflict != nil && !found[id] {
-				found[id] = true
-				list = append(list, conflict.Because("requested by Pod "+p.ref.Name))
+			add(f.inTurn(h), h.Address.String(), "Pod "+p.ref.Name)
+			if h.MAC != "" && p.view.Age(h.Since) >= vlanGrace {
+				add(f.foreign(h), h.Address.String(), "Pod "+p.ref.Name)
+				add(f.twin(h, byMAC[h.MAC]), h.MAC, "Pod "+p.ref.Name)
 			}
 		}
 	}
 	return list
+}
+
+// twin returns the problem of another host with the MAC address of one of the pods that have it; nil if there is none.
+func (f *vlanFacts) twin(h *problem.Host, pods []*vlanPod) *problem.Problem {
+	if len(pods) != 1 || !pods[0].settled || owner(f.pods, h.Address) != nil || slices.Contains(f.own, h.Address) {
+		return nil
+	}
+	return new(problem.Failed(problem.AddressInUse, pods[0].ref,
+		"another host on the VLAN has the MAC address %s of the pod: the switch sends the packets of both to the one that sent last", h.MAC).
+		Because(fmt.Sprintf("it answers for %s, which is no address of the pod", h.Address)).
+		WithRemedy("find the host by its MAC address, which moves between two ports in the table of the switch, and give it another one"))
 }
 
 // heldTwice returns the problem of each of oooi's addresses that several replicas of a component have. Their containers holder
@@ -318,18 +322,5 @@ func (f *vlanFacts) uplinkProblems() []problem.Problem {
 	return []problem.Problem{problem.Failed(problem.NoOtherHostAnswers, f.object,
 		"%s on the VLAN, only oooi's pods do: the VLAN is cut between their nodes and the VMs, or all VMs hang", hosts).
 		Because(evidence...).
-		WithRemedy("check that the switch port of node %s carries the VLAN, and that the interface that connects the VLAN's bridge to the switch is up",
-			strings.Join(f.nodes(), ", "))}
-}
-
-// nodes returns the nodes of the pods that have a view, sorted.
-func (f *vlanFacts) nodes() []string {
-	var nodes []string
-	for _, p := range f.pods {
-		if p.view != nil {
-			nodes = append(nodes, p.node)
-		}
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
+		WithRemedy("check that the switch ports of the pods' nodes carry the VLAN, and that the interface that connects the VLAN's bridge to the switch is up")}
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,11 +39,11 @@ func Connect(data []byte, dial string) (*Cluster, error) {
 	if c.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: scheme.Scheme}); err != nil {
+	if c.client, err = client.New(config, client.Options{HTTPClient: c.http, Scheme: scheme.Scheme, Mapper: mapper}); err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	return c, nil
 }
 
 // Close closes the idle connections.
-func (c *Cluster) Close() { c.http.CloseIdleConnections() }
+func (c *Cluster) Close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) } // http.Client does not know client-go's transports

@@ -43,7 +43,7 @@ func (c *Cluster) EnsureMetalLB(ctx context.Context, w *Wanted) *Fault {
 	switch {
 	case err == nil, errors.As(err, &fault):
 		return fault
-	case isMissing(err), errors.Is(err, errDeleting), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
+	case apierrors.IsNotFound(err), errors.Is(err, errDeleting), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
 		apierrors.IsInternalError(err): // for example, MetalLB's webhook does not answer yet
 		return installing("%v", err)
 	}
@@ -65,7 +65,7 @@ func installFailed(format string, args ...any) *Fault {
 // ensureOperator installs the operator and MetalLB, unless another client did. It returns the namespace of MetalLB.
 func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted) (namespace string, err error) {
 	subscription, missing := c.findSubscription(ctx)
-	if missing != nil && !isMissing(missing) {
+	if missing != nil && !apierrors.IsNotFound(missing) {
 		return "", missing
 	}
 	switch {
@@ -76,7 +76,7 @@ func (c *Cluster) ensureOperator(ctx context.Context, w *Wanted) (namespace stri
 			return pools[0].GetNamespace(), nil
 		case err == nil:
 			return metallbNamespace, nil
-		case !isMissing(err):
+		case !apierrors.IsNotFound(err):
 			return "", err
 		case missing != nil:
 			return "", installFailed("the hosted cluster has no Operator Lifecycle Manager: install it, or install MetalLB and unset metallb.install")

@@ -31,7 +31,7 @@ func (c *Cluster) AddressFault(ctx context.Context, w *Wanted, service *corev1.S
 	}
 	pools, err := c.list(ctx, kindPool)
 	switch {
-	case isMissing(err):
+	case apierrors.IsNotFound(err):
 		return &Fault{v1alpha1.AppsIngressMetalLBMissing, fmt.Sprintf(
 			"Service %s has no address, and the hosted cluster has no MetalLB (%s is not served): install it there, set metallb.install, or use source "+
 				"MirroredService or Static", w.Service, metallbGroup)}

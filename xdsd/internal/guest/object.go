@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,8 @@ var (
 	kindNamespace      = corev1.SchemeGroupVersion.WithKind("Namespace")
 	kindService        = corev1.SchemeGroupVersion.WithKind("Service")
 	kindServiceAccount = corev1.SchemeGroupVersion.WithKind("ServiceAccount")
+	kindPod            = corev1.SchemeGroupVersion.WithKind("Pod")
+	kindEvent          = corev1.SchemeGroupVersion.WithKind("Event")
 	kindRole           = rbacv1.SchemeGroupVersion.WithKind("Role")
 	kindRoleBinding    = rbacv1.SchemeGroupVersion.WithKind("RoleBinding")
 
@@ -43,6 +46,21 @@ var (
 	kindSubscription  = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "Subscription"}
 	kindCSV           = schema.GroupVersionKind{Group: olmGroup, Version: "v1alpha1", Kind: "ClusterServiceVersion"}
 )
+
+// mapper maps the kinds to resources without requests for discovery, also those that a hosted cluster does not serve.
+var mapper = func() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range []schema.GroupVersionKind{kindNamespace, authenticationv1.SchemeGroupVersion.WithKind("TokenReview")} {
+		m.Add(kind, meta.RESTScopeRoot)
+	}
+	for _, kind := range []schema.GroupVersionKind{
+		kindService, kindServiceAccount, kindRole, kindRoleBinding, kindMetalLB, kindPool, kindL2Advertisement, kindBGPAdvertisement,
+		kindServiceL2Status, kindServiceBGPStatus, kindOperatorGroup, kindSubscription, kindCSV, kindPod, kindEvent,
+	} {
+		m.Add(kind, meta.RESTScopeNamespace)
+	}
+	return m
+}()
 
 // fieldManager is the field manager of objects in hosted clusters.
 const fieldManager = client.FieldOwner(v1alpha1.ManagedBy)
@@ -117,9 +135,6 @@ func (c *Cluster) ensureOwn(ctx context.Context, w *Wanted, wanted *unstructured
 
 // isOurs reports whether an object was created for an Infra, of any name.
 func isOurs(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationInfra] != "" }
-
-// isMissing reports whether an error means that an API is not served, or that an object does not exist.
-func isMissing(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 func describe(o client.Object) string {
 	kind := o.GetObjectKind().GroupVersionKind().Kind

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,23 +85,22 @@ func (c *Cluster) EnsureService(ctx context.Context, w *Wanted) (*corev1.Service
 // removeForeignPorts replaces the ports of a Service if some are not wanted. Apply merges ports by number, so that it would keep
 // ports of other clients, with names that may conflict with ours.
 func (c *Cluster) removeForeignPorts(ctx context.Context, existing, wanted *unstructured.Unstructured) error {
-	numbers := func(o *unstructured.Unstructured) (list []any, ports sets.Set[string]) {
-		list, _, _ = unstructured.NestedSlice(o.Object, "spec", "ports") // the API server returns valid Services
-		ports = sets.New[string]()
-		for _, p := range list {
-			if p, ok := p.(map[string]any); ok {
-				ports.Insert(fmt.Sprint(p["port"], p["protocol"]))
-			}
-		}
-		return list, ports
+	ports, _, _ := unstructured.NestedSlice(wanted.Object, "spec", "ports")
+	now, _, _ := unstructured.NestedSlice(existing.Object, "spec", "ports") // the API server returns valid Services
+	number := func(port any) string {
+		fields, _ := port.(map[string]any)
+		return fmt.Sprint(fields["port"], fields["protocol"])
 	}
-	list, ports := numbers(wanted)
-	if _, now := numbers(existing); ports.IsSuperset(now) {
+	isForeign := func(port any) bool {
+		return !slices.ContainsFunc(ports, func(p any) bool { return number(p) == number(port) })
+	}
+	if !slices.ContainsFunc(now, isForeign) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"ports": list}})
+	corrected := existing.DeepCopy()
+	err := unstructured.SetNestedSlice(corrected.Object, ports, "spec", "ports")
 	if err == nil {
-		err = c.client.Patch(ctx, existing, client.RawPatch(types.MergePatchType, patch), fieldManager)
+		err = c.client.Patch(ctx, corrected, client.MergeFrom(existing), fieldManager)
 	}
 	if err != nil {
 		return fmt.Errorf("correcting the ports of %s: %w", describe(wanted), err)
@@ -122,7 +119,7 @@ func (c *Cluster) SelectorFault(ctx context.Context, w *Wanted) *Fault {
 		return nil
 	}
 	pods := &metav1.PartialObjectMetadataList{}
-	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	pods.SetGroupVersionKind(kindPod.GroupVersion().WithKind("PodList"))
 	err := c.client.List(ctx, pods, client.InNamespace(w.Service.Namespace), client.MatchingLabels(w.selector()), client.Limit(1))
 	if err != nil || len(pods.Items) > 0 {
 		return nil //nolint:nilerr // without the right to list pods the result is unknown

@@ -38,8 +38,8 @@ func TestSweepRetriesUnlessAccessIsMissing(t *testing.T) {
 		{"deadline", context.DeadlineExceeded, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := &sweeper{appsReconciler: &appsReconciler{hosted: newHostedClusters(secretErrors{err: tc.err}), log: slog.New(slog.DiscardHandler)}}
-			err := r.sweep(t.Context(), &model.Cluster{Kubeconfig: "clusters/demo-admin", APIServer: "192.0.2.1:6443"})
+			r := &hostedReconciler{reconciler: reconciler{live: secretErrors{err: tc.err}, problems: &Problems{}, log: slog.New(slog.DiscardHandler)}}
+			err := r.sweep(t.Context(), nil, &model.Cluster{Kubeconfig: "clusters/demo-admin", APIServer: "192.0.2.1:6443"}, &hostedCluster{})
 			if retry := err != nil; retry != tc.retry {
 				t.Errorf("retry %t, want %t: %v", retry, tc.retry, err)
 			}
