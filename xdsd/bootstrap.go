@@ -170,11 +170,7 @@ func (f *bootstrapFlags) run(out io.Writer) error {
 		_, err = fmt.Fprintln(out, strings.Join(c.Args(), "\n"))
 		return err
 	}
-	b, err := c.Bootstrap()
-	if err != nil {
-		return err
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := c.YAML()
 	if err != nil {
 		return err
 	}

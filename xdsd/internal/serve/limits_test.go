@@ -58,11 +58,7 @@ func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Co
 		MetricsAddresses: options.Bind, MetricsPort: 19901,
 	}
 	change(&config)
-	b, err := config.Bootstrap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := config.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}

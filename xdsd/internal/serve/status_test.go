@@ -126,11 +126,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	}
 	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: filepath.Join(sockets, "ads.sock")}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
-	b, err := config.Bootstrap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := config.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
