@@ -237,7 +237,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}, registry)
 	drain := func(context.Context) {}
 	if reporter != nil && reporter.Admin != nil {
-		registry.MustRegister(reporter.Limits)
+		registry.MustRegister(reporter)
 		d := serve.NewDrain(reporter.Admin.Connections, o.drainTime, o.envoy.Floating, o.log)
 		d.Handle(handler)
 		drain = d.Run
@@ -260,10 +260,6 @@ func (o *serveOptions) run(ctx context.Context) error {
 		reporter.Omitted = feeder.Omitted
 		group.Go(func() error { reporter.Run(ctx); return nil })
 		group.Go(func() error { probed.Run(ctx); return nil })
-		if reporter.Admin != nil {
-			settings := serve.Settings{Pod: reporter.Pod, Proxy: reporter.Proxy, Admin: reporter.Admin, Store: store, ADS: server, Log: o.log}
-			group.Go(func() error { settings.Run(ctx); return nil })
-		}
 	}
 	return group.Wait()
 }
@@ -283,14 +279,13 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	}
 	r := &serve.Reporter{
 		Pod: o.pod, Proxy: o.store.Scope.ProxyServers[0], At: netip.AddrFrom4([4]byte{127, 0, 0, 1}),
-		Client: client, Store: store, ADS: server, Log: o.log,
+		Options: o.envoy, Holder: o.holder, Client: client, Store: store, ADS: server, Log: o.log,
 	}
 	if len(o.envoy.Bind) > 0 && !o.envoy.Bind[0].IsUnspecified() {
 		r.At = o.envoy.Bind[0]
 	}
 	if o.adminSocket != "" {
 		r.Admin = serve.NewAdmin(o.adminSocket)
-		r.Limits = serve.NewLimits(r.Admin, o.envoy, o.holder)
 	}
 	return r, nil
 }

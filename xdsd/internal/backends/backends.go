@@ -27,8 +27,10 @@ const (
 	// with a fault.
 	interval = 30 * time.Second
 	tick     = 15 * time.Second
-	// maxTargets limits the targets of one round. With more, each round probes those whose last probe was the longest ago.
+	// maxTargets limits the targets of one round, and maxHealthy those without a fault that were probed before: a proxy may have
+	// thousands. With more, each round probes those whose last probe was the longest ago.
 	maxTargets = 8
+	maxHealthy = 2
 	// connectTimeout limits one connection.
 	connectTimeout = 2 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
@@ -105,17 +107,23 @@ func (p *Prober) round(ctx context.Context, now time.Time) {
 	for i := range p.results { // only this goroutine writes it
 		known[p.results[i].target] = &p.results[i]
 	}
-	var due []*result
+	var due, healthy []*result
 	for i := range results {
 		r := &results[i]
 		if last := known[r.target]; last != nil {
 			*r = *last
 		}
-		if r.fault != "" || now.Sub(r.at) >= interval {
+		switch {
+		case r.fault != "" || r.at.IsZero():
 			due = append(due, r)
+		case now.Sub(r.at) >= interval:
+			healthy = append(healthy, r)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *result) int { return a.at.Compare(b.at) })
+	oldest := func(a, b *result) int { return a.at.Compare(b.at) }
+	slices.SortStableFunc(due, oldest)
+	slices.SortStableFunc(healthy, oldest)
+	due = append(due, healthy[:min(len(healthy), maxHealthy)]...)
 	var group sync.WaitGroup
 	for _, r := range due[:min(len(due), maxTargets)] {
 		group.Go(func() { *r = r.next(ask(ctx, r.target), now) })

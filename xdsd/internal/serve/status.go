@@ -53,10 +53,13 @@ type Reporter struct {
 	Proxy string
 	// At is the address of this host at which the listeners are probed.
 	At netip.Addr
-	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy.
+	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy, and that Envoy has its default log
+	// level.
 	Admin *Admin
-	// Limits finds out which limits clients reach; nil for none.
-	Limits *Limits
+	// Options are those with which Envoy is configured.
+	Options envoy.Options
+	// Holder is the URL of the state of the xdsd hold that limits Envoy's clients; empty for none.
+	Holder string
 	// Client writes the status.
 	Client dynamic.Interface
 	// Probed returns the results of the last probes of the proxy's backends; nil for none.
@@ -72,10 +75,15 @@ type Reporter struct {
 	reported *v1alpha1.ReplicaStatus // last report, without the heartbeat; nil before the first one
 	written  time.Time               // when it was written
 	// listeners are the results of the last probe.
-	listeners []v1alpha1.ListenerStatus
-	failures  failures
-	closed    atomic.Bool                  // Envoy accepts connections on no port
-	failed    atomic.Pointer[writeFailure] // the last write if it failed
+	listeners     []v1alpha1.ListenerStatus
+	counted, held growth // of the counters of Envoy and xdsd hold
+	// settings were applied last, and settingsFailure is why the last ones could not be applied; empty after a success.
+	settings        settings
+	settingsFailure string
+
+	closed  atomic.Bool                            // Envoy accepts connections on no port
+	failed  atomic.Pointer[writeFailure]           // the last write if it failed
+	reached atomic.Pointer[[]v1alpha1.LimitStatus] // last found
 }
 
 // writeFailure is a failed write of the entry.
@@ -88,11 +96,18 @@ type writeFailure struct {
 // and for a nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
-// Run writes the entry when it changes, at most once per second or, with 1,000 backends, every 5 seconds, and otherwise
-// every HeartbeatInterval, until the context ends. It logs errors and retries.
+// Run applies the ProxyServer's settings to Envoy, and writes the entry when it changes, at most once per second or, with 1,000
+// backends, every 5 seconds, and otherwise every HeartbeatInterval, until the context ends. It logs errors and retries.
 func (r *Reporter) Run(ctx context.Context) {
 	changed, cancel := r.ADS.Subscribe()
 	defer cancel()
+	snapshots := make(chan struct{}, 1)
+	defer r.Store.Subscribe(func() {
+		select {
+		case snapshots <- struct{}{}:
+		default:
+		}
+	})()
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
 	sleep := func(d time.Duration) {
@@ -110,13 +125,18 @@ func (r *Reporter) Run(ctx context.Context) {
 		sleep(reportInterval(backends))
 		select {
 		case <-ctx.Done():
+			return
+		case <-tick.C:
+			continue
 		case <-changed:
-			sleep(ackDelay)
+		case <-snapshots:
+		}
+		sleep(ackDelay)
+		for _, events := range []<-chan struct{}{changed, snapshots} {
 			select {
-			case <-changed:
+			case <-events:
 			default:
 			}
-		case <-tick.C:
 		}
 	}
 }
@@ -219,7 +239,17 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 			entry.NACK = nackMessage(p, kind, nack.Message)
 		}
 	}
-	entry.Backends = r.backends(ctx, p)
+	now := time.Now()
+	healthy := map[string]int32{}
+	var unread error
+	if r.Admin != nil {
+		r.applySettings(ctx, p, served.Connected)
+		var counters map[counter]int64
+		if healthy, counters, unread = r.Admin.read(ctx); unread == nil {
+			r.counted.observe(counters, now)
+		}
+	}
+	entry.Backends = r.backends(p, healthy, unread, now)
 	entry.Listeners = Probe(ctx, p, r.At, r.broken(p, entry.Backends))
 	for i, l := range entry.Listeners {
 		at := slices.IndexFunc(r.listeners, func(before v1alpha1.ListenerStatus) bool { return before.Port == l.Port })
@@ -229,12 +259,13 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	}
 	r.listeners = entry.Listeners
 	r.addOmitted(p, &entry)
-	if r.Limits != nil {
+	if r.Admin != nil {
 		var err error
-		if entry.Limits, entry.LimitFailure, err = r.Limits.Read(ctx, p, time.Now()); err != nil && ctx.Err() == nil {
+		if entry.Limits, entry.LimitFailure, err = r.limits(ctx, p, now); err != nil && ctx.Err() == nil {
 			r.Log.Debug("reading the limits failed", "proxy", r.Proxy, "err", err) // as while it starts
 		}
 	}
+	r.reached.Store(&entry.Limits)
 	return entry
 }
 
@@ -269,30 +300,25 @@ func proxyOf(store *watch.Store, name string) *model.ProxyServer {
 	return nil
 }
 
-// backends returns the number of endpoints, of healthy endpoints and of recent failures of each upstream.
-func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha1.BackendStatus {
-	var clusters map[string]clusterStats
-	var healthErr error
-	if r.Admin != nil {
-		if clusters, healthErr = r.Admin.clusters(ctx); healthErr == nil {
-			r.failures.observe(clusters, time.Now())
-		}
-	}
+// backends returns the number of endpoints, of healthy endpoints and of recent failures of each upstream. healthy are the numbers
+// of healthy endpoints by envoy.StatName, and unread is why they are not known; nil if they are.
+func (r *Reporter) backends(p *model.ProxyServer, healthy map[string]int32, unread error, now time.Time) []v1alpha1.BackendStatus {
 	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
 	for i, u := range p.Upstreams {
 		endpoints := int32(len(envoy.Targets(u, r.Store.EndpointSlices(u.Service)))) //nolint:gosec // cannot overflow
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing, Endpoints: endpoints, Healthy: endpoints}
 		if r.Admin != nil {
-			name := envoy.StatName(u.Name)
-			b.Healthy = clusters[name].healthy
-			b.FailedConnections, b.FailedHealthChecks = r.failures.of(name, time.Now())
+			name, from := envoy.StatName(u.Name), now.Add(-recentFailures)
+			b.Healthy = healthy[name]
+			b.FailedConnections = r.counted.since(counter{name: failedConnections, upstream: name}, from)
+			b.FailedHealthChecks = r.counted.since(counter{name: failedHealthChecks, upstream: name}, from)
 		}
 		switch {
 		case b.Reason != "":
 		case b.Endpoints == 0:
 			b.Reason = "Service " + u.Service + " has no ready endpoint"
-		case healthErr != nil:
-			b.Reason = healthErr.Error()
+		case unread != nil:
+			b.Reason = unread.Error()
 		case b.Healthy == 0:
 			b.Reason = "no endpoint is healthy"
 		}

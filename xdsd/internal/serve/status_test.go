@@ -94,10 +94,12 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	store, server, l, sockets := startSource(t, backend.Addr(), logger)
 	bind := netip.MustParseAddr("127.0.21.1")
 	admin := filepath.Join(sockets, "admin.sock")
+	const rate = 50
+	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
 	reporter := func(pod string, kubeconfig string) *serve.Reporter {
 		return &serve.Reporter{
 			Pod: pod, Proxy: "proxies/own", At: bind, Admin: serve.NewAdmin(admin),
-			Client: client(t, kubeconfig), Store: store, ADS: server, Log: logger,
+			Options: options, Client: client(t, kubeconfig), Store: store, ADS: server, Log: logger,
 		}
 	}
 	unprivileged, err := management.UserKubeconfig("stranger")
@@ -105,9 +107,6 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := reporter("envoy-0", management.Kubeconfig())
-	const rate = 50
-	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
-	first.Limits = serve.NewLimits(first.Admin, options, "")
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
