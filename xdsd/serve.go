@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/daemon"
@@ -273,9 +272,9 @@ func (o *serveOptions) reporter(store *watch.Store, server *ads.Server) (*serve.
 	if err != nil {
 		return nil, err
 	}
-	client, err := dynamic.NewForConfig(config)
+	client, err := serve.StatusClient(config)
 	if err != nil {
-		return nil, fmt.Errorf("creating a client to write the status of the ProxyServer: %w", err)
+		return nil, err
 	}
 	r := &serve.Reporter{
 		Pod: o.pod, Proxy: o.store.Scope.ProxyServers[0], At: netip.AddrFrom4([4]byte{127, 0, 0, 1}),

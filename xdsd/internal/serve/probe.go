@@ -4,17 +4,17 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -125,36 +125,24 @@ func probeTLS(ctx context.Context, conn net.Conn, host string) error {
 // probeUDP finds the socket of a UDP listener in the tables of the kernel. Sending a datagram would start a session with
 // the backend.
 func probeUDP(l *model.Listener, at netip.Addr) error {
-	table := "/proc/self/net/udp"
-	if at.Is6() {
-		table += "6"
-	}
-	data, err := os.ReadFile(table)
+	proc, err := procfs.NewFS("/proc/self")
 	if err != nil {
 		return fmt.Errorf("reading the UDP sockets: %w", err)
 	}
-	address := hexAddress(at)
-	port := fmt.Sprintf(":%04X", l.Port)
-	open := false
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 1 {
-			host, found := strings.CutSuffix(fields[1], port)
-			open = open || found && (host == address || strings.Trim(host, "0") == "")
+	table := proc.NetUDP
+	if at.Is6() {
+		table = proc.NetUDP6
+	}
+	sockets, err := table()
+	if err != nil {
+		return fmt.Errorf("reading the UDP sockets: %w", err)
+	}
+	for _, s := range sockets {
+		if s.LocalPort == uint64(l.Port) && (s.LocalAddr.IsUnspecified() || s.LocalAddr.Equal(at.AsSlice())) { //nolint:gosec // a port
+			return nil
 		}
 	}
-	if !open {
-		return fmt.Errorf("%s: no UDP socket", notListening)
-	}
-	return nil
-}
-
-// hexAddress returns an address as the kernel prints it: each 32 bits as a number in the byte order of the processor.
-func hexAddress(a netip.Addr) string {
-	var b strings.Builder
-	for word := range slices.Chunk(a.AsSlice(), 4) {
-		fmt.Fprintf(&b, "%08X", binary.NativeEndian.Uint32(word))
-	}
-	return b.String()
+	return fmt.Errorf("%s: no UDP socket", notListening)
 }
 
 // routesInfra reports whether a listener has a route of an Infra, not only of backends.

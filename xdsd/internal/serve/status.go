@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -25,7 +27,6 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
-	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 const (
@@ -60,8 +61,8 @@ type Reporter struct {
 	Options envoy.Options
 	// Holder is the URL of the state of the xdsd hold that limits Envoy's clients; empty for none.
 	Holder string
-	// Client writes the status.
-	Client dynamic.Interface
+	// Client writes the status, see StatusClient.
+	Client rest.Interface
 	// Probed returns the results of the last probes of the proxy's backends; nil for none.
 	Probed func() []probereport.Backend
 	// Omitted returns the parts of a proxy's configuration that are left out; nil for none.
@@ -161,7 +162,7 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 	entry := current
 	entry.HeartbeatTime = metav1.Now()
-	err := r.apply(ctx, p, entry)
+	err := r.apply(ctx, p, &entry)
 	if ctx.Err() != nil {
 		return
 	}
@@ -345,22 +346,39 @@ func (r *Reporter) broken(p *model.ProxyServer, statuses []v1alpha1.BackendStatu
 	return broken
 }
 
-var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers")
+// ReplicaManager returns the field manager of one replica's entry in ProxyServer.status.replicas. Applying an empty
+// status with this field manager removes the entry.
+func ReplicaManager(pod string) string {
+	const maxLength = 128 // of a field manager, enforced by the API server; names of pods of workloads are shorter
+	name := "xdsd-serve-" + pod
+	return name[:min(len(name), maxLength)]
+}
+
+// StatusClient returns a client for Reporter.Client.
+func StatusClient(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/apis", &v1alpha1.SchemeGroupVersion, scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client to write the status of the ProxyServer: %w", err)
+	}
+	return client, nil
+}
 
 // apply writes the entry by server-side apply, and no other field of the status: other replicas write their entries,
-// and xdsd control writes the rest.
-func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alpha1.ReplicaStatus) error {
+// and xdsd control writes the rest. It does not decode the response, which has the entries of all replicas.
+func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry *v1alpha1.ReplicaStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	object, err := report.Object("ProxyServer", types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, struct {
-		Replicas []v1alpha1.ReplicaStatus `json:"replicas"`
-	}{[]v1alpha1.ReplicaStatus{entry}})
-	if err != nil {
-		return err
+	object, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ProxyServer", "metadata": map[string]string{"namespace": p.Namespace, "name": p.Name},
+		"status": map[string]any{"replicas": []*v1alpha1.ReplicaStatus{entry}},
+	})
+	if err == nil {
+		// Each replica has its own field manager, so that it does not remove the entries of the others.
+		err = r.Client.Patch(types.ApplyPatchType).Namespace(p.Namespace).Resource("proxyservers").Name(p.Name).SubResource("status").
+			Param("fieldManager", ReplicaManager(r.Pod)).Param("force", "true").Body(object).Do(ctx).Error()
 	}
-	// Each replica has its own field manager, so that it does not remove the entries of the others.
-	_, err = r.Client.Resource(proxyServerResource).Namespace(p.Namespace).ApplyStatus(ctx, p.Name, object,
-		metav1.ApplyOptions{FieldManager: ReplicaManager(r.Pod), Force: true})
 	if err != nil {
 		return fmt.Errorf("applying status.replicas[%s] of ProxyServer %s: %w", r.Pod, r.Proxy, err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -99,7 +100,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	reporter := func(pod string, kubeconfig string) *serve.Reporter {
 		return &serve.Reporter{
 			Pod: pod, Proxy: "proxies/own", At: bind, Admin: serve.NewAdmin(admin),
-			Options: options, Client: client(t, kubeconfig), Store: store, ADS: server, Log: logger,
+			Options: options, Client: statusClient(t, kubeconfig), Store: store, ADS: server, Log: logger,
 		}
 	}
 	unprivileged, err := management.UserKubeconfig("stranger")
@@ -220,6 +221,19 @@ func await(t *testing.T, c dynamic.Interface, what string, condition func(map[st
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+func statusClient(t *testing.T, kubeconfig string) rest.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := serve.StatusClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func client(t *testing.T, kubeconfig string) dynamic.Interface {
