@@ -35,10 +35,10 @@ const (
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
 // suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
 // for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
-// needs an open socket, because the protocol of its backend is unknown. Broken has why upstreams do not work, by name: Envoy
+// needs an open socket, because the protocol of its backend is unknown. broken returns why upstreams do not work, by name: Envoy
 // resets connections to them, which says nothing. The result has an entry for each port, in the order of p.Listeners: one for
 // both protocols of a port.
-func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken map[string]string) []v1alpha1.ListenerStatus {
+func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken func() map[string]string) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
 		probeable[u.Name] = u.Missing == "" && !u.FromVLAN
@@ -77,7 +77,7 @@ func withoutSource(err error) error {
 	return err
 }
 
-func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr, broken map[string]string) error {
+func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr, broken func() map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.String(), strconv.Itoa(int(l.Port))))
@@ -106,7 +106,10 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	case host != "": // without TLS, the protocol of the backend is unknown
 		err = probeTLS(ctx, conn, host)
 	}
-	if why := broken[upstream]; err != nil && why != "" {
+	if err == nil {
+		return nil
+	}
+	if why := broken()[upstream]; why != "" {
 		return fmt.Errorf("backend %s for %s: %s", upstream, host, why)
 	}
 	return err

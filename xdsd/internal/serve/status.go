@@ -251,7 +251,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 		}
 	}
 	entry.Backends = r.backends(p, healthy, unread, now)
-	entry.Listeners = Probe(ctx, p, r.At, r.broken(p, entry.Backends))
+	entry.Listeners = Probe(ctx, p, r.At, func() map[string]string { return r.broken(p, entry.Backends) })
 	for i, l := range entry.Listeners {
 		at := slices.IndexFunc(r.listeners, func(before v1alpha1.ListenerStatus) bool { return before.Port == l.Port })
 		if at >= 0 && strings.HasPrefix(l.Reason, notProbed) {
