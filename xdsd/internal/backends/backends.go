@@ -30,7 +30,7 @@ const (
 	// maxTargets limits the targets of one round, and maxHealthy those without a fault that were probed before: a proxy may have
 	// thousands. With more, each round probes those whose last probe was the longest ago.
 	maxTargets = 8
-	maxHealthy = 2
+	maxHealthy = 4
 	// connectTimeout limits one connection.
 	connectTimeout = 2 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
