@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/model"
 )
 
 // settings are the log level and the access log of an Envoy with a certain connection. After a restart of Envoy its connection
@@ -18,9 +17,14 @@ type settings struct {
 
 // applySettings sets Envoy's log level and access log to those of the ProxyServer, if they or the connection have changed. It logs
 // an error, unless the previous call had the same.
-func (r *Reporter) applySettings(ctx context.Context, p *model.ProxyServer, connected time.Time) {
-	desired := settings{connected, p.LogLevel, p.AccessLog}
-	if desired == r.settings || connected.IsZero() {
+func (r *Reporter) applySettings(ctx context.Context) {
+	p := proxyOf(r.Store, r.Proxy)
+	if p == nil || r.Admin == nil {
+		return
+	}
+	_, connection := r.ADS.Envoy(r.Proxy, r.Pod)
+	desired := settings{connection.Connected, p.LogLevel, p.AccessLog}
+	if desired == r.settings || desired.connected.IsZero() {
 		return
 	}
 	log := r.Log.With("proxy", r.Proxy, "node", r.Pod)

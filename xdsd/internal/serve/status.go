@@ -109,35 +109,30 @@ func (r *Reporter) Run(ctx context.Context) {
 		default:
 		}
 	})()
-	tick := time.NewTicker(probeInterval)
-	defer tick.Stop()
-	sleep := func(d time.Duration) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(d):
-		}
-	}
-	for ctx.Err() == nil {
-		r.report(ctx)
-		backends := 0
-		if p := proxyOf(r.Store, r.Proxy); p != nil {
-			backends = len(p.Upstreams)
-		}
-		sleep(reportInterval(backends))
+	next := time.NewTimer(0) // until the next report
+	defer next.Stop()
+	var earliest time.Time // of the next report
+	scheduled := false     // because of a change
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-next.C:
+			r.report(ctx)
+			backends := 0
+			if p := proxyOf(r.Store, r.Proxy); p != nil {
+				backends = len(p.Upstreams)
+			}
+			earliest, scheduled = time.Now().Add(reportInterval(backends)), false
+			next.Reset(probeInterval)
 			continue
 		case <-changed:
 		case <-snapshots:
 		}
-		sleep(ackDelay)
-		for _, events := range []<-chan struct{}{changed, snapshots} {
-			select {
-			case <-events:
-			default:
-			}
+		r.applySettings(ctx)
+		if !scheduled {
+			scheduled = true
+			next.Reset(max(ackDelay, time.Until(earliest)))
 		}
 	}
 }
@@ -244,7 +239,7 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	healthy := map[string]int32{}
 	var unread error
 	if r.Admin != nil {
-		r.applySettings(ctx, p, served.Connected)
+		r.applySettings(ctx) // again if it failed
 		var counters map[counter]int64
 		if healthy, counters, unread = r.Admin.read(ctx); unread == nil {
 			r.counted.observe(counters, now)
