@@ -1,13 +1,10 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,20 +19,15 @@ import (
 
 // bootstrapFlags are the flags of xdsd bootstrap.
 type bootstrapFlags struct {
-	proxyServer, nodeID string
-	socket, adminSocket string
-	metricsAddresses    []string
-	nodeAddresses       []string
-	metricsPort         uint16
-	maxConnections      uint32
-	portConnections     []string
-	maxHeap, memory     string
-	file                string
-	arguments           bool
+	bootstrap.Config
+
+	maxHeap, memory resource.QuantityValue
+	file            string
+	arguments       bool
 }
 
 func newBootstrapCommand() *cobra.Command {
-	f := &bootstrapFlags{}
+	f := &bootstrapFlags{Config: bootstrap.Config{DrainTime: drainTime, PortConnections: map[uint16]uint32{}}}
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print the bootstrap configuration of Envoy",
@@ -46,82 +38,60 @@ func newBootstrapCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.OutOrStdout()) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.proxyServer, "proxy-server", "", "ProxyServer that Envoy serves (NAMESPACE/NAME)")
-	flags.StringVar(&f.nodeID, "node-id", "",
+	keyVar(cmd, &f.ProxyServer, "proxy-server", "ProxyServer that Envoy serves (NAMESPACE/NAME)")
+	flags.StringVar(&f.NodeID, "node-id", "",
 		"unique name of this Envoy among those of the ProxyServer (default: the host name, which in a pod is the pod's name)")
-	flags.StringVar(&f.socket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
-	flags.StringVar(&f.adminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
-	flags.StringSliceVar(&f.metricsAddresses, "metrics-address", nil,
-		"addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)")
-	flags.StringSliceVar(&f.nodeAddresses, "node-address", nil,
+	flags.StringVar(&f.ServerSocket, "socket", bootstrap.DefaultServerSocket, "Unix socket of xdsd serve")
+	flags.StringVar(&f.AdminSocket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface, with mode 0600")
+	listVar(flags, &f.MetricsAddresses, "metrics-address",
+		"addresses that serve /ready and /stats/prometheus, each only on the interface that has it (default 127.0.0.1)", parseAddress)
+	listVar(flags, &f.NodeAddresses, "node-address",
 		"addresses of the node: clients on other hosts cannot use up the connections of its kubelet to the port of probes. The gateways of "+
-			"--metrics-address count as well")
-	flags.Uint16Var(&f.metricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
-	flags.Uint32Var(&f.maxConnections, "max-connections", 0,
+			"--metrics-address count as well", parseAddress)
+	flags.Uint16Var(&f.MetricsPort, "metrics-port", bootstrap.DefaultMetricsPort, "port of --metrics-address")
+	flags.Uint32Var(&f.MaxConnections, "max-connections", 0,
 		fmt.Sprintf("maximum number of connections of all clients (default %d, or half of the file descriptors, or one for each 64 KiB of heap, if that is "+
 			"less)", bootstrap.DefaultMaxConnections))
-	flags.StringSliceVar(&f.portConnections, "port-max-connections", nil, "maximum numbers of connections to single ports (PORT=NUMBER)")
-	flags.StringVar(&f.maxHeap, "max-heap", "0",
+	portsVar(flags, f.PortConnections, "port-max-connections", "maximum numbers of connections to single ports (PORT=NUMBER)", nil)
+	flags.Var(&f.maxHeap, "max-heap",
 		"limit of Envoy's heap, such as 1Gi: at 95 % of it, Envoy accepts connections to ports 6443 and 8091 only; 0 for none")
-	flags.StringVar(&f.memory, "memory", "0", "memory of Envoy's container, such as 1Gi: --max-heap is at most 90 % of it; 0 if it is unknown")
+	flags.Var(&f.memory, "memory", "memory of Envoy's container, such as 1Gi: --max-heap is at most 90 % of it; 0 if it is unknown")
 	flags.StringVar(&f.file, "file", "", "file to write instead of standard output, for containers without a shell")
 	flags.BoolVar(&f.arguments, "args", false, "print Envoy's arguments, one per line, instead of its configuration")
 	return cmd
 }
 
-func (f *bootstrapFlags) config() (bootstrap.Config, error) {
-	proxyServer, err := parseKey("proxy-server", f.proxyServer)
-	if err != nil {
-		return bootstrap.Config{}, err
-	}
-	host, err := os.Hostname()
-	if err != nil && f.nodeID == "" {
-		return bootstrap.Config{}, fmt.Errorf("--node-id is not set, and the host name cannot be read: %w", err)
-	}
-	c := bootstrap.Config{
-		NodeID: cmp.Or(f.nodeID, host), ProxyServer: proxyServer,
-		ServerSocket: f.socket, AdminSocket: f.adminSocket, MetricsPort: f.metricsPort,
-		MaxConnections: f.maxConnections, PortConnections: map[uint16]uint32{}, DrainTime: drainTime,
-	}
-	for _, text := range f.portConnections {
-		port, limit, err := portLimit(text)
+// complete sets the fields that depend on several flags or on this host.
+func (f *bootstrapFlags) complete() error {
+	if f.NodeID == "" {
+		host, err := os.Hostname()
 		if err != nil {
-			return c, fmt.Errorf("--port-max-connections %q: %w", text, err)
+			return fmt.Errorf("--node-id is not set, and the host name cannot be read: %w", err)
 		}
-		c.PortConnections[port] = limit
+		f.NodeID = host
 	}
-	if c.MaxHeapBytes, err = bytesOf(f.maxHeap); err != nil {
-		return c, fmt.Errorf("--max-heap %q: %w", f.maxHeap, err)
+	if heap := f.maxHeap.Value(); heap != 0 && heap < minHeap {
+		return fmt.Errorf("--max-heap %q: at least 64Mi; with less, Envoy would accept no connection", f.maxHeap.String())
 	}
-	if c.MaxHeapBytes > 0 && c.MaxHeapBytes < minHeap {
-		return c, fmt.Errorf("--max-heap %q: at least 64Mi; with less, Envoy would accept no connection", f.maxHeap)
+	f.MaxHeapBytes, f.MemoryBytes = uint64(f.maxHeap.Value()), uint64(max(0, f.memory.Value())) //nolint:gosec // not negative
+	var err error
+	if f.Descriptors, err = descriptors(); err != nil {
+		return err
 	}
-	if c.MemoryBytes, err = bytesOf(f.memory); err != nil {
-		return c, fmt.Errorf("--memory %q: %w", f.memory, err)
-	}
-	if c.Descriptors, err = descriptors(); err != nil {
-		return c, err
-	}
-	if c.MetricsAddresses, err = addresses("metrics-address", f.metricsAddresses); err != nil {
-		return c, err
-	}
-	if c.NodeAddresses, err = addresses("node-address", f.nodeAddresses); err != nil {
-		return c, err
-	}
-	c.MetricsDevices = map[netip.Addr]string{}
-	for _, a := range c.MetricsAddresses {
+	f.MetricsDevices = map[netip.Addr]string{}
+	for _, a := range f.MetricsAddresses {
 		device := daemon.DeviceOf(a)
-		c.MetricsDevices[a] = device
+		f.MetricsDevices[a] = device
 		if device == "" {
 			continue
 		}
 		gateways, err := daemon.GatewaysOf(device)
 		if err != nil {
-			return c, err
+			return err
 		}
-		c.NodeAddresses = append(c.NodeAddresses, gateways...)
+		f.NodeAddresses = append(f.NodeAddresses, gateways...)
 	}
-	return c, nil
+	return nil
 }
 
 // descriptors returns the hard limit of file descriptors of this process, which is also that of Envoy in another container
@@ -134,47 +104,22 @@ func descriptors() (uint64, error) {
 	return limit.Max, nil
 }
 
-// portLimit parses PORT=NUMBER.
-func portLimit(text string) (port uint16, limit uint32, err error) {
-	left, right, _ := strings.Cut(text, "=")
-	p, portErr := strconv.ParseUint(left, 10, 16)
-	n, err := strconv.ParseUint(right, 10, 32)
-	if portErr != nil || err != nil || p == 0 {
-		return 0, 0, errors.New("want PORT=NUMBER")
-	}
-	return uint16(p), uint32(n), nil
-}
-
 // minHeap is the least limit of Envoy's heap: one that Envoy exceeds when it starts would close all ports.
 const minHeap = 64 << 20
-
-// bytesOf parses a quantity of bytes.
-func bytesOf(text string) (uint64, error) {
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() < 0 {
-		return 0, errors.New("want a number of bytes, such as 1Gi")
-	}
-	return uint64(q.Value()), nil //nolint:gosec // not negative
-}
 
 // drainTime limits how long connections survive after their route was removed or changed. With Envoy's default of
 // ten minutes, clients would stay connected to a retired control plane for that long.
 const drainTime = 30 * time.Second
 
 func (f *bootstrapFlags) run(out io.Writer) error {
-	c, err := f.config()
-	if err != nil {
+	if err := f.complete(); err != nil {
 		return err
 	}
 	if f.arguments {
-		_, err = fmt.Fprintln(out, strings.Join(c.Args(), "\n"))
+		_, err := fmt.Fprintln(out, strings.Join(f.Args(), "\n"))
 		return err
 	}
-	b, err := c.Bootstrap()
-	if err != nil {
-		return err
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := f.YAML()
 	if err != nil {
 		return err
 	}

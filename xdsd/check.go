@@ -22,8 +22,8 @@ import (
 // checkFlags are the flags of xdsd check.
 type checkFlags struct {
 	device    string
-	unused    []string
-	resolvers []string
+	unused    []netip.Addr
+	resolvers []netip.AddrPort
 	socket    string
 	envoy     string
 	timeout   time.Duration
@@ -46,8 +46,19 @@ func newCheckCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.device, "device", "", "network interface on the VLAN")
-	flags.StringSliceVar(&f.unused, "unused", nil, "IPv4 addresses that no host on the VLAN may use")
-	flags.StringSliceVar(&f.resolvers, "resolver", nil, "upstream resolvers, as ADDRESS or ADDRESS:PORT")
+	listVar(flags, &f.unused, "unused", "IPv4 addresses that no host on the VLAN may use", func(text string) (netip.Addr, error) {
+		a, err := netip.ParseAddr(text)
+		if err != nil || !a.Is4() {
+			return a, fmt.Errorf("%q must be an IPv4 address", text)
+		}
+		return a, nil
+	})
+	listVar(flags, &f.resolvers, "resolver", "upstream resolvers, as ADDRESS or ADDRESS:PORT", func(text string) (netip.AddrPort, error) {
+		if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+			return netip.AddrPortFrom(a, 53), nil
+		}
+		return netip.ParseAddrPort(text)
+	})
 	flags.StringVar(&f.envoy, "min-envoy", "", "oldest version of Envoy; Envoy is stopped after the check")
 	flags.StringVar(&f.socket, "admin-socket", bootstrap.DefaultAdminSocket, "Unix socket of Envoy's admin interface")
 	flags.DurationVar(&f.timeout, "timeout", 30*time.Second, "maximum duration of all checks together")
@@ -58,19 +69,11 @@ func (f *checkFlags) checkUnused(ctx context.Context) error {
 	if len(f.unused) == 0 {
 		return nil
 	}
-	var addrs []netip.Addr
-	for _, text := range f.unused {
-		a, err := netip.ParseAddr(text)
-		if err != nil || !a.Is4() {
-			return fmt.Errorf("--unused %q: must be an IPv4 address", text)
-		}
-		addrs = append(addrs, a)
-	}
-	hosts, err := neighbours.Hosts(ctx, f.device, addrs)
+	hosts, err := neighbours.Hosts(ctx, f.device, f.unused)
 	if err != nil {
 		return fmt.Errorf("--unused: %w", err)
 	}
-	for _, a := range addrs {
+	for _, a := range f.unused {
 		if mac := hosts[a]; mac != nil {
 			err = errors.Join(err, fmt.Errorf("%s is used by another host on the VLAN, with MAC address %s; choose another address, or stop that host", a, mac))
 		}
@@ -89,15 +92,8 @@ func (f *checkFlags) checkResolvers(ctx context.Context) error {
 }
 
 // queryRoot returns an error if a resolver does not answer, whatever its answer.
-func queryRoot(ctx context.Context, server string) error {
-	at, err := netip.ParseAddrPort(server)
-	if a, notAddr := netip.ParseAddr(strings.Trim(server, "[]")); notAddr == nil {
-		at, err = netip.AddrPortFrom(a, 53), nil
-	}
-	if err == nil {
-		server = at.String()
-		_, err = probing.DNS(ctx, &probe.Query{Server: at.Addr(), Port: at.Port(), Network: "udp", Name: ".", Type: "NS"})
-	}
+func queryRoot(ctx context.Context, server netip.AddrPort) error {
+	_, err := probing.DNS(ctx, &probe.Query{Server: server.Addr(), Port: server.Port(), Network: "udp", Name: ".", Type: "NS"})
 	if err != nil {
 		return fmt.Errorf("upstream resolver %s does not answer: %w; correct networkConfig.dnsServers, or open the way from the management cluster's pods",
 			server, err)

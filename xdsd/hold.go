@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -24,16 +23,12 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/vip"
 )
 
-// holdFlags are the flags of xdsd hold; those that need no parsing are fields of the options.
+// holdFlags are the flags of xdsd hold.
 type holdFlags struct {
-	vip.Options
+	daemonFlags
 
-	kubeconfig, context  string
-	addresses, witnesses []string
-	own, gateways        []string
-	networks             []string
-	http                 string
-	logFormat, logLevel  string
+	options vip.Options
+	lease   types.NamespacedName
 }
 
 func newHoldCommand() *cobra.Command {
@@ -49,110 +44,45 @@ func newHoldCommand() *cobra.Command {
 			"  xdsd hold --lease clusters/demo-proxy-address --identity demo-proxy-192-0-2-5-0 --device net1 --address 192.0.2.4 --ready http://127.0.0.1:9907/ready",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if f.Log, err = daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel); err != nil {
+			if err := f.validate(); err != nil {
 				return err
 			}
-			namespace, err := f.parse()
-			if err != nil {
-				return err
-			}
-			return f.run(cmd.Context(), namespace)
+			return f.run(cmd.Context())
 		},
 	}
 	hostname, _ := os.Hostname() // without a host name the flag is required
-	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
-	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
-	flags.StringVar(&f.Lease, "lease", "", "Lease of the address's holder (NAMESPACE/NAME)")
-	flags.StringVar(&f.Identity, "identity", hostname, "unique name of this replica (default: the host name, which in a pod is the pod's name)")
+	f.add(cmd, "127.0.0.1:9906", "listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
+	flags, o := cmd.Flags(), &f.options
+	keyVar(cmd, &f.lease, "lease", "Lease of the address's holder (NAMESPACE/NAME)")
+	flags.StringVar(&o.Identity, "identity", hostname, "unique name of this replica (default: the host name, which in a pod is the pod's name)")
 	flags.Lookup("identity").DefValue = "" // help does not show this host's name
-	flags.StringVar(&f.Device, "device", "net1", "network interface on the VLAN")
-	flags.StringSliceVar(&f.addresses, "address", nil, "floating addresses, which move together")
-	flags.StringSliceVar(&f.own, "own", nil, "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none")
-	flags.StringSliceVar(&f.gateways, "gateway", nil, "gateways in the subnets of --own, for replies to clients beyond the VLAN")
-	flags.StringSliceVar(&f.witnesses, "witness", nil,
-		"addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated")
-	flags.StringSliceVar(&f.ReadyURLs, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
-	flags.StringVar(&f.File, "state", "", "file that stores the peers across restarts; empty for none")
-	flags.Uint32Var(&f.Sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections),
+	flags.StringVar(&o.Device, "device", "net1", "network interface on the VLAN")
+	listVar(flags, &o.Addresses, "address", "floating addresses, which move together", parseAddress)
+	_ = cmd.MarkFlagRequired("address") // the flag exists
+	listVar(flags, &o.Own, "own", "addresses of this replica to add to the interface, such as 192.0.2.5/24, on a network that configures none", ownAddress)
+	listVar(flags, &o.Gateways, "gateway", "gateways in the subnets of --own, for replies to clients beyond the VLAN", parseAddress)
+	listVar(flags, &o.Witnesses, "witness",
+		"addresses of other hosts on the VLAN to probe; a replica that receives no frame from any other host considers itself isolated", parseAddress)
+	flags.StringSliceVar(&o.ReadyURLs, "ready", nil, "URLs that return 200 while the proxy is ready (default: always ready)")
+	flags.StringVar(&o.File, "state", "", "file that stores the peers across restarts; empty for none")
+	flags.Uint32Var(&o.Sources.Connections, "source-max-connections", uint32(v1alpha1.DefaultSourceMaxConnections),
 		"maximum number of connections of each source address on --device; 0 for no limit")
-	flags.Uint32Var(&f.Sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond),
+	flags.Uint32Var(&o.Sources.PerSecond, "source-connections-per-second", uint32(v1alpha1.DefaultSourceConnectionsPerSecond),
 		"maximum rate of new connections of each source address on --device; 0 for no limit")
-	flags.IntVar(&f.Sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
-	flags.IntVar(&f.Sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
-	flags.StringSliceVar(&f.networks, "source-network", nil,
-		"networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9906",
-		"listen address of /healthz, /readyz, /metrics, /problems and /state; in a pod on a VLAN, its address in the pod network")
-	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
-	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
+	flags.IntVar(&o.Sources.Bits4, "source-prefix-length", 32, "prefix length of the IPv4 networks that count as one source")
+	flags.IntVar(&o.Sources.Bits6, "source-ipv6-prefix-length", 128, "prefix length of the IPv6 networks that count as one source")
+	listVar(flags, &o.Sources.Networks, "source-network",
+		"networks whose sources have other limits, of connections and new connections per second (CIDR=NUMBER/NUMBER)", sourceNetwork)
 	return cmd
 }
 
-// parse validates the flags, and completes the options except Leases, which requires a client. It returns the namespace of the Lease.
-func (f *holdFlags) parse() (namespace string, err error) {
-	lease, err := parseKey("lease", f.Lease)
-	switch {
-	case err != nil:
-		return "", err
-	case f.Identity == "":
-		return "", errors.New("--identity is missing: want a name that no other replica has")
-	case len(f.addresses) == 0:
-		return "", errors.New("--address is missing: want the floating address")
+// ownAddress parses a value of --own.
+func ownAddress(text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() || p.Addr() == p.Masked().Addr() && !p.IsSingleIP() {
+		return p, fmt.Errorf("%q must be an address with a prefix length, such as 192.0.2.5/24", text)
 	}
-	f.Lease = lease.Name
-	for flag, a := range map[string]struct {
-		texts []string
-		into  *[]netip.Addr
-	}{"address": {f.addresses, &f.Addresses}, "gateway": {f.gateways, &f.Gateways}, "witness": {f.witnesses, &f.Witnesses}} {
-		if *a.into, err = addresses(flag, a.texts); err != nil {
-			return "", err
-		}
-	}
-	if f.Own, err = prefixes(f.own); err != nil {
-		return "", err
-	}
-	for _, g := range f.Gateways {
-		if !slices.ContainsFunc(f.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
-			return "", fmt.Errorf("--gateway %s: want a gateway in a subnet of --own", g)
-		}
-	}
-	for _, p := range f.Own {
-		if slices.Contains(f.Addresses, p.Addr()) {
-			return "", fmt.Errorf("--own %s: want an address other than those of --address", p)
-		}
-	}
-	f.Sources.Device = f.Device
-	for _, text := range f.networks {
-		n, err := sourceNetwork(text)
-		if err != nil {
-			return "", fmt.Errorf("--source-network %q: want CIDR=NUMBER/NUMBER, such as 192.0.2.0/28=5000/1000", text)
-		}
-		f.Sources.Networks = append(f.Sources.Networks, n)
-	}
-	if err := f.Sources.Validate(); err != nil {
-		return "", fmt.Errorf("limits of sources: %w", err)
-	}
-	for _, text := range f.ReadyURLs {
-		if u, err := url.Parse(text); err != nil || u.Scheme != "http" || u.Host == "" {
-			return "", fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
-		}
-	}
-	return lease.Namespace, nil
-}
-
-// prefixes parses the values of --own: addresses with the prefix length of their subnet.
-func prefixes(texts []string) ([]netip.Prefix, error) {
-	var list []netip.Prefix
-	for _, text := range texts {
-		p, err := netip.ParsePrefix(text)
-		if err != nil || p.Addr().Is4In6() || p.Addr() == p.Masked().Addr() && !p.IsSingleIP() {
-			return nil, fmt.Errorf("--own %q: want an address with a prefix length, such as 192.0.2.5/24", text)
-		}
-		list = append(list, p)
-	}
-	return list, nil
+	return p, nil
 }
 
 // sourceNetwork parses a value of --source-network.
@@ -162,12 +92,42 @@ func sourceNetwork(text string) (sourcelimit.Network, error) {
 	prefix, cidrErr := netip.ParsePrefix(cidr)
 	n, connectionsErr := strconv.ParseUint(connections, 10, 32)
 	perSecond, rateErr := strconv.ParseUint(rate, 10, 32)
-	return sourcelimit.Network{CIDR: prefix, Limits: sourcelimit.Limits{Connections: uint32(n), PerSecond: uint32(perSecond)}},
-		errors.Join(cidrErr, connectionsErr, rateErr)
+	if errors.Join(cidrErr, connectionsErr, rateErr) != nil {
+		return sourcelimit.Network{}, fmt.Errorf("%q must be CIDR=NUMBER/NUMBER, such as 192.0.2.0/28=5000/1000", text)
+	}
+	return sourcelimit.Network{CIDR: prefix, Limits: sourcelimit.Limits{Connections: uint32(n), PerSecond: uint32(perSecond)}}, nil
+}
+
+// validate validates flags that depend on each other.
+func (f *holdFlags) validate() error {
+	o := &f.options
+	if o.Identity == "" {
+		return errors.New("--identity is missing: want a name that no other replica has")
+	}
+	for _, text := range o.ReadyURLs {
+		if !isURL(text) {
+			return fmt.Errorf("--ready %q: want a URL such as http://127.0.0.1:9907/ready", text)
+		}
+	}
+	for _, g := range o.Gateways {
+		if !slices.ContainsFunc(o.Own, func(p netip.Prefix) bool { return p.Contains(g) }) {
+			return fmt.Errorf("--gateway %s: want a gateway in a subnet of --own", g)
+		}
+	}
+	for _, p := range o.Own {
+		if slices.Contains(o.Addresses, p.Addr()) {
+			return fmt.Errorf("--own %s: want an address other than those of --address", p)
+		}
+	}
+	o.Sources.Device = o.Device
+	if err := o.Sources.Validate(); err != nil {
+		return fmt.Errorf("limits of sources: %w", err)
+	}
+	return nil
 }
 
 // run runs a Holder until ctx is done.
-func (f *holdFlags) run(ctx context.Context, namespace string) error {
+func (f *holdFlags) run(ctx context.Context) error {
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return err
@@ -179,22 +139,13 @@ func (f *holdFlags) run(ctx context.Context, namespace string) error {
 	if err != nil {
 		return fmt.Errorf("creating a client for the Lease: %w", err)
 	}
-	f.Leases = client.CoordinationV1().Leases(namespace)
-	l, err := daemon.Listen(ctx, f.http)
+	f.options.Lease, f.options.Leases, f.options.Log = f.lease.Name, client.CoordinationV1().Leases(f.lease.Namespace), f.log
+	holder, err := vip.New(f.options)
 	if err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
-	holder, err := vip.New(f.Options)
-	if err != nil {
-		return errors.Join(err, l.Close())
+		return err
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), holder)
 	handler := daemon.Handler(holder.Ready, holder.Problems, func() any { return holder.State() }, registry)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, f.Log) })
-	group.Go(func() error { return holder.Run(ctx) })
-	return group.Wait()
+	return f.daemonFlags.run(ctx, handler, holder.Run)
 }

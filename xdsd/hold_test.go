@@ -24,13 +24,13 @@ func TestInvalidFlagsOfHold(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no Lease", []string{"hold", "--address", "192.0.2.4"}, `--lease "": want namespace/name`},
-		{"no address", []string{"hold", "--lease", "clusters/proxy"}, "--address is missing: want the floating address"},
+		{"no Lease", []string{"hold", "--address", "192.0.2.4"}, `required flag(s) "lease" not set`},
+		{"no address", []string{"hold", "--lease", "clusters/proxy"}, `required flag(s) "address" not set`},
 		{"no identity", with("--identity", ""), "--identity is missing: want a name"},
-		{"an invalid address", with("--address", "proxy"), `--address "proxy" is not an IP address`},
-		{"an invalid witness", with("--witness", "dns"), `--witness "dns" is not an IP address`},
+		{"an invalid address", with("--address", "proxy"), `for "--address" flag: "proxy" is not an IP address`},
+		{"an invalid witness", with("--witness", "dns"), `for "--witness" flag: "dns" is not an IP address`},
 		{"a ready check without a URL", with("--ready", "9901"), `--ready "9901": want a URL`},
-		{"limits of a network without a rate", with("--source-network", "192.0.2.0/24=5"), `--source-network "192.0.2.0/24=5": want CIDR=NUMBER/NUMBER`},
+		{"limits of a network without a rate", with("--source-network", "192.0.2.0/24=5"), `for "--source-network" flag: "192.0.2.0/24=5" must be CIDR=NUMBER/NUMBER`},
 		{"limits of a network with host bits", with("--source-network", "192.0.2.1/24=5/5"), "limits of sources: network 192.0.2.1/24: want a network without host bits"},
 		{"an invalid prefix length", with("--source-prefix-length", "33"), "limits of sources: prefix length 33: want 1 to 32"},
 		{"a missing interface", with("--kubeconfig", kubeconfig, "--device", "nowhere", "--http", "127.0.0.1:0"), "finding interface nowhere"},

@@ -3,41 +3,31 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
 	"regexp"
 	"slices"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/daemon"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/xdsd/internal/ingress"
-	"github.com/densityops/oooi/xdsd/internal/leader"
 )
 
 // ingressFlags are the flags of xdsd ingress.
 type ingressFlags struct {
-	kubeconfig, context     string
-	namespace, identity     string
+	daemonFlags
+	leaderFlags
+
 	watch                   []string
 	onMultiple, onNoMatch   string
 	suffix                  string
 	aliases, crossNamespace bool
 	sharedHosts             bool
 	drop                    []string
-	leaseDuration           time.Duration
-	http                    string
-	logFormat, logLevel     string
 }
 
 func newIngressCommand() *cobra.Command {
@@ -53,21 +43,16 @@ func newIngressCommand() *cobra.Command {
 			"  xdsd ingress --namespace web --watch-namespace web,shop",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := daemon.NewLogger(os.Stderr, f.logFormat, f.logLevel)
-			if err != nil {
-				return err
-			}
 			policy, err := f.policy()
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), policy, log)
+			return f.run(cmd.Context(), policy)
 		},
 	}
+	f.daemonFlags.add(cmd, "127.0.0.1:9905", "listen address of /healthz, /readyz, /metrics and /state")
 	flags := cmd.Flags()
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's ServiceAccount)")
-	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default: its current context)")
-	flags.StringVar(&f.namespace, "namespace", ownNamespace(), "namespace of the leader election Lease")
+	f.leaderFlags.add(flags)
 	flags.StringSliceVar(&f.watch, "watch-namespace", nil, "namespaces to watch (default: all)")
 	flags.StringVar(&f.onMultiple, "on-multiple", string(v1alpha1.OnMultipleFail), "default of onMultiple: Fail, Newest or Oldest")
 	flags.StringVar(&f.onNoMatch, "on-no-match", string(v1alpha1.OnNoMatchKeep), "default of onNoMatch: Keep or Delete")
@@ -76,13 +61,6 @@ func newIngressCommand() *cobra.Command {
 	flags.BoolVar(&f.crossNamespace, "cross-namespace", false, "permit aliases of Services in other namespaces that consent by annotation")
 	flags.BoolVar(&f.sharedHosts, "shared-hosts", false, "permit VirtualIngresses of several namespaces with the same host")
 	flags.StringSliceVar(&f.drop, "drop", nil, "additional annotations and labels that are not copied to Ingresses: key, key=value, or prefix/")
-	flags.StringVar(&f.identity, "identity", "",
-		"unique holder identity in the Lease; with the pod's name and UID a restarted leader continues immediately (default: random)")
-	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second,
-		"duration of the Lease: another replica leads when the leader has not renewed it for this long")
-	flags.StringVar(&f.http, "http", "127.0.0.1:9905", "listen address of /healthz, /readyz, /metrics and /state")
-	flags.StringVar(&f.logFormat, "log-format", "text", "format of log messages: text or json")
-	flags.StringVar(&f.logLevel, "log-level", "info", "minimum level of log messages: debug, info, warn or error")
 	return cmd
 }
 
@@ -112,20 +90,12 @@ func (f *ingressFlags) policy() (ingress.Policy, error) {
 			return p, fmt.Errorf("--watch-namespace %q: %s", namespace, wrong[0])
 		}
 	}
-	if err := leader.CheckIdentity(f.identity); err != nil {
-		return p, fmt.Errorf("--identity: %w", err)
-	}
-	if f.leaseDuration < time.Second {
-		return p, fmt.Errorf("--lease-duration %s: want a second or more", f.leaseDuration)
-	}
-	return p, nil
+	return p, f.validate()
 }
 
 // run reconciles until ctx is done or the Lease is lost.
-func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog.Logger) error {
-	// Without SetLogger controller-runtime discards its log messages, and klog writes its own format to stderr.
-	klog.SetSlogLogger(log)
-	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
+func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy) error {
+	setControllerLoggers(f.log)
 	config, err := kubeconfig.RESTConfig(f.kubeconfig, f.context)
 	if err != nil {
 		return err
@@ -133,19 +103,12 @@ func (f *ingressFlags) run(ctx context.Context, policy ingress.Policy, log *slog
 	registry := prometheus.NewRegistry()
 	controller, err := ingress.New(ctx, ingress.Options{
 		Config: config, Namespaces: f.watch, Namespace: f.namespace, Identity: f.identity, LeaseDuration: f.leaseDuration,
-		Policy: policy, Registerer: registry, Log: log,
+		Policy: policy, Registerer: registry, Log: f.log,
 	})
 	if err != nil {
 		return err
 	}
-	l, err := daemon.Listen(ctx, f.http)
-	if err != nil {
-		return fmt.Errorf("--http: %w", err)
-	}
 	ready := func() (bool, any) { return controller.State().Synced, controller.State() }
 	handler := daemon.Handler(ready, nil, func() any { return controller.State() }, prometheus.Gatherers{registry, metrics.Registry})
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return daemon.ServeHTTP(ctx, l, handler, log) })
-	group.Go(func() error { return controller.Run(ctx) })
-	return group.Wait()
+	return f.daemonFlags.run(ctx, handler, controller.Run)
 }

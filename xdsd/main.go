@@ -6,23 +6,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/internal/daemon"
 )
-
-// parseKey parses the value of a flag that names an object.
-func parseKey(flag, text string) (types.NamespacedName, error) {
-	namespace, name, ok := strings.Cut(text, "/")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return types.NamespacedName{}, fmt.Errorf("--%s %q: want namespace/name", flag, text)
-	}
-	return types.NamespacedName{Namespace: namespace, Name: name}, nil
-}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -40,10 +40,10 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 	}{
 		{"no socket", []string{"serve", "--socket", ""}, "--socket must not be empty"},
 		{"manifests and an API server", []string{"serve", "--manifests", "a", "--kubeconfig", "b"}, "--manifests and --kubeconfig"},
-		{"a name without namespace", []string{"serve", "--proxy-server", "demo"}, `--proxy-server "demo": want namespace/name`},
-		{"a name of three parts", []string{"serve", "--infra", "a/b/c"}, `--infra "a/b/c": want namespace/name`},
-		{"an invalid bind address", []string{"serve", "--bind", "localhost"}, `--bind "localhost" is not an IP address`},
-		{"a prefix as source address", []string{"serve", "--source", "192.0.2.0/24"}, `--source "192.0.2.0/24" is not an IP address`},
+		{"a name without namespace", []string{"serve", "--proxy-server", "demo"}, `"demo" must be NAMESPACE/NAME`},
+		{"a name of three parts", []string{"serve", "--infra", "a/b/c"}, `"a/b/c" must be NAMESPACE/NAME`},
+		{"an invalid bind address", []string{"serve", "--bind", "localhost"}, `for "--bind" flag: "localhost" is not an IP address`},
+		{"a prefix as source address", []string{"serve", "--source", "192.0.2.0/24"}, `for "--source" flag: "192.0.2.0/24" is not an IP address`},
 		{"an invalid log level", []string{"serve", "--log-level", "loud"}, `--log-level "loud"`},
 		{"an invalid log format", []string{"serve", "--log-format", "xml"}, `--log-format "xml"`},
 		{"a pod of all ProxyServers", []string{"serve", "--pod", "a"}, "--pod requires exactly one --proxy-server"},
@@ -64,7 +64,7 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"an admin interface that does not exist", []string{"admin", "/stats", "--admin-socket", "missing.sock"}, "reading /stats from Envoy: dial unix missing.sock: connect: no such file or directory"},
 		{"probe without requests", []string{"probe"}, `required flag(s) "steps" not set`},
 		{"probe with invalid requests", []string{"probe", "--steps", "{}"}, "--steps:"},
-		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `--proxy-server "": want namespace/name`},
+		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `required flag(s) "proxy-server" not set`},
 		{"bootstrap with an abstract socket", []string{"bootstrap", "--proxy-server", "a/b", "--socket", "@xdsd"}, `socket "@xdsd": must be an absolute path`},
 		{"bootstrap with a heap that Envoy exceeds", []string{"bootstrap", "--proxy-server", "a/b", "--max-heap", "1"}, `--max-heap "1": at least 64Mi`},
 	} {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // root is the path of the repository's root folder.
@@ -336,41 +338,41 @@ func envoys(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patterns := map[string][]string{}
-	add := func(kind, before string, e ast.Expr) {
-		if literal, ok := e.(*ast.BasicLit); ok {
+	rendered, err := os.ReadFile(filepath.Join(root, "xdsd/internal/bootstrap/testdata/sidecar.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bootstrap struct {
+		Stats struct {
+			Matcher struct {
+				Included struct {
+					Patterns []struct{ Prefix, Suffix string } `json:"patterns"`
+				} `json:"inclusion_list"`
+			} `json:"stats_matcher"`
+		} `json:"stats_config"`
+	}
+	if err := yaml.Unmarshal(rendered, &bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	var prefixes, suffixes []string
+	for _, p := range bootstrap.Stats.Matcher.Included.Patterns {
+		if p.Prefix != "" {
+			prefixes = append(prefixes, strings.ReplaceAll(p.Prefix, ".", "_"))
+		} else {
+			suffixes = append(suffixes, strings.ReplaceAll(p.Suffix, ".", "_"))
+		}
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, "xdsd/internal/message/stats.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool { // the stats of clusters and of some clusters
+		if literal, ok := n.(*ast.BasicLit); ok {
 			value, _ := strconv.Unquote(literal.Value)
-			patterns[kind] = append(patterns[kind], strings.ReplaceAll(before+value, ".", "_"))
+			suffixes = append(suffixes, "_"+strings.ReplaceAll(value, ".", "_"))
 		}
-	}
-	for _, name := range []string{"xdsd/internal/bootstrap/metrics.go", "xdsd/internal/message/stats.go"} {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.CallExpr: // of prefix or suffix
-				if len(n.Args) == 1 {
-					_, kind := names(n.Fun)
-					add(kind, "", n.Args[0])
-				}
-			case *ast.ValueSpec: // a stat of some clusters
-				if strings.HasSuffix(name, "stats.go") {
-					for _, e := range n.Values {
-						add("suffix", ".", e)
-					}
-				}
-			case *ast.CompositeLit: // the stats of clusters
-				if _, ok := n.Type.(*ast.ArrayType); ok && strings.HasSuffix(name, "stats.go") {
-					for _, e := range n.Elts {
-						add("suffix", ".", e)
-					}
-				}
-			}
-			return true
-		})
-	}
+		return true
+	})
 	all := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
@@ -378,8 +380,8 @@ func envoys(t *testing.T) map[string][]string {
 			continue
 		}
 		name := strings.TrimPrefix(fields[0], "envoy_")
-		if slices.ContainsFunc(patterns["prefix"], func(p string) bool { return strings.HasPrefix(name, p) }) ||
-			slices.ContainsFunc(patterns["suffix"], func(p string) bool { return strings.HasSuffix(name, p) }) {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
+			slices.ContainsFunc(suffixes, func(p string) bool { return strings.HasSuffix(name, p) }) {
 			all[fields[0]] = fields[1:]
 		}
 	}

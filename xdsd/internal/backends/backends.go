@@ -27,8 +27,10 @@ const (
 	// with a fault.
 	interval = 30 * time.Second
 	tick     = 15 * time.Second
-	// maxTargets limits the targets of one round. With more, each round probes those whose last probe was the longest ago.
+	// maxTargets limits the targets of one round, and maxHealthy those without a fault that were probed before: a proxy may have
+	// thousands. With more, each round probes those whose last probe was the longest ago.
 	maxTargets = 8
+	maxHealthy = 4
 	// connectTimeout limits one connection.
 	connectTimeout = 2 * time.Second
 	// maxNames limits the names for which one backend is probed, since a server may have a certificate for each.
@@ -44,8 +46,8 @@ type Prober struct {
 	Proxy string
 
 	mu sync.Mutex
-	// results has a result for each target, in the order of upstreams.
-	results []result
+	// results has a result for each target, in the order of upstreams. They are replaced, not changed.
+	results []*result
 	// empty has the upstreams whose Service exists and has no ready endpoint, by name, with the time of the first such round.
 	empty map[string]time.Time
 }
@@ -86,9 +88,9 @@ func (p *Prober) Results() []probe.Backend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	list := []probe.Backend{}
-	for i := range p.results {
-		if !p.results[i].at.IsZero() {
-			list = append(list, p.results[i].Backend)
+	for _, r := range p.results {
+		if !r.at.IsZero() {
+			list = append(list, r.Backend)
 		}
 	}
 	return list
@@ -100,25 +102,33 @@ func (p *Prober) round(ctx context.Context, now time.Time) {
 	if s := p.Store.Snapshot(); s != nil {
 		proxy = cmp.Or(s.ProxyServer(p.Proxy), proxy)
 	}
-	results, empty := p.targets(proxy)
+	targets, empty := p.targets(proxy)
 	known := map[target]*result{}
-	for i := range p.results { // only this goroutine writes it
-		known[p.results[i].target] = &p.results[i]
+	for _, r := range p.results { // only this goroutine writes it
+		known[r.target] = r
 	}
-	var due []*result
-	for i := range results {
-		r := &results[i]
-		if last := known[r.target]; last != nil {
-			*r = *last
+	results := make([]*result, len(targets))
+	var due, healthy []int // indices of results
+	for i, t := range targets {
+		r := known[t]
+		if r == nil {
+			r = &result{target: t}
 		}
-		if r.fault != "" || now.Sub(r.at) >= interval {
-			due = append(due, r)
+		results[i] = r
+		switch {
+		case r.fault != "" || r.at.IsZero():
+			due = append(due, i)
+		case now.Sub(r.at) >= interval:
+			healthy = append(healthy, i)
 		}
 	}
-	slices.SortStableFunc(due, func(a, b *result) int { return a.at.Compare(b.at) })
+	oldest := func(a, b int) int { return results[a].at.Compare(results[b].at) }
+	slices.SortStableFunc(due, oldest)
+	slices.SortStableFunc(healthy, oldest)
+	due = append(due, healthy[:min(len(healthy), maxHealthy)]...)
 	var group sync.WaitGroup
-	for _, r := range due[:min(len(due), maxTargets)] {
-		group.Go(func() { *r = r.next(ask(ctx, r.target), now) })
+	for _, i := range due[:min(len(due), maxTargets)] {
+		group.Go(func() { results[i] = results[i].next(ask(ctx, results[i].target), now) })
 	}
 	group.Wait()
 	if ctx.Err() != nil {
@@ -136,10 +146,10 @@ func (p *Prober) round(ctx context.Context, now time.Time) {
 	p.results, p.empty = results, empty
 }
 
-// targets returns a result without a probe for each target of a proxy, and its upstreams whose Service exists and has no ready
+// targets returns the targets of a proxy, and its upstreams whose Service exists and has no ready
 // endpoint. It omits backends whose protocol may not be TLS. Of applications, the router that terminates their TLS connections is a
 // target.
-func (p *Prober) targets(proxy *model.ProxyServer) (list []result, empty map[string]time.Time) {
+func (p *Prober) targets(proxy *model.ProxyServer) (list []target, empty map[string]time.Time) {
 	byUpstream := names(proxy)
 	empty = map[string]time.Time{}
 	for _, u := range proxy.Upstreams {
@@ -152,7 +162,7 @@ func (p *Prober) targets(proxy *model.ProxyServer) (list []result, empty map[str
 		}
 		for _, address := range addresses {
 			for _, name := range byUpstream[u.Name] {
-				list = append(list, result{target: target{u.Name, name, address, u.ProxyProtocol}})
+				list = append(list, target{u.Name, name, address, u.ProxyProtocol})
 			}
 		}
 	}

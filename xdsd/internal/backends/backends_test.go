@@ -121,7 +121,7 @@ func TestBackendsAreProbed(t *testing.T) {
 	await := func(n int) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			var list []result
+			var list []target
 			if snapshot := store.Snapshot(); snapshot != nil && snapshot.ProxyServer(p.Proxy) != nil {
 				list, _ = p.targets(snapshot.ProxyServer(p.Proxy))
 			}

@@ -73,8 +73,8 @@ const (
 )
 
 // next returns the result after another probe.
-func (r *result) next(b *probe.Backend, now time.Time) result {
-	next := result{Backend: *b, target: r.target, at: now, since: now}
+func (r *result) next(b *probe.Backend, now time.Time) *result {
+	next := &result{Backend: *b, target: r.target, at: now, since: now}
 	switch {
 	case !b.Connected:
 		next.fault = problem.BackendUnreachable
@@ -115,7 +115,7 @@ type judge struct {
 }
 
 // problems returns a problem for each backend and cause. A problem fails if no endpoint of the backend works.
-func (j *judge) problems(results []result) []problem.Problem {
+func (j *judge) problems(results []*result) []problem.Problem {
 	var list []problem.Problem
 	for _, u := range j.proxy.Upstreams {
 		if since, ok := j.empty[u.Name]; ok && j.now.Sub(since) >= minFault {
@@ -125,8 +125,7 @@ func (j *judge) problems(results []result) []problem.Problem {
 		}
 		endpoints, broken := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 		groups, order := map[*cause][]*result{}, []*cause{}
-		for i := range results {
-			r := &results[i]
+		for _, r := range results {
 			if r.Upstream != u.Name { // or not probed yet
 				continue
 			}

@@ -58,10 +58,10 @@ func timesOut(b *probe.Backend) {
 func hangsUp(b *probe.Backend) { b.TimedOut, b.Error = true, "context deadline exceeded" }
 
 // results returns the results of n probes of each backend, which follow each other as with a fault.
-func results(n int, list ...probe.Backend) []result {
-	var all []result
+func results(n int, list ...probe.Backend) []*result {
+	var all []*result
 	for i := range list {
-		var r result
+		r := &result{}
 		for round := range n {
 			r = r.next(&list[i], now.Add(time.Duration(round-n)*tick))
 		}
@@ -79,7 +79,7 @@ func TestProblemsOfBackends(t *testing.T) {
 	through := func(device string) func(*probe.Backend) { return func(b *probe.Backend) { b.Interface = device } }
 	for _, tc := range []struct {
 		name    string
-		results []result
+		results []*result
 		want    []string // code, severity and message
 		remedy  string   // part of the first one
 	}{
@@ -139,7 +139,7 @@ func TestProblemsOfBackends(t *testing.T) {
 
 // TestFaultsBeginAnew checks that only successive probes with the same fault count.
 func TestFaultsBeginAnew(t *testing.T) {
-	var r result
+	r := &result{}
 	at := now
 	for _, step := range []struct {
 		backend probe.Backend
@@ -155,7 +155,7 @@ func TestFaultsBeginAnew(t *testing.T) {
 		at = at.Add(tick)
 		r = r.next(&step.backend, at)
 		j := judge{proxy: proxy(), now: at}
-		if list := j.problems([]result{r}); len(list) > 0 != step.certain {
+		if list := j.problems([]*result{r}); len(list) > 0 != step.certain {
 			t.Errorf("at %s: certain is %t", at.Sub(now), !step.certain)
 		}
 	}

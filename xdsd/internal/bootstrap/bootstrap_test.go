@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
@@ -64,11 +65,7 @@ func TestGolden(t *testing.T) {
 
 func renderYAML(t *testing.T, config bootstrap.Config) []byte {
 	t.Helper()
-	b, err := config.Bootstrap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := bootstrap.YAML(b)
+	data, err := config.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,11 +148,17 @@ func TestConnectionsAreLimitedByTheHeap(t *testing.T) {
 // maxConnections returns the limit of all connections.
 func maxConnections(t *testing.T, config bootstrap.Config) int64 {
 	t.Helper()
-	b, err := config.Bootstrap()
-	if err != nil {
+	var decoded struct {
+		Runtime struct {
+			Layers []struct {
+				Static map[string]int64 `json:"static_layer"`
+			} `json:"layers"`
+		} `json:"layered_runtime"`
+	}
+	if err := yaml.Unmarshal(renderYAML(t, config), &decoded); err != nil {
 		t.Fatal(err)
 	}
-	return int64(b.GetLayeredRuntime().GetLayers()[0].GetStaticLayer().GetFields()["oooi.limits.max_connections"].GetNumberValue())
+	return decoded.Runtime.Layers[0].Static["oooi.limits.max_connections"]
 }
 
 // TestDescriptors checks that the default limit of connections leaves file descriptors for UDP sessions, and that both

@@ -21,7 +21,7 @@ const (
 	DefaultMaxConnections = 50_000
 )
 
-// Config is the input of Bootstrap and Args.
+// Config is the input of YAML and Args.
 type Config struct {
 	// NodeID is the node.id of this Envoy, unique among those of the ProxyServer: the name of its pod. Required.
 	NodeID string
@@ -59,7 +59,7 @@ type Config struct {
 	// connections.
 	MaxHeapBytes, MemoryBytes uint64
 	// DrainTime is how long connections of a changed or removed filter chain stay open, in whole seconds; 0 means
-	// Envoy's default. It is part of Args, not of Bootstrap.
+	// Envoy's default. It is part of Args, not of the configuration.
 	DrainTime time.Duration
 }
 

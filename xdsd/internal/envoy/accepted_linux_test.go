@@ -166,11 +166,7 @@ func startLimited(tb testing.TB, workers int, config bootstrap.Config) *proxy {
 	changed, cancel := server.Subscribe()
 	tb.Cleanup(cancel)
 
-	b, err := config.Bootstrap()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := config.YAML()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -234,11 +230,7 @@ func validateLimits(t *testing.T, limits *v1alpha1.ProxyLimits) {
 			config.PortConnections[uint16(p.Port)] = uint32(*p.MaxConnections)
 		}
 	}
-	b, err := config.Bootstrap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := config.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	typematcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -213,11 +214,7 @@ func clusterStats(u *model.Upstream) *metricsv3.StatsMatcher {
 // reuseAddress returns the socket option SO_REUSEADDR. Without it, Envoy cannot open a listener on a port that one of its
 // connections to backends has as its source port, and rejects the listener.
 func reuseAddress() *corev3.SocketOption {
-	const solSocket, soReuseAddr = 1, 2
-	return &corev3.SocketOption{
-		Description: "SO_REUSEADDR", Level: solSocket, Name: soReuseAddr, Value: &corev3.SocketOption_IntValue{IntValue: 1},
-		State: corev3.SocketOption_STATE_PREBIND,
-	}
+	return message.SocketOption("SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, corev3.SocketOption_STATE_PREBIND)
 }
 
 // StatName returns the name of a cluster in the names of its stats, without dots and colons: Envoy separates the parts of a stat's name by dots.

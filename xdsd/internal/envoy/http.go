@@ -145,13 +145,11 @@ func redirect(l *model.Listener, r *model.HTTPRedirect) *routev3.RedirectAction 
 	}
 	out.ResponseCode = map[int32]routev3.RedirectAction_RedirectResponseCode{
 		http.StatusMovedPermanently:  routev3.RedirectAction_MOVED_PERMANENTLY,
+		http.StatusFound:             routev3.RedirectAction_FOUND,
 		http.StatusSeeOther:          routev3.RedirectAction_SEE_OTHER,
 		http.StatusTemporaryRedirect: routev3.RedirectAction_TEMPORARY_REDIRECT,
 		http.StatusPermanentRedirect: routev3.RedirectAction_PERMANENT_REDIRECT,
 	}[r.StatusCode]
-	if out.GetResponseCode() == routev3.RedirectAction_MOVED_PERMANENTLY && r.StatusCode != http.StatusMovedPermanently {
-		out.ResponseCode = routev3.RedirectAction_FOUND
-	}
 	return out
 }
 

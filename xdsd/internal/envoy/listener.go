@@ -20,6 +20,7 @@ import (
 	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	networkv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -280,18 +281,12 @@ func (t *translator) chain(c chain) *listenerv3.FilterChain {
 // keepAlive returns socket options that detect a lost client within about two minutes: a VM that is killed does not
 // close its connections.
 func keepAlive() []*corev3.SocketOption {
-	const solSocket, soKeepAlive, ipprotoTCP, tcpKeepIdle, tcpKeepInterval, tcpKeepCount = 1, 9, 6, 4, 5, 6
-	option := func(description string, level, name, value int64) *corev3.SocketOption {
-		return &corev3.SocketOption{
-			Description: description, Level: level, Name: name, Value: &corev3.SocketOption_IntValue{IntValue: value},
-			State: corev3.SocketOption_STATE_LISTENING,
-		}
-	}
+	const listening = corev3.SocketOption_STATE_LISTENING
 	return []*corev3.SocketOption{
-		option("SO_KEEPALIVE", solSocket, soKeepAlive, 1),
-		option("TCP_KEEPIDLE", ipprotoTCP, tcpKeepIdle, keepAliveIdle),
-		option("TCP_KEEPINTVL", ipprotoTCP, tcpKeepInterval, keepAliveInterval),
-		option("TCP_KEEPCNT", ipprotoTCP, tcpKeepCount, keepAliveProbes),
+		message.SocketOption("SO_KEEPALIVE", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1, listening),
+		message.SocketOption("TCP_KEEPIDLE", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepAliveIdle, listening),
+		message.SocketOption("TCP_KEEPINTVL", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepAliveInterval, listening),
+		message.SocketOption("TCP_KEEPCNT", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveProbes, listening),
 	}
 }
 

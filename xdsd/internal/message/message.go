@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -46,10 +47,14 @@ func Address(host string, port uint16) *corev3.Address {
 
 // BindToDevice returns the socket option SO_BINDTODEVICE, which restricts a socket to one network interface.
 func BindToDevice(device string) *corev3.SocketOption {
-	const solSocket, soBindToDevice = 1, 25
 	return &corev3.SocketOption{
-		Description: "SO_BINDTODEVICE", Level: solSocket, Name: soBindToDevice,
+		Description: "SO_BINDTODEVICE", Level: unix.SOL_SOCKET, Name: unix.SO_BINDTODEVICE,
 		Value: &corev3.SocketOption_BufValue{BufValue: append([]byte(device), 0)},
 		State: corev3.SocketOption_STATE_PREBIND,
 	}
+}
+
+// SocketOption returns a socket option with a number as its value.
+func SocketOption(description string, level, name, value int64, state corev3.SocketOption_SocketState) *corev3.SocketOption {
+	return &corev3.SocketOption{Description: description, Level: level, Name: name, Value: &corev3.SocketOption_IntValue{IntValue: value}, State: state}
 }

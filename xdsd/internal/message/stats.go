@@ -23,20 +23,8 @@ const (
 )
 
 // RouteStats returns the prefix of the stats of the connections to a port whose server name matches one route, or of the
-// sessions of a UDP port. name is the
-// route's host, or what stands for other connections. StatsTags makes labels of its parts.
+// sessions of a UDP port. name is the route's host, or what stands for other connections. Tags in the bootstrap configuration make
+// labels of its parts.
 func RouteStats(port int32, tenant, name string) string {
 	return fmt.Sprintf("%d;%s;%s", port, tenant, name)
-}
-
-// RouteTags are regular expressions for the parts of RouteStats in the name of a stat, by the name of their tag. Envoy
-// removes the first group from the name; the second one is the tag's value. Each begins with the first part of the name:
-// otherwise Envoy would match it with every stat.
-var RouteTags = []struct{ Name, Regex string }{
-	{"port", `^tcp\.(([0-9]+);)`},
-	{"port", `^udp\.(([0-9]+);)`},
-	{"tenant", `^tcp\.[0-9]+;(([^;]*);)`},
-	{"tenant", `^udp\.[0-9]+;(([^;]*);)`},
-	{"server_name", `^tcp\.[0-9]+;[^;]*;((.+)\.)[a-z_]+$`},
-	{"server_name", `^udp\.[0-9]+;[^;]*;((.+)\.)[a-z_]+$`},
 }

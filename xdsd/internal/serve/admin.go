@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,61 +37,80 @@ func NewAdmin(socket string) *Admin {
 	}}}
 }
 
-// clusterStats are stats of a cluster.
-type clusterStats struct {
-	// healthy is the number of endpoints that Envoy considers healthy.
-	healthy int32
-	// failures are the numbers of failed connections and failed health checks since Envoy started.
-	failures failureCounts
+// Stats that are part of a status, in addition to those in package message.
+const (
+	healthyStat    = "membership_healthy"
+	connectStat    = "upstream_cx_connect_fail"
+	overflowStat   = "upstream_cx_overflow"
+	heapFullStat   = "overload.envoy.overload_actions.stop_accepting_connections.active"
+	portLimitStat  = "downstream_cx_overflow"
+	totalLimitStat = "downstream_global_cx_overflow"
+)
+
+// clusterCounters are the counters of clusters by the names of their stats.
+var clusterCounters = map[string]v1alpha1.LimitName{
+	connectStat: failedConnections, message.HealthCheckFailureStat: failedHealthChecks,
+	overflowStat: v1alpha1.LimitBackendConnections, message.PendingOverflowStat: v1alpha1.LimitBackendPendingConnections,
 }
 
-// clusters returns stats by envoy.StatName of the cluster. A stat that is missing is 0. It reads a few stats of each cluster:
-// the page /clusters, which has each endpoint, costs Envoy's main thread many times as much.
-func (a *Admin) clusters(ctx context.Context) (map[string]clusterStats, error) {
-	const healthy, failedConnections = "membership_healthy", "upstream_cx_connect_fail"
-	filter := `^cluster\..*\.(` + healthy + `|` + failedConnections + `|` + regexp.QuoteMeta(message.HealthCheckFailureStat) + `)$`
-	stats, err := a.stats(ctx, "usedonly", filter)
-	if err != nil {
-		return nil, fmt.Errorf("reading the health of endpoints from Envoy: %w", err)
-	}
-	all := map[string]clusterStats{}
-	for _, s := range stats {
-		cluster, stat, _ := strings.Cut(strings.TrimPrefix(s.Name, "cluster."), ".")
-		c := all[cluster]
-		switch stat {
-		case healthy:
-			c.healthy = int32(s.Value) //nolint:gosec // a number of endpoints
-		case failedConnections:
-			c.failures.connections = s.Value
-		case message.HealthCheckFailureStat:
-			c.failures.healthChecks = s.Value
+// statusStats matches the stats that are part of a status. The page /clusters, which has each endpoint, costs Envoy's main thread many times as
+// much.
+var statusStats = `^(cluster\..*\.(` + strings.Join(append(slices.Sorted(maps.Keys(clusterCounters)), healthyStat), "|") + `)|` +
+	`listener\..*\.(` + portLimitStat + `|` + totalLimitStat + `)|listener_local_ratelimit\..*\.rate_limited|` + heapFullStat + `)$`
+
+// read returns the number of endpoints that Envoy considers healthy, by envoy.StatName of the cluster, and counters since Envoy
+// started. One that is missing is 0. That of the limit of the heap is -1 while Envoy accepts no connections.
+func (a *Admin) read(ctx context.Context) (healthy map[string]int32, counters map[counter]int64, err error) {
+	healthy, counters = map[string]int32{}, map[counter]int64{}
+	err = a.stats(ctx, "usedonly", statusStats, func(name string, value int64) {
+		kind, rest, _ := strings.Cut(name, ".")
+		if kind == "cluster" { // its name has no dot
+			cluster, stat, _ := strings.Cut(rest, ".")
+			if stat == healthyStat {
+				healthy[cluster] = int32(value) //nolint:gosec // a number of endpoints
+			} else {
+				counters[counter{name: clusterCounters[stat], upstream: cluster}] = value
+			}
+			return
 		}
-		all[cluster] = c
+		// ADDRESS_PORT of listeners, port-PORT of their rate limits; the listeners of metrics and admin have no port.
+		last := strings.LastIndex(rest, ".")
+		subject := rest[:last]
+		number, notPort := strconv.ParseUint(subject[strings.LastIndexAny(subject, "_-")+1:], 10, 16)
+		port := int32(number)
+		switch stat := rest[last+1:]; {
+		case name == heapFullStat && value > 0:
+			counters[counter{name: v1alpha1.LimitHeap}] = -1
+		case notPort != nil:
+		case stat == portLimitStat:
+			counters[counter{name: v1alpha1.LimitPortConnections, port: port}] = value
+		case stat == totalLimitStat:
+			counters[counter{name: v1alpha1.LimitConnections}] += value
+		default:
+			counters[counter{name: v1alpha1.LimitConnectionRate, port: port}] = value
+		}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the health of endpoints from Envoy: %w", err)
 	}
-	return all, nil
+	return healthy, counters, nil
 }
 
-// A stat is a counter or a gauge.
-type stat struct {
-	Name  string
-	Value int64
-}
-
-// stats returns the counters and gauges whose names match a regular expression. query selects among them, as documented for
+// stats calls each with the counters and gauges whose names match a regular expression. query selects among them, as documented for
 // Envoy's page /stats. A proxy with many backends has thousands, and its text costs a fraction of its JSON.
-func (a *Admin) stats(ctx context.Context, query, filter string) ([]stat, error) {
-	body, err := a.request(ctx, http.MethodGet, "/stats?"+query+"&filter="+url.QueryEscape(filter))
+func (a *Admin) stats(ctx context.Context, query, filter string, each func(name string, value int64)) error {
+	body, err := a.open(ctx, http.MethodGet, "/stats?"+query+"&filter="+url.QueryEscape(filter))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var list []stat
-	for line := range strings.Lines(string(body)) {
-		name, text, ok := strings.Cut(strings.TrimSpace(line), ": ")
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		name, text, ok := strings.Cut(lines.Text(), ": ")
 		if value, err := strconv.ParseInt(text, 10, 64); ok && err == nil { // histograms and texts have other values
-			list = append(list, stat{name, value})
+			each(name, value)
 		}
 	}
-	return list, nil
+	return errors.Join(lines.Err(), body.Close())
 }
 
 // Version returns Envoy's version, such as "1.35.3".
@@ -143,17 +161,16 @@ func (a *Admin) SetAccessLog(ctx context.Context, enabled bool) error {
 
 // Connections returns the number of open client connections, except those to the listeners for metrics and health.
 func (a *Admin) Connections(ctx context.Context) (int64, error) {
-	stats, err := a.stats(ctx, "type=Gauges", `^listener\..*\.downstream_cx_active$`)
+	var sum int64
+	err := a.stats(ctx, "type=Gauges", `^listener\..*\.downstream_cx_active$`, func(name string, value int64) { // of listeners and of their threads
+		listener, _, _ := strings.Cut(strings.TrimPrefix(name, "listener."), ".")
+		own := slices.Contains([]string{"admin", bootstrap.MetricsListener, bootstrap.HealthListener}, listener)
+		if !own && !strings.Contains(name, ".worker_") {
+			sum += value
+		}
+	})
 	if err != nil {
 		return 0, fmt.Errorf("reading the number of connections from Envoy: %w", err)
-	}
-	var sum int64
-	for _, s := range stats { // one for each listener, and one for each of its threads
-		listener, _, _ := strings.Cut(strings.TrimPrefix(s.Name, "listener."), ".")
-		own := slices.Contains([]string{"admin", bootstrap.MetricsListener, bootstrap.HealthListener}, listener)
-		if !own && !strings.Contains(s.Name, ".worker_") {
-			sum += s.Value
-		}
 	}
 	return sum, nil
 }

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,85 +22,41 @@ import (
 	"github.com/densityops/oooi/xdsd/internal/sourcelimit"
 )
 
-// recentLimit is how long a limit is reported after it was found to be reached.
-const recentLimit = 10 * time.Minute
-
 // maxLimits is the maximum number of limits in a report: a proxy may have thousands of backends.
 const maxLimits = 32
 
 // maxSources is the maximum number of sources of a limit in a report.
 const maxSources = 8
 
-// A limit identifies a limit of a proxy. It has a port, or envoy.StatName of an upstream, or neither.
-type limit struct {
-	name     v1alpha1.LimitName
-	port     int32
-	upstream string
-}
-
-// Limits finds out which limits of an Envoy its clients reach. It implements prometheus.Collector, and all methods are
-// safe for concurrent use.
-type Limits struct {
-	admin   *Admin
-	options envoy.Options
-	holder  string
-
-	mu                    sync.Mutex
-	readEnvoy, readHolder bool                // their counters have been read
-	refused               map[limit]int64     // connections refused, by the last reading
-	reached               map[limit]time.Time // when a limit was last found to be reached
-}
-
-// NewLimits returns the Limits of the Envoy with the admin interface, which is configured with the options. holder is the
-// URL of the state of the xdsd hold that limits its clients; empty for none.
-func NewLimits(admin *Admin, options envoy.Options, holder string) *Limits {
-	return &Limits{admin: admin, options: options, holder: holder, refused: map[limit]int64{}, reached: map[limit]time.Time{}}
-}
-
-// Read reads the counters of Envoy and of xdsd hold, and returns the limits that were reached within the last ten minutes,
-// sorted, and why the limits of sources do not apply; empty if they do. A limit that was reached before the first call is
-// not known. With an error, it returns what it could read.
-func (l *Limits) Read(ctx context.Context, p *model.ProxyServer, now time.Time) (reached []v1alpha1.LimitStatus, failure string, err error) {
-	refused, err := l.admin.refused(ctx)
-	var held sources
-	var heldErr error
-	type reachedLimit struct {
-		limit   limit
-		refused int64
-		at      time.Time
+// limits returns the limits that were reached within the last ten minutes, sorted, and why the limits of sources do not apply; empty
+// if they do. It reads the counters of xdsd hold; those of Envoy were read. A limit that was reached before the first reading is not
+// known. With an error, it returns what it could read.
+func (r *Reporter) limits(ctx context.Context, p *model.ProxyServer, now time.Time) (reached []v1alpha1.LimitStatus, failure string, err error) {
+	var from sources
+	if r.Holder != "" {
+		if from, err = readSources(ctx, r.Holder); err == nil {
+			r.held.observe(from.refused(), now)
+		}
 	}
-	var found []reachedLimit
-	if l.holder != "" {
-		held, heldErr = readSources(ctx, l.holder)
-	}
-	l.mu.Lock()
-	if err == nil {
-		l.observe(refused, l.readEnvoy, now)
-		l.readEnvoy = true
-	}
-	if l.holder != "" && heldErr == nil {
-		l.observe(held.refused(), l.readHolder, now)
-		l.readHolder = true
-	}
-	maps.DeleteFunc(l.reached, func(_ limit, at time.Time) bool { return now.Sub(at) > recentLimit })
-	for of, at := range l.reached {
-		found = append(found, reachedLimit{of, l.refused[of], at})
-	}
-	l.mu.Unlock()
-	var values map[string]int64
-	var valuesErr error
-	if len(found) > 0 {
-		values, valuesErr = l.admin.runtimeNumbers(ctx)
-	}
-	for _, f := range found {
-		status := l.status(f.limit, p, values, held)
-		status.Refused, status.LastTime = f.refused, metav1.NewTime(f.at)
-		reached = append(reached, status)
+	values := sync.OnceValue(func() map[string]int64 {
+		numbers, unknown := r.Admin.runtimeNumbers(ctx)
+		err = errors.Join(err, unknown)
+		return numbers
+	})
+	for _, g := range []*growth{&r.counted, &r.held} {
+		for c, list := range g.recent {
+			if c.isFailure() {
+				continue
+			}
+			s := r.limit(c, p, values(), from)
+			s.Refused, s.LastTime = max(0, g.totals[c]), metav1.NewTime(list[len(list)-1].at)
+			reached = append(reached, s)
+		}
 	}
 	slices.SortFunc(reached, func(a, b v1alpha1.LimitStatus) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Backend, b.Backend))
 	})
-	return reached[:min(len(reached), maxLimits)], held.Failure, errors.Join(err, valuesErr, heldErr)
+	return reached[:min(len(reached), maxLimits)], from.Failure, err
 }
 
 // sources has the fields of sources in the state of xdsd hold that are used here.
@@ -115,10 +69,10 @@ type sources struct {
 }
 
 // refused returns the number of refused connections.
-func (s *sources) refused() map[limit]int64 {
-	all := map[limit]int64{}
+func (s *sources) refused() map[counter]int64 {
+	all := map[counter]int64{}
 	for kind, n := range s.Refused {
-		all[limit{name: sourceLimits[kind]}] = n
+		all[counter{name: sourceLimits[kind]}] = n
 	}
 	return all
 }
@@ -153,19 +107,8 @@ func readSources(ctx context.Context, holder string) (sources, error) {
 	return state.Sources, nil
 }
 
-// observe compares counters with the previous ones, if there are any. A counter of -1 is a limit that is reached now,
-// without refused connections.
-func (l *Limits) observe(refused map[limit]int64, again bool, now time.Time) {
-	for of, n := range refused {
-		if n < 0 || again && n > 0 && n != l.refused[of] { // less after a restart of Envoy
-			l.reached[of] = now
-		}
-		l.refused[of] = max(n, 0)
-	}
-}
-
-// status returns a limit with its value and the field that raises it.
-func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64, from sources) v1alpha1.LimitStatus {
+// limit returns a limit with its value and the field that raises it.
+func (r *Reporter) limit(of counter, p *model.ProxyServer, values map[string]int64, from sources) v1alpha1.LimitStatus {
 	s := v1alpha1.LimitStatus{Name: of.name, Port: of.port}
 	field := fmt.Sprintf("limits.ports[%d]", of.port)
 	total := values[message.MaxConnectionsKey]
@@ -184,8 +127,8 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 		}
 	case v1alpha1.LimitConnectionRate:
 		port := uint16(of.port) //nolint:gosec // a port
-		s.Value, s.Field = int64(l.options.ConnectionRateOf(port)), "limits.connectionsPerSecond"
-		if _, own := l.options.PortConnectionRates[port]; own {
+		s.Value, s.Field = int64(r.Options.ConnectionRateOf(port)), "limits.connectionsPerSecond"
+		if _, own := r.Options.PortConnectionRates[port]; own {
 			s.Field = field + ".connectionsPerSecond"
 		}
 	case v1alpha1.LimitHeap:
@@ -213,7 +156,7 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 				s.Value, s.Field = int64(u.MaxPending), "backends["+u.Backend+"].maxPendingConnections"
 			}
 			if u.UDP {
-				s.Value = int64(l.options.UDPSessionsOf(p, u))
+				s.Value = int64(r.Options.UDPSessionsOf(p, u))
 			}
 			if u.UDP && s.Value < int64(u.MaxConnections) {
 				s.Field = "" // the file descriptors limit it
@@ -221,51 +164,6 @@ func (l *Limits) status(of limit, p *model.ProxyServer, values map[string]int64,
 		}
 	}
 	return s
-}
-
-// refused returns the number of connections that were refused at each limit since Envoy started, and -1 for the limit of
-// its heap while it accepts no connections.
-func (a *Admin) refused(ctx context.Context) (map[limit]int64, error) {
-	const stopped = "overload.envoy.overload_actions.stop_accepting_connections.active"
-	filter := `^(listener\..*\.downstream_(global_)?cx_overflow|listener_local_ratelimit\..*\.rate_limited|` +
-		`cluster\..*\.(upstream_cx_overflow|` + message.PendingOverflowStat + `)|` + stopped + `)$`
-	stats, err := a.stats(ctx, "usedonly", filter) // there is one for each backend
-	if err != nil {
-		return nil, fmt.Errorf("reading refused connections from Envoy: %w", err)
-	}
-	refused := map[limit]int64{}
-	for _, s := range stats {
-		if s.Name == stopped {
-			if s.Value > 0 {
-				refused[limit{name: v1alpha1.LimitHeap}] = -1
-			}
-			continue
-		}
-		kind, rest, _ := strings.Cut(s.Name, ".")
-		last := strings.LastIndex(rest, ".")
-		subject, stat := rest[:last], rest[last+1:]
-		if kind == "cluster" {
-			name := v1alpha1.LimitBackendConnections
-			if stat == message.PendingOverflowStat {
-				name = v1alpha1.LimitBackendPendingConnections
-			}
-			refused[limit{name: name, upstream: subject}] = s.Value
-			continue
-		}
-		// ADDRESS_PORT of listeners, port-PORT of their rate limits; the listeners of metrics and admin have no port.
-		number, err := strconv.ParseUint(subject[strings.LastIndexAny(subject, "_-")+1:], 10, 16)
-		port := int32(number)
-		switch {
-		case err != nil:
-		case stat == "rate_limited":
-			refused[limit{name: v1alpha1.LimitConnectionRate, port: port}] = s.Value
-		case stat == "downstream_cx_overflow":
-			refused[limit{name: v1alpha1.LimitPortConnections, port: port}] = s.Value
-		default:
-			refused[limit{name: v1alpha1.LimitConnections}] += s.Value
-		}
-	}
-	return refused, nil
 }
 
 // runtimeNumbers returns the numeric values of Envoy's runtime keys.
@@ -291,50 +189,31 @@ func (a *Admin) runtimeNumbers(ctx context.Context) (map[string]int64, error) {
 	return values, nil
 }
 
-// Labels of the metrics by the name of a limit.
+// limitLabels are the labels of limits in metrics.
 var limitLabels = map[v1alpha1.LimitName]string{
 	v1alpha1.LimitConnections: "connections", v1alpha1.LimitPortConnections: "port_connections", v1alpha1.LimitConnectionRate: "connection_rate",
 	v1alpha1.LimitBackendConnections: "backend_connections", v1alpha1.LimitBackendPendingConnections: "backend_pending_connections", v1alpha1.LimitHeap: "heap",
 	v1alpha1.LimitSourceConnections: "source_connections", v1alpha1.LimitSourceConnectionRate: "source_connection_rate",
 }
 
-var (
-	refusedDesc = desc("limit_refused_total", "Connections refused at a limit since Envoy started, as last read from Envoy.", "limit", "port")
-	reachedDesc = desc("limit_reached", "Whether a limit was reached within the last ten minutes.", "limit", "port")
-)
+var reachedDesc = desc("limit_reached", "Whether a limit was reached within the last ten minutes.", "limit", "port")
 
 // Describe implements prometheus.Collector.
-func (*Limits) Describe(ch chan<- *prometheus.Desc) {
-	ch <- refusedDesc
-	ch <- reachedDesc
-}
+func (*Reporter) Describe(ch chan<- *prometheus.Desc) { ch <- reachedDesc }
 
-// Collect implements prometheus.Collector. It has a series for each limit without a port, and for each port one of each
-// limit that was reached; the series of backends are added up.
-func (l *Limits) Collect(ch chan<- prometheus.Metric) {
-	type series struct{ limit, port string }
-	refused, reached := map[series]int64{}, map[series]float64{}
-	for _, name := range []v1alpha1.LimitName{v1alpha1.LimitConnections, v1alpha1.LimitBackendConnections,
-		v1alpha1.LimitBackendPendingConnections, v1alpha1.LimitHeap} {
-		refused[series{limitLabels[name], ""}] = 0
-	}
-	of := func(x limit) series {
-		s := series{limit: limitLabels[x.name]}
-		if x.port != 0 {
-			s.port = strconv.Itoa(int(x.port))
+// Collect implements prometheus.Collector. It has a series for each reached limit; those of backends are one.
+func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
+	reached := map[[2]string]bool{}
+	if list := r.reached.Load(); list != nil {
+		for _, l := range *list {
+			port := ""
+			if l.Port != 0 {
+				port = strconv.Itoa(int(l.Port))
+			}
+			reached[[2]string{limitLabels[l.Name], port}] = true
 		}
-		return s
 	}
-	l.mu.Lock()
-	for x, n := range l.refused {
-		refused[of(x)] += n
-	}
-	for x := range l.reached {
-		reached[of(x)] = 1
-	}
-	l.mu.Unlock()
-	for s, n := range refused {
-		ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(n), s.limit, s.port)
-		ch <- prometheus.MustNewConstMetric(reachedDesc, prometheus.GaugeValue, reached[s], s.limit, s.port)
+	for labels := range reached {
+		ch <- prometheus.MustNewConstMetric(reachedDesc, prometheus.GaugeValue, 1, labels[:]...)
 	}
 }

@@ -58,11 +58,7 @@ func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Co
 		MetricsAddresses: options.Bind, MetricsPort: 19901,
 	}
 	change(&config)
-	b, err := config.Bootstrap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := config.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +100,15 @@ func TestReachedLimits(t *testing.T) {
 			bind := netip.AddrFrom4([4]byte{127, 0, 21, byte(30 + tc.open/10 + len(tc.metric))})
 			options := envoy.Options{Bind: []netip.Addr{bind}, PortConnectionRates: tc.rates}
 			p, admin, at := limitedProxy(t, options, tc.change)
-			limits := serve.NewLimits(admin, options, "")
-			if list, _, err := limits.Read(t.Context(), p, time.Now()); err != nil || tc.open > 0 && len(list) > 0 {
+			limits := &serve.Reporter{Admin: admin, Options: options}
+			if list, _, err := limits.ReadLimits(t.Context(), p, time.Now()); err != nil || tc.open > 0 && len(list) > 0 {
 				t.Fatalf("before a limit was reached: %v, %v", list, err)
 			}
 			connections(t, at, tc.open)
 			var got []v1alpha1.LimitStatus
 			lab.Poll(t, "the limit to be reached", func() bool {
 				var err error
-				got, _, err = limits.Read(t.Context(), p, time.Now())
+				got, _, err = limits.ReadLimits(t.Context(), p, time.Now())
 				return err == nil && len(got) > 0
 			})
 			if refused := got[0].Refused; (refused > 0) != (tc.open > 0) {
@@ -131,7 +127,7 @@ func TestReachedLimits(t *testing.T) {
 			}
 			lab.Poll(t, "the limit to be forgotten", func() bool { // Envoy counts the last connections meanwhile
 				reached = reached.Add(time.Hour)
-				list, _, err := limits.Read(t.Context(), p, reached)
+				list, _, err := limits.ReadLimits(t.Context(), p, reached)
 				return err == nil && len(list) == 0
 			})
 		})
@@ -147,10 +143,10 @@ func TestReachedLimitsOfSources(t *testing.T) {
 	t.Cleanup(holder.Close)
 	options := envoy.Options{Bind: []netip.Addr{netip.MustParseAddr("127.0.21.9")}}
 	p, admin, _ := limitedProxy(t, options, func(*bootstrap.Config) {})
-	limits := serve.NewLimits(admin, options, holder.URL)
+	limits := &serve.Reporter{Admin: admin, Options: options, Holder: holder.URL}
 	now := time.Now().Truncate(time.Second)
 	read := func() ([]v1alpha1.LimitStatus, string) {
-		list, failure, err := limits.Read(t.Context(), p, now)
+		list, failure, err := limits.ReadLimits(t.Context(), p, now)
 		if err != nil {
 			t.Error(err)
 		}
@@ -169,7 +165,7 @@ func TestReachedLimitsOfSources(t *testing.T) {
 		t.Errorf("got %+v, %q; want %+v", list, failure, want)
 	}
 	holder.Close()
-	if list, _, err := limits.Read(t.Context(), p, now); err == nil || len(list) != 1 {
+	if list, _, err := limits.ReadLimits(t.Context(), p, now); err == nil || len(list) != 1 {
 		t.Errorf("without the holder: %v, %v", list, err)
 	}
 }

@@ -4,17 +4,17 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -35,10 +35,10 @@ const (
 // through it to a backend. That shows that the proxy works, not only that Envoy listens. An accepted connection
 // suffices for a listener that has only apps routes, because the apps run on nodes that need the proxy to boot, and
 // for one whose backends may be without TLS or have no Service, which ConfigurationValid reports. A UDP listener only
-// needs an open socket, because the protocol of its backend is unknown. Broken has why upstreams do not work, by name: Envoy
+// needs an open socket, because the protocol of its backend is unknown. broken returns why upstreams do not work, by name: Envoy
 // resets connections to them, which says nothing. The result has an entry for each port, in the order of p.Listeners: one for
 // both protocols of a port.
-func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken map[string]string) []v1alpha1.ListenerStatus {
+func Probe(ctx context.Context, p *model.ProxyServer, at netip.Addr, broken func() map[string]string) []v1alpha1.ListenerStatus {
 	probeable := map[string]bool{} // whether an upstream exists and is in the management cluster, by its name
 	for _, u := range p.Upstreams {
 		probeable[u.Name] = u.Missing == "" && !u.FromVLAN
@@ -77,7 +77,7 @@ func withoutSource(err error) error {
 	return err
 }
 
-func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr, broken map[string]string) error {
+func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeable map[string]bool, at netip.Addr, broken func() map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.String(), strconv.Itoa(int(l.Port))))
@@ -106,7 +106,10 @@ func probe(ctx context.Context, p *model.ProxyServer, l *model.Listener, probeab
 	case host != "": // without TLS, the protocol of the backend is unknown
 		err = probeTLS(ctx, conn, host)
 	}
-	if why := broken[upstream]; err != nil && why != "" {
+	if err == nil {
+		return nil
+	}
+	if why := broken()[upstream]; why != "" {
 		return fmt.Errorf("backend %s for %s: %s", upstream, host, why)
 	}
 	return err
@@ -125,36 +128,24 @@ func probeTLS(ctx context.Context, conn net.Conn, host string) error {
 // probeUDP finds the socket of a UDP listener in the tables of the kernel. Sending a datagram would start a session with
 // the backend.
 func probeUDP(l *model.Listener, at netip.Addr) error {
-	table := "/proc/self/net/udp"
-	if at.Is6() {
-		table += "6"
-	}
-	data, err := os.ReadFile(table)
+	proc, err := procfs.NewFS("/proc/self")
 	if err != nil {
 		return fmt.Errorf("reading the UDP sockets: %w", err)
 	}
-	address := hexAddress(at)
-	port := fmt.Sprintf(":%04X", l.Port)
-	open := false
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 1 {
-			host, found := strings.CutSuffix(fields[1], port)
-			open = open || found && (host == address || strings.Trim(host, "0") == "")
+	table := proc.NetUDP
+	if at.Is6() {
+		table = proc.NetUDP6
+	}
+	sockets, err := table()
+	if err != nil {
+		return fmt.Errorf("reading the UDP sockets: %w", err)
+	}
+	for _, s := range sockets {
+		if s.LocalPort == uint64(l.Port) && (s.LocalAddr.IsUnspecified() || s.LocalAddr.Equal(at.AsSlice())) { //nolint:gosec // a port
+			return nil
 		}
 	}
-	if !open {
-		return fmt.Errorf("%s: no UDP socket", notListening)
-	}
-	return nil
-}
-
-// hexAddress returns an address as the kernel prints it: each 32 bits as a number in the byte order of the processor.
-func hexAddress(a netip.Addr) string {
-	var b strings.Builder
-	for word := range slices.Chunk(a.AsSlice(), 4) {
-		fmt.Fprintf(&b, "%08X", binary.NativeEndian.Uint32(word))
-	}
-	return b.String()
+	return fmt.Errorf("%s: no UDP socket", notListening)
 }
 
 // routesInfra reports whether a listener has a route of an Infra, not only of backends.

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/neighbours"
@@ -46,6 +49,7 @@ type Problems struct {
 	unfinished      []probereport.Unfinished // by the last reading
 	unfinishedSince time.Time                // the first of the successive readings with at least minUnfinished; zero for none
 	read            time.Time                // the last reading
+	repeated        float64                  // by synRetransmissions at the last reading
 }
 
 // vlanDevice is the interface on the VLAN in pods that setup creates.
@@ -55,15 +59,43 @@ const vlanDevice = "net1"
 // handshakes do not complete, until the context ends.
 func (p *Problems) Run(ctx context.Context) {
 	neighbours.Repeat(ctx, p.Log, func(ctx context.Context) error {
-		if list, err := neighbours.Unfinished(); err == nil { // otherwise the kernel's module for it is missing
-			p.observe(p.fromClients(list), time.Now())
-		}
+		p.readHandshakes()
 		s := p.Store.Snapshot()
 		if s == nil {
 			return nil
 		}
 		return p.monitor.Probe(ctx, vlanAddresses(s))
 	})
+}
+
+// readHandshakes records the unfinished handshakes. It lists the connections only if the kernel has repeated a packet since the last
+// reading, or some were unfinished: the kernel reads its table of all connections for that, which takes milliseconds.
+func (p *Problems) readHandshakes() {
+	repeated, err := synRetransmissions()
+	if err == nil && repeated == p.repeated && len(p.unfinished) == 0 {
+		p.observe(nil, time.Now())
+		return
+	}
+	p.repeated = repeated
+	if list, err := neighbours.Unfinished(); err == nil { // otherwise the kernel's module for it is missing
+		p.observe(p.fromClients(list), time.Now())
+	}
+}
+
+// synRetransmissions returns how often the kernel has repeated the first packets of connections in this network namespace.
+func synRetransmissions() (float64, error) {
+	self, err := procfs.Self()
+	if err != nil {
+		return 0, err
+	}
+	stats, err := self.Netstat()
+	if err == nil && stats.TCPSynRetrans == nil {
+		err = errors.New("the kernel does not count repeated SYN packets")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return *stats.TCPSynRetrans, nil
 }
 
 // vlanAddresses returns the addresses of Infras' components and gateways, and of the apps.

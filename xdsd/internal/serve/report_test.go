@@ -11,11 +11,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 func TestEachErrorHasItsRemedy(t *testing.T) {
 	const connection = "check the connection to the API server"
-	resource := proxyServerResource.GroupResource()
+	resource := v1alpha1.SchemeGroupVersion.WithResource("proxyservers").GroupResource()
 	for _, test := range []struct {
 		err  error
 		want string

@@ -3,6 +3,7 @@ package serve
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,7 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -25,7 +27,6 @@ import (
 	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
-	"github.com/densityops/oooi/xdsd/internal/report"
 )
 
 const (
@@ -53,12 +54,15 @@ type Reporter struct {
 	Proxy string
 	// At is the address of this host at which the listeners are probed.
 	At netip.Addr
-	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy.
+	// Admin is Envoy's admin interface; nil means that all endpoints are reported as healthy, and that Envoy has its default log
+	// level.
 	Admin *Admin
-	// Limits finds out which limits clients reach; nil for none.
-	Limits *Limits
-	// Client writes the status.
-	Client dynamic.Interface
+	// Options are those with which Envoy is configured.
+	Options envoy.Options
+	// Holder is the URL of the state of the xdsd hold that limits Envoy's clients; empty for none.
+	Holder string
+	// Client writes the status, see StatusClient.
+	Client rest.Interface
 	// Probed returns the results of the last probes of the proxy's backends; nil for none.
 	Probed func() []probereport.Backend
 	// Omitted returns the parts of a proxy's configuration that are left out; nil for none.
@@ -72,10 +76,15 @@ type Reporter struct {
 	reported *v1alpha1.ReplicaStatus // last report, without the heartbeat; nil before the first one
 	written  time.Time               // when it was written
 	// listeners are the results of the last probe.
-	listeners []v1alpha1.ListenerStatus
-	failures  failures
-	closed    atomic.Bool                  // Envoy accepts connections on no port
-	failed    atomic.Pointer[writeFailure] // the last write if it failed
+	listeners     []v1alpha1.ListenerStatus
+	counted, held growth // of the counters of Envoy and xdsd hold
+	// settings were applied last, and settingsFailure is why the last ones could not be applied; empty after a success.
+	settings        settings
+	settingsFailure string
+
+	closed  atomic.Bool                            // Envoy accepts connections on no port
+	failed  atomic.Pointer[writeFailure]           // the last write if it failed
+	reached atomic.Pointer[[]v1alpha1.LimitStatus] // last found
 }
 
 // writeFailure is a failed write of the entry.
@@ -88,35 +97,42 @@ type writeFailure struct {
 // and for a nil Reporter. It is safe for concurrent use.
 func (r *Reporter) Open() bool { return r == nil || !r.closed.Load() }
 
-// Run writes the entry when it changes, at most once per second or, with 1,000 backends, every 5 seconds, and otherwise
-// every HeartbeatInterval, until the context ends. It logs errors and retries.
+// Run applies the ProxyServer's settings to Envoy, and writes the entry when it changes, at most once per second or, with 1,000
+// backends, every 5 seconds, and otherwise every HeartbeatInterval, until the context ends. It logs errors and retries.
 func (r *Reporter) Run(ctx context.Context) {
 	changed, cancel := r.ADS.Subscribe()
 	defer cancel()
-	tick := time.NewTicker(probeInterval)
-	defer tick.Stop()
-	sleep := func(d time.Duration) {
+	snapshots := make(chan struct{}, 1)
+	defer r.Store.Subscribe(func() {
+		select {
+		case snapshots <- struct{}{}:
+		default:
+		}
+	})()
+	next := time.NewTimer(0) // until the next report
+	defer next.Stop()
+	var earliest time.Time // of the next report
+	scheduled := false     // because of a change
+	for {
 		select {
 		case <-ctx.Done():
-		case <-time.After(d):
-		}
-	}
-	for ctx.Err() == nil {
-		r.report(ctx)
-		backends := 0
-		if p := proxyOf(r.Store, r.Proxy); p != nil {
-			backends = len(p.Upstreams)
-		}
-		sleep(reportInterval(backends))
-		select {
-		case <-ctx.Done():
-		case <-changed:
-			sleep(ackDelay)
-			select {
-			case <-changed:
-			default:
+			return
+		case <-next.C:
+			r.report(ctx)
+			backends := 0
+			if p := proxyOf(r.Store, r.Proxy); p != nil {
+				backends = len(p.Upstreams)
 			}
-		case <-tick.C:
+			earliest, scheduled = time.Now().Add(reportInterval(backends)), false
+			next.Reset(probeInterval)
+			continue
+		case <-changed:
+		case <-snapshots:
+		}
+		r.applySettings(ctx)
+		if !scheduled {
+			scheduled = true
+			next.Reset(max(ackDelay, time.Until(earliest)))
 		}
 	}
 }
@@ -141,7 +157,7 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 	entry := current
 	entry.HeartbeatTime = metav1.Now()
-	err := r.apply(ctx, p, entry)
+	err := r.apply(ctx, p, &entry)
 	if ctx.Err() != nil {
 		return
 	}
@@ -219,8 +235,18 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 			entry.NACK = nackMessage(p, kind, nack.Message)
 		}
 	}
-	entry.Backends = r.backends(ctx, p)
-	entry.Listeners = Probe(ctx, p, r.At, r.broken(p, entry.Backends))
+	now := time.Now()
+	healthy := map[string]int32{}
+	var unread error
+	if r.Admin != nil {
+		r.applySettings(ctx) // again if it failed
+		var counters map[counter]int64
+		if healthy, counters, unread = r.Admin.read(ctx); unread == nil {
+			r.counted.observe(counters, now)
+		}
+	}
+	entry.Backends = r.backends(p, healthy, unread, now)
+	entry.Listeners = Probe(ctx, p, r.At, func() map[string]string { return r.broken(p, entry.Backends) })
 	for i, l := range entry.Listeners {
 		at := slices.IndexFunc(r.listeners, func(before v1alpha1.ListenerStatus) bool { return before.Port == l.Port })
 		if at >= 0 && strings.HasPrefix(l.Reason, notProbed) {
@@ -229,12 +255,13 @@ func (r *Reporter) status(ctx context.Context, p *model.ProxyServer) v1alpha1.Re
 	}
 	r.listeners = entry.Listeners
 	r.addOmitted(p, &entry)
-	if r.Limits != nil {
+	if r.Admin != nil {
 		var err error
-		if entry.Limits, entry.LimitFailure, err = r.Limits.Read(ctx, p, time.Now()); err != nil && ctx.Err() == nil {
+		if entry.Limits, entry.LimitFailure, err = r.limits(ctx, p, now); err != nil && ctx.Err() == nil {
 			r.Log.Debug("reading the limits failed", "proxy", r.Proxy, "err", err) // as while it starts
 		}
 	}
+	r.reached.Store(&entry.Limits)
 	return entry
 }
 
@@ -269,30 +296,25 @@ func proxyOf(store *watch.Store, name string) *model.ProxyServer {
 	return nil
 }
 
-// backends returns the number of endpoints, of healthy endpoints and of recent failures of each upstream.
-func (r *Reporter) backends(ctx context.Context, p *model.ProxyServer) []v1alpha1.BackendStatus {
-	var clusters map[string]clusterStats
-	var healthErr error
-	if r.Admin != nil {
-		if clusters, healthErr = r.Admin.clusters(ctx); healthErr == nil {
-			r.failures.observe(clusters, time.Now())
-		}
-	}
+// backends returns the number of endpoints, of healthy endpoints and of recent failures of each upstream. healthy are the numbers
+// of healthy endpoints by envoy.StatName, and unread is why they are not known; nil if they are.
+func (r *Reporter) backends(p *model.ProxyServer, healthy map[string]int32, unread error, now time.Time) []v1alpha1.BackendStatus {
 	list := make([]v1alpha1.BackendStatus, len(p.Upstreams))
 	for i, u := range p.Upstreams {
 		endpoints := int32(len(envoy.Targets(u, r.Store.EndpointSlices(u.Service)))) //nolint:gosec // cannot overflow
 		b := v1alpha1.BackendStatus{Name: cmp.Or(u.Backend, u.Name), Reason: u.Missing, Endpoints: endpoints, Healthy: endpoints}
 		if r.Admin != nil {
-			name := envoy.StatName(u.Name)
-			b.Healthy = clusters[name].healthy
-			b.FailedConnections, b.FailedHealthChecks = r.failures.of(name, time.Now())
+			name, from := envoy.StatName(u.Name), now.Add(-recentFailures)
+			b.Healthy = healthy[name]
+			b.FailedConnections = r.counted.since(counter{name: failedConnections, upstream: name}, from)
+			b.FailedHealthChecks = r.counted.since(counter{name: failedHealthChecks, upstream: name}, from)
 		}
 		switch {
 		case b.Reason != "":
 		case b.Endpoints == 0:
 			b.Reason = "Service " + u.Service + " has no ready endpoint"
-		case healthErr != nil:
-			b.Reason = healthErr.Error()
+		case unread != nil:
+			b.Reason = unread.Error()
 		case b.Healthy == 0:
 			b.Reason = "no endpoint is healthy"
 		}
@@ -319,22 +341,39 @@ func (r *Reporter) broken(p *model.ProxyServer, statuses []v1alpha1.BackendStatu
 	return broken
 }
 
-var proxyServerResource = v1alpha1.SchemeGroupVersion.WithResource("proxyservers")
+// ReplicaManager returns the field manager of one replica's entry in ProxyServer.status.replicas. Applying an empty
+// status with this field manager removes the entry.
+func ReplicaManager(pod string) string {
+	const maxLength = 128 // of a field manager, enforced by the API server; names of pods of workloads are shorter
+	name := "xdsd-serve-" + pod
+	return name[:min(len(name), maxLength)]
+}
+
+// StatusClient returns a client for Reporter.Client.
+func StatusClient(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/apis", &v1alpha1.SchemeGroupVersion, scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating a client to write the status of the ProxyServer: %w", err)
+	}
+	return client, nil
+}
 
 // apply writes the entry by server-side apply, and no other field of the status: other replicas write their entries,
-// and xdsd control writes the rest.
-func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry v1alpha1.ReplicaStatus) error {
+// and xdsd control writes the rest. It does not decode the response, which has the entries of all replicas.
+func (r *Reporter) apply(ctx context.Context, p *model.ProxyServer, entry *v1alpha1.ReplicaStatus) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	object, err := report.Object("ProxyServer", types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, struct {
-		Replicas []v1alpha1.ReplicaStatus `json:"replicas"`
-	}{[]v1alpha1.ReplicaStatus{entry}})
-	if err != nil {
-		return err
+	object, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ProxyServer", "metadata": map[string]string{"namespace": p.Namespace, "name": p.Name},
+		"status": map[string]any{"replicas": []*v1alpha1.ReplicaStatus{entry}},
+	})
+	if err == nil {
+		// Each replica has its own field manager, so that it does not remove the entries of the others.
+		err = r.Client.Patch(types.ApplyPatchType).Namespace(p.Namespace).Resource("proxyservers").Name(p.Name).SubResource("status").
+			Param("fieldManager", ReplicaManager(r.Pod)).Param("force", "true").Body(object).Do(ctx).Error()
 	}
-	// Each replica has its own field manager, so that it does not remove the entries of the others.
-	_, err = r.Client.Resource(proxyServerResource).Namespace(p.Namespace).ApplyStatus(ctx, p.Name, object,
-		metav1.ApplyOptions{FieldManager: ReplicaManager(r.Pod), Force: true})
 	if err != nil {
 		return fmt.Errorf("applying status.replicas[%s] of ProxyServer %s: %w", r.Pod, r.Proxy, err)
 	}

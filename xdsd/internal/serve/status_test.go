@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -94,10 +95,12 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	store, server, l, sockets := startSource(t, backend.Addr(), logger)
 	bind := netip.MustParseAddr("127.0.21.1")
 	admin := filepath.Join(sockets, "admin.sock")
+	const rate = 50
+	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
 	reporter := func(pod string, kubeconfig string) *serve.Reporter {
 		return &serve.Reporter{
 			Pod: pod, Proxy: "proxies/own", At: bind, Admin: serve.NewAdmin(admin),
-			Client: client(t, kubeconfig), Store: store, ADS: server, Log: logger,
+			Options: options, Client: statusClient(t, kubeconfig), Store: store, ADS: server, Log: logger,
 		}
 	}
 	unprivileged, err := management.UserKubeconfig("stranger")
@@ -105,9 +108,6 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := reporter("envoy-0", management.Kubeconfig())
-	const rate = 50
-	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
-	first.Limits = serve.NewLimits(first.Admin, options, "")
 	background(t,
 		func(ctx context.Context) { store.Run(ctx) },
 		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
@@ -126,11 +126,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	}
 	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: filepath.Join(sockets, "ads.sock")}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
-	b, err := config.Bootstrap()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := bootstrap.YAML(b)
+	text, err := config.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,6 +221,19 @@ func await(t *testing.T, c dynamic.Interface, what string, condition func(map[st
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+func statusClient(t *testing.T, kubeconfig string) rest.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := serve.StatusClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func client(t *testing.T, kubeconfig string) dynamic.Interface {

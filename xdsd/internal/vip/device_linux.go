@@ -8,13 +8,13 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/mdlayher/packet"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -81,41 +81,31 @@ func (d *device) close() error {
 // receive passes received frames to send until the device is closed. It continues after the interface went down,
 // because it may come up again.
 func (d *device) receive(ctx context.Context, send func(parsedFrame)) error {
-	var all sync.WaitGroup
-	failures := make([]error, 2)
-	for n, conn := range []*packet.Conn{d.arp, d.nd} {
-		if conn == nil {
-			continue
-		}
-		all.Go(func() {
-			buffer := make([]byte, 2048)
-			for {
-				size, from, err := conn.ReadFrom(buffer)
-				switch {
-				case ctx.Err() != nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed):
-					return
-				case errors.Is(err, unix.ENETDOWN):
-					continue
-				case err != nil:
-					failures[n] = fmt.Errorf("receiving ARP and neighbour discovery on %s: %w", d.name, err)
-					return
-				}
-				sender, ok := from.(*packet.Addr)
-				if !ok || len(sender.HardwareAddr) != len(mac{}) {
-					continue
-				}
-				if conn == d.arp {
-					if f, ok := parseARP(buffer[:size]); ok {
-						send(f)
-					}
-				} else if f, ok := parseND(buffer[:size], mac(sender.HardwareAddr)); ok {
+	var group errgroup.Group
+	receive := func(conn *packet.Conn, parse func(frame []byte, from mac) (parsedFrame, bool)) error {
+		buffer := make([]byte, 2048)
+		for {
+			size, from, err := conn.ReadFrom(buffer)
+			switch {
+			case ctx.Err() != nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed):
+				return nil //nolint:nilerr // the device was closed
+			case errors.Is(err, unix.ENETDOWN):
+				continue
+			case err != nil:
+				return fmt.Errorf("receiving ARP and neighbour discovery on %s: %w", d.name, err)
+			}
+			if sender, ok := from.(*packet.Addr); ok && len(sender.HardwareAddr) == len(mac{}) {
+				if f, ok := parse(buffer[:size], mac(sender.HardwareAddr)); ok {
 					send(f)
 				}
 			}
-		})
+		}
 	}
-	all.Wait()
-	return errors.Join(failures...)
+	group.Go(func() error { return receive(d.arp, parseARP) })
+	if d.nd != nil {
+		group.Go(func() error { return receive(d.nd, parseND) })
+	}
+	return group.Wait()
 }
 
 // probe sends an ARP probe or neighbour solicitation for each address.

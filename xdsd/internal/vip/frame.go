@@ -2,9 +2,13 @@ package vip
 
 import (
 	"bytes"
-	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
 )
 
 // mac is the hardware address of an Ethernet interface.
@@ -13,13 +17,20 @@ type mac [6]byte
 // String returns the address as six hexadecimal numbers with colons.
 func (m mac) String() string { return net.HardwareAddr(m[:]).String() }
 
-// parseMAC parses a MAC address of six bytes.
-func parseMAC(text string) (mac, bool) {
-	parsed, err := net.ParseMAC(text)
-	if err != nil || len(parsed) != len(mac{}) {
-		return mac{}, false
+// MarshalText implements encoding.TextMarshaler.
+func (m mac) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *mac) UnmarshalText(text []byte) error {
+	parsed, err := net.ParseMAC(string(text))
+	if err != nil {
+		return err
 	}
-	return mac(parsed), true
+	if len(parsed) != len(m) {
+		return fmt.Errorf("%s is not a MAC address of six bytes", text)
+	}
+	*m = mac(parsed)
+	return nil
 }
 
 // less reports whether m is lower than other.
@@ -76,7 +87,7 @@ func arpAnnouncements(by mac, address netip.Addr, leased bool) [][]byte {
 }
 
 // parseARP parses an ARP packet without its Ethernet header. It returns false for other packets.
-func parseARP(frame []byte) (parsedFrame, bool) {
+func parseARP(frame []byte, _ mac) (parsedFrame, bool) {
 	if len(frame) < arpSize || !bytes.Equal(frame[:7], arpHeader) {
 		return parsedFrame{}, false
 	}
@@ -92,50 +103,29 @@ func parseARP(frame []byte) (parsedFrame, bool) {
 
 // Constants of neighbour discovery (RFC 4861).
 const (
-	ipv6HeaderSize    = 40
-	protocolICMPv6    = 58
-	solicitation      = 135
-	advertisement     = 136
-	ndSize            = 24 // of solicitation and advertisement, before the options
-	override          = 0x20
-	optionSourceMAC   = 1
-	optionTargetMAC   = 2
-	optionExperiment  = 253 // RFC 4727; other hosts ignore unknown options (RFC 4861, 4.6)
-	ndHopLimit        = 255
-	optionUnit        = 8
-	checksumInPayload = 2
+	ipv6HeaderSize   = 40
+	protocolICMPv6   = 58
+	solicitation     = 135
+	advertisement    = 136
+	ndSize           = 24 // of solicitation and advertisement, before the options
+	override         = 0x20
+	optionSourceMAC  = 1
+	optionTargetMAC  = 2
+	optionExperiment = 253 // RFC 4727; other hosts ignore unknown options (RFC 4861, 4.6)
+	ndHopLimit       = 255
+	optionUnit       = 8
 )
 
 // leasedOption is the option of announcements by the holder of the Lease.
 var leasedOption = []byte{optionExperiment, 1, 'o', 'o', 'o', 'i', 0, 0}
 
-// packetV6 returns an IPv6 packet with an ICMPv6 message, whose checksum it sets.
-func packetV6(from, to netip.Addr, message []byte) []byte {
+// packetV6 returns an IPv6 packet with an ICMPv6 message, whose content follows its checksum.
+func packetV6(from, to netip.Addr, kind ipv6.ICMPType, content []byte) []byte {
 	source, destination := from.As16(), to.As16()
-	packet := make([]byte, ipv6HeaderSize, ipv6HeaderSize+len(message))
-	packet[0] = 6 << 4
-	binary.BigEndian.PutUint16(packet[4:], uint16(len(message))) //nolint:gosec // messages here have less than 100 bytes
-	packet[6], packet[7] = protocolICMPv6, ndHopLimit
-	copy(packet[8:], source[:])
-	copy(packet[24:], destination[:])
-	packet = append(packet, message...)
-	binary.BigEndian.PutUint16(packet[ipv6HeaderSize+checksumInPayload:], checksum(packet))
-	return packet
-}
-
-// checksum returns the checksum of a packet's ICMPv6 message, whose checksum field must be zero (RFC 4443, 2.3).
-func checksum(packet []byte) uint16 {
-	message := packet[ipv6HeaderSize:]
-	sum := uint32(len(message)) + protocolICMPv6 //nolint:gosec // messages here have less than 100 bytes
-	for _, part := range [][]byte{packet[8:ipv6HeaderSize], message} {
-		for i := 0; i+1 < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
+	// Marshal fails for no RawBody.
+	message, _ := (&icmp.Message{Type: kind, Body: &icmp.RawBody{Data: content}}).Marshal(icmp.IPv6PseudoHeader(source[:], destination[:]))
+	header := [8]byte{0: 6 << 4, 5: byte(len(message)), 6: protocolICMPv6, 7: ndHopLimit} //nolint:gosec // less than 100 bytes
+	return slices.Concat(header[:], source[:], destination[:], message)
 }
 
 // solicitedNode returns the solicited-node multicast address of an address, and its MAC address (RFC 4291, 2.7.1).
@@ -150,18 +140,18 @@ func solicitedNode(address netip.Addr) (netip.Addr, mac) {
 func ndProbe(address netip.Addr) (packet []byte, to mac) {
 	group, to := solicitedNode(address)
 	a := address.As16()
-	return packetV6(netip.IPv6Unspecified(), group, append([]byte{solicitation, 0, 0, 0, 0, 0, 0, 0}, a[:]...)), to
+	return packetV6(netip.IPv6Unspecified(), group, ipv6.ICMPTypeNeighborSolicitation, append([]byte{0, 0, 0, 0}, a[:]...)), to
 }
 
 // ndAnnouncement returns an unsolicited neighbour advertisement of an address (RFC 4861, 7.2.6).
 func ndAnnouncement(by mac, address netip.Addr, leased bool) []byte {
 	a := address.As16()
-	message := append([]byte{advertisement, 0, 0, 0, override, 0, 0, 0}, a[:]...)
+	message := append([]byte{override, 0, 0, 0}, a[:]...)
 	message = append(append(message, optionTargetMAC, 1), by[:]...)
 	if leased {
 		message = append(message, leasedOption...)
 	}
-	return packetV6(address, netip.IPv6LinkLocalAllNodes(), message)
+	return packetV6(address, netip.IPv6LinkLocalAllNodes(), ipv6.ICMPTypeNeighborAdvertisement, message)
 }
 
 // parseND parses a neighbour solicitation or advertisement without its Ethernet header, whose source is from. It

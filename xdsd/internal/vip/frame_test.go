@@ -27,7 +27,7 @@ func TestParseFrames(t *testing.T) {
 		{"request for another address", arp(arpRequest, testMAC, test4, mac{}, netip.MustParseAddr("192.0.2.9")), parsedFrame{Sender: testMAC, Address: test4}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got, ok := parseARP(tc.frame); !ok || got != tc.want {
+			if got, ok := parseARP(tc.frame, otherMAC); !ok || got != tc.want {
 				t.Errorf("%+v, %t; want %+v", got, ok, tc.want)
 			}
 		})
@@ -63,7 +63,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		if f, ok := parseARP(frame); ok && f.Leased && !f.Address.Is4() {
+		if f, ok := parseARP(frame, testMAC); ok && f.Leased && !f.Address.Is4() {
 			t.Errorf("%+v", f)
 		}
 		if f, ok := parseND(frame, testMAC); ok && f.Leased && !f.Address.Is6() {

@@ -88,7 +88,7 @@ func New(o Options) (*Holder, error) {
 			ready: len(o.ReadyURLs) == 0, conflicts: map[string]int{"peer": 0, "stranger": 0},
 		},
 	}
-	if err := errors.Join(d.configureOwn(), d.routeReplies(), h.restore()); err != nil {
+	if err := errors.Join(d.configureOwn(), h.restore()); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	if err := h.Sources.Apply(); err != nil { // the address is more important
@@ -99,29 +99,25 @@ func New(o Options) (*Holder, error) {
 }
 
 // restore continues from a previous process: it reads the state file, and adopts the address if the interface has it. It sets the
-// addresses to probe.
+// addresses to probe, and the routes for replies.
 func (h *Holder) restore() error {
 	if h.File != "" {
 		data, err := atomicfile.Read(h.File)
-		var texts map[string]string
 		if err == nil {
-			err = json.Unmarshal(data, &texts)
+			err = json.Unmarshal(data, &h.savedPeers)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			atomicfile.SetAside(h.Log, h.File, err)
-			texts = nil
-		}
-		h.savedPeers = map[string]mac{}
-		for name, text := range texts {
-			if address, ok := parseMAC(text); ok {
-				h.savedPeers[name] = address
-			}
-		}
-		if len(h.savedPeers) > 0 {
+		switch {
+		case err == nil && len(h.savedPeers) > 0:
 			h.machine.restorePeers(h.savedPeers)
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			atomicfile.SetAside(h.Log, h.File, err)
+			h.savedPeers = nil
 		}
 	}
 	has, own, err := h.device.hasAddress()
+	if err == nil {
+		err = h.device.routeReplies(own)
+	}
 	if err != nil {
 		return err
 	}
@@ -139,11 +135,7 @@ func (h *Holder) savePeers(macs map[string]mac) {
 	if h.File == "" || maps.Equal(macs, h.savedPeers) {
 		return
 	}
-	texts := map[string]string{}
-	for name, address := range macs {
-		texts[name] = address.String()
-	}
-	data, err := json.Marshal(texts)
+	data, err := json.Marshal(macs)
 	if err == nil {
 		err = atomicfile.Replace(h.File, data)
 	}
@@ -165,15 +157,30 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, h.device.close()) }()
 	defer cancel()
 
-	frames, leaseEvents, readiness, results, failed := make(chan parsedFrame, 64), make(chan leaseEvent), make(chan bool),
-		make(chan requestResult, 1), make(chan error, 1)
+	events, failed := make(chan transition, 64), make(chan error, 1)
+	post := func(t transition) {
+		select {
+		case events <- t:
+		case <-inner.Done():
+		}
+	}
 	all.Go(func() {
-		failed <- h.device.receive(inner, func(f parsedFrame) { send(inner, frames, f) })
+		failed <- h.device.receive(inner, func(f parsedFrame) {
+			post(func(now time.Time) actions {
+				h.answers.record(now, f)
+				return h.machine.handleFrame(now, f)
+			})
+		})
 	})
-	all.Go(func() { h.lease.watch(inner, func(e leaseEvent) { send(inner, leaseEvents, e) }) })
+	all.Go(func() {
+		h.lease.watch(inner, func(e leaseEvent) { post(func(now time.Time) actions { return h.handleLease(now, e) }) })
+	})
 	if len(h.ReadyURLs) > 0 {
 		all.Go(func() {
-			checkReady(inner, h.ReadyURLs, probeInterval, func(ready bool) { send(inner, readiness, ready) })
+			checkReady(inner, h.ReadyURLs, probeInterval, func(ready bool) {
+				h.Log.Info("the proxy's readiness changed", "ready", ready)
+				post(func(now time.Time) actions { return h.machine.setReady(now, ready) })
+			})
 		})
 	}
 	requestPending := false
@@ -181,7 +188,14 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 		if do.request != noRequest && !requestPending {
 			requestPending = true
 			observed := h.machine.lease
-			all.Go(func() { results <- h.lease.do(inner, do.request, observed) })
+			all.Go(func() {
+				r := h.lease.do(inner, do.request, observed)
+				post(func(now time.Time) actions {
+					requestPending = false
+					h.setFailure(&h.writes, r.err)
+					return h.machine.handleResult(now, r)
+				})
+			})
 		}
 		return h.perform(do)
 	}
@@ -195,29 +209,15 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 		select {
 		case <-running:
 			running, linger = nil, time.After(lingerTime)
-			h.update(func(m *stateMachine, _ time.Time) actions { m.terminating = true; return actions{} })
+			h.update(h.machine.setTerminating)
 		case <-linger:
 			return nil
 		case err := <-failed:
 			return err
-		case f := <-frames:
-			do = h.update(func(m *stateMachine, now time.Time) actions {
-				h.answers.record(now, f)
-				return m.handleFrame(now, f)
-			})
-		case e := <-leaseEvents:
-			h.handleLease(e)
-		case ready := <-readiness:
-			h.Log.Info("the proxy's readiness changed", "ready", ready)
-			h.update(func(m *stateMachine, now time.Time) actions { m.setReady(now, ready); return actions{} })
-		case r := <-results:
-			requestPending = false
-			h.setFailure(&h.writes, r.err)
-			do = h.update(func(m *stateMachine, now time.Time) actions { return m.handleResult(now, r) })
+		case t := <-events:
+			do = h.update(t)
 		case <-tick.C:
 			ticked = true
-		}
-		if ticked {
 			if err := h.tick(); err != nil {
 				return err
 			}
@@ -225,7 +225,7 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 		if err := perform(do); err != nil {
 			return err
 		}
-		do = h.update((*stateMachine).decide)
+		do = h.update(h.machine.decide)
 		do.announce = do.announce && (ticked || do.claim)
 		if err := perform(do); err != nil {
 			return err
@@ -238,30 +238,23 @@ func (h *Holder) Run(ctx context.Context) (err error) {
 }
 
 // handleLease passes an event of the Lease to the state machine.
-func (h *Holder) handleLease(e leaseEvent) {
+func (h *Holder) handleLease(now time.Time, e leaseEvent) actions {
 	h.setFailure(&h.reads, e.err)
-	h.update(func(m *stateMachine, now time.Time) actions {
-		m.setWatching(now, e.watching)
-		if e.lease != nil {
-			m.setLease(now, e.readAt, *e.lease)
-		}
-		return actions{}
-	})
-}
-
-// send sends a value, or returns without sending it when the context ends.
-func send[T any](ctx context.Context, to chan<- T, value T) {
-	select {
-	case to <- value:
-	case <-ctx.Done():
+	h.machine.setWatching(now, e.watching)
+	if e.lease != nil {
+		h.machine.setLease(now, e.readAt, *e.lease)
 	}
+	return actions{}
 }
 
-// update calls a method of the state machine with mu held, and returns its actions.
-func (h *Holder) update(method func(*stateMachine, time.Time) actions) actions {
+// A transition changes the state of a Holder, and returns what the new state requires. Run calls it with mu held.
+type transition func(now time.Time) actions
+
+// update makes a transition with mu held.
+func (h *Holder) update(t transition) actions {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return method(h.machine, time.Now())
+	return t(time.Now())
 }
 
 // handedOver reports whether a terminating replica need not wait any longer: it has released the Lease, and a peer has
@@ -277,14 +270,14 @@ func (h *Holder) tick() error {
 	if err != nil {
 		return err
 	}
-	h.update(func(m *stateMachine, now time.Time) actions { m.setUp(now, up); return actions{} })
+	h.update(func(now time.Time) actions { return h.machine.setUp(now, up) })
 	if !up {
 		return nil
 	}
 	if err := h.device.configureOwn(); err != nil {
 		return err
 	}
-	if err := h.perform(h.update((*stateMachine).setConfirmed)); err != nil {
+	if err := h.perform(h.update(h.machine.setConfirmed)); err != nil {
 		return err
 	}
 	if h.machine.holding {
@@ -296,7 +289,7 @@ func (h *Holder) tick() error {
 		h.Log.Warn("ARP/ND probe failed", "err", err)
 		return nil
 	}
-	h.update(func(m *stateMachine, _ time.Time) actions { m.setProbed(); return actions{} })
+	h.update(h.machine.setProbed)
 	return nil
 }
 
@@ -337,10 +330,8 @@ func (h *Holder) removeAddresses() error {
 }
 
 // setFailure records the result of a request to the API server in a series, and logs when requests begin to fail or succeed
-// again.
+// again. The caller must hold mu.
 func (h *Holder) setFailure(series *failureSeries, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	failed := series.err != ""
 	series.add(time.Now(), err)
 	switch {

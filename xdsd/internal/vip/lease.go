@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -46,7 +45,8 @@ func newLeaseRecord(l *coordinationv1.Lease) leaseRecord {
 	r.version, _ = strconv.ParseUint(l.ResourceVersion, 10, 64) // 0 if it is not a number: then no record counts as older
 	for key, value := range l.Annotations {
 		if name, ok := strings.CutPrefix(key, macPrefix); ok {
-			if address, ok := parseMAC(value); ok {
+			var address mac
+			if address.UnmarshalText([]byte(value)) == nil {
 				r.macs[name] = address
 			}
 		}
@@ -61,14 +61,13 @@ type leaseClient struct {
 	self            mac
 	requestDeadline time.Duration
 
-	mu   sync.Mutex
-	last *coordinationv1.Lease // as last read or written; nil before the first read
+	last *coordinationv1.Lease // as last read or written by do; nil before the first read
 }
 
 // errLeaseHeld is the error of a request that was not granted because this replica does not have the Lease.
 var errLeaseHeld = errors.New("another replica has the Lease")
 
-// do carries out a request. observed is the record on which the request was decided.
+// do carries out a request. observed is the record on which the request was decided. One request is carried out at a time.
 func (c *leaseClient) do(ctx context.Context, r request, observed leaseRecord) requestResult {
 	res := requestResult{request: r, started: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, c.requestDeadline)
@@ -126,8 +125,6 @@ func (c *leaseClient) setHolder(l *coordinationv1.Lease, at time.Time, transitio
 // update changes and writes the Lease, and retries after a conflict. It uses the last known Lease, or if fresh is true
 // reads it first. If change returns an error for the current Lease, update returns that Lease and the error.
 func (c *leaseClient) update(ctx context.Context, fresh bool, change func(*coordinationv1.Lease) error) (*coordinationv1.Lease, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for {
 		if c.last == nil || fresh {
 			l, err := c.read(ctx)

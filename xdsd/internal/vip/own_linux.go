@@ -14,10 +14,6 @@ import (
 // tables of the CNI plugin sbr, which is not used on networks that configure no addresses.
 const ownTable = 100
 
-// ownPriority is the priority of the rules that select ownTable. Without a priority, the kernel would use the next free
-// one and add the same rule again each time.
-const ownPriority = 1000
-
 // ownAddresses are the replica's own addresses on a VLAN that configures none, and the gateways for replies to clients
 // beyond the VLAN.
 type ownAddresses struct {
@@ -45,7 +41,6 @@ func (d *device) configureOwn() error {
 // routeOwn adds the rule that selects ownTable for packets from an address, and the routes of the table.
 func (d *device) routeOwn(p netip.Prefix) error {
 	rule := ruleFrom(p.Addr(), ownTable)
-	rule.Priority = ownPriority
 	if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("adding the routing rule: %w", err)
 	}

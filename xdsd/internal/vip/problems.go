@@ -52,20 +52,22 @@ func (m *stateMachine) problems(now time.Time, hosts answers) []problem.Problem 
 // shared returns a problem for each address that several hosts have, of which one may be this replica.
 func (m *stateMachine) shared(now time.Time, hosts answers) []problem.Problem {
 	var list []problem.Problem
-	peers := m.peers()
+	peers := map[string]string{}
+	for address, name := range m.peers() {
+		peers[address.String()] = name
+	}
 	for _, a := range m.addresses {
 		var evidence []string
 		onlyPeers := true
 		for _, h := range hosts.list(now, minShared) {
-			host, _ := parseMAC(h.MAC)
-			name, peer := peers[host]
-			switch {
-			case h.Address != a || host == m.self: // sent back by the network
+			if h.Address != a || h.MAC == m.self.String() { // sent back by the network
 				continue
-			case !peer:
+			}
+			name, peer := peers[h.MAC]
+			if !peer {
 				name, onlyPeers = "not a proxy replica", false
 			}
-			evidence = append(evidence, fmt.Sprintf("MAC address %s answers: %s", host, name))
+			evidence = append(evidence, fmt.Sprintf("MAC address %s answers: %s", h.MAC, name))
 		}
 		if m.holding && now.Sub(m.since) >= minShared {
 			evidence = append(evidence, "this pod has the address, with MAC address "+m.self.String())

@@ -14,7 +14,7 @@ import (
 // of another host.
 func pass(m *stateMachine, hosts answers, from time.Time, d time.Duration, claims ...mac) time.Time {
 	for end := from.Add(d); from.Before(end); from = from.Add(probeInterval) {
-		m.setProbed()
+		m.setProbed(time.Time{})
 		m.handleFrame(from, parsedFrame{Sender: mac{2, 0, 0, 0, 7, 7}})
 		for _, claim := range claims {
 			f := parsedFrame{Sender: claim, Address: test4}
@@ -71,14 +71,14 @@ func TestProblemsOfTheAddress(t *testing.T) {
 		{"no host answers at all", func(answers) (*stateMachine, time.Time) {
 			m := standbyMachine()
 			for range 240 {
-				m.setProbed()
+				m.setProbed(time.Time{})
 			}
 			return m, start.Add(2 * time.Minute)
 		}, nil},
 		{"this process did not run", func(answers) (*stateMachine, time.Time) {
 			m := standbyMachine()
 			now := start.Add(2 * time.Minute)
-			m.setProbed()
+			m.setProbed(time.Time{})
 			m.handleFrame(now, parsedFrame{Sender: lowerMAC})
 			return m, now
 		}, nil},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,46 +15,39 @@ import (
 // addresses, if a rule selects a table for these, as the CNI plugin sbr adds. With the main table, replies would leave
 // through the pod network. The rules are never removed; they have no effect while the addresses are on another replica.
 // It requires CAP_NET_ADMIN.
-func (d *device) routeReplies() error {
-	own, err := netlink.AddrList(d.link, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("listing the addresses of %s: %w", d.name, err)
-	}
+func (d *device) routeReplies(own []netip.Addr) error {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("listing the routing rules: %w", err)
 	}
-	tables := map[netip.Addr]int{} // routing tables by source address
 	for i := range rules {
-		if src := rules[i].Src; src != nil {
-			if a, ok := netip.AddrFromSlice(src.IP); ok {
-				tables[a.Unmap()] = rules[i].Table
-			}
+		if rules[i].Src == nil {
+			continue
 		}
-	}
-	for _, a := range d.addresses {
-		if tables[a] != 0 {
-			continue // a previous process has added the rule
+		src, _ := netip.AddrFromSlice(rules[i].Src.IP)
+		if src = src.Unmap(); !slices.Contains(own, src) {
+			continue
 		}
-		for _, configured := range own {
-			other, _ := netip.AddrFromSlice(configured.IP)
-			table := tables[other.Unmap()]
-			if table == 0 || other.Unmap().Is4() != a.Is4() {
+		for _, a := range d.addresses {
+			if a.Is4() != src.Is4() {
 				continue
 			}
-			if err := netlink.RuleAdd(ruleFrom(a, table)); err != nil && !errors.Is(err, unix.EEXIST) {
-				return fmt.Errorf("routing replies from %s through table %d: %w; the container needs the capability NET_ADMIN", a, table, err)
+			if err := netlink.RuleAdd(ruleFrom(a, rules[i].Table)); err != nil && !errors.Is(err, unix.EEXIST) {
+				return fmt.Errorf("routing replies from %s through table %d: %w; the container needs the capability NET_ADMIN", a, rules[i].Table, err)
 			}
-			break
 		}
 	}
 	return nil
 }
 
+// rulePriority is the priority of rules that select a routing table. Without a priority, the kernel would use the next free one and
+// add the same rule again each time.
+const rulePriority = 1000
+
 // ruleFrom returns a rule that selects a routing table for packets from an address.
 func ruleFrom(a netip.Addr, table int) *netlink.Rule {
 	rule := netlink.NewRule()
-	rule.Family, rule.Table, rule.Src = unix.AF_INET, table, ipNet(netip.PrefixFrom(a, a.BitLen()))
+	rule.Family, rule.Table, rule.Src, rule.Priority = unix.AF_INET, table, ipNet(netip.PrefixFrom(a, a.BitLen())), rulePriority
 	if a.Is6() {
 		rule.Family = unix.AF_INET6
 	}

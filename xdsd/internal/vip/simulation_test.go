@@ -253,7 +253,7 @@ func (s *simulation) step() {
 				i.hasAddress, i.expires = true, s.now.Add(addressLifetime)
 			}
 			s.probe(i)
-			i.setProbed()
+			i.setProbed(time.Time{})
 		}
 		do := i.decide(s.now)
 		do.announce = do.announce && (ticked || do.claim)

@@ -36,7 +36,7 @@ type State struct {
 	LeaseHolder string `json:"leaseHolder"`
 	Leased      bool   `json:"leased"`
 	// Peers are the names of the other replicas by their MAC addresses.
-	Peers map[string]string `json:"peers"`
+	Peers map[mac]string `json:"peers"`
 	// AnsweredBy is the peer that last answered for an address, and Answered is when it did; empty and zero if none
 	// has.
 	AnsweredBy string    `json:"answeredBy,omitempty"`
@@ -91,15 +91,10 @@ func (h *Holder) State() State {
 	s := State{
 		Identity: m.identity, MAC: m.self.String(), Own: h.Own, Addresses: h.Addresses, Holding: m.holding, Since: m.since, Transitions: m.transitions,
 		Up: m.up, Ready: m.ready, LeaseHolder: m.lease.holder, Leased: m.leased(now), Answers: h.answers.list(now, 0),
-		Peers: map[string]string{}, Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts), Failure: cmp.Or(h.writes.err, h.reads.err), Sources: sources,
+		Peers: m.peers(), AnsweredBy: m.peers()[m.answeredBy], Answered: m.answeredAt, Conflicts: maps.Clone(m.conflicts),
+		Failure: cmp.Or(h.writes.err, h.reads.err), Sources: sources,
 	}
 	s.Problems = h.problems(now, sources.Failure)
-	for address, name := range m.peers() {
-		s.Peers[address.String()] = name
-		if address == m.answeredBy {
-			s.AnsweredBy = name
-		}
-	}
 	return s
 }
 

@@ -7,36 +7,6 @@ import (
 	"time"
 )
 
-const (
-	// leaseDuration is the duration of the Lease: another replica can acquire it if it has seen no renewal for this
-	// long. The holder renews it every renewInterval.
-	leaseDuration = 10 * time.Second
-	renewInterval = 3 * time.Second
-	// probeInterval is the interval at which the VLAN is probed for the address.
-	probeInterval = 500 * time.Millisecond
-	// patience is the time for which the address must be unanswered before another replica takes it over. While the API server is
-	// unavailable, alone is added.
-	patience = 2 * time.Second
-	alone    = time.Second
-	// addressLifetime is the time after which the kernel removes the address if this process, killed or hanging, does not
-	// confirm it.
-	addressLifetime = 4 * time.Second
-	// lingerTime is the maximum time that a terminating replica keeps the address until a peer claims it.
-	lingerTime = 3 * time.Second
-	// unreadyDelay is the additional time before a replica whose proxy is not ready claims the address, so that ready
-	// ones can claim it first.
-	unreadyDelay = 10 * time.Second
-	// announceDuration is how long a new holder announces itself. One announcement is not enough: neighbours ignore
-	// updates within a second of a change.
-	announceDuration = 5 * time.Second
-	// A holder replies to claims by announcements, at most at these intervals: quickly to a peer, because one of the
-	// two must drop the address, and rarely to other hosts, which can send any number of claims.
-	defendPeerInterval     = 100 * time.Millisecond
-	defendStrangerInterval = time.Second
-	// requestInterval is the minimum time before the next request to the API server after one that was not granted.
-	requestInterval = time.Second
-)
-
 // A request is a request to the API server about the Lease.
 type request string
 
@@ -118,11 +88,18 @@ func (m *stateMachine) unansweredSince() time.Time {
 }
 
 // setProbed records that a probe for the address was sent.
-func (m *stateMachine) setProbed() {
+func (m *stateMachine) setProbed(time.Time) actions {
 	if since := m.unansweredSince(); !since.Equal(m.probesSince) {
 		m.probes, m.probesSince = 0, since
 	}
 	m.probes++
+	return actions{}
+}
+
+// setTerminating records that this process is to end.
+func (m *stateMachine) setTerminating(time.Time) actions {
+	m.terminating = true
+	return actions{}
 }
 
 // silent reports whether neither this replica nor a peer has answered for the address for d, and this replica has asked for
@@ -301,17 +278,19 @@ func (m *stateMachine) handleFrame(now time.Time, f parsedFrame) actions {
 }
 
 // setUp records whether the interface has a carrier.
-func (m *stateMachine) setUp(now time.Time, up bool) {
+func (m *stateMachine) setUp(now time.Time, up bool) actions {
 	if up && !m.up {
 		m.upSince = now
 	}
 	m.up = up
+	return actions{}
 }
 
 // setReady records whether the proxy is ready.
-func (m *stateMachine) setReady(now time.Time, ready bool) {
+func (m *stateMachine) setReady(now time.Time, ready bool) actions {
 	m.ready, m.readySince = ready, now
 	m.droppedUnready = m.droppedUnready && !ready
+	return actions{}
 }
 
 // setLease records the content of the Lease. readAt is when the request that returned it was started, or zero for a
@@ -391,13 +370,6 @@ func (m *stateMachine) handleResult(now time.Time, r requestResult) actions {
 func (m *stateMachine) restorePeers(macs map[string]mac) {
 	m.leaseKnown, m.lease.macs = true, maps.Clone(macs)
 	delete(m.lease.macs, m.identity)
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // adoptAddress records that a previous process has left the address on the interface.

@@ -170,7 +170,7 @@ func TestDecideStandby(t *testing.T) {
 			m.leaseChangedAt = now.Add(-time.Second)
 			m.answeredAt, m.answeredBy, m.lastFrameAt = now.Add(-tc.after), lowerMAC, now.Add(-time.Second/2)
 			for range tc.after / probeInterval {
-				m.setProbed()
+				m.setProbed(time.Time{})
 			}
 			if tc.change != nil {
 				tc.change(m, now)
@@ -193,7 +193,7 @@ func TestUnreadyHolderDropsTheAddressOnce(t *testing.T) {
 	}
 	for end := now.Add(patience + alone + unreadyDelay); now.Before(end); now = now.Add(100 * time.Millisecond) {
 		m.handleFrame(now, parsedFrame{Sender: tenantMAC})
-		m.setProbed()
+		m.setProbed(time.Time{})
 		if do := m.decide(now); do.claim {
 			t.Fatalf("it claimed the address %s too early", end.Sub(now))
 		}
