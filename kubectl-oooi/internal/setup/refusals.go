@@ -230,13 +230,14 @@ func (c *change) secondDHCP() {
 func (c *change) withoutVMs() {
 	hc, dhcp := c.is.Facts.HostedCluster(c.hosted), c.Infra.Spec.InfraComponents.DHCP
 	switch {
-	case hc == nil || !dhcp.IsEnabled():
+	case hc == nil || !dhcp.IsEnabled() || len(dhcp.Hosts) > 0 && dhcp.VMSelector == nil:
 	case hc.Spec.Platform.HasExternalVMs():
 		c.refuse("spec.infraComponents.dhcp: the VMs of HostedCluster %s run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret), "+
-			"and DHCP serves VMs of this cluster; set spec.infraComponents.dhcp.enabled to false, and serve DHCP on the VLAN by other means", c.hosted)
+			"and DHCP serves VMs of this cluster; deploy DHCP in the cluster with the VMs and set spec.infraComponents.dhcp.enabled to false here, or list "+
+			"the VMs' MAC addresses in spec.infraComponents.dhcp.hosts", c.hosted)
 	case hc.Spec.Platform.Type != "" && hc.Spec.Platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
 		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled "+
-			"to false, or vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+			"to false, list the hosts in hosts, or set vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
 	}
 }
 

@@ -99,5 +99,11 @@ func TestSetupRefusesDHCPWithoutVMs(t *testing.T) {
 		if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 {
 			t.Errorf("%s: without DHCP setup exited with %d and printed %s", tc.name, code, stderr)
 		}
+		s.Infra = strings.Replace(s.Infra, "enabled: false, ", "hosts: [{mac: '52:54:00:00:00:01', hostname: host-a}], ", 1)
+		stdout, stderr, code := s.Run("diff", "-f", "FILE")
+		if config := strings.Join(strings.Fields(stdout), " "); code != 1 || !strings.Contains(config, "host=52:54:00:00:00:01,hostname=host-a") ||
+			!strings.Contains(config, "vms=false") || strings.Contains(config, "virtualmachineinstances") {
+			t.Errorf("%s: with hosts diff exited with %d and printed %s%s", tc.name, code, stdout, stderr)
+		}
 	}
 }
