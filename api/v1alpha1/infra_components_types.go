@@ -85,6 +85,14 @@ type InfraDHCP struct {
 	// +kubebuilder:validation:MaxItems=1024
 	Hosts []DHCPHost `json:"hosts,omitempty"`
 
+	// Relays are the IPv4 networks of relay agents outside of networkConfig.cidr that DHCP serves. They name the VLAN's subnet in
+	// option 82 (link selection, RFC 3527). Relay agents inside of networkConfig.cidr need no entry. Empty: all. Needs
+	// networkConfig.gateway. Rolls DHCP.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Relays []CIDR `json:"relays,omitempty"`
+
 	// DefaultRoute sends the gateway to clients. Set it to false for VMs with their default route on another interface:
 	// DHCP then sends only routes to DNS and proxy servers in additionalCIDRs. Default: true. Rolls DHCP.
 	// +optional

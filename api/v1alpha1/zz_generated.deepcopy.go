@@ -644,6 +644,11 @@ func (in *InfraDHCP) DeepCopyInto(out *InfraDHCP) {
 		*out = make([]DHCPHost, len(*in))
 		copy(*out, *in)
 	}
+	if in.Relays != nil {
+		in, out := &in.Relays, &out.Relays
+		*out = make([]CIDR, len(*in))
+		copy(*out, *in)
+	}
 	if in.DefaultRoute != nil {
 		in, out := &in.DefaultRoute, &out.DefaultRoute
 		*out = new(bool)

@@ -7,6 +7,18 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
+// checkRelays reports relay agents that DHCP cannot serve.
+func (i *Infra) checkRelays(dhcp *v1alpha1.InfraDHCP, found *problems) {
+	if len(dhcp.Relays) > 0 && !i.gateway.IsValid() {
+		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.dhcp.relays: DHCP replies through the router of the VLAN: set spec.%s", gatewayField)
+	}
+	for _, text := range dhcp.Relays {
+		if relays, err := netip.ParsePrefix(string(text)); err != nil || !relays.Addr().Is4() {
+			found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.dhcp.relays: %s is not an IPv4 network", text)
+		}
+	}
+}
+
 // checkHosts reports addresses of DHCP hosts that DHCP cannot reserve, and adds the others to the addresses that it leases.
 func (i *Infra) checkHosts(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[netip.Addr]string, found *problems) {
 	subnet, _ := netip.ParsePrefix(cidr) // an invalid one is reported with its field

@@ -70,6 +70,8 @@ func TestNetworkProblems(t *testing.T) {
 				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.0, the network address of 192.0.2.0/24: exclude it",
 				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.255, the broadcast address",
 			}},
+		{name: "relay agents", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, relays: [198.51.100.0/24, '2001:db8::/64']}"},
+			want: []string{"a: InvalidAddress: spec.infraComponents.dhcp.relays: 2001:db8::/64 is not an IPv4 network"}},
 		{name: "hosts of DHCP", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [" +
 			"{mac: '52:54:00:00:00:01', address: 192.0.2.20}, {mac: '52:54:00:00:00:02', address: 192.0.2.100}, {mac: '52:54:00:00:00:03'}, {mac: '52:54:00:00:00:04'}]}"}},
 		{name: "hosts of DHCP with addresses that they cannot have", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [" +

@@ -182,6 +182,13 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 	for _, a := range in.protectedAddresses(i, subnet) {
 		words = append(words, "protected="+a.String())
 	}
+	for _, text := range spec.Relays {
+		relays, err := netip.ParsePrefix(string(text))
+		if err != nil {
+			return "", fmt.Errorf("spec.infraComponents.dhcp.relays: %w", err)
+		}
+		words = append(words, "relay="+relays.Masked().String())
+	}
 	return strings.Join(append(words, "server="+i.addresses[0].String(), "lease="+lease.String()), " "), nil
 }
 

@@ -44,7 +44,7 @@ func (c *change) add(s severity, format string, args ...any) {
 // checks add the problems of a change, in the order of their messages.
 var checks = []func(*change){
 	(*change).modelProblems, (*change).lostRoutes, (*change).rejectedVMs, (*change).movedAddresses, (*change).leasedAddresses,
-	(*change).secondDHCP, (*change).withoutVMs,
+	(*change).secondDHCP, (*change).withoutVMs, (*change).unreachableRelays,
 	(*change).lostComponents, (*change).lostLeases, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork, (*change).unselectedVMs,
 	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork,
 	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
@@ -238,6 +238,14 @@ func (c *change) withoutVMs() {
 	case hc.Spec.Platform.Type != "" && hc.Spec.Platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
 		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled "+
 			"to false, list the hosts in hosts, or set vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+	}
+}
+
+// unreachableRelays refuses relay agents on networks of OVN-Kubernetes, whose ports have no routes beyond the VLAN.
+func (c *change) unreachableRelays() {
+	if dhcp := c.Infra.Spec.InfraComponents.DHCP; dhcp.IsEnabled() && len(dhcp.Relays) > 0 && cni.IsOVN(c.attachment) {
+		c.refuse("spec.infraComponents.dhcp.relays: NetworkAttachmentDefinition %s is of OVN-Kubernetes, which gives pods no route to relay agents outside of the "+
+			"VLAN; let the relay agents use addresses in networkConfig.cidr, and remove the field", c.Infra.Spec.NetworkConfig.NetworkAttachment(c.Infra.Namespace))
 	}
 }
 
