@@ -312,6 +312,11 @@ func (c *change) vmNetwork() {
 	case !exists && c.MakeNetwork == nil: // refused above
 	case err != nil:
 		c.refuse("NetworkAttachmentDefinition %s: %v", nad, err)
+	case ipam == cni.DHCPIPAM && c.Infra.Spec.InfraComponents.DHCP.IsEnabled():
+		c.refuse("NetworkAttachmentDefinition %s: %s in spec.config requests a lease for each VM's pod before KubeVirt knows the VM's MAC address, and DHCP of the "+
+			"Infra does not answer unknown clients, so VMs would not start; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}): VMs request "+
+			"their leases themselves", nad, ipam)
+	case ipam == cni.DHCPIPAM && cni.IsOVN(c.attachment): // of another DHCP server; KubeVirt does not see the addresses
 	case ipam != "" && (!c.standalone() || ipam != cni.StaticIPAM):
 		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its "+
 			"own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)
