@@ -50,7 +50,8 @@ func checkIPAM(s *Site) []Finding {
 	case err != nil:
 		return []Finding{failed(s.Network(), "correct spec.config", "%v", err).about("")}
 	case field == cni.DHCPIPAM && s.enabled(v1alpha1.ComponentDHCP):
-		return []Finding{failed(s.Network(), "remove ipam (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}), and restart the VMs; they request leases themselves",
+		return []Finding{failed(s.Network(),
+			"remove ipam (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}), and restart the VMs; they request leases themselves",
 			"spec.config has %s: the node requests a lease for each VM's pod before the VM's MAC address is known, and oooi's DHCP does not answer unknown clients, "+
 				"so VMs do not start", field)}
 	case field == cni.DHCPIPAM && cni.IsOVN(s.NetworkConfig()): // of another DHCP server; KubeVirt does not see the addresses

@@ -100,7 +100,9 @@ func (in *Input) onOVN() bool { return cni.IsOVN(in.Attachment) }
 // allocatePodAnnotationWithRollback), and no ipam, with which the pod would start only with a lease.
 func ovnNetwork(plugin map[string]any) map[string]any {
 	config := maps.Clone(plugin)
-	for _, key := range []string{"name", "netAttachDefName", "ipam", "subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
+	for _, key := range []string{
+		"name", "netAttachDefName", "ipam", "subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs",
+	} {
 		delete(config, key)
 	}
 	if plugin["physicalNetworkName"] == nil {

@@ -27,11 +27,10 @@ func dhcp(in *Input, instances []instance) (*workload, error) {
 	if in.ControlPlane == "" {
 		readable = "" // a Role needs an existing namespace
 	}
-	w := &workload{observed: []int32{9903}, lowest: 67, rules: []rule{
-		allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"}),
-	}}
+	leases := allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"})
+	w := &workload{observed: []int32{9903}, lowest: 67, rules: []rule{leases}}
 	if in.servesVMs() {
-		w.rules = append(w.rules, in.vmRules(readable)...)
+		w.rules = slices.Insert(in.vmRules(readable), 1, leases)
 	}
 	for _, i := range instances {
 		text, err := in.dhcpConfig(i, vmNamespace)

@@ -91,7 +91,7 @@ func (f *infraFacts) dhcpFault(fault string) string {
 	if c == nil || !c.ExternalVMs || dhcp.VMSelector != nil || len(dhcp.Hosts) > 0 {
 		return fault
 	}
-	return "the VMs of " + c.Ref.String() + " run in another cluster, and DHCP serves VMs of this one: deploy DHCP there, and set " +
+	return "the VMs of " + c.String() + " run in another cluster, and DHCP serves VMs of this one: deploy DHCP there, and set " +
 		"spec.infraComponents.dhcp.enabled to false here"
 }
 
