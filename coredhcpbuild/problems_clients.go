@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/coredhcpbuild/internal/dhcp4"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/internal/problem"
 )
@@ -144,6 +145,10 @@ func (f *facts) clientProblems() []problem.Problem {
 			Because("interfaces with this MAC address: "+strings.Join(owners, ", ")))
 	}
 	for _, vm := range slices.Sorted(maps.Keys(k.Problems)) {
+		if dhcplease.IsHost(vm) {
+			list = append(list, problem.Warned(problem.AnnotationInvalid, f.infra(), "%s: %s; DHCP serves the host without the reservation", vm, k.Problems[vm]))
+			continue
+		}
 		list = append(list, problem.Warned(problem.AnnotationInvalid, vmRef(vm), "%s; DHCP serves the VM without the annotation", k.Problems[vm]))
 	}
 	var evidence []string

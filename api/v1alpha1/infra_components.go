@@ -17,6 +17,12 @@ func (d *InfraDNS) IsEnabled() bool { return d != nil && trueOrUnset(d.Enabled) 
 // IsEnabled reports whether the proxy is deployed: its block exists and enabled is not false.
 func (p *InfraProxy) IsEnabled() bool { return p != nil && trueOrUnset(p.Enabled) }
 
+// OnlyDHCP reports whether the Infra consists of DHCP and names no HostedCluster, which DHCP does not need.
+func (s *InfraSpec) OnlyDHCP() bool {
+	c := &s.InfraComponents
+	return c.DHCP.IsEnabled() && !c.DNS.IsEnabled() && !c.Proxy.IsEnabled() && !s.AppsIngress.IsEnabled() && !s.NamedHostedCluster().IsSet()
+}
+
 // SendsDefaultRoute reports whether DHCP sends the gateway, if the VLAN has one.
 func (d *InfraDHCP) SendsDefaultRoute() bool { return d != nil && trueOrUnset(d.DefaultRoute) }
 

@@ -77,6 +77,22 @@ type InfraDHCP struct {
 	// +optional
 	VMSelector *metav1.LabelSelector `json:"vmSelector,omitempty"`
 
+	// Hosts are clients that are no VMs of KubeVirt, such as bare-metal hosts. A host keeps its address as long as its entry
+	// exists. Rolls DHCP.
+	// +optional
+	// +listType=map
+	// +listMapKey=mac
+	// +kubebuilder:validation:MaxItems=1024
+	Hosts []DHCPHost `json:"hosts,omitempty"`
+
+	// Relays are the IPv4 networks of relay agents outside of networkConfig.cidr that DHCP serves. They name the VLAN's subnet in
+	// option 82 (link selection, RFC 3527). Relay agents inside of networkConfig.cidr need no entry. Empty: all. Needs
+	// networkConfig.gateway. Rolls DHCP.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Relays []CIDR `json:"relays,omitempty"`
+
 	// DefaultRoute sends the gateway to clients. Set it to false for VMs with their default route on another interface:
 	// DHCP then sends only routes to DNS and proxy servers in additionalCIDRs. Default: true. Rolls DHCP.
 	// +optional
@@ -111,6 +127,27 @@ type DHCPRange struct {
 	// End is the last address.
 	// +required
 	End IP `json:"end"`
+}
+
+// DHCPHost is a DHCP client with a fixed MAC address.
+type DHCPHost struct {
+	// MAC is the host's MAC address, in lower case with colons.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f][02468ace](:[0-9a-f]{2}){5}$`
+	MAC string `json:"mac"`
+
+	// Hostname is the hostname that DHCP sends. Empty: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Hostname string `json:"hostname,omitempty"`
+
+	// Address is reserved for the host. It must be in networkConfig.cidr, inside or outside of the ranges. Empty: one of the
+	// ranges.
+	// +optional
+	// +kubebuilder:validation:MaxLength=15
+	// +kubebuilder:validation:Pattern=`^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.|$)){4}$`
+	Address string `json:"address,omitempty"`
 }
 
 // DHCPOption is an option that the DHCP server adds to its replies.

@@ -152,7 +152,11 @@ func onVLAN(link string, id any) string {
 // StaticIPAM is the result of IPAM for a configuration that assigns the addresses that a pod requests, and no others.
 const StaticIPAM = "ipam of type static"
 
-// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets", or StaticIPAM; empty if
+// DHCPIPAM is the result of IPAM for a configuration with which the node requests a lease of a DHCP server when a pod starts,
+// such as that of a ClusterUserDefinedNetwork with ipam.mode DHCP (OVN-Kubernetes 1.4, its OKEP-6224).
+const DHCPIPAM = "ipam of type dhcp"
+
+// IPAM returns the field with which a CNI configuration assigns addresses, "ipam" or "subnets", or StaticIPAM or DHCPIPAM; empty if
 // it assigns none. The configuration of the VMs' network must not assign addresses, because KubeVirt would offer them
 // from a DHCP server of its own. IPAM returns an error if the configuration is invalid.
 func IPAM(config string) (string, error) {
@@ -163,6 +167,9 @@ func IPAM(config string) (string, error) {
 	if ipam, ok := plugins[0]["ipam"].(map[string]any); ok && len(ipam) > 0 {
 		if ipam["type"] == "static" && ipam["addresses"] == nil {
 			return StaticIPAM, nil
+		}
+		if ipam["type"] == "dhcp" {
+			return DHCPIPAM, nil
 		}
 		return "ipam", nil
 	}

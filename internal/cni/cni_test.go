@@ -65,6 +65,8 @@ func TestIPAM(t *testing.T) {
 		{"empty", `{"type":"bridge","ipam":{}}`, "", ""},
 		{"static", `{"type":"bridge","ipam":{"type":"static"}}`, StaticIPAM, ""},
 		{"static with addresses", `{"type":"bridge","ipam":{"type":"static","addresses":[{}]}}`, "ipam", ""},
+		{"DHCP", `{"type":"bridge","ipam":{"type":"dhcp"}}`, DHCPIPAM, ""},
+		{"DHCP of OVN-Kubernetes", `{"cniVersion":"1.0.0","name":"n","type":"ovn-k8s-cni-overlay","topology":"localnet","role":"secondary","ipam":{"type":"dhcp"}}`, DHCPIPAM, ""},
 		{"another plugin", `{"plugins":[{"type":"bridge","ipam":{"type":"whereabouts"}}]}`, "ipam", ""},
 		{"subnets of OVN-Kubernetes", `{"type":"ovn-k8s-cni-overlay","subnets":"192.0.2.0/24"}`, "subnets", ""},
 		{"invalid", `{}`, "", "the fields type and plugins are missing"},

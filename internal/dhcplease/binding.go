@@ -15,7 +15,7 @@ const Declined = "declined"
 // A Binding assigns an address to a holder.
 type Binding struct {
 	Addr netip.Addr `json:"addr"`
-	// Holder is the Interface of a VM as a string, "id:HEX" or "mac:HEX" of another client, or Declined.
+	// Holder is the Interface of a VM or host as a string, "id:HEX" or "mac:HEX" of another client, or Declined.
 	Holder string `json:"holder"`
 	// MAC and Hostname describe the holder for users. They have no effect.
 	MAC      string `json:"mac,omitempty"`
@@ -65,6 +65,20 @@ type Interface struct {
 
 // String returns "namespace/vm/name".
 func (i Interface) String() string { return i.Namespace + "/" + i.VM + "/" + i.Name }
+
+// hostNamespace and hostPrefix begin the names of hosts, which no VM can have.
+const (
+	hostNamespace = "infra"
+	hostPrefix    = "host:"
+)
+
+// HostInterface returns the Interface of a host that is no VM, in infraComponents.dhcp.hosts of an Infra, by its MAC address.
+func HostInterface(mac string) Interface {
+	return Interface{Namespace: hostNamespace, VM: hostPrefix + mac, Name: "host"}
+}
+
+// IsHost reports whether an Interface, or the name of a VM, "namespace/name", is that of a host that is no VM.
+func IsHost(name string) bool { return strings.HasPrefix(name, hostNamespace+"/"+hostPrefix) }
 
 // ParseInterface parses the format of String. It returns an error for any other text.
 func ParseInterface(s string) (Interface, error) {

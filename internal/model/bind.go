@@ -50,7 +50,9 @@ func (b *builder) bind(in *v1alpha1.Infra, ref Ref, infraDomain string) *draft {
 			return nil
 		}
 	}
-	b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster matches: set spec.hostedClusterRef%s", servedNote)
+	if !in.Spec.OnlyDHCP() {
+		b.found.add(ref, ReasonHostedClusterNotFound, "no HostedCluster matches: set spec.hostedClusterRef%s", servedNote)
+	}
 	return nil
 }
 

@@ -23,6 +23,8 @@ type Cluster struct {
 	InfraID string `json:"infraID,omitempty"`
 	// Platform is the platform type of the HostedCluster, such as KubeVirt.
 	Platform string `json:"platform,omitempty"`
+	// ExternalVMs is set if the VMs run in another cluster than the control plane.
+	ExternalVMs bool `json:"externalVMs,omitempty"`
 	// Kubeconfig is the Secret with the admin kubeconfig, "namespace/name"; empty until HyperShift publishes
 	// it.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
@@ -114,7 +116,7 @@ func clusterOf(hc *objects.HostedCluster, routes []*objects.Route, allocated nod
 		ControlPlaneNamespace: ControlPlaneNamespace(hc.Namespace, hc.Name),
 		InfraID:               hc.Spec.InfraID,
 	}, apiPort: apiPort(hc, allocated), oauth: hc.HasOAuth(), object: hc}
-	c.Platform = hc.Spec.Platform.Type
+	c.Platform, c.ExternalVMs = hc.Spec.Platform.Type, hc.Spec.Platform.HasExternalVMs()
 	if ref := hc.Status.KubeConfig; ref != nil && ref.Name != "" {
 		c.Kubeconfig = hc.Namespace + "/" + ref.Name
 	}

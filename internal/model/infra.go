@@ -128,7 +128,7 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	}
 	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
 		i.Proxy = i.proxyOf(proxy, found)
-	} else {
+	} else if !in.Spec.OnlyDHCP() {
 		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are forwarded, not answered")
 	}
 	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.Source == v1alpha1.AppsIngressSourceStatic {

@@ -44,6 +44,8 @@ func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
 	i.readAppsRanges(spec.AppsIngress, fields, found)
 	if dhcp := spec.InfraComponents.DHCP; dhcp.IsEnabled() {
 		i.checkRanges(dhcp, spec.NetworkConfig.CIDR, fields, found)
+		i.checkRelays(dhcp, found)
+		i.checkHosts(dhcp, spec.NetworkConfig.CIDR, fields, found)
 	}
 }
 

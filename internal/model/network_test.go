@@ -70,6 +70,24 @@ func TestNetworkProblems(t *testing.T) {
 				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.0, the network address of 192.0.2.0/24: exclude it",
 				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.255, the broadcast address",
 			}},
+		{name: "relay agents", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, relays: [198.51.100.0/24, '2001:db8::/64']}"},
+			want: []string{"a: InvalidAddress: spec.infraComponents.dhcp.relays: 2001:db8::/64 is not an IPv4 network"}},
+		{name: "hosts of DHCP", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [" +
+			"{mac: '52:54:00:00:00:01', address: 192.0.2.20}, {mac: '52:54:00:00:00:02', address: 192.0.2.100}, {mac: '52:54:00:00:00:03'}, {mac: '52:54:00:00:00:04'}]}"}},
+		{name: "hosts of DHCP with addresses that they cannot have", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [" +
+			"{mac: '52:54:00:00:00:01', address: 192.0.3.20}, {mac: '52:54:00:00:00:02', address: 192.0.2.1}, {mac: '52:54:00:00:00:03', address: 192.0.2.20}, " +
+			"{mac: '52:54:00:00:00:04', address: 192.0.2.20}, {mac: '52:54:00:00:00:05', address: 192.0.2.255}, {mac: '52:54:00:00:00:06', address: '2001:db8::9'}]}"},
+			want: []string{
+				"a: AddressConflict: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:02: 192.0.2.1 is spec.networkConfig.gateway: use another",
+				"a: AddressConflict: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:04: 192.0.2.20 is also that of 52:54:00:00:00:03: use another",
+				"a: InvalidAddress: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:01: 192.0.3.20 is not in spec.networkConfig.cidr 192.0.2.0/24",
+				"a: InvalidAddress: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:05: 192.0.2.255 is the broadcast address of 192.0.2.0/24",
+				"a: InvalidAddress: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:06: 2001:db8::9 is not in spec.networkConfig.cidr",
+			}},
+		{name: "the address of a host in the range of another Infra", infras: []string{
+			"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [{mac: '52:54:00:00:00:01', address: 192.0.2.205}]}",
+			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"},
+			want: []string{"a: AddressConflict: the range 192.0.2.205", "b: AddressConflict: the range 192.0.2.200-192.0.2.220 overlaps"}},
 		{name: "two Infras without a conflict", infras: []string{good, "dns: {serverIP: 192.0.2.12}"}},
 		{name: "two Infras with one address", infras: []string{good, "dns: {serverIP: 192.0.2.3}"},
 			want: []string{"a: AddressConflict: 192.0.2.3 is also an address of Infra clusters/b on the same VLAN", "b: AddressConflict: 192.0.2.3 is also an address of Infra clusters/a on the same VLAN"}},

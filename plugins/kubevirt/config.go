@@ -24,9 +24,13 @@ type config struct {
 	snapshot string
 	// testClients is the Infra, "namespace/name", whose registered test clients are served; empty for none.
 	testClients string
+	// hosts are the arguments host, separated by spaces. They are valid.
+	hosts string
+	// withoutVMs is set if only hosts and test clients are served.
+	withoutVMs bool
 }
 
-const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot, test-clients"
+const argumentNames = "network, namespace, infra-id, selector, kubeconfig, context, snapshot, test-clients, host, vms"
 
 // parse parses the arguments. CoreDHCP splits them at white space, which a selector may contain: words after
 // selector= that are not known arguments belong to the selector.
@@ -43,7 +47,9 @@ func parse(args []string) (config, error) {
 		case !known:
 			return config{}, fmt.Errorf("kubevirt: unknown argument %q; expected one of %s", arg, argumentNames)
 		}
-		if _, twice := values[key]; twice {
+		if before := values[key]; key == "host" && value != "" && before != "" {
+			value = before + " " + value
+		} else if _, twice := values[key]; twice {
 			return config{}, fmt.Errorf("kubevirt: duplicate argument %s; remove one", key)
 		}
 		if value == "" && key != "selector" {
@@ -58,7 +64,7 @@ func newConfig(values map[string]string) (config, error) {
 	c := config{
 		network: values["network"], namespaces: values["namespace"], selector: strings.TrimSpace(values["selector"]),
 		kubeconfig: values["kubeconfig"], context: values["context"], snapshot: values["snapshot"],
-		testClients: values["test-clients"],
+		testClients: values["test-clients"], hosts: values["host"],
 	}
 	namespace, name, _ := strings.Cut(c.network, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -66,6 +72,16 @@ func newConfig(values map[string]string) (config, error) {
 	}
 	if of, infra, _ := strings.Cut(c.testClients, "/"); c.testClients != "" && (of == "" || infra == "" || strings.Contains(infra, "/")) {
 		return config{}, fmt.Errorf("kubevirt: test-clients=%s: want the namespace/name of an Infra", c.testClients)
+	}
+	if _, err := parseHosts(c.hosts); err != nil {
+		return config{}, err
+	}
+	switch vms := values["vms"]; vms {
+	case "", "true":
+	case "false":
+		c.withoutVMs = true
+	default:
+		return config{}, fmt.Errorf("kubevirt: vms=%s: want true or false", vms)
 	}
 	if c.context != "" && c.kubeconfig == "" {
 		return config{}, errors.New("kubevirt: context requires kubeconfig")
@@ -88,9 +104,12 @@ func newConfig(values map[string]string) (config, error) {
 	return c, nil
 }
 
-// String describes the scope. It is stored in the snapshot file.
+// String describes the scope of VMs. It is stored in the snapshot file.
 func (c config) String() string {
 	words := []string{"network " + c.network}
+	if c.withoutVMs {
+		words = append(words, "without VMs")
+	}
 	if c.namespaces != "" {
 		words = append(words, "namespaces "+c.namespaces)
 	}

@@ -59,7 +59,7 @@ var _ vm.Directory = (*directory)(nil)
 func newDirectory(c config, log *slog.Logger) *directory {
 	d := &directory{
 		config: c, log: log, index: index{}, reserved: index{}, instances: map[key]*instance{}, vms: map[key]*vmState{},
-		problems: map[key]string{}, networks: networks{own: c.network}, unknownClients: newUnknownClients(),
+		problems: map[key]string{}, networks: networks{own: c.network, unused: c.withoutVMs}, unknownClients: newUnknownClients(),
 	}
 	d.file = d.snapshotFile()
 	return d
@@ -134,7 +134,9 @@ func (d *directory) ReportRefused(all map[vm.Interface]string) {
 	for at, why := range refused {
 		if d.refused[at] != why {
 			d.log.Warn("reservation refused", "instance", at.namespace+"/"+at.name, "reason", why)
-			d.follower.record(d.instances[at], why)
+			if i := d.instances[at]; i.isVM() {
+				d.follower.record(i, why)
+			}
 		}
 	}
 	d.refused = refused

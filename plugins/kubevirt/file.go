@@ -87,7 +87,7 @@ func (d *directory) fileContent() snapshotfile.Content {
 	defer d.mu.RUnlock()
 	f.Network = d.networks.identity
 	for _, i := range d.instances {
-		if !i.test {
+		if i.isVM() {
 			f.Instances = append(f.Instances, i)
 		}
 	}

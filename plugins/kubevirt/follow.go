@@ -56,6 +56,12 @@ func newFollower(d *directory, client *rest.Config, log *slog.Logger) (*apiFollo
 		return nil, fmt.Errorf("kubevirt: creating a client for %s: %w", client.Host, err)
 	}
 	f := &apiFollower{recorder: newRecorder(full, log)}
+	if d.config.testClients != "" {
+		f.clients = followTestClients(d, full, log)
+	}
+	if d.config.withoutVMs {
+		return f, nil
+	}
 	for namespace := range strings.SplitSeq(d.config.namespaces, ",") {
 		f.namespaces = append(f.namespaces, namespace)
 		f.instances = append(f.instances, followInstances(d, full, namespace, log))
@@ -63,9 +69,6 @@ func newFollower(d *directory, client *rest.Config, log *slog.Logger) (*apiFollo
 	}
 	for _, namespace := range d.config.networkNamespaces() {
 		f.networks = append(f.networks, followNetworks(d, full, namespace, log))
-	}
-	if d.config.testClients != "" {
-		f.clients = followTestClients(d, full, log)
 	}
 	return f, nil
 }
@@ -221,7 +224,7 @@ func (d *directory) replaceInstances(namespace string, list []objects.Object) {
 	d.mu.RLock()
 	var missing []key
 	for at, i := range d.instances {
-		if !listed[at] && !i.test && (namespace == "" || at.namespace == namespace) {
+		if !listed[at] && i.isVM() && (namespace == "" || at.namespace == namespace) {
 			missing = append(missing, at)
 		}
 	}

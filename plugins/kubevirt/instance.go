@@ -46,9 +46,12 @@ type instance struct {
 
 	// attachments are the interfaces on all networks of Multus; nil for an instance from the snapshot file.
 	attachments []attachment
-	// test marks a test client. It is never in the snapshot file.
-	test bool
+	// test marks a test client, and host a host of the configuration. Neither is a VM, nor ever in the snapshot file.
+	test, host bool
 }
+
+// isVM reports whether the instance is one of the API server.
+func (i *instance) isVM() bool { return !i.test && !i.host }
 
 // A nic is an interface on the network.
 type nic struct {

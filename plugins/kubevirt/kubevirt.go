@@ -74,6 +74,10 @@ func start(args []string) (*directory, error) {
 		return nil, err
 	}
 	d.load()
+	d.addHosts()
+	if c.withoutVMs {
+		d.markSynced()
+	}
 	vm.Provide(d)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -121,7 +125,7 @@ func (d *directory) handle4(req, resp *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 		d.unknownClients.observe(req, time.Now())
 		return nil, true
 	}
-	if t := resp.MessageType(); t == dhcpv4.MessageTypeOffer || t == dhcpv4.MessageTypeAck {
+	if t := resp.MessageType(); client.Hostname != "" && (t == dhcpv4.MessageTypeOffer || t == dhcpv4.MessageTypeAck) {
 		resp.UpdateOption(dhcpv4.OptHostName(client.Hostname))
 	}
 	return resp, false

@@ -20,6 +20,8 @@ import (
 type networks struct {
 	// own is the plugin's NetworkAttachmentDefinition, "namespace/name".
 	own string
+	// unused is set if no VMs are served.
+	unused bool
 	// identity is the last known identity of the plugin's network; empty if it has never been known. It remains if the
 	// NetworkAttachmentDefinition is deleted or invalid, because that detaches no VM.
 	identity string
@@ -66,7 +68,7 @@ func (n *networks) remove(nad string) bool {
 func (n *networks) problem() string {
 	identity, exists := n.identities[n.own]
 	switch {
-	case identity != "":
+	case identity != "" || n.unused:
 		return ""
 	case exists:
 		return fmt.Sprintf("spec.config of NetworkAttachmentDefinition %s does not identify its network", n.own)

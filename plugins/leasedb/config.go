@@ -29,6 +29,8 @@ type config struct {
 	protected         []v1alpha1.AddressRange
 	server            netip.Addr
 	lease, quarantine time.Duration
+	// relays are the networks of relay agents outside of cidr that are served; empty for all.
+	relays []netip.Prefix
 	// probe is the number of free addresses to probe in advance.
 	probe int
 }
@@ -51,8 +53,8 @@ const (
 
 // Names of the arguments, for any store and by store.
 var (
-	repeatable      = []string{"range", "exclude", "protected"}
-	commonArguments = []string{"store", "pool", "range", "exclude", "protected", "cidr", "server", "relayed", "lease", "quarantine", "probe"}
+	repeatable      = []string{"range", "exclude", "protected", "relay"}
+	commonArguments = []string{"store", "pool", "range", "exclude", "protected", "cidr", "server", "relayed", "relay", "lease", "quarantine", "probe"}
 	storeArguments  = map[string][]string{
 		storeKubernetes: {"namespace", "kubeconfig", "context", "snapshot"},
 		storeBolt:       {"file"},
@@ -146,7 +148,19 @@ func (p *parser) parse() {
 			p.fail("probe=%s: want the number of free addresses to probe in advance, from 1 to %d", text, maxProbe)
 		}
 	}
+	for _, text := range p.values["relay"] {
+		relays, err := netip.ParsePrefix(text)
+		if err != nil || !relays.Addr().Is4() || relays != relays.Masked() {
+			p.fail("relay=%s: want the IPv4 network of relay agents, such as 198.51.100.0/24", text)
+		}
+		c.relays = append(c.relays, relays)
+	}
 	p.network()
+}
+
+// servesRelay reports whether requests of a relay agent are served.
+func (c *config) servesRelay(agent netip.Addr) bool {
+	return len(c.relays) == 0 || c.cidr.Contains(agent) || slices.ContainsFunc(c.relays, func(r netip.Prefix) bool { return r.Contains(agent) })
 }
 
 func (p *parser) duration(key string, fallback, shortest, longest time.Duration) time.Duration {

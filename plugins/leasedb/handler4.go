@@ -77,6 +77,9 @@ func (i *instance) client4(req *dhcpv4.DHCPv4) (pool.Client, pool.Reason) {
 // address in it, or by the link selection suboption (RFC 3527).
 func (i *instance) local4(req *dhcpv4.DHCPv4) bool {
 	from, relayed := address(req.GatewayIPAddr)
+	if relayed && !i.config.servesRelay(from) {
+		return false
+	}
 	if info := req.RelayAgentInfo(); info != nil {
 		if link, ok := netip.AddrFromSlice(info.Get(dhcpv4.LinkSelectionSubOption)); ok && link.Is4() {
 			from, relayed = link, true

@@ -104,6 +104,32 @@ func TestMessagesOfAVM(t *testing.T) {
 	}
 }
 
+// TestRelayAgentsThatAreServed restricts relay agents outside of the network.
+func TestRelayAgentsThatAreServed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		agent string
+		link  string
+		want  dhcpv4.MessageType
+	}{
+		"inside of the network":           {"192.0.2.1", "", dhcpv4.MessageTypeOffer},
+		"listed, for this network":        {"203.0.113.9", "192.0.2.1", dhcpv4.MessageTypeOffer},
+		"listed, for its own network":     {"203.0.113.9", "", dhcpv4.MessageTypeNone},
+		"not listed, for this network":    {"198.51.100.9", "192.0.2.1", dhcpv4.MessageTypeNone},
+		"no agent, with a link selection": {"0.0.0.0", "192.0.2.1", dhcpv4.MessageTypeOffer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDirectory()
+			d.boot("worker-0", mac(1))
+			i := serve(t, d, bolt(t)+network+" relay=203.0.113.0/28 relay=203.0.113.240/28")
+			mods := []dhcpv4.Modifier{dhcpv4.WithGatewayIP(ip(tt.agent))}
+			if tt.link != "" {
+				mods = append(mods, link(ip(tt.link)))
+			}
+			want(t, i, message(dhcpv4.MessageTypeDiscover, mac(1), mods...), tt.want)
+		})
+	}
+}
+
 func link(a net.IP) dhcpv4.Modifier {
 	return dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.LinkSelectionSubOption, a)))
 }

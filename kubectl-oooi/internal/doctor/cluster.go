@@ -57,6 +57,9 @@ var clusterExists = Check{
 }
 
 func checkCluster(s *Site) []Finding {
+	if s.Infra.Spec.OnlyDHCP() {
+		return nil
+	}
 	if !s.Facts.Served(site.HostedClusters) {
 		return []Finding{failed(s.Ref(), "run doctor against the management cluster, or install HyperShift there", "the cluster does not serve HostedClusters")}
 	}
@@ -157,7 +160,7 @@ var nodePoolsOnNetwork = Check{
 }
 
 func checkNodePools(s *Site) []Finding {
-	if s.Hosted() == nil {
+	if s.Hosted() == nil || s.Cluster.ExternalVMs { // their networks are in the other cluster
 		return nil
 	}
 	nad := s.Network().Key()

@@ -126,6 +126,7 @@ func TestRootIsFirst(t *testing.T) {
 		{name: "NodePool elsewhere", pairs: []string{"additionalNetworks: [{name: clusters/vlan100}]", "additionalNetworks: [{name: clusters/vlan9}]"}, want: "OOOI-HC-004 fail"},
 		{name: "VM elsewhere", pairs: []string{"networkName: clusters/vlan100", "networkName: clusters/vlan9"}, want: "OOOI-HC-004 warn", says: "clusters/vlan9"},
 		{name: "no network", pairs: []string{"{name: vlan100, namespace: clusters}", "{name: vlan9, namespace: clusters}"}, want: "OOOI-NET-001 fail"},
+		{name: "ipam of type dhcp", pairs: []string{`"type": "bridge"`, `"type": "bridge", "ipam": {"type": "dhcp"}`}, want: "OOOI-NET-002 fail"},
 		{name: "ipam", pairs: []string{`"type": "bridge"`, `"type": "bridge", "ipam": {"type": "whereabouts"}`}, want: "OOOI-NET-002 fail"},
 		{name: "other bridge", pairs: []string{`"name": "vlan100", "type": "bridge", "bridge": "br-vlan100"`, `"name": "vlan100", "type": "bridge", "bridge": "br-vlan9"`}, want: "OOOI-NET-009 fail", says: "bridge br-vlan9"},
 		{name: "duplicate address", pairs: []string{"ipAddresses: [192.0.2.10]", "ipAddresses: [192.0.2.1]"}, want: "OOOI-NET-004 fail"},

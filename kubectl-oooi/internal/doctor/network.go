@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
@@ -35,8 +36,10 @@ func checkNAD(s *Site) []Finding {
 
 var nadWithoutIPAM = Check{
 	Code: "OOOI-NET-002", Title: "the VMs' NetworkAttachmentDefinition assigns no addresses", InfraOnly: true, Component: componentVMs, Reads: nadReads,
-	Run:   checkIPAM,
-	About: "If the network assigns addresses, KubeVirt offers them to VMs from a DHCP server in their pods, before oooi's DHCP.",
+	Run: checkIPAM,
+	About: "If the network assigns addresses, KubeVirt offers them to VMs from a DHCP server in their pods, before oooi's DHCP. With `ipam` of type `dhcp`, " +
+		"also of a ClusterUserDefinedNetwork with `ipam: {mode: DHCP}`, the node requests a lease before oooi's DHCP knows the VM. Only without oooi's DHCP is " +
+		"that mode of OVN-Kubernetes accepted.",
 }
 
 func checkIPAM(s *Site) []Finding {
@@ -46,6 +49,12 @@ func checkIPAM(s *Site) []Finding {
 	switch field, err := cni.IPAM(s.NetworkConfig()); {
 	case err != nil:
 		return []Finding{failed(s.Network(), "correct spec.config", "%v", err).about("")}
+	case field == cni.DHCPIPAM && s.enabled(v1alpha1.ComponentDHCP):
+		return []Finding{failed(s.Network(),
+			"remove ipam (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}), and restart the VMs; they request leases themselves",
+			"spec.config has %s: the node requests a lease for each VM's pod before the VM's MAC address is known, and oooi's DHCP does not answer unknown clients, "+
+				"so VMs do not start", field)}
+	case field == cni.DHCPIPAM && cni.IsOVN(s.NetworkConfig()): // of another DHCP server; KubeVirt does not see the addresses
 	case field != "":
 		return []Finding{failed(s.Network(), "remove the field, and restart the VMs",
 			"spec.config assigns addresses in field %s: KubeVirt offers them to VMs from a DHCP server of its own, before oooi's", field)}

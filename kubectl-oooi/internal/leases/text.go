@@ -33,11 +33,13 @@ func (l *Lease) state() string {
 	return l.State
 }
 
-// end returns when the lease ends: at a time or, without one, together with its VM; empty if it has ended.
+// end returns when the lease ends: at a time or, without one, together with its VM or host; empty if it has ended.
 func (l *Lease) end() string {
 	switch {
 	case !l.Expires.IsZero():
 		return stamp(l.Expires)
+	case dhcplease.IsHost(l.VM) && l.State == dhcplease.StateBound:
+		return "with its entry"
 	case l.VM != "" && l.State == dhcplease.StateBound:
 		return "with the VM"
 	default:

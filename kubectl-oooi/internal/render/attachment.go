@@ -97,10 +97,12 @@ func (in *Input) onOVN() bool { return cni.IsOVN(in.Attachment) }
 
 // ovnNetwork returns another logical network of OVN-Kubernetes on the same physical one. It has no subnets, because
 // OVN-Kubernetes refuses a pod that requests addresses on a network with subnets (its pkg/allocator/pod,
-// allocatePodAnnotationWithRollback).
+// allocatePodAnnotationWithRollback), and no ipam, with which the pod would start only with a lease.
 func ovnNetwork(plugin map[string]any) map[string]any {
 	config := maps.Clone(plugin)
-	for _, key := range []string{"name", "netAttachDefName", "subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs"} {
+	for _, key := range []string{
+		"name", "netAttachDefName", "ipam", "subnets", "excludeSubnets", "reservedSubnets", "infrastructureSubnets", "allowPersistentIPs",
+	} {
 		delete(config, key)
 	}
 	if plugin["physicalNetworkName"] == nil {

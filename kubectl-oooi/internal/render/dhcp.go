@@ -16,6 +16,7 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // dhcp returns the workload with coredhcp. All replicas use the same Lease objects.
@@ -26,16 +27,10 @@ func dhcp(in *Input, instances []instance) (*workload, error) {
 	if in.ControlPlane == "" {
 		readable = "" // a Role needs an existing namespace
 	}
-	w := &workload{observed: []int32{9903}, lowest: 67, rules: []rule{
-		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
-		allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"}),
-		allow(readable, cni.Resource.Group, cni.Resource.Resource, readVerbs),
-	}}
-	if network := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).Namespace; readable != "" && network != readable {
-		w.rules = append(w.rules, allow(network, cni.Resource.Group, cni.Resource.Resource, readVerbs))
-	}
-	if readable != "" { // coredhcp must not create events in the namespaces of others
-		w.rules = append(w.rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
+	leases := allow(in.Infra.Namespace, "coordination.k8s.io", "leases", []string{"get", "list", "watch", "create", "update", "delete"})
+	w := &workload{observed: []int32{9903}, lowest: 67, rules: []rule{leases}}
+	if in.servesVMs() {
+		w.rules = slices.Insert(in.vmRules(readable), 1, leases)
 	}
 	for _, i := range instances {
 		text, err := in.dhcpConfig(i, vmNamespace)
@@ -54,6 +49,33 @@ func dhcp(in *Input, instances []instance) (*workload, error) {
 		}))
 	}
 	return w, nil
+}
+
+// vmRules returns the rights to read VMs and their networks; in all namespaces if readable, the namespace of the VMs, is empty.
+func (in *Input) vmRules(readable string) []rule {
+	rules := []rule{
+		{readable, rbacv1.PolicyRule{APIGroups: []string{"kubevirt.io"}, Resources: []string{"virtualmachineinstances", "virtualmachines"}, Verbs: readVerbs}},
+		allow(readable, cni.Resource.Group, cni.Resource.Resource, readVerbs),
+	}
+	if network := in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).Namespace; readable != "" && network != readable {
+		rules = append(rules, allow(network, cni.Resource.Group, cni.Resource.Resource, readVerbs))
+	}
+	if readable != "" { // coredhcp must not create events in the namespaces of others
+		rules = append(rules, allow(readable, "events.k8s.io", "events", []string{"create"}))
+	}
+	return rules
+}
+
+// servesVMs reports whether DHCP serves VMs. It serves only hosts if the nodes of the hosted cluster are no VMs of this cluster.
+func (in *Input) servesVMs() bool {
+	dhcp := in.Infra.Spec.InfraComponents.DHCP
+	if len(dhcp.Hosts) == 0 || dhcp.VMSelector != nil {
+		return true
+	}
+	if c := in.cluster(); c != nil {
+		return !c.ExternalVMs && (c.Platform == "" || c.Platform == objects.PlatformKubeVirt)
+	}
+	return in.HostedCluster.Name != ""
 }
 
 // vmNamespace returns the namespace of the VMs; empty for all namespaces, if it is unknown.
@@ -96,17 +118,29 @@ func (in *Input) dhcpConfig(i instance, vmNamespace string) (string, error) {
 	return string(text), nil
 }
 
-// clientArguments returns the arguments of the plugin kubevirt, which select the VMs that the server serves.
+// clientArguments returns the arguments of the plugin kubevirt, which select the VMs that the server serves, and list the hosts.
 func (in *Input) clientArguments(vmNamespace string) (string, error) {
-	words := []string{"network=" + in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).String()}
+	words, dhcp := []string{"network=" + in.Infra.Spec.NetworkConfig.NetworkAttachment(in.Infra.Namespace).String()}, in.Infra.Spec.InfraComponents.DHCP
 	if vmNamespace != "" {
 		words = append(words, "namespace="+vmNamespace)
 	}
 	words = append(words, "snapshot=/var/lib/coredhcp/machines.json")
-	if in.Infra.Spec.InfraComponents.DHCP.Image == "" { // an earlier version refuses the argument
+	if dhcp.Image == "" { // an earlier version refuses the argument
 		words = append(words, "test-clients="+in.Infra.Namespace+"/"+in.Infra.Name)
 	}
-	switch selector := in.Infra.Spec.InfraComponents.DHCP.VMSelector; {
+	for _, h := range dhcp.Hosts {
+		word := "host=" + h.MAC
+		if h.Hostname != "" {
+			word += ",hostname=" + h.Hostname
+		}
+		if h.Address != "" {
+			word += ",address=" + h.Address
+		}
+		words = append(words, word)
+	}
+	switch selector := dhcp.VMSelector; {
+	case !in.servesVMs():
+		words = append(words, "vms=false")
 	case selector != nil:
 		s, err := metav1.LabelSelectorAsSelector(selector)
 		if err != nil {
@@ -146,6 +180,13 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 	}
 	for _, a := range in.protectedAddresses(i, subnet) {
 		words = append(words, "protected="+a.String())
+	}
+	for _, text := range spec.Relays {
+		relays, err := netip.ParsePrefix(string(text))
+		if err != nil {
+			return "", fmt.Errorf("spec.infraComponents.dhcp.relays: %w", err)
+		}
+		words = append(words, "relay="+relays.Masked().String())
 	}
 	return strings.Join(append(words, "server="+i.addresses[0].String(), "lease="+lease.String()), " "), nil
 }

@@ -69,3 +69,36 @@ func TestRoutersAndResolversOfDHCP(t *testing.T) {
 		})
 	}
 }
+
+// TestHostsAndRelaysOfDHCP checks the arguments for hosts and relay agents.
+func TestHostsAndRelaysOfDHCP(t *testing.T) {
+	infra := &v1alpha1.Infra{}
+	if err := yaml.UnmarshalStrict([]byte(`
+metadata: {name: demo, namespace: clusters}
+spec:
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100}
+  infraComponents:
+    dhcp:
+      serverIP: 192.0.2.2
+      rangeStart: 192.0.2.10
+      rangeEnd: 192.0.2.99
+      vmSelector: {}
+      relays: [198.51.100.0/24, 203.0.113.9/28]
+      hosts: [{mac: "52:54:00:00:00:01", hostname: a, address: 192.0.2.20}, {mac: "52:54:00:00:00:02"}]
+`), infra); err != nil {
+		t.Fatal(err)
+	}
+	infra.Default()
+	config, err := (&Input{Infra: infra}).dhcpConfig(instance{name: "demo-dhcp", addresses: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}, "vms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = strings.Join(strings.Fields(config), " ")
+	for _, want := range []string{
+		"host=52:54:00:00:00:01,hostname=a,address=192.0.2.20 host=52:54:00:00:00:02", "relay=198.51.100.0/24 relay=203.0.113.0/28",
+	} {
+		if !strings.Contains(config, want) {
+			t.Errorf("%s is missing in %s", want, config)
+		}
+	}
+}

@@ -169,8 +169,8 @@ func (c *change) findRefs() {
 	if !c.OpenShift {
 		isolation = read.Isolation(site.All[corev1.ConfigMap](c.is, site.ConfigMaps, site.AtMultus))
 	}
-	vms := c.is.VMNamespace()
-	if !isolation.Enabled || vms == "" {
+	vms, hc := c.is.VMNamespace(), c.is.Facts.HostedCluster(c.hosted)
+	if !isolation.Enabled || vms == "" || hc != nil && hc.Spec.Platform.HasExternalVMs() {
 		return
 	}
 	c.isolation = isolation

@@ -106,6 +106,29 @@ func TestSetupRefuses(t *testing.T) {
 	s.Refused(`error: --output "yaml": only yaml is supported, and only with --dry-run=client`, "-o", "yaml")
 }
 
+// TestSetupRefusesNetworksWithDHCPIPAM sets up networks whose CNI plugin requests leases, as a ClusterUserDefinedNetwork with
+// ipam.mode DHCP.
+func TestSetupRefusesNetworksWithDHCPIPAM(t *testing.T) {
+	s := newSite(t)
+	const ovn = `{"cniVersion":"1.0.0","name":"udn","type":"ovn-k8s-cni-overlay","topology":"localnet","role":"secondary","physicalNetworkName":"physnet",` +
+		`"netAttachDefName":"NS/udn","ipam":{"type":"dhcp"}}`
+	for name, config := range map[string]string{"udn": strings.Replace(ovn, "NS", s.Namespace, 1), "bridge": `{"cniVersion":"0.3.1","type":"bridge","bridge":"br1","ipam":{"type":"dhcp"}}`} {
+		s.Apply(fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: %s, namespace: %s}\nspec: {config: '%s'}\n",
+			name, s.Namespace, config))
+	}
+	good := s.Infra
+	s.Infra = strings.Replace(good, "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: bridge", 1)
+	s.Refused("ipam of type dhcp in spec.config requests a lease for each VM's pod before KubeVirt knows the VM's MAC address")
+	s.Infra = strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1)
+	s.Refused("assigns addresses by ipam of type dhcp in spec.config, and KubeVirt would offer them to VMs")
+	s.Infra = strings.Replace(good, "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: udn", 1)
+	s.Refused("in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}): VMs request their leases themselves")
+	s.Infra = strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1)
+	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 1 || strings.Contains(out, `"ipam"`) || !strings.Contains(out, "physnet") {
+		t.Errorf("without DHCP diff exited with %d and printed %s%s", code, out, stderr)
+	}
+}
+
 func TestReplicaWithFloatingAddressIsReplacedLast(t *testing.T) {
 	s := newSite(t)
 	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}", 1)

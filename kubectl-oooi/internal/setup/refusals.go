@@ -44,7 +44,7 @@ func (c *change) add(s severity, format string, args ...any) {
 // checks add the problems of a change, in the order of their messages.
 var checks = []func(*change){
 	(*change).modelProblems, (*change).lostRoutes, (*change).rejectedVMs, (*change).movedAddresses, (*change).leasedAddresses,
-	(*change).secondDHCP, (*change).withoutVMs,
+	(*change).secondDHCP, (*change).withoutVMs, (*change).unreachableRelays,
 	(*change).lostComponents, (*change).lostLeases, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork, (*change).unselectedVMs,
 	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork,
 	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
@@ -230,13 +230,22 @@ func (c *change) secondDHCP() {
 func (c *change) withoutVMs() {
 	hc, dhcp := c.is.Facts.HostedCluster(c.hosted), c.Infra.Spec.InfraComponents.DHCP
 	switch {
-	case hc == nil || !dhcp.IsEnabled():
+	case hc == nil || !dhcp.IsEnabled() || len(dhcp.Hosts) > 0 && dhcp.VMSelector == nil:
 	case hc.Spec.Platform.HasExternalVMs():
 		c.refuse("spec.infraComponents.dhcp: the VMs of HostedCluster %s run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret), "+
-			"and DHCP serves VMs of this cluster; set spec.infraComponents.dhcp.enabled to false, and serve DHCP on the VLAN by other means", c.hosted)
+			"and DHCP serves VMs of this cluster; deploy DHCP in the cluster with the VMs and set spec.infraComponents.dhcp.enabled to false here, or list "+
+			"the VMs' MAC addresses in spec.infraComponents.dhcp.hosts", c.hosted)
 	case hc.Spec.Platform.Type != "" && hc.Spec.Platform.Type != objects.PlatformKubeVirt && dhcp.VMSelector == nil:
 		c.refuse("spec.infraComponents.dhcp: HostedCluster %s has platform %s, and DHCP serves only VMs of KubeVirt; set spec.infraComponents.dhcp.enabled "+
-			"to false, or vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+			"to false, list the hosts in hosts, or set vmSelector if the nodes are VMs of KubeVirt in this cluster", c.hosted, hc.Spec.Platform.Type)
+	}
+}
+
+// unreachableRelays refuses relay agents on networks of OVN-Kubernetes, whose ports have no routes beyond the VLAN.
+func (c *change) unreachableRelays() {
+	if dhcp := c.Infra.Spec.InfraComponents.DHCP; dhcp.IsEnabled() && len(dhcp.Relays) > 0 && cni.IsOVN(c.attachment) {
+		c.refuse("spec.infraComponents.dhcp.relays: NetworkAttachmentDefinition %s is of OVN-Kubernetes, which gives pods no route to relay agents outside of the "+
+			"VLAN; let the relay agents use addresses in networkConfig.cidr, and remove the field", c.Infra.Spec.NetworkConfig.NetworkAttachment(c.Infra.Namespace))
 	}
 }
 
@@ -303,6 +312,11 @@ func (c *change) vmNetwork() {
 	case !exists && c.MakeNetwork == nil: // refused above
 	case err != nil:
 		c.refuse("NetworkAttachmentDefinition %s: %v", nad, err)
+	case ipam == cni.DHCPIPAM && c.Infra.Spec.InfraComponents.DHCP.IsEnabled():
+		c.refuse("NetworkAttachmentDefinition %s: %s in spec.config requests a lease for each VM's pod before KubeVirt knows the VM's MAC address, and DHCP of the "+
+			"Infra does not answer unknown clients, so VMs would not start; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}): VMs request "+
+			"their leases themselves", nad, ipam)
+	case ipam == cni.DHCPIPAM && cni.IsOVN(c.attachment): // of another DHCP server; KubeVirt does not see the addresses
 	case ipam != "" && (!c.standalone() || ipam != cni.StaticIPAM):
 		c.refuse("NetworkAttachmentDefinition %s assigns addresses by %s in spec.config, and KubeVirt would offer them to VMs from a DHCP server of its "+
 			"own; remove it (in a ClusterUserDefinedNetwork: ipam: {mode: Disabled})", nad, ipam)

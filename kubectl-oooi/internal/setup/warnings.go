@@ -25,7 +25,7 @@ func (c *change) warnings() {
 	if c.discovered && c.hosted.Name != "" && c.live.HostedCluster(c.hosted) == nil && c.is.Facts.HostedCluster(c.hosted) != nil {
 		c.warn("HostedCluster %s is in the files and not in the cluster: create it; the Infra is not Ready before", c.hosted)
 	}
-	if !c.standalone() && c.controlPlaneNamespace() == "" {
+	if !c.standalone() && c.controlPlaneNamespace() == "" && !c.Infra.Spec.OnlyDHCP() {
 		c.warn("the hosted control plane does not exist yet; its names are served when it does. Until setup runs again, DNS and proxy can read Services and " +
 			"Routes in all namespaces, and no NetworkPolicy admits the proxy to the control plane")
 	}

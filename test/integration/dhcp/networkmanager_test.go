@@ -47,7 +47,8 @@ interface-name=eth0
 [ipv6]
 method=disabled
 X
-chmod 600 /run/nm/eth0.nmconnection
+sed s/eth0/eth1/ /run/nm/eth0.nmconnection > /run/nm/eth1.nmconnection # of machines with two interfaces
+chmod 600 /run/nm/*.nmconnection
 setpriv --pdeathsig KILL dbus-daemon --config-file /run/bus.conf --nofork --nopidfile &
 while ! test -S /run/dbus/system_bus_socket; do sleep 0.05; done
 echo $$ > DIR/nm.pid

@@ -124,7 +124,8 @@ func (r *infraReconciler) probeComponents(ctx context.Context, f *infraFacts) er
 	}
 	components := &f.object.Spec.InfraComponents
 	if f.dhcp.enabled = components.DHCP.IsEnabled(); f.dhcp.enabled {
-		f.dhcp.fault = probePods(of(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(*corev1.Pod) error { return nil }) // kubelet probes it
+		fault := probePods(of(v1alpha1.ComponentDHCP), len(components.DHCP.EffectiveInstances()), func(*corev1.Pod) error { return nil }) // kubelet probes it
+		f.dhcp.fault = f.dhcpFault(fault)
 	}
 	if f.dns.enabled = components.DNS.IsEnabled(); f.dns.enabled {
 		query := func(pod *corev1.Pod) error { return queryDNS(ctx, pod, f.infra) }

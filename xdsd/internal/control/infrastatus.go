@@ -72,13 +72,29 @@ func problemCondition(kind string, problems []model.Problem, reason, message str
 func (f *infraFacts) bound() metav1.Condition {
 	problems := f.problemsWith(model.ReasonHostedClusterNotFound, model.ReasonHostedClusterAmbiguous, model.ReasonConsentMissing)
 	message := ""
+	if f.object.Spec.OnlyDHCP() {
+		message = "DHCP needs no HostedCluster"
+	}
 	if f.infra.Serves != nil {
 		message = f.infra.Serves.String()
 	}
 	if f.infra.NotChosen != "" {
 		message += ": " + f.infra.NotChosen
 	}
+	if c := f.infra.Cluster; c != nil && c.ExternalVMs {
+		message += ", whose VMs run in another cluster (spec.platform.kubevirt.credentials.infraKubeConfigSecret)"
+	}
 	return problemCondition(v1alpha1.ConditionHostedClusterBound, problems, "Bound", message)
+}
+
+// dhcpFault returns why DHCP cannot serve the VMs of the hosted cluster, or else fault.
+func (f *infraFacts) dhcpFault(fault string) string {
+	dhcp, c := f.object.Spec.InfraComponents.DHCP, f.infra.Cluster
+	if c == nil || !c.ExternalVMs || dhcp.VMSelector != nil || len(dhcp.Hosts) > 0 {
+		return fault
+	}
+	return "the VMs of " + c.String() + " run in another cluster, and DHCP serves VMs of this one: deploy DHCP there, and set " +
+		"spec.infraComponents.dhcp.enabled to false here"
 }
 
 func (f *infraFacts) network() metav1.Condition {

@@ -99,5 +99,38 @@ func TestSetupRefusesDHCPWithoutVMs(t *testing.T) {
 		if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 {
 			t.Errorf("%s: without DHCP setup exited with %d and printed %s", tc.name, code, stderr)
 		}
+		s.Infra = strings.Replace(s.Infra, "enabled: false, ", "hosts: [{mac: '52:54:00:00:00:01', hostname: host-a}], ", 1)
+		stdout, stderr, code := s.Run("diff", "-f", "FILE")
+		if config := strings.Join(strings.Fields(stdout), " "); code != 1 || !strings.Contains(config, "host=52:54:00:00:00:01,hostname=host-a") ||
+			!strings.Contains(config, "vms=false") || strings.Contains(config, "virtualmachineinstances") {
+			t.Errorf("%s: with hosts diff exited with %d and printed %s%s", tc.name, code, stdout, stderr)
+		}
+	}
+}
+
+// TestSetupOfDHCPOnly sets up DHCP in a cluster that has the VMs of a hosted cluster and not its control plane.
+func TestSetupOfDHCPOnly(t *testing.T) {
+	s := newSite(t)
+	s.Infra = `
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: Infra
+metadata: {name: vms, namespace: ` + s.Namespace + `}
+spec:
+  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [192.0.2.3]}
+  infraComponents:
+    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.10, rangeEnd: 192.0.2.99, vmSelector: {matchLabels: {hypershift.openshift.io/infra-id: demo-x7k2p}}}
+`
+	stdout, stderr, code := s.Run("diff", "-f", "FILE")
+	config := strings.Join(strings.Fields(stdout), " ")
+	for _, want := range []string{"selector=hypershift.openshift.io/infra-id=demo-x7k2p", "dns: 192.0.2.3", "router: 192.0.2.1"} {
+		if code != 1 || !strings.Contains(config, want) {
+			t.Fatalf("diff exited with %d, and %s is missing in %s%s", code, want, stdout, stderr)
+		}
+	}
+	if strings.Contains(stderr, "Warning: ") {
+		t.Errorf("diff printed %s", stderr)
+	}
+	if stdout, stderr, code = s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 {
+		t.Errorf("setup exited with %d and printed %s%s", code, stdout, stderr)
 	}
 }
