@@ -226,7 +226,7 @@ func (b *builder) snapshot() *Snapshot {
 	if part.Pod == previous.Pod && slices.Equal(part.Clusters, previous.Clusters) {
 		part = previous
 	}
-	s.Parts, s.pod = []*Part{part}, &wholeView{view: part.Pod}
+	s.Parts, s.pod = []*Part{part}, func() *View { return part.Pod }
 	b.found = append(b.found, part.Pod.conflicts...)
 	for _, vlan := range s.VLANs {
 		vlan.View = NewView(vlan.publications(), b.previous.vlans[vlan.Name])

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -35,8 +34,7 @@ type Objects struct {
 	LastServices map[string]string `json:"lastServices,omitempty"`
 }
 
-// Add appends each object to the list of its type; a LabelledService is added as a Service. It ignores other
-// types.
+// Add appends each object to the list of its type. It ignores other types.
 func (o *Objects) Add(list ...objects.Object) {
 	for _, one := range list {
 		switch one := one.(type) {
@@ -54,8 +52,6 @@ func (o *Objects) Add(list ...objects.Object) {
 			o.NetworkAttachments = append(o.NetworkAttachments, one)
 		case *objects.EndpointSlice:
 			o.EndpointSlices = append(o.EndpointSlices, one)
-		case *objects.LabelledService:
-			o.Services = append(o.Services, &one.Service)
 		case *objects.AppsService:
 			o.AppsServices = append(o.AppsServices, one)
 		case *objects.Broken:
@@ -121,7 +117,7 @@ type Snapshot struct {
 	// Problems are all problems found, sorted by object.
 	Problems []Problem `json:"problems"`
 
-	pod      *wholeView
+	pod      func() *View
 	services *serviceIndex
 }
 
@@ -142,29 +138,20 @@ func (p *Part) oldest() Ref {
 	return p.Clusters[0].Ref
 }
 
-// wholeView is the view of several Parts, which is built when it is first read.
-type wholeView struct {
-	parts []*Part
-	once  sync.Once
-	view  *View
+// Pod returns the view of pods and of the management cluster's DNS, which is built when it is first read.
+func (s *Snapshot) Pod() *View { return s.pod() }
+
+// wholePod returns the view of pods of several Parts.
+func wholePod(parts []*Part) *View {
+	var all []Publication
+	for _, part := range parts {
+		all = append(all, part.Pod.from...)
+	}
+	return NewView(all, nil)
 }
 
-// Pod returns the view of pods and of the management cluster's DNS.
-func (s *Snapshot) Pod() *View {
-	w := s.pod
-	w.once.Do(func() {
-		if w.view == nil {
-			var all []Publication
-			for _, part := range w.parts {
-				all = append(all, part.Pod.from...)
-			}
-			w.view = NewView(all, nil)
-		}
-	})
-	return w.view
-}
-
-// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none.
+// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none. They are those
+// of the Builder's latest snapshot.
 func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services.addresses(name) }
 
 // Infra returns the Infra "namespace/name", or nil if it is not in scope.

@@ -68,11 +68,7 @@ func TestBurst(t *testing.T) {
 					for change := range changes {
 						service := objects.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "proxy"}}
 						service.Spec.ClusterIPs = []string{addressOf(change).String()}
-						var o objects.Object = &service
-						if tc.proxies {
-							o = &objects.LabelledService{Service: service}
-						}
-						if err := services.Update(o); err != nil {
+						if err := services.Update(&service); err != nil {
 							t.Error(err)
 						}
 						ended = time.Now()
