@@ -45,7 +45,7 @@ func (s *Store) load() {
 	}
 	s.objects, s.fileWritten = saved.Objects, saved.Written
 	s.snapshot.Store(model.Build(saved.Objects, s.config.options()))
-	s.source.restore(saved.Objects.Additions(), saved.Kept)
+	s.tables.restore(saved.Objects.Additions(), saved.Kept)
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -58,8 +58,8 @@ func (s *Store) changeCount() (n uint64, complete bool) {
 
 // fileContent returns the content of the snapshot file. There must be a snapshot from the source.
 func (s *Store) fileContent() snapshotfile.Content {
-	written, disappeared := s.Status().Since, s.source.keptObjects()
-	all, _ := s.source.objects()
+	written, disappeared := s.Status().Since, s.tables.keptObjects()
+	all := s.tables.objects()
 	all.LastGood, all.LastServices = s.Snapshot().LastGood(), s.Snapshot().LastServices()
 	return &fileContent{snapshotfile.Header{Written: written}, all, disappeared}
 }
