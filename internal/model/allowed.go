@@ -31,17 +31,10 @@ func (f *appsFinder) newAddressFilter(c *draft, infra *Infra) *addressFilter {
 		return a
 	}
 	if infra != nil && infra.apps.MetalLB != nil && infra.apps.MetalLB.IPAddressPoolRange != nil {
-		elements, err := infra.apps.MetalLB.IPAddressPoolRange.Elements()
-		if err != nil {
-			f.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.metallb.ipAddressPoolRange %v", err)
-		}
-		for _, element := range elements {
-			r, err := v1alpha1.ParseAddressRange(element)
-			if err != nil {
-				f.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.metallb.ipAddressPoolRange: %v", err)
-				continue
+		for _, c := range infra.claims {
+			if c.field == metalLBField {
+				a.ranges = append(a.ranges, c.AddressRange)
 			}
-			a.ranges = append(a.ranges, r)
 		}
 		return a
 	}
@@ -133,7 +126,7 @@ func assignedByVLAN(infras []*Infra) map[string]map[netip.Addr]bool {
 		if all[i.VLAN] == nil {
 			all[i.VLAN] = map[netip.Addr]bool{}
 		}
-		for _, address := range i.assigned {
+		for _, address := range i.Assigned() {
 			all[i.VLAN][address] = true
 		}
 	}

@@ -165,7 +165,7 @@ func (b *builder) claimCluster(in *v1alpha1.Infra) *clusterClaim {
 	infra.VLAN = b.vlanOf(infra.NetworkAttachment)
 	infra.apps, infra.status = in.Spec.AppsIngress, in.Status.AppsIngress
 	b.infras = append(b.infras, infra)
-	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims()...)
+	b.claims[infra.VLAN] = append(b.claims[infra.VLAN], infra.claims...)
 	infraDomain := infraDomainOf(in, infra.Ref, &b.found)
 	cluster := b.bind(in, infra.Ref, infraDomain)
 	infra.NotChosen = b.notChosen(in, cluster)

@@ -45,31 +45,38 @@ type Infra struct {
 	proxy      *v1alpha1.InfraProxy
 	status     *v1alpha1.AppsIngressStatus
 	apiService string       // name of the API server's Service, "" for the default
-	assigned   []netip.Addr // addresses of the gateway and of our components
-	gateway    netip.Addr
-	ranges     []v1alpha1.AddressRange // of the DHCP pool
-	upstreams  []netip.Addr            // upstream resolvers
-	staticApps []netip.Addr            // apps addresses in the spec
-	// appsRanges are the addresses that apps may have.
-	appsRanges []reservedRange
+	staticApps []netip.Addr // apps addresses in the spec
+	claims     []claim      // to addresses of the VLAN, in the order of the spec
 }
 
 // Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
-func (i *Infra) Gateway() netip.Addr { return i.gateway }
+func (i *Infra) Gateway() netip.Addr {
+	for _, c := range i.claims {
+		if c.use == claimRouter {
+			return c.First
+		}
+	}
+	return netip.Addr{}
+}
 
 // Assigned returns the addresses of the gateway and of our components on the VLAN, including the proxy's floating
 // address.
-func (i *Infra) Assigned() []netip.Addr { return slices.Clone(i.assigned) }
+func (i *Infra) Assigned() []netip.Addr {
+	var list []netip.Addr
+	for _, c := range i.claims {
+		if c.use == claimDaemon || c.use == claimRouter {
+			list = append(list, c.First)
+		}
+	}
+	return list
+}
 
 // Taken returns the ranges of VLAN addresses that the Infra uses or reserves: those of the gateway, our components,
 // upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
-	taken := slices.Clone(i.ranges)
-	for _, r := range i.appsRanges {
-		taken = append(taken, r.AddressRange)
-	}
-	for _, a := range slices.Concat(i.assigned, i.upstreams) { // assigned includes the gateway
-		taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
+	taken := make([]v1alpha1.AddressRange, len(i.claims))
+	for n, c := range i.claims {
+		taken[n] = c.AddressRange
 	}
 	return taken
 }
@@ -130,7 +137,7 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.Source == v1alpha1.AppsIngressSourceStatic {
 		i.staticApps = i.reachable("appsIngress.addresses", apps.Addresses, found)
 	}
-	i.checkNetwork(&in.Spec, found)
+	i.addClaims(&in.Spec, found)
 	return r
 }
 
@@ -147,11 +154,11 @@ func (r *parsedInfra) resolve(services *serviceIndex, found *problems) *Infra {
 		}
 		i.Proxy = &proxy
 	}
-	for _, address := range i.upstreams {
-		if service := i.Key() + "-dns"; slices.Contains(services.addresses(service), address) {
+	for _, c := range i.claims {
+		if service := i.Key() + "-dns"; c.use == claimUpstream && slices.Contains(services.addresses(service), c.First) {
 			found.add(i.Ref, ReasonAddressConflict,
 				"spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers "+
-					"out to use those of the node", address, service)
+					"out to use those of the node", c.First, service)
 		}
 	}
 	return &i

@@ -267,7 +267,7 @@ func (p *proxyBuilder) claim(address netip.Addr) {
 	add := func(address netip.Addr, use claimKind) {
 		if nad.Name != "" {
 			vlan := p.vlanOf(nad.String())
-			p.claims[vlan] = append(p.claims[vlan], claim{v1alpha1.AddressRange{First: address, Last: address}, p.out.Ref, use})
+			p.claims[vlan] = append(p.claims[vlan], claim{AddressRange: v1alpha1.AddressRange{First: address, Last: address}, owner: p.out.Ref, use: use})
 		}
 	}
 	add(address, claimDaemon)
