@@ -1,10 +1,8 @@
 package model
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -49,30 +47,6 @@ type AppsOptions struct {
 	// Admin reports whether the Service in the hosted cluster is watched with the admin kubeconfig that the Infra
 	// or the HostedCluster refers to, instead of Credentials. It also sets Cluster.APIServer and Apps.Revision.
 	Admin bool
-}
-
-// String returns the options in one line: "apps" and the options that are set.
-func (o *AppsOptions) String() string {
-	words := []string{"apps"}
-	for _, source := range o.Sources {
-		words = append(words, "source", string(source))
-	}
-	if o.Service != "" {
-		words = append(words, "service", o.Service)
-	}
-	for _, key := range slices.Sorted(maps.Keys(o.Selector)) {
-		words = append(words, "selector", key+"="+o.Selector[key])
-	}
-	for _, prefix := range o.Allow {
-		words = append(words, "allow", prefix.String())
-	}
-	if o.Credentials != "" {
-		words = append(words, "credentials", o.Credentials)
-	}
-	if o.Admin {
-		words = append(words, "as admin")
-	}
-	return strings.Join(words, " ")
 }
 
 // Apps are the apps addresses of a hosted cluster.

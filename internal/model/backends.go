@@ -22,45 +22,48 @@ func (p *proxyBuilder) addBackends() {
 
 // addBackend adds the routes of one backend. source identifies the backend in problems.
 func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
-	ref := p.out.Ref
-	if !isPort(in.Port) {
-		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
-		return
+	l, http, udp := p.listeners[in.Port], in.Protocol == v1alpha1.ProtocolHTTP, in.Protocol == v1alpha1.ProtocolUDP
+	ignore := func(reason Reason, format string, args ...any) {
+		p.found.add(p.out.Ref, reason, "%s: %s: ignored", source, fmt.Sprintf(format, args...))
 	}
-	if in.Protocol == v1alpha1.ProtocolUDP {
+	switch {
+	case !isPort(in.Port):
+		ignore(ReasonInvalidAddress, "port %d is not in the range 1 to 65535", in.Port)
+	case podPorts[in.Port] != "" && !udp:
+		ignore(ReasonNameConflict, "port %d is used in the proxy's own pod by %s", in.Port, podPorts[in.Port])
+	case l != nil && l.http && !http && !udp:
+		ignore(ReasonNameConflict, "port %d is used for HTTP", in.Port)
+	case l != nil && !l.http && http:
+		ignore(ReasonNameConflict, "port %d is already used for TLS", in.Port)
+	case udp && p.udp[in.Port].Upstream != "":
+		ignore(ReasonNameConflict, "UDP port %d is already routed to %s (%s)", in.Port, p.udp[in.Port].Upstream, p.udp[in.Port].Source)
+	case p.backends[in.Name]:
+		ignore(ReasonNameConflict, "another backend has this name")
+	case udp:
 		p.addUDPBackend(in, source)
-		return
-	}
-	if user := podPorts[in.Port]; user != "" {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: ignored", source, in.Port, user)
-		return
-	}
-	if in.Protocol == v1alpha1.ProtocolHTTP {
+	case http:
 		p.addHTTPBackend(in, source)
-		return
+	default:
+		p.addTCPBackend(in, source)
 	}
-	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is used for HTTP: ignored", source, in.Port)
-		return
-	}
+}
+
+// addTCPBackend adds the routes of a backend with the protocol TCP, TLS or HTTPS.
+func (p *proxyBuilder) addTCPBackend(in *v1alpha1.ProxyBackend, source string) {
 	u := p.backendUpstream(in, source)
-	if p.hasBackend(in.Name) {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
-		return
-	}
 	isPlain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP
 	opened := p.listeners[in.Port] == nil
 	before := len(p.listener(in.Port).routes)
 	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
 		name, err := cleanHost(host)
 		if err != nil {
-			p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+			p.found.add(p.out.Ref, ReasonInvalidName, "%s: %v", source, err)
 			continue
 		}
-		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source, Plain: isPlain})
+		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: p.out.Ref, Source: source, Plain: isPlain})
 	}
 	if l := p.listener(in.Port); len(l.routes) > before { // at least one route was added
-		p.upstreams[u.Name] = u
+		p.upstreams[u.Name], p.backends[in.Name] = u, true
 		if isPlain {
 			l.tcp = append(l.tcp, u.Name)
 		}
@@ -71,29 +74,20 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 
 // addUDPBackend adds the listener of a backend with the protocol UDP, which gets all datagrams of its port.
 func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
-	ref := p.out.Ref
 	name, err := cleanHost(in.Hostname)
 	if err != nil {
-		p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
-		return
-	}
-	if taken, ok := p.udp[in.Port]; ok {
-		p.found.add(ref, ReasonNameConflict, "%s: UDP port %d is already routed to %s (%s): ignored", source, in.Port, taken.Upstream, taken.Source)
+		p.found.add(p.out.Ref, ReasonInvalidName, "%s: %v", source, err)
 		return
 	}
 	if in.HealthCheck != nil {
-		p.found.add(ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
 	}
 	if proxyProtocol(in.ProxyProtocol) != "" {
-		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
 	}
 	u := p.backendUpstream(in, source)
-	if p.hasBackend(in.Name) {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
-		return
-	}
-	p.upstreams[u.Name] = u
-	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: ref, Source: source}
+	p.upstreams[u.Name], p.backends[in.Name] = u, true
+	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: p.out.Ref, Source: source}
 }
 
 // setUDP changes the settings of a backend's upstream to those of UDP.
@@ -109,11 +103,6 @@ func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
 // podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
 // proxy on such a port would fail, because it binds to all addresses.
 var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health"}
-
-// hasBackend reports whether a backend with a name was added.
-func (p *proxyBuilder) hasBackend(name string) bool {
-	return p.backends[name] || p.upstreams["proxy/"+p.out.Key()+"/"+name] != nil
-}
 
 // upstreamSettings returns an upstream with the settings of a backend.
 func (p *proxyBuilder) upstreamSettings(in *v1alpha1.ProxyBackend) *Upstream {

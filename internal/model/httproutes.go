@@ -96,14 +96,6 @@ func compareRules(a, b HTTPRule) int {
 func (p *proxyBuilder) addHTTPBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
 	l := p.listeners[in.Port]
-	if l != nil && !l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is already used for TLS: ignored", source, in.Port)
-		return
-	}
-	if p.hasBackend(in.Name) {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
-		return
-	}
 	p.backends[in.Name] = true
 	upstreams := map[string]*Upstream{}
 	route := Route{Owner: ref, Source: source}

@@ -213,7 +213,7 @@ type proxyBuilder struct {
 	listeners map[int32]*listenerBuilder
 	udp       map[int32]Route // by port
 	upstreams map[string]*Upstream
-	backends  map[string]bool // names of the backends with protocol HTTP
+	backends  map[string]bool // names of the backends that were added
 }
 
 // listenerBuilder is a Listener that is being built.

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
@@ -65,27 +67,31 @@ func (c Config) options() model.Options {
 // are set, the context, the HostedClusters and Infras in scope, Names, Apps and File.
 func (c Config) String() string {
 	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
-	if c.Context != "" {
-		words = append(words, "context", c.Context)
+	add := func(name string, values ...string) {
+		for _, value := range values {
+			if value != "" {
+				words = append(words, name, value)
+			}
+		}
 	}
-	for _, object := range c.Scope.HostedClusters {
-		words = append(words, "hostedcluster", object)
+	add("context", c.Context)
+	add("hostedcluster", c.Scope.HostedClusters...)
+	add("infra", c.Scope.Infras...)
+	add("management", c.Names.Management...)
+	add("domains", c.Names.Allowed...)
+	if apps := c.Apps; apps != nil {
+		words = append(words, "apps")
+		for _, source := range apps.Sources {
+			add("source", string(source))
+		}
+		add("service", apps.Service)
+		add("selector", labels.Set(apps.Selector).String())
+		for _, prefix := range apps.Allow {
+			add("allow", prefix.String())
+		}
+		add("credentials", apps.Credentials)
 	}
-	for _, object := range c.Scope.Infras {
-		words = append(words, "infra", object)
-	}
-	for _, domain := range c.Names.Management {
-		words = append(words, "management", domain)
-	}
-	for _, domain := range c.Names.Allowed {
-		words = append(words, "domains", domain)
-	}
-	if c.Apps != nil {
-		words = append(words, c.Apps.String())
-	}
-	if c.File != "" {
-		words = append(words, "kept in", c.File)
-	}
+	add("kept in", c.File)
 	return strings.Join(words, " ")
 }
 
