@@ -81,15 +81,6 @@ func (f *appsFinder) networksOf(c *draft) []netip.Prefix {
 	return list
 }
 
-// reservedIPv4 is the network of addresses that no host has (RFC 1112, section 4), with the limited broadcast address.
-var reservedIPv4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
-
-// isReachable reports whether clients on other hosts can connect to an address of its kind.
-func isReachable(address netip.Addr) bool {
-	return address.IsValid() && address.Zone() == "" && !address.IsUnspecified() && !address.IsLoopback() &&
-		!address.IsMulticast() && !address.IsLinkLocalUnicast() && !reservedIPv4.Contains(address)
-}
-
 // accepted returns the accepted addresses of a list.
 func (a *addressFilter) accepted(list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(address netip.Addr) bool { return a.rejectReason(address) != "" })

@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,42 +10,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/selector"
 )
-
-// addBackends adds the routes in the ProxyServer's spec.backends. Routes of the Infra take precedence; of two
-// backends with the same name on the same port, the first one does.
-func (p *proxyBuilder) addBackends() {
-	for i := range p.in.Spec.Backends {
-		p.addBackend(&p.in.Spec.Backends[i], fmt.Sprintf("spec.backends[%d] %s", i, p.in.Spec.Backends[i].Name))
-	}
-}
-
-// addBackend adds the routes of one backend. source identifies the backend in problems.
-func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
-	l, http, udp := p.listeners[in.Port], in.Protocol == v1alpha1.ProtocolHTTP, in.Protocol == v1alpha1.ProtocolUDP
-	ignore := func(reason Reason, format string, args ...any) {
-		p.found.add(p.out.Ref, reason, "%s: %s: ignored", source, fmt.Sprintf(format, args...))
-	}
-	switch {
-	case !isPort(in.Port):
-		ignore(ReasonInvalidAddress, "port %d is not in the range 1 to 65535", in.Port)
-	case podPorts[in.Port] != "" && !udp:
-		ignore(ReasonNameConflict, "port %d is used in the proxy's own pod by %s", in.Port, podPorts[in.Port])
-	case l != nil && l.http && !http && !udp:
-		ignore(ReasonNameConflict, "port %d is used for HTTP", in.Port)
-	case l != nil && !l.http && http:
-		ignore(ReasonNameConflict, "port %d is already used for TLS", in.Port)
-	case udp && p.udp[in.Port].Upstream != "":
-		ignore(ReasonNameConflict, "UDP port %d is already routed to %s (%s)", in.Port, p.udp[in.Port].Upstream, p.udp[in.Port].Source)
-	case p.backends[in.Name]:
-		ignore(ReasonNameConflict, "another backend has this name")
-	case udp:
-		p.addUDPBackend(in, source)
-	case http:
-		p.addHTTPBackend(in, source)
-	default:
-		p.addTCPBackend(in, source)
-	}
-}
 
 // addTCPBackend adds the routes of a backend with the protocol TCP, TLS or HTTPS.
 func (p *proxyBuilder) addTCPBackend(in *v1alpha1.ProxyBackend, source string) {
@@ -99,10 +62,6 @@ func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
 		u.IdleTimeout = v1alpha1.DefaultUDPIdleTimeout.Or("")
 	}
 }
-
-// podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
-// proxy on such a port would fail, because it binds to all addresses.
-var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health"}
 
 // upstreamSettings returns an upstream with the settings of a backend.
 func (p *proxyBuilder) upstreamSettings(in *v1alpha1.ProxyBackend) *Upstream {
@@ -222,24 +181,6 @@ func outlierDetection(in *v1alpha1.OutlierDetection) *OutlierDetection {
 // the endpoints.
 const minHealthCheckTime = 100 * time.Millisecond
 
-// proxyProtocol returns V1, V2, or empty for any other value. The API server rejects unknown values, but an object may
-// be read from a file.
-func proxyProtocol(p v1alpha1.ProxyProtocol) v1alpha1.ProxyProtocol {
-	if p == v1alpha1.ProxyProtocolV1 || p == v1alpha1.ProxyProtocolV2 {
-		return p
-	}
-	return ""
-}
-
-// positive returns n, or fallback if n is not positive. The API server rejects such values, but an object
-// may be read from a file.
-func positive(n, fallback int32) int32 {
-	if n > 0 {
-		return n
-	}
-	return fallback
-}
-
 // selectService selects the Service of a backend by its labels. If the choice is ambiguous, it returns the
 // Service in use, and the reason and message of a problem.
 func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, message string) {
@@ -257,18 +198,4 @@ func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend)
 	case selector.None:
 	}
 	return name, reason, choice.Message
-}
-
-// LastServices returns the Services, "namespace/name", that were selected by the labels of backends, keyed by upstream
-// name, for Objects.LastServices of the next snapshot. Backends without a selected Service are omitted.
-func (s *Snapshot) LastServices() map[string]string {
-	found := map[string]string{}
-	for _, p := range s.ProxyServers {
-		for _, u := range p.Upstreams {
-			if u.Selected && u.Service != "" {
-				found[u.Name] = u.Service
-			}
-		}
-	}
-	return found
 }

@@ -61,6 +61,30 @@ type group struct {
 	snapshot *Snapshot
 }
 
+// A Builder builds a sequence of snapshots from the changes of objects. It divides the objects into groups that do not affect
+// each other, and builds only the groups that a change affects. Successive snapshots share equal Clusters, Views, Parts and
+// ProxyServers, so that a reader can detect changes by comparing pointers. Callers must not modify objects that they have passed
+// to Update. A Builder is not safe for concurrent use.
+type Builder struct {
+	options  Options
+	all      *environment
+	members  map[key]*member
+	byKey    map[key][]*member
+	previous reusable
+	snapshot *Snapshot // the previous one
+}
+
+// update is one update of the snapshot.
+type update struct {
+	*Builder
+	changed    map[*member]bool // members whose keys may have changed
+	queue      []*member        // members of the groups that were dissolved, and new ones
+	management bool             // whether the names of the management cluster may have changed
+	everything bool             // whether every group may be affected
+
+	dissolved, built []*group
+}
+
 // dissolve removes a group, which may be nil. Its members become members of new groups.
 func (u *update) dissolve(g *group) {
 	if g == nil {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,27 +10,6 @@ import (
 	"github.com/densityops/oooi/internal/cni"
 	"github.com/densityops/oooi/internal/objects"
 )
-
-// A Builder builds a sequence of snapshots from the changes of objects. It divides the objects into groups that do not affect
-// each other, and builds only the groups that a change affects. Successive snapshots share equal Clusters, Views, Parts and
-// ProxyServers, so that a reader can detect changes by comparing pointers. Callers must not modify objects that they have passed
-// to Update. A Builder is not safe for concurrent use.
-type Builder struct {
-	options  Options
-	all      *environment
-	members  map[key]*member
-	byKey    map[key][]*member
-	previous reusable
-	snapshot *Snapshot // the previous one
-}
-
-// A Change is the change of one object.
-type Change struct {
-	// Kind, Namespace and Name identify the object.
-	Kind, Namespace, Name string
-	// Now is the object, *objects.Broken if it cannot be decoded, or nil if it was deleted.
-	Now objects.Object
-}
 
 // NewBuilder returns a Builder without objects. The first snapshot keeps the apps addresses and selected Services of previous,
 // which may be nil.
@@ -46,40 +26,6 @@ func NewBuilder(options Options, previous *Snapshot) *Builder {
 	return b
 }
 
-// Kinds of objects in changes.
-const (
-	kindHostedCluster = "HostedCluster"
-	kindInfra         = "Infra"
-	kindProxyServer   = "ProxyServer"
-	kindService       = "Service"
-	kindRoute         = "Route"
-	// KindAppsService is the kind of the apps Service in a hosted cluster.
-	KindAppsService = "AppsService"
-	// KindNetworkAttachment is the kind of NetworkAttachmentDefinitions.
-	KindNetworkAttachment = "NetworkAttachmentDefinition"
-)
-
-// Additions returns the changes that add the objects to a Builder.
-func (o *Objects) Additions() []Change {
-	list := slices.Concat(
-		additions(kindHostedCluster, o.HostedClusters), additions(kindInfra, o.Infras), additions(kindProxyServer, o.ProxyServers),
-		additions(kindService, o.Services), additions(kindRoute, o.Routes), additions(KindAppsService, o.AppsServices),
-		additions(KindNetworkAttachment, o.NetworkAttachments), additions("EndpointSlice", o.EndpointSlices),
-	)
-	for _, one := range o.Broken {
-		list = append(list, Change{"broken " + one.Kind, one.Namespace, one.Name, one})
-	}
-	return list
-}
-
-func additions[T objects.Object](kind string, list []T) []Change {
-	changes := make([]Change, len(list))
-	for i, one := range list {
-		changes[i] = Change{kind, one.GetNamespace(), one.GetName(), one}
-	}
-	return changes
-}
-
 // Update applies changes, of which no two are of the same object, and returns the next snapshot.
 func (b *Builder) Update(changes []Change) *Snapshot {
 	u := b.newUpdate(changes)
@@ -89,15 +35,13 @@ func (b *Builder) Update(changes []Change) *Snapshot {
 	return b.snapshot
 }
 
-// update is one update of the snapshot.
-type update struct {
-	*Builder
-	changed    map[*member]bool // members whose keys may have changed
-	queue      []*member        // members of the groups that were dissolved, and new ones
-	management bool             // whether the names of the management cluster may have changed
-	everything bool             // whether every group may be affected
-
-	dissolved, built []*group
+// Build returns the Snapshot of the objects. It never fails: a fault of an object becomes a Problem, and other
+// objects are not affected.
+func Build(in *Objects, options Options) *Snapshot {
+	b := NewBuilder(options, nil)
+	maps.Copy(b.previous.lastGood, in.LastGood)
+	maps.Copy(b.previous.lastServices, in.LastServices)
+	return b.Update(in.Additions())
 }
 
 // newUpdate applies changes, and dissolves the groups that they affect.

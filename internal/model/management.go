@@ -67,16 +67,6 @@ func (o *managementNames) equal(other *managementNames) bool {
 	return slices.Equal(o.domains, other.domains) && maps.EqualFunc(o.routes, other.routes, func(a, b *objects.Route) bool { return compareNames(a, b) == 0 })
 }
 
-// filterNames removes from every cluster the names that it may not have.
-func (b *builder) filterNames() {
-	if o := b.management; len(o.routes)+len(o.domains)+len(o.rules.Allowed) > 0 {
-		for _, c := range b.clusters {
-			s := nameFilter{managementNames: o, draft: c, ownRoutes: b.routes[c.ControlPlaneNamespace], found: &b.found}
-			s.apply()
-		}
-	}
-}
-
 // nameFilter removes the names of one cluster that it may not have.
 type nameFilter struct {
 	*managementNames

@@ -71,3 +71,12 @@ func merged[T comparable](list, removed, added []T, compare func(a, b T) int) []
 func sameList[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
+
+// wholePod returns the view of pods of several Parts.
+func wholePod(parts []*Part) *View {
+	var all []Publication
+	for _, part := range parts {
+		all = append(all, part.Pod.from...)
+	}
+	return NewView(all, nil)
+}
