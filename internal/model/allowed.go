@@ -9,17 +9,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// addressFilter decides which addresses are accepted from a hosted cluster. Otherwise the owner of a hosted
-// cluster could make names resolve to, and the proxy connect to, any address.
-type addressFilter struct {
-	ranges []v1alpha1.AddressRange
-	// assigned are the addresses of the gateway and of our components. The proxy would connect to itself if an
-	// apps address were one of them.
-	assigned map[netip.Addr]bool
-	// networks are the networks of the cluster's VLANs.
-	networks []netip.Prefix
-}
-
 // newAddressFilter returns a filter for a cluster. It accepts the networks in the options, else the address
 // range of MetalLB in the Infra, else the networks of the cluster's Infras.
 func (f *appsFinder) newAddressFilter(c *draft, infra *Infra) *addressFilter {

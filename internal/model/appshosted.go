@@ -29,6 +29,17 @@ type appsQuery struct {
 	lastGood   []netip.Addr   // accepted addresses of the previous snapshot
 }
 
+// addressFilter decides which addresses are accepted from a hosted cluster. Otherwise the owner of a hosted
+// cluster could make names resolve to, and the proxy connect to, any address.
+type addressFilter struct {
+	ranges []v1alpha1.AddressRange
+	// assigned are the addresses of the gateway and of our components. The proxy would connect to itself if an
+	// apps address were one of them.
+	assigned map[netip.Addr]bool
+	// networks are the networks of the cluster's VLANs.
+	networks []netip.Prefix
+}
+
 // serviceName returns the namespace and name of the apps Service in the hosted cluster, "namespace/name".
 func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 	if f.options.Service != "" {

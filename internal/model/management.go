@@ -9,16 +9,6 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// NameRules limit which names are published for hosted clusters. Authors of HostedClusters can set any
-// hostname.
-type NameRules struct {
-	// Management are domains of the management cluster, such as "apps.mgmt.example.com" and
-	// "mgmt.example.com", in addition to the apps domain of OpenShift's canary Route.
-	Management []string
-	// Allowed are the domains that published names must be in; empty for all.
-	Allowed []string
-}
-
 // managementNames are the names of the management cluster, which hosted clusters may not have.
 type managementNames struct {
 	routes   map[string]*objects.Route // admitted Routes outside of all control planes, by host

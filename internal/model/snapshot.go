@@ -70,6 +70,16 @@ type Options struct {
 	Names NameRules
 }
 
+// NameRules limit which names are published for hosted clusters. Authors of HostedClusters can set any
+// hostname.
+type NameRules struct {
+	// Management are domains of the management cluster, such as "apps.mgmt.example.com" and
+	// "mgmt.example.com", in addition to the apps domain of OpenShift's canary Route.
+	Management []string
+	// Allowed are the domains that published names must be in; empty for all.
+	Allowed []string
+}
+
 // Scope limits a Snapshot to the listed objects, each "namespace/name". The zero value includes all objects. With
 // Infras only, the hosted clusters are those that these Infras serve. With HostedClusters or Namespaces but without
 // Infras, no Infra is in scope.
