@@ -14,70 +14,31 @@ type claim struct {
 
 	owner Ref
 	use   claimKind
+	field string // of the owner's spec
 }
 
 // claimKind is what a claimed range is used for.
 type claimKind int
 
 const (
-	claimDaemon  claimKind = iota // an address of one of oooi's pods
-	claimRouter                   // the gateway, which several owners may have in their spec
-	claimClients                  // a range of DHCP
-	claimApps                     // addresses that are accepted as apps addresses
+	claimDaemon   claimKind = iota // an address of one of oooi's pods
+	claimRouter                    // the gateway, which several owners may have in their spec
+	claimClients                   // a range of DHCP
+	claimApps                      // addresses that are accepted as apps addresses
+	claimUpstream                  // an upstream resolver, which other owners may have, too
 )
 
 // conflicts reports whether two claims conflict. Claims for apps only conflict with DHCP ranges: they are the
 // addresses that are accepted, which may be a whole subnet.
 func (c claim) conflicts(o claim) bool {
 	switch {
-	case c.owner == o.owner || c.use == claimRouter && o.use == claimRouter:
+	case c.owner == o.owner || c.use == claimRouter && o.use == claimRouter || c.use == claimUpstream || o.use == claimUpstream:
 		return false
 	case c.use == claimApps || o.use == claimApps:
 		return c.use == claimClients || o.use == claimClients
 	default:
 		return true
 	}
-}
-
-// checkSubnets reports Infras of a VLAN that have no subnet in common. Probably one of them is on another
-// VLAN than its spec says; its clients would see the names of the other Infra's cluster.
-func (v *VLAN) checkSubnets(found *problems) {
-	report := func(a, b *Infra, family string) {
-		found.add(a.Ref, ReasonVLANMismatch, "%s has the same network%s but different %s subnets, so both count as one VLAN, whose clients see the names of "+
-			"both: correct networkAttachmentDefinition, or list the subnets of both in additionalCIDRs",
-			b.Ref, sharedNetwork(a, b), family)
-	}
-	reported := false
-	first := v.infras[0]
-	for _, i := range v.infras[1:] {
-		family := i.disjointFamily(first)
-		if family == "" {
-			continue
-		}
-		report(i, first, family)
-		if !reported { // report the first Infra once
-			report(first, i, family)
-		}
-		reported = true
-	}
-}
-
-// disjointFamily returns the address family of which both Infras have subnets but no common one, or "".
-func (i *Infra) disjointFamily(o *Infra) string {
-	for _, family := range []string{"IPv4", "IPv6"} {
-		both, common := false, false
-		for _, a := range i.CIDRs {
-			for _, b := range o.CIDRs {
-				if a.Addr().Is4() == b.Addr().Is4() && a.Addr().Is4() == (family == "IPv4") {
-					both, common = true, common || a.Overlaps(b)
-				}
-			}
-		}
-		if both && !common {
-			return family
-		}
-	}
-	return ""
 }
 
 // describeConflict returns a sentence about the conflict of c with another owner's claim.
@@ -92,6 +53,7 @@ func (c claim) describeConflict(o claim) string {
 		article, name = "the", "range "+o.String()
 	case claimApps:
 		article, name = "the", "apps addresses "+o.String()
+	case claimUpstream: // conflicts with no other owner's
 	}
 	switch single := o.use == claimDaemon || o.use == claimRouter; {
 	case c.use == claimDaemon && single:
@@ -107,26 +69,6 @@ func (c claim) describeConflict(o claim) string {
 	default:
 		return fmt.Sprintf("the range %s overlaps the %s of %s", c, name, o.owner)
 	}
-}
-
-// claims returns the Infra's claims to addresses of its VLAN.
-func (i *Infra) claims() []claim {
-	var list []claim
-	add := func(r v1alpha1.AddressRange, use claimKind) { list = append(list, claim{r, i.Ref, use}) }
-	for _, address := range i.assigned {
-		use := claimDaemon
-		if address == i.gateway {
-			use = claimRouter
-		}
-		add(v1alpha1.AddressRange{First: address, Last: address}, use)
-	}
-	for _, r := range i.ranges {
-		add(r, claimClients)
-	}
-	for _, r := range i.appsRanges {
-		add(r.AddressRange, claimApps)
-	}
-	return list
 }
 
 // checkClaims reports conflicts between the claims of a VLAN: for each claim, in the order of addresses, the

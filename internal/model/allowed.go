@@ -9,17 +9,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// addressFilter decides which addresses are accepted from a hosted cluster. Otherwise the owner of a hosted
-// cluster could make names resolve to, and the proxy connect to, any address.
-type addressFilter struct {
-	ranges []v1alpha1.AddressRange
-	// assigned are the addresses of the gateway and of our components. The proxy would connect to itself if an
-	// apps address were one of them.
-	assigned map[netip.Addr]bool
-	// networks are the networks of the cluster's VLANs.
-	networks []netip.Prefix
-}
-
 // newAddressFilter returns a filter for a cluster. It accepts the networks in the options, else the address
 // range of MetalLB in the Infra, else the networks of the cluster's Infras.
 func (f *appsFinder) newAddressFilter(c *draft, infra *Infra) *addressFilter {
@@ -31,17 +20,10 @@ func (f *appsFinder) newAddressFilter(c *draft, infra *Infra) *addressFilter {
 		return a
 	}
 	if infra != nil && infra.apps.MetalLB != nil && infra.apps.MetalLB.IPAddressPoolRange != nil {
-		elements, err := infra.apps.MetalLB.IPAddressPoolRange.Elements()
-		if err != nil {
-			f.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.metallb.ipAddressPoolRange %v", err)
-		}
-		for _, element := range elements {
-			r, err := v1alpha1.ParseAddressRange(element)
-			if err != nil {
-				f.found.add(infra.Ref, ReasonInvalidAddress, "spec.appsIngress.metallb.ipAddressPoolRange: %v", err)
-				continue
+		for _, c := range infra.claims {
+			if c.field == metalLBField {
+				a.ranges = append(a.ranges, c.AddressRange)
 			}
-			a.ranges = append(a.ranges, r)
 		}
 		return a
 	}
@@ -88,15 +70,6 @@ func (f *appsFinder) networksOf(c *draft) []netip.Prefix {
 	return list
 }
 
-// reservedIPv4 is the network of addresses that no host has (RFC 1112, section 4), with the limited broadcast address.
-var reservedIPv4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
-
-// isReachable reports whether clients on other hosts can connect to an address of its kind.
-func isReachable(address netip.Addr) bool {
-	return address.IsValid() && address.Zone() == "" && !address.IsUnspecified() && !address.IsLoopback() &&
-		!address.IsMulticast() && !address.IsLinkLocalUnicast() && !reservedIPv4.Contains(address)
-}
-
 // accepted returns the accepted addresses of a list.
 func (a *addressFilter) accepted(list []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(list), func(address netip.Addr) bool { return a.rejectReason(address) != "" })
@@ -133,7 +106,7 @@ func assignedByVLAN(infras []*Infra) map[string]map[netip.Addr]bool {
 		if all[i.VLAN] == nil {
 			all[i.VLAN] = map[netip.Addr]bool{}
 		}
-		for _, address := range i.assigned {
+		for _, address := range i.Assigned() {
 			all[i.VLAN][address] = true
 		}
 	}

@@ -56,8 +56,8 @@ func TestAllowedRanges(t *testing.T) {
 
 		{name: "networks in the Corefile replace the range", objects: pool("192.0.2.64/26"), options: allow("198.51.100.0/24", "2001:db8:5::/64"),
 			hostedService: hostedService("192.0.2.100", "198.51.100.9", "2001:db8:5::9"), want: "[198.51.100.9 2001:db8:5::9] by hosted", problems: []string{notAllowed}},
-		{name: "with networks in the Corefile an invalid range is not reported", objects: pool("most of them"), options: allow("198.51.100.0/24"),
-			hostedService: hostedService("198.51.100.9"), want: "[198.51.100.9] by hosted"},
+		{name: "networks in the Corefile replace an invalid range", objects: pool("most of them"), options: allow("198.51.100.0/24"),
+			hostedService: hostedService("198.51.100.9"), want: "[198.51.100.9] by hosted", problems: []string{"Infra clusters/demo: InvalidAddress: "}},
 		{name: "without an Infra nothing is allowed", hostedService: hostedService("192.0.2.100"), options: model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted}},
 			want: "[]", problems: []string{"HostedCluster clusters/demo: AddressNotAllowed: "}},
 		{name: "the VLAN of an Infra with disabled apps is allowed", objects: []string{demoInfra("{enabled: false, metallb: {ipAddressPoolRange: 192.0.2.1}}", "")},

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"iter"
 	"slices"
 	"strings"
 )
@@ -147,13 +146,4 @@ func (b *viewBuilder) isRefused(c *Cluster, h Hostname) bool {
 	label, parent, _ := strings.Cut(h.Name, ".")
 	return label == oauthHost && b.refused[ownedDomain{c, parent}] &&
 		!slices.ContainsFunc(h.Endpoints, func(e Endpoint) bool { return e.Source != conventional })
-}
-
-// nameAndParents yields a name and all its parent domains: for "a.b", "a.b" and "b".
-func nameAndParents(name string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for name != "" && yield(name) {
-			_, name, _ = strings.Cut(name, ".")
-		}
-	}
 }

@@ -11,6 +11,35 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
+// appsFinder looks up the apps addresses of hosted clusters.
+type appsFinder struct {
+	*builder
+	options  *AppsOptions
+	hosted   map[string]*objects.AppsService // by hosted cluster, "namespace/name"
+	assigned map[string]map[netip.Addr]bool  // addresses of gateways and components, by VLAN
+}
+
+// appsQuery is the look-up of one cluster's apps addresses.
+type appsQuery struct {
+	*draft
+	apps       *Apps          // the result
+	infra      *Infra         // nil if no Infra enables apps
+	problemRef Ref            // the object that problems are reported for
+	filter     *addressFilter // accepts addresses
+	lastGood   []netip.Addr   // accepted addresses of the previous snapshot
+}
+
+// addressFilter decides which addresses are accepted from a hosted cluster. Otherwise the owner of a hosted
+// cluster could make names resolve to, and the proxy connect to, any address.
+type addressFilter struct {
+	ranges []v1alpha1.AddressRange
+	// assigned are the addresses of the gateway and of our components. The proxy would connect to itself if an
+	// apps address were one of them.
+	assigned map[netip.Addr]bool
+	// networks are the networks of the cluster's VLANs.
+	networks []netip.Prefix
+}
+
 // serviceName returns the namespace and name of the apps Service in the hosted cluster, "namespace/name".
 func (f *appsFinder) serviceName(c *Cluster, infra *Infra) string {
 	if f.options.Service != "" {

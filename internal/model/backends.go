@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
@@ -12,55 +11,22 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// addBackends adds the routes in the ProxyServer's spec.backends. Routes of the Infra take precedence; of two
-// backends with the same name on the same port, the first one does.
-func (p *proxyBuilder) addBackends() {
-	for i := range p.in.Spec.Backends {
-		p.addBackend(&p.in.Spec.Backends[i], fmt.Sprintf("spec.backends[%d] %s", i, p.in.Spec.Backends[i].Name))
-	}
-}
-
-// addBackend adds the routes of one backend. source identifies the backend in problems.
-func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
-	ref := p.out.Ref
-	if !isPort(in.Port) {
-		p.found.add(ref, ReasonInvalidAddress, "%s: port %d is not in the range 1 to 65535: ignored", source, in.Port)
-		return
-	}
-	if in.Protocol == v1alpha1.ProtocolUDP {
-		p.addUDPBackend(in, source)
-		return
-	}
-	if user := podPorts[in.Port]; user != "" {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is used in the proxy's own pod by %s: ignored", source, in.Port, user)
-		return
-	}
-	if in.Protocol == v1alpha1.ProtocolHTTP {
-		p.addHTTPBackend(in, source)
-		return
-	}
-	if l := p.listeners[in.Port]; l != nil && l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is used for HTTP: ignored", source, in.Port)
-		return
-	}
+// addTCPBackend adds the routes of a backend with the protocol TCP, TLS or HTTPS.
+func (p *proxyBuilder) addTCPBackend(in *v1alpha1.ProxyBackend, source string) {
 	u := p.backendUpstream(in, source)
-	if p.hasBackend(in.Name) {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
-		return
-	}
 	isPlain := cmp.Or(in.Protocol, v1alpha1.ProtocolTCP) == v1alpha1.ProtocolTCP
 	opened := p.listeners[in.Port] == nil
 	before := len(p.listener(in.Port).routes)
 	for _, host := range append([]string{in.Hostname}, in.AlternateHostnames...) {
 		name, err := cleanHost(host)
 		if err != nil {
-			p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
+			p.found.add(p.out.Ref, ReasonInvalidName, "%s: %v", source, err)
 			continue
 		}
-		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: ref, Source: source, Plain: isPlain})
+		p.route(in.Port, Route{Host: name, Upstream: u.Name, Owner: p.out.Ref, Source: source, Plain: isPlain})
 	}
 	if l := p.listener(in.Port); len(l.routes) > before { // at least one route was added
-		p.upstreams[u.Name] = u
+		p.upstreams[u.Name], p.backends[in.Name] = u, true
 		if isPlain {
 			l.tcp = append(l.tcp, u.Name)
 		}
@@ -71,29 +37,20 @@ func (p *proxyBuilder) addBackend(in *v1alpha1.ProxyBackend, source string) {
 
 // addUDPBackend adds the listener of a backend with the protocol UDP, which gets all datagrams of its port.
 func (p *proxyBuilder) addUDPBackend(in *v1alpha1.ProxyBackend, source string) {
-	ref := p.out.Ref
 	name, err := cleanHost(in.Hostname)
 	if err != nil {
-		p.found.add(ref, ReasonInvalidName, "%s: %v", source, err)
-		return
-	}
-	if taken, ok := p.udp[in.Port]; ok {
-		p.found.add(ref, ReasonNameConflict, "%s: UDP port %d is already routed to %s (%s): ignored", source, in.Port, taken.Upstream, taken.Source)
+		p.found.add(p.out.Ref, ReasonInvalidName, "%s: %v", source, err)
 		return
 	}
 	if in.HealthCheck != nil {
-		p.found.add(ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: healthCheck probes with TCP connections: ignored for UDP", source)
 	}
 	if proxyProtocol(in.ProxyProtocol) != "" {
-		p.found.add(ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
+		p.found.add(p.out.Ref, ReasonUnsupported, "%s: proxyProtocol is not supported for UDP: ignored", source)
 	}
 	u := p.backendUpstream(in, source)
-	if p.hasBackend(in.Name) {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
-		return
-	}
-	p.upstreams[u.Name] = u
-	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: ref, Source: source}
+	p.upstreams[u.Name], p.backends[in.Name] = u, true
+	p.udp[in.Port] = Route{Host: name, Upstream: u.Name, Owner: p.out.Ref, Source: source}
 }
 
 // setUDP changes the settings of a backend's upstream to those of UDP.
@@ -104,15 +61,6 @@ func (u *Upstream) setUDP(in *v1alpha1.ProxyBackend) {
 	if u.IdleTimeout = in.IdleTimeout.Or(v1alpha1.DefaultUDPIdleTimeout); u.IdleTimeout < time.Millisecond {
 		u.IdleTimeout = v1alpha1.DefaultUDPIdleTimeout.Or("")
 	}
-}
-
-// podPorts are the ports that containers of the proxy pod listen on in the pod network. A listener of the
-// proxy on such a port would fail, because it binds to all addresses.
-var podPorts = map[int32]string{9901: "Envoy's metrics", 9902: "xdsd serve", 9906: "xdsd hold", 9907: "Envoy's health"}
-
-// hasBackend reports whether a backend with a name was added.
-func (p *proxyBuilder) hasBackend(name string) bool {
-	return p.backends[name] || p.upstreams["proxy/"+p.out.Key()+"/"+name] != nil
 }
 
 // upstreamSettings returns an upstream with the settings of a backend.
@@ -233,24 +181,6 @@ func outlierDetection(in *v1alpha1.OutlierDetection) *OutlierDetection {
 // the endpoints.
 const minHealthCheckTime = 100 * time.Millisecond
 
-// proxyProtocol returns V1, V2, or empty for any other value. The API server rejects unknown values, but an object may
-// be read from a file.
-func proxyProtocol(p v1alpha1.ProxyProtocol) v1alpha1.ProxyProtocol {
-	if p == v1alpha1.ProxyProtocolV1 || p == v1alpha1.ProxyProtocolV2 {
-		return p
-	}
-	return ""
-}
-
-// positive returns n, or fallback if n is not positive. The API server rejects such values, but an object
-// may be read from a file.
-func positive(n, fallback int32) int32 {
-	if n > 0 {
-		return n
-	}
-	return fallback
-}
-
 // selectService selects the Service of a backend by its labels. If the choice is ambiguous, it returns the
 // Service in use, and the reason and message of a problem.
 func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend) (name string, reason Reason, message string) {
@@ -268,18 +198,4 @@ func (p *proxyBuilder) selectService(upstream string, in *v1alpha1.ProxyBackend)
 	case selector.None:
 	}
 	return name, reason, choice.Message
-}
-
-// LastServices returns the Services, "namespace/name", that were selected by the labels of backends, keyed by upstream
-// name, for Objects.LastServices of the next snapshot. Backends without a selected Service are omitted.
-func (s *Snapshot) LastServices() map[string]string {
-	found := map[string]string{}
-	for _, p := range s.ProxyServers {
-		for _, u := range p.Upstreams {
-			if u.Selected && u.Service != "" {
-				found[u.Name] = u.Service
-			}
-		}
-	}
-	return found
 }

@@ -141,25 +141,33 @@ func (d *draft) addInfraDomains(in *v1alpha1.Infra, ref Ref, infraDomain string,
 		d.addDomain(infraDomain)
 		d.addAppsDomain("apps." + infraDomain)
 	}
-	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.BaseDomain != "" {
-		domain := apps.BaseDomain
-		if !strings.HasPrefix(domain, "apps.") {
-			domain = "apps." + d.shortName(in) + "." + domain
+	if apps := infraAppsDomainOf(in, ref, found); apps != "" && !slices.Contains(d.AppsDomains, apps) {
+		if len(d.AppsDomains) > 0 {
+			found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, but %s has %s: both are served",
+				apps, d.Ref, strings.Join(d.AppsDomains, " and "))
 		}
-		if name, ok := publishable(ref, domain, "spec.appsIngress.baseDomain", found); ok && !slices.Contains(d.AppsDomains, name) {
-			if len(d.AppsDomains) > 0 {
-				found.add(ref, ReasonAppsDomainMismatch, "spec.appsIngress.baseDomain yields apps domain %s, but %s has %s: both are served",
-					name, d.Ref, strings.Join(d.AppsDomains, " and "))
-			}
-			d.addAppsDomain(name)
-		}
+		d.addAppsDomain(apps)
 	}
 }
 
-// shortName returns <cluster> of "apps.<cluster>.<baseDomain>".
-func (c *Cluster) shortName(in *v1alpha1.Infra) string {
-	if dns := in.Spec.InfraComponents.DNS; dns != nil && dns.ClusterName != "" {
-		return dns.ClusterName
+// infraAppsDomainOf returns the apps domain in an Infra's spec.appsIngress, or "". Unless the base domain is one itself, its
+// middle label is the cluster's name.
+func infraAppsDomainOf(in *v1alpha1.Infra, ref Ref, found *problems) string {
+	apps := in.Spec.AppsIngress
+	if !apps.IsEnabled() || apps.BaseDomain == "" {
+		return ""
 	}
-	return c.Name
+	domain := apps.BaseDomain
+	if !strings.HasPrefix(domain, "apps.") {
+		name := in.Name
+		if named := in.Spec.NamedHostedCluster(); named.IsSet() {
+			name = named.Name
+		}
+		if dns := in.Spec.InfraComponents.DNS; dns != nil && dns.ClusterName != "" {
+			name = dns.ClusterName
+		}
+		domain = "apps." + name + "." + domain
+	}
+	name, _ := publishable(ref, domain, "spec.appsIngress.baseDomain", found)
+	return name
 }

@@ -123,9 +123,6 @@ func strategyEndpoint(s objects.PublishingStrategy, loadBalancerPort, allocated 
 	}
 }
 
-// conventional is the Source of an Endpoint whose name is not in any object.
-const conventional = "convention"
-
 // addConventional adds the names that a stand-alone OpenShift has under its cluster domain. HyperShift itself
 // does not generate them.
 func (d *draft) addConventional(domain string) {

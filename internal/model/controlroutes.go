@@ -1,7 +1,6 @@
 package model
 
 import (
-	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -101,8 +100,6 @@ func (p *proxyBuilder) addCluster(infra *Infra) {
 	p.addRoutes(infra, namespace)
 	p.addApps(infra)
 }
-
-func isPort(port int32) bool { return port > 0 && port <= math.MaxUint16 }
 
 // hasPort reports whether any port is known on which a name has a role.
 func hasPort(h Hostname, role Role) bool {

@@ -2,14 +2,13 @@ package model
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // checkRelays reports relay agents that DHCP cannot serve.
 func (i *Infra) checkRelays(dhcp *v1alpha1.InfraDHCP, found *problems) {
-	if len(dhcp.Relays) > 0 && !i.gateway.IsValid() {
+	if len(dhcp.Relays) > 0 && !i.Gateway().IsValid() {
 		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.dhcp.relays: DHCP replies through the router of the VLAN: set spec.%s", gatewayField)
 	}
 	for _, text := range dhcp.Relays {
@@ -19,10 +18,10 @@ func (i *Infra) checkRelays(dhcp *v1alpha1.InfraDHCP, found *problems) {
 	}
 }
 
-// checkHosts reports addresses of DHCP hosts that DHCP cannot reserve, and adds the others to the addresses that it leases.
-func (i *Infra) checkHosts(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[netip.Addr]string, found *problems) {
+// claimHosts claims the addresses of DHCP hosts, and reports those that DHCP cannot reserve.
+func (i *Infra) claimHosts(dhcp *v1alpha1.InfraDHCP, cidr string, found *problems) {
 	subnet, _ := netip.ParsePrefix(cidr) // an invalid one is reported with its field
-	reserved, owners := i.reservedRanges(fields), map[netip.Addr]string{}
+	owners := map[netip.Addr]string{}
 	for _, host := range dhcp.Hosts {
 		if host.Address == "" {
 			continue
@@ -35,22 +34,31 @@ func (i *Infra) checkHosts(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[net
 			report(ReasonInvalidAddress, "%v", err)
 			continue
 		}
-		own := v1alpha1.AddressRange{First: address, Last: address}
-		taken := slices.IndexFunc(reserved, func(r reservedRange) bool { return r.Contains(address) })
+		leased := false // in a range of DHCP
+		var taken *claim
+		for n := range i.claims {
+			if c := &i.claims[n]; !c.Contains(address) {
+				continue
+			} else if c.use == claimClients {
+				leased = true
+			} else {
+				taken = c
+			}
+		}
 		what := reservedAddress(address, i.CIDRs)
 		switch {
 		case subnet.IsValid() && !subnet.Contains(address):
 			report(ReasonInvalidAddress, "%s is not in spec.networkConfig.cidr %s, the only subnet that DHCP serves", address, subnet.Masked())
 		case what != "":
 			report(ReasonInvalidAddress, "%s is the %s: use another address", address, what)
-		case taken >= 0:
-			report(ReasonAddressConflict, "%s is spec.%s: use another address", address, reserved[taken].field)
 		case owners[address] != "":
 			report(ReasonAddressConflict, "%s is also that of %s: use another address", address, owners[address])
+		case taken != nil:
+			report(ReasonAddressConflict, "%s is spec.%s: use another address", address, taken.field)
 		default:
 			owners[address] = host.MAC
-			if !slices.ContainsFunc(i.ranges, func(r v1alpha1.AddressRange) bool { return r.Contains(address) }) {
-				i.ranges = append(i.ranges, own)
+			if !leased {
+				i.claim(v1alpha1.AddressRange{First: address, Last: address}, claimClients, "infraComponents.dhcp.hosts")
 			}
 		}
 	}

@@ -3,4 +3,10 @@
 //
 // Build is a pure function of its input: it uses no clock, network or file, and its result does not depend on
 // the order of the objects. No other package interprets HostedClusters.
+//
+// A file uses only those before it, except for types that refer to each other, in this order: name, problem, services,
+// hostname; the types of a snapshot: addressclaims, infra, apps, view, cluster, proxyserver, snapshot, changes; what one
+// object says: network, infraspec, controlplane, hostedcluster; the snapshot of a group: management, builder, bind, consent,
+// networks, appshosted, allowed, appssources, appsdomain, viewbuilder, proxybuilder, backends, httproutes, controlroutes,
+// proxyservers, build; successive snapshots: groups, merge, incremental. isolation is on its own.
 package model

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -9,8 +8,8 @@ import (
 )
 
 // A key identifies a member of a group, what connects members, or what they read. Members are HostedClusters, Infras,
-// ProxyServers and AppsServices in scope, and objects that cannot be decoded. Objects with a common key are members of one
-// group. The strings are shared with other parts of the model where possible, because each cluster has several keys.
+// ProxyServers and AppsServices in scope, and objects that cannot be decoded. The strings are shared with other parts of the
+// model where possible, because each cluster has several keys.
 type key struct {
 	kind keyKind
 	name string
@@ -18,7 +17,7 @@ type key struct {
 
 type keyKind uint8
 
-// Kinds of keys, with what identifies one.
+// Kinds of keys, with what identifies one. Members with a common key of a kind before readService are members of one group.
 const (
 	keyOther         keyKind = iota // kind and "namespace/name" of an object that cannot be decoded
 	keyHostedCluster                // "namespace/name", as the following ones
@@ -26,15 +25,13 @@ const (
 	keyProxyServer
 	keyAppsService
 	keyNamespace // the namespace of a control plane
-	keyDomain    // a cluster domain
 	keyVLAN      // a network
 	keyCIDR
-	keyName // a name of a cluster that is not below another one of its group
-	// Objects that groups read.
+	keyName       // a name that is not below another one of the member; names above and below it connect, too
+	readBelow     // a parent domain of names
 	readService   // "namespace/name"
 	readNamespace // whose Services are read
 	readNetwork   // a NetworkAttachmentDefinition, "namespace/name"
-	readBelow     // a parent domain of names
 )
 
 var memberKinds = map[string]keyKind{
@@ -50,64 +47,164 @@ func (c Change) memberKey() key {
 	return key{keyOther, c.Kind + " " + name}
 }
 
+// A member is an object of a group.
+type member struct {
+	key    key
+	object objects.Object // nil if it was deleted
+	keys   []key          // in Builder.byKey
+	group  *group         // nil between two groups
+}
+
 // A group is a set of members that may affect each other, with the snapshot of these alone.
 type group struct {
-	members  []key
-	keys     []key // in byKey
-	reads    []key // in readers
+	members  []*member
 	snapshot *Snapshot
 }
 
-// register adds a group to the indexes.
-func (b *Builder) register(g *group) {
-	for _, k := range g.keys {
-		b.byKey[k] = g
+// A Builder builds a sequence of snapshots from the changes of objects. It divides the objects into groups that do not affect
+// each other, and builds only the groups that a change affects. Successive snapshots share equal Clusters, Views, Parts and
+// ProxyServers, so that a reader can detect changes by comparing pointers. Callers must not modify objects that they have passed
+// to Update. A Builder is not safe for concurrent use.
+type Builder struct {
+	options  Options
+	all      *environment
+	members  map[key]*member
+	byKey    map[key][]*member
+	previous reusable
+	snapshot *Snapshot // the previous one
+}
+
+// update is one update of the snapshot.
+type update struct {
+	*Builder
+	changed    map[*member]bool // members whose keys may have changed
+	queue      []*member        // members of the groups that were dissolved, and new ones
+	management bool             // whether the names of the management cluster may have changed
+	everything bool             // whether every group may be affected
+
+	dissolved, built []*group
+}
+
+// dissolve removes a group, which may be nil. Its members become members of new groups.
+func (u *update) dissolve(g *group) {
+	if g == nil {
+		return
 	}
-	for _, k := range g.reads {
-		b.readers[k] = append(b.readers[k], g)
+	u.dissolved = append(u.dissolved, g)
+	u.previous.add(g.snapshot)
+	for _, m := range g.members {
+		m.group = nil
+	}
+	u.queue = append(u.queue, g.members...)
+}
+
+// reindex dissolves the group of a changed member, and updates the member's keys.
+func (u *update) reindex(m *member) {
+	u.dissolve(m.group)
+	u.queue = append(u.queue, m)
+	keys := u.keysOf(m)
+	if slices.Equal(keys, m.keys) {
+		return
+	}
+	for _, k := range m.keys {
+		if u.byKey[k] = slices.DeleteFunc(u.byKey[k], func(other *member) bool { return other == m }); len(u.byKey[k]) == 0 {
+			delete(u.byKey, k)
+		}
+	}
+	for _, k := range keys {
+		u.byKey[k] = append(u.byKey[k], m)
+	}
+	m.keys = slices.Clip(keys)
+	if m.object == nil {
+		delete(u.members, m.key)
 	}
 }
 
-// unregister removes a group from the indexes.
-func (b *Builder) unregister(g *group) {
-	for _, k := range g.keys {
-		if b.byKey[k] == g {
-			delete(b.byKey, k)
+// regroup forms groups of the members without one and of those that they are connected with, and builds their snapshots.
+func (u *update) regroup() {
+	for len(u.queue) > 0 {
+		first := u.queue[0]
+		u.queue = u.queue[1:]
+		if first.group != nil || first.object == nil {
+			continue
+		}
+		g, visited := &group{}, map[key]bool{}
+		var join func(*member)
+		join = func(m *member) {
+			if m.group == g {
+				return
+			}
+			u.dissolve(m.group)
+			m.group, g.members = g, append(g.members, m)
+			u.eachNeighbour(m, visited, join)
+		}
+		join(first)
+		u.build(g)
+	}
+}
+
+// build builds the snapshot of a group.
+func (u *update) build(g *group) {
+	in := &Objects{}
+	for _, m := range g.members {
+		in.Add(m.object)
+	}
+	g.snapshot = newBuilder(u.all, &u.previous).build(in, u.options)
+	u.built = append(u.built, g)
+}
+
+// eachNeighbour calls f with the members that a member is connected with by keys that were not visited yet.
+func (b *Builder) eachNeighbour(m *member, visited map[key]bool, f func(*member)) {
+	visit := func(k key) {
+		if !visited[k] {
+			visited[k] = true
+			for _, other := range b.byKey[k] {
+				f(other)
+			}
 		}
 	}
-	for _, k := range g.reads {
-		if b.readers[k] = slices.DeleteFunc(b.readers[k], func(other *group) bool { return other == g }); len(b.readers[k]) == 0 {
-			delete(b.readers, k)
+	for _, k := range m.keys {
+		switch {
+		case k.kind == keyName:
+			visit(key{readBelow, k.name})
+			for at := range nameAndParents(k.name) {
+				visit(key{keyName, at})
+			}
+		case k.kind < keyName:
+			visit(k)
 		}
 	}
 }
 
-// keysOf returns the keys of a member, and those of the objects that it reads; none if it does not exist.
-func (u *update) keysOf(m key) (keys, reads []key) {
-	if u.members[m] == nil {
-		return nil, nil
+// keysOf returns the keys of a member; none if it does not exist.
+func (u *update) keysOf(m *member) []key {
+	if m.object == nil {
+		return nil
 	}
-	keys = append(keys, m)
+	keys := []key{m.key}
 	add := func(kind keyKind, name string) {
-		if name != "" {
-			keys = append(keys, key{kind, name})
+		if k := (key{kind, name}); name != "" && !slices.Contains(keys, k) {
+			keys = append(keys, k)
 		}
 	}
-	read := func(kind keyKind, name string) {
-		if name != "" {
-			reads = append(reads, key{kind, name})
+	addName := func(name string) {
+		add(keyName, name)
+		for at := range nameAndParents(name) {
+			if at != name {
+				add(readBelow, at)
+			}
 		}
 	}
-	switch o := u.members[m].(type) {
+	switch o := m.object.(type) {
 	case *objects.HostedCluster:
-		parsed := u.all.parse(o).draft
-		add(keyNamespace, parsed.ControlPlaneNamespace)
-		for _, domain := range parsed.Domains {
-			add(keyDomain, domain)
+		c := u.all.parse(o).draft
+		add(keyNamespace, c.ControlPlaneNamespace)
+		add(readNamespace, c.vmNamespace)
+		for _, name := range c.topmostNames() {
+			addName(name)
 		}
-		read(readNamespace, parsed.vmNamespace)
 	case *objects.AppsService:
-		add(keyHostedCluster, m.name)
+		add(keyHostedCluster, m.key.name)
 	case *v1alpha1.Infra:
 		infra := &u.all.parseInfra(o).infra
 		add(keyVLAN, u.all.networks.Of(infra.NetworkAttachment))
@@ -121,175 +218,40 @@ func (u *update) keysOf(m key) (keys, reads []key) {
 			add(keyHostedCluster, o.Namespace+"/"+named.Name) // which problems mention
 		}
 		add(keyNamespace, controlPlaneNamespace(o))
-		add(keyDomain, infraDomainOf(o, infra.Ref, &problems{}))
-		read(readNetwork, infra.NetworkAttachment)
-		read(readService, m.name+"-dns")
+		addName(infraDomainOf(o, infra.Ref, &problems{}))
+		addName(infraAppsDomainOf(o, infra.Ref, &problems{}))
+		add(readNetwork, infra.NetworkAttachment)
+		add(readService, m.key.name+"-dns")
 		if infra.Proxy != nil {
-			read(readService, infra.Proxy.Service)
+			add(readService, infra.Proxy.Service)
 		}
 	case *v1alpha1.ProxyServer:
 		if ref := o.Spec.InfraRef; ref != nil {
 			add(keyInfra, o.Namespace+"/"+ref.Name)
 		} else if nad := o.Spec.NetworkConfig.NetworkAttachment(o.Namespace); nad.Name != "" {
 			add(keyVLAN, u.all.networks.Of(nad.String()))
-			read(readNetwork, nad.String())
+			add(readNetwork, nad.String())
 		}
 		for i := range o.Spec.Backends {
-			read(readNamespace, o.Spec.Backends[i].TargetNamespace)
+			add(readNamespace, o.Spec.Backends[i].TargetNamespace)
 		}
 	}
-	return keys, reads
+	return keys
 }
 
-// regroup forms groups of the members that have none, and builds their snapshots. If names of groups are above, below or equal to
-// each other, it joins these groups.
-func (u *update) regroup() {
-	for {
-		joined := len(u.joined)
-		u.built = u.partition()
-		for _, g := range u.built {
-			u.build(g)
-			for _, other := range u.neighbours(g) {
-				u.joined = append(u.joined, [2]key{g.members[0], other.members[0]})
-				if u.groups[other] {
-					u.dissolve(other)
-				}
-			}
-			u.register(g)
-		}
-		if len(u.joined) == joined {
-			break
-		}
-		for _, g := range u.built {
-			u.unregister(g)
+// topmostNames returns the names of a cluster that are in none of its domains, and the domains.
+func (c *Cluster) topmostNames() []string {
+	names := slices.Clone(c.Domains)
+	add := func(name string) {
+		if !slices.ContainsFunc(names, func(above string) bool { return within(name, above) }) {
+			names = append(names, name)
 		}
 	}
-	for _, g := range u.built {
-		u.groups[g] = true
+	for _, name := range slices.Concat(c.AppsDomains, c.AppsNames) {
+		add(name)
 	}
-}
-
-// partition returns groups of the members without a group and of the members of the groups that they are connected
-// with, which it dissolves.
-func (u *update) partition() []*group {
-	var sets disjointSets
-	owners := map[key]int{}
-	keys, reads := [][]key{}, [][]key{}
-	for len(sets) < len(u.queue) { // dissolved groups extend the queue
-		i := len(sets)
-		sets = append(sets, i)
-		own, read := u.keysOf(u.queue[i])
-		keys, reads = append(keys, own), append(reads, read)
-		for _, k := range own {
-			u.dissolveKey(k)
-			if owner, ok := owners[k]; ok {
-				sets.union(owner, i)
-			} else {
-				owners[k] = i
-			}
-		}
+	for _, h := range c.Hostnames {
+		add(h.Name)
 	}
-	for _, pair := range u.joined {
-		sets.union(owners[pair[0]], owners[pair[1]])
-	}
-	groups := map[int]*group{}
-	var list []*group
-	for i, m := range u.queue {
-		if len(keys[i]) == 0 {
-			continue // does not exist
-		}
-		at := sets.find(i)
-		g := groups[at]
-		if g == nil {
-			g = &group{}
-			groups[at] = g
-			list = append(list, g)
-		}
-		g.members = append(g.members, m)
-		for _, k := range keys[i] {
-			if owners[k] == i { // other members need not list it again
-				g.keys = append(g.keys, k)
-			}
-		}
-		g.reads = append(g.reads, reads[i]...)
-	}
-	return list
-}
-
-// disjointSets has the parent of each element; a root is its own parent.
-type disjointSets []int
-
-func (s disjointSets) find(i int) int {
-	for s[i] != i {
-		s[i] = s[s[i]]
-		i = s[i]
-	}
-	return i
-}
-
-func (s disjointSets) union(a, b int) { s[s.find(b)] = s.find(a) }
-
-// build builds the snapshot of a group, and adds the keys of its names.
-func (u *update) build(g *group) {
-	in := &Objects{}
-	for _, m := range g.members {
-		in.Add(u.members[m])
-	}
-	g.snapshot = newBuilder(u.all, &u.previous).build(in, u.options)
-	g.snapshot.services = nil // would keep this version of them; that of merge has the current one
-	for _, name := range topmostNames(g.snapshot.Clusters) {
-		g.keys = append(g.keys, key{keyName, name})
-		for at := range nameAndParents(name) {
-			if at != name {
-				g.reads = append(g.reads, key{readBelow, at})
-			}
-		}
-	}
-	slices.SortFunc(g.reads, func(a, b key) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.name, b.name)) })
-	g.keys, g.reads = slices.Clone(g.keys), slices.Clone(slices.Compact(g.reads)) // without unused capacity
-}
-
-// neighbours returns the registered groups with names that are above, below or equal to those of a group.
-func (u *update) neighbours(g *group) []*group {
-	var found []*group
-	for _, k := range g.keys {
-		if k.kind != keyName {
-			continue
-		}
-		for at := range nameAndParents(k.name) {
-			if other := u.byKey[key{keyName, at}]; other != nil {
-				found = append(found, other)
-			}
-		}
-		found = append(found, u.readers[key{readBelow, k.name}]...)
-	}
-	return found
-}
-
-// topmostNames returns the names of clusters that are not below another one.
-func topmostNames(clusters []*Cluster) []string {
-	all := map[string]bool{}
-	for _, c := range clusters {
-		for _, list := range [][]string{c.Domains, c.AppsDomains, c.AppsNames} {
-			for _, name := range list {
-				all[name] = true
-			}
-		}
-		for _, h := range c.Hostnames {
-			if !c.owns(h.Name) {
-				all[h.Name] = true
-			}
-		}
-	}
-	var top []string
-	for name := range all {
-		below := false
-		for at := range nameAndParents(name) {
-			below = below || at != name && all[at]
-		}
-		if !below {
-			top = append(top, name)
-		}
-	}
-	return top
+	return names
 }

@@ -90,3 +90,6 @@ func (h hostnames) sorted() []Hostname {
 	slices.SortFunc(list, func(a, b Hostname) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
+
+// conventional is the Source of an Endpoint whose name is not in any object.
+const conventional = "convention"

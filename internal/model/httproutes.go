@@ -13,55 +13,6 @@ import (
 	"github.com/densityops/oooi/api/v1alpha1"
 )
 
-// HTTPRule forwards or redirects the requests that match all of its conditions.
-type HTTPRule struct {
-	// Name is "backend/rule", with the number of the rule in its backend.
-	Name string `json:"name"`
-	// Path is a path without a trailing slash, except "/". Unless Exact is set, it also matches all paths below it.
-	Path  string `json:"path"`
-	Exact bool   `json:"exact,omitempty"`
-	// Headers are sorted by name, which is in lower case.
-	Headers []HTTPHeader `json:"headers,omitempty"`
-	// Method is a method; empty for any.
-	Method string `json:"method,omitempty"`
-	// Redirect is the response to a request; nil to forward it.
-	Redirect *HTTPRedirect `json:"redirect,omitempty"`
-	// Backends get requests in proportion to their weights, which are positive. If Redirect is nil and there are none,
-	// requests are answered with 500.
-	Backends []HTTPBackend `json:"backends,omitempty"`
-	// Timeout limits a request; 0 for no limit.
-	Timeout time.Duration `json:"timeout,omitempty"`
-	// Retry repeats failed requests; nil for none.
-	Retry *HTTPRetry `json:"retry,omitempty"`
-}
-
-// HTTPHeader is a header of a request.
-type HTTPHeader struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// HTTPBackend is an upstream with its share of requests.
-type HTTPBackend struct {
-	Upstream string `json:"upstream"`
-	Weight   int32  `json:"weight"`
-}
-
-// HTTPRedirect is a redirect to the same path. Empty fields are those of the request.
-type HTTPRedirect struct {
-	Scheme     string `json:"scheme,omitempty"`
-	Hostname   string `json:"hostname,omitempty"`
-	Port       int32  `json:"port,omitempty"`
-	StatusCode int32  `json:"statusCode"`
-}
-
-// HTTPRetry repeats requests.
-type HTTPRetry struct {
-	Attempts int32         `json:"attempts"`
-	Backoff  time.Duration `json:"backoff"`
-	Codes    []int32       `json:"codes,omitempty"`
-}
-
 // Match returns the conditions of a rule as text, such as "/api GET x-version=v2"; an exact path is preceded by "=".
 func (r *HTTPRule) Match() string {
 	text := r.Path
@@ -96,14 +47,6 @@ func compareRules(a, b HTTPRule) int {
 func (p *proxyBuilder) addHTTPBackend(in *v1alpha1.ProxyBackend, source string) {
 	ref := p.out.Ref
 	l := p.listeners[in.Port]
-	if l != nil && !l.http {
-		p.found.add(ref, ReasonNameConflict, "%s: port %d is already used for TLS: ignored", source, in.Port)
-		return
-	}
-	if p.hasBackend(in.Name) {
-		p.found.add(ref, ReasonNameConflict, "%s: another backend has this name: ignored", source)
-		return
-	}
 	p.backends[in.Name] = true
 	upstreams := map[string]*Upstream{}
 	route := Route{Owner: ref, Source: source}

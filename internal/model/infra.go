@@ -1,13 +1,8 @@
 package model
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -46,33 +41,40 @@ type Infra struct {
 	proxy      *v1alpha1.InfraProxy
 	status     *v1alpha1.AppsIngressStatus
 	apiService string       // name of the API server's Service, "" for the default
-	assigned   []netip.Addr // addresses of the gateway and of our components
-	gateway    netip.Addr
-	ranges     []v1alpha1.AddressRange // of the DHCP pool
-	upstreams  []netip.Addr            // upstream resolvers
-	staticApps []netip.Addr            // apps addresses in the spec
-	// appsRanges are the addresses that apps may have.
-	appsRanges []reservedRange
+	staticApps []netip.Addr // apps addresses in the spec
+	claims     []claim      // to addresses of the VLAN, in the order of the spec
 	// proxyFailed reports whether the status says that the proxy is not ready.
 	proxyFailed bool
 }
 
 // Gateway returns the address of the VLAN's gateway, or the zero Addr if the spec has no valid one.
-func (i *Infra) Gateway() netip.Addr { return i.gateway }
+func (i *Infra) Gateway() netip.Addr {
+	for _, c := range i.claims {
+		if c.use == claimRouter {
+			return c.First
+		}
+	}
+	return netip.Addr{}
+}
 
 // Assigned returns the addresses of the gateway and of our components on the VLAN, including the proxy's floating
 // address.
-func (i *Infra) Assigned() []netip.Addr { return slices.Clone(i.assigned) }
+func (i *Infra) Assigned() []netip.Addr {
+	var list []netip.Addr
+	for _, c := range i.claims {
+		if c.use == claimDaemon || c.use == claimRouter {
+			list = append(list, c.First)
+		}
+	}
+	return list
+}
 
 // Taken returns the ranges of VLAN addresses that the Infra uses or reserves: those of the gateway, our components,
 // upstream resolvers and apps, and the DHCP ranges. They are unsorted and may overlap.
 func (i *Infra) Taken() []v1alpha1.AddressRange {
-	taken := slices.Clone(i.ranges)
-	for _, r := range i.appsRanges {
-		taken = append(taken, r.AddressRange)
-	}
-	for _, a := range slices.Concat(i.assigned, i.upstreams) { // assigned includes the gateway
-		taken = append(taken, v1alpha1.AddressRange{First: a, Last: a})
+	taken := make([]v1alpha1.AddressRange, len(i.claims))
+	for n, c := range i.claims {
+		taken[n] = c.AddressRange
 	}
 	return taken
 }
@@ -93,151 +95,11 @@ type Proxy struct {
 	ClusterIPs []netip.Addr `json:"clusterIPs"`
 }
 
-// parsedInfra is the result of parsing an Infra.
-type parsedInfra struct {
-	infra Infra
-	found problems
-}
-
-// parseInfra parses an Infra. Invalid values are reported and ignored.
-func parseInfra(in *v1alpha1.Infra) *parsedInfra {
-	r := &parsedInfra{infra: Infra{
-		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
-		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
-		proxyFailed:       meta.IsStatusConditionFalse(in.Status.Conditions, v1alpha1.ConditionProxyReady),
-	}}
-	i, found := &r.infra, &r.found
-	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)
-	for n, cidr := range in.Spec.NetworkConfig.AdditionalCIDRs {
-		i.addCIDR(string(cidr), fmt.Sprintf("networkConfig.additionalCIDRs[%d]", n), found)
+// proxyProtocol returns V1, V2, or empty for any other value. The API server rejects unknown values, but an object may
+// be read from a file.
+func proxyProtocol(p v1alpha1.ProxyProtocol) v1alpha1.ProxyProtocol {
+	if p == v1alpha1.ProxyProtocolV1 || p == v1alpha1.ProxyProtocolV2 {
+		return p
 	}
-	if dns := in.Spec.InfraComponents.DNS; dns.IsEnabled() {
-		for _, instance := range dns.EffectiveInstances() {
-			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
-		}
-	}
-	if dhcp := in.Spec.InfraComponents.DHCP; dhcp.IsEnabled() {
-		for _, instance := range dhcp.EffectiveInstances() {
-			if address, err := v1alpha1.ParseAddress(string(instance.IP)); err == nil { // setup refuses others
-				i.DHCP = append(i.DHCP, address)
-			}
-		}
-	}
-	if proxy := in.Spec.InfraComponents.Proxy; proxy != nil {
-		i.proxy, i.apiService = proxy, proxy.APIServerService
-	}
-	if proxy := in.Spec.InfraComponents.Proxy; proxy.IsEnabled() {
-		i.Proxy = i.proxyOf(proxy, found)
-	} else if !in.Spec.OnlyDHCP() {
-		found.add(i.Ref, ReasonProxyDisabled, "spec.infraComponents.proxy is not enabled: control-plane names are forwarded, not answered")
-	}
-	if apps := in.Spec.AppsIngress; apps.IsEnabled() && apps.Source == v1alpha1.AppsIngressSourceStatic {
-		i.staticApps = i.reachable("appsIngress.addresses", apps.Addresses, found)
-	}
-	i.checkNetwork(&in.Spec, found)
-	return r
-}
-
-// resolve returns the Infra with the cluster IPs of its proxy Service, and reports problems with Services of
-// the management cluster.
-func (r *parsedInfra) resolve(services *serviceIndex, found *problems) *Infra {
-	i := r.infra
-	*found = append(*found, r.found...)
-	if i.Proxy != nil && i.Proxy.Service != "" {
-		proxy := *i.Proxy
-		proxy.ClusterIPs = services.addresses(proxy.Service)
-		if len(proxy.ClusterIPs) == 0 {
-			found.add(i.Ref, ReasonProxyServiceMissing, "Service %s does not exist or has no cluster IP: control-plane names have no address for pods", proxy.Service)
-		}
-		i.Proxy = &proxy
-	}
-	for _, address := range i.upstreams {
-		if service := i.Key() + "-dns"; slices.Contains(services.addresses(service), address) {
-			found.add(i.Ref, ReasonAddressConflict,
-				"spec.networkConfig.dnsServers: %s is the cluster IP of Service %s, our own DNS: name a resolver that does not forward to it, or leave dnsServers "+
-					"out to use those of the node", address, service)
-		}
-	}
-	return &i
-}
-
-func (i *Infra) addCIDR(text, field string, found *problems) {
-	prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-	if err != nil || prefix.Addr().Is4In6() { // no client has an IPv4-mapped address
-		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not a network such as 192.0.2.0/24", field, text)
-		return
-	}
-	if minimum := minBits(prefix); prefix.Bits() < minimum {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is too large for a VLAN: pods would count as clients on the VLAN; use a prefix length of %d "+
-			"or more", field, prefix, minimum)
-		return
-	}
-	i.CIDRs = append(i.CIDRs, prefix.Masked())
-}
-
-// minBits returns the shortest prefix length of a VLAN's network: that of the largest private IPv4 network,
-// and of the largest IPv6 network that sites usually get.
-func minBits(p netip.Prefix) int {
-	if p.Addr().Is4() {
-		return 8
-	}
-	return 20
-}
-
-// proxyOf parses the proxy of the spec.
-func (i *Infra) proxyOf(in *v1alpha1.InfraProxy, found *problems) *Proxy {
-	p := &Proxy{VLAN: i.addresses("infraComponents.proxy", in.ServerIPs(), found)}
-	if len(p.VLAN) == 0 {
-		found.add(i.Ref, ReasonInvalidAddress, "spec.infraComponents.proxy: no valid serverIP, so control-plane names have no address on the VLAN")
-	}
-	if in.InternalProxyService != "" {
-		if address, err := v1alpha1.ParseAddress(in.InternalProxyService); err == nil {
-			p.ClusterIPs = []netip.Addr{address}
-			return p
-		}
-	}
-	p.Service = proxyService(i.Ref, in.InternalProxyService)
-	return p
-}
-
-// proxyService returns the Service of infraComponents.proxy.internalProxyService as "namespace/name". The
-// field has the form "name", "name.namespace" or "name.namespace.svc..."; empty means the Service that setup
-// creates.
-func proxyService(infra Ref, name string) string {
-	if name == "" {
-		return infra.Namespace + "/" + infra.Name + "-proxy"
-	}
-	name, rest, _ := strings.Cut(name, ".")
-	namespace, _, _ := strings.Cut(rest, ".")
-	return cmp.Or(namespace, infra.Namespace) + "/" + name
-}
-
-// reachable is addresses without those that clients on other hosts cannot connect to.
-func (i *Infra) reachable(field string, texts []v1alpha1.IP, found *problems) []netip.Addr {
-	return slices.DeleteFunc(i.addresses(field, texts, found), func(address netip.Addr) bool {
-		if isReachable(address) {
-			return false
-		}
-		found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an address that a client can reach", field, address)
-		return true
-	})
-}
-
-// addresses parses a component's VLAN addresses. Invalid ones are reported and ignored.
-func (i *Infra) addresses(field string, texts []v1alpha1.IP, found *problems) []netip.Addr {
-	var list []netip.Addr
-	for _, text := range texts {
-		address, err := v1alpha1.ParseAddress(string(text))
-		if err != nil || address.IsUnspecified() || address.IsMulticast() {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an address that a client can reach", field, text)
-			continue
-		}
-		list = append(list, address)
-	}
-	return sortedAddrs(list)
-}
-
-func sortedAddrs(list []netip.Addr) []netip.Addr {
-	slices.SortFunc(list, netip.Addr.Compare)
-	return slices.Compact(list)
+	return ""
 }

@@ -9,16 +9,6 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// NameRules limit which names are published for hosted clusters. Authors of HostedClusters can set any
-// hostname.
-type NameRules struct {
-	// Management are domains of the management cluster, such as "apps.mgmt.example.com" and
-	// "mgmt.example.com", in addition to the apps domain of OpenShift's canary Route.
-	Management []string
-	// Allowed are the domains that published names must be in; empty for all.
-	Allowed []string
-}
-
 // managementNames are the names of the management cluster, which hosted clusters may not have.
 type managementNames struct {
 	routes   map[string]*objects.Route // admitted Routes outside of all control planes, by host
@@ -65,16 +55,6 @@ func newManagementNames(routes []*objects.Route, rules NameRules) *managementNam
 // equal reports whether both permit the same names, with the same messages for others.
 func (o *managementNames) equal(other *managementNames) bool {
 	return slices.Equal(o.domains, other.domains) && maps.EqualFunc(o.routes, other.routes, func(a, b *objects.Route) bool { return compareNames(a, b) == 0 })
-}
-
-// filterNames removes from every cluster the names that it may not have.
-func (b *builder) filterNames() {
-	if o := b.management; len(o.routes)+len(o.domains)+len(o.rules.Allowed) > 0 {
-		for _, c := range b.clusters {
-			s := nameFilter{managementNames: o, draft: c, ownRoutes: b.routes[c.ControlPlaneNamespace], found: &b.found}
-			s.apply()
-		}
-	}
 }
 
 // nameFilter removes the names of one cluster that it may not have.

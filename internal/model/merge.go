@@ -3,14 +3,12 @@ package model
 import (
 	"cmp"
 	"slices"
+	"sync"
 )
 
 // merge returns the previous snapshot with the groups that were built in place of those that were dissolved.
 func (u *update) merge() *Snapshot {
 	before := u.snapshot
-	if before == nil {
-		before = &Snapshot{pod: &wholeView{}}
-	}
 	s := &Snapshot{
 		Clusters: mergeLists(u, before.Clusters, func(s *Snapshot) []*Cluster { return s.Clusters }, compareAge),
 		Infras:   mergeLists(u, before.Infras, func(s *Snapshot) []*Infra { return s.Infras }, func(a, b *Infra) int { return compareRefs(a.Ref, b.Ref) }),
@@ -23,8 +21,8 @@ func (u *update) merge() *Snapshot {
 		Problems: mergeLists(u, before.Problems, func(s *Snapshot) []Problem { return s.Problems }, compareProblems),
 		services: u.all.services, pod: before.pod,
 	}
-	if u.snapshot == nil || !sameList(s.Parts, before.Parts) {
-		s.pod = &wholeView{parts: s.Parts}
+	if s.pod == nil || !sameList(s.Parts, before.Parts) {
+		s.pod = sync.OnceValue(func() *View { return wholePod(s.Parts) })
 	}
 	return s
 }
@@ -72,4 +70,13 @@ func merged[T comparable](list, removed, added []T, compare func(a, b T) int) []
 // sameList reports whether two lists share their elements' memory.
 func sameList[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// wholePod returns the view of pods of several Parts.
+func wholePod(parts []*Part) *View {
+	var all []Publication
+	for _, part := range parts {
+		all = append(all, part.Pod.from...)
+	}
+	return NewView(all, nil)
 }

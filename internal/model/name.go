@@ -2,8 +2,10 @@ package model
 
 import (
 	"fmt"
+	"iter"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -73,4 +75,27 @@ func splitHost(s string) (string, int32) {
 func isAddress(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err == nil
+}
+
+// nameAndParents yields a name and all its parent domains: for "a.b", "a.b" and "b".
+func nameAndParents(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name != "" && yield(name) {
+			_, name, _ = strings.Cut(name, ".")
+		}
+	}
+}
+
+// reservedIPv4 is the network of addresses that no host has (RFC 1112, section 4), with the limited broadcast address.
+var reservedIPv4 = netip.PrefixFrom(netip.AddrFrom4([4]byte{240}), 4)
+
+// isReachable reports whether clients on other hosts can connect to an address of its kind.
+func isReachable(address netip.Addr) bool {
+	return address.IsValid() && address.Zone() == "" && !address.IsUnspecified() && !address.IsLoopback() &&
+		!address.IsMulticast() && !address.IsLinkLocalUnicast() && !reservedIPv4.Contains(address)
+}
+
+func sortedAddrs(list []netip.Addr) []netip.Addr {
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
 }

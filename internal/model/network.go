@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,40 +12,82 @@ import (
 // gatewayField is the field of the VLAN's gateway.
 const gatewayField = "networkConfig.gateway"
 
-// assignedAddress is an address of the gateway or of a component on the VLAN.
-type assignedAddress struct {
-	address netip.Addr
-	field   string // of the spec
+// addClaims adds the addresses and ranges in the spec to the Infra's claims, and reports those that are not in the network or
+// conflict with each other.
+func (i *Infra) addClaims(spec *v1alpha1.InfraSpec, found *problems) {
+	c := spec.InfraComponents
+	i.claimAddresses(gatewayField, claimRouter, []v1alpha1.IP{v1alpha1.IP(spec.NetworkConfig.Gateway)}, found)
+	if c.DHCP.IsEnabled() {
+		i.claimInstances("infraComponents.dhcp", c.DHCP.EffectiveInstances(), found)
+	}
+	if c.DNS.IsEnabled() {
+		i.claimInstances("infraComponents.dns", c.DNS.EffectiveInstances(), found)
+	}
+	if c.Proxy.IsEnabled() {
+		const field = "infraComponents.proxy"
+		i.claimAddresses(field, claimDaemon, c.Proxy.ServerIPs(), found)
+		if len(c.Proxy.Instances) > 0 { // which must not have the floating address
+			i.claimInstances(field+".instances", c.Proxy.Instances, found)
+		} else {
+			i.claimInstances(field, c.Proxy.EffectiveInstances(), found)
+		}
+	}
+	i.claimUpstreams(spec.NetworkConfig.DNSServers, found)
+	if spec.AppsIngress.IsEnabled() {
+		i.claimApps(spec.AppsIngress, found)
+	}
+	if c.DHCP.IsEnabled() {
+		i.claimRanges(c.DHCP, spec.NetworkConfig.CIDR, found)
+		i.checkRelays(c.DHCP, found)
+		i.claimHosts(c.DHCP, spec.NetworkConfig.CIDR, found)
+	}
 }
 
-// checkNetwork reports addresses and ranges that are not in the network or conflict with each other.
-func (i *Infra) checkNetwork(spec *v1alpha1.InfraSpec, found *problems) {
-	uses := assignedAddresses(spec)
-	fields := map[netip.Addr]string{}
-	for _, use := range uses {
-		i.assigned = append(i.assigned, use.address)
-		if use.field == gatewayField {
-			i.gateway = use.address
+// claimed returns the claim of the gateway or of a component to an address, or nil.
+func (i *Infra) claimed(address netip.Addr) *claim {
+	for n := range i.claims {
+		if c := &i.claims[n]; (c.use == claimDaemon || c.use == claimRouter) && c.First == address {
+			return c
 		}
-		if other, taken := fields[use.address]; taken {
-			found.add(i.Ref, ReasonAddressConflict, "spec.%s and spec.%s: both are %s", other, use.field, use.address)
+	}
+	return nil
+}
+
+func (i *Infra) claim(r v1alpha1.AddressRange, use claimKind, field string) {
+	i.claims = append(i.claims, claim{AddressRange: r, owner: i.Ref, use: use, field: field})
+}
+
+func (i *Infra) claimInstances(field string, list []v1alpha1.Instance, found *problems) {
+	for _, instance := range list {
+		i.claimAddresses(field, claimDaemon, append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)
+	}
+}
+
+// claimAddresses claims addresses of the gateway or of a component. Invalid ones are reported where the component is read.
+func (i *Infra) claimAddresses(field string, use claimKind, texts []v1alpha1.IP, found *problems) {
+	for _, text := range texts {
+		address, err := v1alpha1.ParseAddress(string(text))
+		if err != nil {
 			continue
 		}
-		fields[use.address] = use.field
-		if len(i.CIDRs) > 0 && !i.inNetwork(use.address) {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is not in the VLAN's subnets %v", use.field, use.address, i.CIDRs)
+		if other := i.claimed(address); other != nil {
+			if other.field != field {
+				found.add(i.Ref, ReasonAddressConflict, "spec.%s and spec.%s: both are %s", other.field, field, address)
+			}
+			continue
 		}
-		if what := reservedAddress(use.address, i.CIDRs); what != "" {
-			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is the %s: use another address", use.field, use.address, what)
+		i.claim(v1alpha1.AddressRange{First: address, Last: address}, use, field)
+		if len(i.CIDRs) > 0 && !i.inNetwork(address) {
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is not in the VLAN's subnets %v", field, address, i.CIDRs)
+		}
+		if what := reservedAddress(address, i.CIDRs); what != "" {
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %s is the %s: use another address", field, address, what)
 		}
 	}
-	i.checkUpstreams(spec.NetworkConfig.DNSServers, fields, found)
-	i.readAppsRanges(spec.AppsIngress, fields, found)
-	if dhcp := spec.InfraComponents.DHCP; dhcp.IsEnabled() {
-		i.checkRanges(dhcp, spec.NetworkConfig.CIDR, fields, found)
-		i.checkRelays(dhcp, found)
-		i.checkHosts(dhcp, spec.NetworkConfig.CIDR, fields, found)
-	}
+}
+
+func (i *Infra) inNetwork(address netip.Addr) bool {
+	return slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(address.Unmap()) })
 }
 
 // reservedAddress describes an address that cannot be assigned to a host in the subnets, such as "network
@@ -70,9 +111,9 @@ func reservedAddress(address netip.Addr, subnets []netip.Prefix) string {
 	return ""
 }
 
-// checkUpstreams reports upstream resolvers that CoreDNS cannot forward to: hostnames, which its forward
-// plugin does not accept, and our own addresses.
-func (i *Infra) checkUpstreams(servers []string, fields map[netip.Addr]string, found *problems) {
+// claimUpstreams claims the addresses of upstream resolvers, and reports those that CoreDNS cannot forward to: hostnames, which
+// its forward plugin does not accept, and our own addresses.
+func (i *Infra) claimUpstreams(servers []string, found *problems) {
 	const field = "networkConfig.dnsServers"
 	for _, text := range servers {
 		address, err := upstreamAddress(text)
@@ -80,10 +121,13 @@ func (i *Infra) checkUpstreams(servers []string, fields map[netip.Addr]string, f
 			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %q is not an IP address: use an address such as 203.0.113.53 or 203.0.113.53:5353", field, text)
 			continue
 		}
-		i.upstreams = append(i.upstreams, address)
-		if component, ours := fields[address]; ours && component != gatewayField {
+		other := i.claimed(address)
+		if other == nil {
+			i.claim(v1alpha1.AddressRange{First: address, Last: address}, claimUpstream, field)
+		} else if other.use == claimDaemon {
 			found.add(i.Ref, ReasonAddressConflict,
-				"spec.%s: %s is spec.%s: name a resolver that is not part of this Infra, or leave dnsServers out to use those of the node", field, address, component)
+				"spec.%s: %s is spec.%s: name a resolver that is not part of this Infra, or leave dnsServers out to use those of the node",
+				field, address, other.field)
 		}
 	}
 }
@@ -106,93 +150,41 @@ func upstreamAddress(text string) (netip.Addr, error) {
 	return address.Unmap(), nil
 }
 
-// readAppsRanges reads the apps addresses in the spec: static ones and MetalLB's range. Invalid ones are
-// reported elsewhere, by the look-up of the apps address.
-func (i *Infra) readAppsRanges(apps *v1alpha1.AppsIngress, fields map[netip.Addr]string, found *problems) {
-	if !apps.IsEnabled() {
-		return
-	}
+// metalLBField is the field of the addresses that MetalLB may assign to apps.
+const metalLBField = "appsIngress.metallb.ipAddressPoolRange"
+
+// claimApps claims the addresses of apps: static ones and MetalLB's range.
+func (i *Infra) claimApps(apps *v1alpha1.AppsIngress, found *problems) {
 	for _, ip := range apps.Addresses {
 		address, err := v1alpha1.ParseAddress(string(ip))
 		if err != nil {
-			continue
+			continue // reported if the addresses are in use
 		}
-		if field, taken := fields[address]; taken {
-			found.add(i.Ref, ReasonAddressConflict, "spec.appsIngress.addresses: %s is spec.%s: use another address", address, field)
+		if other := i.claimed(address); other != nil {
+			found.add(i.Ref, ReasonAddressConflict, "spec.appsIngress.addresses: %s is spec.%s: use another address", address, other.field)
 		}
-		i.appsRanges = append(i.appsRanges, reservedRange{v1alpha1.AddressRange{First: address, Last: address}, "appsIngress.addresses"})
+		i.claim(v1alpha1.AddressRange{First: address, Last: address}, claimApps, "appsIngress.addresses")
 	}
 	if apps.MetalLB == nil {
 		return
 	}
 	elements, err := apps.MetalLB.IPAddressPoolRange.Elements()
 	if err != nil {
-		return
+		found.add(i.Ref, ReasonInvalidAddress, "spec.%s %v", metalLBField, err)
 	}
 	for _, element := range elements {
-		if r, err := v1alpha1.ParseAddressRange(element); err == nil {
-			i.appsRanges = append(i.appsRanges, reservedRange{r, "appsIngress.metallb.ipAddressPoolRange"})
+		r, err := v1alpha1.ParseAddressRange(element)
+		if err != nil {
+			found.add(i.Ref, ReasonInvalidAddress, "spec.%s: %v", metalLBField, err)
+			continue
 		}
+		i.claim(r, claimApps, metalLBField)
 	}
 }
 
-// reservedRange is a range of addresses that DHCP must not lease.
-type reservedRange struct {
-	v1alpha1.AddressRange
-
-	field string // of the spec
-}
-
-func (i *Infra) inNetwork(address netip.Addr) bool {
-	return slices.ContainsFunc(i.CIDRs, func(p netip.Prefix) bool { return p.Contains(address.Unmap()) })
-}
-
-// assignedAddresses returns the addresses of the gateway and of the components, including the proxy's
-// floating address, in the order of the spec.
-func assignedAddresses(spec *v1alpha1.InfraSpec) []assignedAddress {
-	var uses []assignedAddress
-	add := func(field string, text v1alpha1.IP) {
-		if text == "" {
-			return
-		}
-		address, err := v1alpha1.ParseAddress(string(text))
-		use := assignedAddress{address, field}
-		if err == nil && !slices.Contains(uses, use) {
-			uses = append(uses, use)
-		}
-	}
-	instances := func(field string, list []v1alpha1.Instance) {
-		for _, instance := range list {
-			add(field, instance.IP)
-			for _, ip := range instance.AdditionalIPs {
-				add(field, ip)
-			}
-		}
-	}
-	add(gatewayField, v1alpha1.IP(spec.NetworkConfig.Gateway))
-	c := spec.InfraComponents
-	if c.DHCP.IsEnabled() {
-		instances("infraComponents.dhcp", c.DHCP.EffectiveInstances())
-	}
-	if c.DNS.IsEnabled() {
-		instances("infraComponents.dns", c.DNS.EffectiveInstances())
-	}
-	if c.Proxy.IsEnabled() {
-		for _, ip := range c.Proxy.ServerIPs() {
-			add("infraComponents.proxy", ip)
-		}
-		field := "infraComponents.proxy"
-		if len(c.Proxy.Instances) > 0 { // which must not have the floating address
-			field += ".instances"
-		}
-		instances(field, c.Proxy.EffectiveInstances())
-	}
-	return uses
-}
-
-// checkRanges reads the ranges and exclusions of DHCP, and reports addresses that cannot be leased. DHCP serves only the
-// subnet cidr: clients in another one cannot reach networkConfig.gateway, their router.
-func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[netip.Addr]string, found *problems) {
+// claimRanges claims the ranges of DHCP, and reports ranges and exclusions that are invalid, and addresses that cannot be leased.
+// DHCP serves only the subnet cidr: clients in another one cannot reach networkConfig.gateway, their router.
+func (i *Infra) claimRanges(dhcp *v1alpha1.InfraDHCP, cidr string, found *problems) {
 	subnet, _ := netip.ParsePrefix(cidr) // an invalid one is reported with its field
 	served := func(r v1alpha1.AddressRange) bool {
 		return !subnet.IsValid() || subnet.Contains(r.First) && subnet.Contains(r.Last)
@@ -201,9 +193,8 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[ne
 		found.add(i.Ref, reason, "spec.infraComponents.dhcp%s: %s is not in spec.networkConfig.cidr %s, the only subnet that DHCP serves: clients in "+
 			"additionalCIDRs could not reach the gateway", field, address, subnet.Masked())
 	}
-	for _, instance := range dhcp.EffectiveInstances() {
-		address, err := v1alpha1.ParseAddress(string(instance.IP))
-		if err == nil && i.inNetwork(address) && !served(v1alpha1.AddressRange{First: address, Last: address}) {
+	for _, address := range i.DHCP {
+		if i.inNetwork(address) && !served(v1alpha1.AddressRange{First: address, Last: address}) {
 			notServed(ReasonInvalidAddress, "", address)
 		}
 	}
@@ -219,6 +210,7 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[ne
 		}
 		excluded = append(excluded, r)
 	}
+	ranges := 0
 	for _, text := range dhcp.EffectiveRanges() {
 		r, err := v1alpha1.ParseAddressRange(string(text.Start) + "-" + string(text.End))
 		if err != nil {
@@ -228,48 +220,33 @@ func (i *Infra) checkRanges(dhcp *v1alpha1.InfraDHCP, cidr string, fields map[ne
 		if !served(r) {
 			notServed(ReasonInvalidRange, "", fmt.Sprintf("the range %s", r))
 		}
-		for _, other := range i.reservedRanges(fields) {
-			if !r.Overlaps(other.AddressRange) {
-				continue
-			}
-			if common := intersection(r, other.AddressRange); len(common.Without(excluded...)) > 0 {
-				found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s: exclude it", r, common, other.field)
-			}
-		}
-		for _, end := range []netip.Addr{r.First, r.Last} {
-			what := reservedAddress(end, i.CIDRs)
-			if what != "" && !slices.ContainsFunc(excluded, func(e v1alpha1.AddressRange) bool { return e.Contains(end) }) {
-				found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s contains %s, the %s: exclude it", r, end, what)
-			}
-		}
-		for _, other := range i.ranges {
-			if r.Overlaps(other) {
-				found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the ranges %s and %s overlap", other, r)
-			}
-		}
-		i.ranges = append(i.ranges, r)
+		i.checkRange(r, excluded, found)
+		i.claim(r, claimClients, "infraComponents.dhcp")
+		ranges++
 	}
-	if len(i.ranges) == 0 {
+	if ranges == 0 {
 		found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: no range to lease from: set rangeStart and rangeEnd, or ranges")
 	}
 }
 
-// reservedRanges returns the addresses that DHCP must not lease: those of the gateway, components, upstream
-// resolvers and apps.
-func (i *Infra) reservedRanges(fields map[netip.Addr]string) []reservedRange {
-	var list []reservedRange
-	add := func(address netip.Addr, field string) {
-		list = append(list, reservedRange{v1alpha1.AddressRange{First: address, Last: address}, field})
-	}
-	for _, address := range sortedAddrs(slices.Collect(maps.Keys(fields))) {
-		add(address, fields[address])
-	}
-	for _, address := range i.upstreams {
-		if _, known := fields[address]; !known {
-			add(address, "networkConfig.dnsServers")
+// checkRange reports conflicts of a range of DHCP with the claims so far, and reserved addresses at its ends.
+func (i *Infra) checkRange(r v1alpha1.AddressRange, excluded []v1alpha1.AddressRange, found *problems) {
+	for _, other := range i.claims {
+		if !r.Overlaps(other.AddressRange) {
+			continue
+		}
+		if other.use == claimClients {
+			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the ranges %s and %s overlap", other.AddressRange, r)
+		} else if common := intersection(r, other.AddressRange); len(common.Without(excluded...)) > 0 {
+			found.add(i.Ref, ReasonAddressConflict, "spec.infraComponents.dhcp: the range %s contains %s, which is spec.%s: exclude it", r, common, other.field)
 		}
 	}
-	return append(list, i.appsRanges...)
+	for _, end := range []netip.Addr{r.First, r.Last} {
+		what := reservedAddress(end, i.CIDRs)
+		if what != "" && !slices.ContainsFunc(excluded, func(e v1alpha1.AddressRange) bool { return e.Contains(end) }) {
+			found.add(i.Ref, ReasonInvalidRange, "spec.infraComponents.dhcp: the range %s contains %s, the %s: exclude it", r, end, what)
+		}
+	}
 }
 
 // intersection returns the addresses that two overlapping ranges share.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // Reason is the reason of a problem, in CamelCase. Conditions, metrics and doctor's findings are keyed by it. All
@@ -136,4 +137,12 @@ func (p *problems) sorted() []Problem {
 
 func compareProblems(a, b Problem) int {
 	return cmp.Or(compareRefs(a.Object, b.Object), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Message, b.Message))
+}
+
+func sortedByName[T objects.Object](list []T) []T {
+	return slices.SortedFunc(slices.Values(list), func(a, b T) int { return compareNames(a, b) })
+}
+
+func compareNames(a, b objects.Object) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }

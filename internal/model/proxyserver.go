@@ -1,12 +1,7 @@
 package model
 
 import (
-	"cmp"
-	"maps"
 	"net/netip"
-	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -159,201 +154,51 @@ type HealthCheck struct {
 	HealthyAfter   int32         `json:"healthyAfter"`
 }
 
-// shareUpstreams replaces upstreams by those of previous that are equal.
-func (p *ProxyServer) shareUpstreams(previous *ProxyServer) {
-	i := 0
-	for j, u := range p.Upstreams { // both are sorted by name
-		for i < len(previous.Upstreams) && previous.Upstreams[i].Name < u.Name {
-			i++
-		}
-		if i < len(previous.Upstreams) && reflect.DeepEqual(previous.Upstreams[i], u) {
-			p.Upstreams[j] = previous.Upstreams[i]
-		}
-	}
+// HTTPRule forwards or redirects the requests that match all of its conditions.
+type HTTPRule struct {
+	// Name is "backend/rule", with the number of the rule in its backend.
+	Name string `json:"name"`
+	// Path is a path without a trailing slash, except "/". Unless Exact is set, it also matches all paths below it.
+	Path  string `json:"path"`
+	Exact bool   `json:"exact,omitempty"`
+	// Headers are sorted by name, which is in lower case.
+	Headers []HTTPHeader `json:"headers,omitempty"`
+	// Method is a method; empty for any.
+	Method string `json:"method,omitempty"`
+	// Redirect is the response to a request; nil to forward it.
+	Redirect *HTTPRedirect `json:"redirect,omitempty"`
+	// Backends get requests in proportion to their weights, which are positive. If Redirect is nil and there are none,
+	// requests are answered with 500.
+	Backends []HTTPBackend `json:"backends,omitempty"`
+	// Timeout limits a request; 0 for no limit.
+	Timeout time.Duration `json:"timeout,omitempty"`
+	// Retry repeats failed requests; nil for none.
+	Retry *HTTPRetry `json:"retry,omitempty"`
 }
 
-// proxyServers returns the proxies of all ProxyServers in scope. Those that equal the previous snapshot's are
-// shared with it, and so are upstreams of others.
-func (b *builder) proxyServers(list []*v1alpha1.ProxyServer, scope Scope) []*ProxyServer {
-	var all []*ProxyServer
-	infras := make(map[Ref]*Infra, len(b.infras))
-	for _, i := range b.infras {
-		infras[i.Ref] = i
-	}
-	for _, in := range sortedByName(list) {
-		if inScope(scope.ProxyServers, in) {
-			p := &proxyBuilder{
-				builder: b, in: in, infras: infras, scope: scope,
-				out: &ProxyServer{
-					Ref: Ref{Kind: "ProxyServer", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
-					LogLevel: in.Spec.LogLevel, AccessLog: in.Spec.AccessLog,
-				},
-				listeners: map[int32]*listenerBuilder{}, udp: map[int32]Route{}, upstreams: map[string]*Upstream{}, backends: map[string]bool{},
-			}
-			out := p.build()
-			if previous := b.previous.proxies[out.Ref]; previous != nil {
-				out.shareUpstreams(previous)
-				if reflect.DeepEqual(previous, out) {
-					out = previous
-				}
-			}
-			all = append(all, out)
-		}
-	}
-	return all
+// HTTPHeader is a header of a request.
+type HTTPHeader struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
-// proxyBuilder builds the proxy of one ProxyServer.
-type proxyBuilder struct {
-	*builder
-	in        *v1alpha1.ProxyServer
-	infras    map[Ref]*Infra
-	scope     Scope
-	out       *ProxyServer
-	listeners map[int32]*listenerBuilder
-	udp       map[int32]Route // by port
-	upstreams map[string]*Upstream
-	backends  map[string]bool // names of the backends with protocol HTTP
+// HTTPBackend is an upstream with its share of requests.
+type HTTPBackend struct {
+	Upstream string `json:"upstream"`
+	Weight   int32  `json:"weight"`
 }
 
-// listenerBuilder is a Listener that is being built.
-type listenerBuilder struct {
-	http   bool
-	routes map[string]Route
-	// api is the upstream of the port's API server; "" if it has none.
-	api string
-	// defaults are candidates for the default upstream, which is used if the port has no API server and all
-	// candidates are the same.
-	defaults []string
-	// tcp are the upstreams of TCP backends. If the port has no default of the Infra and all are the same, it is the default.
-	tcp []string
+// HTTPRedirect is a redirect to the same path. Empty fields are those of the request.
+type HTTPRedirect struct {
+	Scheme     string `json:"scheme,omitempty"`
+	Hostname   string `json:"hostname,omitempty"`
+	Port       int32  `json:"port,omitempty"`
+	StatusCode int32  `json:"statusCode"`
 }
 
-func (p *proxyBuilder) build() *ProxyServer {
-	address, err := v1alpha1.ParseAddress(p.in.Spec.NetworkConfig.ServerIP)
-	if err == nil {
-		p.out.VLAN = []netip.Addr{address}
-	}
-	if ref := p.in.Spec.InfraRef; ref != nil {
-		p.addInfra(ref.Name)
-	} else if err != nil {
-		p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %v", err)
-	} else {
-		p.claim(address)
-	}
-	p.addBackends()
-	for _, port := range slices.Sorted(maps.Keys(p.listeners)) {
-		p.out.Listeners = append(p.out.Listeners, p.listeners[port].build(port))
-	}
-	for port, route := range p.udp {
-		p.out.Listeners = append(p.out.Listeners, &Listener{Port: port, UDP: true, Routes: []Route{route}})
-	}
-	slices.SortStableFunc(p.out.Listeners, func(a, b *Listener) int { return cmp.Compare(a.Port, b.Port) })
-	for _, name := range slices.Sorted(maps.Keys(p.upstreams)) {
-		p.out.Upstreams = append(p.out.Upstreams, p.upstreams[name])
-	}
-	return p.out
-}
-
-// claim checks the address of a standalone proxy, and claims it and its gateway.
-func (p *proxyBuilder) claim(address netip.Addr) {
-	config := &p.in.Spec.NetworkConfig
-	if prefix, err := netip.ParsePrefix(config.ServerIP); err == nil {
-		if what := reservedAddress(address, []netip.Prefix{prefix.Masked()}); what != "" {
-			p.found.add(p.out.Ref, ReasonInvalidAddress, "spec.networkConfig.serverIP: %s is the %s: use another address", address, what)
-		}
-	}
-	nad := config.NetworkAttachment(p.in.Namespace)
-	add := func(address netip.Addr, use claimKind) {
-		if nad.Name != "" {
-			vlan := p.vlanOf(nad.String())
-			p.claims[vlan] = append(p.claims[vlan], claim{v1alpha1.AddressRange{First: address, Last: address}, p.out.Ref, use})
-		}
-	}
-	add(address, claimDaemon)
-	switch gateway, err := v1alpha1.ParseAddress(config.Gateway); {
-	case err != nil: // the gateway is optional
-	case gateway == address:
-		p.found.add(p.out.Ref, ReasonAddressConflict, "spec.networkConfig.gateway and spec.networkConfig.serverIP: both are %s", address)
-	default:
-		add(gateway, claimRouter)
-	}
-}
-
-// addInfra derives routes and settings from the ProxyServer's Infra, which take precedence over its own.
-func (p *proxyBuilder) addInfra(name string) {
-	ref := Ref{Kind: "Infra", Namespace: p.in.Namespace, Name: name}
-	p.out.Infra = &ref
-	infra := p.infras[ref]
-	if infra == nil {
-		p.found.add(p.out.Ref, ReasonInfraNotFound, "spec.infraRef: %s does not exist", ref)
-		return
-	}
-	if infra.Proxy == nil { // reported for the Infra
-		return
-	}
-	p.out.VLAN, p.out.AccessLog = infra.Proxy.VLAN, infra.proxy.AccessLog || p.out.AccessLog
-	if infra.proxy.LogLevel != "" {
-		p.out.LogLevel = infra.proxy.LogLevel
-	}
-	if infra.Cluster != nil {
-		p.out.Cluster = &infra.Cluster.Ref
-		p.addCluster(infra)
-	}
-}
-
-// listener returns the listener of a port, which it creates if it does not exist.
-func (p *proxyBuilder) listener(port int32) *listenerBuilder {
-	l := p.listeners[port]
-	if l == nil {
-		l = &listenerBuilder{routes: map[string]Route{}}
-		p.listeners[port] = l
-	}
-	return l
-}
-
-// route adds a route on a port, unless its name has one already.
-func (p *proxyBuilder) route(port int32, r Route) {
-	l := p.listener(port)
-	taken, ok := l.routes[r.Host]
-	switch {
-	case !ok:
-		l.routes[r.Host] = r
-	case taken.Upstream != r.Upstream:
-		p.found.add(r.Owner, ReasonNameConflict, "%s: %s on port %d is already routed to %s (%s of %s)",
-			r.Source, r.Host, port, taken.Upstream, taken.Source, taken.Owner)
-	}
-}
-
-// build returns the finished listener.
-func (l *listenerBuilder) build(port int32) *Listener {
-	out := &Listener{Port: port, HTTP: l.http, Default: l.api, Routes: make([]Route, 0, len(l.routes))}
-	for _, host := range slices.Sorted(maps.Keys(l.routes)) {
-		out.Routes = append(out.Routes, l.routes[host])
-	}
-	if out.Default == "" {
-		out.Default = commonValue(l.defaults)
-	}
-	if out.Default == "" && !l.http { // the Infra's default takes precedence over a ProxyServer's backends
-		out.Default, out.Backends = commonValue(l.tcp), true
-	}
-	return out
-}
-
-// commonValue returns the value that all elements of a list have, "" if they differ or the list is empty.
-func commonValue(list []string) string {
-	if len(list) == 0 || slices.ContainsFunc(list, func(s string) bool { return s != list[0] }) {
-		return ""
-	}
-	return list[0]
-}
-
-// cleanHost is cleanName for the name of a route, whose first label may be a wildcard.
-func cleanHost(s string) (string, error) {
-	rest, wild := strings.CutPrefix(s, "*.")
-	name, err := cleanName(rest)
-	if wild {
-		name = "*." + name
-	}
-	return name, err
+// HTTPRetry repeats requests.
+type HTTPRetry struct {
+	Attempts int32         `json:"attempts"`
+	Backoff  time.Duration `json:"backoff"`
+	Codes    []int32       `json:"codes,omitempty"`
 }

@@ -3,12 +3,11 @@ package model
 import (
 	"cmp"
 	"fmt"
-	"hash/maphash"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,34 +15,23 @@ import (
 	"github.com/densityops/oooi/internal/selector"
 )
 
-// serviceIndex has the Services of each namespace, sorted by name. A modified copy shares the shards that did not change, so that
-// a change costs little if there are many namespaces. It is immutable; the zero value is empty.
-type serviceIndex struct {
-	shards [256]map[string][]*objects.Service
-}
-
-var shardSeed = maphash.MakeSeed()
-
-func (x *serviceIndex) shardOf(namespace string) uint64 {
-	return maphash.String(shardSeed, namespace) % uint64(len(x.shards))
-}
+// serviceIndex has the Services of each namespace, sorted by name. It is safe for concurrent use; the zero value is empty.
+type serviceIndex struct{ byNamespace sync.Map }
 
 // list returns the Services of a namespace.
 func (x *serviceIndex) list(namespace string) []*objects.Service {
-	return x.shards[x.shardOf(namespace)][namespace]
+	list, _ := x.byNamespace.Load(namespace)
+	services, _ := list.([]*objects.Service)
+	return services
 }
 
-// with returns a copy with other Services in a namespace.
-func (x *serviceIndex) with(namespace string, list []*objects.Service) *serviceIndex {
-	next, shard := *x, x.shardOf(namespace)
-	next.shards[shard] = maps.Clone(next.shards[shard])
-	if next.shards[shard] == nil {
-		next.shards[shard] = map[string][]*objects.Service{}
+// set replaces the Services of a namespace.
+func (x *serviceIndex) set(namespace string, list []*objects.Service) {
+	if len(list) == 0 {
+		x.byNamespace.Delete(namespace)
+		return
 	}
-	if next.shards[shard][namespace] = list; len(list) == 0 {
-		delete(next.shards[shard], namespace)
-	}
-	return &next
+	x.byNamespace.Store(namespace, list)
 }
 
 // find returns a Service, or nil if it does not exist.

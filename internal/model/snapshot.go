@@ -2,11 +2,9 @@ package model
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -35,8 +33,7 @@ type Objects struct {
 	LastServices map[string]string `json:"lastServices,omitempty"`
 }
 
-// Add appends each object to the list of its type; a LabelledService is added as a Service. It ignores other
-// types.
+// Add appends each object to the list of its type. It ignores other types.
 func (o *Objects) Add(list ...objects.Object) {
 	for _, one := range list {
 		switch one := one.(type) {
@@ -54,8 +51,6 @@ func (o *Objects) Add(list ...objects.Object) {
 			o.NetworkAttachments = append(o.NetworkAttachments, one)
 		case *objects.EndpointSlice:
 			o.EndpointSlices = append(o.EndpointSlices, one)
-		case *objects.LabelledService:
-			o.Services = append(o.Services, &one.Service)
 		case *objects.AppsService:
 			o.AppsServices = append(o.AppsServices, one)
 		case *objects.Broken:
@@ -73,6 +68,16 @@ type Options struct {
 	Proxies bool
 	// Names limits the names that are published.
 	Names NameRules
+}
+
+// NameRules limit which names are published for hosted clusters. Authors of HostedClusters can set any
+// hostname.
+type NameRules struct {
+	// Management are domains of the management cluster, such as "apps.mgmt.example.com" and
+	// "mgmt.example.com", in addition to the apps domain of OpenShift's canary Route.
+	Management []string
+	// Allowed are the domains that published names must be in; empty for all.
+	Allowed []string
 }
 
 // Scope limits a Snapshot to the listed objects, each "namespace/name". The zero value includes all objects. With
@@ -121,7 +126,7 @@ type Snapshot struct {
 	// Problems are all problems found, sorted by object.
 	Problems []Problem `json:"problems"`
 
-	pod      *wholeView
+	pod      func() *View
 	services *serviceIndex
 }
 
@@ -142,29 +147,11 @@ func (p *Part) oldest() Ref {
 	return p.Clusters[0].Ref
 }
 
-// wholeView is the view of several Parts, which is built when it is first read.
-type wholeView struct {
-	parts []*Part
-	once  sync.Once
-	view  *View
-}
+// Pod returns the view of pods and of the management cluster's DNS, which is built when it is first read.
+func (s *Snapshot) Pod() *View { return s.pod() }
 
-// Pod returns the view of pods and of the management cluster's DNS.
-func (s *Snapshot) Pod() *View {
-	w := s.pod
-	w.once.Do(func() {
-		if w.view == nil {
-			var all []Publication
-			for _, part := range w.parts {
-				all = append(all, part.Pod.from...)
-			}
-			w.view = NewView(all, nil)
-		}
-	})
-	return w.view
-}
-
-// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none.
+// ServiceIPs returns the sorted cluster IPs of a Service, "namespace/name"; empty if it does not exist or has none. They are those
+// of the Builder's latest snapshot.
 func (s *Snapshot) ServiceIPs(name string) []netip.Addr { return s.services.addresses(name) }
 
 // Infra returns the Infra "namespace/name", or nil if it is not in scope.
@@ -199,15 +186,6 @@ type VLAN struct {
 // Uses reports whether an Infra on the VLAN has a NetworkAttachmentDefinition, "namespace/name".
 func (v *VLAN) Uses(nad string) bool {
 	return slices.ContainsFunc(v.infras, func(i *Infra) bool { return i.NetworkAttachment == nad })
-}
-
-// Build returns the Snapshot of the objects. It never fails: a fault of an object becomes a Problem, and other
-// objects are not affected.
-func Build(in *Objects, options Options) *Snapshot {
-	b := NewBuilder(options, nil)
-	maps.Copy(b.previous.lastGood, in.LastGood)
-	maps.Copy(b.previous.lastServices, in.LastServices)
-	return b.Update(in.Additions())
 }
 
 // podPublications returns the publications of the pods' view: control-plane and apps names resolve to the
@@ -309,14 +287,57 @@ func vlansOf(infras []*Infra, found *problems) []*VLAN {
 	return list
 }
 
+// KeeperOf returns the cluster that keeps the names in a domain of c: one that is older and has an apps domain that the
+// domain equals or lies in. It returns nil if there is none.
+func (s *Snapshot) KeeperOf(c *Cluster, domain string) *Cluster {
+	for _, other := range s.Clusters {
+		if compareAge(other, c) < 0 && slices.ContainsFunc(other.AppsDomains, func(apps string) bool { return within(domain, apps) }) {
+			return other
+		}
+	}
+	return nil
+}
+
+// ForwardedDomains returns the domains of a cluster that the management cluster's DNS must forward to the DNS of its Infra,
+// without subdomains of earlier ones. It omits domains whose names an older cluster keeps: a longer zone would take them from
+// that cluster.
+func (s *Snapshot) ForwardedDomains(c *Cluster) []string {
+	var domains []string
+	for _, domain := range slices.Concat(c.Domains, c.AppsDomains, c.AppsNames) {
+		covered := slices.ContainsFunc(domains, func(earlier string) bool { return within(domain, earlier) })
+		if !covered && s.KeeperOf(c, domain) == nil {
+			domains = append(domains, domain)
+		}
+	}
+	return domains
+}
+
 func inScope(scope []string, o objects.Object) bool {
 	return len(scope) == 0 || slices.Contains(scope, o.GetNamespace()+"/"+o.GetName())
 }
 
-func sortedByName[T objects.Object](list []T) []T {
-	return slices.SortedFunc(slices.Values(list), func(a, b T) int { return compareNames(a, b) })
+// LastServices returns the Services, "namespace/name", that were selected by the labels of backends, keyed by upstream
+// name, for Objects.LastServices of the next snapshot. Backends without a selected Service are omitted.
+func (s *Snapshot) LastServices() map[string]string {
+	found := map[string]string{}
+	for _, p := range s.ProxyServers {
+		for _, u := range p.Upstreams {
+			if u.Selected && u.Service != "" {
+				found[u.Name] = u.Service
+			}
+		}
+	}
+	return found
 }
 
-func compareNames(a, b objects.Object) int {
-	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+// LastGood returns the apps addresses of each hosted cluster that has any, keyed by the cluster's key and UID, for
+// Objects.LastGood of the next snapshot. Clusters that do not exist yet are omitted.
+func (s *Snapshot) LastGood() map[string][]netip.Addr {
+	kept := map[string][]netip.Addr{}
+	for _, c := range s.Clusters {
+		if c.Apps != nil && len(c.Apps.Addresses) > 0 && !c.isPlaceholder() {
+			kept[c.identity()] = c.Apps.Addresses
+		}
+	}
+	return kept
 }

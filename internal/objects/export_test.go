@@ -9,3 +9,6 @@ func DecodeByJSON[T any, P pointerTo[T]](u *unstructured.Unstructured) (Object, 
 	trim(p)
 	return p, err
 }
+
+// LabelledService is the type that DecodeLabelledService decodes.
+type LabelledService = labelledService

@@ -3,6 +3,7 @@ package objects
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -21,10 +22,19 @@ type Service struct {
 // keepsLabels returns true for load balancers, the only Services that are selected by labels.
 func (s *Service) keepsLabels() bool { return s.Spec.Type == corev1.ServiceTypeLoadBalancer }
 
-// LabelledService is a Service of any type that keeps its labels, for selection by labels.
-type LabelledService struct{ Service }
+// labelledService is a Service of any type that keeps its labels.
+type labelledService struct{ Service }
 
-func (s *LabelledService) keepsLabels() bool { return true }
+func (s *labelledService) keepsLabels() bool { return true }
+
+// DecodeLabelledService decodes a Service of any type with its labels, for selection by labels, as Decode does.
+func DecodeLabelledService(u *unstructured.Unstructured) Object {
+	o := Decode[labelledService](u)
+	if s, ok := o.(*labelledService); ok {
+		return &s.Service
+	}
+	return o
+}
 
 // ServiceStatus is the part of core/v1 ServiceStatus that is in use.
 type ServiceStatus struct {

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,26 +36,35 @@ type directorySource struct {
 
 	dir     string
 	log     *slog.Logger
-	unread  *table               // the files that cannot be read
-	changed bool                 // whether a table changed in the last refresh
-	files   map[string]*manifest // by path
+	changed func()                      // called after a change of any number of objects
+	found   map[string]fs.FileInfo      // the files, by path
+	objects map[string][]manifestObject // those in the files; if one cannot be read, its last ones, and the error
 
-	mu   sync.Mutex
-	err  error     // from reading the folder itself
-	seen time.Time // when the folder was last read; zero for never
+	mu    sync.Mutex
+	state ResourceStatus
 }
 
-// manifest is one file as last read.
-type manifest struct {
-	info    fs.FileInfo
-	objects map[*table][]objects.Object // if it cannot be read, those of the last successful read, and the error
+// manifestObject is an object in a file, with its table.
+type manifestObject struct {
+	*table
+	objects.Object
 }
 
-func newDirectorySource(dir string, options model.Options, log *slog.Logger) *directorySource {
-	s := &directorySource{dir: dir, log: log.With("directory", dir), files: map[string]*manifest{}}
+// watchDirectory sets the source and the tables of the Store to those of a folder.
+func (s *Store) watchDirectory(dir string) {
+	d := newDirectorySource(dir, s.config.options(), s.log, func() {
+		s.notify(nil)
+		s.markDirty()
+	})
+	s.source, s.tables = d, d.tables
+}
+
+func newDirectorySource(dir string, options model.Options, log *slog.Logger, changed func()) *directorySource {
+	s := &directorySource{
+		dir: dir, log: log.With("directory", dir), changed: changed, state: ResourceStatus{Resource: "files", Name: dir},
+	}
 	for _, r := range append(resourcesOf(options), resource{kind: "File"}) {
-		s.unread = newTable(r, func(_, _ objects.Object) { s.changed = true })
-		s.tables = append(s.tables, s.unread) // the last one
+		s.tables = append(s.tables, newTable(r, func(_, _ objects.Object) {}))
 	}
 	return s
 }
@@ -63,127 +73,100 @@ func newDirectorySource(dir string, options model.Options, log *slog.Logger) *di
 // and name. A file that cannot be read is an element of Objects.Broken with kind File. ReadManifests returns an error only if the
 // folder itself cannot be read.
 func ReadManifests(dir string, options model.Options) (*model.Objects, error) {
-	s, all := newDirectorySource(dir, options, slog.New(slog.DiscardHandler)), &model.Objects{}
-	s.refresh()
-	for _, t := range s.tables {
-		list, _ := t.list()
-		slices.SortFunc(list, func(a, b objects.Object) int { return strings.Compare(keyOf(a), keyOf(b)) })
-		all.Add(list...)
-	}
-	return all, s.err
+	s := newDirectorySource(dir, options, slog.New(slog.DiscardHandler), nil)
+	_, err := s.refresh()
+	return s.tables.objects(), err
 }
 
-func (s *directorySource) run(ctx context.Context, changed func(), updated func(objects.Object)) {
+func (s *directorySource) run(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(context.Context) {
-		s.refresh()
-		if s.changed {
-			updated(nil)
-			changed()
+		if changed, _ := s.refresh(); changed { // the error is in the status
+			s.changed()
 		}
 	}, directoryPoll)
 }
 
-// refresh reads the files that changed, and sets changed.
-func (s *directorySource) refresh() {
-	s.changed = false
+// refresh reads the files if any of them changed, and reports that. The first file, ordered by path, that has an object takes
+// precedence. It returns an error if the folder cannot be read.
+func (s *directorySource) refresh() (changed bool, err error) {
 	found, err := filesIn(s.dir)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		if fmt.Sprint(s.err) != err.Error() {
+	if s.state.Connected = err == nil; err != nil {
+		if s.state.Error != err.Error() {
 			s.log.Error("cannot read the folder; keeping its previous objects", "err", err)
 		}
-		s.err = err
-		return
+		s.state.Error = err.Error()
+		return false, err
 	}
-	same := !s.seen.IsZero() && len(found) == len(s.files)
-	s.err, s.seen = nil, time.Now()
-	for path, info := range found {
-		last := s.files[path]
-		if last != nil && os.SameFile(last.info, info) && last.info.Size() == info.Size() && last.info.ModTime().Equal(info.ModTime()) {
-			continue
-		}
-		now := &manifest{info: info}
-		if now.objects, err = s.read(path); err != nil {
-			s.log.Error("cannot read a file; keeping its previous objects", "file", path, "err", err)
-			if last != nil {
-				now.objects = last.objects
+	same := s.state.Synced && maps.EqualFunc(found, s.found, func(a, b fs.FileInfo) bool {
+		return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+	})
+	s.found, s.state.Synced, s.state.LastSeen, s.state.Error = found, true, time.Now(), ""
+	if same {
+		return false, nil
+	}
+	inFiles, all, owner := map[string][]manifestObject{}, map[*table]map[string]objects.Object{}, map[objects.Object]string{}
+	for _, t := range s.tables {
+		all[t] = map[string]objects.Object{}
+	}
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		inFiles[path] = s.read(path)
+		for _, o := range inFiles[path] {
+			key := keyOf(o)
+			if used := all[o.table][key]; used == nil {
+				all[o.table][key], owner[o.Object] = o.Object, path
+			} else if !reflect.DeepEqual(used, o.Object) { // identical copies are no duplicates: a must-gather has many
+				s.log.Warn("two files have the same object with different content; using that of the first path",
+					"object", o.resource.kind+" "+key, "used", owner[used], "ignored", path)
 			}
-			broken := &objects.Broken{ObjectMeta: metav1.ObjectMeta{Name: path}, Kind: "File", Error: err.Error()}
-			now.objects = maps.Clone(now.objects)
-			now.objects[s.unread] = []objects.Object{broken}
 		}
-		same, s.files[path] = false, now
 	}
-	maps.DeleteFunc(s.files, func(path string, _ *manifest) bool { return found[path] == nil })
-	if !same {
-		s.merge()
+	s.objects, s.state.Objects = inFiles, 0
+	for t, items := range all {
+		t.replace(items)
+		s.state.Objects += len(items)
 	}
+	return true, nil
 }
 
 // read returns the objects of a file that the model reads.
-func (s *directorySource) read(path string) (map[*table][]objects.Object, error) {
-	found := map[*table][]objects.Object{}
+func (s *directorySource) read(path string) (found []manifestObject) {
 	data, err := os.ReadFile(path)
-	if err != nil {
-		return found, err
-	}
-	list, err := manifests.Parse(data)
+	list, parseErr := manifests.Parse(data)
 	for _, o := range list {
-		gvk := o.GroupVersionKind()
 		for _, t := range s.tables {
-			if t.resource.gvr.Group == gvk.Group && t.resource.kind == gvk.Kind {
-				found[t] = append(found[t], t.resource.decode(o.Unstructured))
+			if gvk := o.GroupVersionKind(); t.resource.gvr.Group == gvk.Group && t.resource.kind == gvk.Kind {
+				found = append(found, manifestObject{t, t.resource.decode(o.Unstructured)})
 			}
 		}
 	}
-	return found, err
-}
-
-// merge sets the objects of all files. The first file, ordered by path, takes precedence.
-func (s *directorySource) merge() {
-	paths := slices.Sorted(maps.Keys(s.files))
-	for _, t := range s.tables {
-		var all []any
-		first, owner := map[string]objects.Object{}, map[string]string{}
-		for _, path := range paths {
-			for _, o := range s.files[path].objects[t] {
-				key := keyOf(o)
-				if used, exists := first[key]; !exists {
-					first[key], owner[key], all = o, path, append(all, o)
-				} else if !reflect.DeepEqual(used, o) { // identical copies are no duplicates: a must-gather has many
-					s.log.Warn("two files have the same object with different content; using that of the first path",
-						"object", t.resource.kind+" "+key, "used", owner[key], "ignored", path)
-				}
-			}
+	if err = cmp.Or(err, parseErr); err != nil {
+		s.log.Error("cannot read a file; keeping its previous objects", "file", path, "err", err)
+		unread := s.tables[len(s.tables)-1]
+		if last, known := s.objects[path]; known {
+			found = slices.DeleteFunc(last, func(o manifestObject) bool { return o.table == unread })
 		}
-		if err := t.Replace(all, ""); err != nil { // with decoded objects there is no error
-			s.log.Error("replacing the objects failed", "err", err)
-		}
+		found = append(found, manifestObject{unread, &objects.Broken{ObjectMeta: metav1.ObjectMeta{Name: path}, Kind: unread.resource.kind, Error: err.Error()}})
 	}
+	return found
 }
 
-// filesIn returns the paths of the files in a folder that may have objects.
+// filesIn returns the files in a folder that may have objects, by path.
 func filesIn(dir string) (map[string]fs.FileInfo, error) {
-	found := map[string]fs.FileInfo{}
-	root := dir
-	if info, err := os.Stat(dir); err == nil && info.IsDir() {
-		root += string(filepath.Separator) // the separator makes WalkDir follow a link to a folder
-	}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		switch hidden := path != root && strings.HasPrefix(entry.Name(), "."); {
+	found, root := map[string]fs.FileInfo{}, os.DirFS(dir)
+	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
+		switch hidden := path != "." && strings.HasPrefix(entry.Name(), "."); {
 		case hidden && entry.IsDir():
 			return fs.SkipDir
-		case hidden || errors.Is(err, fs.ErrNotExist) && path != root: // deleted during the walk
+		case hidden || errors.Is(err, fs.ErrNotExist) && path != ".": // deleted during the walk
 			return nil
 		case err != nil:
 			return err
-		}
-		switch filepath.Ext(path) {
-		case ".yaml", ".yml", ".json":
+		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)):
 			// Stat follows the links of a mounted ConfigMap. A dangling link is no file.
-			if info, err := os.Stat(path); err == nil && !info.IsDir() {
-				found[path] = info
+			if info, err := fs.Stat(root, path); err == nil && !info.IsDir() {
+				found[filepath.Join(dir, path)] = info
 			}
 		}
 		return nil
@@ -194,21 +177,8 @@ func filesIn(dir string) (map[string]fs.FileInfo, error) {
 	return found, nil
 }
 
-// follow does nothing: hosted clusters are not watched from files.
-func (s *directorySource) follow(*model.Snapshot) {}
-
-func (s *directorySource) wait() {}
-
 func (s *directorySource) status() []ResourceStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := ResourceStatus{Resource: "files", Name: s.dir, Synced: !s.seen.IsZero(), Connected: s.err == nil, LastSeen: s.seen}
-	for _, t := range s.tables {
-		list, _ := t.list()
-		status.Objects += len(list)
-	}
-	if s.err != nil {
-		status.Error = s.err.Error()
-	}
-	return []ResourceStatus{status}
+	return []ResourceStatus{s.state}
 }

@@ -34,7 +34,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 // servicesOf returns the Services of a source as "name=address ...".
 func servicesOf(s *directorySource) string {
 	var words []string
-	all, _ := s.objects()
+	all := s.tables.objects()
 	for _, service := range all.Services {
 		words = append(words, service.Name+"="+service.Spec.ClusterIP)
 	}
@@ -43,8 +43,11 @@ func servicesOf(s *directorySource) string {
 }
 
 func sourceOf(dir string, log *strings.Builder) *directorySource {
-	return newDirectorySource(dir, model.Options{}, slog.New(slog.NewTextHandler(log, nil)))
+	return newDirectorySource(dir, model.Options{}, slog.New(slog.NewTextHandler(log, nil)), nil)
 }
+
+// refresh reads the folder; its status has the error.
+func refresh(s *directorySource) { _, _ = s.refresh() }
 
 func TestFilesOfAFolder(t *testing.T) {
 	for _, tc := range []struct {
@@ -62,7 +65,7 @@ func TestFilesOfAFolder(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, tc.files)
 			s := sourceOf(dir, &strings.Builder{})
-			s.refresh()
+			refresh(s)
 			if got := servicesOf(s); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -75,12 +78,12 @@ func TestStatusOfAFolderThatDisappears(t *testing.T) {
 	write(t, dir, map[string]string{"one.yaml": service("one", "192.0.2.1")})
 	s := sourceOf(dir, &strings.Builder{})
 	before := time.Now()
-	s.refresh()
+	refresh(s)
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	after := time.Now()
-	s.refresh()
+	refresh(s)
 	status := s.status()[0]
 	if status.Connected || status.LastSeen.Before(before) || status.LastSeen.After(after) || servicesOf(s) != "one=192.0.2.1" {
 		t.Errorf("the status is %+v, the objects are %s", status, servicesOf(s))
@@ -112,7 +115,7 @@ func TestMountedConfigMap(t *testing.T) {
 		s := sourceOf(folder, &strings.Builder{})
 		for n, want := range []string{"one=192.0.2.1", "one=192.0.2.2"} {
 			link(fmt.Sprintf("..%d", n+1), "..data")
-			s.refresh()
+			refresh(s)
 			if got := servicesOf(s); got != want {
 				t.Errorf("%s: got %q, want %q", folder, got, want)
 			}
@@ -132,9 +135,9 @@ func TestObjectInTwoFiles(t *testing.T) {
 			dir, log := t.TempDir(), &strings.Builder{}
 			write(t, dir, map[string]string{"a.yaml": service("one", "192.0.2.1"), "b.yaml": tc.other})
 			s := sourceOf(dir, log)
-			s.refresh()
+			refresh(s)
 			write(t, dir, map[string]string{"c.yaml": service("two", "192.0.2.2")})
-			s.refresh()
+			refresh(s)
 			if got := servicesOf(s); got != "one=192.0.2.1 two=192.0.2.2" {
 				t.Errorf("got %q", got)
 			}
@@ -151,8 +154,8 @@ func TestBrokenObjectsOfOneNameAreAllReported(t *testing.T) {
 	write(t, dir, map[string]string{"a.yaml": "{apiVersion: v1, kind: Service, metadata: {name: one, namespace: a}, spec: 7}\n---\n" +
 		"{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: one, namespace: a}, spec: 7}\n"})
 	s := sourceOf(dir, &strings.Builder{})
-	s.refresh()
-	if all, _ := s.objects(); len(all.Broken) != 2 {
+	refresh(s)
+	if all := s.tables.objects(); len(all.Broken) != 2 {
 		t.Errorf("%d broken objects, want 2", len(all.Broken))
 	}
 }
@@ -172,11 +175,11 @@ func TestReplacedFileWithSameSizeAndTime(t *testing.T) {
 	}
 	file := put("one.yaml", "192.0.2.1")
 	s := sourceOf(dir, &strings.Builder{})
-	s.refresh()
+	refresh(s)
 	if err := os.Rename(put("new", "192.0.2.2"), file); err != nil {
 		t.Fatal(err)
 	}
-	s.refresh()
+	refresh(s)
 	if got := servicesOf(s); got != "one=192.0.2.2" {
 		t.Errorf("got %q", got)
 	}

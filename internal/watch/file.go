@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/snapshotfile"
 )
 
@@ -46,7 +45,7 @@ func (s *Store) load() {
 	}
 	s.objects, s.fileWritten = saved.Objects, saved.Written
 	s.snapshot.Store(model.Build(saved.Objects, s.config.options()))
-	s.source.restore(s.config.additions(saved.Objects), saved.Kept)
+	s.tables.restore(saved.Objects.Additions(), saved.Kept)
 	s.log.Info("answering from the snapshot file until synced", "file", s.config.File, "written", saved.Written.Format(time.RFC3339))
 }
 
@@ -59,22 +58,8 @@ func (s *Store) changeCount() (n uint64, complete bool) {
 
 // fileContent returns the content of the snapshot file. There must be a snapshot from the source.
 func (s *Store) fileContent() snapshotfile.Content {
-	written, disappeared := s.Status().Since, s.source.keptObjects()
-	all, _ := s.source.objects()
+	written, disappeared := s.Status().Since, s.tables.keptObjects()
+	all := s.tables.objects()
 	all.LastGood, all.LastServices = s.Snapshot().LastGood(), s.Snapshot().LastServices()
 	return &fileContent{snapshotfile.Header{Written: written}, all, disappeared}
-}
-
-// additions returns the changes that add the objects, as the watches decode them.
-func (c Config) additions(all *model.Objects) []model.Change {
-	list := all.Additions()
-	for i, change := range list {
-		if s, ok := change.Now.(*objects.Service); ok && c.Proxies {
-			list[i].Now = &objects.LabelledService{Service: *s}
-		}
-	}
-	for _, o := range all.EndpointSlices {
-		list = append(list, model.Change{Kind: "EndpointSlice", Namespace: o.Namespace, Name: o.Name, Now: o})
-	}
-	return list
 }

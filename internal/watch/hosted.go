@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,25 +29,21 @@ import (
 type hostedServices struct {
 	management dynamic.Interface
 	log        *slog.Logger
-	changed    func()
-
-	mu       sync.Mutex
-	services map[string]*hostedService // by hosted cluster, "namespace/name"
-	clusters []*model.Cluster          // of the last snapshot
-	// changedKeys are the hosted clusters whose state changed since takeChanged was last called.
-	changedKeys map[string]bool
-	group       sync.WaitGroup
+	table      *table                    // of AppsServices
+	services   map[string]*hostedService // by hosted cluster, "namespace/name"
+	clusters   []*model.Cluster          // of the last snapshot
+	group      sync.WaitGroup
 }
 
-func newHostedServices(management dynamic.Interface, log *slog.Logger) *hostedServices {
-	return &hostedServices{management: management, log: log, services: map[string]*hostedService{}, changedKeys: map[string]bool{}}
+func newHostedServices(management dynamic.Interface, changed func(), log *slog.Logger) *hostedServices {
+	t := newTable(resource{kind: model.KindAppsService}, func(_, _ objects.Object) { changed() })
+	t.synced = true // snapshots do not wait for hosted clusters
+	return &hostedServices{management: management, log: log, table: t, services: map[string]*hostedService{}}
 }
 
 // follow starts and stops watches as the snapshot requires. The state of a Service is kept if only its
 // access data changed, with its faults: each is cleared, and that change announced, when its step succeeds.
 func (h *hostedServices) follow(ctx context.Context, snapshot *model.Snapshot) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	before := h.clusters
 	h.clusters = snapshot.Clusters
 	sameKey := func(a, b *model.Cluster) bool { return a == b || a.Key() == b.Key() }
@@ -86,15 +81,10 @@ func (h *hostedServices) followCluster(ctx context.Context, c *model.Cluster) {
 		return
 	}
 	m := &hostedService{
-		cluster: c.Ref, access: *c.Apps.Hosted, management: h.management, log: h.log.With("hostedcluster", key),
-		changed: func() {
-			h.markChanged(key)
-			h.changed()
-		},
+		cluster: c.Ref, access: *c.Apps.Hosted, management: h.management, log: h.log.With("hostedcluster", key), table: h.table,
 	}
 	if before != nil {
-		before.stop()
-		m.state = before.currentState() // locks, because the stopped watch may still update it
+		m.state = before.end()
 	}
 	watchCtx, cancel := context.WithCancel(ctx)
 	m.stop = cancel
@@ -103,47 +93,10 @@ func (h *hostedServices) followCluster(ctx context.Context, c *model.Cluster) {
 }
 
 func (h *hostedServices) remove(key string) {
-	h.services[key].stop()
+	m := h.services[key]
+	m.end()
 	delete(h.services, key)
-	h.changedKeys[key] = true
-}
-
-func (h *hostedServices) markChanged(key string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.changedKeys[key] = true
-}
-
-// takeChanged returns the changes of state since its last call.
-func (h *hostedServices) takeChanged() []model.Change {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var changes []model.Change
-	for key := range h.changedKeys {
-		namespace, name, _ := strings.Cut(key, "/")
-		c := model.Change{Kind: model.KindAppsService, Namespace: namespace, Name: name}
-		if m := h.services[key]; m != nil {
-			c.Now = m.appsService()
-		}
-		changes = append(changes, c)
-	}
-	clear(h.changedKeys)
-	return changes
-}
-
-// wait returns when all watches have ended.
-func (h *hostedServices) wait() { h.group.Wait() }
-
-// list returns the state of the apps Service in every hosted cluster.
-func (h *hostedServices) list() []objects.Object {
-	h.mu.Lock()
-	services := slices.Collect(maps.Values(h.services))
-	h.mu.Unlock()
-	list := make([]objects.Object, 0, len(services))
-	for _, m := range services {
-		list = append(list, m.appsService())
-	}
-	return list
+	h.table.remove(m.appsService())
 }
 
 // hostedService watches the apps Service in one hosted cluster.
@@ -151,11 +104,12 @@ type hostedService struct {
 	cluster    model.Ref
 	access     model.HostedAccess
 	management dynamic.Interface
-	changed    func()
+	table      *table // of AppsServices
 	log        *slog.Logger
 	stop       func()
 
 	mu    sync.Mutex
+	ended bool
 	state serviceState
 }
 
@@ -187,31 +141,31 @@ func (k serviceState) firstFault() objects.Fault {
 	return objects.Fault{}
 }
 
-func (m *hostedService) currentState() serviceState {
+// end stops the watch, and returns the last state.
+func (m *hostedService) end() serviceState {
+	m.stop()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ended = true
 	return m.state
 }
 
 func (m *hostedService) appsService() *objects.AppsService {
-	state := m.currentState()
 	return &objects.AppsService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.cluster.Namespace, Name: m.cluster.Name},
-		Service:    state.service, Read: state.read, Fault: state.firstFault(),
+		Service:    m.state.service, Read: m.state.read, Fault: m.state.firstFault(),
 	}
 }
 
-// update changes the state, and calls changed if it differs. Faults are not logged here, because the store
-// logs all problems.
+// update changes the state, unless the watch was stopped. Faults are not logged here, because the store logs all problems.
 func (m *hostedService) update(change func(*serviceState)) {
 	m.mu.Lock()
-	before := m.state
-	change(&m.state)
-	after := m.state
-	m.mu.Unlock()
-	if !reflect.DeepEqual(before, after) {
-		m.changed()
+	defer m.mu.Unlock()
+	if m.ended {
+		return
 	}
+	change(&m.state)
+	m.table.set(m.appsService())
 }
 
 func (m *hostedService) setFault(at step, reason v1alpha1.AppsIngressReason, format string, args ...any) {

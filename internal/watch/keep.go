@@ -149,9 +149,7 @@ func (t *table) keepUnserved() {
 	changed := len(t.removed) > 0
 	clear(t.removed)
 	t.mu.Unlock()
-	if err := t.Replace(nil, ""); err != nil { // with no objects there is no error
-		t.log.Error("keeping the objects of a resource that is no longer served failed", "err", err)
-	}
+	t.replace(map[string]objects.Object{})
 	if changed {
 		t.notify(nil, nil)
 	}

@@ -15,17 +15,12 @@ import (
 	"github.com/densityops/oooi/internal/objects"
 )
 
-// scriptedSource is an apiSource whose tables script fills, instead of watches.
-type scriptedSource struct {
-	*apiSource
+// scriptedSource is a source whose tables it fills itself, instead of watches.
+type scriptedSource func(context.Context)
 
-	script func(context.Context)
-}
+func (s scriptedSource) run(ctx context.Context) { s(ctx) }
 
-func (s scriptedSource) run(ctx context.Context, changed func(), updated func(objects.Object)) {
-	s.ctx, s.changed, s.hosted.changed, s.updated = ctx, changed, changed, updated
-	s.script(ctx)
-}
+func (scriptedSource) status() []ResourceStatus { return nil }
 
 // TestBurst changes a Service every 100 us for 100 ms, while a snapshot takes 3 ms with its subscribers. Time is that of
 // the test's clock.
@@ -45,41 +40,32 @@ func TestBurst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := Config{Proxies: tc.proxies}
-				api, err := newAPISource(&rest.Config{Host: "http://192.0.2.1"}, config, slog.New(slog.DiscardHandler))
-				if err != nil {
-					t.Fatal(err)
-				}
 				addressOf := func(change int) netip.Addr { return netip.AddrFrom4([4]byte{10, 96, byte(change >> 8), byte(change)}) }
 				var started, ended time.Time
 				s := &Store{config: config, log: slog.New(slog.DiscardHandler), dirty: make(chan struct{}, 1)}
 				s.file = s.snapshotFile()
-				s.source = scriptedSource{api, func(ctx context.Context) {
+				if err := s.watchAPI(&rest.Config{Host: "http://192.0.2.1"}); err != nil {
+					t.Fatal(err)
+				}
+				s.source = scriptedSource(func(ctx context.Context) {
 					var services *table
-					for _, w := range api.watchers {
-						if w.resource.gvr == objects.ServiceResource {
-							services = w.table
+					for _, table := range s.tables {
+						if table.resource.gvr == objects.ServiceResource {
+							services = table
 						}
-						if err := w.table.Replace(nil, ""); err != nil {
-							t.Error(err)
-						}
+						table.replace(map[string]objects.Object{})
 					}
 					time.Sleep(time.Second)
 					started = time.Now()
 					for change := range changes {
 						service := objects.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "proxy"}}
 						service.Spec.ClusterIPs = []string{addressOf(change).String()}
-						var o objects.Object = &service
-						if tc.proxies {
-							o = &objects.LabelledService{Service: service}
-						}
-						if err := services.Update(o); err != nil {
-							t.Error(err)
-						}
+						services.set(&service)
 						ended = time.Now()
 						time.Sleep(interval)
 					}
 					<-ctx.Done()
-				}}
+				})
 				type snapshot struct {
 					at      time.Time
 					address string

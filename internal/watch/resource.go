@@ -50,7 +50,7 @@ func resourcesOf(options model.Options) []resource {
 	if !options.Proxies {
 		return append(resources(objects.Decode[objects.Service]), network)
 	}
-	return append(resources(objects.Decode[objects.LabelledService]), append(proxyResources(), network)...)
+	return append(resources(objects.DecodeLabelledService), append(proxyResources(), network)...)
 }
 
 // resources returns the resources to watch in an API server.

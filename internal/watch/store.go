@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/kubeconfig"
 	"github.com/densityops/oooi/internal/model"
@@ -65,27 +67,31 @@ func (c Config) options() model.Options {
 // are set, the context, the HostedClusters and Infras in scope, Names, Apps and File.
 func (c Config) String() string {
 	words := []string{cmp.Or(c.Manifests, c.Kubeconfig, "in-cluster")}
-	if c.Context != "" {
-		words = append(words, "context", c.Context)
+	add := func(name string, values ...string) {
+		for _, value := range values {
+			if value != "" {
+				words = append(words, name, value)
+			}
+		}
 	}
-	for _, object := range c.Scope.HostedClusters {
-		words = append(words, "hostedcluster", object)
+	add("context", c.Context)
+	add("hostedcluster", c.Scope.HostedClusters...)
+	add("infra", c.Scope.Infras...)
+	add("management", c.Names.Management...)
+	add("domains", c.Names.Allowed...)
+	if apps := c.Apps; apps != nil {
+		words = append(words, "apps")
+		for _, source := range apps.Sources {
+			add("source", string(source))
+		}
+		add("service", apps.Service)
+		add("selector", labels.Set(apps.Selector).String())
+		for _, prefix := range apps.Allow {
+			add("allow", prefix.String())
+		}
+		add("credentials", apps.Credentials)
 	}
-	for _, object := range c.Scope.Infras {
-		words = append(words, "infra", object)
-	}
-	for _, domain := range c.Names.Management {
-		words = append(words, "management", domain)
-	}
-	for _, domain := range c.Names.Allowed {
-		words = append(words, "domains", domain)
-	}
-	if c.Apps != nil {
-		words = append(words, c.Apps.String())
-	}
-	if c.File != "" {
-		words = append(words, "kept in", c.File)
-	}
+	add("kept in", c.File)
 	return strings.Join(words, " ")
 }
 
@@ -95,6 +101,8 @@ type Store struct {
 	log     *slog.Logger
 	started time.Time
 	source  source
+	tables  tables
+	hosted  *hostedServices // nil if objects are read from a folder
 	file    *snapshotfile.File
 	dirty   chan struct{}
 
@@ -119,13 +127,13 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 	s := &Store{config: config, log: log, started: time.Now(), dirty: make(chan struct{}, 1)}
 	s.file = s.snapshotFile()
 	if config.Manifests != "" {
-		s.source = newDirectorySource(config.Manifests, config.options(), log)
+		s.watchDirectory(config.Manifests)
 	} else {
 		client, err := kubeconfig.RESTConfig(config.Kubeconfig, config.Context)
 		if err != nil {
 			return nil, err
 		}
-		if s.source, err = newAPISource(client, config, log); err != nil {
+		if err := s.watchAPI(client); err != nil {
 			return nil, err
 		}
 	}
@@ -137,14 +145,14 @@ func Open(config Config, log *slog.Logger) (*Store, error) {
 // been written to the snapshot file. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	var group sync.WaitGroup
-	group.Go(func() { s.source.run(ctx, s.markDirty, s.notify) })
+	group.Go(func() { s.source.run(ctx) })
 	group.Go(func() { s.file.Run(ctx) })
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-s.dirty:
 			started := time.Now()
-			s.build()
+			s.build(ctx)
 			select {
 			case <-ctx.Done():
 			case <-time.After(s.pause(time.Since(started))):
@@ -152,7 +160,9 @@ func (s *Store) Run(ctx context.Context) {
 		}
 	}
 	group.Wait()
-	s.source.wait()
+	if s.hosted != nil {
+		s.hosted.group.Wait()
+	}
 }
 
 // pause returns the pause after a build, including its subscribers. With proxies it is always the longest, because every
@@ -200,7 +210,7 @@ func (s *Store) EndpointSlices(service string) []*objects.EndpointSlice {
 	fromSource, kept := s.fromSource, s.objects
 	s.mu.Unlock()
 	if fromSource {
-		return s.source.endpointSlices(service)
+		return s.tables.endpointSlices(service)
 	}
 	if kept == nil {
 		return nil
@@ -220,7 +230,7 @@ func (s *Store) SubscribeEndpoints(f func(service string)) (cancel func()) {
 // It returns nil if the Infra does not exist, and nil and true if it exists but cannot be decoded. It may be newer than
 // the snapshot. The caller must not modify it. Infra requires Config.Statuses.
 func (s *Store) Infra(name string) (infra *v1alpha1.Infra, exists bool) {
-	o := s.source.object(infraResource, name)
+	o := s.tables.object(infraResource, name)
 	infra, _ = o.(*v1alpha1.Infra)
 	return infra, o != nil
 }
@@ -228,7 +238,7 @@ func (s *Store) Infra(name string) (infra *v1alpha1.Infra, exists bool) {
 // ProxyServer returns the last known version of a ProxyServer as Infra does, or nil if there is none that can be
 // decoded.
 func (s *Store) ProxyServer(name string) *v1alpha1.ProxyServer {
-	p, _ := s.source.object(proxyServerResource, name).(*v1alpha1.ProxyServer)
+	p, _ := s.tables.object(proxyServerResource, name).(*v1alpha1.ProxyServer)
 	return p
 }
 
@@ -241,8 +251,8 @@ func (s *Store) SubscribeObjects(f func(objects.Object)) (cancel func()) {
 }
 
 // build replaces the snapshot by one of the source's objects, once every resource was listed.
-func (s *Store) build() {
-	changes, complete := s.source.changes()
+func (s *Store) build(ctx context.Context) {
+	changes, complete := s.tables.changes()
 	if !complete || s.builder != nil && len(changes) == 0 {
 		return
 	}
@@ -252,7 +262,9 @@ func (s *Store) build() {
 	snapshot := s.builder.Update(changes)
 	s.logProblems(snapshot)
 	s.snapshot.Store(snapshot)
-	s.source.follow(snapshot)
+	if s.hosted != nil {
+		s.hosted.follow(ctx, snapshot)
+	}
 
 	s.mu.Lock()
 	s.objects, s.fromSource = nil, true

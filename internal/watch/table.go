@@ -76,12 +76,17 @@ func (t *table) object(obj any) (objects.Object, error) {
 // Add implements cache.ReflectorStore.
 func (t *table) Add(obj any) error { return t.Update(obj) }
 
-// Update stores an object. It is not a change if the reduced object is equal to the stored one.
+// Update implements cache.ReflectorStore.
 func (t *table) Update(obj any) error {
 	o, err := t.object(obj)
-	if err != nil {
-		return err
+	if err == nil {
+		t.set(o)
 	}
+	return err
+}
+
+// set stores an object. It is not a change if the reduced object is equal to the stored one.
+func (t *table) set(o objects.Object) {
 	t.mu.Lock()
 	before := t.items[keyOf(o)]
 	same := reflect.DeepEqual(before, o)
@@ -97,19 +102,23 @@ func (t *table) Update(obj any) error {
 	if !same {
 		t.notify(before, o)
 	}
-	return nil
 }
 
 // Delete implements cache.ReflectorStore.
 func (t *table) Delete(obj any) error {
 	o, err := t.object(obj)
-	if err != nil {
-		return err
+	if err == nil {
+		t.remove(o)
 	}
+	return err
+}
+
+// remove removes an object, unless the rule keeps it.
+func (t *table) remove(o objects.Object) {
 	t.mu.Lock()
 	if t.keepDeleted(keyOf(o), o) {
 		t.mu.Unlock()
-		return nil
+		return
 	}
 	t.removeFromGroup(t.items[keyOf(o)])
 	delete(t.items, keyOf(o))
@@ -117,11 +126,9 @@ func (t *table) Delete(obj any) error {
 	t.changedKeys[keyOf(o)] = true
 	t.mu.Unlock()
 	t.notify(o, nil)
-	return nil
 }
 
-// Replace replaces all objects after a list, except those that are kept. Equal objects are not replaced, so that snapshots
-// share them.
+// Replace implements cache.ReflectorStore.
 func (t *table) Replace(list []any, _ string) error {
 	items := make(map[string]objects.Object, len(list))
 	for _, obj := range list {
@@ -131,6 +138,13 @@ func (t *table) Replace(list []any, _ string) error {
 		}
 		items[keyOf(o)] = o
 	}
+	t.replace(items)
+	return nil
+}
+
+// replace replaces all objects by those of a list, except those that are kept. Equal objects are not replaced, so that snapshots
+// share them.
+func (t *table) replace(items map[string]objects.Object) {
 	t.mu.Lock()
 	t.keepUnlisted(items)
 	same := t.synced && len(items) == len(t.items)
@@ -157,7 +171,6 @@ func (t *table) Replace(list []any, _ string) error {
 	if !same {
 		t.notify(nil, nil)
 	}
-	return nil
 }
 
 // Resync implements cache.ReflectorStore. It does nothing.

@@ -1,6 +1,8 @@
 package watch
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,16 +14,19 @@ import (
 // tables are the objects of a source.
 type tables []*table
 
-func (s tables) objects() (*model.Objects, bool) {
-	all, complete := &model.Objects{}, true
+// objects returns the objects, each kind sorted by namespace and name.
+func (s tables) objects() *model.Objects {
+	all := &model.Objects{}
 	for _, t := range s {
-		list, synced := t.list()
+		list, _ := t.list()
+		slices.SortFunc(list, func(a, b objects.Object) int { return cmp.Compare(keyOf(a), keyOf(b)) })
 		all.Add(list...)
-		complete = complete && synced
 	}
-	return all, complete
+	return all
 }
 
+// changes returns the changes of objects since its last call, at first all objects, and whether every resource was listed. Before
+// that it returns none.
 func (s tables) changes() ([]model.Change, bool) {
 	for _, t := range s {
 		if !t.isSynced() {
@@ -38,6 +43,7 @@ func (s tables) changes() ([]model.Change, bool) {
 	return all, true
 }
 
+// endpointSlices returns the EndpointSlices of a Service, "namespace/name", in no order.
 func (s tables) endpointSlices(service string) []*objects.EndpointSlice {
 	var all []*objects.EndpointSlice
 	for _, t := range s {
@@ -50,6 +56,7 @@ func (s tables) endpointSlices(service string) []*objects.EndpointSlice {
 	return all
 }
 
+// object returns an Infra or a ProxyServer with its status, or nil if it does not exist.
 func (s tables) object(resource schema.GroupVersionResource, name string) objects.Object {
 	for _, t := range s {
 		if t.resource.gvr == resource {

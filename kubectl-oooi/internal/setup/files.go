@@ -62,7 +62,7 @@ func ReadFiles(names []string, in io.Reader, namespace string, described *Descri
 var decoders = map[schema.GroupKind]func(*unstructured.Unstructured) objects.Object{
 	read.HostedClusterKind.GroupKind(): objects.Decode[objects.HostedCluster],
 	read.RouteKind.GroupKind():         objects.Decode[objects.Route],
-	read.ServiceKind.GroupKind():       objects.Decode[objects.LabelledService],
+	read.ServiceKind.GroupKind():       objects.DecodeLabelledService,
 	read.AttachmentKind.GroupKind():    objects.DecodeNetworkAttachment,
 }
 

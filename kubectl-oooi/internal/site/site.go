@@ -380,7 +380,7 @@ func (f *Facts) Objects() *model.Objects {
 	for kind, decode := range map[Kind]func(*unstructured.Unstructured) objects.Object{
 		Infras: objects.Decode[v1alpha1.Infra], ProxyServers: objects.Decode[v1alpha1.ProxyServer],
 		HostedClusters: objects.Decode[objects.HostedCluster], Routes: objects.Decode[objects.Route],
-		Services: objects.Decode[objects.LabelledService], EndpointSlices: objects.Decode[objects.EndpointSlice],
+		Services: objects.DecodeLabelledService, EndpointSlices: objects.Decode[objects.EndpointSlice],
 		NADs: objects.DecodeNetworkAttachment,
 	} {
 		for _, u := range f.List(kind, "") {
