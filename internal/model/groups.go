@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
@@ -237,7 +238,7 @@ func (u *update) build(g *group) {
 	}
 	g.snapshot = newBuilder(u.all, &u.previous).build(in, u.options)
 	g.snapshot.services = nil // would keep this version of them; that of merge has the current one
-	for _, name := range topmostNames(g.snapshot.Clusters) {
+	for _, name := range topmostNames(g.snapshot.Clusters, g.snapshot.Parts[0].Pod.sets) {
 		g.keys = append(g.keys, key{keyName, name})
 		for at := range nameAndParents(name) {
 			if at != name {
@@ -266,9 +267,14 @@ func (u *update) neighbours(g *group) []*group {
 	return found
 }
 
-// topmostNames returns the names of clusters that are not below another one.
-func topmostNames(clusters []*Cluster) []string {
+// topmostNames returns the names of clusters, and those of records, that are not below another one.
+func topmostNames(clusters []*Cluster, records []*RecordSet) []string {
 	all := map[string]bool{}
+	for _, set := range records {
+		for i := range set.Records {
+			all[strings.TrimPrefix(set.Records[i].Name, "*.")] = true
+		}
+	}
 	for _, c := range clusters {
 		for _, list := range [][]string{c.Domains, c.AppsDomains, c.AppsNames} {
 			for _, name := range list {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -41,6 +42,8 @@ type Infra struct {
 	// does not.
 	NotChosen string `json:"-"`
 
+	created    time.Time
+	records    []staticRecord // sorted by name and type
 	apps       *v1alpha1.AppsIngress
 	proxy      *v1alpha1.InfraProxy
 	status     *v1alpha1.AppsIngressStatus
@@ -100,7 +103,7 @@ type parsedInfra struct {
 func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	r := &parsedInfra{infra: Infra{
 		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
-		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
+		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(), created: in.CreationTimestamp.Time,
 	}}
 	i, found := &r.infra, &r.found
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)
@@ -111,6 +114,7 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 		for _, instance := range dns.EffectiveInstances() {
 			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
 		}
+		i.readRecords(dns.Records, found)
 	}
 	if dhcp := in.Spec.InfraComponents.DHCP; dhcp.IsEnabled() {
 		for _, instance := range dhcp.EffectiveInstances() {

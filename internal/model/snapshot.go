@@ -155,10 +155,11 @@ func (s *Snapshot) Pod() *View {
 	w.once.Do(func() {
 		if w.view == nil {
 			var all []Publication
+			var records []*RecordSet
 			for _, part := range w.parts {
-				all = append(all, part.Pod.from...)
+				all, records = append(all, part.Pod.from...), append(records, part.Pod.sets...)
 			}
-			w.view = NewView(all, nil)
+			w.view = NewView(all, records, nil)
 		}
 	})
 	return w.view
@@ -262,6 +263,26 @@ func (v *VLAN) publications() []Publication {
 		list = append(list, p.sorted())
 	}
 	return list
+}
+
+// records returns the records of the Infras on the VLAN.
+func (v *VLAN) records() []*RecordSet {
+	var sets []*RecordSet
+	for _, i := range v.infras {
+		sets = append(sets, i.recordSets(v1alpha1.DNSViewVLAN)...)
+	}
+	return sets
+}
+
+// podRecords returns the records of pods' view.
+func podRecords(clusters []*draft) []*RecordSet {
+	var sets []*RecordSet
+	for _, c := range clusters {
+		for _, i := range c.infras {
+			sets = append(sets, i.recordSets(v1alpha1.DNSViewPod)...)
+		}
+	}
+	return sets
 }
 
 func (p Publication) sorted() Publication {

@@ -13,8 +13,11 @@ type View struct {
 	// Apps are the apps names. Those that are not served, and the names below them, are forwarded even inside a
 	// zone of the view, because they do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
+	// Records are the records besides those of hosted clusters. None has a name of Names or Apps.
+	Records []Record `json:"records,omitempty"`
 
 	from      []Publication // the input, oldest cluster first
+	sets      []*RecordSet  // the input, in the order of precedence
 	conflicts []Problem     // names that older clusters have
 }
 
@@ -30,6 +33,9 @@ type Zone struct {
 	// Domain is the domain of the zone's name server: the cluster domain, or the zone itself if its cluster
 	// has none.
 	Domain string `json:"domain"`
+	// Open reports whether names in the zone that do not exist are forwarded: the zone only contains records outside of
+	// the domains of hosted clusters.
+	Open bool `json:"open,omitempty"`
 }
 
 // NameServer returns the name of the zone's name server in its SOA and NS records, "ns.dns.<domain>".
@@ -95,13 +101,14 @@ func (a Answer) equal(o Answer) bool {
 	return a.Served == o.Served && slices.Equal(a.Addresses, o.Addresses)
 }
 
-// NewView returns the view of the publications. A name that several clusters claim belongs to the oldest. Hostnames
-// and apps domains that conflict with a domain of another cluster are omitted. If previous, which may be nil, has the
-// same publications, NewView returns previous.
-func NewView(publications []Publication, previous *View) *View {
-	ordered := slices.Clone(publications)
+// NewView returns the view of the publications and records. A name that several clusters claim belongs to the oldest.
+// Hostnames and apps domains that conflict with a domain of another cluster are omitted, and so are records that conflict
+// with names of clusters. If previous, which may be nil, has the same input, NewView returns previous.
+func NewView(publications []Publication, records []*RecordSet, previous *View) *View {
+	ordered, sets := slices.Clone(publications), slices.Clone(records)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
-	if previous != nil && slices.EqualFunc(ordered, previous.from, Publication.equal) {
+	slices.SortStableFunc(sets, compareRecordSets)
+	if previous != nil && slices.EqualFunc(ordered, previous.from, Publication.equal) && slices.EqualFunc(sets, previous.sets, (*RecordSet).equal) {
 		return previous
 	}
 	hostnames := 0
@@ -115,11 +122,15 @@ func NewView(publications []Publication, previous *View) *View {
 		zones:   make(map[string]*Cluster, len(ordered)),
 		apps:    make(map[string]*Cluster, len(ordered)),
 		refused: map[ownedDomain]bool{},
-		view:    &View{from: ordered, Names: make([]Name, 0, hostnames)},
+		records: map[string]*RecordSet{}, aliases: map[string]bool{}, open: map[string]bool{},
+		view: &View{from: ordered, sets: sets, Names: make([]Name, 0, hostnames)},
 	}
 	b.refuseAppsDomains(ordered)
 	for _, p := range ordered {
 		b.add(p)
+	}
+	for _, set := range sets {
+		b.addRecordSet(set)
 	}
 	b.view.conflicts = b.conflicts.sorted()
 	return b.view
@@ -131,6 +142,9 @@ type viewBuilder struct {
 	zones     map[string]*Cluster
 	apps      map[string]*Cluster
 	refused   map[ownedDomain]bool
+	records   map[string]*RecordSet
+	aliases   map[string]bool // names with a CNAME
+	open      map[string]bool // open zones
 	view      *View
 	conflicts problems
 }

@@ -172,7 +172,7 @@ func answeredView(part *model.Part, name string, addresses []netip.Addr) *model.
 			publications[i].Apps = own // as in the pod view that the answer replaces
 		}
 	}
-	return model.NewView(publications, nil)
+	return model.NewView(publications, nil, nil)
 }
 
 // addNetworks assigns views to the networks of clients.

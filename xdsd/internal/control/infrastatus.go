@@ -41,7 +41,7 @@ func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration = f.object.Generation
 	status.ComponentStatus = &v1alpha1.ComponentStatus{DHCPReady: f.dhcp.ready(), DNSReady: f.dns.ready(), ProxyReady: f.proxy.ready()}
-	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.apps(), f.appsDomain()}, f.components(), f.observations()) {
+	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.records(), f.apps(), f.appsDomain()}, f.components(), f.observations()) {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	setCondition(&status.Conditions, f.ready(status.Conditions), f.object.Generation)
@@ -104,6 +104,12 @@ func (f *infraFacts) names() metav1.Condition {
 		message += "; " + messages(overlaps)
 	}
 	return condition(kind, metav1.ConditionTrue, "Served", "%s", message)
+}
+
+// records returns the condition RecordsServed, which is false if a record or a further name is not served.
+func (f *infraFacts) records() metav1.Condition {
+	return problemCondition(v1alpha1.ConditionRecordsServed, f.problemsWith(model.ReasonInvalidRecord, model.ReasonRecordConflict), "Served",
+		"no record has a name of another object")
 }
 
 // apps returns the condition AppsIngressReady, which corresponds to status.appsIngress.
@@ -181,8 +187,8 @@ func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
 	for _, c := range conditions {
 		required := c.Status != metav1.ConditionTrue
 		switch c.Type {
-		case v1alpha1.ConditionReady, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady,
-			v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady, v1alpha1.ConditionProxyReady: // the last three follow
+		case v1alpha1.ConditionReady, v1alpha1.ConditionRecordsServed, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady,
+			v1alpha1.ConditionBackendsReady, v1alpha1.ConditionDHCPReady, v1alpha1.ConditionDNSReady, v1alpha1.ConditionProxyReady: // the last three follow
 			required = false
 		case v1alpha1.ConditionAppsIngressReady:
 			required = required && f.object.Spec.AppsIngress.IsEnabled()

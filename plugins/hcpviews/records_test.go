@@ -1,0 +1,103 @@
+package hcpviews
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coredns/coredns/plugin/pkg/dnstest"
+	"github.com/coredns/coredns/plugin/test"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/plugins/internal/viewstest"
+)
+
+func TestRecords(t *testing.T) {
+	const (
+		vm, pod = "192.0.2.77", "10.128.0.77"
+		soa     = "demo.example.com. 5 IN SOA ns.dns.demo.example.com. hostmaster.demo.example.com. 1 7200 1800 86400 5"
+		openSOA = "registry.example.net. 5 IN SOA ns.dns.demo.example.com. hostmaster.demo.example.com. 1 7200 1800 86400 5"
+	)
+	h := start(t, "hcpviews {\n manifests testdata/records\n}")
+	check(t, h, []viewCase{
+		{"addresses", vm, test.Case{Qname: "nfs.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{
+			test.A("nfs.demo.example.com. 30 IN A 192.0.2.8"), test.A("nfs.demo.example.com. 30 IN A 192.0.2.9"),
+		}}},
+		{"another TTL of another type", vm, test.Case{Qname: "nfs.demo.example.com.", Qtype: dns.TypeAAAA, Answer: []dns.RR{
+			test.AAAA("nfs.demo.example.com. 300 IN AAAA 2001:db8::9"),
+		}}},
+		{"the client's spelling", vm, test.Case{Qname: "NFS.Demo.example.com.", Qtype: dns.TypeAAAA, Answer: []dns.RR{
+			test.AAAA("NFS.Demo.example.com. 300 IN AAAA 2001:db8::9"),
+		}}},
+		{"another type of a name", vm, test.Case{Qname: "nfs.demo.example.com.", Qtype: dns.TypeTXT, Ns: []dns.RR{test.SOA(soa)}}},
+		{"an alias, of which a server adds the target", vm, test.Case{Qname: "Files.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{
+			test.CNAME("Files.demo.example.com. 30 IN CNAME nfs.demo.example.com."),
+		}}},
+		{"ANY of an alias (RFC 8482)", vm, test.Case{Qname: "files.demo.example.com.", Qtype: dns.TypeANY, Answer: []dns.RR{
+			&dns.HINFO{Hdr: dns.RR_Header{Name: "files.demo.example.com.", Rrtype: dns.TypeHINFO, Class: dns.ClassINET, Ttl: 5}, Cpu: "RFC8482"},
+		}}},
+		{"a service", vm, test.Case{Qname: "_ldap._tcp.demo.example.com.", Qtype: dns.TypeSRV, Answer: []dns.RR{
+			test.SRV("_ldap._tcp.demo.example.com. 30 IN SRV 0 0 0 ."), test.SRV("_ldap._tcp.demo.example.com. 30 IN SRV 10 20 389 nfs.demo.example.com."),
+		}}},
+		{"an empty non-terminal", vm, test.Case{Qname: "_tcp.demo.example.com.", Qtype: dns.TypeSRV, Ns: []dns.RR{test.SOA(soa)}}},
+		{"an unknown name beside a record", vm, test.Case{Qname: "nfs2.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
+		{"an unknown name below a record", vm, test.Case{Qname: "a.nfs.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
+		{"a text at the apex", vm, test.Case{Qname: "demo.example.com.", Qtype: dns.TypeTXT, Answer: []dns.RR{test.TXT(`demo.example.com. 30 IN TXT "v=spf1 -all"`)}}},
+		{"the text in the other view", pod, test.Case{Qname: "demo.example.com.", Qtype: dns.TypeTXT, Answer: []dns.RR{test.TXT(`demo.example.com. 30 IN TXT "v=spf1 -all"`)}}},
+		{"the SOA of the apex", vm, test.Case{Qname: "demo.example.com.", Qtype: dns.TypeMX, Ns: []dns.RR{test.SOA(soa)}}},
+		{"a record of the other view only", pod, test.Case{Qname: "nfs.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
+		{"an app with another address", vm, test.Case{Qname: "shop.apps.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{
+			test.A("shop.apps.demo.example.com. 30 IN A 192.0.2.7"),
+		}}},
+		{"other apps", vm, test.Case{Qname: "shop2.apps.demo.example.com.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"a control-plane name", vm, test.Case{Qname: "api.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{
+			test.A("api.demo.example.com. 30 IN A 192.0.2.3"),
+		}}},
+		{"a name outside of the domain", vm, test.Case{Qname: "registry.example.net.", Qtype: dns.TypeA, Answer: []dns.RR{
+			test.A("registry.example.net. 30 IN A 192.0.2.6"),
+		}}},
+		{"its other types", vm, test.Case{Qname: "registry.example.net.", Qtype: dns.TypeHTTPS, Ns: []dns.RR{test.SOA(openSOA)}}},
+		{"a name beside it", vm, test.Case{Qname: "www.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"a name below it", vm, test.Case{Qname: "b.registry.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"a wildcard", vm, test.Case{Qname: "a.B.dev.example.net.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("a.B.dev.example.net. 30 IN A 192.0.2.5")}}},
+		{"the wildcard itself", vm, test.Case{Qname: "*.dev.example.net.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("*.dev.example.net. 30 IN A 192.0.2.5")}}},
+		{"another type of a wildcard", vm, test.Case{Qname: "a.dev.example.net.", Qtype: dns.TypeAAAA, Ns: []dns.RR{
+			test.SOA("dev.example.net. 5 IN SOA ns.dns.demo.example.com. hostmaster.demo.example.com. 1 7200 1800 86400 5"),
+		}}},
+		{"the parent of a wildcard", vm, test.Case{Qname: "dev.example.net.", Qtype: dns.TypeA, Rcode: viewstest.Passed}},
+		{"the name of an address", vm, test.Case{Qname: "9.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Answer: []dns.RR{
+			test.PTR("9.2.0.192.in-addr.arpa. 30 IN PTR nfs.demo.example.com."),
+		}}},
+		{"the name of another address", vm, test.Case{Qname: "8.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Rcode: viewstest.Passed}},
+	})
+}
+
+// TestLongText checks that the character strings of a text are what clients join again.
+func TestLongText(t *testing.T) {
+	h := start(t, "hcpviews {\n manifests testdata/text\n}")
+	want := strings.Repeat(`back\slash "quoted" ümlaut `, 20)
+	rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: "192.0.2.77"})
+	if _, err := h.ServeDNS(t.Context(), rec, new(dns.Msg).SetQuestion("text.demo.example.com.", dns.TypeTXT)); err != nil {
+		t.Fatal(err)
+	}
+	packed, err := rec.Msg.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply := new(dns.Msg)
+	if err := reply.Unpack(packed); err != nil || len(reply.Answer) != 1 {
+		t.Fatal(err, reply)
+	}
+	var got []byte
+	raw := make([]byte, dns.MaxMsgSize)
+	end, err := dns.PackRR(reply.Answer[0], raw, 0, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := end - int(reply.Answer[0].Header().Rdlength); at < end; at += 1 + int(raw[at]) {
+		got = append(got, raw[at+1:at+1+int(raw[at])]...)
+	}
+	if string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
