@@ -59,6 +59,7 @@ type environment struct {
 	routes     map[string][]*objects.Route // by namespace
 	networks   cni.Networks
 	management *managementNames
+	leases     map[string]*leasePool // by pool
 	// Results of parsing objects, which one update of a Builder may need several times.
 	parsedClusters map[*objects.HostedCluster]*parsedCluster
 	parsedInfras   map[*v1alpha1.Infra]*parsedInfra
@@ -89,6 +90,7 @@ func (e *environment) parseInfra(in *v1alpha1.Infra) *parsedInfra {
 // builder builds the snapshot of one group.
 type builder struct {
 	*environment
+	options  *Options
 	previous *reusable
 	clusters []*draft
 	// The HostedClusters among clusters, by "namespace/name", by control-plane namespace and by cluster
@@ -101,9 +103,9 @@ type builder struct {
 	found                 problems
 }
 
-func newBuilder(all *environment, previous *reusable) *builder {
+func newBuilder(all *environment, options *Options, previous *reusable) *builder {
 	return &builder{
-		environment: all, previous: previous,
+		environment: all, options: options, previous: previous,
 		byKey: map[string]*draft{}, byNamespace: map[string][]*draft{}, byDomain: map[string][]*draft{}, vlans: map[string]string{}, claims: map[string][]claim{},
 	}
 }
@@ -223,14 +225,14 @@ func (b *builder) snapshot() *Snapshot {
 	if previous == nil {
 		previous = &Part{}
 	}
-	part.Pod = NewView(podPublications(b.clusters, b.services), podRecords(b.clusters), previous.Pod)
+	part.Pod = NewView(podPublications(b.clusters, b.services), b.podRecords(), previous.Pod)
 	if part.Pod == previous.Pod && slices.Equal(part.Clusters, previous.Clusters) {
 		part = previous
 	}
 	s.Parts, s.pod = []*Part{part}, &wholeView{view: part.Pod}
 	b.found = append(b.found, part.Pod.conflicts...)
 	for _, vlan := range s.VLANs {
-		vlan.View = NewView(vlan.publications(), vlan.records(), b.previous.vlans[vlan.Name])
+		vlan.View = NewView(vlan.publications(), b.vlanRecords(vlan), b.previous.vlans[vlan.Name])
 		b.found = append(b.found, vlan.View.conflicts...)
 		vlan.checkSubnets(&b.found)
 	}

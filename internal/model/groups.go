@@ -36,6 +36,7 @@ const (
 	readNamespace // whose Services are read
 	readNetwork   // a NetworkAttachmentDefinition, "namespace/name"
 	readBelow     // a parent domain of names
+	readLeases    // a pool of DHCP leases
 )
 
 var memberKinds = map[string]keyKind{
@@ -125,6 +126,9 @@ func (u *update) keysOf(m key) (keys, reads []key) {
 		add(keyDomain, infraDomainOf(o, infra.Ref, &problems{}))
 		read(readNetwork, infra.NetworkAttachment)
 		read(readService, m.name+"-dns")
+		if infra.vmNamesSpec.IsEnabled() {
+			read(readLeases, Pool(m.name))
+		}
 		if infra.Proxy != nil {
 			read(readService, infra.Proxy.Service)
 		}
@@ -236,7 +240,7 @@ func (u *update) build(g *group) {
 	for _, m := range g.members {
 		in.Add(u.members[m])
 	}
-	g.snapshot = newBuilder(u.all, &u.previous).build(in, u.options)
+	g.snapshot = newBuilder(u.all, &u.options, &u.previous).build(in, u.options)
 	g.snapshot.services = nil // would keep this version of them; that of merge has the current one
 	for _, name := range topmostNames(g.snapshot.Clusters, g.snapshot.Parts[0].Pod.sets) {
 		g.keys = append(g.keys, key{keyName, name})
@@ -271,6 +275,13 @@ func (u *update) neighbours(g *group) []*group {
 func topmostNames(clusters []*Cluster, records []*RecordSet) []string {
 	all := map[string]bool{}
 	for _, set := range records {
+		for _, zone := range set.reverse {
+			all[zone] = true
+		}
+		if set.domain != "" {
+			all[set.domain] = true
+			continue
+		}
 		for i := range set.Records {
 			all[strings.TrimPrefix(set.Records[i].Name, "*.")] = true
 		}

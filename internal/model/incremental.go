@@ -39,7 +39,7 @@ func NewBuilder(options Options, previous *Snapshot) *Builder {
 	b := &Builder{
 		options: options, previous: newReusable(),
 		all: &environment{
-			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, management: newManagementNames(nil, options.Names),
+			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, leases: map[string]*leasePool{}, management: newManagementNames(nil, options.Names),
 		},
 		members: map[key]objects.Object{}, controlPlanes: map[string]int{},
 		groups: map[*group]bool{}, byKey: map[key]*group{}, readers: map[key][]*group{},
@@ -57,6 +57,8 @@ const (
 	kindProxyServer   = "ProxyServer"
 	kindService       = "Service"
 	kindRoute         = "Route"
+	// KindDHCPLease is the kind of the Leases of DHCP.
+	KindDHCPLease = "Lease"
 	// KindAppsService is the kind of the apps Service in a hosted cluster.
 	KindAppsService = "AppsService"
 	// KindNetworkAttachment is the kind of NetworkAttachmentDefinitions.
@@ -68,7 +70,7 @@ func (o *Objects) Additions() []Change {
 	list := slices.Concat(
 		additions(kindHostedCluster, o.HostedClusters), additions(kindInfra, o.Infras), additions(kindProxyServer, o.ProxyServers),
 		additions(kindService, o.Services), additions(kindRoute, o.Routes), additions(KindAppsService, o.AppsServices),
-		additions(KindNetworkAttachment, o.NetworkAttachments),
+		additions(KindNetworkAttachment, o.NetworkAttachments), additions(KindDHCPLease, o.DHCPLeases),
 	)
 	for _, one := range o.Broken {
 		list = append(list, Change{"broken " + one.Kind, one.Namespace, one.Name, one})
@@ -142,6 +144,9 @@ func (u *update) apply(c Change) {
 			u.dissolveReaders(key{readNetwork, nad})
 		}
 		member = nil
+	case *objects.DHCPLease:
+		u.setLease(c, now)
+		member = nil
 	case *objects.EndpointSlice:
 		member = nil
 	default: // deleted, broken, or a member
@@ -150,6 +155,8 @@ func (u *update) apply(c Change) {
 			u.setService(c, nil)
 		case kindRoute:
 			u.setRoute(c, nil)
+		case KindDHCPLease:
+			u.setLease(c, nil)
 		}
 	}
 	u.setMember(c.memberKey(), member)

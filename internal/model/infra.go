@@ -42,8 +42,11 @@ type Infra struct {
 	// does not.
 	NotChosen string `json:"-"`
 
-	created    time.Time
-	records    []staticRecord // sorted by name and type
+	created time.Time
+	records []staticRecord // sorted by name and type
+	// vmNamesSpec is the field of the spec; nil if DNS is disabled.
+	vmNamesSpec *v1alpha1.VMNames
+
 	apps       *v1alpha1.AppsIngress
 	proxy      *v1alpha1.InfraProxy
 	status     *v1alpha1.AppsIngressStatus
@@ -115,6 +118,9 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
 		}
 		i.readRecords(dns.Records, found)
+		if i.vmNamesSpec = dns.VMNames; dns.VMNames.IsEnabled() && !in.Spec.InfraComponents.DHCP.IsEnabled() {
+			found.add(i.Ref, ReasonInvalidRecord, "%s: DHCP is not enabled, so no VM has a lease: enable infraComponents.dhcp", vmNamesField)
+		}
 	}
 	if dhcp := in.Spec.InfraComponents.DHCP; dhcp.IsEnabled() {
 		for _, instance := range dhcp.EffectiveInstances() {

@@ -98,7 +98,7 @@ func renderView(line func(string, ...any), title string, v *model.View) {
 			line("  apps %s", name)
 		}
 	}
-	for _, r := range sortedBy(v.Records, func(r model.Record) string { return r.Name + " " + string(r.Type) }) {
+	for _, r := range sortedBy(v.Records, func(r *model.Record) string { return r.Name + " " + string(r.Type) }) {
 		ttl := ""
 		if r.TTL != nil {
 			ttl = fmt.Sprintf(" ttl %d", *r.TTL)

@@ -40,6 +40,7 @@ type recordsKind int
 
 const (
 	recordsStatic recordsKind = iota
+	recordsVM
 )
 
 // RecordSet has the records of one source in a view, in addition to the names of hosted clusters.
@@ -52,10 +53,15 @@ type RecordSet struct {
 	kind    recordsKind
 	created time.Time // of the owner
 	cluster *Cluster  // that the owner serves; nil for none
+	// VMs' names are in domain, and those of their addresses in the zones in reverse.
+	domain      string
+	reverse     []string
+	nameServers []netip.Addr
 }
 
 func (s *RecordSet) equal(o *RecordSet) bool {
-	return s == o || s.Owner == o.Owner && s.kind == o.kind && s.created.Equal(o.created) && s.cluster == o.cluster &&
+	return s == o || s.Owner == o.Owner && s.kind == o.kind && s.created.Equal(o.created) && s.cluster == o.cluster && s.domain == o.domain &&
+		slices.Equal(s.reverse, o.reverse) && slices.Equal(s.nameServers, o.nameServers) &&
 		(sameList(s.Records, o.Records) || reflect.DeepEqual(s.Records, o.Records))
 }
 
@@ -81,11 +87,7 @@ func (i *Infra) readRecords(list []v1alpha1.DNSRecord, found *problems) {
 			found.add(i.Ref, ReasonInvalidRecord, "%s: %s %s is not served: %v", recordsField, in.Name, in.Type, err)
 			continue
 		}
-		views := in.Views
-		if len(views) == 0 {
-			views = []v1alpha1.DNSView{v1alpha1.DNSViewVLAN}
-		}
-		i.records = append(i.records, staticRecord{r, views})
+		i.records = append(i.records, staticRecord{r, viewsOf(in.Views)})
 	}
 	slices.SortStableFunc(i.records, func(a, b staticRecord) int { return compareRecords(a.Record, b.Record) })
 }
@@ -94,18 +96,42 @@ func compareRecords(a, b Record) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type))
 }
 
-// recordSets returns the records of an Infra in a view.
-func (i *Infra) recordSets(view v1alpha1.DNSView) []*RecordSet {
+// recordSets returns the records of an Infra in a view, whose DNS servers have the given addresses.
+func (b *builder) recordSets(i *Infra, view v1alpha1.DNSView, servers []netip.Addr) []*RecordSet {
+	var sets []*RecordSet
 	static := &RecordSet{Owner: i.Ref, kind: recordsStatic, created: i.created, cluster: i.Cluster}
 	for _, r := range i.records {
 		if slices.Contains(r.views, view) {
 			static.Records = append(static.Records, r.Record)
 		}
 	}
-	if len(static.Records) == 0 {
-		return nil
+	if len(static.Records) > 0 {
+		sets = append(sets, static)
 	}
-	return []*RecordSet{static}
+	if names := b.vmNames(i, view, servers); names != nil {
+		sets = append(sets, names)
+	}
+	return sets
+}
+
+// vlanRecords returns the records of the Infras on a VLAN.
+func (b *builder) vlanRecords(v *VLAN) []*RecordSet {
+	var sets []*RecordSet
+	for _, i := range v.infras {
+		sets = append(sets, b.recordSets(i, v1alpha1.DNSViewVLAN, i.DNS)...)
+	}
+	return sets
+}
+
+// podRecords returns the records of the pods' view.
+func (b *builder) podRecords() []*RecordSet {
+	var sets []*RecordSet
+	for _, c := range b.clusters {
+		for _, i := range c.infras {
+			sets = append(sets, b.recordSets(i, v1alpha1.DNSViewPod, b.services.addresses(i.Key()+"-dns"))...)
+		}
+	}
+	return sets
 }
 
 // parseRecord returns the record of an entry. The API server rejects most entries for which it returns an error, but an
@@ -210,9 +236,13 @@ func (b *viewBuilder) addRecordSet(s *RecordSet) {
 		}
 		if b.records[r.Name] == nil {
 			b.records[r.Name] = s
-			b.openZone(s, strings.TrimPrefix(r.Name, "*."))
+			if s.domain != "" && r.Type != v1alpha1.DNSRecordPTR {
+				b.openZone(s, s.domain)
+			} else {
+				b.openZone(s, strings.TrimPrefix(r.Name, "*."))
+			}
 		}
-		b.view.Records = append(b.view.Records, *r)
+		b.view.Records = append(b.view.Records, r)
 	}
 }
 
@@ -249,25 +279,60 @@ func (b *viewBuilder) recordFault(s *RecordSet, r *Record) string {
 	} else if b.aliases[r.Name] {
 		return "the name has a CNAME: remove it, or this record"
 	}
+	if r.Type == v1alpha1.DNSRecordPTR && s.kind == recordsVM { // in its own zone
+		return ""
+	}
 	for at := range nameAndParents(domain) {
-		for _, owner := range []*Cluster{b.zones[at], b.apps[at]} {
-			if owner != nil && owner != s.cluster {
-				return "it lies in " + at + ", a domain of " + owner.Ref.String() + ": choose another name"
-			}
+		switch owner := cmp.Or(b.zones[at], b.apps[at]); {
+		case owner == nil:
+		case owner == s.cluster && s.kind == recordsVM && b.apps[at] != nil:
+			return "it lies in " + at + ", an apps domain of " + owner.Ref.String() + ": choose another domain"
+		case owner != s.cluster:
+			return "it lies in " + at + ", a domain of " + owner.Ref.String() + ": choose another name"
 		}
 	}
 	return ""
 }
 
+// addReverseZones adds the zones of the addresses of VMs. The view answers all names in them.
+func (b *viewBuilder) addReverseZones(s *RecordSet) {
+	for _, origin := range s.reverse {
+		if b.isInZone(origin) {
+			continue
+		}
+		b.open[origin] = false
+		zone := s.zone(b, origin)
+		if server := zone.NameServer(); zone.Domain == origin && b.names[server] == nil {
+			b.view.Names = append(b.view.Names, Name{Name: server, Target: &Target{Cluster: s.Owner, Addresses: s.nameServers}})
+		}
+		b.view.Zones = append(b.view.Zones, zone)
+	}
+}
+
 // openZone adds a zone for names of a source that are in no zone yet. Names in it that do not exist are forwarded.
 func (b *viewBuilder) openZone(s *RecordSet, origin string) {
-	for at := range nameAndParents(origin) {
-		if b.zones[at] != nil || b.open[at] {
-			return
-		}
+	if b.isInZone(origin) {
+		return
 	}
 	b.open[origin] = true
-	zone := Zone{Origin: origin, Cluster: &s.Owner, Domain: origin, Open: true}
+	zone := s.zone(b, origin)
+	zone.Open = true
+	b.view.Zones = append(b.view.Zones, zone)
+}
+
+// isInZone reports whether a name is in a zone of a cluster or of records.
+func (b *viewBuilder) isInZone(name string) bool {
+	for at := range nameAndParents(name) {
+		if _, records := b.open[at]; records || b.zones[at] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// zone returns a zone for records of the source. Its name server is that of the owner's cluster, if the view has it.
+func (s *RecordSet) zone(b *viewBuilder, origin string) Zone {
+	zone := Zone{Origin: origin, Cluster: &s.Owner, Domain: origin}
 	if s.cluster != nil {
 		for _, domain := range s.cluster.Domains {
 			if b.zones[domain] == s.cluster {
@@ -276,5 +341,5 @@ func (b *viewBuilder) openZone(s *RecordSet, origin string) {
 			}
 		}
 	}
-	b.view.Zones = append(b.view.Zones, zone)
+	return zone
 }

@@ -29,6 +29,8 @@ type Objects struct {
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
 	// AppsServices are the apps Services in hosted clusters.
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
+	// DHCPLeases are the Leases of DHCP, which have the VMs' addresses.
+	DHCPLeases []*objects.DHCPLease `json:"dhcpLeases,omitempty"`
 	// LastGood is the result of Snapshot.LastGood of the previous snapshot; nil for none.
 	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
 	// LastServices is the result of Snapshot.LastServices of the previous snapshot; nil for none.
@@ -58,6 +60,8 @@ func (o *Objects) Add(list ...objects.Object) {
 			o.Services = append(o.Services, &one.Service)
 		case *objects.AppsService:
 			o.AppsServices = append(o.AppsServices, one)
+		case *objects.DHCPLease:
+			o.DHCPLeases = append(o.DHCPLeases, one)
 		case *objects.Broken:
 			o.Broken = append(o.Broken, one)
 		}
@@ -73,7 +77,13 @@ type Options struct {
 	Proxies bool
 	// Names limits the names that are published.
 	Names NameRules
+	// Leases are the Infras, "namespace/name", whose DHCP leases are among the objects, or AllLeases. Names of VMs of other
+	// Infras are not published.
+	Leases []string
 }
+
+// AllLeases stands for all Infras in Options.Leases.
+const AllLeases = "*"
 
 // Scope limits a Snapshot to the listed objects, each "namespace/name". The zero value includes all objects. With
 // Infras only, the hosted clusters are those that these Infras serve. With HostedClusters or Namespaces but without
@@ -263,26 +273,6 @@ func (v *VLAN) publications() []Publication {
 		list = append(list, p.sorted())
 	}
 	return list
-}
-
-// records returns the records of the Infras on the VLAN.
-func (v *VLAN) records() []*RecordSet {
-	var sets []*RecordSet
-	for _, i := range v.infras {
-		sets = append(sets, i.recordSets(v1alpha1.DNSViewVLAN)...)
-	}
-	return sets
-}
-
-// podRecords returns the records of pods' view.
-func podRecords(clusters []*draft) []*RecordSet {
-	var sets []*RecordSet
-	for _, c := range clusters {
-		for _, i := range c.infras {
-			sets = append(sets, i.recordSets(v1alpha1.DNSViewPod)...)
-		}
-	}
-	return sets
 }
 
 func (p Publication) sorted() Publication {

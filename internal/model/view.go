@@ -14,7 +14,7 @@ type View struct {
 	// zone of the view, because they do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
 	// Records are the records besides those of hosted clusters. None has a name of Names or Apps.
-	Records []Record `json:"records,omitempty"`
+	Records []*Record `json:"records,omitempty"`
 
 	from      []Publication // the input, oldest cluster first
 	sets      []*RecordSet  // the input, in the order of precedence
@@ -130,6 +130,9 @@ func NewView(publications []Publication, records []*RecordSet, previous *View) *
 		b.add(p)
 	}
 	for _, set := range sets {
+		b.addReverseZones(set)
+	}
+	for _, set := range sets {
 		b.addRecordSet(set)
 	}
 	b.view.conflicts = b.conflicts.sorted()
@@ -144,7 +147,7 @@ type viewBuilder struct {
 	refused   map[ownedDomain]bool
 	records   map[string]*RecordSet
 	aliases   map[string]bool // names with a CNAME
-	open      map[string]bool // open zones
+	open      map[string]bool // zones of records, and whether they are open
 	view      *View
 	conflicts problems
 }

@@ -72,6 +72,46 @@ func TestRecords(t *testing.T) {
 	})
 }
 
+func TestVMNames(t *testing.T) {
+	const (
+		vm, pod = "192.0.2.77", "10.128.0.77"
+		soa     = "demo.example.com. 5 IN SOA ns.dns.demo.example.com. hostmaster.demo.example.com. 1 7200 1800 86400 5"
+	)
+	h := start(t, "hcpviews {\n manifests testdata/vms\n leases clusters/demo\n}")
+	soaOf := func(zone string) []dns.RR {
+		return []dns.RR{test.SOA(zone + " 5 IN SOA ns.dns.demo.example.com. hostmaster.demo.example.com. 1 7200 1800 86400 5")}
+	}
+	check(t, h, []viewCase{
+		{"a VM", vm, test.Case{Qname: "worker-0.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("worker-0.demo.example.com. 30 IN A 192.0.2.10")}}},
+		{"its other address", vm, test.Case{Qname: "Worker-0.demo.example.com.", Qtype: dns.TypeAAAA, Answer: []dns.RR{
+			test.AAAA("Worker-0.demo.example.com. 30 IN AAAA 2001:db8::10"),
+		}}},
+		{"the name of its address", vm, test.Case{Qname: "10.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Answer: []dns.RR{
+			test.PTR("10.2.0.192.in-addr.arpa. 30 IN PTR worker-0.demo.example.com."),
+		}}},
+		{"the name of its IPv6 address", vm, test.Case{
+			Qname: "0.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.", Qtype: dns.TypePTR, Answer: []dns.RR{
+				test.PTR("0.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa. 30 IN PTR worker-0.demo.example.com."),
+			},
+		}},
+		{"another type of an address", vm, test.Case{Qname: "10.2.0.192.in-addr.arpa.", Qtype: dns.TypeA, Ns: soaOf("10.2.0.192.in-addr.arpa.")}},
+		{"an address in the subnet without a VM", vm, test.Case{Qname: "99.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Ns: soaOf("99.2.0.192.in-addr.arpa.")}},
+		{"an address beyond the subnet", vm, test.Case{Qname: "200.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Rcode: viewstest.Passed}},
+		{"an address in a subnet of whole octets", vm, test.Case{
+			Qname: "9.100.51.198.in-addr.arpa.", Qtype: dns.TypePTR, Rcode: dns.RcodeNameError, Ns: soaOf("100.51.198.in-addr.arpa."),
+		}},
+		{"an empty non-terminal of the IPv6 subnet", vm, test.Case{
+			Qname: "0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.", Qtype: dns.TypePTR, Ns: soaOf("0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa."),
+		}},
+		{"the new address of a VM", vm, test.Case{Qname: "worker-1.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("worker-1.demo.example.com. 30 IN A 192.0.2.12")}}},
+		{"a control-plane name", vm, test.Case{Qname: "api.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("api.demo.example.com. 30 IN A 192.0.2.3")}}},
+		{"a released address", vm, test.Case{Qname: "gone.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
+		{"a client's own name", vm, test.Case{Qname: "laptop.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
+		{"pods", pod, test.Case{Qname: "worker-0.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
+		{"names of addresses for pods", pod, test.Case{Qname: "10.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Rcode: viewstest.Passed}},
+	})
+}
+
 // TestLongText checks that the character strings of a text are what clients join again.
 func TestLongText(t *testing.T) {
 	h := start(t, "hcpviews {\n manifests testdata/text\n}")

@@ -167,8 +167,8 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 	for _, a := range apps {
 		t.addApp(a, served && a.Served)
 	}
-	for i := range view.Records {
-		t.addRecord(&view.Records[i], control)
+	for _, r := range view.Records {
+		t.addRecord(r, control)
 	}
 	for _, a := range zones {
 		if server := t.add(a.NameServer()); !server.named {

@@ -72,6 +72,8 @@ func (cfg *Config) parser(property string) Parser {
 		return objectNames(&cfg.Source.Scope.Infras)
 	case "hostedcluster":
 		return objectNames(&cfg.Source.Scope.HostedClusters)
+	case "leases":
+		return objectNames(&cfg.Source.Leases)
 	case "management":
 		return domainNames(&cfg.Source.Names.Management)
 	case "domains":
