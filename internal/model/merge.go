@@ -3,6 +3,8 @@ package model
 import (
 	"cmp"
 	"slices"
+
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // merge returns the previous snapshot with the groups that were built in place of those that were dissolved.
@@ -22,6 +24,12 @@ func (u *update) merge() *Snapshot {
 			func(a, b *ProxyServer) int { return compareRefs(a.Ref, b.Ref) }),
 		Problems: mergeLists(u, before.Problems, func(s *Snapshot) []Problem { return s.Problems }, compareProblems),
 		services: u.all.services, pod: before.pod,
+	}
+	for pool, p := range u.all.leases {
+		if s.leases == nil {
+			s.leases = make(map[string][]*objects.DHCPLease, len(u.all.leases))
+		}
+		s.leases[pool] = p.current()
 	}
 	if u.snapshot == nil || !sameList(s.Parts, before.Parts) {
 		s.pod = &wholeView{parts: s.Parts}

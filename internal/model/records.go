@@ -53,6 +53,8 @@ type RecordSet struct {
 	kind    recordsKind
 	created time.Time // of the owner
 	cluster *Cluster  // that the owner serves; nil for none
+	// any is set if names may be in domains of all clusters.
+	any bool
 	// VMs' names are in domain, and those of their addresses in the zones in reverse.
 	domain      string
 	reverse     []string
@@ -67,6 +69,31 @@ func (s *RecordSet) equal(o *RecordSet) bool {
 
 func compareRecordSets(a, b *RecordSet) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), a.created.Compare(b.created), compareRefs(a.Owner, b.Owner))
+}
+
+// NewRecordSet returns records that no Infra has, whose owner may have names in the domains of all clusters of a view. It also
+// returns why some are left out.
+func NewRecordSet(owner Ref, field string, list []v1alpha1.DNSRecord) (set *RecordSet, faults []string) {
+	set = &RecordSet{Owner: owner, kind: recordsStatic, any: true}
+	from := &RecordSource{Object: owner, Field: field}
+	for i := range list {
+		r, err := parseRecord(&list[i], from)
+		if err != nil {
+			faults = append(faults, fmt.Sprintf("%s %s: %v", list[i].Name, list[i].Type, err))
+			continue
+		}
+		set.Records = append(set.Records, r)
+	}
+	slices.SortStableFunc(set.Records, compareRecords)
+	return set, faults
+}
+
+// With returns the view with further records.
+func (v *View) With(records []*RecordSet) *View {
+	if len(records) == 0 {
+		return v
+	}
+	return NewView(v.from, slices.Concat(v.sets, records), nil)
 }
 
 // staticRecord is an entry of an Infra's records.
@@ -284,10 +311,12 @@ func (b *viewBuilder) recordFault(s *RecordSet, r *Record) string {
 	}
 	for at := range nameAndParents(domain) {
 		switch owner := cmp.Or(b.zones[at], b.apps[at]); {
-		case owner == nil:
-		case owner == s.cluster && s.kind == recordsVM && b.apps[at] != nil:
+		case owner == nil, s.any && s.kind != recordsVM:
+		case (owner == s.cluster || s.any) && b.apps[at] == nil:
+		case owner == s.cluster && s.kind != recordsVM:
+		case owner == s.cluster || s.any:
 			return "it lies in " + at + ", an apps domain of " + owner.Ref.String() + ": choose another domain"
-		case owner != s.cluster:
+		default:
 			return "it lies in " + at + ", a domain of " + owner.Ref.String() + ": choose another name"
 		}
 	}

@@ -59,9 +59,14 @@ func (u *update) setLease(c Change, now *objects.DHCPLease) {
 
 // records returns the records of the pool's VMs in a domain, and of the addresses in the subnets.
 func (p *leasePool) records(domain string, cidrs []netip.Prefix) *vmRecords {
-	if p.last != nil && p.last.domain == domain && slices.Equal(p.last.cidrs, cidrs) {
-		return p.last
+	if p.last == nil || p.last.domain != domain || !slices.Equal(p.last.cidrs, cidrs) {
+		p.last = newVMRecords(p.current(), domain, cidrs)
 	}
+	return p.last
+}
+
+// current returns the leases in force, oldest first. Callers must not modify the result.
+func (p *leasePool) current() []*objects.DHCPLease {
 	if p.sorted == nil {
 		p.sorted = make([]*objects.DHCPLease, 0, len(p.leases))
 		type holder struct {
@@ -81,8 +86,21 @@ func (p *leasePool) records(domain string, cidrs []netip.Prefix) *vmRecords {
 			return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 		})
 	}
-	p.last = newVMRecords(p.sorted, domain, cidrs)
-	return p.last
+	return p.sorted
+}
+
+// VMNames returns the records of the VMs with a lease of the DHCP of "namespace/name", if no Infra of that name is read. domain is
+// that of the VMs, and the names of addresses in the subnets are among the records. It returns nil without a domain.
+func (s *Snapshot) VMNames(infra, domain string, cidrs []netip.Prefix) *RecordSet {
+	if domain == "" {
+		return nil
+	}
+	set := &RecordSet{Owner: ParseRef("Infra", infra), kind: recordsVM, any: true, domain: domain}
+	for _, cidr := range cidrs {
+		set.reverse = append(set.reverse, reverseZones(cidr)...)
+	}
+	set.Records = newVMRecords(s.leases[Pool(infra)], domain, cidrs).records
+	return set
 }
 
 // newVMRecords returns the records of leases, of which the oldest come first. Of two VMs with one host name, the one with the
@@ -118,7 +136,7 @@ func newVMRecords(leases []*objects.DHCPLease, domain string, cidrs []netip.Pref
 			h.v6 = append(h.v6, address)
 		}
 		if slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return cidr.Contains(address) }) {
-			out.records = append(out.records, Record{Name: reverseName(address), Type: v1alpha1.DNSRecordPTR, Values: []string{name}, From: h.from})
+			out.records = append(out.records, Record{Name: ReverseName(address), Type: v1alpha1.DNSRecordPTR, Values: []string{name}, From: h.from})
 		}
 	}
 	for name, h := range hosts {
@@ -175,9 +193,9 @@ func viewsOf(views []v1alpha1.DNSView) []v1alpha1.DNSView {
 	return views
 }
 
-// reverseName returns the name of an address, whose PTR record has the host's name (RFC 1035, section 3.5, and RFC 3596,
+// ReverseName returns the name of an address, whose PTR record has the host's name (RFC 1035, section 3.5, and RFC 3596,
 // section 2.5).
-func reverseName(a netip.Addr) string {
+func ReverseName(a netip.Addr) string {
 	b := make([]byte, 0, 72)
 	if a.Is4() {
 		octets := a.As4()
@@ -205,7 +223,7 @@ func reverseZones(subnet netip.Prefix) []string {
 	labels := (subnet.Addr().BitLen() - bits) / step // of the host's part
 	var zones []string
 	for zone := netip.PrefixFrom(subnet.Addr(), bits); subnet.Contains(zone.Addr()); zone = nextPrefix(zone) {
-		name := reverseName(zone.Addr())
+		name := ReverseName(zone.Addr())
 		for range labels {
 			_, name, _ = strings.Cut(name, ".")
 		}

@@ -1,8 +1,12 @@
 package hcpviews
 
 import (
+	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coredns/coredns/plugin/pkg/dnstest"
 	"github.com/coredns/coredns/plugin/test"
@@ -110,6 +114,57 @@ func TestVMNames(t *testing.T) {
 		{"pods", pod, test.Case{Qname: "worker-0.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: []dns.RR{test.SOA(soa)}}},
 		{"names of addresses for pods", pod, test.Case{Qname: "10.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Rcode: viewstest.Passed}},
 	})
+}
+
+// TestCorefileRecords checks records and names of VMs without an Infra, and that a changed file is used, but not an invalid one.
+func TestCorefileRecords(t *testing.T) {
+	const vm, pod = "192.0.2.77", "10.128.0.77"
+	file := filepath.Join(t.TempDir(), "db.records")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("nfs.demo.example.com. IN A 192.0.2.9\napi.demo.example.com. IN A 192.0.2.66\n")
+	h := start(t, `hcpviews {
+		manifests testdata/vms
+		hostedcluster clusters/demo
+		leases clusters/demo
+		records `+file+`
+		view vlan 192.0.2.0/25
+		view pod 10.128.0.0/14
+		answer vlan 192.0.2.3
+		answer pod 10.96.0.50
+	}`)
+	nfs := func(address string) test.Case {
+		return test.Case{Qname: "nfs.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("nfs.demo.example.com. 30 IN A " + address)}}
+	}
+	soa := []dns.RR{test.SOA("demo.example.com. 5 IN SOA ns.dns.demo.example.com. hostmaster.demo.example.com. 1 7200 1800 86400 5")}
+	check(t, h, []viewCase{
+		{"a record", vm, nfs("192.0.2.9")}, {"a record for pods", pod, nfs("192.0.2.9")},
+		{"a control-plane name", vm, test.Case{Qname: "api.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("api.demo.example.com. 30 IN A 192.0.2.3")}}},
+		{"a VM", vm, test.Case{Qname: "worker-0.demo.example.com.", Qtype: dns.TypeA, Answer: []dns.RR{test.A("worker-0.demo.example.com. 30 IN A 192.0.2.10")}}},
+		{"an address", vm, test.Case{Qname: "10.2.0.192.in-addr.arpa.", Qtype: dns.TypePTR, Answer: []dns.RR{
+			test.PTR("10.2.0.192.in-addr.arpa. 30 IN PTR worker-0.demo.example.com."),
+		}}},
+		{"a VM for pods", pod, test.Case{Qname: "worker-0.demo.example.com.", Qtype: dns.TypeA, Rcode: dns.RcodeNameError, Ns: soa}},
+	})
+	write("nfs.demo.example.com. IN A 192.0.2.256\n")
+	time.Sleep(time.Second) // two polls
+	check(t, h, []viewCase{{"an invalid file", vm, nfs("192.0.2.9")}})
+	write("nfs.demo.example.com. IN A 192.0.2.88\n")
+	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(10 * time.Millisecond) {
+		node, _ := h.Source.Table().ClientView(netip.MustParseAddr(vm)).Tree.Lookup("nfs.demo.example.com.")
+		m := new(dns.Msg)
+		if node.Answer(m, "nfs.demo.example.com.", dns.TypeA); m.Answer[0].String() == nfs("192.0.2.88").Answer[0].String() {
+			break
+		}
+	}
+	check(t, h, []viewCase{{"a changed file", vm, nfs("192.0.2.88")}})
+	if _, err := parse(viewstest.Controller("hcpviews {\n records " + file + ".missing\n}")); err == nil {
+		t.Error("a file that does not exist is no error")
+	}
 }
 
 // TestLongText checks that the character strings of a text are what clients join again.
