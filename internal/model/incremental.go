@@ -39,7 +39,8 @@ func NewBuilder(options Options, previous *Snapshot) *Builder {
 	b := &Builder{
 		options: options, previous: newReusable(),
 		all: &environment{
-			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, leases: map[string]*leasePool{}, management: newManagementNames(nil, options.Names),
+			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, leases: map[string]*leasePool{},
+			management: newManagementNames(nil, options.Names),
 		},
 		members: map[key]objects.Object{}, controlPlanes: map[string]int{},
 		groups: map[*group]bool{}, byKey: map[key]*group{}, readers: map[key][]*group{},

@@ -170,7 +170,7 @@ func parseRecord(in *v1alpha1.DNSRecord, from *RecordSource) (Record, error) {
 		return r, err
 	}
 	if in.TTL != nil {
-		r.TTL = new(uint32(max(0, *in.TTL))) //nolint:gosec // not negative
+		r.TTL = new(uint32(max(0, *in.TTL)))
 	}
 	if len(in.Values) == 0 || in.Type == v1alpha1.DNSRecordCNAME && len(in.Values) > 1 {
 		return r, fmt.Errorf("it has %d values", len(in.Values))
@@ -288,9 +288,9 @@ func (b *viewBuilder) recordFault(s *RecordSet, r *Record) string {
 	domain := strings.TrimPrefix(r.Name, "*.")
 	switch owner := b.apps[domain]; {
 	case b.names[r.Name] != nil:
-		return "it is a control-plane name of " + b.names[r.Name].Ref.String() + ": choose another name"
+		return "it is a control-plane name of " + b.names[r.Name].String() + ": choose another name"
 	case owner != nil:
-		return "it is an apps name of " + owner.Ref.String() + ": choose another name"
+		return "it is an apps name of " + owner.String() + ": choose another name"
 	}
 	if first := b.records[r.Name]; first != nil && first != s {
 		return "another record of " + first.Owner.String() + " has the name: choose another name"
@@ -311,13 +311,14 @@ func (b *viewBuilder) recordFault(s *RecordSet, r *Record) string {
 	}
 	for at := range nameAndParents(domain) {
 		switch owner := cmp.Or(b.zones[at], b.apps[at]); {
-		case owner == nil, s.any && s.kind != recordsVM:
-		case (owner == s.cluster || s.any) && b.apps[at] == nil:
-		case owner == s.cluster && s.kind != recordsVM:
-		case owner == s.cluster || s.any:
-			return "it lies in " + at + ", an apps domain of " + owner.Ref.String() + ": choose another domain"
+		case owner == nil:
+		case owner == s.cluster || s.any: // a record may replace an app; a VM's name would do so by chance
+			if s.kind != recordsVM || b.apps[at] == nil {
+				continue
+			}
+			return "it lies in " + at + ", an apps domain of " + owner.String() + ": choose another domain"
 		default:
-			return "it lies in " + at + ", a domain of " + owner.Ref.String() + ": choose another name"
+			return "it lies in " + at + ", a domain of " + owner.String() + ": choose another name"
 		}
 	}
 	return ""

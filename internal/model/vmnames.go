@@ -83,7 +83,7 @@ func (p *leasePool) current() []*objects.DHCPLease {
 		}
 		p.sorted = slices.AppendSeq(p.sorted, maps.Values(newest))
 		slices.SortFunc(p.sorted, func(a, b *objects.DHCPLease) int {
-			return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 		})
 	}
 	return p.sorted
@@ -241,7 +241,7 @@ func nextPrefix(p netip.Prefix) netip.Prefix {
 	carry := 1 << ((8 - p.Bits()%8) % 8)
 	for at := (p.Bits() - 1) / 8; at >= 0 && carry > 0; at-- {
 		sum := int(octets[at]) + carry
-		octets[at], carry = byte(sum), sum>>8
+		octets[at], carry = byte(sum&0xff), sum>>8
 	}
 	next, _ := netip.AddrFromSlice(octets)
 	if carry > 0 {

@@ -185,7 +185,7 @@ func (r *resolver) answerRecords(v *model.View, records []*model.Record, out *Vi
 	target.name, target.aliases = alias.Values[0], r.aliases+1
 	answer := target.answerView(v, View{View: out.View, VLAN: out.VLAN, CIDRs: out.CIDRs})
 	out.Result, out.Addresses, out.Cluster, out.Upstream = answer.Result, answer.Addresses, answer.Cluster, answer.Upstream
-	out.AddressFrom = append(answer.NameFrom, answer.AddressFrom...)
+	out.AddressFrom = slices.Concat(answer.NameFrom, answer.AddressFrom)
 	out.Why, out.Ports = answer.Why, answer.Ports
 	out.Records = append(out.Records, answer.Records...)
 }

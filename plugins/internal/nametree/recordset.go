@@ -24,6 +24,14 @@ var rrtypes = map[v1alpha1.DNSRecordType]uint16{
 	v1alpha1.DNSRecordSRV: dns.TypeSRV, v1alpha1.DNSRecordTXT: dns.TypeTXT, v1alpha1.DNSRecordPTR: dns.TypePTR,
 }
 
+// emptyNode returns the node of a name without records in the zone.
+func (z *Zone) emptyNode() Node {
+	if z.open { // the name also exists elsewhere
+		return Node{Zone: z, Open: true}
+	}
+	return Node{Part: z.part, Zone: z}
+}
+
 // addRecord adds the records of a name. If the tree does not serve control planes, the node still prevents a wildcard
 // from answering the name.
 func (t *builder) addRecord(r *model.Record, served bool) {

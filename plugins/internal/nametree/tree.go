@@ -138,7 +138,8 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 			}
 		}
 	}
-	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)}, ownTTL: map[*Node]bool{}}
+	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)}}
+	t.ownTTL = map[*Node]bool{}
 	_, control := ttls[ControlPlane]
 	_, served := ttls[Apps]
 	if control {
@@ -187,14 +188,6 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 		}
 	}
 	return t.part
-}
-
-// emptyNode returns the node of a name without records in the zone.
-func (z *Zone) emptyNode() Node {
-	if z.open { // the name also exists elsewhere
-		return Node{Zone: z, Open: true}
-	}
-	return Node{Part: z.part, Zone: z}
 }
 
 // addGlue sets the glue of a zone to the addresses of its name server, or to own if the name server has none.

@@ -37,7 +37,7 @@ func ParseRecords(r io.Reader, path string) ([]v1alpha1.DNSRecord, error) {
 		}
 		record := v1alpha1.DNSRecord{
 			Name: strings.ToLower(strings.TrimSuffix(h.Name, ".")), Type: v1alpha1.DNSRecordType(dns.TypeToString[h.Rrtype]),
-			TTL: new(int32(min(h.Ttl, maxRecordTTL))), //nolint:gosec // at most maxRecordTTL
+			TTL: new(int32(min(h.Ttl, maxRecordTTL))),
 		}
 		key := record.Name + " " + string(record.Type)
 		at, known := index[key]

@@ -84,7 +84,7 @@ func TestRecordsAndVMNames(t *testing.T) {
 		{name: files.blue.lab.example.com, type: CNAME, values: [nfs.blue.lab.example.com]}, {name: docs.blue.lab.example.com, type: CNAME, values: [docs.example.org]},
 		{name: nothing.blue.lab.example.com, type: CNAME, values: [missing.blue.lab.example.com]}, {name: one.blue.lab.example.com, type: CNAME, values: [two.blue.lab.example.com]},
 		{name: two.blue.lab.example.com, type: CNAME, values: [one.blue.lab.example.com]}, {name: vm.blue.lab.example.com, type: CNAME, values: [worker-0.blue.lab.example.com]},
-		{name: text.blue.lab.example.com, type: TXT, values: ["` + strings.Repeat("x", 300) + `"]}, {name: api.blue.lab.example.com, type: A, values: [127.50.0.66]}`))
+		{name: text.blue.lab.example.com, type: TXT, values: ["`+strings.Repeat("x", 300)+`"]}, {name: api.blue.lab.example.com, type: A, values: [127.50.0.66]}`))
 	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.20"))
 	c := startCoreDNS(t, recordsCorefile, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address})
 	type dig struct{ want, args string }

@@ -41,7 +41,8 @@ func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration = f.object.Generation
 	status.ComponentStatus = &v1alpha1.ComponentStatus{DHCPReady: f.dhcp.ready(), DNSReady: f.dns.ready(), ProxyReady: f.proxy.ready()}
-	for _, c := range slices.Concat([]metav1.Condition{f.bound(), f.network(), f.names(), f.records(), f.apps(), f.appsDomain()}, f.components(), f.observations()) {
+	all := []metav1.Condition{f.bound(), f.network(), f.names(), f.records(), f.apps(), f.appsDomain()}
+	for _, c := range slices.Concat(all, f.components(), f.observations()) {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	setCondition(&status.Conditions, f.ready(status.Conditions), f.object.Generation)
