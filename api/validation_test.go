@@ -15,6 +15,18 @@ func backend(fields string) string {
 	return fmt.Sprintf("backends: [{name: a, port: 443, targetNamespace: a, %s}]", fields)
 }
 
+// records returns spec.infraComponents with DNS records.
+func records(list string) string { return "infraComponents: {dns: {records: [" + list + "]}}" }
+
+// recordList returns n records, each with as many values as possible.
+func recordList(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("{name: %s%d.example.com, type: A, values: [%s]}", strings.Repeat("long-label.", 20), i, addressList(8))
+	}
+	return strings.Join(list, ", ")
+}
+
 // addressList returns n different addresses, separated by commas.
 func addressList(n int) string {
 	list := make([]string, n)
@@ -106,6 +118,22 @@ func TestRejectedValues(t *testing.T) {
 
 		// infraComponents.dns and infraComponents.proxy
 		{"DNS with serverIP and instances", infra, `infraComponents: {dns: {serverIP: 192.0.2.2, instances: [{ip: 192.0.2.3}]}}`, "spec.infraComponents.dns.instances: Forbidden: set serverIP or instances, not both"},
+		{"record without a domain", infra, records(`{name: registry, type: A, values: [192.0.2.9]}`), "spec.infraComponents.dns.records[0].name in body should match"},
+		{"record in upper case", infra, records(`{name: Registry.example.com, type: A, values: [192.0.2.9]}`), "records[0].name in body should match"},
+		{"record with a wildcard inside", infra, records(`{name: a.*.example.com, type: A, values: [192.0.2.9]}`), "records[0].name in body should match"},
+		{"record of an unknown type", infra, records(`{name: a.example.com, type: MX, values: [10 b.example.com]}`), `records[0].type: Unsupported value: "MX"`},
+		{"A record with an IPv6 address", infra, records(`{name: a.example.com, type: A, values: ["2001:db8::9"]}`), "records[0].values: Invalid value: must be IPv4 addresses"},
+		{"AAAA record with an IPv4 address", infra, records(`{name: a.example.com, type: AAAA, values: [192.0.2.9]}`), "must be IPv6 addresses"},
+		{"CNAME with two targets", infra, records(`{name: a.example.com, type: CNAME, values: [b.example.com, c.example.com]}`), "must be one name: CNAME has a single target"},
+		{"CNAME of a URL", infra, records(`{name: a.example.com, type: CNAME, values: ["https://b.example.com"]}`), "must be domain names"},
+		{"SRV record without a port", infra, records(`{name: _ldap._tcp.example.com, type: SRV, values: [10 20 b.example.com]}`), "must have the form 'priority weight port target'"},
+		{"record without values", infra, records(`{name: a.example.com, type: A, values: []}`), "should have at least 1 items"},
+		{"record with a value twice", infra, records(`{name: a.example.com, type: TXT, values: [a, a]}`), "Duplicate value"},
+		{"record with a negative TTL", infra, records(`{name: a.example.com, type: A, values: [192.0.2.9], ttl: -1}`), "should be greater than or equal to 0"},
+		{"record in an unknown view", infra, records(`{name: a.example.com, type: A, values: [192.0.2.9], views: [all]}`), `views[0]: Unsupported value: "all"`},
+		{"record twice", infra, records(`{name: a.example.com, type: A, values: [192.0.2.9]}, {name: a.example.com, type: A, values: [192.0.2.8]}`), "Duplicate value"},
+		{"CNAME beside a TXT record", infra, records(`{name: a.example.com, type: CNAME, values: [b.example.com]}, {name: a.example.com, type: TXT, values: [a]}`), "a name with a CNAME must not have other records"},
+		{"VM names in a domain that is an address", infra, `infraComponents: {dns: {vmNames: {enabled: true, domain: "192.0.2.0/24"}}}`, "spec.infraComponents.dns.vmNames.domain in body should match"},
 		{"proxy limits of sources without instances", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {perSource: {maxConnections: 100}}}}`, "spec.infraComponents.proxy.limits.perSource: Forbidden: perSource needs instances; one suffices"},
 		{"proxy limit of no connections", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {maxConnections: 0}}}`, "spec.infraComponents.proxy.limits.maxConnections: Invalid value: 0"},
 		{"proxy limit of an empty heap", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, limits: {maxHeap: 1}}}`, "spec.infraComponents.proxy.limits.maxHeap: Invalid value: 1: must be at least 64Mi"},
@@ -259,6 +287,12 @@ func TestAcceptedValues(t *testing.T) {
 		{"empty serverIP beside instances", infra, `infraComponents: {dhcp: {serverIP: "", instances: [{ip: 192.0.2.2}]}}`},
 		{"empty instances beside serverIP", infra, `infraComponents: {dns: {serverIP: 192.0.2.3, instances: []}}`},
 		{"option codes at both ends", infra, `infraComponents: {dhcp: {options: [{code: 1, value: a}, {code: 254, value: a}]}}`},
+		{"records of all types", infra, records(`{name: a.example.com, type: A, values: [192.0.2.9, 192.0.2.10], ttl: 0},
+  {name: a.example.com, type: AAAA, values: ["2001:db8::9", "::ffff:192.0.2.9"], ttl: 86400, views: [vlan, pod]}, {name: "*.dev.example.com", type: CNAME, values: [A.example.com.]},
+  {name: _ldap._tcp.example.com, type: SRV, values: [10 20 389 a.example.com]}, {name: a.example.com, type: TXT, values: ["` + strings.Repeat("ä", 1024) + `"]},
+  {name: 9.2.0.192.in-addr.arpa, type: PTR, values: [a.example.com]}`)},
+		{"as many records as possible", infra, records(recordList(256))},
+		{"VM names", infra, `infraComponents: {dns: {vmNames: {enabled: true, domain: "", views: [vlan, pod]}}}`},
 		{"any VM", infra, `infraComponents: {dhcp: {vmSelector: {}}}`},
 		{"durations of all shapes", infra, `infraComponents: {proxy: {connectTimeout: 1h2m3s4ms, idleTimeout: 0s}}`},
 		{"proxy limits", infra, `infraComponents: {proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}], workerThreads: 2, xdsdResources: {limits: {cpu: 100m}}, limits: {maxConnections: 1000, connectionsPerSecond: 0, maxHeap: 1Gi, ports: [{port: 443, maxConnections: 10}], perSource: {prefixLength: 24, ipv6PrefixLength: 64, networks: [{cidr: 192.0.2.1/32, maxConnections: 0}]}}}}`},

@@ -204,6 +204,20 @@ type InfraDNS struct {
 	// +optional
 	ClusterName string `json:"clusterName,omitempty"`
 
+	// Records are further DNS records. They cannot replace control-plane names; condition RecordsServed names those that
+	// are not served. Applied live.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:XValidation:rule="self.all(r, r.type != 'CNAME' || self.exists_one(o, o.name == r.name))",message="a name with a CNAME must not have other records"
+	Records []DNSRecord `json:"records,omitempty"`
+
+	// VMNames publishes the names of the VMs.
+	// +optional
+	VMNames *VMNames `json:"vmNames,omitempty"`
+
 	// Image is the container image of the DNS server. Empty: that of setup's release. Rolls DNS.
 	// +optional
 	Image string `json:"image,omitempty"`

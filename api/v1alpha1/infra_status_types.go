@@ -22,6 +22,10 @@ const (
 	// whether every DNS replica answers if DNS is enabled.
 	ConditionNamesServed = "NamesServed"
 
+	// ConditionRecordsServed reports whether all records of the Infra are served, and all VM and backend names that are not
+	// control-plane names.
+	ConditionRecordsServed = "RecordsServed"
+
 	// ConditionAppsIngressReady reports whether status.appsIngress.phase is Ready. It is false if appsIngress is not
 	// enabled.
 	ConditionAppsIngressReady = "AppsIngressReady"
@@ -52,8 +56,8 @@ type InfraStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, HostedClusterBound, NetworkValid, NamesServed, AppsIngressReady, AppsDomainMismatch,
-	// DHCPReady, DNSReady, ProxyReady, VLANReady, UpstreamReady and BackendsReady.
+	// Conditions are Ready, HostedClusterBound, NetworkValid, NamesServed, RecordsServed, AppsIngressReady,
+	// AppsDomainMismatch, DHCPReady, DNSReady, ProxyReady, VLANReady, UpstreamReady and BackendsReady.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

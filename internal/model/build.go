@@ -26,6 +26,7 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 		b.addInfra(c)
 	}
 	b.filterNames()
+	b.filterRecords()
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {
 		b.clusters = slices.DeleteFunc(b.clusters, func(c *draft) bool { return len(c.infras) == 0 })
 	}
@@ -122,14 +123,14 @@ func (b *builder) snapshot() *Snapshot {
 	if previous == nil {
 		previous = &Part{}
 	}
-	part.Pod = NewView(podPublications(b.clusters, b.services), previous.Pod)
+	part.Pod = NewView(podPublications(b.clusters, b.services), b.podRecords(), previous.Pod)
 	if part.Pod == previous.Pod && slices.Equal(part.Clusters, previous.Clusters) {
 		part = previous
 	}
 	s.Parts, s.pod = []*Part{part}, func() *View { return part.Pod }
 	b.found = append(b.found, part.Pod.conflicts...)
 	for _, vlan := range s.VLANs {
-		vlan.View = NewView(vlan.publications(), b.previous.vlans[vlan.Name])
+		vlan.View = NewView(vlan.publications(), b.vlanRecords(vlan), b.previous.vlans[vlan.Name])
 		b.found = append(b.found, vlan.View.conflicts...)
 		vlan.checkSubnets(&b.found)
 	}

@@ -57,6 +57,7 @@ type environment struct {
 	routes     map[string][]*objects.Route // by namespace
 	networks   cni.Networks
 	management *managementNames
+	leases     map[string]*leasePool // by pool
 	// Results of parsing objects, which one update of a Builder may need several times.
 	parsedClusters map[*objects.HostedCluster]*parsedCluster
 	parsedInfras   map[*v1alpha1.Infra]*parsedInfra
@@ -87,6 +88,7 @@ func (e *environment) parseInfra(in *v1alpha1.Infra) *parsedInfra {
 // builder builds the snapshot of one group.
 type builder struct {
 	*environment
+	options  *Options
 	previous *reusable
 	clusters []*draft
 	// The HostedClusters among clusters, by "namespace/name", by control-plane namespace and by cluster
@@ -99,9 +101,9 @@ type builder struct {
 	found                 problems
 }
 
-func newBuilder(all *environment, previous *reusable) *builder {
+func newBuilder(all *environment, options *Options, previous *reusable) *builder {
 	return &builder{
-		environment: all, previous: previous,
+		environment: all, options: options, previous: previous,
 		byKey: map[string]*draft{}, byNamespace: map[string][]*draft{}, byDomain: map[string][]*draft{}, vlans: map[string]string{}, claims: map[string][]claim{},
 	}
 }

@@ -21,6 +21,8 @@ const (
 	kindProxyServer   = "ProxyServer"
 	kindService       = "Service"
 	kindRoute         = "Route"
+	// KindDHCPLease is the kind of the Leases of DHCP.
+	KindDHCPLease = "Lease"
 	// KindAppsService is the kind of the apps Service in a hosted cluster.
 	KindAppsService = "AppsService"
 	// KindNetworkAttachment is the kind of NetworkAttachmentDefinitions.
@@ -32,7 +34,7 @@ func (o *Objects) Additions() []Change {
 	list := slices.Concat(
 		additions(kindHostedCluster, o.HostedClusters), additions(kindInfra, o.Infras), additions(kindProxyServer, o.ProxyServers),
 		additions(kindService, o.Services), additions(kindRoute, o.Routes), additions(KindAppsService, o.AppsServices),
-		additions(KindNetworkAttachment, o.NetworkAttachments), additions("EndpointSlice", o.EndpointSlices),
+		additions(KindNetworkAttachment, o.NetworkAttachments), additions(KindDHCPLease, o.DHCPLeases), additions("EndpointSlice", o.EndpointSlices),
 	)
 	for _, one := range o.Broken {
 		list = append(list, Change{"broken " + one.Kind, one.Namespace, one.Name, one})

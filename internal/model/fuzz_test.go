@@ -362,6 +362,12 @@ func generate(random *rand.Rand) *model.Objects {
 				infra.Spec.NetworkConfig.NetworkAttachmentDefinition = pick("", "v", "a/v", "b/v")
 				if maybe() {
 					infra.Spec.InfraComponents.DNS = &v1alpha1.InfraDNS{ServerIP: pick("", "192.0.2.2"), ClusterName: pick("", "a"), BaseDomain: domain()}
+					for range random.IntN(4) {
+						infra.Spec.InfraComponents.DNS.Records = append(infra.Spec.InfraComponents.DNS.Records, v1alpha1.DNSRecord{
+							Name: host(), Type: v1alpha1.DNSRecordType(pick("A", "AAAA", "CNAME", "TXT", "MX")), Values: []string{pick(address(), host())},
+							Views: []v1alpha1.DNSView{v1alpha1.DNSView(pick("vlan", "pod"))},
+						})
+					}
 				}
 				if maybe() {
 					infra.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{

@@ -29,6 +29,11 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestVMNames compares the snapshot of folder vm-names with its golden file, if the leases of DHCP are read.
+func TestVMNames(t *testing.T) {
+	checkGolden(t, "testdata/vm-names", "testdata/vm-names-leases.golden", model.Options{Leases: []string{"clusters/demo"}})
+}
+
 // TestProxyGolden compares the snapshots of the folders proxy-*, with ProxyServers and apps addresses.
 func TestProxyGolden(t *testing.T) {
 	folders, err := filepath.Glob("testdata/proxy-*[^n]") // no *.golden

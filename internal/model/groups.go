@@ -32,6 +32,7 @@ const (
 	readService   // "namespace/name"
 	readNamespace // whose Services are read
 	readNetwork   // a NetworkAttachmentDefinition, "namespace/name"
+	readLeases    // a pool of DHCP leases
 )
 
 var memberKinds = map[string]keyKind{
@@ -149,7 +150,7 @@ func (u *update) build(g *group) {
 	for _, m := range g.members {
 		in.Add(m.object)
 	}
-	g.snapshot = newBuilder(u.all, &u.previous).build(in, u.options)
+	g.snapshot = newBuilder(u.all, &u.options, &u.previous).build(in, u.options)
 	u.built = append(u.built, g)
 }
 
@@ -222,6 +223,12 @@ func (u *update) keysOf(m *member) []key {
 		addName(infraAppsDomainOf(o, infra.Ref, &problems{}))
 		add(readNetwork, infra.NetworkAttachment)
 		add(readService, m.key.name+"-dns")
+		if infra.vmNamesSpec.IsEnabled() {
+			add(readLeases, Pool(m.key.name))
+		}
+		for name := range infra.podRecordNames() {
+			addName(name)
+		}
 		if infra.Proxy != nil {
 			add(readService, infra.Proxy.Service)
 		}

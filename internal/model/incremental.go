@@ -17,7 +17,8 @@ func NewBuilder(options Options, previous *Snapshot) *Builder {
 	b := &Builder{
 		options: options, members: map[key]*member{}, byKey: map[key][]*member{}, previous: newReusable(), snapshot: &Snapshot{},
 		all: &environment{
-			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, management: newManagementNames(nil, options.Names),
+			services: &serviceIndex{}, routes: map[string][]*objects.Route{}, networks: cni.Networks{}, leases: map[string]*leasePool{},
+			management: newManagementNames(nil, options.Names),
 		},
 	}
 	if previous != nil {
@@ -80,6 +81,9 @@ func (u *update) apply(c Change) {
 			u.all.networks[nad] = now.Network
 			u.touch(key{readNetwork, nad})
 		}
+	case KindDHCPLease:
+		now, _ := c.Now.(*objects.DHCPLease)
+		u.setLease(c, now)
 	}
 	if u.options.isMember(c.Now) {
 		u.setMember(c.memberKey(), c.Now)

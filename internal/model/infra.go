@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,6 +37,11 @@ type Infra struct {
 	// NotChosen tells that a reference without a namespace may also mean another HostedCluster, which exists; "" if it
 	// does not.
 	NotChosen string `json:"-"`
+
+	created time.Time
+	records []staticRecord // sorted by name and type
+	// vmNamesSpec is the field of the spec; nil if DNS is disabled.
+	vmNamesSpec *v1alpha1.VMNames
 
 	apps       *v1alpha1.AppsIngress
 	proxy      *v1alpha1.InfraProxy

@@ -22,8 +22,8 @@ type parsedInfra struct {
 func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	r := &parsedInfra{infra: Infra{
 		Ref: Ref{Kind: "Infra", Namespace: in.Namespace, Name: in.Name}, UID: in.UID, Generation: in.Generation,
-		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(),
-		proxyFailed:       meta.IsStatusConditionFalse(in.Status.Conditions, v1alpha1.ConditionProxyReady),
+		NetworkAttachment: in.Spec.NetworkConfig.NetworkAttachment(in.Namespace).String(), created: in.CreationTimestamp.Time,
+		proxyFailed: meta.IsStatusConditionFalse(in.Status.Conditions, v1alpha1.ConditionProxyReady),
 	}}
 	i, found := &r.infra, &r.found
 	i.addCIDR(in.Spec.NetworkConfig.CIDR, "networkConfig.cidr", found)
@@ -33,6 +33,10 @@ func parseInfra(in *v1alpha1.Infra) *parsedInfra {
 	if dns := in.Spec.InfraComponents.DNS; dns.IsEnabled() {
 		for _, instance := range dns.EffectiveInstances() {
 			i.DNS = append(i.DNS, i.addresses("infraComponents.dns", append([]v1alpha1.IP{instance.IP}, instance.AdditionalIPs...), found)...)
+		}
+		i.readRecords(dns.Records, found)
+		if i.vmNamesSpec = dns.VMNames; dns.VMNames.IsEnabled() && !in.Spec.InfraComponents.DHCP.IsEnabled() {
+			found.add(i.Ref, ReasonInvalidRecord, "%s: DHCP is not enabled, so no VM has a lease: enable infraComponents.dhcp", vmNamesField)
 		}
 	}
 	if dhcp := in.Spec.InfraComponents.DHCP; dhcp.IsEnabled() {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
 )
 
@@ -55,6 +56,34 @@ func newManagementNames(routes []*objects.Route, rules NameRules) *managementNam
 // equal reports whether both permit the same names, with the same messages for others.
 func (o *managementNames) equal(other *managementNames) bool {
 	return slices.Equal(o.domains, other.domains) && maps.EqualFunc(o.routes, other.routes, func(a, b *objects.Route) bool { return compareNames(a, b) == 0 })
+}
+
+// filterRecords removes the records of Infras with names that are not allowed. The management cluster's own names are only
+// removed from the pods' view: on a VLAN, the author of the Infra may choose what they resolve to.
+func (b *builder) filterRecords() {
+	for _, i := range b.infras {
+		s := nameFilter{managementNames: b.management, draft: &draft{Cluster: i.Cluster}}
+		if i.Cluster == nil {
+			s.Cluster = &Cluster{}
+		}
+		s.ownRoutes = b.routes[s.ControlPlaneNamespace]
+		var kept []staticRecord
+		for _, r := range i.records {
+			name := strings.TrimPrefix(r.Name, "*.")
+			why := s.allowedFault(name)
+			if why == "" && slices.Contains(r.views, v1alpha1.DNSViewPod) {
+				if why = s.hostFault(name); why == "" && name != r.Name {
+					why = s.domainFault(name)
+				}
+			}
+			if why != "" {
+				b.found.add(i.Ref, ReasonRecordConflict, "%s: %s %s is not served: %s", recordsField, r.Name, r.Type, why)
+				continue
+			}
+			kept = append(kept, r)
+		}
+		i.records = kept
+	}
 }
 
 // nameFilter removes the names of one cluster that it may not have.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/densityops/oooi/internal/objects"
 )
 
 // merge returns the previous snapshot with the groups that were built in place of those that were dissolved.
@@ -20,6 +22,12 @@ func (u *update) merge() *Snapshot {
 			func(a, b *ProxyServer) int { return compareRefs(a.Ref, b.Ref) }),
 		Problems: mergeLists(u, before.Problems, func(s *Snapshot) []Problem { return s.Problems }, compareProblems),
 		services: u.all.services, pod: before.pod,
+	}
+	for pool, p := range u.all.leases {
+		if s.leases == nil {
+			s.leases = make(map[string][]*objects.DHCPLease, len(u.all.leases))
+		}
+		s.leases[pool] = p.current()
 	}
 	if s.pod == nil || !sameList(s.Parts, before.Parts) {
 		s.pod = sync.OnceValue(func() *View { return wholePod(s.Parts) })
@@ -75,8 +83,9 @@ func sameList[T any](a, b []T) bool {
 // wholePod returns the view of pods of several Parts.
 func wholePod(parts []*Part) *View {
 	var all []Publication
+	var records []*RecordSet
 	for _, part := range parts {
-		all = append(all, part.Pod.from...)
+		all, records = append(all, part.Pod.from...), append(records, part.Pod.sets...)
 	}
-	return NewView(all, nil)
+	return NewView(all, records, nil)
 }

@@ -78,7 +78,11 @@ func renderProxy(line func(string, ...any), p *model.ProxyServer) {
 func renderView(line func(string, ...any), title string, v *model.View) {
 	line("view %s", title)
 	for _, z := range sortedBy(v.Zones, func(z model.Zone) string { return z.Origin }) {
-		line("  zone %s of %s, served by %s", z.Origin, z.Cluster.Key(), z.NameServer())
+		open := ""
+		if z.Open {
+			open = "open "
+		}
+		line("  %szone %s of %s, served by %s", open, z.Origin, z.Cluster.Key(), z.NameServer())
 	}
 	for _, n := range sortedBy(v.Names, func(n model.Name) string { return n.Name }) {
 		line("  %s %v of %s", n.Name, n.Addresses, n.Cluster.Key())
@@ -93,6 +97,13 @@ func renderView(line func(string, ...any), title string, v *model.View) {
 		} else {
 			line("  apps %s", name)
 		}
+	}
+	for _, r := range sortedBy(v.Records, func(r *model.Record) string { return r.Name + " " + string(r.Type) }) {
+		ttl := ""
+		if r.TTL != nil {
+			ttl = fmt.Sprintf(" ttl %d", *r.TTL)
+		}
+		line("  record %s %s %v%q%s from %s of %s", r.Name, r.Type, r.Addresses, r.Values, ttl, r.From.Field, r.From.Object)
 	}
 }
 

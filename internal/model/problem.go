@@ -27,6 +27,10 @@ const (
 	ReasonNameNotAllowed Reason = "NameNotAllowed"
 	// ReasonNameConflict: a name or port is already used, for example by an older cluster.
 	ReasonNameConflict Reason = "NameConflict"
+	// ReasonInvalidRecord: a DNS record of the Infra is invalid.
+	ReasonInvalidRecord Reason = "InvalidRecord"
+	// ReasonRecordConflict: the name of a DNS record, a VM or a backend belongs to another object, such as a hosted cluster.
+	ReasonRecordConflict Reason = "RecordConflict"
 	// ReasonDomainOverlap: the domain of a younger cluster lies in an apps domain of this one. Only names of the younger
 	// one are affected.
 	ReasonDomainOverlap Reason = "DomainOverlap"

@@ -27,6 +27,8 @@ type Objects struct {
 	Broken         []*objects.Broken        `json:"broken,omitempty"`
 	// AppsServices are the apps Services in hosted clusters.
 	AppsServices []*objects.AppsService `json:"appsServices,omitempty"`
+	// DHCPLeases are the Leases of DHCP, which have the VMs' addresses.
+	DHCPLeases []*objects.DHCPLease `json:"dhcpLeases,omitempty"`
 	// LastGood is the result of Snapshot.LastGood of the previous snapshot; nil for none.
 	LastGood map[string][]netip.Addr `json:"lastGood,omitempty"`
 	// LastServices is the result of Snapshot.LastServices of the previous snapshot; nil for none.
@@ -53,6 +55,8 @@ func (o *Objects) Add(list ...objects.Object) {
 			o.EndpointSlices = append(o.EndpointSlices, one)
 		case *objects.AppsService:
 			o.AppsServices = append(o.AppsServices, one)
+		case *objects.DHCPLease:
+			o.DHCPLeases = append(o.DHCPLeases, one)
 		case *objects.Broken:
 			o.Broken = append(o.Broken, one)
 		}
@@ -68,7 +72,13 @@ type Options struct {
 	Proxies bool
 	// Names limits the names that are published.
 	Names NameRules
+	// Leases are the Infras, "namespace/name", whose DHCP leases are among the objects, or AllLeases. Names of VMs of other
+	// Infras are not published.
+	Leases []string
 }
+
+// AllLeases stands for all Infras in Options.Leases.
+const AllLeases = "*"
 
 // NameRules limit which names are published for hosted clusters. Authors of HostedClusters can set any
 // hostname.
@@ -128,6 +138,7 @@ type Snapshot struct {
 
 	pod      func() *View
 	services *serviceIndex
+	leases   map[string][]*objects.DHCPLease // in force, by pool
 }
 
 // A Part is a group of hosted clusters whose names do not interact with those of other clusters: none is equal to a name

@@ -13,8 +13,11 @@ type View struct {
 	// Apps are the apps names. Those that are not served, and the names below them, are forwarded even inside a
 	// zone of the view, because they do not belong to the control plane.
 	Apps []App `json:"apps,omitempty"`
+	// Records are the records besides those of hosted clusters. None has a name of Names or Apps.
+	Records []*Record `json:"records,omitempty"`
 
 	from      []Publication // the input, oldest cluster first
+	sets      []*RecordSet  // the input, in the order of precedence
 	conflicts []Problem     // names that older clusters have
 }
 
@@ -30,6 +33,9 @@ type Zone struct {
 	// Domain is the domain of the zone's name server: the cluster domain, or the zone itself if its cluster
 	// has none.
 	Domain string `json:"domain"`
+	// Open reports whether names in the zone that do not exist are forwarded: the zone only contains records outside of
+	// the domains of hosted clusters.
+	Open bool `json:"open,omitempty"`
 }
 
 // NameServer returns the name of the zone's name server in its SOA and NS records, "ns.dns.<domain>".
@@ -101,6 +107,9 @@ type viewBuilder struct {
 	zones     map[string]*Cluster
 	apps      map[string]*Cluster
 	refused   map[ownedDomain]bool
+	records   map[string]*RecordSet
+	aliases   map[string]bool // names with a CNAME
+	open      map[string]bool // zones of records, and whether they are open
 	view      *View
 	conflicts problems
 }

@@ -4,13 +4,14 @@ import (
 	"slices"
 )
 
-// NewView returns the view of the publications. A name that several clusters claim belongs to the oldest. Hostnames
-// and apps domains that conflict with a domain of another cluster are omitted. If previous, which may be nil, has the
-// same publications, NewView returns previous.
-func NewView(publications []Publication, previous *View) *View {
-	ordered := slices.Clone(publications)
+// NewView returns the view of the publications and records. A name that several clusters claim belongs to the oldest.
+// Hostnames and apps domains that conflict with a domain of another cluster are omitted, and so are records that conflict
+// with names of clusters. If previous, which may be nil, has the same input, NewView returns previous.
+func NewView(publications []Publication, records []*RecordSet, previous *View) *View {
+	ordered, sets := slices.Clone(publications), slices.Clone(records)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
-	if previous != nil && slices.EqualFunc(ordered, previous.from, Publication.equal) {
+	slices.SortStableFunc(sets, compareRecordSets)
+	if previous != nil && slices.EqualFunc(ordered, previous.from, Publication.equal) && slices.EqualFunc(sets, previous.sets, (*RecordSet).equal) {
 		return previous
 	}
 	hostnames := 0
@@ -24,11 +25,18 @@ func NewView(publications []Publication, previous *View) *View {
 		zones:   make(map[string]*Cluster, len(ordered)),
 		apps:    make(map[string]*Cluster, len(ordered)),
 		refused: map[ownedDomain]bool{},
-		view:    &View{from: ordered, Names: make([]Name, 0, hostnames)},
+		records: map[string]*RecordSet{}, aliases: map[string]bool{}, open: map[string]bool{},
+		view: &View{from: ordered, sets: sets, Names: make([]Name, 0, hostnames)},
 	}
 	b.refuseAppsDomains(ordered)
 	for _, p := range ordered {
 		b.add(p)
+	}
+	for _, set := range sets {
+		b.addReverseZones(set)
+	}
+	for _, set := range sets {
+		b.addRecordSet(set)
 	}
 	b.view.conflicts = b.conflicts.sorted()
 	return b.view

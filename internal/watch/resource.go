@@ -3,6 +3,7 @@ package watch
 import (
 	"reflect"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/cni"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -25,6 +27,8 @@ type resource struct {
 	// minor, if set, reports whether a change requires no new snapshot. before is nil for an added object, now for a
 	// deleted one. Every change is then passed on to the Store's subscribers.
 	minor func(before, now objects.Object) bool
+	// selector is a label selector; empty for all objects.
+	selector string
 	// optional resources are treated like ones that are not served if the right to read them is missing.
 	optional bool
 	// keep is the rule for objects that disappear from the API server; ruleFor returns that of a watch.
@@ -47,10 +51,37 @@ func resourcesOf(options model.Options) []resource {
 		gvr: cni.Resource, kind: model.KindNetworkAttachment, decode: objects.DecodeNetworkAttachment, optional: true, keep: keepOutage,
 		scoped: func(model.Scope) []objectKey { return nil },
 	}
-	if !options.Proxies {
-		return append(resources(objects.Decode[objects.Service]), network)
+	list := []resource{network}
+	if len(options.Leases) > 0 {
+		list = append(list, leases(options.Leases))
 	}
-	return append(resources(objects.DecodeLabelledService), append(proxyResources(), network)...)
+	if !options.Proxies {
+		return append(resources(objects.Decode[objects.Service]), list...)
+	}
+	return append(resources(objects.DecodeLabelledService), append(proxyResources(), list...)...)
+}
+
+// leases returns the Leases of DHCP of Infras, or of all.
+func leases(infras []string) resource {
+	r := resource{
+		gvr: objects.LeaseResource, kind: model.KindDHCPLease, decode: objects.DecodeDHCPLease, optional: true, keep: keepOutage,
+		scoped: func(model.Scope) []objectKey {
+			var keys []objectKey
+			for _, infra := range keysOf(infras) {
+				keys = append(keys, objectKey{namespace: infra.namespace})
+			}
+			return keys
+		},
+		selector: dhcplease.PoolLabel,
+	}
+	if !slices.Contains(infras, model.AllLeases) {
+		pools := make([]string, len(infras))
+		for i, infra := range infras {
+			pools[i] = dhcplease.Label(model.Pool(infra))
+		}
+		r.selector += " in (" + strings.Join(pools, ",") + ")"
+	}
+	return r
 }
 
 // resources returns the resources to watch in an API server.

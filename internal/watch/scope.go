@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -39,7 +40,8 @@ func backendNamespaces(s model.Scope) []objectKey {
 // keysToWatch returns what to watch of a resource: everything, unless the scope is closed. If the scope lists
 // ProxyServers, only these are watched, so no right to read others is needed.
 func (r resource) keysToWatch(s model.Scope) []objectKey {
-	if listed := r.kind == "ProxyServer" && len(s.ProxyServers) > 0; !s.Closed() && !listed {
+	listed := r.kind == "ProxyServer" && len(s.ProxyServers) > 0 || r.kind == model.KindDHCPLease && !strings.HasSuffix(r.selector, dhcplease.PoolLabel)
+	if !s.Closed() && !listed {
 		return []objectKey{{}}
 	}
 	keys := r.scoped(s)

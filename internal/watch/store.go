@@ -52,6 +52,8 @@ type Config struct {
 	Networks bool
 	// Names limits the names that are published.
 	Names model.NameRules
+	// Leases are the Infras, "namespace/name", whose DHCP leases are read, or model.AllLeases.
+	Leases []string
 	// Retention is how long objects stay in use that disappear from the API server without evidence that they were deleted on
 	// purpose; 0 for DefaultRetention.
 	Retention time.Duration
@@ -60,7 +62,7 @@ type Config struct {
 }
 
 func (c Config) options() model.Options {
-	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names}
+	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names, Leases: c.Leases}
 }
 
 // String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a folder) and, if they
@@ -79,6 +81,7 @@ func (c Config) String() string {
 	add("infra", c.Scope.Infras...)
 	add("management", c.Names.Management...)
 	add("domains", c.Names.Allowed...)
+	add("leases", c.Leases...)
 	if apps := c.Apps; apps != nil {
 		words = append(words, "apps")
 		for _, source := range apps.Sources {

@@ -71,7 +71,7 @@ func newWatcher(client dynamic.Interface, r resource, key objectKey, changed fun
 	}
 	w := &watcher{
 		resource: r, key: key, client: client, table: newTable(r, changed), log: log, clock: clock.RealClock{},
-		maxBackoff: retryCap,
+		maxBackoff: retryCap, selector: r.selector,
 	}
 	w.table.key, w.table.log, w.table.keep = key, log, r.ruleFor(key)
 	w.table.now = func() time.Time { return w.clock.Now() }

@@ -24,12 +24,13 @@ func (c *command) resolve() *cobra.Command {
 	query := &resolve.Query{}
 	var manifests string
 	cmd := &cobra.Command{
-		Use:   "resolve NAME",
-		Short: "Show how DNS answers a name in each view, and why",
+		Use:   "resolve NAME|ADDRESS",
+		Short: "Show how DNS answers a name, or the name of an address, in each view, and why",
 		Long: "Show for each view (pods, and each VLAN) how DNS answers a name: the object that defines the name, the object that\n" +
-			"defines its address, and the proxy routes of its ports. The answer is computed from the objects; no DNS server is\n" +
-			"queried.",
+			"defines its address, and the proxy routes of its ports. For an address, show its host name (PTR). The answer is\n" +
+			"computed from the objects; no DNS server is queried.",
 		Example: "  # Show the answer for one client\n  kubectl oooi resolve console-openshift-console.apps.demo.example.com --source 192.0.2.10\n\n" +
+			"  # Show the VM with an address\n  kubectl oooi resolve 192.0.2.10\n\n" +
 			"  # Read files instead of a cluster, such as a must-gather\n  kubectl oooi resolve api.demo.example.com --manifests ./must-gather",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -90,6 +91,7 @@ func addManifests(cmd *cobra.Command, dir *string) {
 var modelReads = slices.Concat(
 	site.Optional(site.In(site.Everywhere, site.HostedClusters, site.ProxyServers, site.NADs, site.Routes, site.Services)),
 	site.In(site.AtInfra, site.ProxyServers, site.Services), site.Optional(site.In(site.AtNetwork, site.NADs)),
+	site.Optional(site.In(site.AtInfra, site.Leases)),
 	site.In(site.AtHosted, site.HostedClusters), site.In(site.AtControlPlane, site.Routes, site.Services), site.In(site.AtBackends, site.Routes, site.Services),
 )
 

@@ -27,7 +27,7 @@ var (
 	}
 	warnReasons = []model.Reason{
 		model.ReasonDomainMismatch, model.ReasonAppsDomainMismatch, model.ReasonVLANOverlap, model.ReasonVLANMismatch, model.ReasonProxyDisabled,
-		model.ReasonUnsupported, model.ReasonInvalidDuration,
+		model.ReasonUnsupported, model.ReasonInvalidDuration, model.ReasonInvalidRecord, model.ReasonRecordConflict,
 	}
 )
 

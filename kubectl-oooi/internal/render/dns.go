@@ -30,8 +30,12 @@ func dns(in *Input, instances []instance) (*workload, error) {
 		Resources:      resources(spec.Resources, "50m", "64Mi"),
 	})
 	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS: it may forward to this DNS, so that unknown names would loop
+	rules := in.readRules()
+	if spec.VMNames.IsEnabled() {
+		rules = append(rules, allow(in.Infra.Namespace, "coordination.k8s.io", "leases", readVerbs))
+	}
 	return &workload{
-		objects: []runtime.Object{config}, rules: in.readRules(), observed: []int32{8080, 8181, 9153, 9908}, lowest: 53,
+		objects: []runtime.Object{config}, rules: rules, observed: []int32{8080, 8181, 9153, 9908}, lowest: 53,
 		ports: []corev1.ServicePort{
 			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString(v1alpha1.PortDNS)},
 			{Name: tcp, Port: 53, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString(tcp)},
@@ -55,9 +59,13 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	if in.HostedCluster.Name != "" && in.ControlPlane != "" {
 		hosted = in.HostedCluster.String()
 	}
+	leases := ""
+	if in.Infra.Spec.InfraComponents.DNS.VMNames.IsEnabled() {
+		leases = in.key()
+	}
 	var views strings.Builder
 	for _, property := range [][2]string{
-		{"infra", in.key()}, {"hostedcluster", hosted}, {"management", strings.Join(in.Management, " ")}, {"view", view},
+		{"infra", in.key()}, {"hostedcluster", hosted}, {"leases", leases}, {"management", strings.Join(in.Management, " ")}, {"view", view},
 		{"guard", strings.Join(in.guardedZones(), " ")}, {"snapshot", "/var/lib/coredns/snapshot.json"},
 	} {
 		if property[1] != "" {

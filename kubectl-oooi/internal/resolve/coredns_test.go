@@ -57,7 +57,7 @@ func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 // serve starts CoreDNS with the manifests, and returns its address. It answers NOTZONE where it would forward a query.
 func serve(t *testing.T, dir, view string) string {
 	t.Helper()
-	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
+	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n leases clusters/demo\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
 	instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(corefile), Filepath: "Corefile", ServerTypeName: "dns"})
 	if err != nil {
 		t.Fatal(err)
@@ -82,11 +82,14 @@ func compare(t *testing.T, objects *model.Objects, view *model.View, server stri
 			t.Fatal(report, err)
 		}
 		got := report.Views[0]
+		if got.Result == resolve.Answered && len(got.Records) > 0 && len(got.Addresses) == 0 {
+			got.Result = resolve.NoAddress // for the types A and AAAA
+		}
 		result, addresses := lookup(t, server, name)
 		if got.Result != result || !slices.Equal(got.Addresses, addresses) {
 			t.Errorf("%s, %s: CoreDNS answers %s %v, resolve %s %v", q.View, name, result, addresses, got.Result, got.Addresses)
 		}
-		if got.Result == resolve.Answered && (got.Cluster == nil || len(got.NameFrom) == 0 || len(got.AddressFrom) == 0) {
+		if got.Result == resolve.Answered && len(got.Records) == 0 && (got.Cluster == nil || len(got.NameFrom) == 0 || len(got.AddressFrom) == 0) {
 			t.Errorf("%s, %s: a source is missing: %+v", q.View, name, got)
 		}
 		counts[got.Result]++
@@ -114,6 +117,9 @@ func testNames(view *model.View) []string {
 	}
 	for _, z := range view.Zones {
 		add(z.Origin)
+	}
+	for _, r := range view.Records {
+		add(r.Name)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

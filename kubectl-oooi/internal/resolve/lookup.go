@@ -14,7 +14,11 @@ type node struct {
 	app  *model.App  // an apps name, or an apps domain with all names below it; nil for none
 	// forwarded means that the name exists, but DNS forwards queries for it.
 	forwarded bool
-	zone      string
+	// open means that DNS forwards queries for names below that do not exist, and for the name if it has no records.
+	open     bool
+	records  []*model.Record // besides those of hosted clusters
+	wildcard *node           // of records
+	zone     string
 }
 
 // A nameTree has every name that exists in a view. It resolves names as CoreDNS with the plugins hcpviews and hcpapps
@@ -35,7 +39,7 @@ func newNameTree(v *model.View) *nameTree {
 	var servers []model.Name // name servers of the apps domains that are zones
 	for _, a := range apps {
 		// An apps domain outside of all zones is a zone itself.
-		if _, ok := n.zoneOf(a.Name); !ok && a.Served {
+		if z, ok := n.zoneOf(a.Name); (!ok || z.Open) && a.Served {
 			n.zones[a.Name] = model.Zone{Origin: a.Name, Cluster: a.Cluster, Domain: a.Domain}
 			servers = append(servers, model.Name{Name: a.NameServer(), Target: &model.Target{Cluster: *a.Cluster, Addresses: a.NameServers}})
 		}
@@ -61,6 +65,13 @@ func newNameTree(v *model.View) *nameTree {
 			n.nodes["*."+apps[i].Name] = &node{zone: at.zone, app: &wildcard}
 		}
 	}
+	for _, record := range v.Records {
+		at := n.add(record.Name)
+		at.records = append(at.records, record)
+		if domain, wild := strings.CutPrefix(record.Name, "*."); wild {
+			n.nodes[domain].wildcard = at
+		}
+	}
 	return n
 }
 
@@ -75,7 +86,7 @@ func (n *nameTree) add(name string) *node {
 	}
 	for at := name; len(at) >= len(zone.Origin); at = parent(at) {
 		if n.nodes[at] == nil {
-			n.nodes[at] = &node{zone: zone.Origin}
+			n.nodes[at] = &node{zone: zone.Origin, open: zone.Open}
 		}
 	}
 	return n.nodes[name]

@@ -21,16 +21,20 @@ type Query struct {
 	Source netip.Addr
 }
 
-// ParseName returns a host name in lower case and without the final dot. It returns an error if the name has more than
+// ParseName returns a host name in lower case and without the final dot. For an address, it is the name whose PTR record has
+// the address's host name. It returns an error if the name has more than
 // 253 bytes, a label that is empty or has more than 63 bytes, white space, or one of the characters "/", ":" and "@".
 func ParseName(text string) (string, error) {
+	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" {
+		return model.ReverseName(address.Unmap()), nil
+	}
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
 	invalid := name == "" || len(name) > 253 || strings.ContainsAny(name, "/:@ \t\n")
 	for label := range strings.SplitSeq(name, ".") {
 		invalid = invalid || label == "" || len(label) > 63
 	}
 	if invalid {
-		return "", fmt.Errorf("NAME %q: want a host name, such as api.demo.example.com", text)
+		return "", fmt.Errorf("NAME %q: want a host name, such as api.demo.example.com, or an address", text)
 	}
 	return name, nil
 }

@@ -3,9 +3,12 @@ package resolve
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/routes"
 )
@@ -25,7 +28,7 @@ type Result string
 
 // Values of View.Result.
 const (
-	// Answered means that DNS answers with addresses.
+	// Answered means that DNS answers with addresses or other records.
 	Answered Result = "Answered"
 	// NoAddress means that the name exists and has no address (NODATA).
 	NoAddress Result = "NoAddress"
@@ -52,6 +55,8 @@ type View struct {
 
 	Result    Result       `json:"result"`
 	Addresses []netip.Addr `json:"addresses,omitempty"`
+	// Records are the records of the name besides those of hosted clusters, and those of the names that it is an alias of.
+	Records []Record `json:"records,omitempty"`
 	// Cluster is the hosted cluster that the name belongs to; nil for none.
 	Cluster *model.Ref `json:"cluster,omitempty"`
 	// NameFrom has the fields that define the name, AddressFrom those that define its addresses; empty if the view
@@ -83,4 +88,26 @@ type Port struct {
 	ProxyServer string        `json:"proxyServer"`
 	Port        int32         `json:"port"`
 	Target      routes.Target `json:"target"`
+}
+
+// A Record is a set of DNS records with one name and type.
+type Record struct {
+	Name   string                 `json:"name"`
+	Type   v1alpha1.DNSRecordType `json:"type"`
+	Values []string               `json:"values"`
+	// TTL is in seconds; nil for the default of DNS.
+	TTL *uint32 `json:"ttl,omitempty"`
+}
+
+func newRecord(r *model.Record) Record {
+	out := Record{Name: r.Name, Type: r.Type, Values: slices.Clone(r.Values), TTL: r.TTL}
+	for _, a := range r.Addresses {
+		out.Values = append(out.Values, a.String())
+	}
+	return out
+}
+
+// String returns the records as "NAME TYPE VALUES".
+func (r Record) String() string {
+	return r.Name + " " + string(r.Type) + " " + strings.Join(r.Values, ", ")
 }

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,7 +15,9 @@ import (
 
 // Options returns the model options that Answer uses. Objects that are read from manifests must be read with these
 // options.
-func Options() model.Options { return model.Options{Apps: &model.AppsOptions{}, Proxies: true} }
+func Options() model.Options {
+	return model.Options{Apps: &model.AppsOptions{}, Proxies: true, Leases: []string{model.AllLeases}}
+}
 
 // A resolver answers one name from a snapshot and the objects that it was built from.
 type resolver struct {
@@ -22,6 +25,7 @@ type resolver struct {
 
 	objects *model.Objects
 	name    string
+	aliases int // that were followed to name
 }
 
 // Answer computes the answers to a query from objects. q must pass Check, and q.Name must be in the form that ParseName
@@ -54,6 +58,12 @@ func (r *resolver) answerView(v *model.View, out View) View {
 		out.forward("certificate authorities query public DNS for challenges (RFC 8555)")
 	case exact && at.name != nil:
 		r.answerControlPlane(at.name, &out)
+	case exact && len(at.records) > 0:
+		r.answerRecords(v, at.records, &out)
+	case !exact && at.wildcard != nil:
+		r.answerRecords(v, at.wildcard.records, &out)
+	case at.open && at.app == nil:
+		out.forward("no object of this view has the name, which is outside of the domains of hosted clusters")
 	case at.forwarded, !exact && at.app != nil && at.app.Subtree && !at.app.Served:
 		out.Cluster = at.app.Cluster
 		out.forward("the name is in an apps domain for which no Infra of this view has an apps address (spec.appsIngress)")
@@ -157,6 +167,31 @@ func (r *resolver) answerApp(app *model.App, out *View) {
 		out.setResult("the apps address is not known yet; run 'kubectl oooi status' to see why")
 	}
 }
+
+// answerRecords completes the answer for a name with records. If they are an alias, it is that for the target.
+func (r *resolver) answerRecords(v *model.View, records []*model.Record, out *View) {
+	for _, record := range records {
+		out.NameFrom = appendNew(out.NameFrom, Source{Object: record.From.Object, Field: record.From.Field})
+		out.Records = append(out.Records, newRecord(record))
+		out.Addresses = append(out.Addresses, record.Addresses...)
+	}
+	slices.SortFunc(out.Addresses, netip.Addr.Compare)
+	out.Result = Answered
+	alias := records[0]
+	if alias.Type != v1alpha1.DNSRecordCNAME || r.aliases == maxAliases {
+		return
+	}
+	target := *r
+	target.name, target.aliases = alias.Values[0], r.aliases+1
+	answer := target.answerView(v, View{View: out.View, VLAN: out.VLAN, CIDRs: out.CIDRs})
+	out.Result, out.Addresses, out.Cluster, out.Upstream = answer.Result, answer.Addresses, answer.Cluster, answer.Upstream
+	out.AddressFrom = slices.Concat(answer.NameFrom, answer.AddressFrom)
+	out.Why, out.Ports = answer.Why, answer.Ports
+	out.Records = append(out.Records, answer.Records...)
+}
+
+// maxAliases is the longest chain of CNAME records that is followed, as by DNS.
+const maxAliases = 8
 
 // setResult sets the result to Answered or, without addresses, to NoAddress with a reason.
 func (v *View) setResult(reason string) {

@@ -68,9 +68,14 @@ func (v *View) write(w io.Writer, title string) error {
 	if v.Cluster != nil {
 		t.Add("Cluster:", v.Cluster.String())
 	}
+	label := "Records:"
+	for _, r := range v.Records {
+		t.Add(label, r.String())
+		label = " "
+	}
 	addAll(t, "Name:", v.NameFrom)
 	addAll(t, "Address:", v.AddressFrom)
-	label := "Leads to:"
+	label = "Leads to:"
 	for i := range v.Ports {
 		p := &v.Ports[i]
 		t.Add(label, fmt.Sprintf("port %d of ProxyServer %s: %s", p.Port, p.ProxyServer, &p.Target))
@@ -90,6 +95,9 @@ func addAll(t *output.Table, label string, sources []Source) {
 func (v *View) answer() string {
 	switch v.Result {
 	case Answered:
+		if len(v.Addresses) == 0 {
+			return "records without an address"
+		}
 		list := make([]string, len(v.Addresses))
 		for i, a := range v.Addresses {
 			list[i] = a.String()

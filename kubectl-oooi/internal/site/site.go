@@ -381,7 +381,7 @@ func (f *Facts) Objects() *model.Objects {
 		Infras: objects.Decode[v1alpha1.Infra], ProxyServers: objects.Decode[v1alpha1.ProxyServer],
 		HostedClusters: objects.Decode[objects.HostedCluster], Routes: objects.Decode[objects.Route],
 		Services: objects.DecodeLabelledService, EndpointSlices: objects.Decode[objects.EndpointSlice],
-		NADs: objects.DecodeNetworkAttachment,
+		NADs: objects.DecodeNetworkAttachment, Leases: objects.DecodeDHCPLease,
 	} {
 		for _, u := range f.List(kind, "") {
 			all.Add(decode(u))
@@ -392,7 +392,8 @@ func (f *Facts) Objects() *model.Objects {
 
 // snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
 func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
-	return model.Build(facts.Objects(), model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.Management()}})
+	return model.Build(facts.Objects(), model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.Management()},
+		Leases: []string{model.AllLeases}})
 }
 
 // String returns the kind and the name.

@@ -26,6 +26,11 @@ func (k Kind) String() string {
 // other replies.
 func (n *Node) Answer(m *dns.Msg, qname string, qtype uint16) Kind {
 	m.Authoritative = true
+	if n.records != nil && qtype != dns.TypeANY && qtype != dns.TypeAXFR && qtype != dns.TypeIXFR {
+		if m.Answer = n.recordsOf(qname, qtype); m.Answer != nil {
+			return Success
+		}
+	}
 	switch {
 	case qtype == dns.TypeA:
 		m.Answer = n.recordsA(qname)

@@ -23,6 +23,7 @@ type Zone struct {
 	// Fields that every query reads come first, in one cache line.
 	ttls [Apps + 1]uint32
 	part Part // the part that the zone belongs to
+	open bool // names that do not exist belong to a plugin that the tree does not serve
 
 	// Origin is the zone's name, in lower case and with a trailing dot.
 	Origin string

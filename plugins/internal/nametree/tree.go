@@ -62,15 +62,16 @@ type Node struct {
 	Part Part
 	// Apex is set if the name is its zone's origin.
 	Apex bool
-	// AppsDomain is set if the name is an apps domain. A name below it that does not exist belongs to Wildcard or,
-	// without one, to a plugin that this tree does not serve.
-	AppsDomain bool
+	// Open is set if a name below that does not exist belongs to Wildcard or, without one, to a plugin that this tree does
+	// not serve: the name is an apps domain, or in an open zone.
+	Open bool
 
 	named      bool          // a name of the view, possibly without an address yet
 	hasSingleA bool          // exactly one address is IPv4: a
 	a          [4]byte       // stored here to save a cache line
 	ttl        uint32        // of the address records
 	addresses  *[]netip.Addr // nil for none
+	records    *[]recordSet  // of other types; nil for none
 }
 
 // setAddresses sets the addresses of the node.
@@ -122,12 +123,14 @@ type builder struct {
 	nodes map[string]*Node // by name, in lower case and without a trailing dot
 	zones map[string]*Zone // by origin, spelled as in nodes
 	part  *nodes           // has capacity for new nodes
+	// ownTTL has the nodes whose address records have a TTL of their own.
+	ownTTL map[*Node]bool
 }
 
 // buildNodes returns the nodes of a part.
 func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *nodes {
 	// Each zone adds about two empty non-terminals, and each apps domain a wildcard.
-	size := len(view.Names) + len(view.Apps) + 2*len(view.Zones)
+	size := len(view.Names) + len(view.Apps) + len(view.Records) + 2*len(view.Zones)
 	if _, served := ttls[Apps]; served {
 		for i := range view.Apps {
 			if view.Apps[i].Subtree {
@@ -136,18 +139,22 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 		}
 	}
 	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)}}
+	t.ownTTL = map[*Node]bool{}
 	_, control := ttls[ControlPlane]
 	_, served := ttls[Apps]
 	if control {
 		for _, z := range view.Zones {
 			t.addZone(z.Origin, z.Domain, z.NameServer(), ControlPlane, ttls, serial)
+			if z.Open {
+				t.zones[z.Origin].open, t.nodes[z.Origin].Part, t.nodes[z.Origin].Open = true, 0, true
+			}
 		}
 	}
 	apps := outermostFirst(view.Apps)
 	var zones []*model.App // zones of their own
 	for _, a := range apps {
 		// An apps domain is a zone only if no other zone contains it.
-		if served && a.Served && t.nodes[a.Name] == nil && t.enclosing(a.Name) == nil {
+		if z := t.enclosing(a.Name); served && a.Served && t.nodes[a.Name] == nil && (z == nil || z.open) {
 			t.addZone(a.Name, a.Domain, a.NameServer(), Apps, ttls, serial)
 			zones = append(zones, a)
 		}
@@ -161,6 +168,9 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 	for _, a := range apps {
 		t.addApp(a, served && a.Served)
 	}
+	for _, r := range view.Records {
+		t.addRecord(r, control)
+	}
 	for _, a := range zones {
 		if server := t.add(a.NameServer()); !server.named {
 			server.setAddresses(&a.NameServers)
@@ -172,7 +182,10 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 		t.addGlue(z.Origin, z.NameServer(), own)
 	}
 	for name, n := range t.nodes {
-		n.name, n.ttl = name, n.Zone.ttls[n.Part]
+		n.name = name
+		if !t.ownTTL[n] {
+			n.ttl = n.Zone.ttls[n.Part]
+		}
 	}
 	return t.part
 }
@@ -242,7 +255,7 @@ func (t *builder) addApp(a *model.App, served bool) {
 	switch {
 	case node == nil:
 	case a.Subtree:
-		node.AppsDomain = true
+		node.Open = true
 		if served {
 			node.Wildcard = t.newNode(Node{Part: Apps, Zone: node.Zone})
 			node.Wildcard.setAddresses(&a.Addresses)
@@ -266,14 +279,14 @@ func (t *builder) add(name string) *Node {
 		return node // an apex without an enclosing zone, or nil
 	}
 	if node == nil {
-		node = t.newNode(Node{Part: zone.part, Zone: zone})
+		node = t.newNode(zone.emptyNode())
 		t.nodes[name] = node
 	}
 	for parent := parentOf(name); len(parent) >= len(zone.Origin); parent = parentOf(parent) {
 		if t.nodes[parent] != nil {
 			break // all parents up to the zone exist too
 		}
-		t.nodes[parent] = t.newNode(Node{Part: zone.part, Zone: zone})
+		t.nodes[parent] = t.newNode(zone.emptyNode())
 	}
 	return node
 }
@@ -362,7 +375,7 @@ func (n *Node) Answers(part Part, exact bool) (node *Node, deny bool) {
 		return nil, false
 	case !exact && n.Wildcard != nil:
 		n, exact = n.Wildcard, true
-	case !exact && n.AppsDomain:
+	case !exact && n.Open:
 		return nil, false
 	}
 	if n.Part != part {

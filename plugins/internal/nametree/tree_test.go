@@ -183,8 +183,8 @@ func TestAppsDomainsAndUnservedNames(t *testing.T) {
 			if !exact {
 				t.Fatalf("%s does not exist", tc.qname)
 			}
-			if node.AppsDomain != tc.apps || (node.Part == 0) != tc.notServed {
-				t.Errorf("apps domain %t, not served %t; want %t, %t", node.AppsDomain, node.Part == 0, tc.apps, tc.notServed)
+			if node.Open != tc.apps || (node.Part == 0) != tc.notServed {
+				t.Errorf("apps domain %t, not served %t; want %t, %t", node.Open, node.Part == 0, tc.apps, tc.notServed)
 			}
 		})
 	}

@@ -38,14 +38,14 @@ func TestTablesAfterChanges(t *testing.T) {
 					}
 					changes, all[c.Kind+c.Name] = append(changes, c), c
 				}
-				table = cfg.newTable(builder.Update(changes), controlPlane, uint32(round), table)
+				table = cfg.newTable(builder.Update(changes), nil, controlPlane, uint32(round), table)
 				in := &model.Objects{}
 				for _, c := range all {
 					if c.Now != nil {
 						in.Add(c.Now)
 					}
 				}
-				whole := cfg.newTable(model.Build(in, options), controlPlane, uint32(round), nil)
+				whole := cfg.newTable(model.Build(in, options), nil, controlPlane, uint32(round), nil)
 				var answers []string
 				for _, client := range clients {
 					for _, cluster := range names {
@@ -98,10 +98,10 @@ func TestUnchangedAnswersSurviveChanges(t *testing.T) {
 	in := twoVLANs()
 	cfg := config(t, "view pod")
 	builder := model.NewBuilder(model.Options{}, nil)
-	before := cfg.newTable(builder.Update(in.Additions()), controlPlane, 1, nil)
+	before := cfg.newTable(builder.Update(in.Additions()), nil, controlPlane, 1, nil)
 	moved := *in.Services[0]
 	moved.Spec.ClusterIPs = []string{"10.96.0.99"}
-	after := cfg.newTable(builder.Update([]model.Change{{Kind: "Service", Namespace: moved.Namespace, Name: moved.Name, Now: &moved}}), controlPlane, 2, before)
+	after := cfg.newTable(builder.Update([]model.Change{{Kind: "Service", Namespace: moved.Namespace, Name: moved.Name, Now: &moved}}), nil, controlPlane, 2, before)
 	for cluster, same := range map[string]bool{"blue": false, "green": true} {
 		old, _ := before.ClientView(netip.Addr{}).Tree.Lookup("api." + cluster + ".example.com.")
 		now, _ := after.ClientView(netip.Addr{}).Tree.Lookup("api." + cluster + ".example.com.")

@@ -38,6 +38,8 @@ type Config struct {
 	// Guarded are the zones whose names are not passed on for lack of a view, in lower case and with a trailing dot: they
 	// get SERVFAIL before the first snapshot, and REFUSED from clients without a view. Empty for all names.
 	Guarded []string
+	// Records is a file with further records; empty for none.
+	Records string
 	// Bound contains the addresses in the bind directive of the server block.
 	Bound []netip.Addr
 }
@@ -72,6 +74,10 @@ func (cfg *Config) parser(property string) Parser {
 		return objectNames(&cfg.Source.Scope.Infras)
 	case "hostedcluster":
 		return objectNames(&cfg.Source.Scope.HostedClusters)
+	case "records":
+		return oneArgument(&cfg.Records, "path", nil)
+	case "leases":
+		return objectNames(&cfg.Source.Leases)
 	case "management":
 		return domainNames(&cfg.Source.Names.Management)
 	case "domains":
@@ -89,7 +95,7 @@ func (cfg *Config) parser(property string) Parser {
 
 // resolvePaths makes relative paths relative to the root directive, as in other plugins.
 func (cfg *Config) resolvePaths(root string) {
-	for _, path := range []*string{&cfg.Source.Kubeconfig, &cfg.Source.Manifests, &cfg.Source.File} {
+	for _, path := range []*string{&cfg.Source.Kubeconfig, &cfg.Source.Manifests, &cfg.Source.File, &cfg.Records} {
 		if root != "" && *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(root, *path)
 		}
@@ -318,7 +324,7 @@ func (cfg *Config) check() error {
 func (cfg *Config) usesSharedSource() bool {
 	source := cfg.Source
 	source.Apps = nil
-	return reflect.DeepEqual(source, watch.Config{}) && cfg.Block == "" && len(cfg.Views)+len(cfg.Answers) == 0
+	return reflect.DeepEqual(source, watch.Config{}) && cfg.Records == "" && cfg.Block == "" && len(cfg.Views)+len(cfg.Answers) == 0
 }
 
 // viewNames returns the names of the block's views.

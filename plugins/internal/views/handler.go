@@ -99,6 +99,9 @@ func (h *Handler) serve(ctx context.Context, w dns.ResponseWriter, r *dns.Msg, l
 		kind = node.Deny(m, q.Qtype)
 	} else {
 		kind = node.Answer(m, q.Name, q.Qtype)
+		if target := node.Target(); target != "" && kind == nametree.Success {
+			resolveTarget(ctx, w, r, m, target)
+		}
 	}
 	h.Requests.countAnswer(metrics.WithServer(ctx), view, h.Part, kind)
 	return reply(w, m)

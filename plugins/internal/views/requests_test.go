@@ -12,7 +12,7 @@ import (
 func TestServersHaveTheirOwnSeries(t *testing.T) {
 	const server, other = "dns://127.0.0.1:53", "dns://127.0.0.2:53"
 	r := newRequests("test")
-	view := config(t, "view pod").newTable(model.Build(twoVLANs(), model.Options{}), controlPlane, 1, nil).clients.others
+	view := config(t, "view pod").newTable(model.Build(twoVLANs(), model.Options{}), nil, controlPlane, 1, nil).clients.others
 	for _, s := range []string{server, other, server} {
 		r.countAnswer(s, view, nametree.ControlPlane, nametree.Success)
 	}

@@ -2,6 +2,7 @@ package views
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
 
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/plugins/internal/nametree"
 )
 
@@ -34,6 +36,9 @@ type Source struct {
 	mu     sync.Mutex
 	lease  *lease
 	serial uint32
+	// records are those of the Corefile's file, and unfollow ends the goroutine that reads it; nil for none.
+	records  *model.RecordSet
+	unfollow func()
 }
 
 // NewSource returns the source of a server block. Start, or the functions that hook registers, start it.
@@ -153,8 +158,21 @@ func (s *Source) begin() error {
 	if err != nil {
 		return err
 	}
+	list, err := s.config.readRecords()
+	if err != nil {
+		shared.release(l)
+		return err
+	}
+	if s.config.Records != "" {
+		s.setRecords(list)
+	}
 	s.mu.Lock()
 	s.lease = l
+	if s.config.Records != "" {
+		ctx, cancel := context.WithCancel(context.Background())
+		s.unfollow = cancel
+		go s.followRecords(ctx)
+	}
 	s.mu.Unlock()
 	s.update()
 	return nil
@@ -180,6 +198,9 @@ func (s *Source) Stop() error {
 	s.mu.Lock()
 	l := s.lease
 	s.lease = nil
+	if s.unfollow != nil {
+		s.unfollow()
+	}
 	s.mu.Unlock()
 	if l != nil {
 		shared.release(l)
@@ -200,7 +221,7 @@ func (s *Source) update() {
 	}
 	// The serial is the time of the last change. It increases even if two changes occur in one second (RFC 1982).
 	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
-	s.table.Store(s.config.newTable(snapshot, s.ttls, s.serial, s.table.Load()))
+	s.table.Store(s.config.newTable(snapshot, s.records, s.ttls, s.serial, s.table.Load()))
 }
 
 // Table returns the current table, or nil before the first snapshot.

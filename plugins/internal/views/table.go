@@ -30,13 +30,13 @@ type commonView struct {
 func (t *Table) ClientView(client netip.Addr) *ClientView { return t.clients.find(client) }
 
 // newTable applies the views of a block to a snapshot. It reuses what did not change since the previous table, which may
-// be nil.
-func (cfg *Config) newTable(snapshot *model.Snapshot, ttls nametree.TTLs, serial uint32, previous *Table) *Table {
+// be nil. records are those of the Corefile's file, or nil.
+func (cfg *Config) newTable(snapshot *model.Snapshot, records *model.RecordSet, ttls nametree.TTLs, serial uint32, previous *Table) *Table {
 	if previous == nil {
 		previous = &Table{}
 	}
 	b := tableBuilder{
-		cfg: cfg, snapshot: snapshot, ttls: ttls, serial: serial, previous: previous,
+		cfg: cfg, snapshot: snapshot, records: records, ttls: ttls, serial: serial, previous: previous,
 		table: &Table{common: map[string]*commonView{}, counters: previous.counters},
 	}
 	if b.table.counters == nil {
@@ -79,6 +79,7 @@ var everywhere = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), ne
 type tableBuilder struct {
 	cfg      *Config
 	snapshot *model.Snapshot
+	records  *model.RecordSet
 	table    *Table
 	ttls     nametree.TTLs
 	serial   uint32
@@ -93,8 +94,15 @@ func (b *tableBuilder) addViews() {
 		t.vlans = b.snapshot.VLANs
 	}
 	viewOf := func(v *model.VLAN) *model.View { return v.View }
+	build := viewOf
+	if b.cfg.hasRecords(VLAN) { // which may have changed
+		previous := *b.previous
+		previous.vlans, previous.clients.views = nil, nil
+		b.previous = &previous
+		build = func(v *model.VLAN) *model.View { return v.View.With(b.ownRecords(VLAN)) }
+	}
 	t.clients.views = reuse.Values(b.previous.vlans, b.previous.clients.views, t.vlans, viewOf, func(v *model.VLAN) *ClientView {
-		return &ClientView{Name: VLAN, Tree: nametree.New(v.View, b.ttls, b.serial, b.cfg.Bound...), counters: t.counters[VLAN]}
+		return &ClientView{Name: VLAN, Tree: nametree.New(build(v), b.ttls, b.serial, b.cfg.Bound...), counters: t.counters[VLAN]}
 	}, func(*ClientView) {})
 	b.numbers = map[string]int{}
 	for _, name := range b.cfg.viewNames() {
@@ -134,6 +142,15 @@ func (b *tableBuilder) commonView(name string) *commonView {
 	if next.addresses = answer.Addresses; answer.Service != "" {
 		next.addresses = b.snapshot.ServiceIPs(answer.Service)
 	}
+	if b.cfg.hasRecords(name) {
+		view := b.snapshot.Pod()
+		if answered {
+			view = answeredView(&model.Part{Clusters: b.snapshot.Clusters}, name, next.addresses)
+		}
+		tree := nametree.New(view.With(b.ownRecords(name)), b.ttls, b.serial, b.cfg.Bound...)
+		next.ClientView = &ClientView{Name: name, Tree: tree, counters: b.table.counters[name]}
+		return next
+	}
 	tree := previous.Tree
 	if !slices.Equal(previous.addresses, next.addresses) {
 		tree = nil
@@ -172,7 +189,7 @@ func answeredView(part *model.Part, name string, addresses []netip.Addr) *model.
 			publications[i].Apps = own // as in the pod view that the answer replaces
 		}
 	}
-	return model.NewView(publications, nil)
+	return model.NewView(publications, nil, nil)
 }
 
 // addNetworks assigns views to the networks of clients.

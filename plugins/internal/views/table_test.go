@@ -79,7 +79,7 @@ type clientCase struct{ name, client, cluster, want string }
 func checkAnswers(t *testing.T, in *model.Objects, properties string, cases []clientCase) {
 	t.Helper()
 	cfg := config(t, properties)
-	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), controlPlane, 1, nil)
+	table := cfg.newTable(model.Build(in, model.Options{Scope: cfg.Source.Scope}), nil, controlPlane, 1, nil)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := answerFor(table, tc.client, tc.cluster); got != tc.want {
@@ -276,7 +276,7 @@ func TestViewsByAddress(t *testing.T) {
 
 func TestTableCarriesTTLAndSerial(t *testing.T) {
 	cfg := config(t, "view pod")
-	table := cfg.newTable(model.Build(twoVLANs(), model.Options{Scope: cfg.Source.Scope}), nametree.TTLs{nametree.ControlPlane: 7}, 42, nil)
+	table := cfg.newTable(model.Build(twoVLANs(), model.Options{Scope: cfg.Source.Scope}), nil, nametree.TTLs{nametree.ControlPlane: 7}, 42, nil)
 	node, _ := table.ClientView(netip.Addr{}).Tree.Lookup("blue.example.com.")
 	m := new(dns.Msg)
 	node.Answer(m, "blue.example.com.", dns.TypeSOA)
@@ -292,12 +292,12 @@ func TestTablesReuseUnchangedViews(t *testing.T) {
 	in := twoVLANs()
 	cfg := config(t, "")
 	builder := model.NewBuilder(model.Options{}, nil)
-	before := cfg.newTable(builder.Update(in.Additions()), controlPlane, 1, nil)
+	before := cfg.newTable(builder.Update(in.Additions()), nil, controlPlane, 1, nil)
 
 	moved := *in.Infras[0]
 	moved.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: "192.0.2.99"}
 	change := model.Change{Kind: "Infra", Namespace: moved.Namespace, Name: moved.Name, Now: &moved}
-	after := cfg.newTable(builder.Update([]model.Change{change}), controlPlane, 2, before)
+	after := cfg.newTable(builder.Update([]model.Change{change}), nil, controlPlane, 2, before)
 
 	for client, same := range map[string]bool{"192.0.2.7": false, "198.51.100.7": true, "10.0.0.1": true} {
 		address := netip.MustParseAddr(client)
@@ -335,14 +335,14 @@ func BenchmarkMemory(b *testing.B) {
 		in, cfg := fleet(n), &Config{}
 		before := live()
 		builder := model.NewBuilder(model.Options{Apps: &model.AppsOptions{}}, nil)
-		table := cfg.newTable(builder.Update(in.Additions()), controlPlane, 0, nil)
+		table := cfg.newTable(builder.Update(in.Additions()), nil, controlPlane, 0, nil)
 		b.ReportMetric((live()-before)/n, "B/cluster")
 		for i, s := range in.Services {
 			now := *s
 			now.Spec.ClusterIPs = []string{fmt.Sprintf("172.31.%d.%d", i/250, i%250)}
 			in.Services[i] = &now
 			c := model.Change{Kind: "Service", Namespace: now.Namespace, Name: now.Name, Now: &now}
-			table = cfg.newTable(builder.Update([]model.Change{c}), controlPlane, 1, table)
+			table = cfg.newTable(builder.Update([]model.Change{c}), nil, controlPlane, 1, table)
 		}
 		b.ReportMetric((live()-before)/n, "changed-B/cluster")
 		runtime.KeepAlive(in)
@@ -383,13 +383,13 @@ func BenchmarkChange(b *testing.B) {
 		for name, change := range map[string]func(round int) model.Change{"Infra": infra, "Service": service, "HostedCluster": deleted} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				builder, cfg := model.NewBuilder(model.Options{Apps: &model.AppsOptions{}}, nil), &Config{}
-				table := cfg.newTable(builder.Update(in.Additions()), controlPlane, 0, nil)
+				table := cfg.newTable(builder.Update(in.Additions()), nil, controlPlane, 0, nil)
 				round, times := 0, []float64{}
 				b.ReportAllocs()
 				for b.Loop() {
 					round++
 					c, started := change(round+n), time.Now()
-					table = cfg.newTable(builder.Update([]model.Change{c}), controlPlane, uint32(round), table)
+					table = cfg.newTable(builder.Update([]model.Change{c}), nil, controlPlane, uint32(round), table)
 					times = append(times, float64(time.Since(started).Nanoseconds()))
 				}
 				slices.Sort(times)
@@ -400,7 +400,7 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(fmt.Sprintf("Full/%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				(&Config{}).newTable(model.Build(in, model.Options{Apps: &model.AppsOptions{}}), controlPlane, 1, nil)
+				(&Config{}).newTable(model.Build(in, model.Options{Apps: &model.AppsOptions{}}), nil, controlPlane, 1, nil)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func infraStatus(f *infraFacts) v1alpha1.InfraStatus {
 	status := *f.object.Status.DeepCopy()
 	status.ObservedGeneration, status.AppsIngress = f.object.Generation, f.apps
 	status.ComponentStatus = &v1alpha1.ComponentStatus{DHCPReady: f.dhcp.ready(), DNSReady: f.dns.ready(), ProxyReady: f.proxy.ready()}
-	for _, c := range append([]metav1.Condition{f.bound(), f.network(), f.names(), f.appsReady(), f.appsDomain()}, f.observations()...) {
+	for _, c := range append([]metav1.Condition{f.bound(), f.network(), f.names(), f.records(), f.appsReady(), f.appsDomain()}, f.observations()...) {
 		setCondition(&status.Conditions, c, f.object.Generation)
 	}
 	setCondition(&status.Conditions, f.ready(status.Conditions), f.object.Generation)
@@ -124,6 +124,12 @@ func (f *infraFacts) names() metav1.Condition {
 	return condition(kind, metav1.ConditionTrue, "Served", "%s", message)
 }
 
+// records returns the condition RecordsServed, which is false if a record or a further name is not served.
+func (f *infraFacts) records() metav1.Condition {
+	return problemCondition(v1alpha1.ConditionRecordsServed, f.problemsWith(model.ReasonInvalidRecord, model.ReasonRecordConflict), "Served",
+		"no record has a name of another object")
+}
+
 // appsReady returns the condition AppsIngressReady, which corresponds to status.appsIngress.
 func (f *infraFacts) appsReady() metav1.Condition {
 	kind, state := v1alpha1.ConditionAppsIngressReady, f.apps
@@ -190,7 +196,8 @@ func (f *infraFacts) ready(conditions []metav1.Condition) metav1.Condition {
 // requires reports whether the Infra is not ready while a condition is not true.
 func (f *infraFacts) requires(c *metav1.Condition) bool {
 	switch c.Type {
-	case v1alpha1.ConditionReady, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady, v1alpha1.ConditionBackendsReady:
+	case v1alpha1.ConditionReady, v1alpha1.ConditionRecordsServed, v1alpha1.ConditionAppsDomainMismatch, v1alpha1.ConditionUpstreamReady,
+		v1alpha1.ConditionBackendsReady:
 		return false
 	case v1alpha1.ConditionAppsIngressReady:
 		return f.apps != nil

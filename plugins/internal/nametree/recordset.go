@@ -1,0 +1,152 @@
+package nametree
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
+)
+
+// A recordSet has the records of one type of a name, without the name.
+type recordSet struct {
+	rrtype  uint16
+	records []dns.RR
+}
+
+// rrtypes are the types of records.
+var rrtypes = map[v1alpha1.DNSRecordType]uint16{
+	v1alpha1.DNSRecordA: dns.TypeA, v1alpha1.DNSRecordAAAA: dns.TypeAAAA, v1alpha1.DNSRecordCNAME: dns.TypeCNAME,
+	v1alpha1.DNSRecordSRV: dns.TypeSRV, v1alpha1.DNSRecordTXT: dns.TypeTXT, v1alpha1.DNSRecordPTR: dns.TypePTR,
+}
+
+// emptyNode returns the node of a name without records in the zone.
+func (z *Zone) emptyNode() Node {
+	if z.open { // the name also exists elsewhere
+		return Node{Zone: z, Open: true}
+	}
+	return Node{Part: z.part, Zone: z}
+}
+
+// addRecord adds the records of a name. If the tree does not serve control planes, the node still prevents a wildcard
+// from answering the name.
+func (t *builder) addRecord(r *model.Record, served bool) {
+	node := t.add(r.Name)
+	if node == nil {
+		return
+	}
+	node.named = true
+	if !served {
+		node.Part = 0
+		return
+	}
+	node.Part = ControlPlane
+	if parent, wild := strings.CutPrefix(r.Name, "*."); wild {
+		t.nodes[parent].Wildcard = node
+	}
+	ttl := node.Zone.ttls[ControlPlane]
+	if r.TTL != nil {
+		ttl = *r.TTL
+	}
+	if len(r.Addresses) > 0 && (node.addresses == nil || node.ttl == ttl) {
+		addresses := r.Addresses
+		if node.addresses != nil {
+			addresses = slices.Concat(*node.addresses, r.Addresses)
+		}
+		node.setAddresses(&addresses)
+		node.ttl, t.ownTTL[node] = ttl, true
+		return
+	}
+	node.appendRecords(r, ttl)
+}
+
+// appendRecords adds records to the set of their type.
+func (n *Node) appendRecords(r *model.Record, ttl uint32) {
+	set := recordSet{rrtype: rrtypes[r.Type]}
+	h := header("", set.rrtype, ttl)
+	for _, address := range r.Addresses {
+		set.records = append(set.records, addressRecord(h, address))
+	}
+	for _, value := range r.Values {
+		set.records = append(set.records, newRecord(h, value))
+	}
+	var all []recordSet
+	if n.records != nil {
+		all = *n.records
+	}
+	all = append(slices.Clip(all), set)
+	n.records = &all
+}
+
+func addressRecord(h dns.RR_Header, address netip.Addr) dns.RR {
+	if address.Is4() {
+		return &dns.A{Hdr: h, A: address.AsSlice()}
+	}
+	return &dns.AAAA{Hdr: h, AAAA: address.AsSlice()}
+}
+
+// newRecord returns the record of a value in the format of model.Record.
+func newRecord(h dns.RR_Header, value string) dns.RR {
+	switch h.Rrtype {
+	case dns.TypeCNAME:
+		return &dns.CNAME{Hdr: h, Target: dns.Fqdn(value)}
+	case dns.TypePTR:
+		return &dns.PTR{Hdr: h, Ptr: dns.Fqdn(value)}
+	case dns.TypeSRV:
+		f := append(strings.Fields(value), "", "", "", "") // the model only has complete values
+		return &dns.SRV{Hdr: h, Priority: number(f[0]), Weight: number(f[1]), Port: number(f[2]), Target: dns.Fqdn(f[3])}
+	default:
+		return &dns.TXT{Hdr: h, Txt: characterStrings(value)}
+	}
+}
+
+func number(s string) uint16 {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
+
+// maxCharacterString is the maximum length of a character string (RFC 1035, section 3.3).
+const maxCharacterString = 255
+
+// characterStrings divides a text into character strings of the maximum length, in presentation format.
+func characterStrings(text string) []string {
+	var list []string
+	for chunk := range slices.Chunk([]byte(text), maxCharacterString) {
+		list = append(list, strings.ReplaceAll(string(chunk), `\`, `\\`))
+	}
+	return list
+}
+
+// recordsOf returns the records of a type other than the node's addresses, or the CNAME of the node, with the given
+// spelling of the name; nil for none.
+func (n *Node) recordsOf(qname string, qtype uint16) []dns.RR {
+	for _, set := range *n.records {
+		if set.rrtype != qtype && set.rrtype != dns.TypeCNAME {
+			continue
+		}
+		list := make([]dns.RR, len(set.records))
+		for i, rr := range set.records {
+			list[i] = dns.Copy(rr)
+			list[i].Header().Name = qname
+		}
+		return list
+	}
+	return nil
+}
+
+// Target returns the name that the node is an alias of (CNAME), fully qualified; "" if it is none.
+func (n *Node) Target() string {
+	if n.records != nil {
+		if alias, ok := (*n.records)[0].records[0].(*dns.CNAME); ok {
+			return alias.Target
+		}
+	}
+	return ""
+}

@@ -1,0 +1,133 @@
+package dns_test
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/densityops/oooi/internal/dhcplease"
+	"github.com/densityops/oooi/test/lab"
+)
+
+const recordsCorefile = `.:$DNS {
+	errors
+	prometheus 127.0.0.1:$METRICS
+	hcpviews {
+		kubeconfig $KUBECONFIG
+		infra clusters/blue
+		leases clusters/blue
+	}
+	hcpapps
+	cache
+	forward . $UPSTREAM
+}`
+
+// infraWithRecords returns blue's Infra with records and names of VMs.
+func infraWithRecords(records string) string {
+	return strings.Replace(blue.infra(), "{proxy: ", "{dhcp: {serverIP: 127.50.0.4}, dns: {serverIP: 127.50.0.2, vmNames: {enabled: true}, records: ["+records+"]}, proxy: ", 1)
+}
+
+// leaseYAML returns the Lease that DHCP writes for a VM.
+func leaseYAML(t *testing.T, vm, address string) string {
+	t.Helper()
+	o := dhcplease.Object("clusters.blue", time.Hour, dhcplease.Binding{
+		Addr: netip.MustParseAddr(address), Holder: "clusters-blue/" + vm + "/vlan", MAC: "02:00:00:00:00:01", Hostname: vm, Used: time.Now(),
+	})
+	o.APIVersion, o.Kind, o.Namespace = "coordination.k8s.io/v1", "Lease", "clusters"
+	data, err := yaml.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// dig returns the output of dig +short as a client, or the rcode if there is no answer; lines are sorted and joined by spaces.
+func (c *coredns) dig(t *testing.T, from string, args ...string) string {
+	t.Helper()
+	args = append([]string{"-b", from, "@127.0.0.1", "-p", strconv.Itoa(c.port), "+tries=1", "+noall", "+answer", "+comments"}, args...)
+	out, err := exec.CommandContext(t.Context(), "dig", args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("dig %v: %v: %s", args, err, out)
+	}
+	var values []string
+	rcode := ""
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		switch _, status, ok := strings.Cut(line, "status: "); {
+		case ok:
+			rcode, _, _ = strings.Cut(status, ",")
+		case len(fields) > 4 && fields[0][0] != ';':
+			values = append(values, strings.Join(fields[4:], " "))
+		}
+	}
+	if len(values) == 0 || rcode != noData {
+		values = append(values, rcode)
+	}
+	slices.Sort(values)
+	return strings.Join(values, " ")
+}
+
+// TestRecordsAndVMNames follows changes of records and leases with dig.
+func TestRecordsAndVMNames(t *testing.T) {
+	if _, err := exec.LookPath("dig"); err != nil {
+		t.Skip("dig is not installed")
+	}
+	cp := management.Get(t)
+	apply(t, cp, blue.yaml())
+	update(t, cp, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.9], ttl: 60},
+		{name: files.blue.lab.example.com, type: CNAME, values: [nfs.blue.lab.example.com]}, {name: docs.blue.lab.example.com, type: CNAME, values: [docs.example.org]},
+		{name: nothing.blue.lab.example.com, type: CNAME, values: [missing.blue.lab.example.com]}, {name: one.blue.lab.example.com, type: CNAME, values: [two.blue.lab.example.com]},
+		{name: two.blue.lab.example.com, type: CNAME, values: [one.blue.lab.example.com]}, {name: vm.blue.lab.example.com, type: CNAME, values: [worker-0.blue.lab.example.com]},
+		{name: text.blue.lab.example.com, type: TXT, values: ["`+strings.Repeat("x", 300)+`"]}, {name: api.blue.lab.example.com, type: A, values: [127.50.0.66]}`))
+	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.20"))
+	c := startCoreDNS(t, recordsCorefile, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address})
+	type dig struct{ want, args string }
+	check := func(await bool, list ...dig) {
+		t.Helper()
+		for _, d := range list {
+			got := c.dig(t, blueVM, strings.Fields(d.args)...)
+			for start := time.Now(); await && got != d.want && time.Since(start) < lab.WaitTimeout; time.Sleep(10 * time.Millisecond) {
+				got = c.dig(t, blueVM, strings.Fields(d.args)...)
+			}
+			if got != d.want {
+				t.Errorf("dig %s: got %s, want %s", d.args, got, d.want)
+			}
+		}
+	}
+	check(true, dig{"127.50.0.20", "worker-0.blue.lab.example.com"})
+	check(false,
+		dig{"127.50.0.9", "nfs.blue.lab.example.com"}, dig{"127.50.0.9 nfs.blue.lab.example.com.", "files.blue.lab.example.com"},
+		dig{upstreamAnswer + " docs.example.org.", "docs.blue.lab.example.com"}, dig{"docs.example.org.", "docs.blue.lab.example.com CNAME"},
+		dig{"NXDOMAIN missing.blue.lab.example.com.", "nothing.blue.lab.example.com"}, dig{"127.50.0.20 worker-0.blue.lab.example.com.", "vm.blue.lab.example.com"},
+		dig{`"` + strings.Repeat("x", 255) + `" "` + strings.Repeat("x", 45) + `"`, "text.blue.lab.example.com TXT"},
+		dig{blue.proxy, "api.blue.lab.example.com"}, dig{noData, "nfs.blue.lab.example.com HTTPS"},
+		dig{"worker-0.blue.lab.example.com.", "-x 127.50.0.20"}, dig{nxDomain, "-x 127.50.0.21"}, dig{nxDomain, "worker-1.blue.lab.example.com"},
+	)
+	if got := c.dig(t, blueVM, "one.blue.lab.example.com"); !strings.Contains(got, servFail) {
+		t.Errorf("a loop of aliases: got %s", got)
+	}
+	if got := c.dig(t, pod, "worker-0.blue.lab.example.com"); got != nxDomain {
+		t.Errorf("pods: got %s, want %s", got, nxDomain)
+	}
+
+	// The VM moves to another address, another VM comes, and a record changes.
+	worker0, err := lab.ParseYAML([]byte(leaseYAML(t, "worker-0", "127.50.0.20")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cp.Delete(t.Context(), worker0[0]); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.22")+"---\n"+leaseYAML(t, "worker-1", "127.50.0.21"))
+	update(t, cp, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.8]}`))
+	check(true,
+		dig{"127.50.0.22", "worker-0.blue.lab.example.com"}, dig{"127.50.0.21", "worker-1.blue.lab.example.com"}, dig{"worker-1.blue.lab.example.com.", "-x 127.50.0.21"},
+		dig{nxDomain, "-x 127.50.0.20"}, dig{"127.50.0.8", "nfs.blue.lab.example.com"}, dig{nxDomain, "files.blue.lab.example.com"},
+	)
+}
