@@ -146,7 +146,11 @@ spec:
       exclude: [192.0.2.30, 192.0.2.40/30]
       options: [{name: ntp-servers, value: 203.0.113.123}, {code: 252, value: "http://192.0.2.9/wpad.dat"}]
       vmSelector: {matchLabels: {tier: worker}, matchExpressions: [{key: zone, operator: NotIn, values: [far]}]}
+      hosts: [{mac: "02:00:00:00:00:01", hostname: storage, address: 192.0.2.50}]
+      relays: [198.51.100.0/24]
     dns:
+      records: [{name: nfs.demo.example.com, type: A, values: [192.0.2.9], views: [vlan, pod]}]
+      vmNames: {enabled: true, views: [vlan]}
       instances: [{ip: 192.0.2.3, additionalIPs: ["2001:db8:7::3"]}, {ip: 192.0.2.13}]
     proxy:
       serverIP: 192.0.2.4
