@@ -1,6 +1,7 @@
 package dns_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -47,13 +48,14 @@ func leaseYAML(t *testing.T, vm, address string) string {
 	return string(data)
 }
 
-// dig returns the output of dig +short as a client, or the rcode if there is no answer; lines are sorted and joined by spaces.
+// dig returns the data of the answer to a client, or the rcode if there is none, or the error if there is no reply. Lines are
+// sorted and joined by spaces.
 func (c *coredns) dig(t *testing.T, from string, args ...string) string {
 	t.Helper()
 	args = append([]string{"-b", from, "@127.0.0.1", "-p", strconv.Itoa(c.port), "+tries=1", "+noall", "+answer", "+comments"}, args...)
 	out, err := exec.CommandContext(t.Context(), "dig", args...).CombinedOutput()
 	if err != nil {
-		t.Fatalf("dig %v: %v: %s", args, err, out)
+		return fmt.Sprintf("dig %v: %v: %s", args, err, out)
 	}
 	var values []string
 	rcode := ""
