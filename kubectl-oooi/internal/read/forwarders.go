@@ -11,7 +11,7 @@ import (
 type Forwarder struct {
 	// Name is the name of the server; empty for a server block.
 	Name string
-	// Zones are those that it serves on port 53, without the final dot.
+	// Zones are those that it serves on any port, without the final dot: OpenShift's CoreDNS listens on 5353.
 	Zones []string
 	// Upstreams are the words behind forward.
 	Upstreams []string
@@ -32,7 +32,7 @@ func OperatorForwarders(u *unstructured.Unstructured) []Forwarder {
 	return list
 }
 
-// CorefileForwarders returns the server blocks of a Corefile. It ignores snippets and imported files.
+// CorefileForwarders returns the server blocks of a Corefile, and its snippets. It does not resolve imports.
 func CorefileForwarders(corefile string) []Forwarder {
 	var list []Forwarder
 	for line := range strings.Lines(corefile) {
@@ -42,10 +42,8 @@ func CorefileForwarders(corefile string) []Forwarder {
 		case words[len(words)-1] == "{" && line[0] != ' ' && line[0] != '\t':
 			var f Forwarder
 			for _, zone := range words[:len(words)-1] {
-				zone, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(zone, "dns://"), ","), ":")
-				if port == "" || port == "53" {
-					f.Zones = append(f.Zones, strings.TrimSuffix(zone, "."))
-				}
+				zone, _, _ = strings.Cut(strings.TrimSuffix(strings.TrimPrefix(zone, "dns://"), ","), ":")
+				f.Zones = append(f.Zones, strings.TrimSuffix(zone, "."))
 			}
 			list = append(list, f)
 		case words[0] == "forward" && len(list) > 0:

@@ -14,7 +14,7 @@ func TestCorefileForwarders(t *testing.T) {
 			zones = append(zones, f.Zones...)
 		}
 	}
-	if len(list) != 4 || !slices.Equal(zones, []string{"a.example", "b.example"}) {
+	if len(list) != 4 || !slices.Equal(zones, []string{"a.example", "b.example", "c.example"}) {
 		t.Errorf("got %q of %v", zones, list)
 	}
 }
