@@ -111,11 +111,12 @@ func checkForwarded(s *Site) []Finding {
 // names for pods.
 func (s *Site) dnsAddresses() []string {
 	var addresses []string
-	for _, o := range site.All[corev1.Service](s.Site, site.Services, site.AtInfra) {
-		if slices.ContainsFunc(s.Snapshot.Infras, func(i *model.Infra) bool {
-			return i.Cluster == s.Cluster && i.Key() == strings.TrimSuffix(o.Namespace+"/"+o.Name, "-"+v1alpha1.ComponentDNS)
-		}) {
-			addresses = append(addresses, o.Spec.ClusterIPs...)
+	for _, i := range s.Snapshot.Infras {
+		if i.Cluster == nil || i.Cluster.Ref != s.Cluster.Ref {
+			continue
+		}
+		for _, a := range s.Snapshot.ServiceIPs(i.Key() + "-" + v1alpha1.ComponentDNS) {
+			addresses = append(addresses, a.String())
 		}
 	}
 	return addresses
