@@ -1,7 +1,6 @@
 package nametree
 
 import (
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,19 +31,12 @@ func (z *Zone) emptyNode() Node {
 	return Node{Part: z.part, Zone: z}
 }
 
-// addRecord adds the records of a name. If the tree does not serve control planes, the node still prevents a wildcard
-// from answering the name.
+// addRecord adds the records of a name.
 func (t *builder) addRecord(r *model.Record, served bool) {
-	node := t.add(r.Name)
+	node := t.addNamed(r.Name, served)
 	if node == nil {
 		return
 	}
-	node.named = true
-	if !served {
-		node.Part = 0
-		return
-	}
-	node.Part = ControlPlane
 	if parent, wild := strings.CutPrefix(r.Name, "*."); wild {
 		t.nodes[parent].Wildcard = node
 	}
@@ -67,12 +59,9 @@ func (t *builder) addRecord(r *model.Record, served bool) {
 // appendRecords adds records to the set of their type.
 func (n *Node) appendRecords(r *model.Record, ttl uint32) {
 	set := recordSet{rrtype: rrtypes[r.Type]}
-	h := header("", set.rrtype, ttl)
-	for _, address := range r.Addresses {
-		set.records = append(set.records, addressRecord(h, address))
-	}
+	set.records = append(addressesA("", ttl, r.Addresses), addressesAAAA("", ttl, r.Addresses)...)
 	for _, value := range r.Values {
-		set.records = append(set.records, newRecord(h, value))
+		set.records = append(set.records, newRecord(header("", set.rrtype, ttl), value))
 	}
 	var all []recordSet
 	if n.records != nil {
@@ -80,13 +69,6 @@ func (n *Node) appendRecords(r *model.Record, ttl uint32) {
 	}
 	all = append(slices.Clip(all), set)
 	n.records = &all
-}
-
-func addressRecord(h dns.RR_Header, address netip.Addr) dns.RR {
-	if address.Is4() {
-		return &dns.A{Hdr: h, A: address.AsSlice()}
-	}
-	return &dns.AAAA{Hdr: h, AAAA: address.AsSlice()}
 }
 
 // newRecord returns the record of a value in the format of model.Record.

@@ -138,8 +138,10 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 			}
 		}
 	}
-	t := &builder{nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)}}
-	t.ownTTL = map[*Node]bool{}
+	t := &builder{
+		nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)},
+		ownTTL: map[*Node]bool{},
+	}
 	_, control := ttls[ControlPlane]
 	_, served := ttls[Apps]
 	if control {
@@ -233,20 +235,27 @@ func (t *builder) addZone(origin, domain, server string, part Part, ttls TTLs, s
 	t.nodes[origin] = t.newNode(Node{Apex: true, Part: part, Zone: zone})
 }
 
-// addName adds a control-plane name. If the tree does not serve control planes, the node still prevents a wildcard
-// from answering the name.
+// addName adds a control-plane name.
 func (t *builder) addName(n model.Name, served bool) {
-	node := t.add(n.Name)
+	if node := t.addNamed(n.Name, served); node != nil {
+		node.setAddresses(&n.Addresses)
+	}
+}
+
+// addNamed returns the node of a control-plane name or a record. It returns nil for a name that is in no zone of the tree, and if the
+// tree does not serve control planes: the node then only prevents a wildcard from answering the name.
+func (t *builder) addNamed(name string, served bool) *Node {
+	node := t.add(name)
 	if node == nil {
-		return
+		return nil
 	}
 	node.named = true
 	if !served {
 		node.Part = 0
-		return
+		return nil
 	}
 	node.Part = ControlPlane
-	node.setAddresses(&n.Addresses)
+	return node
 }
 
 // addApp adds an application name or an apps domain.
