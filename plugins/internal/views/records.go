@@ -99,32 +99,37 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// readRecords reads the file of the property records, if there is one.
-func (cfg *Config) readRecords() ([]v1alpha1.DNSRecord, error) {
+// readRecords reads the file of the property records, if there is one. It also returns which version of the file that is.
+func (cfg *Config) readRecords() ([]v1alpha1.DNSRecord, os.FileInfo, error) {
 	if cfg.Records == "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	file, err := os.Open(cfg.Records)
 	if err != nil {
-		return nil, fmt.Errorf("records: %w", err)
+		return nil, nil, fmt.Errorf("records: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	return ParseRecords(file, cfg.Records)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("records: %w", err)
+	}
+	list, err := ParseRecords(file, cfg.Records)
+	return list, info, err
 }
 
-// followRecords reads the file of the property records again whenever it changes, until ctx is done. If it is invalid, the
-// previous records stay in use.
-func (s *Source) followRecords(ctx context.Context) {
-	before, failed := os.FileInfo(nil), ""
+// followRecords reads the file of the property records again whenever it changes from the version that was read before, until ctx
+// is done. If it is invalid, the previous records stay in use.
+func (s *Source) followRecords(ctx context.Context, before os.FileInfo) {
+	failed := ""
 	wait.UntilWithContext(ctx, func(context.Context) {
 		now, err := os.Stat(s.config.Records)
-		if err == nil && before != nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size() {
+		if err == nil && os.SameFile(before, now) && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size() {
 			return
 		}
 		var list []v1alpha1.DNSRecord
 		if err == nil {
 			before = now
-			list, err = s.config.readRecords()
+			list, _, err = s.config.readRecords()
 		}
 		if err != nil {
 			if failed != err.Error() {

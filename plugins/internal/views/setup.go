@@ -44,7 +44,7 @@ func (h *Handler) Parse(c *caddy.Controller, own func(property string) Parser) e
 	if err := h.Config.check(); err != nil {
 		return c.Errf("%v", err)
 	}
-	if _, err := h.Config.readRecords(); err != nil {
+	if _, _, err := h.Config.readRecords(); err != nil {
 		return c.Errf("%v", err)
 	}
 	return nil

@@ -158,7 +158,7 @@ func (s *Source) begin() error {
 	if err != nil {
 		return err
 	}
-	list, err := s.config.readRecords()
+	list, version, err := s.config.readRecords()
 	if err != nil {
 		shared.release(l)
 		return err
@@ -171,7 +171,7 @@ func (s *Source) begin() error {
 	if s.config.Records != "" {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.unfollow = cancel
-		go s.followRecords(ctx)
+		go s.followRecords(ctx, version)
 	}
 	s.mu.Unlock()
 	s.update()
