@@ -24,6 +24,9 @@ type resource struct {
 	// scoped returns what to watch for a closed scope, so that rights for it suffice: namespaces, or single
 	// objects.
 	scoped func(model.Scope) []objectKey
+	// listed reports whether what scoped returns, if anything, suffices also for an open scope, so that no right to read other
+	// objects is needed.
+	listed bool
 	// minor, if set, reports whether a change requires no new snapshot. before is nil for an added object, now for a
 	// deleted one. Every change is then passed on to the Store's subscribers.
 	minor func(before, now objects.Object) bool
@@ -65,22 +68,19 @@ func resourcesOf(options model.Options) []resource {
 func leases(infras []string) resource {
 	r := resource{
 		gvr: objects.LeaseResource, kind: model.KindDHCPLease, decode: objects.DecodeDHCPLease, optional: true, keep: keepOutage,
-		scoped: func(model.Scope) []objectKey {
-			var keys []objectKey
-			for _, infra := range keysOf(infras) {
-				keys = append(keys, objectKey{namespace: infra.namespace})
-			}
-			return keys
-		},
+		scoped:   func(model.Scope) []objectKey { return nil },
 		selector: dhcplease.PoolLabel,
 	}
-	if !slices.Contains(infras, model.AllLeases) {
-		pools := make([]string, len(infras))
-		for i, infra := range infras {
-			pools[i] = dhcplease.Label(model.Pool(infra))
-		}
-		r.selector += " in (" + strings.Join(pools, ",") + ")"
+	if slices.Contains(infras, model.AllLeases) {
+		return r
 	}
+	var namespaces []objectKey
+	pools := make([]string, len(infras))
+	for i, infra := range keysOf(infras) {
+		namespaces, pools[i] = append(namespaces, objectKey{namespace: infra.namespace}), dhcplease.Label(model.Pool(infras[i]))
+	}
+	r.scoped, r.listed = func(model.Scope) []objectKey { return slices.Clone(namespaces) }, true
+	r.selector += " in (" + strings.Join(pools, ",") + ")"
 	return r
 }
 
@@ -147,7 +147,7 @@ func proxyResources() []resource {
 	return []resource{
 		{
 			gvr: proxyServerResource, kind: "ProxyServer", decode: decodeProxyServer, keep: keepOutage,
-			scoped: func(s model.Scope) []objectKey { return keysOf(s.ProxyServers) },
+			scoped: func(s model.Scope) []objectKey { return keysOf(s.ProxyServers) }, listed: true,
 		},
 		{
 			gvr: objects.EndpointSliceResource, kind: "EndpointSlice", decode: objects.Decode[objects.EndpointSlice], keep: keepOutage,

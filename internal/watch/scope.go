@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 )
 
@@ -37,14 +36,12 @@ func backendNamespaces(s model.Scope) []objectKey {
 	return keys
 }
 
-// keysToWatch returns what to watch of a resource: everything, unless the scope is closed. If the scope lists
-// ProxyServers, only these are watched, so no right to read others is needed.
+// keysToWatch returns what to watch of a resource: everything, unless the scope is closed or the resource is listed.
 func (r resource) keysToWatch(s model.Scope) []objectKey {
-	listed := r.kind == "ProxyServer" && len(s.ProxyServers) > 0 || r.kind == model.KindDHCPLease && !strings.HasSuffix(r.selector, dhcplease.PoolLabel)
-	if !s.Closed() && !listed {
+	keys := r.scoped(s)
+	if !s.Closed() && (!r.listed || len(keys) == 0) {
 		return []objectKey{{}}
 	}
-	keys := r.scoped(s)
 	slices.SortFunc(keys, func(a, b objectKey) int {
 		return strings.Compare(a.namespace+"/"+a.name, b.namespace+"/"+b.name)
 	})
