@@ -320,11 +320,12 @@ func (r *hostedReconciler) removeUnneeded(ctx context.Context, w *guest.Wanted, 
 // returns an error if the Infra does not exist and its pods serve.
 func (r *hostedReconciler) needsObjects(ctx context.Context, infra string, c *model.Cluster) (bool, error) {
 	object, exists := r.store.Infra(infra)
+	key := requestOf(infra).NamespacedName
+	r.serving.Delete(key)
 	if exists {
 		i := modelOf(r.store.Snapshot(), object)
 		return i == nil || managesAppsService(object, i) && i.Cluster.Ref == c.Ref, nil
 	}
-	key := requestOf(infra).NamespacedName
 	serves, err := podsServe(ctx, r.client, key)
 	if !serves {
 		return false, err
