@@ -47,6 +47,15 @@ const overlappingCorefile = `.:$DNS {
 		cache
 	}`
 
+// allInfrasCorefile serves the views of all Infras.
+const allInfrasCorefile = `.:$DNS {
+		bind 127.0.0.1
+		prometheus 127.0.0.1:$METRICS
+		hcpviews $DOMAIN {
+			kubeconfig $KUBECONFIG
+		}
+	}`
+
 func TestVLANsWithOneCIDRAreDistinguishedByListener(t *testing.T) {
 	const vm, stranger = "127.50.0.10", "127.60.0.10"
 	cp := management.Get(t)
@@ -111,13 +120,7 @@ func TestVLANsWithOneCIDRAndOneListenerAreRefused(t *testing.T) {
 	green.net, green.proxy = blue.net, "127.50.0.4"
 	blue.apps, green.apps = "{enabled: false}", "{enabled: false}"
 	apply(t, cp, blue.yaml()+green.yaml())
-	c := startCoreDNS(t, `.:$DNS {
-		bind 127.0.0.1
-		prometheus 127.0.0.1:$METRICS
-		hcpviews $DOMAIN {
-			kubeconfig $KUBECONFIG
-		}
-	}`, map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig()})
+	c := startCoreDNS(t, allInfrasCorefile, map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig()})
 	c.await(t,
 		question{from: pod, name: "api.blue." + domain, want: blue.pod},
 		question{from: pod, name: "api.green." + domain, want: green.pod},
@@ -144,13 +147,7 @@ kind: Service
 metadata: {name: %s-proxy, namespace: clusters}
 spec: {clusterIP: %s, ports: [{port: 6443}]}
 `, second.name, second.pod))
-	c := startCoreDNS(t, `.:$DNS {
-		bind 127.0.0.1
-		prometheus 127.0.0.1:$METRICS
-		hcpviews $DOMAIN {
-			kubeconfig $KUBECONFIG
-		}
-	}`, map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig()})
+	c := startCoreDNS(t, allInfrasCorefile, map[string]string{"DOMAIN": domain, "KUBECONFIG": cp.Kubeconfig()})
 	name := "api.blue." + domain
 	both := blue.pod + " " + second.pod
 	vms := []question{{from: blueVM, name: name, want: blue.proxy}, {from: greenVM, name: name, want: second.proxy}}
