@@ -25,6 +25,7 @@ func (b *builder) build(in *Objects, options Options) *Snapshot {
 	for _, c := range claims {
 		b.addInfra(c)
 	}
+	b.proxies = sortedByName(in.ProxyServers)
 	b.filterNames()
 	b.filterRecords()
 	if len(scope.Infras) > 0 && len(scope.HostedClusters) == 0 {

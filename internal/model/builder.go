@@ -96,6 +96,7 @@ type builder struct {
 	byKey                 map[string]*draft
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
+	proxies               []*v1alpha1.ProxyServer // sorted by name
 	vlans                 map[string]string  // names of VLANs, by their networks
 	claims                map[string][]claim // by VLAN
 	found                 problems

@@ -29,6 +29,11 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestBackendNames compares the snapshot of folder proxy-infra with its golden file, if names of backends are published.
+func TestBackendNames(t *testing.T) {
+	checkGolden(t, "testdata/proxy-infra", "testdata/backend-names.golden", model.Options{Backends: true})
+}
+
 // TestVMNames compares the snapshot of folder vm-names with its golden file, if the leases of DHCP are read.
 func TestVMNames(t *testing.T) {
 	checkGolden(t, "testdata/vm-names", "testdata/vm-names-leases.golden", model.Options{Leases: []string{"clusters/demo"}})

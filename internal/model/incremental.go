@@ -100,7 +100,7 @@ func (o Options) isMember(one objects.Object) bool {
 	case *v1alpha1.Infra:
 		return o.Scope.hasInfras() && inScope(o.Scope.Infras, one)
 	case *v1alpha1.ProxyServer:
-		return o.Proxies && inScope(o.Scope.ProxyServers, one)
+		return (o.Proxies || o.Backends) && inScope(o.Scope.ProxyServers, one)
 	case *objects.AppsService, *objects.Broken:
 		return true
 	default:

@@ -41,6 +41,7 @@ type recordsKind int
 
 const (
 	recordsStatic recordsKind = iota
+	recordsBackend
 	recordsVM
 )
 
@@ -146,7 +147,7 @@ func (b *builder) recordSets(i *Infra, view v1alpha1.DNSView, servers []netip.Ad
 func (b *builder) vlanRecords(v *VLAN) []*RecordSet {
 	var sets []*RecordSet
 	for _, i := range v.infras {
-		sets = append(sets, b.recordSets(i, v1alpha1.DNSViewVLAN, i.DNS)...)
+		sets = append(append(sets, b.recordSets(i, v1alpha1.DNSViewVLAN, i.DNS)...), b.backendNames(i)...)
 	}
 	return sets
 }

@@ -70,6 +70,8 @@ type Options struct {
 	Apps *AppsOptions
 	// Proxies reports whether the Snapshot includes ProxyServers.
 	Proxies bool
+	// Backends reports whether the names of the ProxyServers' backends are published on the VLANs of their Infras.
+	Backends bool
 	// Names limits the names that are published.
 	Names NameRules
 	// Leases are the Infras, "namespace/name", whose DHCP leases are among the objects, or AllLeases. Names of VMs of other

@@ -58,10 +58,15 @@ func resourcesOf(options model.Options) []resource {
 	if len(options.Leases) > 0 {
 		list = append(list, leases(options.Leases))
 	}
-	if !options.Proxies {
-		return append(resources(objects.Decode[objects.Service]), list...)
+	switch {
+	case options.Proxies:
+		return slices.Concat(resources(objects.DecodeLabelledService), proxyResources(), list)
+	case options.Backends:
+		backends := proxyResources()[0]
+		backends.optional = true // other names are served without them
+		list = append(list, backends)
 	}
-	return append(resources(objects.DecodeLabelledService), append(proxyResources(), list...)...)
+	return append(resources(objects.Decode[objects.Service]), list...)
 }
 
 // leases returns the Leases of DHCP of Infras, or of all.

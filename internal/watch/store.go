@@ -42,6 +42,8 @@ type Config struct {
 	Apps *model.AppsOptions
 	// Proxies reports whether the snapshot includes ProxyServers.
 	Proxies bool
+	// Backends reports whether the names of the ProxyServers' backends are published.
+	Backends bool
 	// Endpoints reports whether the Store has the EndpointSlices of the ProxyServers' backends. With Manifests it
 	// always has them. Endpoints requires Proxies.
 	Endpoints bool
@@ -62,7 +64,7 @@ type Config struct {
 }
 
 func (c Config) options() model.Options {
-	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Names: c.Names, Leases: c.Leases}
+	return model.Options{Scope: c.Scope, Apps: c.Apps, Proxies: c.Proxies, Backends: c.Backends, Names: c.Names, Leases: c.Leases}
 }
 
 // String describes the Config in one line: the source ("in-cluster", a kubeconfig file or a folder) and, if they
@@ -79,6 +81,7 @@ func (c Config) String() string {
 	add("context", c.Context)
 	add("hostedcluster", c.Scope.HostedClusters...)
 	add("infra", c.Scope.Infras...)
+	add("proxyserver", c.Scope.ProxyServers...)
 	add("management", c.Names.Management...)
 	add("domains", c.Names.Allowed...)
 	add("leases", c.Leases...)

@@ -31,6 +31,9 @@ func dns(in *Input, instances []instance) (*workload, error) {
 	})
 	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS: it may forward to this DNS, so that unknown names would loop
 	rules := in.readRules()
+	if in.backendNames() != "" {
+		rules = append(rules, allow(in.Infra.Namespace, v1alpha1.GroupName, "proxyservers", readVerbs, in.ProxyServer.GetName()))
+	}
 	if spec.VMNames.IsEnabled() {
 		rules = append(rules, allow(in.Infra.Namespace, "coordination.k8s.io", "leases", readVerbs))
 	}
@@ -65,7 +68,7 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	}
 	var views strings.Builder
 	for _, property := range [][2]string{
-		{"infra", in.key()}, {"hostedcluster", hosted}, {"leases", leases}, {"management", strings.Join(in.Management, " ")}, {"view", view},
+		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.backendNames()}, {"leases", leases}, {"management", strings.Join(in.Management, " ")}, {"view", view},
 		{"guard", strings.Join(in.guardedZones(), " ")}, {"snapshot", "/var/lib/coredns/snapshot.json"},
 	} {
 		if property[1] != "" {
@@ -75,6 +78,14 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	upstream := cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf")
 	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n",
 		device, plugins, &views, upstream)
+}
+
+// backendNames returns the ProxyServer, the names of whose backends DNS answers on the VLAN; "" without a proxy.
+func (in *Input) backendNames() string {
+	if !in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
+		return ""
+	}
+	return in.proxyKey()
 }
 
 // guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other

@@ -57,7 +57,7 @@ func TestCoreDNSGivesTheSameAnswers(t *testing.T) {
 // serve starts CoreDNS with the manifests, and returns its address. It answers NOTZONE where it would forward a query.
 func serve(t *testing.T, dir, view string) string {
 	t.Helper()
-	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n leases clusters/demo\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
+	corefile := fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n manifests %s\n leases clusters/demo\n proxyserver clusters/demo\n %s\n }\n hcpapps\n template IN ANY . {\n rcode NOTZONE\n }\n}", dir, view)
 	instance, err := caddy.Start(caddy.CaddyfileInput{Contents: []byte(corefile), Filepath: "Corefile", ServerTypeName: "dns"})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // Options returns the model options that Answer uses. Objects that are read from manifests must be read with these
 // options.
 func Options() model.Options {
-	return model.Options{Apps: &model.AppsOptions{}, Proxies: true, Leases: []string{model.AllLeases}}
+	return model.Options{Apps: &model.AppsOptions{}, Proxies: true, Backends: true, Leases: []string{model.AllLeases}}
 }
 
 // A resolver answers one name from a snapshot and the objects that it was built from.

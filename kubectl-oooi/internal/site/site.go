@@ -392,7 +392,7 @@ func (f *Facts) Objects() *model.Objects {
 
 // snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
 func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
-	return model.Build(facts.Objects(), model.Options{Apps: apps, Proxies: true, Names: model.NameRules{Management: facts.Management()},
+	return model.Build(facts.Objects(), model.Options{Apps: apps, Proxies: true, Backends: true, Names: model.NameRules{Management: facts.Management()},
 		Leases: []string{model.AllLeases}})
 }
 

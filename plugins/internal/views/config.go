@@ -74,6 +74,9 @@ func (cfg *Config) parser(property string) Parser {
 		return objectNames(&cfg.Source.Scope.Infras)
 	case "hostedcluster":
 		return objectNames(&cfg.Source.Scope.HostedClusters)
+	case "proxyserver":
+		cfg.Source.Backends = true
+		return objectNames(&cfg.Source.Scope.ProxyServers)
 	case "records":
 		return oneArgument(&cfg.Records, "path", nil)
 	case "leases":

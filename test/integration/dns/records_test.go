@@ -22,6 +22,7 @@ const recordsCorefile = `.:$DNS {
 	hcpviews {
 		kubeconfig $KUBECONFIG
 		infra clusters/blue
+		proxyserver clusters/blue
 		leases clusters/blue
 	}
 	hcpapps
@@ -32,6 +33,20 @@ const recordsCorefile = `.:$DNS {
 // infraWithRecords returns blue's Infra with records and names of VMs.
 func infraWithRecords(records string) string {
 	return strings.Replace(blue.infra(), "{proxy: ", "{dhcp: {serverIP: 127.50.0.4}, dns: {serverIP: 127.50.0.2, vmNames: {enabled: true}, records: ["+records+"]}, proxy: ", 1)
+}
+
+// backendOfBlue returns a ProxyServer of blue's Infra, one of whose backends has the names.
+func backendOfBlue(names string) string {
+	first, others, _ := strings.Cut(names, ", ")
+	return fmt.Sprintf(`
+apiVersion: hostedcluster.densityops.com/v1alpha1
+kind: ProxyServer
+metadata: {name: blue, namespace: clusters}
+spec:
+  infraRef: {name: blue}
+  networkConfig: {serverIP: %s}
+  backends: [{name: registry, hostname: %s, alternateHostnames: [%s], port: 443, targetService: registry, targetPort: 443, targetNamespace: clusters, protocol: TLS}]
+`, blue.proxy, first, others)
 }
 
 // leaseYAML returns the Lease that DHCP writes for a VM.
@@ -87,6 +102,7 @@ func TestRecordsAndVMNames(t *testing.T) {
 		{name: nothing.blue.lab.example.com, type: CNAME, values: [missing.blue.lab.example.com]}, {name: one.blue.lab.example.com, type: CNAME, values: [two.blue.lab.example.com]},
 		{name: two.blue.lab.example.com, type: CNAME, values: [one.blue.lab.example.com]}, {name: vm.blue.lab.example.com, type: CNAME, values: [worker-0.blue.lab.example.com]},
 		{name: text.blue.lab.example.com, type: TXT, values: ["`+strings.Repeat("x", 300)+`"]}, {name: api.blue.lab.example.com, type: A, values: [127.50.0.66]}`))
+	apply(t, cp, backendOfBlue("registry.blue.lab.example.com, mirror.example.org, api.blue.lab.example.com, nfs.blue.lab.example.com"))
 	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.20"))
 	c := startCoreDNS(t, recordsCorefile, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address})
 	type dig struct{ want, args string }
@@ -108,14 +124,17 @@ func TestRecordsAndVMNames(t *testing.T) {
 		dig{upstreamAnswer + " docs.example.org.", "docs.blue.lab.example.com"}, dig{"docs.example.org.", "docs.blue.lab.example.com CNAME"},
 		dig{"NXDOMAIN missing.blue.lab.example.com.", "nothing.blue.lab.example.com"}, dig{"127.50.0.20 worker-0.blue.lab.example.com.", "vm.blue.lab.example.com"},
 		dig{`"` + strings.Repeat("x", 255) + `" "` + strings.Repeat("x", 45) + `"`, "text.blue.lab.example.com TXT"},
-		dig{blue.proxy, "api.blue.lab.example.com"}, dig{noData, "nfs.blue.lab.example.com HTTPS"},
+		dig{blue.proxy, "api.blue.lab.example.com"}, dig{blue.proxy, "registry.blue.lab.example.com"}, dig{blue.proxy, "mirror.example.org"},
+		dig{noData, "registry.blue.lab.example.com AAAA"}, dig{upstreamAnswer, "other.example.org"}, dig{noData, "nfs.blue.lab.example.com HTTPS"},
 		dig{"worker-0.blue.lab.example.com.", "-x 127.50.0.20"}, dig{nxDomain, "-x 127.50.0.21"}, dig{nxDomain, "worker-1.blue.lab.example.com"},
 	)
 	if got := c.dig(t, blueVM, "one.blue.lab.example.com"); !strings.Contains(got, servFail) {
 		t.Errorf("a loop of aliases: got %s", got)
 	}
-	if got := c.dig(t, pod, "worker-0.blue.lab.example.com"); got != nxDomain {
-		t.Errorf("pods: got %s, want %s", got, nxDomain)
+	for _, name := range []string{"worker-0.blue.lab.example.com", "registry.blue.lab.example.com"} {
+		if got := c.dig(t, pod, name); got != nxDomain {
+			t.Errorf("%s for pods: got %s, want %s", name, got, nxDomain)
+		}
 	}
 
 	// The VM moves to another address, another VM comes, and a record changes.
@@ -127,9 +146,10 @@ func TestRecordsAndVMNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.22")+"---\n"+leaseYAML(t, "worker-1", "127.50.0.21"))
-	update(t, cp, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.8]}`))
+	update(t, cp, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.8]}`)+"---\n"+backendOfBlue("other.example.org"))
 	check(true,
 		dig{"127.50.0.22", "worker-0.blue.lab.example.com"}, dig{"127.50.0.21", "worker-1.blue.lab.example.com"}, dig{"worker-1.blue.lab.example.com.", "-x 127.50.0.21"},
 		dig{nxDomain, "-x 127.50.0.20"}, dig{"127.50.0.8", "nfs.blue.lab.example.com"}, dig{nxDomain, "files.blue.lab.example.com"},
+		dig{nxDomain, "registry.blue.lab.example.com"}, dig{blue.proxy, "other.example.org"}, dig{upstreamAnswer, "mirror.example.org"},
 	)
 }

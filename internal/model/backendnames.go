@@ -1,0 +1,50 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+)
+
+// backendNames returns the names of the backends of an Infra's ProxyServers, which lead to the proxy on the VLAN; nil for none.
+func (b *builder) backendNames(i *Infra) []*RecordSet {
+	if !b.options.Backends || i.Proxy == nil {
+		return nil
+	}
+	var sets []*RecordSet
+	for _, p := range b.proxies {
+		if ref := p.Spec.InfraRef; p.Namespace != i.Namespace || ref == nil || ref.Name != i.Name || len(p.Spec.Backends) == 0 {
+			continue
+		}
+		owner := Ref{Kind: "ProxyServer", Namespace: p.Namespace, Name: p.Name}
+		set := &RecordSet{Owner: owner, kind: recordsBackend, created: p.CreationTimestamp.Time, cluster: i.Cluster}
+		for n := range p.Spec.Backends {
+			backend := &p.Spec.Backends[n]
+			from := &RecordSource{Object: owner, Field: fmt.Sprintf("spec.backends[%d] %s", n, backend.Name)}
+			for _, host := range append([]string{backend.Hostname}, backend.AlternateHostnames...) {
+				if name, err := recordName(host); err == nil { // otherwise the proxy has no route for it
+					set.add(name, i.Proxy.VLAN, from)
+				}
+			}
+		}
+		slices.SortStableFunc(set.Records, compareRecords)
+		set.Records = slices.CompactFunc(set.Records, func(a, b Record) bool { return compareRecords(a, b) == 0 }) // several ports
+		sets = append(sets, set)
+	}
+	return sets
+}
+
+// add adds the A and AAAA records of a name.
+func (s *RecordSet) add(name string, addresses []netip.Addr, from *RecordSource) {
+	for _, family := range []struct {
+		of     v1alpha1.DNSRecordType
+		filter func(netip.Addr) bool
+	}{{v1alpha1.DNSRecordA, netip.Addr.Is4}, {v1alpha1.DNSRecordAAAA, netip.Addr.Is6}} {
+		list := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !family.filter(a) })
+		if len(list) > 0 {
+			s.Records = append(s.Records, Record{Name: name, Type: family.of, Addresses: list, From: from})
+		}
+	}
+}
