@@ -45,7 +45,7 @@ func (u *update) setLease(c Change, now *objects.DHCPLease) {
 		p = &leasePool{leases: map[string]*objects.DHCPLease{}}
 		u.all.leases[pool] = p
 	}
-	if now == nil || now.VM == "" {
+	if now == nil || !now.Address.IsValid() {
 		if p.leases[c.Name] == nil {
 			return
 		}
@@ -75,8 +75,7 @@ func (p *leasePool) current() []*objects.DHCPLease {
 		}
 		newest := make(map[holder]*objects.DHCPLease, len(p.leases))
 		for _, l := range p.leases {
-			_, address, _ := l.Pool()
-			key := holder{l.VM, l.Interface, address.Is4()}
+			key := holder{l.VM, l.Interface, l.Address.Is4()}
 			if last := newest[key]; last == nil || cmp.Or(last.Used.Compare(l.Used), cmp.Compare(last.Name, l.Name)) < 0 {
 				newest[key] = l
 			}
@@ -114,7 +113,7 @@ func newVMRecords(leases []*objects.DHCPLease, domain string, cidrs []netip.Pref
 	}
 	hosts := make(map[string]*host, len(leases))
 	for _, l := range leases {
-		_, address, _ := l.Pool()
+		address := l.Address
 		name, err := cleanName(l.Hostname + "." + domain)
 		if err != nil {
 			out.faults = append(out.faults, fmt.Sprintf("the name of VM %s is not served: %v", l.VM, err))

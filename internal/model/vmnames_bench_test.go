@@ -2,12 +2,14 @@ package model_test
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 )
@@ -40,8 +42,9 @@ func BenchmarkLeaseChange(b *testing.B) {
 
 func vmLease(i int, suffix string) *objects.DHCPLease {
 	vm := fmt.Sprintf("worker-%d", i)
+	address := netip.AddrFrom4([4]byte{10, 0, byte(1 + i/250), byte(i % 250)})
 	return &objects.DHCPLease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: fmt.Sprintf("clusters.demo.10.0.%d.%d", 1+i/250, i%250)},
-		VM:         "clusters-demo/" + vm, Hostname: vm + suffix, Interface: "vlan", Used: time.Unix(1, 0).UTC(),
+		ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: dhcplease.Name("clusters.demo", address)}, Address: address,
+		VM: "clusters-demo/" + vm, Hostname: vm + suffix, Interface: "vlan", Used: time.Unix(1, 0).UTC(),
 	}
 }

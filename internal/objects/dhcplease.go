@@ -18,26 +18,23 @@ var LeaseResource = coordinationv1.SchemeGroupVersion.WithResource("leases")
 type DHCPLease struct {
 	metav1.ObjectMeta `json:"metadata"`
 
-	// VM is the VM, "namespace/name", and Hostname its host name. Both are empty if no VM has the address: the lease has
+	// VM is the VM, "namespace/name", and Hostname its host name. All fields are empty if no VM has the address: the lease has
 	// ended, belongs to another client, or cannot be decoded. A client's own host name is never used.
 	VM       string `json:"vm,omitempty"`
 	Hostname string `json:"hostname,omitempty"`
+	// Address is the VM's address, which is also in the name of the Lease.
+	Address netip.Addr `json:"address,omitzero"`
 	// Interface is the name of the VM's interface, and Used when the lease was written: of the leases of an interface, the
 	// newest is in force.
 	Interface string    `json:"interface,omitempty"`
 	Used      time.Time `json:"used,omitzero"`
 }
 
-// Pool returns the pool and the address in the name of the Lease; ok is false if it has none.
-func (l *DHCPLease) Pool() (pool string, address netip.Addr, ok bool) {
-	return dhcplease.ParseName(l.Name)
-}
-
 // DecodeDHCPLease decodes the Lease of a DHCP lease. It never returns *Broken: DHCP reports Leases that cannot be decoded.
 func DecodeDHCPLease(u *unstructured.Unstructured) Object {
 	out := &DHCPLease{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), CreationTimestamp: u.GetCreationTimestamp()}}
 	var lease coordinationv1.Lease
-	pool, _, ok := dhcplease.ParseName(u.GetName())
+	pool, address, ok := dhcplease.ParseName(u.GetName())
 	if !ok || decodeJSON(u, &lease) != nil {
 		return out
 	}
@@ -46,7 +43,7 @@ func DecodeDHCPLease(u *unstructured.Unstructured) Object {
 		return out
 	}
 	if i, err := dhcplease.ParseInterface(b.Holder); err == nil {
-		out.VM, out.Hostname, out.Interface, out.Used = i.Namespace+"/"+i.VM, b.Hostname, i.Name, b.Used
+		out.VM, out.Hostname, out.Address, out.Interface, out.Used = i.Namespace+"/"+i.VM, b.Hostname, address, i.Name, b.Used
 	}
 	return out
 }
