@@ -13,13 +13,16 @@ const relistInterval = time.Second
 var zero time.Time
 
 // choose returns an address for a client without a binding in force, or an invalid address if none is left. It
-// prefers, in this order: the reserved address, the previous address, the wanted address, a probed free address, a
+// prefers, in this order: the reserved address, the previous address, that of a lost binding, the wanted address, a probed free address, a
 // free address by hash of the client's identity (so that replicas choose the same), an address whose binding has
 // ended, and the address that was offered longest ago and not requested.
 func (p *Pool) choose(c Client, wanted netip.Addr) netip.Addr {
 	candidates := []netip.Addr{c.Reserved}
 	if e := p.current(c.Holder); e != nil {
 		candidates = append(candidates, e.binding.Addr)
+	}
+	if l, ok := p.lost[c.Holder]; ok && l.NewHolder == "" {
+		candidates = append(candidates, l.Addr)
 	}
 	for _, a := range append(candidates, wanted) {
 		if a.IsValid() && p.permitted(c, a) && p.available(c, a) {

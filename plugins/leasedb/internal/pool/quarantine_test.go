@@ -119,6 +119,10 @@ func TestLostBindingOfAVM(t *testing.T) {
 		t.Errorf("after a renewal: %+v", list)
 	}
 	lose()
+	if again := b.dora(c); again != addr { // after a boot without a memory of the address
+		t.Errorf("a new DISCOVER leads to %s, want %s", again, addr)
+	}
+	lose()
 	b.directory.remove("worker-0", true)
 	b.advance(time.Minute)
 	if list := b.Lost(); len(list) != 0 {
