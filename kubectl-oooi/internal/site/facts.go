@@ -171,7 +171,7 @@ func (f *Facts) Model() (cni.Networks, *model.Snapshot) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if f.snapshot == nil {
-		f.networks, f.snapshot = cni.Networks{}, snapshotOf(f, nil)
+		f.networks, f.snapshot = cni.Networks{}, snapshotOf(f, model.Scope{}, nil)
 		for _, u := range f.List(NADs, "") {
 			if config, _, err := unstructured.NestedString(u.Object, "spec", "config"); err == nil {
 				f.networks[u.GetNamespace()+"/"+u.GetName()] = cni.Identity(config)

@@ -48,7 +48,7 @@ func New(facts *Facts, key string, apps *model.AppsOptions) *Site {
 	s := &Site{Facts: facts}
 	s.Networks, s.Snapshot = facts.Model()
 	if apps != nil {
-		s.Snapshot = snapshotOf(facts, apps)
+		s.Snapshot = snapshotOf(facts, model.Scope{}, apps)
 	}
 	for _, u := range facts.List(Infras, "") {
 		if u.GetNamespace()+"/"+u.GetName() == key {
@@ -390,10 +390,20 @@ func (f *Facts) Objects() *model.Objects {
 	return all
 }
 
-// snapshotOf builds the model from all objects of the facts; without apps addresses if apps is nil.
-func snapshotOf(facts *Facts, apps *model.AppsOptions) *model.Snapshot {
-	return model.Build(facts.Objects(), model.Options{Apps: apps, Proxies: true, Backends: true, Names: model.NameRules{Management: facts.Management()},
-		Leases: []string{model.AllLeases}})
+// snapshotOf builds the model from the objects of the facts in scope; without apps addresses if apps is nil.
+func snapshotOf(facts *Facts, scope model.Scope, apps *model.AppsOptions) *model.Snapshot {
+	return model.Build(facts.Objects(), model.Options{
+		Scope: scope, Apps: apps, Proxies: true, Backends: true, Names: model.NameRules{Management: facts.Management()}, Leases: []string{model.AllLeases},
+	})
+}
+
+// OwnSnapshot returns the model with apps addresses, built from what the Infra's DNS reads: not from other Infras.
+func (s *Site) OwnSnapshot() *model.Snapshot {
+	scope := model.Scope{Infras: []string{s.Key()}}
+	if s.Cluster != nil {
+		scope.HostedClusters = []string{s.Cluster.Key()}
+	}
+	return snapshotOf(s.Facts, scope, &model.AppsOptions{})
 }
 
 // String returns the kind and the name.

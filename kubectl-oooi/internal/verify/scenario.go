@@ -71,7 +71,7 @@ var (
 func Scenarios() []Scenario {
 	list := []Scenario{
 		{dhcpLease, GroupDHCP, onVLAN, "", "DHCP leases an address of the ranges to a VM", dhcpRemedy},
-		{"dhcp-options", GroupDHCP, onVLAN, dhcpLease, "DHCP sends the host name, the gateway and our DNS servers", dhcpRemedy},
+		{"dhcp-options", GroupDHCP, onVLAN, dhcpLease, "DHCP sends the host name, and the gateway and DNS servers of the Infra", dhcpRemedy},
 		{
 			"dhcp-servers", GroupDHCP, onVLAN, dhcpLease, "no other DHCP server answers on the VLAN",
 			"find the server by its address and stop it, or block its packets in the switch",

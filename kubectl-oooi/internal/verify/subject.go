@@ -29,6 +29,8 @@ const (
 type subject struct {
 	*site.Site
 
+	// own is what the Infra's DNS reads.
+	own *model.Snapshot
 	// authorities are the CAs by the name of their ConfigMap; missing ones are not in it.
 	authorities map[string]*x509.CertPool
 	// client is the MAC address of the DHCP client, and hostname its expected host name.
@@ -46,7 +48,7 @@ func newSubject(facts *site.Facts, key string) *subject {
 	if s == nil || s.Model == nil {
 		return nil
 	}
-	return &subject{Site: s, authorities: map[string]*x509.CertPool{}}
+	return &subject{Site: s, own: s.OwnSnapshot(), authorities: map[string]*x509.CertPool{}}
 }
 
 // readAuthorities reads the CAs of the hosted cluster. A ConfigMap that does not exist is no error.
@@ -76,15 +78,13 @@ type expectation struct {
 	Addresses []netip.Addr
 }
 
-// view returns the DNS view of a client; nil if there is none.
+// view returns the DNS view of a client; nil if there is none. The DNS of an Infra reads no other Infras of its hosted cluster or VLAN.
 func (s *subject) view(c Client) *model.View {
 	if c == Pod {
-		return s.Snapshot.Pod()
+		return s.own.Pod()
 	}
-	for _, v := range s.Snapshot.VLANs {
-		if v.Name == s.Model.VLAN {
-			return v.View
-		}
+	for _, v := range s.own.VLANs {
+		return v.View
 	}
 	return nil
 }
