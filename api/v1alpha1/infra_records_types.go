@@ -50,7 +50,7 @@ type DNSRecord struct {
 	// Values are the addresses (A, AAAA), the name (CNAME), names (PTR), services as "priority weight port target" (SRV),
 	// or texts (TXT).
 	// +required
-	// +listType=set
+	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MinLength=1

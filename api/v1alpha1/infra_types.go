@@ -45,7 +45,7 @@ type NetworkConfig struct {
 	AdditionalCIDRs []CIDR `json:"additionalCIDRs,omitempty"`
 
 	// Gateway is the VLAN's router. DHCP sends it in option 3 and, if its options contain routes (option 121), as
-	// the default route among them. Empty: the VLAN has no router, and neither VMs nor oooi's pods get a default route
+	// the default route among them. Absent: the VLAN has no router, and neither VMs nor oooi's pods get a default route
 	// on it. Rolls every component.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
