@@ -97,8 +97,8 @@ type builder struct {
 	byNamespace, byDomain map[string][]*draft
 	infras                []*Infra
 	proxies               []*v1alpha1.ProxyServer // sorted by name
-	vlans                 map[string]string  // names of VLANs, by their networks
-	claims                map[string][]claim // by VLAN
+	vlans                 map[string]string       // names of VLANs, by their networks
+	claims                map[string][]claim      // by VLAN
 	found                 problems
 }
 

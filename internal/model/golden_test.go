@@ -36,7 +36,7 @@ func TestBackendNames(t *testing.T) {
 
 // TestVMNames compares the snapshot of folder vm-names with its golden file, if the leases of DHCP are read.
 func TestVMNames(t *testing.T) {
-	checkGolden(t, "testdata/vm-names", "testdata/vm-names-leases.golden", model.Options{Leases: []string{"clusters/demo"}})
+	checkGolden(t, "testdata/vm-names", "testdata/vm-names-leases.golden", model.Options{Leases: []string{model.AllLeases}})
 }
 
 // TestProxyGolden compares the snapshots of the folders proxy-*, with ProxyServers and apps addresses.

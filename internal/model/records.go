@@ -98,6 +98,11 @@ func (v *View) With(records []*RecordSet) *View {
 	return NewView(v.from, slices.Concat(v.sets, records), nil)
 }
 
+// Conflicts returns why names of an owner are not served.
+func (v *View) Conflicts(owner Ref) []Problem {
+	return slices.DeleteFunc(slices.Clone(v.conflicts), func(p Problem) bool { return p.Object != owner })
+}
+
 // staticRecord is an entry of an Infra's records.
 type staticRecord struct {
 	Record
@@ -206,6 +211,10 @@ func parseRecord(in *v1alpha1.DNSRecord, from *RecordSource) (Record, error) {
 		}
 	}
 	r.Addresses = sortedAddrs(r.Addresses)
+	if r.Type != v1alpha1.DNSRecordTXT { // a text may be there twice
+		slices.Sort(r.Values)
+		r.Values = slices.Compact(r.Values)
+	}
 	return r, nil
 }
 
@@ -279,11 +288,15 @@ func serviceValue(text string) (string, error) {
 	return strings.Join(fields, " "), nil
 }
 
-// addRecordSet adds the records of a source, except those with names that others have.
+// addRecordSet adds the records of a source, except those with names that others have. The address of a VM whose name is not
+// served has no name, either.
 func (b *viewBuilder) addRecordSet(s *RecordSet) {
 	for _, r := range shortestFirst(s.Records) {
+		if s.kind == recordsVM && r.Type == v1alpha1.DNSRecordPTR && b.records[r.Values[0]] != s {
+			continue
+		}
 		if why := b.recordFault(s, r); why != "" {
-			b.conflicts.add(s.Owner, ReasonRecordConflict, "%s: %s %s is not served: %s", r.From.Field, r.Name, r.Type, why)
+			b.conflicts.add(s.Owner, ReasonRecordConflict, "%s: %s %s is not served: %s", s.field(r), r.Name, r.Type, why)
 			continue
 		}
 		if b.records[r.Name] == nil {
@@ -298,13 +311,30 @@ func (b *viewBuilder) addRecordSet(s *RecordSet) {
 	}
 }
 
-// shortestFirst returns records sorted by the length of their names, so that parents come before names below them.
+// field returns what defines a record, in a problem of the owner.
+func (s *RecordSet) field(r *Record) string {
+	if r.From.Object == s.Owner {
+		return r.From.Field
+	}
+	return r.From.Field + " of " + r.From.Object.String()
+}
+
+// shortestFirst returns records sorted by the length of their names, so that parents come before names below them; those of
+// addresses come last.
 func shortestFirst(records []Record) []*Record {
 	list := make([]*Record, len(records))
 	for i := range records {
 		list[i] = &records[i]
 	}
-	slices.SortStableFunc(list, func(a, b *Record) int { return cmp.Compare(len(a.Name), len(b.Name)) })
+	rank := func(r *Record) int {
+		if r.Type == v1alpha1.DNSRecordPTR {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b *Record) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Name), len(b.Name)))
+	})
 	return list
 }
 

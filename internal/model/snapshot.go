@@ -202,19 +202,24 @@ func (v *VLAN) Uses(nad string) bool {
 }
 
 // podPublications returns the publications of the pods' view: control-plane and apps names resolve to the
-// proxy's Service. Of a cluster on several VLANs, proxies that are not ready are left out while another one is ready.
+// proxy's Service. Of a cluster on several VLANs, proxies that are not ready are left out while another one is ready, and only
+// the proxy of the Infra that configures the apps has routes to them.
 func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 	list := make([]Publication, 0, len(clusters))
 	for _, c := range clusters {
 		p := Publication{Cluster: c.Cluster}
 		works := func(i *Infra) bool { return i.Proxy != nil && len(i.Proxy.ClusterIPs) > 0 && !i.proxyFailed }
 		anyWorks := slices.ContainsFunc(c.infras, works)
+		var apps []netip.Addr
 		for _, i := range c.infras {
 			p.NameServers = append(p.NameServers, services.addresses(i.Key()+"-dns")...)
 			if i.Proxy == nil {
 				continue
 			}
 			p.ControlPlane.Served = true
+			if c.Apps != nil && c.Apps.Infra != nil && *c.Apps.Infra == i.Ref {
+				apps = i.Proxy.ClusterIPs
+			}
 			if anyWorks && !works(i) {
 				continue
 			}
@@ -224,6 +229,9 @@ func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 			p.Apps = Answer{Served: true}
 			if len(c.Apps.Addresses) > 0 { // otherwise the proxy has no destination yet
 				p.Apps.Addresses = p.ControlPlane.Addresses
+				if c.Apps.Infra != nil {
+					p.Apps.Addresses = apps
+				}
 			}
 		}
 		list = append(list, p.sorted())

@@ -169,6 +169,10 @@ func (b *builder) vmNames(i *Infra, view v1alpha1.DNSView, servers []netip.Addr)
 		b.found.add(i.Ref, ReasonInvalidRecord, "%s: the VMs have no domain: set domain, or wait until the hosted cluster has one", vmNamesField)
 		return out
 	}
+	if _, err := recordName(out.domain); err != nil {
+		b.found.add(i.Ref, ReasonInvalidRecord, "%s: the VMs have no names: domain: %v", vmNamesField, err)
+		return out
+	}
 	if p := b.leases[pool]; p != nil {
 		r := p.records(out.domain, i.CIDRs)
 		out.Records = r.records

@@ -139,6 +139,7 @@ func (s *Source) followRecords(ctx context.Context, before os.FileInfo) {
 			return
 		}
 		failed = ""
+		s.log.Info("read the records again", "file", s.config.Records, "records", len(list))
 		s.setRecords(list)
 		s.update()
 	}, recordsPoll)

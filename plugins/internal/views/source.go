@@ -3,8 +3,11 @@ package views
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -221,7 +224,12 @@ func (s *Source) update() {
 	}
 	// The serial is the time of the last change. It increases even if two changes occur in one second (RFC 1982).
 	s.serial = max(s.serial+1, uint32(time.Now().Unix())) //nolint:gosec // wraps in 2106, as serials do
-	s.table.Store(s.config.newTable(snapshot, s.records, s.ttls, s.serial, s.table.Load()))
+	previous := s.table.Load()
+	table := s.config.newTable(snapshot, s.records, s.ttls, s.serial, previous)
+	if len(table.conflicts) > 0 && (previous == nil || !slices.Equal(previous.conflicts, table.conflicts)) {
+		s.log.Error("some records are not served", "file", s.config.Records, "err", errors.New(strings.Join(table.conflicts, "; ")))
+	}
+	s.table.Store(table)
 }
 
 // Table returns the current table, or nil before the first snapshot.

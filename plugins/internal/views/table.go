@@ -16,6 +16,8 @@ type Table struct {
 	common  map[string]*commonView // by name
 	// counters are those of each view, by name.
 	counters map[string]*viewCounters
+	// conflicts are why records of the Corefile's file are not served.
+	conflicts []string
 }
 
 // A commonView is a view that does not depend on the client's VLAN.
@@ -99,7 +101,7 @@ func (b *tableBuilder) addViews() {
 		previous := *b.previous
 		previous.vlans, previous.clients.views = nil, nil
 		b.previous = &previous
-		build = func(v *model.VLAN) *model.View { return v.View.With(b.ownRecords(VLAN)) }
+		build = func(v *model.VLAN) *model.View { return b.withRecords(v.View, VLAN) }
 	}
 	t.clients.views = reuse.Values(b.previous.vlans, b.previous.clients.views, t.vlans, viewOf, func(v *model.VLAN) *ClientView {
 		return &ClientView{Name: VLAN, Tree: nametree.New(build(v), b.ttls, b.serial, b.cfg.Bound...), counters: t.counters[VLAN]}
@@ -112,6 +114,19 @@ func (b *tableBuilder) addViews() {
 			t.clients.common = append(t.clients.common, v.ClientView)
 		}
 	}
+}
+
+// withRecords returns a view with the records that the Corefile defines for it.
+func (b *tableBuilder) withRecords(v *model.View, name string) *model.View {
+	v = v.With(b.ownRecords(name))
+	if b.records != nil {
+		for _, p := range v.Conflicts(b.records.Owner) {
+			if !slices.Contains(b.table.conflicts, p.Message) {
+				b.table.conflicts = append(b.table.conflicts, p.Message)
+			}
+		}
+	}
+	return v
 }
 
 // usesVLANs reports whether clients may get the view of a VLAN.
@@ -147,7 +162,7 @@ func (b *tableBuilder) commonView(name string) *commonView {
 		if answered {
 			view = answeredView(&model.Part{Clusters: b.snapshot.Clusters}, name, next.addresses)
 		}
-		tree := nametree.New(view.With(b.ownRecords(name)), b.ttls, b.serial, b.cfg.Bound...)
+		tree := nametree.New(b.withRecords(view, name), b.ttls, b.serial, b.cfg.Bound...)
 		next.ClientView = &ClientView{Name: name, Tree: tree, counters: b.table.counters[name]}
 		return next
 	}
