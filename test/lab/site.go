@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -130,15 +131,28 @@ spec:
 `, name, s.ControlPlaneNamespace(), s.infraID(), s.qualifiedNetwork(), mac), changes...)
 }
 
+// Lease returns DHCP's Lease of an address, in state bound, released or declined.
+func (s Site) Lease(address, state, holder string, used time.Time, changes ...string) string {
+	return Merge(fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata:
+  name: %[1]s.%[2]s.%[3]s
+  namespace: %[1]s
+  labels: {leasedb.densityops.com/pool: %[1]s.%[2]s, leasedb.densityops.com/family: ipv4, leasedb.densityops.com/state: %[4]s}
+spec: {holderIdentity: %[5]q, leaseDurationSeconds: 3600, renewTime: %[6]q}
+`, s.namespace(), s.name(), address, state, holder, used.UTC().Format("2006-01-02T15:04:05.000000Z")), changes...)
+}
+
 // OwnedByVM is a change of a VirtualMachineInstance: the VirtualMachine with its name controls it. If uid is empty, it is made up.
 func OwnedByVM(name, uid string) string {
 	return fmt.Sprintf("metadata: {ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %s, uid: %s, controller: true}]}",
 		name, cmp.Or(uid, "0f3b7d4e-0000-4000-8000-000000000001"))
 }
 
-// RunningSince is a change of a VirtualMachineInstance: its status says that it runs since a time in RFC 3339.
-func RunningSince(time string) string {
-	return fmt.Sprintf("status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %q}]}", time)
+// RunningSince is a change of a VirtualMachineInstance: its status says that it runs since a time.
+func RunningSince(since time.Time) string {
+	return fmt.Sprintf("status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %q}]}", since.UTC().Format(time.RFC3339))
 }
 
 // Namespaces returns namespaces.
@@ -168,6 +182,12 @@ func Service(namespace, name string, port int, changes ...string) string {
 // LoadBalancer returns a Service of type LoadBalancer with port 443.
 func LoadBalancer(namespace, name string, changes ...string) string {
 	return Service(namespace, name, 443, append([]string{"spec: {type: LoadBalancer}"}, changes...)...)
+}
+
+// Route returns a Route that is not admitted.
+func Route(namespace, name, host, service string, changes ...string) string {
+	return Merge(fmt.Sprintf("{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: %s, namespace: %s}, spec: {host: %s, to: {kind: Service, name: %s, weight: 100}}}",
+		name, namespace, host, service), changes...)
 }
 
 // Endpoints returns the EndpointSlice of a Service's unnamed TCP port. Its endpoints, which have the same port, are ready.
