@@ -188,7 +188,10 @@ func (f *fleet) assignAddresses() {
 		if err != nil {
 			f.Fatal(err)
 		}
-		lab.AssignAddresses(f.T, f.Guest, s.Namespace, s.Name, vlanPrefix(number)+".200")
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vlanPrefix(number) + ".200"}}
+		if err := f.Guest.Status().Update(f.Context(), s); client.IgnoreNotFound(err) != nil {
+			f.Log(err) // the next call retries
+		}
 	}
 }
 
