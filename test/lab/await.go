@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -57,4 +58,13 @@ func Get(tb testing.TB, url string) (status int, body []byte) {
 		return 0, nil
 	}
 	return response.StatusCode, body
+}
+
+// CheckStatus requests url like Get, and returns "" if the response has a status code, and otherwise its status code and body.
+func CheckStatus(tb testing.TB, url string, want int) string {
+	tb.Helper()
+	if status, body := Get(tb, url); status != want {
+		return fmt.Sprintf("%d %s", status, body)
+	}
+	return ""
 }

@@ -102,6 +102,7 @@ type ports struct {
 // plane runs until Stop, or until this process ends.
 func Start(ctx context.Context, config Config) (*ControlPlane, error) {
 	config = config.withDefaults()
+	warnOfWatchLimit()
 	cp, err := start(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("starting control plane %s: %w", config.Name, err)

@@ -14,55 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 )
-
-func TestManagementAndHostedSideBySide(t *testing.T) {
-	mgmt := management.Get(t)
-	hosted := New(t, Config{Name: "hosted", ServiceCIDR: "172.31.0.0/16", ServerNames: []string{"api.blue.example.com"}})
-
-	if err := mgmt.ApplyYAML(t.Context(), testdata(t, "hostedcluster.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if err := mgmt.ApplyStatusYAML(t.Context(), testdata(t, "status.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	// Apply must not remove the status.
-	if err := mgmt.ApplyYAML(t.Context(), testdata(t, "hostedcluster.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	hc := get(t, mgmt, "hypershift.openshift.io/v1beta1", "hostedclusters", "clusters", "blue")
-	if host, _, _ := unstructured.NestedString(hc.Object, "status", "controlPlaneEndpoint", "host"); host != "api.blue.example.com" {
-		t.Errorf("status of the HostedCluster has host %q", host)
-	}
-	vmi := get(t, mgmt, "kubevirt.io/v1", "virtualmachineinstances", "clusters-blue", "blue-worker-0")
-	if phase, _, _ := unstructured.NestedString(vmi.Object, "status", "phase"); phase != "Running" {
-		t.Errorf("VMI has phase %q", phase)
-	}
-	if _, found, _ := unstructured.NestedMap(vmi.Object, "spec", "domain"); !found {
-		t.Error("ApplyStatus removed the spec of the VMI")
-	}
-
-	if err := mgmt.DeleteYAML(t.Context(), testdata(t, "hostedcluster.yaml")); err != nil {
-		t.Fatal(err)
-	}
-
-	// Clients may also use a name of the hosted API server that is not its address.
-	config := hosted.RESTConfig()
-	config.ServerName = "api.blue.example.com"
-	services := clientset(t, config).CoreV1().Services("default")
-	Await(t, "Service kubernetes with the first cluster IP", func() string { // the API server creates it after it is ready
-		service, err := services.Get(t.Context(), "kubernetes", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		if service.Spec.ClusterIP != "172.31.0.1" {
-			return "its cluster IP is " + service.Spec.ClusterIP
-		}
-		return ""
-	})
-}
 
 func TestUnprivilegedUser(t *testing.T) {
 	cp := management.Get(t)

@@ -59,23 +59,11 @@ func (c HostedCluster) ControlPlaneNamespace() string {
 // Backend returns a Service of the control plane, and an EndpointSlice with the server at its address, in
 // YAML. If clusterIP is empty, the API server allocates one.
 func (c HostedCluster) Backend(service string, port int, at netip.AddrPort, clusterIP string) string {
+	var changes []string
 	if clusterIP != "" {
-		clusterIP = ", clusterIP: " + clusterIP
+		changes = append(changes, "spec: {clusterIP: "+clusterIP+"}")
 	}
-	return fmt.Sprintf(`
-apiVersion: v1
-kind: Service
-metadata: {name: %[1]s, namespace: %[2]s}
-spec: {ports: [{port: %[3]d}]%[4]s}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-1, namespace: %[2]s, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: IPv4
-ports: [{name: "", port: %[6]d, protocol: TCP}]
-endpoints: [{addresses: [%[5]s], conditions: {ready: true}}]
----
-`, service, c.ControlPlaneNamespace(), port, clusterIP, at.Addr(), at.Port())
+	return Service(c.ControlPlaneNamespace(), service, port, changes...) + Endpoints(c.ControlPlaneNamespace(), service, at)
 }
 
 // AdminKubeconfig returns the hosted administrator's kubeconfig with the API server's public name, as

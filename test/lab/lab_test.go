@@ -1,17 +1,11 @@
 package lab
 
 import (
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -22,23 +16,6 @@ var management = Shared{
 
 func TestMain(m *testing.M) { Main(m, &management) }
 
-func get(t *testing.T, cp *ControlPlane, version, resource, namespace, name string) *unstructured.Unstructured {
-	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	gv, err := schema.ParseGroupVersion(version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := client.Resource(gv.WithResource(resource)).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
-
 func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(config)
@@ -46,15 +23,6 @@ func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func testdata(t *testing.T, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
 
 // eventually calls try until it succeeds, for half a minute, because informers back off after an outage.

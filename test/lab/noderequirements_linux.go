@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -32,8 +31,8 @@ func NodeMissing(more ...string) []string {
 	if !isMachineRoot() {
 		missing = append(missing, "root privileges")
 	}
-	if n := raiseWatchLimit(); n < minWatches {
-		missing = append(missing, fmt.Sprintf("%d instances of inotify: the limit is %d; 'sysctl fs.inotify.max_user_instances=%[1]d' sets it", minWatches, n))
+	if tooFew := watchLimitProblem(); tooFew != "" {
+		missing = append(missing, tooFew)
 	}
 	if cgroups := cgroupsMissing(); cgroups != "" {
 		missing = append(missing, cgroups)
@@ -50,32 +49,6 @@ func NodeMissing(more ...string) []string {
 		}
 	}
 	return missing
-}
-
-// minWatches is the number of inotify instances that root should be allowed: the processes of all nodes share the limit, tests of
-// several packages start nodes at a time, and a developer may have another lab. The kernel's default is 128.
-const minWatches = 1024
-
-const watchLimit = "/proc/sys/fs/inotify/max_user_instances"
-
-// raiseWatchLimit raises the number of inotify instances that each user may have to minWatches, if this process may do that. It
-// returns the limit.
-func raiseWatchLimit() (limit int) {
-	read := func() int {
-		text, err := os.ReadFile(watchLimit)
-		if err != nil {
-			return minWatches // nothing limits them here
-		}
-		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			return minWatches
-		}
-		return n
-	}
-	if limit = read(); limit < minWatches && os.WriteFile(watchLimit, []byte(strconv.Itoa(minWatches)), 0o600) == nil { // the mode of an existing file stays
-		return read()
-	}
-	return limit
 }
 
 // isMachineRoot reports whether this process is root outside of a user namespace.

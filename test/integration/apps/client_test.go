@@ -3,7 +3,6 @@ package apps_test
 import (
 	"context"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,23 +16,9 @@ func (d *dataPlane) hostname(label string) string {
 	return label + ".apps.demo." + d.Namespace + ".example.com"
 }
 
-// resolve queries CoreDNS from a source address, and returns the addresses in the answer, the rcode if
-// there are none, or the error.
+// resolve queries CoreDNS for an apps name from a source address, as lab.Resolve.
 func (d *dataPlane) resolve(ctx context.Context, source string, qtype uint16) string {
-	client := dns.Client{Timeout: 5 * time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}}
-	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(d.hostname("console")+".", qtype), dnsServer+":53")
-	if err != nil {
-		return err.Error()
-	}
-	var list []string
-	for _, rr := range reply.Answer {
-		list = append(list, dns.Field(rr, 1))
-	}
-	slices.Sort(list)
-	if len(list) == 0 {
-		return dns.RcodeToString[reply.Rcode]
-	}
-	return strings.Join(list, " ")
+	return lab.Resolve(ctx, source, dnsServer+":53", d.hostname("console"), qtype)
 }
 
 // connect does a TLS handshake with the apps through an address of the proxy, and returns the name of

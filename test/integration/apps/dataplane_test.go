@@ -1,7 +1,6 @@
 package apps_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -9,9 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/test/integration/internal/tenant"
 	"github.com/densityops/oooi/test/lab"
@@ -39,7 +35,7 @@ type dataPlane struct {
 	envoy   *lab.Envoy
 }
 
-// dataPlaneObjects are the RBAC objects of CoreDNS and xdsd serve, and the objects of the proxy.
+// dataPlaneObjects are the RBAC objects of CoreDNS and xdsd serve.
 const dataPlaneObjects = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -67,19 +63,6 @@ kind: RoleBinding
 metadata: {name: oooi-read, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-read}
 subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: reader}]
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: demo, namespace: %[1]s}
-spec:
-  infraRef: {name: demo}
-  networkConfig: {serverIP: 192.0.2.3}
-  backends: []
----
-apiVersion: v1
-kind: Service
-metadata: {name: demo-proxy, namespace: %[1]s}
-spec: {clusterIP: %[2]s, ports: [{port: 443}]}
 `
 
 const corefile = `
@@ -104,15 +87,8 @@ func newDataPlane(t *testing.T, pool string) *dataPlane {
 	t.Helper()
 	network.Need(t)
 	d := &dataPlane{Tenant: tenants.NewTenantWithMetalLB(t, pool), ca: lab.NewCA(t)}
-	tenant.Apply(t, d.Management, fmt.Sprintf(dataPlaneObjects, d.Namespace, serviceIP))
-	t.Cleanup(func() { // the next test needs its cluster IP
-		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
-		defer cancel()
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: "demo-proxy"}}
-		if err := d.Client.Delete(ctx, service); err != nil {
-			t.Error(err)
-		}
-	})
+	d.Management.MustApply(t, fmt.Sprintf(dataPlaneObjects, d.Namespace), d.Site().ProxyServer("spec: {networkConfig: {serverIP: "+proxy+"}}"))
+	d.Management.Create(t, lab.Service(d.Namespace, "demo-proxy", 443, "spec: {clusterIP: "+serviceIP+"}")) // the next test needs its cluster IP
 	kubeconfig, err := d.Management.UserKubeconfig("reader")
 	if err != nil {
 		t.Fatal(err)

@@ -1,7 +1,6 @@
 package apps_test
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
@@ -41,7 +40,7 @@ func TestManyHostedClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fleet{&tenant.Tenant{T: t, Management: cp, Hosted: guest, Client: cp.Client(t), Guest: guest.Client(t), Namespace: cp.Namespace(t)}}
-	tenant.Apply(t, cp, fmt.Sprintf(`
+	cp.MustApply(t, fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: oooi-control, namespace: %[1]s}
@@ -54,11 +53,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-control}
 subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 `, f.Namespace))
 	f.WriteKubeconfig(f.AdminKubeconfig())
-	tenant.Apply(t, guest, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}")
+	guest.MustApply(t, lab.Namespaces("openshift-ingress"))
 	control := tenants.NewReplica(t, cp, "control", "--probe-interval", "10s") // the default
 	control.Start(t)
 	control.AwaitReady(t)
-	before, idle := metrics(t, control), f.measureRest(control)
+	resources := func() (goroutines, files, megabytes float64) {
+		return metric(t, control, "go_goroutines"), metric(t, control, "process_open_fds"), metric(t, control, "process_resident_memory_bytes") / 1e6
+	}
+	goroutines, files, megabytes := resources()
+	idle := f.measureRest(control)
 
 	group, _ := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
@@ -96,20 +99,19 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 		time.Sleep(time.Second) // polling would load the API servers more than control does
 		return fmt.Sprint(phases)
 	})
-	after := metrics(t, control)
+	goroutinesNow, filesNow, megabytesNow := resources()
 	t.Logf("%d hosted clusters: goroutines %.0f -> %.0f, open files %.0f -> %.0f, resident memory %.1f MB -> %.1f MB", *many,
-		before["go_goroutines"], after["go_goroutines"], before["process_open_fds"], after["process_open_fds"],
-		before["process_resident_memory_bytes"]/1e6, after["process_resident_memory_bytes"]/1e6)
+		goroutines, goroutinesNow, files, filesNow, megabytes, megabytesNow)
 	if *rest > 0 {
 		time.Sleep(*rest) // until control has handled the changes that it made itself
 		atRest, each := f.measureRest(control), float64(*many)
 		t.Logf("at rest: %.2f %% of a CPU, %.3f requests per second and %.1f watches per hosted cluster", 100*atRest.cpu,
 			(atRest.requests-idle.requests)/each, (atRest.watches-idle.watches)/each)
 	}
-	if each := (after["go_goroutines"] - before["go_goroutines"]) / float64(*many); each > perCluster || each <= 0 {
+	if each := (goroutinesNow - goroutines) / float64(*many); each > perCluster || each <= 0 {
 		t.Errorf("%.1f goroutines per hosted cluster", each)
 	}
-	if each := (after["process_open_fds"] - before["process_open_fds"]) / float64(*many); each > 4 {
+	if each := (filesNow - files) / float64(*many); each > 4 {
 		t.Errorf("%.1f open files per hosted cluster", each)
 	}
 }
@@ -124,25 +126,10 @@ func (f *fleet) apply(ctx context.Context, i int, port string, unreachable bool)
 	if unreachable {
 		port = "1"
 	}
-	yaml := lab.HostedCluster{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com"}.YAML() + fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: %[1]s-%[2]s}
----
-apiVersion: v1
-kind: Service
-metadata: {name: kube-apiserver, namespace: %[1]s-%[2]s}
-spec: {ports: [{port: %[3]s}]}
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: %[2]s, namespace: %[1]s}
-spec:
-  hostedClusterRef: {name: %[2]s, namespace: %[1]s}
-  networkConfig: {cidr: %[4]s.0/24, gateway: %[4]s.1, networkAttachmentDefinition: %[2]s}
-  infraComponents: {proxy: {serverIP: %[4]s.3}}
-  appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, metallb: {loadBalancerClass: %[5]s}}
-`, f.Namespace, name, port, vlanPrefix(i), tenant.Class)
+	site := lab.Site{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com", VLAN: vlanPrefix(i), Network: name}
+	yaml := lab.Namespaces(site.ControlPlaneNamespace()) + site.HostedCluster().YAML() +
+		lab.Service(site.ControlPlaneNamespace(), "kube-apiserver", 0, "spec: {ports: [{port: "+port+"}]}") +
+		site.Infra("spec: {infraComponents: {dhcp: null, dns: null}, appsIngress: {enabled: true, kubeconfigSecretRef: {name: demo-admin-kubeconfig}, metallb: {loadBalancerClass: "+tenant.Class+"}}}")
 	return f.Management.ApplyYAML(ctx, []byte(yaml))
 }
 
@@ -154,10 +141,10 @@ type use struct{ cpu, requests, watches float64 }
 
 func (f *fleet) use(control *tenant.Replica) use {
 	f.Helper()
-	u := use{cpu: metrics(f.T, control)["process_cpu_seconds_total"]}
+	u := use{cpu: metric(f.T, control, "process_cpu_seconds_total")}
 	for _, cp := range []*lab.ControlPlane{f.Management, f.Hosted} {
-		u.requests += apiServerMetric(f.T, cp, "apiserver_request_total{")
-		u.watches += apiServerMetric(f.T, cp, `apiserver_longrunning_requests{`)
+		u.requests += apiServerMetric(f.T, cp, "apiserver_request_total")
+		u.watches += apiServerMetric(f.T, cp, "apiserver_longrunning_requests")
 	}
 	return u
 }
@@ -175,24 +162,14 @@ func (f *fleet) measureRest(control *tenant.Replica) use {
 	return use{(after.cpu - before.cpu) / seconds, (after.requests - before.requests) / seconds, after.watches}
 }
 
-// apiServerMetric returns the sum of the series of an API server's metric that begin with name.
-func apiServerMetric(t *testing.T, cp *lab.ControlPlane, name string) float64 {
+// apiServerMetric returns a metric of an API server, as lab.Metric.
+func apiServerMetric(t *testing.T, cp *lab.ControlPlane, metric string) float64 {
 	t.Helper()
-	body, err := kubernetes.NewForConfigOrDie(cp.RESTConfig()).RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	page, err := kubernetes.NewForConfigOrDie(cp.RESTConfig()).RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := 0.0
-	for line := range strings.Lines(string(body)) {
-		if series, value, _ := strings.Cut(strings.TrimSpace(line), "} "); strings.HasPrefix(series, name) {
-			number, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sum += number
-		}
-	}
-	return sum
+	return lab.Metric(t, page, metric)
 }
 
 // assignAddresses assigns an address of its VLAN to each apps Service that has none.
@@ -218,22 +195,13 @@ func (f *fleet) assignAddresses() {
 	}
 }
 
-// metrics returns the replica's metrics that have no labels, by name.
-func metrics(t *testing.T, r *tenant.Replica) map[string]float64 {
+// metric returns a metric of the replica, as lab.Metric.
+func metric(t *testing.T, r *tenant.Replica, metric string) float64 {
 	t.Helper()
-	all := map[string]float64{}
-	lab.Await(t, "metrics of control", func() string {
-		_, body := r.Get(t, "/metrics")
-		for lines := bufio.NewScanner(strings.NewReader(string(body))); lines.Scan(); {
-			name, value, found := strings.Cut(lines.Text(), " ")
-			if number, err := strconv.ParseFloat(value, 64); found && err == nil {
-				all[name] = number
-			}
-		}
-		if all["go_goroutines"] == 0 {
-			return fmt.Sprintf("no metrics in %.500q", body)
-		}
-		return ""
+	var page []byte
+	lab.Poll(t, "metrics of control", func() bool { // it responds late when it handles many changes
+		_, page = r.Get(t, "/metrics")
+		return len(page) > 0
 	})
-	return all
+	return lab.Metric(t, page, metric)
 }

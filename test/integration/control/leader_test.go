@@ -28,13 +28,16 @@ func TestOneReplicaWritesAndAnotherTakesOver(t *testing.T) {
 		r.Start(t)
 	}
 	leader := awaitLeader(t, replicas)
-	tenant.Apply(t, cp, infraOf(namespace, "192.0.2.3"))
+	infra := func(proxy string) string {
+		return lab.Site{Namespace: namespace}.Infra("spec: {hostedClusterRef: null, infraComponents: {dhcp: null, dns: null, proxy: {serverIP: " + proxy + "}}}")
+	}
+	cp.MustApply(t, infra("192.0.2.3"))
 	c := cp.Client(t)
 	awaitNetwork(t, c, namespace, metav1.ConditionTrue)
 
 	replicas[leader].Kill(t)
 	awaitLeader(t, replicas[1-leader:2-leader])
-	tenant.Apply(t, cp, infraOf(namespace, "203.0.113.3"))
+	cp.MustApply(t, infra("203.0.113.3"))
 	awaitNetwork(t, c, namespace, metav1.ConditionFalse)
 
 	// The killed replica starts again, and does not lead.
@@ -80,18 +83,6 @@ func awaitLeader(t *testing.T, replicas []*tenant.Replica) (leader int) {
 		return ""
 	})
 	return leader
-}
-
-// infraOf returns an Infra whose proxy has an address.
-func infraOf(namespace, address string) string {
-	return fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: %s}
-spec:
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
-  infraComponents: {proxy: {serverIP: %s}}
-`, namespace, address)
 }
 
 // awaitNetwork waits for the condition NetworkValid of the Infra's current generation.

@@ -1,13 +1,12 @@
 package control_test
 
 import (
-	"strings"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/discovery"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/densityops/oooi/test/integration/internal/tenant"
@@ -44,42 +43,19 @@ func readerClient(n *tenant.Tenant) kubernetes.Interface {
 	return client
 }
 
-// allowed reports whether the hosted cluster authorizes the client for a request.
-func allowed(n *tenant.Tenant, client kubernetes.Interface, verb, group, resource, namespace, name string) bool {
+// rulesIn returns what the client may do in a namespace, or everywhere, except what every user may: review their own rights and
+// identity, and read trust bundles, which are public.
+func rulesIn(n *tenant.Tenant, client kubernetes.Interface, namespace string) []authorizationv1.ResourceRule {
 	n.Helper()
-	resource, sub, _ := strings.Cut(resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub, Namespace: namespace, Name: name},
-	}}
-	if err := client.AuthorizationV1().RESTClient().Post().Resource("selfsubjectaccessreviews").Body(review).Do(n.Context()).Into(review); err != nil {
-		n.Fatal(err)
-	}
-	return review.Status.Allowed
-}
-
-type resource struct{ group, name string }
-
-// servedResources returns all resources and subresources that the hosted cluster serves.
-func servedResources(n *tenant.Tenant) []resource {
-	n.Helper()
-	config := rest.CopyConfig(n.Hosted.RESTConfig())
-	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(n.Context(),
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		n.Fatal(err)
 	}
-	_, lists, err := disco.ServerGroupsAndResources()
-	if err != nil {
-		n.Fatal(err)
+	if review.Status.Incomplete {
+		n.Fatalf("the rules are incomplete: %s", review.Status.EvaluationError)
 	}
-	var all []resource
-	for _, list := range lists {
-		group, _, found := strings.Cut(list.GroupVersion, "/")
-		if !found {
-			group = ""
-		}
-		for _, r := range list.APIResources {
-			all = append(all, resource{group, r.Name})
-		}
-	}
-	return all
+	return slices.DeleteFunc(review.Status.ResourceRules, func(r authorizationv1.ResourceRule) bool {
+		return slices.Contains([]string{"authorization.k8s.io", "authentication.k8s.io"}, r.APIGroups[0]) || slices.Equal(r.Resources, []string{"clustertrustbundles"})
+	})
 }

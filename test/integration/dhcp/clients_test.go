@@ -39,7 +39,7 @@ func TestRealClientsGetTheirOptions(t *testing.T) {
 		{"dhcpcd", mac3, (*machine).dhcpcd, []string{"--noarp"}, "10.0.0.0/8 192.0.2.9 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.startVM(t, srv, "worker-"+tc.name, tc.mac, "")
+			c.startVM(t, srv, "worker-"+tc.name, tc.mac)
 			m := s.newMachine(t, tc.mac)
 			m.startClient(t, tc.command(m, t, tc.args...)...)
 			e := m.awaitEvent(t, 0, "BOUND", "bound")
@@ -91,7 +91,7 @@ func TestRealClientsReadOverloadedOptions(t *testing.T) {
 		{"udhcpc", mac2, (*machine).udhcpc, []string{"-O", "search"}, strings.Join(others, " ") + " 0.0.0.0/0 192.0.2.1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c.startVM(t, srv, "worker-"+tc.name, tc.mac, "")
+			c.startVM(t, srv, "worker-"+tc.name, tc.mac)
 			m := s.newMachine(t, tc.mac)
 			m.startClient(t, tc.command(m, t, tc.args...)...)
 			e := m.awaitEvent(t, 0, "BOUND", "bound")
@@ -118,7 +118,7 @@ func TestRealClientsReadOverloadedOptions(t *testing.T) {
 
 // TestDhclientLifecycle takes dhclient through the states of RFC 2131, figure 5.
 func TestDhclientLifecycle(t *testing.T) {
-	s, _, srv := newWorker(t, "")
+	s, _, srv := newWorker(t)
 	m := s.newMachine(t, mac1)
 
 	client := m.startClient(t, m.dhclient(t)...)
@@ -169,7 +169,7 @@ func TestDhclientLifecycle(t *testing.T) {
 }
 
 func TestUdhcpcRenewsAndReleases(t *testing.T) {
-	s, _, srv := newWorker(t, "")
+	s, _, srv := newWorker(t)
 	m := s.newMachine(t, mac1)
 	client := m.startClient(t, m.udhcpc(t)...)
 	address := m.awaitEvent(t, 0, "bound")["ip"]
@@ -184,7 +184,7 @@ func TestUdhcpcRenewsAndReleases(t *testing.T) {
 
 // TestAddressInUseIsDeclined restarts the client of a machine after another host has taken its address.
 func TestAddressInUseIsDeclined(t *testing.T) {
-	s, _, srv := newWorker(t, `annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}`)
+	s, _, srv := newWorker(t, `metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: 192.0.2.150}}`)
 	m := s.newMachine(t, mac1)
 	client := m.startClient(t, m.udhcpc(t, "-a")...)
 	if e := m.awaitEvent(t, 0, "bound"); e["ip"] != "192.0.2.150" {
@@ -207,7 +207,7 @@ func TestAddressInUseIsDeclined(t *testing.T) {
 
 // TestLeaseOfAnotherNetworkIsRefused boots a machine that has a lease of another network.
 func TestLeaseOfAnotherNetworkIsRefused(t *testing.T) {
-	s, _, _ := newWorker(t, "")
+	s, _, _ := newWorker(t)
 	m := s.newMachine(t, mac1)
 	m.write(t, "leases", `lease {
   interface "eth0";
@@ -230,24 +230,6 @@ func TestLeaseOfAnotherNetworkIsRefused(t *testing.T) {
 	}
 }
 
-// TestVMKeepsItsAddressWithANewMAC stops a VM and starts it with another MAC address.
-func TestVMKeepsItsAddressWithANewMAC(t *testing.T) {
-	s, c, srv := newWorker(t, "")
-	before := s.newMachine(t, mac1)
-	client := before.startClient(t, before.dhclient(t)...)
-	address := before.awaitEvent(t, 0, "BOUND")["new_ip_address"]
-	client.Kill(t)
-	before.Run(t, "ip", "link", "set", "eth0", "down")
-	c.stopVM(t, "worker", mac1)
-	srv.awaitClient(t, mac1, "")
-	c.startVM(t, srv, "worker", mac2, "")
-	after := s.newMachine(t, mac2)
-	after.startClient(t, after.dhclient(t)...)
-	if e := after.awaitEvent(t, 0, "BOUND"); e["new_ip_address"] != address {
-		t.Errorf("address was %s, lease is now %v", address, e)
-	}
-}
-
 // TestVMIsServedAsSoonAsItExists starts the client before the VirtualMachineInstance exists, which has an
 // address and options of its own.
 func TestVMIsServedAsSoonAsItExists(t *testing.T) {
@@ -256,7 +238,7 @@ func TestVMIsServedAsSoonAsItExists(t *testing.T) {
 	m := s.newMachine(t, mac1)
 	m.startClient(t, m.dhclient(t)...)
 	lab.Poll(t, "a packet of an unknown client", func() bool { return srv.metric(t, "coredhcp_kubevirt_unknown_total") > 0 })
-	c.startVM(t, srv, "worker", mac1, `annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}`)
+	c.startVM(t, srv, "worker", mac1, `metadata: {annotations: {hostedcluster.densityops.com/dhcp-addresses: "other=192.0.2.160,192.0.2.150", hostedcluster.densityops.com/dhcp-options: "mtu=9000 hostname=chosen"}}`)
 	e := m.awaitEvent(t, 0, "BOUND")
 	if e["new_ip_address"] != "192.0.2.150" || e["new_interface_mtu"] != "9000" || e["new_host_name"] != "chosen" || e["new_domain_name"] != "demo.example.com" {
 		t.Errorf("options %v", e)

@@ -1,7 +1,6 @@
 package dhcp_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -20,50 +19,18 @@ func newCluster(t *testing.T) *cluster {
 	return &cluster{cp: cp, namespace: cp.Namespace(t)}
 }
 
-func (c *cluster) apply(t *testing.T, yaml string) {
+// startVM creates a VirtualMachine and its running instance, with changes as of lab.Site, and waits until the server knows the
+// instance.
+func (c *cluster) startVM(t *testing.T, srv *server, name, mac string, changes ...string) {
 	t.Helper()
-	if err := c.cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// startVM creates a VirtualMachine and its running instance, with further metadata, and waits until the
-// server knows the instance.
-func (c *cluster) startVM(t *testing.T, srv *server, name, mac, metadata string) {
-	t.Helper()
-	c.apply(t, c.virtualMachine(name)+c.instance(name, mac, "kubevirt.io/test", metadata))
+	c.cp.MustApply(t, c.vm(name, mac, changes...))
 	srv.awaitClient(t, mac, c.interfaceOf(name))
 }
 
-// stopVM deletes the instance; the VirtualMachine stays.
-func (c *cluster) stopVM(t *testing.T, name, mac string) {
-	t.Helper()
-	if err := c.cp.DeleteYAML(t.Context(), []byte(c.instance(name, mac, "kubevirt.io/test", ""))); err != nil {
-		t.Fatal(err)
-	}
-	c.apply(t, c.instance(name, mac, "", ""))
-}
-
-func (c *cluster) virtualMachine(name string) string {
-	return fmt.Sprintf("apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: %s, namespace: %s}\n---\n", name, c.namespace)
-}
-
-// instance returns a VirtualMachineInstance that the real CRD accepts. The finalizer stands for KubeVirt's,
-// which KubeVirt removes when the instance has ended.
-func (c *cluster) instance(name, mac, finalizer, metadata string) string {
-	if metadata != "" {
-		metadata = ", " + metadata
-	}
-	return fmt.Sprintf(`
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata:
-  {name: %[1]s, namespace: %[2]s, finalizers: [%[4]s], ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: %[1]s, uid: 0f3b7d4e-0000-4000-8000-000000000001, controller: true}]%[5]s}
-spec:
-  networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[3]q}]}}
----
-`, name, c.namespace, mac, finalizer, metadata)
+// vm returns a VirtualMachine and its running instance, with changes of the instance as of lab.Site.
+func (c *cluster) vm(name, mac string, changes ...string) string {
+	in := "metadata: {namespace: " + c.namespace + "}"
+	return lab.Site{}.VirtualMachine(name, in) + lab.Site{}.VirtualMachineInstance(name, mac, append(changes, in, lab.OwnedByVM(name, ""))...)
 }
 
 // interfaceOf returns the name that the server gives to the VM's interface.
@@ -97,12 +64,12 @@ func (c *cluster) serveAt(t *testing.T, s *site, address string, plugins ...stri
 	return srv
 }
 
-// newWorker returns a site with the server of a cluster, and a running VM called worker with mac1 and further
-// metadata. The VM has no lease yet.
-func newWorker(t *testing.T, metadata string) (*site, *cluster, *server) {
+// newWorker returns a site with the server of a cluster, and a running VM called worker with mac1 and changes as of lab.Site. The VM
+// has no lease yet.
+func newWorker(t *testing.T, changes ...string) (*site, *cluster, *server) {
 	t.Helper()
 	s, c := newSite(t), newCluster(t)
 	srv := c.serve(t, s)
-	c.startVM(t, srv, "worker", mac1, metadata)
+	c.startVM(t, srv, "worker", mac1, changes...)
 	return s, c, srv
 }

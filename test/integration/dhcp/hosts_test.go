@@ -18,7 +18,7 @@ func TestHosts(t *testing.T) {
 	plugins[0] = "kubevirt network=clusters/vlan vms=false kubeconfig=DIR/kubeconfig snapshot=DIR/machines.json " +
 		"host=" + mac1 + ",hostname=host-a,address=192.0.2.20 host=" + mac2
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-	c.apply(t, c.virtualMachine("worker")+c.instance("worker", mac3, "kubevirt.io/test", ""))
+	c.cp.MustApply(t, c.vm("worker", mac3))
 
 	a, b := s.newMachine(t, mac1), s.newMachine(t, mac2)
 	client := a.startClient(t, a.dhclient(t)...)

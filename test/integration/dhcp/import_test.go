@@ -1,18 +1,10 @@
 package dhcp_test
 
 import (
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 )
-
-// runningInstance returns an instance with addresses in its status.
-func (c *cluster) runningInstance(name, mac string, addresses ...string) string {
-	return strings.TrimSuffix(c.instance(name, mac, "kubevirt.io/test", ""), "---\n") + fmt.Sprintf(
-		"status: {interfaces: [{name: vlan, mac: %q, ipAddress: %s, ipAddresses: [%s], infoSource: \"domain, guest-agent\"}]}\n---\n",
-		mac, addresses[0], strings.Join(addresses, ", "))
-}
 
 // TestImportOfAddressesInUse imports the addresses of running instances into an empty store, and then serves
 // them.
@@ -25,8 +17,12 @@ func TestImportOfAddressesInUse(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s, c := newSite(t), newCluster(t)
-			c.apply(t, c.virtualMachine("worker-0")+c.runningInstance("worker-0", mac1, "192.0.2.150", "fe80::1", "192.0.2.151")+
-				c.runningInstance("worker-1", mac2, "198.51.100.7")+c.runningInstance("worker-2", mac3, "192.0.2.150", "192.0.2.160"))
+			uses := func(addresses string) string {
+				first, _, _ := strings.Cut(addresses, ",")
+				return `status: {interfaces: [{name: vlan, ipAddress: ` + first + `, ipAddresses: [` + addresses + `], infoSource: "domain, guest-agent"}]}`
+			}
+			c.cp.MustApply(t, c.vm("worker-0", mac1, uses("192.0.2.150, fe80::1, 192.0.2.151")), c.vm("worker-1", mac2, uses("198.51.100.7")),
+				c.vm("worker-2", mac3, uses("192.0.2.150, 192.0.2.160")))
 			plugins := c.plugins("192.0.2.2")
 			plugins[1] = strings.Replace(plugins[1], "store=bolt file=DIR/leases.db", strings.ReplaceAll(tc.store, "NS", c.namespace), 1)
 			srv := s.newServer(t, "192.0.2.2", plugins...)

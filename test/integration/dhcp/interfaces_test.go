@@ -29,17 +29,9 @@ func newTwoVLANs(t *testing.T) *twoVLANs {
 		strings.Replace(plugins[0], "network=clusters/vlan", "network=clusters/storage", 1),
 		"leasedb store=bolt file=DIR/leases.db cidr=198.51.100.0/24 range=198.51.100.100-198.51.100.199 lease=1h server=198.51.100.2",
 		"netmask 255.255.255.0", "options t1=2s t2=6s")
-	c.apply(t, c.virtualMachine("worker")+fmt.Sprintf(`
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata:
-  name: worker
-  namespace: %s
-  ownerReferences: [{apiVersion: kubevirt.io/v1, kind: VirtualMachine, name: worker, uid: 0f3b7d4e-0000-4000-8000-000000000001, controller: true}]
-spec:
+	c.cp.MustApply(t, c.vm("worker", mac1, fmt.Sprintf(`spec:
   networks: [{name: vlan, multus: {networkName: clusters/vlan}}, {name: storage, multus: {networkName: clusters/storage}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %q}, {name: storage, bridge: {}, macAddress: %q}]}}
-`, c.namespace, mac1, mac2))
+  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %q}, {name: storage, bridge: {}, macAddress: %q}]}}`, mac1, mac2)))
 	v.first.awaitClient(t, mac1, c.namespace+"/worker/vlan")
 	v.second.awaitClient(t, mac2, c.namespace+"/worker/storage")
 	v.machine = s.newMachine(t, mac1)
@@ -52,23 +44,15 @@ spec:
 // check waits until the VM has the addresses, and has renewed both leases, and compares its default routes.
 func (v *twoVLANs) check(t *testing.T) {
 	t.Helper()
-	address := func(device string) string {
-		fields := strings.Fields(v.Run(t, "ip", "-4", "-o", "address", "show", "dev", device, "scope", "global"))
-		if len(fields) < 4 {
-			return ""
-		}
-		ip, _, _ := strings.Cut(fields[3], "/")
-		return ip
-	}
 	lab.Await(t, "addresses on both VLANs", func() string {
-		a, b := address("eth0"), address("eth1")
+		a, b := v.addressOf(t, "eth0"), v.addressOf(t, "eth1")
 		if strings.HasPrefix(a, "192.0.2.1") && strings.HasPrefix(b, "198.51.100.1") {
 			return ""
 		}
 		return "addresses " + a + " and " + b
 	})
 	for srv, device := range map[*server]string{v.first: "eth0", v.second: "eth1"} {
-		a := address(device)
+		a := v.addressOf(t, device)
 		lab.Poll(t, "the renewal on "+device, func() bool { return len(srv.Log.Lines("request=REQUEST reply=ACK", "to="+a+":68")) > 0 })
 	}
 	lab.Await(t, "one default route", func() string {

@@ -71,7 +71,7 @@ func (m *machine) networkdLease(t *testing.T) event {
 
 // TestNetworkdLifecycle tests a client that identifies itself by a DUID.
 func TestNetworkdLifecycle(t *testing.T) {
-	s, _, srv := newWorker(t, "")
+	s, _, srv := newWorker(t)
 	m := s.newMachine(t, mac1)
 	client, e := m.networkd(t)
 	for key, want := range map[string]string{

@@ -96,7 +96,7 @@ func TestNetworkManagerLifecycle(t *testing.T) {
 	plugins := c.plugins("192.0.2.2")
 	plugins[len(plugins)-1] += " ntp=192.0.2.7"
 	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-	c.startVM(t, srv, "worker", mac1, "")
+	c.startVM(t, srv, "worker", mac1)
 	m := s.newMachine(t, mac1)
 	client, e := m.networkManager(t)
 	for key, want := range map[string]string{

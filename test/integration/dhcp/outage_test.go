@@ -31,8 +31,8 @@ func newSiteWithLease(t *testing.T, name, store string) *siteWithLease {
 		plugins[1] = strings.ReplaceAll(store, "NS", c.namespace)
 	}
 	b := &siteWithLease{name: name, srv: c.serveAt(t, s, "192.0.2.2", plugins...)}
-	c.startVM(t, b.srv, "worker", mac1, "")
-	c.startVM(t, b.srv, "late", mac2, "")
+	c.startVM(t, b.srv, "worker", mac1)
+	c.startVM(t, b.srv, "late", mac2)
 	b.leased = s.newMachine(t, mac1)
 	b.leased.startClient(t, b.leased.dhclient(t)...)
 	b.address = b.leased.awaitEvent(t, 0, "BOUND")["new_ip_address"]
@@ -104,27 +104,11 @@ func TestNotReadyWithoutAPIServerAndSnapshot(t *testing.T) {
 	outage := lab.StartOutage(t, c.cp)
 	srv.Start(t)
 	lab.Poll(t, "coredhcp to report that it is not ready", func() bool {
-		status, body, err := srv.get(t, "/readyz")
-		return err == nil && status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: VMs have not been read yet")
+		status, body := srv.get(t, "/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "kubevirt: VMs have not been read yet")
 	})
 	w := s.newMachine(t, mac1).dial(t, 68)
 	w.expectNoReply(t, srv, "silent", w.rebooting(t, []byte{198, 51, 100, 9}).ToBytes())
 	outage.End(t)
 	srv.awaitReady(t)
-}
-
-// TestGracefulShutdown terminates coredhcp as a kubelet does, and starts it again.
-func TestGracefulShutdown(t *testing.T) {
-	s, c, srv := newWorker(t, "")
-	address := s.newMachine(t, mac1).dial(t, 68).lease(t).YourIPAddr
-
-	srv.Terminate(t)
-	if lines := srv.Log.Lines("level=ERROR"); len(lines) > 0 {
-		t.Errorf("errors logged: %q", lines)
-	}
-	srv.start(t)
-	srv.awaitClient(t, mac1, c.interfaceOf("worker"))
-	if next := s.newMachine(t, mac1).dial(t, 68).lease(t).YourIPAddr; !next.Equal(address) {
-		t.Errorf("leases %s after the restart, want %s", next, address)
-	}
 }

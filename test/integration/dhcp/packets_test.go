@@ -149,7 +149,7 @@ func (w *rawClient) rebooting(t *testing.T, address net.IP) *dhcpv4.DHCPv4 {
 }
 
 func TestDroppedPackets(t *testing.T) {
-	s, _, srv := newWorker(t, "")
+	s, _, srv := newWorker(t)
 	known, stranger := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
 	address := known.lease(t).YourIPAddr
 	other := net.IPv4(192, 0, 2, 77)
@@ -185,38 +185,9 @@ func TestDroppedPackets(t *testing.T) {
 	}
 }
 
-// TestSelectionsOfOtherServers expects coredhcp to remember the servers that clients select in their broadcasts.
-func TestSelectionsOfOtherServers(t *testing.T) {
-	s, _, srv := newWorker(t, "")
-	known, stranger := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
-	address, other := net.IPv4(192, 0, 2, 200), net.IPv4(192, 0, 2, 77)
-	selected := func(server string) (macs []string) {
-		for _, c := range srv.state(t).Selections {
-			if c.Server == server {
-				macs = c.MACs
-			}
-		}
-		return macs
-	}
-	own := known.lease(t).ServerIdentifier().String()
-	if got := selected(own); !slices.Equal(got, []string{mac1}) {
-		t.Errorf("clients of %s: %q", own, got)
-	}
-	known.expectNoReply(t, srv, "silent", known.selecting(t, address, other).ToBytes())
-	stranger.send(t, stranger.packet(t, dhcpv4.MessageTypeDecline, dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(address)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(other))).ToBytes(), broadcast)
-	lab.Poll(t, "both clients to have selected the other server", func() bool { return slices.Equal(selected("192.0.2.77"), []string{mac2, mac1}) })
-	if got := selected(own); got != nil {
-		t.Errorf("clients of %s: %q", own, got)
-	}
-	known.lease(t)
-	if got := selected("192.0.2.77"); !slices.Equal(got, []string{mac2}) {
-		t.Errorf("clients of the other server: %q", got)
-	}
-}
-
 // TestOtherServersAreHeard runs another server on the network, and one that only refuses addresses.
 func TestOtherServersAreHeard(t *testing.T) {
-	s, _, srv := newWorker(t, "")
+	s, _, srv := newWorker(t)
 	s.newMachine(t, mac1).dial(t, 68).lease(t) // our own broadcasts are not heard
 	lab.OtherDHCP(t, s.bridge, "192.0.2")
 	nak := s.newMachine(t, mac2).dial(t, 67)
@@ -259,44 +230,6 @@ func TestOtherServersAreHeard(t *testing.T) {
 	})
 }
 
-func TestRefusedRequests(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	srv := c.serve(t, s)
-	c.startVM(t, srv, "a", mac1, "")
-	c.startVM(t, srv, "b", mac2, "")
-	a, b := s.newMachine(t, mac1).dial(t, 68), s.newMachine(t, mac2).dial(t, 68)
-	address := a.lease(t).YourIPAddr
-	b.lease(t)
-	for name, p := range map[string]*dhcpv4.DHCPv4{
-		"address of another client after a reboot": b.rebooting(t, address),
-		"address of another network":               b.rebooting(t, net.IPv4(198, 51, 100, 9)),
-		"address of another client at renewal":     b.packet(t, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(address)),
-	} {
-		t.Run(name, func(t *testing.T) {
-			nak := b.exchange(t, p, broadcast)
-			if nak.MessageType() != dhcpv4.MessageTypeNak || !nak.YourIPAddr.IsUnspecified() || nak.Options.Has(dhcpv4.OptionRouter) || nak.Options.Has(dhcpv4.OptionHostName) {
-				t.Errorf("reply %s", nak.Summary())
-			}
-		})
-	}
-}
-
-func TestInformReturnsOnlyOptions(t *testing.T) {
-	s, _, _ := newWorker(t, "")
-	m := s.newMachine(t, mac1)
-	m.Run(t, "ip", "address", "add", "192.0.2.77/24", "dev", "eth0")
-	w := m.dial(t, 68)
-	for name, to := range map[string]net.IP{"broadcast": broadcast, "unicast": net.IPv4(192, 0, 2, 2)} {
-		t.Run(name, func(t *testing.T) {
-			ack := w.exchange(t, w.packet(t, dhcpv4.MessageTypeInform, dhcpv4.WithClientIP(net.IPv4(192, 0, 2, 77))), to)
-			if ack.MessageType() != dhcpv4.MessageTypeAck || !ack.YourIPAddr.IsUnspecified() || len(ack.DNS()) != 1 ||
-				ack.Options.Has(dhcpv4.OptionIPAddressLeaseTime) || ack.Options.Has(dhcpv4.OptionRenewTimeValue) {
-				t.Errorf("reply %s", ack.Summary())
-			}
-		})
-	}
-}
-
 // TestProbesOfXDSD sends requests as xdsd does, from an address of our pods and from another one. They count as none of clients.
 func TestProbesOfXDSD(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
@@ -321,46 +254,5 @@ func TestProbesOfXDSD(t *testing.T) {
 		if n := srv.metric(t, series); n != want {
 			t.Errorf("%s is %v, want %v", series, n, want)
 		}
-	}
-}
-
-// TestRelayAgents relays packets of a machine on a network that the server is not connected to.
-func TestRelayAgents(t *testing.T) {
-	s, c := newSite(t), newCluster(t)
-	plugins := c.plugins("192.0.2.2")
-	plugins[1] = "leasedb store=bolt file=DIR/leases.db cidr=198.51.100.0/24 range=198.51.100.10-198.51.100.20 server=192.0.2.2 relayed=true"
-	srv := c.serveAt(t, s, "192.0.2.2", plugins...)
-	c.startVM(t, srv, "worker", mac1, "")
-	srv.Run(t, "ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.3")
-
-	agent := s.newMachine(t, mac3)
-	agent.Run(t, "ip", "address", "add", "192.0.2.3/24", "dev", "eth0")
-	agent.Run(t, "ip", "address", "add", "198.51.100.1/24", "dev", "lo")
-	agent.Run(t, "sh", "-c", "echo 67 > /proc/sys/net/ipv4/ip_unprivileged_port_start")
-	w := agent.dial(t, 67)
-	behind := *w
-	behind.m = &machine{agent.Machine, net.HardwareAddr{2, 0, 0, 0, 0, 1}}
-	relayed := []dhcpv4.Modifier{
-		dhcpv4.WithGatewayIP(net.IPv4(198, 51, 100, 1)),
-		dhcpv4.WithOption(dhcpv4.OptRelayAgentInfo(dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(1), []byte("port 7")))),
-	}
-	server := net.IPv4(192, 0, 2, 2)
-	offer := behind.exchange(t, behind.packet(t, dhcpv4.MessageTypeDiscover, relayed...), server)
-	if !offer.GatewayIPAddr.Equal(net.IPv4(198, 51, 100, 1)) || offer.RelayAgentInfo() == nil || string(offer.RelayAgentInfo().Get(dhcpv4.GenericOptionCode(1))) != "port 7" {
-		t.Errorf("reply to the agent: %s", offer.Summary())
-	}
-	p := behind.selecting(t, offer.YourIPAddr, server)
-	for _, mod := range relayed {
-		mod(p)
-	}
-	if ack := behind.exchange(t, p, server); ack.MessageType() != dhcpv4.MessageTypeAck || !(&net.IPNet{IP: net.IPv4(198, 51, 100, 0), Mask: net.CIDRMask(24, 32)}).Contains(ack.YourIPAddr) {
-		t.Errorf("reply to the agent: %s", ack.Summary())
-	}
-	wrong := behind.rebooting(t, net.IPv4(203, 0, 113, 9))
-	for _, mod := range relayed {
-		mod(wrong)
-	}
-	if nak := behind.exchange(t, wrong, server); nak.MessageType() != dhcpv4.MessageTypeNak || !nak.IsBroadcast() {
-		t.Errorf("reply to the agent: %s", nak.Summary())
 	}
 }

@@ -29,7 +29,7 @@ func TestAddressInUseIsNotOffered(t *testing.T) {
 		t.Errorf("log lines about the address: %q", lines)
 	}
 	for name, mac := range map[string]string{"worker": mac1, "late": mac3} {
-		c.startVM(t, srv, name, mac, "")
+		c.startVM(t, srv, name, mac)
 	}
 	m := s.newMachine(t, mac1)
 	m.startClient(t, m.dhclient(t)...)
@@ -49,9 +49,9 @@ func TestNeighborsAreReported(t *testing.T) {
 	proxy.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
 	srv := c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2", "protected=192.0.2.4")...)
 	host := func(address string) problem.Host {
-		_, text, err := srv.get(t, "/problems")
+		_, text := srv.get(t, "/problems")
 		var report problem.Report
-		if err != nil || json.Unmarshal([]byte(text), &report) != nil || report.VLAN == nil || len(report.VLAN.Interfaces) != 1 || report.VLAN.Interfaces[0].Name != "net1" {
+		if err := json.Unmarshal([]byte(text), &report); err != nil || report.VLAN == nil || len(report.VLAN.Interfaces) != 1 || report.VLAN.Interfaces[0].Name != "net1" {
 			t.Fatalf("%v: %s", err, text)
 		}
 		for _, h := range report.VLAN.Hosts {
@@ -70,7 +70,7 @@ func TestNeighborsAreReported(t *testing.T) {
 	other.Run(t, "ip", "address", "add", "192.0.2.4/24", "dev", "eth0")
 	lab.Poll(t, "the other host to answer", answers("192.0.2.4", mac2))
 
-	c.startVM(t, srv, "worker", mac3, "")
+	c.startVM(t, srv, "worker", mac3)
 	vm := s.newMachine(t, mac3)
 	vm.startClient(t, vm.dhclient(t)...)
 	address := vm.awaitEvent(t, 0, "BOUND")["new_ip_address"]

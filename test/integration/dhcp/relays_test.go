@@ -14,7 +14,7 @@ import (
 func TestRelayAgentsOutsideOfTheVLAN(t *testing.T) {
 	s, c := newSite(t), newCluster(t)
 	srv := c.serveAt(t, s, "192.0.2.2", c.plugins("192.0.2.2", "relay=198.51.100.0/28")...)
-	c.startVM(t, srv, "worker", mac1, "")
+	c.startVM(t, srv, "worker", mac1)
 	srv.Run(t, "ip", "rule", "add", "from", "192.0.2.2", "table", "100")
 	srv.Run(t, "ip", "route", "add", "192.0.2.0/24", "dev", "net1", "src", "192.0.2.2", "table", "100")
 	srv.Run(t, "ip", "route", "add", "default", "via", "192.0.2.1", "dev", "net1", "table", "100")

@@ -1,42 +1,28 @@
 package dhcp_test
 
 import (
-	"bufio"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-// get requests a path of the server's HTTP endpoint.
-func (s *server) get(t *testing.T, path string) (status int, body string, err error) {
+// get requests a path of the server's HTTP endpoint. It returns 0 if the server does not respond.
+func (s *server) get(t *testing.T, path string) (status int, body string) {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Close = true // the server may be restarted between requests
-	client := &http.Client{Timeout: 5 * time.Second}
-	response, err := client.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(data), err
+	status, text := lab.Get(t, "http://"+s.http+path)
+	return status, string(text)
 }
 
 // awaitReady waits until the server is ready.
 func (s *server) awaitReady(t *testing.T) {
 	t.Helper()
 	lab.Poll(t, "coredhcp to be ready", func() bool {
-		status, _, err := s.get(t, "/readyz")
-		return err == nil && status == http.StatusOK
+		status, _ := s.get(t, "/readyz")
+		return status == http.StatusOK
 	})
 }
 
@@ -55,10 +41,6 @@ type state struct {
 		Duplicates map[string][]string `json:"duplicates"`
 		Problems   map[string]string   `json:"problems"`
 	} `json:"kubevirt"`
-	Selections []struct {
-		Server string   `json:"server"`
-		MACs   []string `json:"macs"`
-	} `json:"selections"`
 	Heard []heardMessage `json:"heard"`
 }
 
@@ -70,10 +52,7 @@ type heardMessage struct {
 
 func (s *server) state(t *testing.T) (st state) {
 	t.Helper()
-	_, text, err := s.get(t, "/state")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, text := s.get(t, "/state")
 	if err := json.Unmarshal([]byte(text), &st); err != nil {
 		t.Fatalf("%v in the state: %s", err, text)
 	}
@@ -94,25 +73,11 @@ func (s *server) awaitClient(t *testing.T, mac, as string) {
 	})
 }
 
-// metric returns the value of a series, or 0 if it does not exist.
-func (s *server) metric(t *testing.T, series string) float64 {
+// metric returns the value of a metric, as lab.Metric.
+func (s *server) metric(t *testing.T, metric string) float64 {
 	t.Helper()
-	_, text, err := s.get(t, "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		if name != series {
-			continue
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return number
-	}
-	return 0
+	_, text := s.get(t, "/metrics")
+	return lab.Metric(t, []byte(text), metric)
 }
 
 // awaitRelease waits until the server has received a RELEASE.

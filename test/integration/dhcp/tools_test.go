@@ -125,10 +125,15 @@ func (m *machine) dhcpcd(t *testing.T, more ...string) []string {
 	return append(append(args, more...), "eth0")
 }
 
-// address returns the interface's IPv4 address, or "" if it has none.
+// address returns the IPv4 address of eth0, or "" if it has none.
 func (m *machine) address(t *testing.T) string {
 	t.Helper()
-	fields := strings.Fields(m.Run(t, "ip", "-4", "-o", "address", "show", "dev", "eth0", "scope", "global"))
+	return m.addressOf(t, "eth0")
+}
+
+func (m *machine) addressOf(t *testing.T, device string) string {
+	t.Helper()
+	fields := strings.Fields(m.Run(t, "ip", "-4", "-o", "address", "show", "dev", device, "scope", "global"))
 	if len(fields) < 4 {
 		return ""
 	}

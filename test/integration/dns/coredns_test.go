@@ -1,8 +1,7 @@
 package dns_test
 
 import (
-	"errors"
-	"io"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -10,9 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -21,163 +18,55 @@ import (
 type coredns struct {
 	*lab.Daemon
 
-	path      string // path of the Corefile
-	variables map[string]string
-	port      int
-	ready     string // URLs of its plugins ready, prometheus and pprof
-	metrics   string
-	profiles  string
+	port           int
+	ready, metrics string // URLs
 }
 
-// newCoreDNS writes a Corefile and returns a coredns that is not started. In the Corefile, $DNS, $READY,
-// $METRICS and $PPROF are replaced by ports, and other variables by the values in variables.
-func newCoreDNS(t *testing.T, corefile string, variables map[string]string) *coredns {
-	t.Helper()
-	ports := freePorts(t, 4)
-	c := &coredns{
-		path: filepath.Join(t.TempDir(), "Corefile"),
-		port: ports[0],
-		variables: map[string]string{
-			"DNS": strconv.Itoa(ports[0]), "READY": strconv.Itoa(ports[1]), "METRICS": strconv.Itoa(ports[2]), "PPROF": strconv.Itoa(ports[3]),
-		},
-	}
-	maps.Copy(c.variables, variables)
-	c.ready = "http://127.0.0.1:" + c.variables["READY"] + "/ready"
-	c.metrics = "http://127.0.0.1:" + c.variables["METRICS"] + "/metrics"
-	c.profiles = "http://127.0.0.1:" + c.variables["PPROF"] + "/debug/pprof/"
-	c.configure(t, corefile)
-	executable := network.Binary(t, "coredns")
-	c.Daemon = lab.NewDaemon(t, "coredns -conf "+c.path, func() *exec.Cmd { return exec.Command(executable, "-conf", c.path) })
-	return c
-}
-
-// startCoreDNS is newCoreDNS for a process that is started.
+// startCoreDNS starts coredns with a Corefile, in which $DNS, $READY and $METRICS are replaced by ports, and other variables by the
+// values in variables.
 func startCoreDNS(t *testing.T, corefile string, variables map[string]string) *coredns {
 	t.Helper()
-	c := newCoreDNS(t, corefile, variables)
-	c.Start(t)
-	return c
-}
-
-// configure replaces the Corefile.
-func (c *coredns) configure(t *testing.T, corefile string) {
-	t.Helper()
+	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ports.Release)
+	http := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
+	c := &coredns{port: ports.Numbers[0], ready: http(ports.Numbers[1]) + "/ready", metrics: http(ports.Numbers[2]) + "/metrics"}
+	values := map[string]string{"DNS": strconv.Itoa(ports.Numbers[0]), "READY": strconv.Itoa(ports.Numbers[1]), "METRICS": strconv.Itoa(ports.Numbers[2])}
+	maps.Copy(values, variables)
 	text := os.Expand(corefile, func(variable string) string {
-		value, ok := c.variables[variable]
+		value, ok := values[variable]
 		if !ok {
 			t.Fatalf("unknown variable $%s in the Corefile", variable)
 		}
 		return value
 	})
-	if err := os.WriteFile(c.path, []byte(text), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "Corefile")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	executable := network.Binary(t, "coredns")
+	c.Daemon = lab.NewDaemon(t, "coredns -conf "+path, func() *exec.Cmd { return exec.Command(executable, "-conf", path) })
+	c.Start(t)
+	return c
 }
 
-// reload makes the process reload its Corefile, and returns the error that it logs.
-func (c *coredns) reload(t *testing.T) error {
+// metric returns the value of a metric, as lab.Metric.
+func (c *coredns) metric(t *testing.T, metric string) float64 {
 	t.Helper()
-	from := c.Log.Len()
-	c.Signal(t, syscall.SIGUSR1)
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		log := c.Log.Since(from)
-		if strings.Contains(log, "Reloading complete\n") {
-			return nil
-		}
-		if _, failure, ok := strings.Cut(log, "[ERROR] SIGUSR1: "); ok && strings.HasSuffix(failure, "\n") {
-			return errors.New(strings.TrimSpace(failure))
-		}
-		if time.Since(start) > lab.WaitTimeout {
-			t.Fatalf("reload did not finish:\n%s", log)
-		}
-	}
-}
-
-// metric returns the sum of a metric's series that have all of labels, each in the form name="value".
-func (c *coredns) metric(t *testing.T, name string, labels ...string) float64 {
-	t.Helper()
-	status, page := get(t, http.DefaultClient, c.metrics)
-	if status != http.StatusOK {
-		t.Fatalf("%s: status %d: %s", c.metrics, status, page)
-	}
-	return sum(t, page, name, labels...)
+	_, page := lab.Get(t, c.metrics)
+	return lab.Metric(t, page, metric)
 }
 
 // isReady requests the readiness endpoint.
 func (c *coredns) isReady(t *testing.T) bool {
 	t.Helper()
-	status, body := get(t, http.DefaultClient, c.ready)
-	switch status {
-	case http.StatusOK:
-		return true
-	case http.StatusServiceUnavailable:
-		return false
-	default:
+	status, body := lab.Get(t, c.ready)
+	if status != http.StatusOK && status != http.StatusServiceUnavailable {
 		t.Fatalf("%s: status %d: %s", c.ready, status, body)
-		return false
 	}
-}
-
-// get requests a URL.
-func get(t *testing.T, client *http.Client, url string) (status int, body string) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Close = true // the server may be restarted between requests
-	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return response.StatusCode, string(data)
-}
-
-// sum returns the sum of a metric's series on a page, like coredns.metric.
-func sum(t *testing.T, page, name string, labels ...string) float64 {
-	t.Helper()
-	total := 0.0
-	for line := range strings.Lines(page) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		base, _, labelled := strings.Cut(series, "{")
-		if !labelled {
-			base, value, _ = strings.Cut(series, " ")
-		}
-		if base != name || !containsAll(series, labels) {
-			continue
-		}
-		number, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatalf("metric %s: %v", line, err)
-		}
-		total += number
-	}
-	return total
-}
-
-func containsAll(s string, substrings []string) bool {
-	for _, substring := range substrings {
-		if !strings.Contains(s, substring) {
-			return false
-		}
-	}
-	return true
-}
-
-// freePorts reserves ports until the end of the test.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	ports, err := lab.ReservePorts(t.Context(), "127.0.0.1", n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(ports.Release)
-	return ports.Numbers
+	return status == http.StatusOK
 }
 
 // repeated returns the warnings and errors that were logged more than once, with their counts.

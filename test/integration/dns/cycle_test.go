@@ -1,12 +1,14 @@
 package dns_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // tenantCorefile is the Corefile of one hosted cluster's DNS: a block for its VLAN, which forwards to the
@@ -62,7 +64,7 @@ func TestNoForwardingLoopWithClusterDNS(t *testing.T) {
 	blue, green := blue, green
 	blue.apps = "{enabled: true, source: Static, addresses: [192.0.2.100]}"
 	green.apps = "{enabled: false}" // so that its apps names are forwarded
-	apply(t, cp, blue.yaml()+green.yaml())
+	cp.Create(t, blue.yaml()+green.yaml())
 	upstream := newUpstreamResolver(t)
 	const blueVLAN, bluePod, greenVLAN, greenPod = "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"
 	start := func(name, vlan, pods string) *coredns {
@@ -127,19 +129,15 @@ func TestNoForwardingLoopWithClusterDNS(t *testing.T) {
 		}
 		before := count()
 		tc.server.expect(t, tc.question)
-		hops := func() string {
-			counts := make([]string, 0, len(before))
+		lab.Await(t, fmt.Sprintf("%s to cause %s queries at blue's DNS, green's, cluster DNS and the upstream resolver", tc.question, tc.hops), func() string {
+			counts := make([]string, 0, len(before)) // a server counts a query after it has sent the reply
 			for i, n := range count() {
 				counts = append(counts, strconv.Itoa(n-before[i]))
 			}
-			return strings.Join(counts, " ")
-		}
-		// A server counts a query after it has sent the reply.
-		for deadline := time.Now().Add(5 * time.Second); hops() != tc.hops; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("%s: queries at blue's DNS, green's, cluster DNS and the upstream resolver: %s, want %s", tc.question, hops(), tc.hops)
-				break
+			if hops := strings.Join(counts, " "); hops != tc.hops {
+				return "there were " + hops
 			}
-		}
+			return ""
+		})
 	}
 }

@@ -43,7 +43,7 @@ func everyKindOfQuestion() []question {
 
 func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 	cp := management.Get(t)
-	apply(t, cp, blue.yaml()+green.yaml())
+	cp.Create(t, blue.yaml()+green.yaml())
 	guest := addHostedCluster(t, cp)
 	c := startCoreDNS(t, `.:$DNS {
 		bind 127.0.0.1
@@ -79,7 +79,7 @@ func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 	}
 	hostedOutage := lab.StartOutage(t, guest)
 	lab.Poll(t, "the outage of the hosted cluster to show", func() bool {
-		return c.metric(t, "coredns_oooi_problems", `reason="HostedClusterUnreachable"`) == 1
+		return c.metric(t, `coredns_oooi_problems{reason="HostedClusterUnreachable"}`) == 1
 	})
 	askMore(2)
 	if ageAfter := age(); ageAfter < ageBefore+1 {
@@ -94,8 +94,10 @@ func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 
 	// Changes after the outages are served: new objects, a changed one, and one in the hosted cluster.
 	added := cluster{name: "added", net: "127.70.0", proxy: "127.70.0.3", pod: "127.96.1.70", apps: "{enabled: false}"}
-	apply(t, cp, added.yaml())
-	update(t, cp, blue.hostedCluster("blue."+domain, "  kubeAPIServerDNSName: custom.example.net"))
+	cp.Create(t, added.yaml())
+	renamed := blue.site().HostedCluster()
+	renamed.More += "\n  kubeAPIServerDNSName: custom.example.net"
+	cp.MustApply(t, renamed.YAML())
 	changed := time.Now()
 	c.await(t,
 		question{from: "127.70.0.10", name: "api.added." + domain, want: added.proxy},
@@ -104,7 +106,7 @@ func TestAnswersAreCorrectDuringAPIServerOutages(t *testing.T) {
 	)
 	t.Logf("changes after the outage are served %s after the last one", time.Since(changed).Round(time.Millisecond))
 	load.stop(t)
-	assignApps(t, guest, blueAppsNext)
+	lab.AssignAddresses(t, guest.Client(t), "openshift-ingress", "blue-apps", blueAppsNext)
 	c.await(t, question{from: blueVM, name: "shop.apps.blue." + domain, want: blueAppsNext})
 	lab.Poll(t, "no problem left", func() bool { return problems() == 0 })
 

@@ -131,13 +131,12 @@ func (c *coredns) expect(t *testing.T, questions ...question) {
 func (c *coredns) await(t *testing.T, questions ...question) {
 	t.Helper()
 	for _, q := range questions {
-		got := ""
-		for start := time.Now(); got != q.want; time.Sleep(10 * time.Millisecond) {
-			if time.Since(start) > lab.WaitTimeout {
-				t.Fatalf("%s: answer is still %s, want %s", q, got, q.want)
+		lab.Await(t, q.want+" as the answer to "+q.String(), func() string {
+			if got := c.ask(t, q); got != q.want {
+				return "the answer is " + got
 			}
-			got = c.ask(t, q)
-		}
+			return ""
+		})
 	}
 }
 

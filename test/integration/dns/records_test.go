@@ -32,21 +32,14 @@ const recordsCorefile = `.:$DNS {
 
 // infraWithRecords returns blue's Infra with records and names of VMs.
 func infraWithRecords(records string) string {
-	return strings.Replace(blue.infra(), "{proxy: ", "{dhcp: {serverIP: 127.50.0.4}, dns: {serverIP: 127.50.0.2, vmNames: {enabled: true}, records: ["+records+"]}, proxy: ", 1)
+	return blue.infra("spec: {infraComponents: {dhcp: {serverIP: 127.50.0.4}, dns: {serverIP: 127.50.0.2, vmNames: {enabled: true}, records: [" + records + "]}}}")
 }
 
 // backendOfBlue returns a ProxyServer of blue's Infra, one of whose backends has the names.
 func backendOfBlue(names string) string {
 	first, others, _ := strings.Cut(names, ", ")
-	return fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: blue, namespace: clusters}
-spec:
-  infraRef: {name: blue}
-  networkConfig: {serverIP: %s}
-  backends: [{name: registry, hostname: %s, alternateHostnames: [%s], port: 443, targetService: registry, targetPort: 443, targetNamespace: clusters, protocol: TLS}]
-`, blue.proxy, first, others)
+	return blue.site().ProxyServer(fmt.Sprintf("spec: {networkConfig: {serverIP: %s}, backends: [{name: registry, hostname: %s, alternateHostnames: [%s], port: 443, "+
+		"targetService: registry, targetPort: 443, targetNamespace: clusters, protocol: TLS}]}", blue.proxy, first, others))
 }
 
 // leaseYAML returns the Lease that DHCP writes for a VM.
@@ -96,25 +89,29 @@ func TestRecordsAndVMNames(t *testing.T) {
 		t.Skip("dig is not installed")
 	}
 	cp := management.Get(t)
-	apply(t, cp, blue.yaml())
-	update(t, cp, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.9], ttl: 60},
+	cp.Create(t, blue.yaml())
+	cp.MustApply(t, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.9], ttl: 60},
 		{name: files.blue.lab.example.com, type: CNAME, values: [nfs.blue.lab.example.com]}, {name: docs.blue.lab.example.com, type: CNAME, values: [docs.example.org]},
 		{name: nothing.blue.lab.example.com, type: CNAME, values: [missing.blue.lab.example.com]}, {name: one.blue.lab.example.com, type: CNAME, values: [two.blue.lab.example.com]},
 		{name: two.blue.lab.example.com, type: CNAME, values: [one.blue.lab.example.com]}, {name: vm.blue.lab.example.com, type: CNAME, values: [worker-0.blue.lab.example.com]},
 		{name: text.blue.lab.example.com, type: TXT, values: ["`+strings.Repeat("x", 300)+`"]}, {name: api.blue.lab.example.com, type: A, values: [127.50.0.66]}`))
-	apply(t, cp, backendOfBlue("registry.blue.lab.example.com, mirror.example.org, api.blue.lab.example.com, nfs.blue.lab.example.com"))
-	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.20"))
+	cp.Create(t, backendOfBlue("registry.blue.lab.example.com, mirror.example.org, api.blue.lab.example.com, nfs.blue.lab.example.com")+"---\n"+
+		leaseYAML(t, "worker-0", "127.50.0.20"))
 	c := startCoreDNS(t, recordsCorefile, map[string]string{"KUBECONFIG": cp.Kubeconfig(), "UPSTREAM": newUpstreamResolver(t).address})
 	type dig struct{ want, args string }
 	check := func(await bool, list ...dig) {
 		t.Helper()
 		for _, d := range list {
-			got := c.dig(t, blueVM, strings.Fields(d.args)...)
-			for start := time.Now(); await && got != d.want && time.Since(start) < lab.WaitTimeout; time.Sleep(10 * time.Millisecond) {
-				got = c.dig(t, blueVM, strings.Fields(d.args)...)
+			different := func() string {
+				if got := c.dig(t, blueVM, strings.Fields(d.args)...); got != d.want {
+					return "got " + got + ", want " + d.want
+				}
+				return ""
 			}
-			if got != d.want {
-				t.Errorf("dig %s: got %s, want %s", d.args, got, d.want)
+			if await {
+				lab.Await(t, "dig "+d.args, different)
+			} else if problem := different(); problem != "" {
+				t.Errorf("dig %s: %s", d.args, problem)
 			}
 		}
 	}
@@ -138,15 +135,11 @@ func TestRecordsAndVMNames(t *testing.T) {
 	}
 
 	// The VM moves to another address, another VM comes, and a record changes.
-	worker0, err := lab.ParseYAML([]byte(leaseYAML(t, "worker-0", "127.50.0.20")))
-	if err != nil {
+	if err := cp.DeleteYAML(t.Context(), []byte(leaseYAML(t, "worker-0", "127.50.0.20"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := cp.Delete(t.Context(), worker0[0]); err != nil {
-		t.Fatal(err)
-	}
-	apply(t, cp, leaseYAML(t, "worker-0", "127.50.0.22")+"---\n"+leaseYAML(t, "worker-1", "127.50.0.21"))
-	update(t, cp, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.8]}`)+"---\n"+backendOfBlue("other.example.org"))
+	cp.Create(t, leaseYAML(t, "worker-0", "127.50.0.22")+"---\n"+leaseYAML(t, "worker-1", "127.50.0.21"))
+	cp.MustApply(t, infraWithRecords(`{name: nfs.blue.lab.example.com, type: A, values: [127.50.0.8]}`)+"---\n"+backendOfBlue("other.example.org"))
 	check(true,
 		dig{"127.50.0.22", "worker-0.blue.lab.example.com"}, dig{"127.50.0.21", "worker-1.blue.lab.example.com"}, dig{"worker-1.blue.lab.example.com.", "-x 127.50.0.21"},
 		dig{nxDomain, "-x 127.50.0.20"}, dig{"127.50.0.8", "nfs.blue.lab.example.com"}, dig{nxDomain, "files.blue.lab.example.com"},

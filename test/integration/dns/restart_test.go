@@ -46,7 +46,7 @@ const restartCorefile = `.:$DNS {
 
 func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 	cp := management.Get(t)
-	apply(t, cp, blue.yaml())
+	cp.Create(t, blue.yaml())
 	addHostedCluster(t, cp)
 	upstream := newUpstreamResolver(t)
 	variables := func(snapshot string) map[string]string {
@@ -117,15 +117,10 @@ func TestRestartDuringAnAPIServerOutage(t *testing.T) {
 	outage.End(t)
 	moved := blue
 	moved.proxy = "127.50.0.33"
-	update(t, cp, moved.infra())
+	cp.MustApply(t, moved.infra())
 	// HyperShift creates this Route only after setup.
 	const metricsProxy = "metrics-proxy-clusters-blue.apps.management.example.com"
-	apply(t, cp, `
-apiVersion: route.openshift.io/v1
-kind: Route
-metadata: {name: metrics-proxy, namespace: clusters-blue}
-spec: {host: `+metricsProxy+`, to: {kind: Service, name: metrics-proxy, weight: 100}}
-`)
+	cp.Create(t, lab.Route("clusters-blue", "metrics-proxy", metricsProxy, "metrics-proxy"))
 	for _, c := range []*coredns{withSnapshot, withoutSnapshot} {
 		c.await(t, questions(moved.proxy, blue.pod, blueApps, blue.pod, nxDomain)...)
 		c.await(t, question{from: blueVM, to: "127.0.0.2", name: metricsProxy, want: moved.proxy}, question{from: pod, name: metricsProxy, want: blue.pod})

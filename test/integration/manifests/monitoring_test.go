@@ -80,23 +80,6 @@ spec:
 		t.Fatal("alerts.yaml has no groups")
 	}
 	golden.Check(t, monitoring+"/rules.yaml", head+"  "+strings.TrimRight(strings.ReplaceAll("groups:\n"+groups, "\n", "\n  "), " "))
-	var object struct {
-		Spec ruleFile `json:"spec"`
-	}
-	if err := yaml.Unmarshal(read(t, monitoring+"/rules.yaml"), &object); err != nil {
-		t.Fatal(err)
-	}
-	var inObject []string
-	for _, g := range object.Spec.Groups {
-		for _, r := range g.Rules {
-			inObject = append(inObject, r.Alert+r.Expr)
-		}
-	}
-	for _, r := range alerts(t) {
-		if !slices.Contains(inObject, r.Alert+r.Expr) {
-			t.Errorf("%s is not the same in rules.yaml", r.Alert)
-		}
-	}
 }
 
 // TestAlertsFire runs the unit tests of the alerts, and checks that every alert has one in which it fires.

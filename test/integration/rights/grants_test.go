@@ -9,6 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // account is a ServiceAccount whose rights are tested.
@@ -176,7 +178,7 @@ func (a account) write(t *testing.T, r role) {
 func (a account) awaitAuthorization(t *testing.T, r right, want bool) {
 	t.Helper()
 	resource, sub, _ := strings.Cut(r.resource, "/")
-	await(t, "the authorizer to observe the change", func() string {
+	lab.Await(t, "the authorizer to observe the change", func() string {
 		review, err := a.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: a.user(), ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: r.verb, Group: r.group, Resource: resource, Subresource: sub, Namespace: r.namespace, Name: r.name,

@@ -59,9 +59,3 @@ func prepare(ctx context.Context) error {
 	_, err := lab.FindEnvoy(ctx, nil)
 	return errors.Join(err, lab.FindTools("ip", "unshare", "chroot", "nsenter", "dhclient", "busybox"))
 }
-
-// await is lab.Await.
-func await(t *testing.T, what string, check func() string) {
-	t.Helper()
-	lab.Await(t, what, check)
-}

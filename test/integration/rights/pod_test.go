@@ -22,7 +22,7 @@ type pod struct {
 func (s *site) pods(namespace, component string, n int) []corev1.Pod {
 	s.Helper()
 	var found []corev1.Pod
-	await(s.T, fmt.Sprintf("%d pods of %s", n, component), func() string {
+	lab.Await(s.T, fmt.Sprintf("%d pods of %s", n, component), func() string {
 		list, err := s.kube.CoreV1().Pods(namespace).List(s.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=oooi,app.kubernetes.io/component=" + component})
 		if err != nil {
 			s.Fatal(err)

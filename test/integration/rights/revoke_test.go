@@ -57,20 +57,15 @@ func (x *removalTest) run(t *testing.T) {
 			if undo := x.undo[r]; undo != nil {
 				defer undo(t)
 			}
-			await(t, "the daemon to report the missing right", func() string { return x.checkMissing(t, r) })
+			lab.Await(t, "the daemon to report the missing right", func() string { return x.checkMissing(t, r) })
 			if r.verb != "list" || !slices.Contains(x.needs, r.resource) {
 				return
 			}
-			await(t, "the daemon to be not ready", func() string { return x.checkUnready(t) })
+			lab.Await(t, "the daemon to be not ready", func() string { return lab.CheckStatus(t, x.ready, http.StatusServiceUnavailable) })
 		})
 	}
 	x.restart(t, nil)
-	await(t, "the daemon to be ready with all rights", func() string {
-		if status, body := get(t, x.ready); status != http.StatusOK {
-			return fmt.Sprint(status, " ", body)
-		}
-		return ""
-	})
+	lab.Await(t, "the daemon to be ready with all rights", func() string { return lab.CheckStatus(t, x.ready, http.StatusOK) })
 }
 
 // restart kills the daemon, calls meanwhile unless it is nil, and starts the daemon without its state.
@@ -102,24 +97,6 @@ func checkDenied(text string, r right) string {
 		return ""
 	}
 	return "no message " + r.deniedMessage()
-}
-
-// checkUnready returns "" if the readiness endpoint returns 503.
-func (x *removalTest) checkUnready(t *testing.T) string {
-	t.Helper()
-	switch status, body := get(t, x.ready); status {
-	case http.StatusServiceUnavailable:
-		return ""
-	default:
-		return fmt.Sprint(status, " ", body)
-	}
-}
-
-// get requests a URL, and returns 0 if there is no response.
-func get(t *testing.T, url string) (status int, body string) {
-	t.Helper()
-	status, text := lab.Get(t, url)
-	return status, string(text)
 }
 
 // revokeEach revokes every granted right in turn. The reader of the hosted cluster comes first, while control
@@ -173,12 +150,12 @@ func (d *deployed) dhcpRemovalTest(a account) *removalTest {
 	return &removalTest{
 		account: a, pod: d.dhcp, container: "coredhcp", ready: "http://" + dhcpPod + ":9903/readyz", needs: []string{"virtualmachineinstances", "leases"},
 		before: map[right]func(*testing.T){
-			leases("create"): func(t *testing.T) { d.in(t).machine("worker-3", "02:00:00:00:00:03", "") },
+			leases("create"): func(t *testing.T) { d.in(t).machine("worker-3", "02:00:00:00:00:03") },
 			leases("update"): func(t *testing.T) {
-				d.in(t).lease("192.0.2.30", "bound", "clusters-demo/worker-1/vlan", "", yesterday)
+				d.in(t).lease("192.0.2.30", "bound", "clusters-demo/worker-1/vlan", yesterday)
 			},
 			leases("delete"): func(t *testing.T) {
-				d.in(t).lease("192.0.2.32", "declined", "declined", `leasedb.densityops.com/expires: "2026-01-02T03:16:00Z"`, yesterday)
+				d.in(t).lease("192.0.2.32", "declined", "declined", yesterday, expired)
 			},
 			leases("get"): func(t *testing.T) { d.in(t).unlabelledLease("192.0.2.40", "clusters-demo/worker-2/vlan") },
 		},
@@ -190,9 +167,8 @@ func (d *deployed) dhcpRemovalTest(a account) *removalTest {
 		},
 		signs: map[right]func(*testing.T) string{
 			leases("get"): func(t *testing.T) string { // the client gets no reply, and the error is counted
-				const failed = `coredhcp_leasedb_store_errors_total{operation="get"}`
-				if _, metrics := get(t, "http://"+dhcpPod+":9903/metrics"); !strings.Contains(metrics, failed) {
-					return "no metric " + failed
+				if _, page := lab.Get(t, "http://"+dhcpPod+":9903/metrics"); len(page) == 0 || lab.Metric(t, page, `coredhcp_leasedb_store_errors_total{operation="get"}`) == 0 {
+					return "no errors are counted"
 				}
 				return ""
 			},
@@ -211,9 +187,7 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 	}
 	replicas := func(list string) func(*testing.T) {
 		return func(t *testing.T) {
-			err := d.management.ApplyStatusYAML(t.Context(), []byte(
-				"apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: ProxyServer\nmetadata: {name: demo, namespace: clusters}\nstatus: {replicas: "+list+"}\n"))
-			if err != nil {
+			if err := d.management.ApplyStatusYAML(t.Context(), []byte(demo.ProxyServer("status: {replicas: "+list+"}"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -248,7 +222,7 @@ func (d *deployed) controlRemovalTest(a account) *removalTest {
 				}
 			},
 			reader("delete"): func(t *testing.T) {
-				d.in(t).apply(d.management, "apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}}\n")
+				d.management.MustApply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: clusters, labels: {app.kubernetes.io/managed-by: oooi}}\n")
 				apps(false)(t)
 			},
 		},

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,14 +43,14 @@ func (d *deployed) exercise() {
 	// DHCP: an abandoned address of a machine, a declined one, and one whose Lease has no labels, so that
 	// DHCP finds it only by a conflict.
 	yesterday := time.Now().Add(-24 * time.Hour)
-	d.lease("192.0.2.30", "bound", "clusters-demo/worker-1/vlan", "", yesterday)
-	d.lease("192.0.2.31", "bound", "clusters-demo/worker-1/vlan", "", yesterday.Add(time.Hour))
-	d.lease("192.0.2.32", "declined", "declined", `leasedb.densityops.com/expires: "2026-01-02T03:16:00Z"`, yesterday)
+	d.lease("192.0.2.30", "bound", "clusters-demo/worker-1/vlan", yesterday)
+	d.lease("192.0.2.31", "bound", "clusters-demo/worker-1/vlan", yesterday.Add(time.Hour))
+	d.lease("192.0.2.32", "declined", "declined", yesterday, expired)
 	d.unlabelledLease("192.0.2.40", "clusters-demo/worker-2/vlan")
-	d.machine("worker-1", "02:00:00:00:00:01", "")
-	d.machine("worker-2", "02:00:00:00:00:02", "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.40")
+	d.machine("worker-1", "02:00:00:00:00:01")
+	d.machine("worker-2", "02:00:00:00:00:02", reserved("192.0.2.40"))
 	// DHCP creates an Event about a rejected reservation.
-	d.machine("worker-9", "02:00:00:00:00:09", "hostedcluster.densityops.com/dhcp-addresses: 192.0.2.1")
+	d.machine("worker-9", "02:00:00:00:00:09", reserved("192.0.2.1"))
 
 	controls := d.pods("oooi-system", "control", 2)
 	first := d.start(&controls[0], controlPod)
@@ -81,7 +82,7 @@ func (d *deployed) exercise() {
 		d.Fatal(err)
 	}
 	d.updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.AddressDeadline = "1m" })
-	await(d.T, "new credentials", func() string {
+	lab.Await(d.T, "new credentials", func() string {
 		if now := d.readerSecret(); now == nil || now.ResourceVersion == before.ResourceVersion {
 			return "the Secret has not changed"
 		}
@@ -89,7 +90,7 @@ func (d *deployed) exercise() {
 	})
 	// They are deleted when apps ingress is disabled, and created again when it is enabled.
 	d.updateInfra(func(i *v1alpha1.Infra) { i.Spec.AppsIngress.Enabled = false })
-	await(d.T, "the credentials to be deleted", func() string {
+	lab.Await(d.T, "the credentials to be deleted", func() string {
 		if d.readerSecret() != nil {
 			return "they still exist"
 		}
@@ -109,7 +110,7 @@ func (d *deployed) exercise() {
 	d.proxy = d.start(&d.pods("clusters", "proxy", 1)[0], proxyPod)
 	d.awaitReady()
 
-	await(d.T, "the Event about a reservation", func() string {
+	lab.Await(d.T, "the Event about a reservation", func() string {
 		list, err := d.kube.EventsV1().Events("clusters-demo").List(d.Context(), metav1.ListOptions{})
 		if err != nil {
 			d.Fatal(err)
@@ -119,28 +120,19 @@ func (d *deployed) exercise() {
 		}
 		return ""
 	})
-	await(d.T, "the abandoned address to be released", func() string {
+	lab.Await(d.T, "the abandoned address to be released", func() string {
 		if state := d.leaseState("192.0.2.30"); state != "released" {
 			return "state " + state
 		}
 		return ""
 	})
-	await(d.T, "the expired quarantine to be deleted", func() string { return d.leaseState("192.0.2.32") })
+	lab.Await(d.T, "the expired quarantine to be deleted", func() string { return d.leaseState("192.0.2.32") })
 }
 
 // infraWithoutHostedCluster is an Infra whose hosted cluster does not exist yet.
-const infraWithoutHostedCluster = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: early, namespace: clusters}
-spec:
-  hostedClusterRef: {name: early}
-  networkConfig: {cidr: 192.0.3.0/24, gateway: 192.0.3.1, networkAttachmentDefinition: vlan100, dnsServers: [192.0.3.1]}
-  infraComponents:
-    dhcp: {serverIP: 192.0.3.2, rangeStart: 192.0.3.10, rangeEnd: 192.0.3.99}
-    dns: {serverIP: 192.0.3.3, clusterName: early, baseDomain: example.com}
-    proxy: {serverIP: 192.0.3.5, instances: [{ip: 192.0.3.4}]}
-`
+var infraWithoutHostedCluster = lab.Site{Name: "early", VLAN: "192.0.3", Network: "vlan100"}.Infra(`spec:
+  networkConfig: {dnsServers: [192.0.3.1]}
+  infraComponents: {dns: {clusterName: early, baseDomain: example.com}, proxy: {serverIP: 192.0.3.5, instances: [{ip: 192.0.3.4}]}}`)
 
 // checkInfraWithoutHostedCluster sets up an Infra before its hosted control plane exists. Its daemons then
 // have rights in all namespaces, because no Role can be created in a namespace that does not exist, and must
@@ -155,22 +147,17 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 	} {
 		at := slices.IndexFunc(d.pods("clusters", x.component, 2), func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelInfra] == "early" })
 		p := d.start(&d.pods("clusters", x.component, 2)[at], x.ip)
-		await(d.T, x.component+" to be ready", func() string {
-			if status, body := get(d.T, "http://"+x.ip+x.ready); status != http.StatusOK {
-				return fmt.Sprint(status, " ", body)
-			}
-			return ""
-		})
+		lab.Await(d.T, x.component+" to be ready", func() string { return lab.CheckStatus(d.T, "http://"+x.ip+x.ready, http.StatusOK) })
 		of := account{d.kube, "clusters", "early-" + x.component}
 		isAddressLease := func(g right) bool { return g.name == "early-proxy-address" }
 		checkHolding := func() string {
-			if _, metrics := get(d.T, "http://"+x.ip+":9906/metrics"); !strings.Contains(metrics, "\nxdsd_hold_holding 1\n") {
-				return metrics
+			if _, page := lab.Get(d.T, "http://"+x.ip+":9906/metrics"); len(page) == 0 || lab.Metric(d.T, page, "xdsd_hold_holding") != 1 {
+				return fmt.Sprintf("metrics are %q", page)
 			}
 			return ""
 		}
 		if x.component == "proxy" {
-			await(d.T, "the proxy to hold the address", checkHolding)
+			lab.Await(d.T, "the proxy to hold the address", checkHolding)
 		}
 		d.checkRights(of, d.management, func(g right) bool { return g.namespace == "" || isAddressLease(g) })
 		if x.component == "proxy" {
@@ -178,7 +165,7 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 				serveRights := slices.DeleteFunc(of.granted(t), isAddressLease)
 				(&removalTest{account: of, pod: p, container: "holder", ready: "http://" + x.ip + ":9906/readyz", others: serveRights}).run(t)
 			})
-			await(d.T, "the proxy to hold the address again", checkHolding)
+			lab.Await(d.T, "the proxy to hold the address again", checkHolding)
 		}
 	}
 }
@@ -187,8 +174,8 @@ func (d *deployed) checkInfraWithoutHostedCluster() {
 func (d *deployed) checkDNS() {
 	d.Helper()
 	for name, want := range map[string]string{"api." + domain: "192.0.2.4", "shop.apps." + domain: "192.0.2.200"} {
-		await(d.T, name+" to resolve to "+want, func() string {
-			if got := d.dig(name); got != want {
+		lab.Await(d.T, name+" to resolve to "+want, func() string {
+			if got := lab.Resolve(d.Context(), "192.0.2.2", "192.0.2.3:53", name, dns.TypeA); got != want {
 				return "answer " + got
 			}
 			return ""
@@ -199,7 +186,7 @@ func (d *deployed) checkDNS() {
 // awaitFalse waits until the Infra's condition Ready is False.
 func (d *deployed) awaitFalse() {
 	d.Helper()
-	await(d.T, "the Infra's condition Ready to be False", func() string {
+	lab.Await(d.T, "the Infra's condition Ready to be False", func() string {
 		for _, c := range d.getInfra().Status.Conditions {
 			if c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionFalse {
 				return ""
@@ -238,7 +225,7 @@ func (d *deployed) checkRights(a account, cp *lab.ControlPlane, used func(right)
 	d.Helper()
 	granted := a.granted(d.T)
 	var sent requests
-	await(d.T, a.user()+" to use its rights", func() string {
+	lab.Await(d.T, a.user()+" to use its rights", func() string {
 		sent = requestsOf(d.T, cp, a.user())
 		var unused []string
 		for _, g := range granted {

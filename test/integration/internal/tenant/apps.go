@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/test/lab"
@@ -21,23 +22,20 @@ func AppsIngress(fields string) string {
 // ApplyInfra applies the Infra with an appsIngress, as AppsIngress returns it.
 func (n *Tenant) ApplyInfra(appsIngress string) {
 	n.Helper()
-	Apply(n.T, n.Management, fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: %[1]s}
-spec:
-  hostedClusterRef: {name: demo, namespace: %[1]s}
-  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: vlan}
-  infraComponents: {proxy: {serverIP: 192.0.2.3}}
-  appsIngress: %[2]s
-`, n.Namespace, appsIngress))
+	n.Management.MustApply(n.T, n.Infra("spec: {appsIngress: "+appsIngress+"}"))
+}
+
+// Infra returns the Infra with changes as of lab.Site. Its proxy has the address 192.0.2.3.
+func (n *Tenant) Infra(changes ...string) string {
+	n.Helper()
+	return n.Site().Infra(append([]string{`spec: {networkConfig: {additionalCIDRs: ["2001:db8::/64"]}, infraComponents: {dhcp: null, dns: null, proxy: {serverIP: 192.0.2.3}}}`}, changes...)...)
 }
 
 // ApplyPool applies MetalLB's IPAddressPool "vlan". Its addresses are ranges in YAML, separated by
 // commas.
 func (n *Tenant) ApplyPool(addresses string) {
 	n.Helper()
-	Apply(n.T, n.Hosted, fmt.Sprintf("apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: vlan, namespace: metallb-system}\nspec: {addresses: [%s]}\n", addresses))
+	n.Hosted.MustApply(n.T, fmt.Sprintf("apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: vlan, namespace: metallb-system}\nspec: {addresses: [%s]}\n", addresses))
 }
 
 // ServiceKey returns the key of the apps Service in the hosted cluster.
@@ -55,22 +53,20 @@ func (n *Tenant) Service() *corev1.Service {
 	return service
 }
 
-// AssignAddresses sets the addresses in the status of the apps Service, as a load balancer does, or
-// none. It waits for the Service, for at most lab.WaitTimeout.
+// AwaitNoService waits until the apps Service does not exist.
+func (n *Tenant) AwaitNoService() {
+	n.Helper()
+	lab.AwaitDeleted(n.T, n.Guest, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ServiceKey().Namespace, Name: ServiceKey().Name}})
+}
+
+// AwaitNoReader waits until the Secret with the reader's credentials does not exist.
+func (n *Tenant) AwaitNoReader() {
+	n.Helper()
+	lab.AwaitDeleted(n.T, n.Client, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: "demo-apps-reader"}})
+}
+
+// AssignAddresses sets the addresses in the status of the apps Service, as lab.AssignAddresses.
 func (n *Tenant) AssignAddresses(addresses ...string) {
 	n.Helper()
-	lab.Await(n.T, "the Service's status to be updated", func() string {
-		s := &corev1.Service{}
-		if err := n.Guest.Get(n.Context(), ServiceKey(), s); err != nil {
-			return err.Error() // not created yet, for example
-		}
-		s.Status.LoadBalancer.Ingress = nil
-		for _, a := range addresses {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
-		}
-		if err := n.Guest.Status().Update(n.Context(), s); err != nil {
-			return err.Error() // a conflict, for example
-		}
-		return ""
-	})
+	lab.AssignAddresses(n.T, n.Guest, ServiceKey().Namespace, ServiceKey().Name, addresses...)
 }

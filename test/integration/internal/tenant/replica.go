@@ -2,7 +2,6 @@ package tenant
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"os/exec"
@@ -14,19 +13,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// Apply applies YAML documents. The test fails if the API server refuses one.
-func Apply(t *testing.T, cp *lab.ControlPlane, yaml string) {
-	t.Helper()
-	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // InstallControl creates the namespace and the RBAC objects of xdsd control, as setup does.
 func InstallControl(t *testing.T, cp *lab.ControlPlane) {
 	t.Helper()
 	rbac := lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")
-	Apply(t, cp, "apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n"+string(rbac))
+	cp.MustApply(t, lab.Namespaces("oooi-system"), string(rbac))
 }
 
 // Replica is an xdsd control process.
@@ -86,11 +77,5 @@ func (r *Replica) Get(t *testing.T, path string) (status int, body []byte) {
 // AwaitReady waits until the replica is ready. The test fails if that takes longer than lab.WaitTimeout.
 func (r *Replica) AwaitReady(t *testing.T) {
 	t.Helper()
-	lab.Await(t, "control to be ready", func() string {
-		status, body := r.Get(t, "/readyz")
-		if status == http.StatusOK {
-			return ""
-		}
-		return fmt.Sprintf("%d %s", status, body)
-	})
+	lab.Await(t, "control to be ready", func() string { return lab.CheckStatus(t, "http://"+r.http+"/readyz", http.StatusOK) })
 }

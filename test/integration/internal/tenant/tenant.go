@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -42,12 +41,8 @@ func (l *Lab) NewTenant(t *testing.T, hosted *lab.ControlPlane) *Tenant {
 		T: t, Management: management, Hosted: hosted, Client: management.Client(t), Guest: hosted.Client(t),
 		Namespace: management.Namespace(t),
 	}
-	Apply(t, hosted, "apiVersion: v1\nkind: Namespace\nmetadata: {name: openshift-ingress}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
-	Apply(t, management, lab.HostedCluster{Namespace: n.Namespace, Name: "demo", BaseDomain: n.Namespace + ".example.com"}.YAML()+fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: %[1]s-demo}
----
+	hosted.MustApply(t, lab.Namespaces("openshift-ingress", "metallb-system"))
+	management.MustApply(t, lab.Namespaces(n.Namespace+"-demo"), n.Site().HostedCluster().YAML(), fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: oooi-control, namespace: %[1]s}
@@ -63,7 +58,9 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 `, n.Namespace))
 	n.createAPIServerService()
 	n.WriteKubeconfig(n.AdminKubeconfig())
-	n.publishKubeconfig()
+	if err := management.ApplyStatusYAML(t.Context(), []byte(lab.Merge(n.Site().HostedCluster().YAML(), "{spec: null, status: {kubeconfig: {name: demo-admin-kubeconfig}}}"))); err != nil {
+		t.Fatal(err)
+	}
 	n.ApplyInfra("{enabled: false}")
 	n.history = n.watchStates()
 	t.Cleanup(n.clean)
@@ -87,9 +84,26 @@ func (l *Lab) NewTenantWithMetalLB(t *testing.T, pool string) *Tenant {
 	return n
 }
 
+// NewReadyTenant returns a tenant of NewTenantWithMetalLB whose apps ingress is enabled and has the address 192.0.2.200, and the
+// running control.
+func (l *Lab) NewReadyTenant(t *testing.T) (*Tenant, *Replica) {
+	t.Helper()
+	n := l.NewTenantWithMetalLB(t, "192.0.2.200/32")
+	control := l.NewReplica(t, n.Management, "control")
+	control.Start(t)
+	n.ApplyInfra(AppsIngress(""))
+	n.Await(Ready, "", "", "192.0.2.200")
+	return n, control
+}
+
 // Key returns the key of an object in the tenant's namespace.
 func (n *Tenant) Key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: n.Namespace, Name: name}
+}
+
+// Site has the names of the tenant's objects.
+func (n *Tenant) Site() lab.Site {
+	return lab.Site{Namespace: n.Namespace, BaseDomain: n.Namespace + ".example.com"}
 }
 
 // createAPIServerService creates the Service of the hosted API server, with the server's own address
@@ -100,15 +114,7 @@ func (n *Tenant) createAPIServerService() {
 	if err != nil {
 		n.Fatal(err)
 	}
-	Apply(n.T, n.Management, fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: kube-apiserver, namespace: %s-demo}\nspec: {clusterIP: %s, ports: [{port: %s}]}\n", n.Namespace, server.Hostname(), server.Port()))
-	n.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
-		defer cancel()
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace + "-demo", Name: "kube-apiserver"}}
-		if err := client.IgnoreNotFound(n.Client.Delete(ctx, service)); err != nil {
-			n.Error(err)
-		}
-	})
+	n.Management.Create(n.T, lab.Service(n.Namespace+"-demo", "kube-apiserver", 0, "spec: {clusterIP: "+server.Hostname()+", ports: [{port: "+server.Port()+"}]}"))
 }
 
 // AdminKubeconfig returns the admin kubeconfig as HyperShift writes it, with HostedName as the server.
@@ -137,28 +143,16 @@ func (n *Tenant) WriteKubeconfig(data []byte) {
 	}
 }
 
-// publishKubeconfig names that Secret in the HostedCluster's status.
-func (n *Tenant) publishKubeconfig() {
-	n.Helper()
-	err := n.Management.ApplyStatusYAML(n.Context(), fmt.Appendf(nil,
-		"apiVersion: hypershift.openshift.io/v1beta1\nkind: HostedCluster\nmetadata: {name: demo, namespace: %s}\nstatus: {kubeconfig: {name: demo-admin-kubeconfig}}\n", n.Namespace))
-	if err != nil {
-		n.Fatal(err)
-	}
-}
-
 // clean deletes the Infra and the HostedCluster, and everything that control creates in the hosted
 // cluster.
 func (n *Tenant) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), lab.WaitTimeout)
 	defer cancel()
-	hc := &unstructured.Unstructured{}
-	hc.SetAPIVersion("hypershift.openshift.io/v1beta1")
-	hc.SetKind("HostedCluster")
-	for _, o := range []client.Object{&v1alpha1.Infra{}, hc} {
-		if err := n.Client.DeleteAllOf(ctx, o, client.InNamespace(n.Namespace)); err != nil {
-			n.Error(err)
-		}
+	if err := n.Client.DeleteAllOf(ctx, &v1alpha1.Infra{}, client.InNamespace(n.Namespace)); err != nil {
+		n.Error(err)
+	}
+	if err := n.Management.DeleteYAML(ctx, []byte(n.Site().HostedCluster().YAML())); err != nil {
+		n.Error(err)
 	}
 	for _, o := range []client.Object{&corev1.Service{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
 		if err := n.Guest.DeleteAllOf(ctx, o, client.InNamespace("openshift-ingress")); err != nil {
