@@ -84,13 +84,13 @@ metadata:
     cluster.x-k8s.io/tenant-service-name: apps
     cluster.x-k8s.io/tenant-service-namespace: openshift-ingress
 spec: {type: LoadBalancer, ports: [{port: 443}]}
-`, s.namespace(), s.name))
+`, s.ControlPlaneNamespace(), s.name))
 	s.start(t)
-	for i, ingress := range []string{"ip: 127.0.0.1", `ip: "::1"`, "ip: 169.254.169.254", "ip: " + s.ip(3), "hostname: localhost"} {
+	for i, ingress := range []string{"ip: 127.0.0.1", `ip: "::1"`, "ip: 169.254.169.254", "ip: " + s.IP(3), "hostname: localhost"} {
 		// An allowed address is set with it: when Envoy has the allowed one, both have been processed.
-		good := s.ip(100 + i)
+		good := s.IP(100 + i)
 		err := s.cp.ApplyStatusYAML(t.Context(), fmt.Appendf(nil, "apiVersion: v1\nkind: Service\nmetadata: {name: mirrored, namespace: %s}\nstatus: {loadBalancer: {ingress: [{%s}, {ip: %s}]}}\n",
-			s.namespace(), ingress, good))
+			s.ControlPlaneNamespace(), ingress, good))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func TestChangesKeepOtherConnections(t *testing.T) {
 	fixed := []string{s.backend("swap", s.in("swap"), "swap", ""), s.backendOn(7443, "TLS", "other", s.in("swap"), "two", 443, "")}
 	with := func(backends ...string) string { return s.proxyServer(append(slices.Clone(fixed), backends...)...) }
 	s.update(t, service(apps, "one", 443, one.Addr()), service(apps, "two", 443, two.Addr()), service(apps, "swap", 443, one.Addr()),
-		service(s.namespace(), "routed", 443, routed.Addr()), with())
+		service(s.ControlPlaneNamespace(), "routed", 443, routed.Addr()), with())
 	s.start(t)
 	pid := s.envoy.PID()
 
@@ -44,11 +44,11 @@ func TestChangesKeepOtherConnections(t *testing.T) {
 		}
 		s.update(t, with()) // the removed name leads to the API server, like any unknown name
 		s.await(t, 443, hello{sni: added, verify: "kubernetes"}, "kube-apiserver")
-		swapped, address, shop := two, s.ip(41), "apps-next"
+		swapped, address, shop := two, s.IP(41), "apps-next"
 		if round%2 == 1 {
-			swapped, address, shop = one, s.ip(40), "apps"
+			swapped, address, shop = one, s.IP(40), "apps"
 		}
-		s.update(t, endpoints(apps, "swap", swapped.Addr()))
+		s.update(t, lab.Endpoints(apps, "swap", swapped.Addr()))
 		s.await(t, 443, hello{sni: s.in("swap")}, swapped.Name())
 		s.infra.apps = s.static(address, "")
 		s.update(t, s.infraYAML())
@@ -95,7 +95,7 @@ func TestBackendsAreAddedAndRemoved(t *testing.T) {
 	s.update(t, s.proxyServer(fmt.Sprintf("{name: late, hostname: %q, alternateHostnames: [%q, %q], port: 443, targetSelector: {matchLabels: {app: late}}, targetPort: https, targetNamespace: %s}",
 		s.in("late"), s.in("ALSO"), s.in("*.thing"), apps)))
 	s.awaitClosed(t, "a backend without a Service", unknown("late"))
-	slice := strings.Replace(endpoints(apps, "late", late.Addr()), `name: ""`, "name: https", 1)
+	slice := strings.Replace(lab.Endpoints(apps, "late", late.Addr()), `name: ""`, "name: https", 1)
 	s.update(t, "apiVersion: v1\nkind: Service\nmetadata: {name: late, namespace: "+apps+", labels: {app: late}}\nspec: {ports: [{name: https, port: 8443}]}\n---\n", slice)
 	for _, label := range []string{"late", "also", "any.thing"} {
 		s.await(t, 443, hello{sni: s.in(label)}, "late")

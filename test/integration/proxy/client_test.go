@@ -262,7 +262,8 @@ func (st *stream) end(t *testing.T) {
 func (st *stream) awaitClose(t *testing.T, within time.Duration) {
 	t.Helper()
 	select {
-	case <-st.done:
+	case err := <-st.done:
+		t.Logf("stream to %s was closed: %v", st.what, err)
 	case <-time.After(within):
 		t.Errorf("stream to %s was not closed within %s", st.what, within)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // detectionLimit is the time within which a dead endpoint is detected and its connections are closed. The
@@ -17,10 +19,10 @@ func TestFailoverBetweenEndpoints(t *testing.T) {
 	for name, of := range map[string]func(s *site) (sni string, addresses [2]string, objects string){
 		"endpoints of a Service": func(s *site) (string, [2]string, string) {
 			addresses := [2]string{s.at(51, 6443), s.at(52, 6443)}
-			return s.in("oauth"), addresses, endpoints(s.namespace(), "oauth-openshift", netip.MustParseAddrPort(addresses[0]), netip.MustParseAddrPort(addresses[1]))
+			return s.in("oauth"), addresses, lab.Endpoints(s.ControlPlaneNamespace(), "oauth-openshift", netip.MustParseAddrPort(addresses[0]), netip.MustParseAddrPort(addresses[1]))
 		},
 		"apps addresses": func(s *site) (string, [2]string, string) {
-			s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s, %q]}", s.ip(45), s.net6+"45")
+			s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s, %q]}", s.IP(45), s.net6+"45")
 			return s.in("shop.apps"), [2]string{s.at(45, 443), s.at6(45, 443)}, s.infraYAML()
 		},
 	} {

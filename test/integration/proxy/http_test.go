@@ -53,45 +53,33 @@ func TestHTTPRoutes(t *testing.T) {
 		_, _ = fmt.Fprint(w, "slow")
 	})
 	ns := "apps-" + s.name
-	rules := `
-    http:
-      rules:
-      - {}
-      - matches: [{path: {value: /api}}]
-        backendRefs: [{name: two, port: 8080}]
-      - matches: [{path: {value: /api}, headers: [{name: X-Version, value: v1}]}]
-        backendRefs: [{name: one, port: 8080}]
-      - matches: [{path: {type: Exact, value: /api/exact}}]
-        backendRefs: [{name: one, port: 8080}]
-      - matches: [{path: {value: /api/deep}}, {path: {value: /post}, method: POST}]
-        backendRefs: [{name: one, port: 8080}]
-      - matches: [{path: {value: /split}}]
-        backendRefs: [{name: one, port: 8080, weight: 3}, {name: two, port: 8080, weight: 1}, {name: slow, port: 8080, weight: 0}]
-      - matches: [{path: {value: /none}}]
-        backendRefs: [{name: one, port: 8080, weight: 0}]
-      - matches: [{path: {value: /gone}}]
-        backendRefs: [{name: missing, port: 8080}]
-      - matches: [{path: {value: /retry}}]
-        backendRefs: [{name: flaky, port: 8080}]
-        retry: {codes: [503], attempts: 3, backoff: 1ms}
-      - matches: [{path: {value: /fail}}]
-        backendRefs: [{name: flaky, port: 8080}]
-      - matches: [{path: {value: /slow}}]
-        backendRefs: [{name: slow, port: 8080}]
-        timeouts: {request: 200ms}
-      - matches: [{path: {value: /moved}}]
-        filters: [{type: RequestRedirect, requestRedirect: {hostname: new.example.com, port: 8443, scheme: https, statusCode: 308}}]`
-	backend := func(name, host, port, more string) string {
-		return fmt.Sprintf("name: %s\n    hostname: %q\n    port: %s\n    protocol: HTTP\n    targetNamespace: %s\n    %s", name, host, port, ns, more)
+	rules := `, http: {rules: [
+  {},
+  {matches: [{path: {value: /api}}], backendRefs: [{name: two, port: 8080}]},
+  {matches: [{path: {value: /api}, headers: [{name: X-Version, value: v1}]}], backendRefs: [{name: one, port: 8080}]},
+  {matches: [{path: {type: Exact, value: /api/exact}}], backendRefs: [{name: one, port: 8080}]},
+  {matches: [{path: {value: /api/deep}}, {path: {value: /post}, method: POST}], backendRefs: [{name: one, port: 8080}]},
+  {matches: [{path: {value: /split}}], backendRefs: [{name: one, port: 8080, weight: 3}, {name: two, port: 8080, weight: 1}, {name: slow, port: 8080, weight: 0}]},
+  {matches: [{path: {value: /none}}], backendRefs: [{name: one, port: 8080, weight: 0}]},
+  {matches: [{path: {value: /gone}}], backendRefs: [{name: missing, port: 8080}]},
+  {matches: [{path: {value: /retry}}], backendRefs: [{name: flaky, port: 8080}], retry: {codes: [503], attempts: 3, backoff: 1ms}},
+  {matches: [{path: {value: /fail}}], backendRefs: [{name: flaky, port: 8080}]},
+  {matches: [{path: {value: /slow}}], backendRefs: [{name: slow, port: 8080}], timeouts: {request: 200ms}},
+  {matches: [{path: {value: /moved}}], filters: [{type: RequestRedirect, requestRedirect: {hostname: new.example.com, port: 8443, scheme: https, statusCode: 308}}]},
+]}`
+	backend := func(name, host string, port int, more string) string {
+		return fmt.Sprintf("{name: %s, hostname: %q, port: %d, protocol: HTTP, targetNamespace: %s%s}", name, host, port, ns, more)
 	}
-	target := "targetService: one\n    targetPort: 8080"
-	secure := "http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {scheme: https, statusCode: 301}}]}]}"
-	s.update(t, s.infraYAML()+service(ns, "one", 8080, one)+service(ns, "two", 8080, two)+service(ns, "flaky", 8080, flaky)+service(ns, "slow", 8080, slow)+
+	const target = ", targetService: one, targetPort: 8080"
+	redirect := func(to string) string {
+		return ", http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {" + to + "}}]}]}"
+	}
+	s.update(t, s.infraYAML(), service(ns, "one", 8080, one), service(ns, "two", 8080, two), service(ns, "flaky", 8080, flaky), service(ns, "slow", 8080, slow),
 		s.proxyServer(
-			backend("web", s.in("web"), "80", target+rules),
-			backend("deep", s.in("*.web"), "80", target),
-			backend("other", s.in("web"), "8080", "http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: moved.example.com}}]}]}"),
-			backend("secure", "*", "80", secure)))
+			backend("web", s.in("web"), 80, target+rules),
+			backend("deep", s.in("*.web"), 80, target),
+			backend("other", s.in("web"), 8080, redirect("hostname: moved.example.com")),
+			backend("secure", "*", 80, redirect("scheme: https, statusCode: 301"))))
 	s.start(t)
 
 	host := s.in("web")
@@ -127,7 +115,7 @@ func TestHTTPRoutes(t *testing.T) {
 		{"a redirect to https of all other names", 80, "GET", "any.example.com", "/x?y", nil, 301, "https://any.example.com/x?y"},
 		{"a redirect on another port", 8080, "GET", host, "/x", nil, 302, "http://moved.example.com:8080/x"},
 		{"no route on another port", 8080, "GET", "any.example.com", "/", nil, 404, ""},
-		{"apps on the same port", 80, "GET", s.in("shop.apps"), "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.domain + "\n/x\n"},
+		{"apps on the same port", 80, "GET", s.in("shop.apps"), "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.Domain() + "\n/x\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			status, body := fetch(test.port, test.method, test.host, test.path, test.headers...)
@@ -177,6 +165,6 @@ func TestHTTPRoutes(t *testing.T) {
 	if _, body := exchange(t, conn, "GET", host, "/api"); body != "two" {
 		t.Errorf("response %q", body)
 	}
-	s.update(t, s.proxyServer(backend("web", host, "80", target)))
+	s.update(t, s.proxyServer(backend("web", host, 80, target)))
 	lab.Poll(t, "the connection to use the new routes", func() bool { _, body := exchange(t, conn, "GET", host, "/api"); return body == "one" })
 }

@@ -30,9 +30,9 @@ func (s *site) testAdminPages(t *testing.T) {
 		return string(out), err
 	}
 	for path, want := range map[string]string{
-		"/clusters?format=json":                s.namespace() + "/kube-apiserver/6443",
+		"/clusters?format=json":                s.ControlPlaneNamespace() + "/kube-apiserver/6443",
 		"/config_dump?include_eds":             "ClusterLoadAssignment",
-		"/listeners?format=json":               s.ip(3),
+		"/listeners?format=json":               s.IP(3),
 		"/stats?format=json&filter=^listener.": "downstream_cx_active",
 	} {
 		out, err := admin(path)
@@ -95,7 +95,7 @@ func (s *site) testTrafficByName(t *testing.T) {
 		return fmt.Sprintf(`envoy_tcp_downstream_cx_%s{port="%d",tenant="clusters/%s",server_name="%s"}`, stat, port, s.name, name)
 	}
 	cluster := func(stat, backend string) string {
-		return fmt.Sprintf(`envoy_cluster_upstream_cx_%s{envoy_cluster_name="%s/%s"}`, stat, s.namespace(), backend)
+		return fmt.Sprintf(`envoy_cluster_upstream_cx_%s{envoy_cluster_name="%s/%s"}`, stat, s.ControlPlaneNamespace(), backend)
 	}
 	want := map[string]float64{
 		tcp("total", 443, s.in("oauth")):                                           5,

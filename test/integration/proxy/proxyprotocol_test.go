@@ -143,7 +143,7 @@ func TestRoutersSeeTheAddressOfTheClient(t *testing.T) {
 		s.startStream(t, 8091, hello{sni: s.in("konnectivity")}, "konnectivity-server"),
 	}
 	// The router of controlPlane takes the header for the beginning of a TLS handshake.
-	s.infra.apps = s.static(s.ip(40), ", proxyProtocol: V1")
+	s.infra.apps = s.static(s.IP(40), ", proxyProtocol: V1")
 	s.update(t, s.infraYAML())
 	s.awaitClosed(t, "a router that does not expect the header", hello{sni: shop})
 	if status, _ := request(t, s.at(3, 80), "GET", shop, "/"); status == http.StatusOK {
@@ -158,7 +158,7 @@ func TestRoutersSeeTheAddressOfTheClient(t *testing.T) {
 	for _, version := range []string{"V1", "V2"} {
 		s.infra.apps = s.static(s.net6+"50", ", proxyProtocol: "+version)
 		s.update(t, s.infraYAML(), s.proxyServer(s.backend("backend", backend, "backend", ", healthCheck: {interval: 1s}, proxyProtocol: "+version)))
-		for _, test := range []struct{ from, to string }{{s.ip(71), s.ip(3)}, {s.net6 + "71", s.net6 + "3"}} {
+		for _, test := range []struct{ from, to string }{{s.IP(71), s.IP(3)}, {s.net6 + "71", s.net6 + "3"}} {
 			want := fmt.Sprintf("router %s %s", version, test.from)
 			for _, name := range []string{shop, backend} {
 				lab.Await(t, name+" to see the client", func() string {

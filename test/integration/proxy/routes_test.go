@@ -20,7 +20,7 @@ func (s *site) controlPlane(t *testing.T) {
 	t.Helper()
 	under := func(labels ...string) []string {
 		for i, label := range labels {
-			labels[i] = label + "." + s.domain
+			labels[i] = label + "." + s.Domain()
 		}
 		return labels
 	}
@@ -33,7 +33,7 @@ func (s *site) controlPlane(t *testing.T) {
 	s.ca.TLSBackend(t, s.at(40, 443), append([]string{"apps"}, under("*.apps", "a.b.apps", "console-openshift-console")...)...)
 	lab.HTTPBackend(t, s.at(40, 80), "apps-http")
 
-	ns := s.namespace()
+	ns := s.ControlPlaneNamespace()
 	s.update(t, s.objects()+
 		service(ns, "kube-apiserver", 6443, kas.Addr())+
 		service(ns, "oauth-openshift", 6443, oauth.Addr())+
@@ -57,7 +57,7 @@ type row struct {
 
 // table returns the route table of a hosted cluster.
 func (s *site) table() []row {
-	in := func(label string) hello { return hello{sni: label + "." + s.domain} }
+	in := func(label string) hello { return hello{sni: label + "." + s.Domain()} }
 	// Unknown names lead to the API server.
 	unknown, none := hello{sni: "unknown.example.org", verify: "kubernetes"}, hello{verify: "kubernetes"}
 	const kas, oauth, ignition, konnectivity = "kube-apiserver", "oauth-openshift", "ignition-server-proxy", "konnectivity-server"
@@ -141,7 +141,7 @@ func TestEachNameLeadsToItsBackend(t *testing.T) {
 func (s *site) testPort80(t *testing.T) {
 	for host, want := range map[string]int{
 		s.in("a.b.apps"): http.StatusOK, s.in("console-openshift-console"): http.StatusOK, strings.ToUpper(s.in("shop.apps")) + ":8080": http.StatusOK,
-		s.in("apps"): http.StatusNotFound, s.in("api"): http.StatusNotFound, s.ip(3): http.StatusNotFound,
+		s.in("apps"): http.StatusNotFound, s.in("api"): http.StatusNotFound, s.IP(3): http.StatusNotFound,
 		"unknown.example.org\r\nHost: " + s.in("shop.apps"): http.StatusBadRequest,
 	} {
 		for _, address := range []string{s.at(3, 80), s.at6(3, 80)} {
@@ -174,7 +174,7 @@ func (s *site) testListeners(t *testing.T) {
 		if err != nil || l.Addr().IsUnspecified() {
 			t.Errorf("a socket listens on all addresses, including those of the VLAN: %s", line)
 		}
-		if l.Addr() == netip.MustParseAddr(s.ip(3)) || l.Addr() == netip.MustParseAddr(s.net6+"3") {
+		if l.Addr() == netip.MustParseAddr(s.IP(3)) || l.Addr() == netip.MustParseAddr(s.net6+"3") {
 			vlan = append(vlan, l.String())
 		}
 	}

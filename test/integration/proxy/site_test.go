@@ -16,13 +16,13 @@ import (
 // site is a hosted cluster with a VLAN, whose addresses are unique to the test, and its proxy: an xdsd and
 // its Envoy.
 type site struct {
-	cp     *lab.ControlPlane
-	ca     *lab.CA
-	name   string
-	domain string
-	net    string // first three octets of the VLAN's addresses
-	net6   string
-	infra  struct {
+	lab.Site
+
+	cp    *lab.ControlPlane
+	ca    *lab.CA
+	name  string
+	net6  string // the VLAN's addresses of IPv6, without the host
+	infra struct {
 		proxy string // further fields of infraComponents.proxy
 		apps  string // spec.appsIngress
 	}
@@ -39,36 +39,30 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
 	n := sites.Add(1)
+	name := fmt.Sprintf("site%d", n)
 	s := &site{
-		cp: management.Get(t), ca: lab.NewCA(t), dir: lab.TempDir(t),
-		name: fmt.Sprintf("site%d", n), net: fmt.Sprintf("198.18.%d", n), net6: fmt.Sprintf("2001:db8:%x::", n),
+		Site: lab.Site{Name: name, BaseDomain: "lab.example.com", VLAN: fmt.Sprintf("198.18.%d", n)},
+		cp:   management.Get(t), ca: lab.NewCA(t), dir: lab.TempDir(t), name: name, net6: fmt.Sprintf("2001:db8:%x::", n),
 	}
-	s.domain = s.name + ".lab.example.com"
-	s.infra.apps = s.static(s.ip(40), "")
+	s.infra.apps = s.static(s.IP(40), "")
 	s.xdsd = &daemon{http: fmt.Sprintf("127.0.%d.1:9902", n)}
 	s.xdsd.Daemon = lab.NewDaemon(t, "xdsd", func() *exec.Cmd { return s.command(t, s.flags...) })
 	self := "clusters/" + s.name
 	s.flags = []string{
 		"serve", "--http", s.xdsd.http, "--kubeconfig", s.cp.Kubeconfig(), "--proxy-server", self, "--infra", self, "--hosted-cluster", self,
-		"--namespace", "apps-" + s.name, "--socket", filepath.Join(s.dir, "xds.sock"), "--bind", s.ip(3) + "," + s.net6 + "3",
+		"--namespace", "apps-" + s.name, "--socket", filepath.Join(s.dir, "xds.sock"), "--bind", s.IP(3) + "," + s.net6 + "3",
 	}
 	return s
 }
 
-// ip returns an address on the VLAN: host 1 is the gateway, 3 the proxy, backends start at 11 and apps at 40.
-func (s *site) ip(host int) string { return fmt.Sprintf("%s.%d", s.net, host) }
-
-// at returns an address and port on the VLAN.
-func (s *site) at(host, port int) string { return fmt.Sprintf("%s.%d:%d", s.net, host, port) }
+// at returns an address and port on the VLAN: host 1 is the gateway, 3 the proxy, backends start at 11 and apps at 40.
+func (s *site) at(host, port int) string { return fmt.Sprintf("%s:%d", s.IP(host), port) }
 
 // at6 is at for IPv6.
 func (s *site) at6(host, port int) string { return fmt.Sprintf("[%s%d]:%d", s.net6, host, port) }
 
 // in returns a name of the hosted cluster.
-func (s *site) in(label string) string { return label + "." + s.domain }
-
-// namespace returns the namespace of the hosted control plane.
-func (s *site) namespace() string { return "clusters-" + s.name }
+func (s *site) in(label string) string { return label + "." + s.Domain() }
 
 // routeHost returns the host of a Route, outside of the cluster's own domain.
 func (s *site) routeHost(route string) string { return route + "-" + s.name + ".apps.mgmt.example.com" }
@@ -115,12 +109,7 @@ func (s *site) bootstrap(t *testing.T, metrics string) lab.EnvoyConfig {
 }
 
 // update applies objects.
-func (s *site) update(t *testing.T, yaml ...string) {
-	t.Helper()
-	if err := s.cp.ApplyYAML(t.Context(), []byte(strings.Join(yaml, ""))); err != nil {
-		t.Fatal(err)
-	}
-}
+func (s *site) update(t *testing.T, yaml ...string) { t.Helper(); s.cp.MustApply(t, yaml...) }
 
 // remove deletes objects.
 func (s *site) remove(t *testing.T, yaml string) {
@@ -132,33 +121,17 @@ func (s *site) remove(t *testing.T, yaml string) {
 
 // objects returns the hosted cluster with its Infra and its ProxyServer, without a control plane.
 func (s *site) objects() string {
-	var b strings.Builder
-	for _, name := range []string{"clusters", s.namespace(), "apps-" + s.name} {
-		fmt.Fprintf(&b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n", name)
+	cluster := s.HostedCluster()
+	cluster.Publishing = map[string]string{
+		"OAuthServer":  lab.PublishedRoute(s.in("oauth")),
+		"Konnectivity": "{type: LoadBalancer, loadBalancer: {hostname: " + s.in("konnectivity") + "}}",
 	}
-	cluster := lab.HostedCluster{
-		Namespace: "clusters", Name: s.name, BaseDomain: "lab.example.com", API: s.in("api"),
-		Publishing: map[string]string{
-			"OAuthServer":  lab.PublishedRoute(s.in("oauth")),
-			"Konnectivity": "{type: LoadBalancer, loadBalancer: {hostname: " + s.in("konnectivity") + "}}",
-		},
-		More: "  infraID: " + s.name + "-x7k2p",
-	}
-	return b.String() + cluster.YAML() + s.infraYAML() + s.proxyServer()
+	return s.Namespaces() + lab.Namespaces("apps-"+s.name) + cluster.YAML() + s.infraYAML() + s.proxyServer()
 }
 
 func (s *site) infraYAML() string {
-	return fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: %[1]s, namespace: clusters}
-spec:
-  hostedClusterRef: {name: %[1]s}
-  networkConfig: {cidr: %[2]s.0/24, additionalCIDRs: ["%[3]s/48"], gateway: %[2]s.1, networkAttachmentDefinition: %[1]s}
-  infraComponents: {proxy: {serverIP: %[2]s.3, additionalServerIPs: ["%[3]s3"]%[4]s}}
-  appsIngress: %[5]s
----
-`, s.name, s.net, s.net6, s.infra.proxy, s.infra.apps)
+	return s.Infra(fmt.Sprintf(`spec: {networkConfig: {additionalCIDRs: ["%[1]s/48"]}, appsIngress: %[4]s,
+  infraComponents: {dhcp: null, dns: null, proxy: {serverIP: %[2]s, additionalServerIPs: ["%[1]s3"]%[3]s}}}`, s.net6, s.IP(3), s.infra.proxy, s.infra.apps))
 }
 
 // static returns a spec.appsIngress with an address. more are further fields.
@@ -168,20 +141,7 @@ func (s *site) static(address, more string) string {
 
 // proxyServer returns a ProxyServer with these backends in addition to the Infra's routes.
 func (s *site) proxyServer(backends ...string) string {
-	list := "[]"
-	if len(backends) > 0 {
-		list = "\n  - " + strings.Join(backends, "\n  - ")
-	}
-	return fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: %s, namespace: clusters}
-spec:
-  infraRef: {name: %[1]s}
-  networkConfig: {serverIP: %s}
-  backends: %s
----
-`, s.name, s.ip(3), list)
+	return s.ProxyServer(fmt.Sprintf("spec: {networkConfig: {serverIP: %s}, backends: [%s]}", s.IP(3), strings.Join(backends, ", ")))
 }
 
 // backend returns an entry of spec.backends for TLS on port 443. more are further fields.
@@ -197,33 +157,11 @@ func (s *site) backendOn(port int, protocol, name, host, service string, targetP
 
 // service returns a Service and its endpoints, which must have the same port.
 func service(namespace, name string, port int, targets ...netip.AddrPort) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {ports: [{port: %d}]}\n---\n",
-		name, namespace, port) + endpoints(namespace, name, targets...)
-}
-
-// endpoints returns the EndpointSlice of a Service.
-func endpoints(namespace, name string, targets ...netip.AddrPort) string {
-	family, port, list := "IPv4", 1, []string{}
-	for _, target := range targets {
-		if target.Addr().Is6() {
-			family = "IPv6"
-		}
-		port = int(target.Port())
-		list = append(list, fmt.Sprintf("{addresses: [%q], conditions: {ready: true}}", target.Addr()))
-	}
-	return fmt.Sprintf(`
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: %[1]s-1, namespace: %[2]s, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: %[3]s
-ports: [{name: "", port: %[4]d, protocol: TCP}]
-endpoints: [%[5]s]
----
-`, name, namespace, family, port, strings.Join(list, ", "))
+	return lab.Service(namespace, name, port) + lab.Endpoints(namespace, name, targets...)
 }
 
 // route returns a Route of the hosted control plane.
 func (s *site) route(name, service string) string {
 	return fmt.Sprintf("apiVersion: route.openshift.io/v1\nkind: Route\nmetadata: {name: %s, namespace: %s}\nspec: {host: %s, to: {kind: Service, name: %s, weight: 100}}\n---\n",
-		name, s.namespace(), s.routeHost(name), service)
+		name, s.ControlPlaneNamespace(), s.routeHost(name), service)
 }

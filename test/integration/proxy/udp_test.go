@@ -103,7 +103,7 @@ addressType: IPv4
 ports: [{name: dns-tcp, port: 53, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]
 endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ---
-`, s.name, s.ip(host))
+`, s.name, s.IP(host))
 }
 
 // dnsBackend returns an entry of spec.backends for dnsService.

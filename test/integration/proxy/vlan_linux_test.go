@@ -36,9 +36,9 @@ func newTopology(t *testing.T, six bool) *topology {
 	t.Helper()
 	s := newSite(t)
 	p := &topology{site: s, pod: lab.NewNamespace(t), node: lab.NewNamespace(t), gateway: lab.NewNamespace(t), pool: lab.NewNamespace(t), flag: "-4"}
-	vlan, pods, outside, bits, other := s.net+".%d", "10.77.0.%d", "203.0.113.%d", 24, s.net6+"3"
+	vlan, pods, outside, bits, other := s.VLAN+".%d", "10.77.0.%d", "203.0.113.%d", 24, s.net6+"3"
 	if six {
-		vlan, pods, outside, bits, other, p.flag = s.net6+"%d", "fd00:77::%d", "fd00:113::%d", 64, s.ip(3), "-6"
+		vlan, pods, outside, bits, other, p.flag = s.net6+"%d", "fd00:77::%d", "fd00:113::%d", 64, s.IP(3), "-6"
 	}
 	at := func(format string, host int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf(format, host)) }
 	p.proxy, p.router, p.app = at(vlan, 3), at(vlan, 1), at(outside, 10)
