@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,10 +14,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -43,11 +43,8 @@ clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0}
 `
 
-// pod is the network namespace of a client of cluster IPs.
-type pod struct{ at *lab.Namespace }
-
-// newPod sets up the node's network with the real kube-proxy, and a pod.
-func newPod(t *testing.T, s *site) pod {
+// newPod sets up the node's network with the real kube-proxy, and returns the network namespace of a client of cluster IPs.
+func newPod(t *testing.T, s *site) *lab.Namespace {
 	t.Helper()
 	network.Need(t)
 	if _, err := exec.LookPath("nft"); err != nil {
@@ -57,15 +54,15 @@ func newPod(t *testing.T, s *site) pod {
 		}
 		report("kube-proxy needs nft: %v; make deps installs it", err)
 	}
-	p := pod{lab.NewNamespace(t)}
+	pod := lab.NewNamespace(t)
 	err := lab.Cable(
 		lab.End{Device: "node0", Addresses: []string{nodeIP + "/24", guestIP + "/32", strangerIP + "/32"}},
-		lab.End{In: p.at, Device: "eth0", Addresses: []string{podIP + "/24"}},
+		lab.End{In: pod, Device: "eth0", Addresses: []string{podIP + "/24"}},
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.at.Run(t, "ip", "route", "add", "default", "via", nodeIP)
+	pod.Run(t, "ip", "route", "add", "default", "via", nodeIP)
 	// kube-proxy rejects connections to Services without endpoints in the forward hook, so the node needs a
 	// route for them.
 	(*lab.Namespace)(nil).Run(t, "ip", "route", "add", "default", "via", podIP)
@@ -73,142 +70,68 @@ func newPod(t *testing.T, s *site) pod {
 		t.Fatal(err)
 	}
 	s.node()
-	s.startKubeProxy()
-	return p
-}
-
-// startKubeProxy starts kube-proxy for the namespace's node, until the test ends.
-func (s *site) startKubeProxy() {
-	s.t.Helper()
 	// kube-proxy reads its address from the Node.
 	node := &corev1.Node{}
 	node.Name = s.namespace
-	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, nodeIP))
-	if err := s.client.Status().Patch(s.t.Context(), node, patch); err != nil {
-		s.t.Fatal(err)
-	}
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, nodeIP))
 	kubeconfig, err := s.cp.UserKubeconfig("system:kube-proxy")
-	if err != nil {
-		s.t.Fatal(err)
+	if err := errors.Join(err, s.client.Status().Patch(t.Context(), node, patch)); err != nil {
+		t.Fatal(err)
 	}
-	config := filepath.Join(s.t.TempDir(), "kube-proxy.yaml")
+	config := filepath.Join(t.TempDir(), "kube-proxy.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, podNetwork, s.namespace, nodeIP, kubeconfig), 0o600); err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	assets, err := lab.FindAssets(s.t.Context(), s.t.Logf, "kube-proxy")
+	assets, err := lab.FindAssets(t.Context(), t.Logf, "kube-proxy")
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
-	lab.NewDaemon(s.t, "kube-proxy", func() *exec.Cmd { return assets.Command("kube-proxy", "--config="+config) }).Start(s.t)
-}
-
-// dial connects from the pod to port 80, and returns the name of the backend that responds.
-func (p pod) dial(ctx context.Context, address string) (conn net.Conn, name string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	err = p.at.Do(func() (err error) {
-		// Only IPv4, because Happy Eyeballs would dial in another goroutine and thus outside of the
-		// namespace.
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp4", net.JoinHostPort(address, "80"))
-		return err
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	name, err = lab.Greeting(ctx, conn)
-	if err != nil {
-		return nil, "", errors.Join(err, conn.Close())
-	}
-	return conn, name, nil
-}
-
-// checkGuestResponds returns "" if the guest responds at an address.
-func (p pod) checkGuestResponds(ctx context.Context, address string) string {
-	conn, name, err := p.dial(ctx, address)
-	if err != nil {
-		return err.Error()
-	}
-	_ = conn.Close()
-	if name != "guest" {
-		return name + " responds"
-	}
-	return ""
-}
-
-// watch connects continually until stop is called, which returns the number of connections and the longest
-// time without one. The test fails if a connection reaches another backend.
-func (p pod) watch(t *testing.T, address string) (stop func() (connections int, outage time.Duration)) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	type result struct {
-		connections int
-		outage      time.Duration
-		stranger    string
-	}
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		for last := time.Now(); ; time.Sleep(time.Millisecond) {
-			began := time.Now()
-			conn, name, err := p.dial(ctx, address)
-			if ctx.Err() != nil {
-				if err == nil {
-					_ = conn.Close()
-				}
-				done <- r
-				return
-			}
-			if err != nil {
-				continue
-			}
-			_ = conn.Close()
-			if name != "guest" {
-				r.stranger = name
-			}
-			// A connection that was started and established after the previous one is not an outage.
-			r.outage = max(r.outage, began.Sub(last))
-			r.connections++
-			last = time.Now()
-		}
-	}()
-	ended := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-ended })
-	return func() (int, time.Duration) {
-		t.Helper()
-		defer close(ended)
-		cancel()
-		r := <-done
-		if r.stranger != "" {
-			t.Errorf("%s responded", r.stranger)
-		}
-		return r.connections, r.outage
-	}
+	lab.NewDaemon(t, "kube-proxy", func() *exec.Cmd { return assets.Command("kube-proxy", "--config="+config) }).Start(t)
+	return pod
 }
 
 // TestAliasClientsReachTheSameGuest connects from a pod to the cluster IP of an alias through the real
 // kube-proxy, while the Service behind the alias, whose endpoints the cloud controller manager writes, is
 // recreated under other names.
 func TestAliasClientsReachTheSameGuest(t *testing.T) {
-	cp := cluster.Get(t)
-	start(t, cp)
-	s := newSite(t, cp)
-	p := newPod(t, s)
+	start(t)
+	s := newSite(t)
+	pod := newPod(t, s)
 	lab.TCPBackend(t, guestIP+":30080", "guest")
 	lab.TCPBackend(t, strangerIP+":30080", "stranger")
 	s.mirrored("a-stranger", "app: other", strangerIP)
 	s.mirrored("a-first", "app: web", guestIP)
-	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngress("web", "backendMode: Alias"))
 	alias := s.alias("web", "a-first")
 	address := s.getService(alias).Spec.ClusterIP
-	await(t, "the guest to respond", func() string { return p.checkGuestResponds(t.Context(), address) })
+	dial := func() (net.Conn, string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		conn, err := pod.Dial(ctx, netip.Addr{}, netip.AddrPortFrom(netip.MustParseAddr(address), 80))
+		if err != nil {
+			return nil, "", err
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		name, err := lab.Greeting(ctx, conn)
+		return conn, name, err
+	}
+	awaitGuest := func() {
+		t.Helper()
+		lab.Await(t, "the guest to respond", func() string {
+			if _, name, err := dial(); err != nil || name != "guest" {
+				return fmt.Sprintf("%q responds: %v", name, err)
+			}
+			return ""
+		})
+	}
+	awaitGuest()
 	endpoints := s.endpoints(alias)
 
 	// An established connection survives.
-	conn, _, err := p.dial(t.Context(), address)
+	conn, _, err := dial()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
 	checkEcho := func() {
 		t.Helper()
 		if err := conn.SetDeadline(time.Now().Add(lab.WaitTimeout)); err != nil {
@@ -224,53 +147,17 @@ func TestAliasClientsReachTheSameGuest(t *testing.T) {
 
 	// Without a Service behind it, an alias rejects connections.
 	s.removeMirrored("a-first")
-	await(t, "connections to be refused", func() string {
-		conn, name, err := p.dial(t.Context(), address)
-		switch {
-		case err == nil:
-			_ = conn.Close()
-			return name + " responds"
-		case !errors.Is(err, syscall.ECONNREFUSED):
-			return err.Error()
-		default:
-			return ""
+	lab.Await(t, "connections to be refused", func() string {
+		if _, name, err := dial(); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Sprintf("%q responds: %v", name, err)
 		}
+		return ""
 	})
 	s.mirrored("a-second", "app: web", guestIP)
-	await(t, "the guest to respond again", func() string { return p.checkGuestResponds(t.Context(), address) })
-	checkEcho()
-
-	// Measure the outage when the new Service is created immediately.
-	for round := range 5 {
-		before, after := fmt.Sprintf("a-round-%d", round-1), fmt.Sprintf("a-round-%d", round)
-		if round == 0 {
-			before = "a-second"
-		}
-		stop := p.watch(t, address)
-		s.removeMirrored(before)
-		s.mirrored(after, "app: web", guestIP)
-		if current := s.alias("web", after); current != alias {
-			t.Errorf("alias is %s, was %s", current, alias)
-		}
-		s.awaitReason("web", v1alpha1.ReasonResolved)
-		await(t, "the guest to respond again", func() string { return p.checkGuestResponds(t.Context(), address) })
-		connections, outage := stop()
-		t.Logf("%d connections from the pod while %s replaced %s; longest time without one: %s", connections, after, before, outage.Round(time.Millisecond))
-	}
+	awaitGuest()
 	checkEcho()
 	if now := s.getService(alias).Spec.ClusterIP; now != address {
 		t.Errorf("ClusterIP of the alias was %s, is %s", address, now)
 	}
 	s.awaitEndpoints(alias, endpoints...)
-}
-
-// removeMirrored deletes the objects of mirrored.
-func (s *site) removeMirrored(name string) {
-	s.t.Helper()
-	s.removeService(name)
-	slice := &discoveryv1.EndpointSlice{}
-	slice.Namespace, slice.Name = s.namespace, name+"-x"
-	if err := s.client.Delete(s.t.Context(), slice); client.IgnoreNotFound(err) != nil {
-		s.t.Fatal(err)
-	}
 }
