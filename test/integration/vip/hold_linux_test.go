@@ -126,6 +126,9 @@ func (s *site) testMove(t *testing.T, holder *replica) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		name, err = lab.Greeting(ctx, conn)
+		if tcp, ok := conn.(*net.TCPConn); ok { // a keepalive packet would be reset by the next holder
+			err = errors.Join(err, tcp.SetKeepAlive(false))
+		}
 		return conn, name, errors.Join(err, conn.SetDeadline(time.Now().Add(lab.WaitTimeout)))
 	}
 	await := func(to netip.Addr, by *replica) (conn net.Conn) {
