@@ -8,21 +8,20 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestOrphanedObjectsAreAdopted recreates a VirtualIngress whose generated objects have no owner, as after a
 // restore from a backup. The test removes the owner references itself, because deletion with orphan
 // propagation deletes objects that the garbage collector has not observed yet.
 func TestOrphanedObjectsAreAdopted(t *testing.T) {
-	cp := cluster.Get(t)
-	r := start(t, cp)
-	s := newSite(t, cp)
+	r := start(t)
+	s := newSite(t)
 	s.mirrored("first", "app: web", "198.51.100.7")
-	v := virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Alias")
+	v := virtualIngressOf("web", "app: web", "name: http", "backendMode: Alias")
 	s.apply(v)
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	alias := s.alias("web", "first")
@@ -30,17 +29,14 @@ func TestOrphanedObjectsAreAdopted(t *testing.T) {
 	before := s.ingress("web-generated")
 	r.Terminate(t)
 	for _, o := range s.generated(alias) {
-		if err := s.client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))); err != nil {
-			t.Fatal(err)
-		}
+		s.patch(o, o.GetName(), `{"metadata":{"ownerReferences":null}}`)
 	}
-	s.remove(s.virtual("web"))
+	s.remove(&v1alpha1.VirtualIngress{}, "web")
 	// The Service is deleted while the controller does not run, so its addresses may belong to another Service.
 	s.removeService("first")
-	r.Start(t)
-	r.awaitLead(t)
+	r.lead(t)
 	s.apply(v)
-	await(t, "the copied endpoints to be deleted", func() string { return strings.Join(s.endpoints(alias), " ") })
+	lab.Await(t, "the copied endpoints to be deleted", func() string { return strings.Join(s.endpoints(alias), " ") })
 	s.mirrored("second", "app: web", "198.51.100.8")
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 	s.awaitEndpoints(alias, "198.51.100.8:30080 http")
@@ -71,25 +67,19 @@ func (s *site) generated(alias string) []client.Object {
 // TestForeignIngressIsNotAdopted checks that an Ingress with the generated name is not adopted unless it has
 // all marks of a generated one.
 func TestForeignIngressIsNotAdopted(t *testing.T) {
-	cp := cluster.Get(t)
-	start(t, cp)
+	start(t)
 	for _, tc := range []struct{ name, metadata string }{
 		{"no annotations", `{"metadata":{"annotations":null,"ownerReferences":null}}`},
 		{"annotation of another VirtualIngress", `{"metadata":{"annotations":{"hostedcluster.densityops.com/virtualingress":"else/web"},"ownerReferences":null}}`},
 		{"another owner", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"kube-root-ca.crt","uid":"UID","controller":true}]}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSite(t, cp)
+			s := newSite(t)
 			s.service("first", "app: web", "{port: 80}")
-			s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
+			s.apply(virtualIngress("web"))
 			s.awaitReason("web", v1alpha1.ReasonResolved)
 			owner := &corev1.ConfigMap{}
-			await(t, "an owner", func() string {
-				if s.checkAbsent(owner, "kube-root-ca.crt") == "" {
-					return "ConfigMap kube-root-ca.crt does not exist yet"
-				}
-				return ""
-			})
+			lab.Poll(t, "an owner", func() bool { return s.get(owner, "kube-root-ca.crt") })
 			s.patch(&networkingv1.Ingress{}, "web-generated", strings.Replace(tc.metadata, "UID", string(owner.UID), 1))
 			s.awaitReason("web", v1alpha1.ReasonConflict)
 			if i := s.ingress("web-generated"); metav1.GetControllerOf(i) != nil && metav1.GetControllerOf(i).Kind == "VirtualIngress" {

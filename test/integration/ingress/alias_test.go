@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // alias waits until the first alias of a VirtualIngress points to a Service, and returns the name of the
@@ -22,7 +23,7 @@ import (
 func (s *site) alias(name, service string) string {
 	s.t.Helper()
 	var alias string
-	await(s.t, "the alias of "+service, func() string {
+	lab.Await(s.t, "the alias of "+service, func() string {
 		v := s.virtual(name)
 		if len(v.Status.Backends) == 0 || v.Status.Backends[0].Service != service {
 			return fmt.Sprintf("status is %+v", v.Status)
@@ -36,8 +37,8 @@ func (s *site) alias(name, service string) string {
 func (s *site) getService(name string) *corev1.Service {
 	s.t.Helper()
 	o := &corev1.Service{}
-	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o); err != nil {
-		s.t.Fatal(err)
+	if !s.get(o, name) {
+		s.t.Fatalf("no Service %s", name)
 	}
 	return o
 }
@@ -63,7 +64,7 @@ func (s *site) endpoints(service string) []string {
 
 func (s *site) awaitEndpoints(service string, want ...string) {
 	s.t.Helper()
-	await(s.t, "the endpoints of "+service, func() string {
+	lab.Await(s.t, "the endpoints of "+service, func() string {
 		if got := s.endpoints(service); !slices.Equal(got, want) {
 			return fmt.Sprintf("got %q, want %q", got, want)
 		}
@@ -100,8 +101,8 @@ func (s *site) pod(name, labels, address string) {
 	s.node()
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s, labels: {%s}}, spec: {nodeName: %s, containers: [{name: web, image: web, ports: [{name: serve, containerPort: 8080}]}]}}", name, labels, s.namespace))
 	p := &corev1.Pod{}
-	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, p); err != nil {
-		s.t.Fatal(err)
+	if !s.get(p, name) {
+		s.t.Fatalf("no Pod %s", name)
 	}
 	p.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
@@ -120,6 +121,13 @@ func (s *site) mirrored(name, labels, address string) {
 	s.slice(name, address)
 }
 
+// removeMirrored deletes the objects of mirrored.
+func (s *site) removeMirrored(name string) {
+	s.t.Helper()
+	s.removeService(name)
+	s.remove(&discoveryv1.EndpointSlice{}, name+"-x")
+}
+
 func (s *site) slice(service, address string) {
 	s.t.Helper()
 	s.apply(fmt.Sprintf(`
@@ -133,15 +141,14 @@ ports: [{name: http, port: 30080, protocol: TCP}]
 }
 
 func TestAliasKeepsItsAddress(t *testing.T) {
-	cp := cluster.Get(t)
-	start(t, cp)
-	s := newSite(t, cp)
+	start(t)
+	s := newSite(t)
 	s.pod("one", "vm: guest", "198.51.100.1")
 	service := func(name string) {
 		s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {app: web}}, spec: {type: LoadBalancer, selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}", name))
 	}
 	service("a-first")
-	s.apply(virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Alias"))
+	s.apply(virtualIngressOf("web", "app: web", "name: http", "backendMode: Alias"))
 	alias := s.alias("web", "a-first")
 	s.awaitBackend("web-generated", alias)
 	before := s.getService(alias)
@@ -168,11 +175,7 @@ func TestAliasKeepsItsAddress(t *testing.T) {
 	}
 
 	// Selectors do not match aliases, whatever labels these have.
-	labelled := after.DeepCopy()
-	labelled.Labels = map[string]string{"app": "web"}
-	if err := s.client.Update(t.Context(), labelled); err != nil {
-		t.Fatal(err)
-	}
+	s.patch(&corev1.Service{}, alias, `{"metadata":{"labels":{"app":"web"}}}`)
 	s.service("other", "app: web", "{name: http, port: 80}")
 	if message := s.awaitReason("web", v1alpha1.ReasonMultipleMatches); strings.Contains(message, alias) {
 		t.Errorf("an alias matched the selector: %s", message)
@@ -181,30 +184,16 @@ func TestAliasKeepsItsAddress(t *testing.T) {
 	s.awaitReason("web", v1alpha1.ReasonResolved)
 
 	// In Direct mode the alias is deleted.
-	s.apply(virtualIngressYAML("web", "app: web", "name: http", "  backendMode: Direct"))
+	s.apply(virtualIngressOf("web", "app: web", "name: http", "backendMode: Direct"))
 	s.awaitBackend("web-generated", "a-second")
-	await(t, "the alias to be deleted", func() string { return s.checkAbsent(&corev1.Service{}, alias) })
-}
-
-// checkAbsent returns "" if an object does not exist.
-func (s *site) checkAbsent(o client.Object, name string) string {
-	s.t.Helper()
-	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o)
-	if client.IgnoreNotFound(err) != nil {
-		s.t.Fatal(err)
-	}
-	if err == nil {
-		return name + " exists"
-	}
-	return ""
+	lab.Poll(t, "the alias to be deleted", func() bool { return !s.get(&corev1.Service{}, alias) })
 }
 
 func TestAliasOfAServiceWithoutSelector(t *testing.T) {
-	cp := cluster.Get(t)
-	start(t, cp)
-	s := newSite(t, cp)
+	start(t)
+	s := newSite(t)
 	s.mirrored("a-first", "app: web", "198.51.100.7")
-	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngress("web", "backendMode: Alias"))
 	alias := s.alias("web", "a-first")
 	s.awaitEndpoints(alias, "198.51.100.7:30080 http")
 	address := s.getService(alias).Spec.ClusterIP
@@ -221,12 +210,7 @@ func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 
 	// Without the original Service its endpoints are removed, because their addresses may belong to another
 	// Service by now.
-	s.removeService("a-first")
-	slice := &discoveryv1.EndpointSlice{}
-	slice.Name = "a-first-x"
-	if s.checkAbsent(slice, "a-first-x") != "" {
-		s.remove(slice)
-	}
+	s.removeMirrored("a-first")
 	s.awaitEndpoints(alias)
 	s.mirrored("a-second", "app: web", "198.51.100.9")
 	s.awaitEndpoints(alias, "198.51.100.9:30080 http")
@@ -242,7 +226,7 @@ func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 	s.awaitEndpoints(alias, "198.51.100.10:30080 http")
 	previous := &metav1.PartialObjectMetadata{}
 	previous.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Endpoints"))
-	await(t, "the endpoints of the earlier selector to be deleted", func() string { return s.checkAbsent(previous, alias) })
+	lab.Poll(t, "the endpoints of the earlier selector to be deleted", func() bool { return !s.get(previous, alias) })
 	s.awaitEndpoints(alias, "198.51.100.10:30080 http")
 	if now := s.getService(alias).Spec.ClusterIP; now != address {
 		t.Errorf("ClusterIP of the alias was %s, is %s", address, now)
@@ -250,16 +234,13 @@ func TestAliasOfAServiceWithoutSelector(t *testing.T) {
 }
 
 func TestAliasOfAnotherNamespaceNeedsConsent(t *testing.T) {
-	cp := cluster.Get(t)
-	apply(t, cp, manifest(t, "cross-namespace/rbac.yaml"))
-	start(t, cp, "--cross-namespace")
-	s, guests := newSite(t, cp), newSite(t, cp)
+	apply(t, cluster.Get(t), manifest(t, "cross-namespace/rbac.yaml"))
+	start(t, "--cross-namespace")
+	s, guests := newSite(t), newSite(t)
 	guests.pod("one", "vm: guest", "198.51.100.1")
 	guests.apply("{apiVersion: v1, kind: Service, metadata: {name: a-first, labels: {app: web}}, spec: {selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: serve}]}}")
-	s.apply(strings.Replace(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"), "service: {", "service: {namespace: "+guests.namespace+", ", 1))
-	if message := s.awaitReason("web", v1alpha1.ReasonConsentMissing); !strings.Contains(message, "add "+s.namespace+" to the annotation") {
-		t.Errorf("message %q", message)
-	}
+	s.apply(strings.Replace(virtualIngress("web", "backendMode: Alias"), "service: {", "service: {namespace: "+guests.namespace+", ", 1))
+	s.awaitMessage("web", v1alpha1.ReasonConsentMissing, "add "+s.namespace+" to the annotation")
 	setConsent := func(text string) {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.AnnotationAllowAliases, text))
 		ns := &corev1.Namespace{}
@@ -284,25 +265,11 @@ func TestAliasOfAnotherNamespaceNeedsConsent(t *testing.T) {
 }
 
 func TestDisabledAliasesAreReported(t *testing.T) {
-	cp := cluster.Get(t)
-	start(t, cp, "--aliases=false")
-	s := newSite(t, cp)
+	start(t, "--aliases=false")
+	s := newSite(t)
 	s.service("first", "app: web", "{port: 80}")
-	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
-	if message := s.awaitReason("web", v1alpha1.ReasonUnsupported); !strings.Contains(message, "--aliases=false") {
-		t.Errorf("message %q", message)
-	}
-	s.apply(virtualIngressYAML("plain", "app: web", "number: 80", ""))
+	s.apply(virtualIngress("web", "backendMode: Alias"))
+	s.awaitMessage("web", v1alpha1.ReasonUnsupported, "--aliases=false")
+	s.apply(virtualIngress("plain"))
 	s.awaitReason("plain", v1alpha1.ReasonResolved)
-}
-
-func TestExternalNameHasNoAlias(t *testing.T) {
-	cp := cluster.Get(t)
-	start(t, cp)
-	s := newSite(t, cp)
-	s.apply("{apiVersion: v1, kind: Service, metadata: {name: out, labels: {app: web}}, spec: {type: ExternalName, externalName: a.example.com, ports: [{port: 80}]}}")
-	s.apply(virtualIngressYAML("web", "app: web", "number: 80", "  backendMode: Alias"))
-	if message := s.awaitReason("web", v1alpha1.ReasonUnsupported); !strings.Contains(message, "ExternalName") {
-		t.Errorf("message %q", message)
-	}
 }

@@ -11,38 +11,28 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
 )
 
-// BenchmarkRecreation recreates mirrored Services under other names, one after the other among 500, and
-// measures the time from the API server's reply until a watch reports the updated Ingress.
+// BenchmarkRecreation recreates mirrored Services under other names, one after the other among 500, and measures the time
+// from the API server's reply until a watch reports the updated Ingress, or the alias that stands for the new Service.
 //
 //	go test -run xxx -bench Recreation -benchtime 500x ./test/integration/ingress
 func BenchmarkRecreation(b *testing.B) {
-	f := newFleet(b, 500, 500, false)
-	f.start(b)
-	b.ResetTimer()
-	times := f.recreate(b, b.N)
-	b.StopTimer()
-	report(b, "", times)
-	b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
-}
-
-// BenchmarkAliasRecreation is BenchmarkRecreation with aliases: it measures the time until a watch reports
-// the alias that stands for the new Service.
-func BenchmarkAliasRecreation(b *testing.B) {
-	f := newFleet(b, 500, 500, true)
-	f.start(b)
-	b.ResetTimer()
-	times := f.recreate(b, b.N)
-	b.StopTimer()
-	report(b, "", times)
-	b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
+	for mode, aliases := range map[string]bool{"Direct": false, "Alias": true} {
+		b.Run(mode, func(b *testing.B) {
+			f := newFleet(b, 500, 500, aliases)
+			f.start(b)
+			b.ResetTimer()
+			times := f.recreate(b, b.N)
+			b.StopTimer()
+			report(b, "", times)
+			b.ReportMetric(f.number(b, "process_cpu_seconds_total"), "cpu-s")
+		})
+	}
 }
 
 // BenchmarkFleet measures 5,000 Services and 1,000 VirtualIngresses: the daemon's memory, the time of a start
@@ -90,55 +80,37 @@ type fleet struct {
 	expected map[string]chan time.Time // by the Service that an Ingress or an alias will lead to
 }
 
-const labelsOf = "cluster.x-k8s.io/cluster-name"
-
 // newFleet creates Services of one hosted cluster, and a VirtualIngress for each of the first virtual ones.
 func newFleet(b *testing.B, services, virtual int, aliases bool) *fleet {
 	b.Helper()
 	cp := lab.New(b, lab.Config{Name: "bench", CRDs: []lab.CRDSet{lab.Oooi}})
-	f := &fleet{site: newSite(b, cp), virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
+	f := &fleet{site: newSiteIn(b, cp), virtual: virtual, aliases: aliases, expected: map[string]chan time.Time{}}
 	install(b, cp)
 	f.replica = newReplica(b, cp, "ingress", account("oooi-system"))
-	f.replica.Start(b)
-	f.replica.awaitLead(b)
+	f.replica.lead(b)
 	f.empty = f.resident(b)
 	f.replica.Terminate(b)
 	for i := range services {
-		name := fmt.Sprintf("a-%d-0", i)
-		f.create(b, name, i)
-		f.current = append(f.current, name)
+		f.current = append(f.current, fmt.Sprintf("a-%d-0", i))
+		f.create(f.current[i], i)
 	}
+	mode := map[bool]string{false: "Direct", true: "Alias"}[aliases]
 	for i := range virtual {
-		v := &v1alpha1.VirtualIngress{}
-		v.Namespace, v.Name = f.namespace, fmt.Sprintf("v-%d", i)
-		if aliases {
-			v.Spec.BackendMode = v1alpha1.BackendModeAlias
-		}
-		v.Spec.Rules = []v1alpha1.VirtualIngressRule{{Host: v.Name + ".example.com", HTTP: &v1alpha1.VirtualIngressHTTP{Paths: []v1alpha1.VirtualIngressPath{{
-			Path: "/", PathType: v1alpha1.PathTypePrefix, Backend: v1alpha1.VirtualIngressBackend{Service: &v1alpha1.VirtualIngressService{
-				MatchLabels: map[string]v1alpha1.LabelValue{labelsOf: "demo", "cluster.x-k8s.io/tenant-service-name": v1alpha1.LabelValue(strconv.Itoa(i)), "cluster.x-k8s.io/tenant-service-namespace": "shop"},
-				Port:        v1alpha1.VirtualIngressPort{Number: 80},
-			}},
-		}}}}}
-		if err := f.client.Create(b.Context(), v); err != nil {
-			b.Fatal(err)
-		}
+		f.apply(virtualIngressOf(fmt.Sprintf("v-%d", i), tenantLabels(i), "number: 80", "backendMode: "+mode))
 	}
 	return f
 }
 
-// create creates Service number i.
-func (f *fleet) create(b *testing.B, name string, i int) {
-	b.Helper()
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name, Labels: map[string]string{
-		labelsOf: "demo", "cluster.x-k8s.io/tenant-service-name": strconv.Itoa(i), "cluster.x-k8s.io/tenant-service-namespace": "shop",
-	}}, Spec: corev1.ServiceSpec{
-		ClusterIP: corev1.ClusterIPNone, // headless, because there are fewer ClusterIPs than Services
-		Selector:  map[string]string{"vm": "guest"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(30080)}},
-	}}
-	if err := f.client.Create(b.Context(), s); err != nil {
-		b.Fatal(err)
-	}
+// tenantLabels returns the labels of Service number i.
+func tenantLabels(i int) string {
+	return fmt.Sprintf("cluster.x-k8s.io/cluster-name: demo, cluster.x-k8s.io/tenant-service-name: \"%d\", cluster.x-k8s.io/tenant-service-namespace: shop", i)
+}
+
+// create creates Service number i. It is headless, because there are fewer ClusterIPs than Services.
+func (f *fleet) create(name string, i int) {
+	f.t.Helper()
+	f.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {clusterIP: None, selector: {vm: guest}, ports: [{name: http, port: 80, targetPort: 30080}]}}",
+		name, tenantLabels(i)))
 }
 
 // start starts the daemon, and waits until all VirtualIngresses are resolved.
@@ -147,7 +119,7 @@ func (f *fleet) start(b *testing.B) {
 	f.watch(b)
 	began := time.Now()
 	f.replica.Start(b)
-	await(b, "all VirtualIngresses to be resolved", func() string {
+	lab.Await(b, "all VirtualIngresses to be resolved", func() string {
 		list, resolved := &v1alpha1.VirtualIngressList{}, 0
 		if err := f.client.List(b.Context(), list, client.InNamespace(f.namespace)); err != nil {
 			b.Fatal(err)
@@ -165,7 +137,7 @@ func (f *fleet) start(b *testing.B) {
 	f.cold = time.Since(began)
 }
 
-// watch watches Ingresses or aliases, and sends the time to the channel of expect when one leads to a
+// watch watches Ingresses or aliases, and sends the time to the channel of recreateService when one leads to a
 // Service.
 func (f *fleet) watch(b *testing.B) {
 	b.Helper()
@@ -204,23 +176,17 @@ func (f *fleet) watch(b *testing.B) {
 	}()
 }
 
-// expect returns a channel that receives the time at which an Ingress or alias leads to a Service.
-func (f *fleet) expect(name string) chan time.Time {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ch := make(chan time.Time, 1)
-	f.expected[f.namespace+"/"+name] = ch
-	return ch
-}
-
-// recreateService recreates a Service under another name. It returns the time of the API server's reply, and
-// the channel of expect.
-func (f *fleet) recreateService(b *testing.B, i, round int) (time.Time, chan time.Time) {
-	b.Helper()
+// recreateService recreates a Service under another name. It returns the time of the API server's reply, and a channel that
+// receives the time at which an Ingress or alias leads to it.
+func (f *fleet) recreateService(i, round int) (time.Time, chan time.Time) {
+	f.t.Helper()
 	f.removeService(f.current[i])
 	f.current[i] = fmt.Sprintf("a-%d-%d", i, round)
-	ch := f.expect(f.current[i])
-	f.create(b, f.current[i], i)
+	ch := make(chan time.Time, 1)
+	f.mu.Lock()
+	f.expected[f.namespace+"/"+f.current[i]] = ch
+	f.mu.Unlock()
+	f.create(f.current[i], i)
 	return time.Now(), ch
 }
 
@@ -228,7 +194,7 @@ func (f *fleet) recreate(b *testing.B, n int) []time.Duration {
 	b.Helper()
 	var times []time.Duration
 	for k := range n {
-		at, ch := f.recreateService(b, k%f.virtual, 1+k/f.virtual)
+		at, ch := f.recreateService(k%f.virtual, 1+k/f.virtual)
 		times = append(times, f.await(b, at, ch))
 	}
 	return times
@@ -246,19 +212,14 @@ func (f *fleet) await(b *testing.B, at time.Time, ch chan time.Time) time.Durati
 }
 
 // burst recreates all Services as fast as the API server accepts requests.
-func (f *fleet) burst(b *testing.B) []time.Duration {
+func (f *fleet) burst(b *testing.B) (times []time.Duration) {
 	b.Helper()
-	type pending struct {
-		at time.Time
-		ch chan time.Time
+	began, updated := make([]time.Time, f.virtual), make([]chan time.Time, f.virtual)
+	for i := range began {
+		began[i], updated[i] = f.recreateService(i, 1_000_000)
 	}
-	all := make([]pending, f.virtual)
-	for i := range all {
-		all[i].at, all[i].ch = f.recreateService(b, i, 1_000_000)
-	}
-	var times []time.Duration
-	for _, o := range all {
-		times = append(times, f.await(b, o.at, o.ch))
+	for i, at := range began {
+		times = append(times, f.await(b, at, updated[i]))
 	}
 	return times
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -123,105 +125,81 @@ func TestValuesOfTheChart(t *testing.T) {
 	if out, err := helm(t, "lint", "--strict", "CHART"); err != nil {
 		t.Errorf("helm lint: %s", out)
 	}
-	in := []string{"--namespace", "oooi-system"}
-	for _, tc := range []struct {
-		set  []string
-		args []any
-	}{
-		{[]string{"namespaces={web,shop}"}, []any{"--watch-namespace=web,shop"}},
-		{[]string{"suffix="}, []any{"--suffix="}},
-		{[]string{"onMultiple=Newest", "onNoMatch=Delete"}, []any{"--on-multiple=Newest", "--on-no-match=Delete"}},
-		{[]string{"crossNamespace=true"}, []any{"--cross-namespace"}},
-		{[]string{"aliases=false"}, []any{"--aliases=false"}},
-		{[]string{"drop={a.example.com/,b=c}", "log.level=debug", "log.format=json"}, []any{"--drop=a.example.com/", "--drop=b=c", "--log-format=json", "--log-level=debug"}},
-	} {
-		t.Run(strings.Join(tc.set, " "), func(t *testing.T) {
-			args := in
-			for _, value := range tc.set {
-				args = append(args, "--set", value)
-			}
-			if diff := cmp.Diff(tc.args, containerOf(rendered(t, args...)[deploymentKey])["args"]); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-	t.Run("cross-namespace", func(t *testing.T) {
-		all := rendered(t, append(in, "--set", "crossNamespace=true")...)
-		for _, o := range parsed(t, lab.ReadFile(t, "manifests", "ingress", "cross-namespace", "rbac.yaml")) {
-			if diff := cmp.Diff(o.Object, all[keyOf(o)]); diff != "" {
-				t.Errorf("chart and component differ (-component +chart):\n%s", diff)
-			}
+	with := func(values ...string) map[string]map[string]any {
+		t.Helper()
+		args := []string{"--namespace", "oooi-system"}
+		for _, value := range values {
+			args = append(args, "--set", value)
 		}
-	})
-	t.Run("namespaced", func(t *testing.T) {
-		clusterWide := rendered(t, in...)
-		all := rendered(t, "--namespace", "web", "--set", "rbac.clusterWide=false", "--set", "namespaces={web,shop}")
+		return rendered(t, args...)
+	}
+	expectNone := func(all map[string]map[string]any, part string) {
+		t.Helper()
 		for key := range all {
-			if strings.HasPrefix(key, "ClusterRole") {
+			if strings.Contains(key, part) {
 				t.Errorf("unexpected %s", key)
 			}
 		}
-		for _, namespace := range []string{"web", "shop"} {
-			for name, clusterRole := range map[string]string{"oooi-ingress-objects": "oooi-ingress", "oooi-ingress-aliases": "oooi-ingress-aliases"} {
-				role, binding := all["Role "+namespace+"/"+name], all["RoleBinding "+namespace+"/"+name]
-				if role == nil || binding == nil {
-					t.Errorf("no %s in %s", name, namespace)
-					continue
-				}
-				if diff := cmp.Diff(clusterWide["ClusterRole /"+clusterRole]["rules"], role["rules"]); diff != "" {
-					t.Errorf("rules of ClusterRole %s and Role %s differ (-ClusterRole +Role):\n%s", clusterRole, name, diff)
-				}
-				wantRef := map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": name}
-				wantSubjects := []any{map[string]any{"kind": "ServiceAccount", "name": "oooi-ingress", "namespace": "web"}}
-				if diff := cmp.Diff([]any{wantRef, wantSubjects}, []any{binding["roleRef"], binding["subjects"]}); diff != "" {
-					t.Errorf("RoleBinding %s in %s:\n%s", name, namespace, diff)
-				}
-			}
-		}
-	})
-	t.Run("without aliases", func(t *testing.T) {
-		for key := range rendered(t, append(in, "--set", "aliases=false")...) {
-			if strings.Contains(key, "aliases") {
-				t.Errorf("unexpected %s", key)
-			}
-		}
-	})
-	t.Run("without RBAC objects", func(t *testing.T) {
-		for key := range rendered(t, append(in, "--set", "rbac.create=false")...) {
-			if strings.Contains(key, "Role") {
-				t.Errorf("unexpected %s", key)
-			}
-		}
-	})
-	t.Run("metrics", func(t *testing.T) {
-		if rendered(t, append(in, "--set", "podMonitor.enabled=true")...)["PodMonitor oooi-system/oooi-ingress"] == nil {
-			t.Error("no PodMonitor")
-		}
-	})
-	for _, invalid := range []string{
-		"image=", "replicas=-1", "replicaCount=2", "rbac.clusterWide=false", "aliases=maybe", "onMultiple=Any", "onNoMatch=Guess",
-		"suffix=-", "namespaces={A}", "log.level=loud", "drop={a\\,b}", "podMonitor.enable=true",
-	} {
-		t.Run("invalid: "+invalid, func(t *testing.T) {
-			if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.36.0", "--set", invalid); err == nil || !strings.Contains(out, "values don't meet the specifications of the schema") {
-				t.Errorf("%v: %s", err, out)
-			}
-		})
 	}
-	if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.36.0", "--set", "aliases=false,crossNamespace=true"); err == nil {
-		t.Errorf("helm accepts crossNamespace without aliases: %s", out)
+	all := with("namespaces={web,shop}", "suffix=", "onMultiple=Newest", "onNoMatch=Delete", "crossNamespace=true", "drop={a.example.com/,b=c}",
+		"log.level=debug", "log.format=json", "podMonitor.enabled=true")
+	args := []any{
+		"--watch-namespace=web,shop", "--suffix=", "--on-multiple=Newest", "--on-no-match=Delete", "--cross-namespace",
+		"--drop=a.example.com/", "--drop=b=c", "--log-format=json", "--log-level=debug",
+	}
+	if diff := cmp.Diff(args, containerOf(all[deploymentKey])["args"], cmpopts.SortSlices(func(a, b any) bool { return fmt.Sprint(a) < fmt.Sprint(b) })); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+	if all["PodMonitor oooi-system/oooi-ingress"] == nil {
+		t.Error("no PodMonitor")
+	}
+	for _, o := range parsed(t, lab.ReadFile(t, "manifests", "ingress", "cross-namespace", "rbac.yaml")) {
+		if diff := cmp.Diff(o.Object, all[keyOf(o)]); diff != "" {
+			t.Errorf("chart and component differ (-component +chart):\n%s", diff)
+		}
+	}
+	all = with("aliases=false")
+	expectNone(all, "aliases")
+	if diff := cmp.Diff([]any{"--aliases=false"}, containerOf(all[deploymentKey])["args"]); diff != "" {
+		t.Error(diff)
+	}
+	expectNone(with("rbac.create=false"), "Role")
+
+	clusterWide := with()
+	all = rendered(t, "--namespace", "web", "--set", "rbac.clusterWide=false", "--set", "namespaces={web,shop}")
+	expectNone(all, "ClusterRole")
+	for _, namespace := range []string{"web", "shop"} {
+		for name, clusterRole := range map[string]string{"oooi-ingress-objects": "oooi-ingress", "oooi-ingress-aliases": "oooi-ingress-aliases"} {
+			role, binding := all["Role "+namespace+"/"+name], all["RoleBinding "+namespace+"/"+name]
+			want := []any{
+				clusterWide["ClusterRole /"+clusterRole]["rules"], map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": name},
+				[]any{map[string]any{"kind": "ServiceAccount", "name": "oooi-ingress", "namespace": "web"}},
+			}
+			if diff := cmp.Diff(want, []any{role["rules"], binding["roleRef"], binding["subjects"]}); diff != "" {
+				t.Errorf("rules, roleRef and subjects of %s in %s (-want +got):\n%s", name, namespace, diff)
+			}
+		}
+	}
+	for invalid, want := range map[string]string{
+		"image=": schemaError, "replicaCount=2": schemaError, "rbac.clusterWide=false": schemaError, "aliases=maybe": schemaError, "onMultiple=Any": schemaError,
+		"suffix=-": schemaError, "namespaces={A}": schemaError, "drop={a\\,b}": schemaError, "aliases=false,crossNamespace=true": "",
+	} {
+		if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.36.0", "--set", invalid); err == nil || !strings.Contains(out, want) {
+			t.Errorf("helm accepts %s, or does not say %q: %v: %s", invalid, want, err, out)
+		}
 	}
 	if out, err := helm(t, "template", "release", "CHART", "--kube-version", "1.29.0"); err == nil {
 		t.Errorf("helm accepts Kubernetes 1.29: %s", out)
 	}
 }
 
+const schemaError = "values don't meet the specifications of the schema"
+
 // TestHelmInstallsAndRemoves runs the daemon with the rights of a namespaced release, and checks that its
 // Ingresses outlive the release.
 func TestHelmInstallsAndRemoves(t *testing.T) {
-	cp := lab.New(t, lab.Config{Name: "helm", ControllerManager: true})
-	s := newSite(t, cp)
-	other := newSite(t, cp)
+	s, other := newSite(t), newSite(t)
+	cp := s.cp
 	in := []string{"--kubeconfig", cp.Kubeconfig(), "--namespace", s.namespace}
 	run := func(args ...string) {
 		t.Helper()
@@ -230,28 +208,25 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 		}
 	}
 	run("install", "web", "CHART", "--set", "rbac.clusterWide=false", "--set", "namespaces={"+s.namespace+"}")
-	deployed := s.getDeployment("oooi-ingress")
-	r := newReplica(t, cp, "ingress", account(s.namespace), append([]string{"--namespace", s.namespace}, flags(deployed)...)...)
-	r.Start(t)
-	r.awaitLead(t)
+	startDeployed := func(name string) *replica {
+		t.Helper()
+		r := newReplica(t, cp, name, account(s.namespace), append([]string{"--namespace", s.namespace}, s.deployedFlags()...)...)
+		r.lead(t)
+		return r
+	}
+	r := startDeployed("ingress")
 	s.service("first", "app: web", "{port: 80}")
 	s.mirrored("guest", "app: guest", "198.51.100.7")
-	s.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
-	s.apply(virtualIngressYAML("guest", "app: guest", "number: 80", "  backendMode: Alias"))
+	s.apply(virtualIngress("web"))
+	s.apply(virtualIngressOf("guest", "app: guest", "number: 80", "backendMode: Alias"))
 	s.awaitBackend("web-generated", "first")
 	s.awaitEndpoints(s.alias("guest", "guest"), "198.51.100.7:30080 http")
 	other.service("first", "app: web", "{port: 80}")
-	other.apply(virtualIngressYAML("web", "app: web", "number: 80", ""))
+	other.apply(virtualIngress("web"))
 
 	run("upgrade", "web", "CHART", "--set", "suffix=-ingress", "--reuse-values")
 	r.Terminate(t)
-	deployed = s.getDeployment("oooi-ingress")
-	if !slices.Contains(flags(deployed), "--suffix=-ingress") {
-		t.Errorf("flags %q after the upgrade", flags(deployed))
-	}
-	r = newReplica(t, cp, "upgraded", account(s.namespace), append([]string{"--namespace", s.namespace}, flags(deployed)...)...)
-	r.Start(t)
-	r.awaitLead(t)
+	r = startDeployed("upgraded")
 	s.awaitBackend("web-ingress", "first")
 	s.awaitBackend("web-generated", "")
 	if other.ingress("web-generated") != nil || other.ingress("web-ingress") != nil {
@@ -274,33 +249,16 @@ func TestHelmInstallsAndRemoves(t *testing.T) {
 	}
 }
 
-// getDeployment returns the only container of a Deployment.
-func (s *site) getDeployment(name string) corev1.Container {
+// deployedFlags returns the flags of the daemon in the release's Deployment.
+func (s *site) deployedFlags() (flags []string) {
 	s.t.Helper()
-	u := &unstructured.Unstructured{}
-	u.SetAPIVersion("apps/v1")
-	u.SetKind("Deployment")
-	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, u); err != nil {
-		s.t.Fatal(err)
+	d := &appsv1.Deployment{}
+	if !s.get(d, "oooi-ingress") {
+		s.t.Fatal("no Deployment")
 	}
-	c := corev1.Container{}
-	raw := containerOf(u.Object)
-	for _, part := range []struct {
-		name string
-		into *[]string
-	}{{"command", &c.Command}, {"args", &c.Args}} {
-		list, _ := raw[part.name].([]any)
-		for _, one := range list {
-			*part.into = append(*part.into, fmt.Sprint(one))
-		}
-	}
-	return c
-}
-
-// flags returns the flags of the daemon in a Deployment.
-func flags(c corev1.Container) []string {
-	if !slices.Equal(c.Command, []string{"/xdsd", "ingress", "--http", "$(POD_IP):9905", "--identity", "$(POD_NAME)_$(POD_UID)"}) {
-		panic(fmt.Sprintf("unexpected command %q", c.Command))
+	c := d.Spec.Template.Spec.Containers[0]
+	if want := []string{"/xdsd", "ingress", "--http", "$(POD_IP):9905", "--identity", "$(POD_NAME)_$(POD_UID)"}; !slices.Equal(c.Command, want) {
+		s.t.Fatalf("command %q, want %q", c.Command, want)
 	}
 	return c.Args
 }

@@ -5,7 +5,6 @@ package ingress_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -35,9 +35,8 @@ var network = lab.Network{
 	Build:   []string{"xdsd"},
 	Sources: []string{"api", "internal", "xdsd", "manifests"},
 	Prepare: func(ctx context.Context) error {
-		_, helmErr := lab.BuildHelm(ctx, nil)
-		_, kubeProxyErr := lab.FindAssets(ctx, nil, "kube-proxy")
-		return errors.Join(helmErr, kubeProxyErr)
+		_, err := lab.BuildHelm(ctx, nil)
+		return err
 	},
 }
 
@@ -80,24 +79,31 @@ func newReplica(t testing.TB, cp *lab.ControlPlane, name, user string, args ...s
 	return r
 }
 
-// start installs the RBAC objects, and starts a replica that leads. It is terminated when the test ends.
-func start(t testing.TB, cp *lab.ControlPlane, args ...string) *replica {
+// start starts a replica that leads the shared cluster. It is terminated when the test ends.
+func start(t *testing.T, args ...string) *replica {
 	t.Helper()
+	cp := cluster.Get(t)
 	install(t, cp)
 	r := newReplica(t, cp, "ingress", account("oooi-system"), args...)
-	r.Start(t)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			r.Terminate(t) // releases the Lease for the next test
 		}
 	})
-	r.awaitLead(t)
+	r.lead(t)
 	return r
+}
+
+// lead starts a replica and waits until it leads.
+func (r *replica) lead(t testing.TB) {
+	t.Helper()
+	r.Start(t)
+	r.awaitLead(t)
 }
 
 func (r *replica) awaitLead(t testing.TB) {
 	t.Helper()
-	await(t, "the replica to lead", func() string {
+	lab.Await(t, "the replica to lead", func() string {
 		if state := r.state(t); !state.Leads || !state.Synced {
 			return fmt.Sprintf("%+v\n%s", state, r.Log.Tail())
 		}
@@ -151,12 +157,6 @@ func (r *replica) get(t testing.TB, path string) (status int, body []byte) {
 	return lab.Get(t, "http://"+r.http+path)
 }
 
-// await is lab.Await.
-func await(t testing.TB, what string, check func() string) {
-	t.Helper()
-	lab.Await(t, what, check)
-}
-
 func apply(t testing.TB, cp *lab.ControlPlane, yaml string) {
 	t.Helper()
 	if err := cp.ApplyYAML(t.Context(), []byte(yaml)); err != nil {
@@ -172,7 +172,13 @@ type site struct {
 	namespace string
 }
 
-func newSite(t testing.TB, cp *lab.ControlPlane) *site {
+// newSite returns a site in the shared cluster.
+func newSite(t testing.TB) *site {
+	t.Helper()
+	return newSiteIn(t, cluster.Get(t))
+}
+
+func newSiteIn(t testing.TB, cp *lab.ControlPlane) *site {
 	t.Helper()
 	s := &site{t, cp, cp.Client(t), cp.Namespace(t)}
 	t.Cleanup(func() { // until the namespace is deleted its VirtualIngresses would claim hosts of the next test
@@ -204,34 +210,48 @@ func (s *site) service(name, labels, ports string) {
 	s.apply(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, labels: {%s}}, spec: {selector: {pod: %s}, ports: [%s]}}", name, labels, name, ports))
 }
 
-// remove deletes an object.
-func (s *site) remove(object client.Object) {
+// get reads an object, and reports whether it exists.
+func (s *site) get(o client.Object, name string) bool {
 	s.t.Helper()
-	object.SetNamespace(s.namespace)
-	if err := s.client.Delete(s.t.Context(), object); err != nil {
+	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, o)
+	if client.IgnoreNotFound(err) != nil {
+		s.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// remove deletes an object, if it exists.
+func (s *site) remove(o client.Object, name string) {
+	s.t.Helper()
+	o.SetNamespace(s.namespace)
+	o.SetName(name)
+	if err := client.IgnoreNotFound(s.client.Delete(s.t.Context(), o)); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 func (s *site) removeService(name string) {
 	s.t.Helper()
-	o := &corev1.Service{}
-	o.Name = name
-	s.remove(o)
+	s.remove(&corev1.Service{}, name)
+}
+
+// patch applies a JSON merge patch to an object as another field manager.
+func (s *site) patch(o client.Object, name, json string) {
+	s.t.Helper()
+	o.SetNamespace(s.namespace)
+	o.SetName(name)
+	if err := s.client.Patch(s.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(json)), client.FieldOwner("other-client")); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // ingress returns an Ingress, or nil if it does not exist.
 func (s *site) ingress(name string) *networkingv1.Ingress {
 	s.t.Helper()
-	i := &networkingv1.Ingress{}
-	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, i)
-	if client.IgnoreNotFound(err) != nil {
-		s.t.Fatal(err)
+	if i := (&networkingv1.Ingress{}); s.get(i, name) {
+		return i
 	}
-	if err != nil {
-		return nil
-	}
-	return i
+	return nil
 }
 
 // backend returns the Service that the first path of an Ingress leads to, or "" if the Ingress does not
@@ -246,7 +266,7 @@ func (s *site) backend(name string) string {
 
 func (s *site) awaitBackend(name, want string) {
 	s.t.Helper()
-	await(s.t, "Ingress "+name+" to name "+want, func() string {
+	lab.Await(s.t, "Ingress "+name+" to name "+want, func() string {
 		if got := s.backend(name); got != want {
 			return fmt.Sprintf("the Ingress names %q", got)
 		}
@@ -258,8 +278,8 @@ func (s *site) awaitBackend(name, want string) {
 func (s *site) virtual(name string) *v1alpha1.VirtualIngress {
 	s.t.Helper()
 	v := &v1alpha1.VirtualIngress{}
-	if err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, v); err != nil {
-		s.t.Fatal(err)
+	if !s.get(v, name) {
+		s.t.Fatalf("no VirtualIngress %s", name)
 	}
 	return v
 }
@@ -268,7 +288,7 @@ func (s *site) virtual(name string) *v1alpha1.VirtualIngress {
 // message.
 func (s *site) awaitReason(name, want string) (message string) {
 	s.t.Helper()
-	await(s.t, name+" to be "+want, func() string {
+	lab.Await(s.t, name+" to be "+want, func() string {
 		v := s.virtual(name)
 		ready := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 		if ready == nil || ready.Reason != want || ready.ObservedGeneration != v.Generation || (ready.Status == "True") != (want == v1alpha1.ReasonResolved) {
@@ -280,13 +300,28 @@ func (s *site) awaitReason(name, want string) (message string) {
 	return message
 }
 
-// virtualIngressYAML returns a VirtualIngress with one path, to the Service that has label.
-func virtualIngressYAML(name, label, port, fields string) string {
+// awaitMessage is awaitReason for a message with a part.
+func (s *site) awaitMessage(name, reason, part string) {
+	s.t.Helper()
+	if message := s.awaitReason(name, reason); !strings.Contains(message, part) {
+		s.t.Errorf("%s is %s with the message %q, want %q in it", name, reason, message, part)
+	}
+}
+
+// virtualIngress returns a VirtualIngress with one path, to port 80 of the Service with the label app=web. fields are lines
+// of its spec.
+func virtualIngress(name string, fields ...string) string {
+	return virtualIngressOf(name, "app: web", "number: 80", fields...)
+}
+
+// virtualIngressOf is virtualIngress for any labels and port.
+func virtualIngressOf(name, labels, port string, fields ...string) string {
 	return fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: VirtualIngress
 metadata: {name: %s}
 spec:
-  rules: [{host: %s.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {%s}, port: {%s}}}}]}}]
-%s`, name, name, label, port, fields)
+  rules: [{host: %[1]s.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {matchLabels: {%[2]s}, port: {%[3]s}}}}]}}]
+  %[4]s
+`, name, labels, port, strings.Join(fields, "\n  "))
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -83,17 +83,9 @@ func grants(t *testing.T, files ...string) map[right]bool {
 	t.Helper()
 	all := map[right]bool{}
 	for _, file := range files {
-		objects, err := lab.ParseYAML([]byte(manifest(t, file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range objects {
-			var role struct{ Rules []rbacv1.PolicyRule }
-			data, err := yaml.Marshal(map[string]any{"rules": o.Object["rules"]})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := yaml.UnmarshalStrict(data, &role); err != nil {
+		for _, o := range parsed(t, []byte(manifest(t, file))) {
+			role := &rbacv1.ClusterRole{} // a Role has the same rules
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
 				t.Fatal(err)
 			}
 			for _, rule := range role.Rules {

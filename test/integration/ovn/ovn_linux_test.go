@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -16,10 +15,6 @@ import (
 // floating are the proxy's floating addresses.
 var floating = []netip.Addr{netip.MustParseAddr("192.0.2.4"), netip.MustParseAddr("2001:db8::4")}
 
-// announced is for how long a replica announces an address that it has claimed. A neighbour that has not
-// learned the new MAC address by then learns it by its next own request.
-const announced = 5 * time.Second
-
 // A proxy is a proxy replica.
 type proxy struct {
 	*pod
@@ -27,17 +22,11 @@ type proxy struct {
 	own []netip.Addr
 }
 
-// newProxy starts the replica with the addresses 192.0.2.HOST and 2001:db8::HOST. change may be nil, or
-// modify the replica's network selection.
-func (s *site) newProxy(host int, node string, change func(*lab.NetworkSelection)) *proxy {
+// newProxy starts the replica with the addresses 192.0.2.HOST and 2001:db8::HOST.
+func (s *site) newProxy(host int, node string) *proxy {
 	s.Helper()
-	name := fmt.Sprintf("demo-proxy-192-0-2-%d", host)
-	selection := s.selection(name)
-	if change != nil {
-		change(&selection)
-	}
 	own := []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", host)), netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", host))}
-	return &proxy{s.newPod(name, node, selection), own}
+	return &proxy{s.newPod(fmt.Sprintf("demo-proxy-192-0-2-%d", host), node), own}
 }
 
 // floatingCount returns how many of the floating addresses the replica has on its interface.
@@ -59,16 +48,19 @@ func (p *proxy) holding(t *testing.T) bool { t.Helper(); return p.floatingCount(
 // MAC address without a request, and VMs and a client behind the router must reach everything again.
 func TestVMsReachTheControlPlane(t *testing.T) {
 	s := newSite(t)
-	s.newPod("demo-dhcp", "n1", s.selection("demo-dhcp"))
-	s.newPod("demo-dns", "n2", s.selection("demo-dns"))
-	proxies := []*proxy{s.newProxy(5, "n1", nil), s.newProxy(6, "n1", nil), s.newProxy(7, "n2", nil)}
+	s.newPod("demo-dhcp", "n1")
+	s.newPod("demo-dns", "n2")
+	proxies := []*proxy{s.newProxy(5, "n1"), s.newProxy(6, "n1"), s.newProxy(7, "n2")}
 	clients := map[string]client{"a client behind the router": s.newRouter()}
 	leased := map[string]bool{}
-	for dhcp, get := range map[string]func(*testing.T, *lab.Machine) map[string]string{"dhclient": dhclient, "udhcpc": udhcpc} {
+	for dhcp, get := range map[string]func(*lab.Machine) map[string]string{
+		"dhclient": func(vm *lab.Machine) map[string]string { return vm.DHCP(t) }, // continues to renew the lease
+		"udhcpc":   func(vm *lab.Machine) map[string]string { return udhcpc(t, vm) },
+	} {
 		for _, node := range []string{"n1", "n2"} {
 			host := 0x10 + len(leased)
 			vm := s.newVM(fmt.Sprintf("vm-%d", host), node, fmt.Sprintf("02:00:00:00:00:%02x", host))
-			lease := get(t, vm)
+			lease := get(vm)
 			address, err := netip.ParseAddr(lease["ip_address"])
 			if err != nil || leased[address.String()] || lease["routers"] != "192.0.2.1" || lease["domain_name_servers"] != "192.0.2.3" {
 				t.Fatalf("%s on %s has lease %v, leased before: %v", dhcp, node, lease, leased)
@@ -148,44 +140,17 @@ func TestVMsReachTheControlPlane(t *testing.T) {
 			}
 			return at >= 0
 		})
-		from := time.Now()
-		var last time.Duration
+		// No client sends to the address meanwhile, so that they learn the MAC address from announcements only.
 		for who, c := range clients {
 			for _, a := range floating {
 				lab.Poll(t, fmt.Sprintf("the neighbour entry of %s for %s", who, a), func() bool { return c.neighbour(t, a) == current.mac })
-				last = time.Since(from)
 			}
 		}
-		if last > announced {
-			t.Errorf("the last neighbour learned the new MAC address after %s, want %s at most", last, announced)
-		}
 		lab.Poll(t, "the kernel to remove the address of the killed replica", func() bool { return previous.floatingCount(t) == 0 })
-		t.Logf("the address moved from %s on %s to %s on %s; all neighbours knew the MAC address %.2f s later", previous.Name, previous.node, current.Name, current.node, last.Seconds())
 		for _, p := range killed {
 			p.RestartContainer(t, "holder", false)
 		}
-		if after := holder(); after != current {
-			t.Errorf("the address moved again, to %s", after.Name)
-		}
-	}
-}
-
-// TestPortSecurityDropsTheFloatingAddress shows why a proxy requests no address: at a port with a requested
-// address OVN drops packets for the floating address.
-func TestPortSecurityDropsTheFloatingAddress(t *testing.T) {
-	s := newSite(t)
-	vm := s.newVM("vm-1", "n1", "02:00:00:00:00:01")
-	vm.Run(t, "ip", "address", "add", "192.0.2.101/24", "dev", "net1")
-	c := client{vm.Namespace, netip.Addr{}}
-	p := s.newProxy(5, "n1", func(selection *lab.NetworkSelection) { selection.IPs = []string{"192.0.2.5/24"} })
-	connects := func(a netip.Addr) bool { return c.reach(t, s.ca, netip.AddrPortFrom(a, endpoints[api]), api) == api }
-	lab.Poll(t, "the proxy to have the floating address, and to be reachable at its own", func() bool { return p.holding(t) && connects(p.own[0]) })
-	for range 5 {
-		if connects(floating[0]) {
-			t.Fatal("the floating address is reachable")
-		}
-	}
-	if !strings.HasPrefix(s.selection("demo-proxy-192-0-2-5").MAC, "0a:58:") {
-		t.Errorf("rendered network selection: %+v", s.selection("demo-proxy-192-0-2-5"))
+		t.Logf("the address moved from %s on %s to %s on %s", previous.Name, previous.node, current.Name, current.node)
+		current = holder() // another one if the API server did not respond in time
 	}
 }

@@ -31,9 +31,9 @@ func TestPolicyCutsOffTheAPIServer(t *testing.T) {
 	s.podNetwork = true
 	pods := map[string]*pod{}
 	for name, node := range map[string]string{"demo-dhcp": "n1", "demo-dns": "n2"} {
-		pods[name] = s.newPod(name, node, s.selection(name))
+		pods[name] = s.newPod(name, node)
 	}
-	pods["demo-proxy"] = s.newProxy(5, "n1", nil).pod
+	pods["demo-proxy"] = s.newProxy(5, "n1").pod
 	vm := s.newVM("vm-1", "n2", "02:00:00:00:00:01")
 	works := func() string {
 		lease := udhcpc(t, vm)

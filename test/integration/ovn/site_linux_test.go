@@ -25,33 +25,7 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-const (
-	vmNetwork = `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "NS/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`
-	infra     = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: NS}
-spec:
-  hostedClusterRef: {name: demo, namespace: NS}
-  networkConfig: {cidr: 192.0.2.0/24, additionalCIDRs: ["2001:db8::/64"], gateway: 192.0.2.1, networkAttachmentDefinition: vlan100, dnsServers: [203.0.113.53]}
-  infraComponents:
-    dhcp: {serverIP: 192.0.2.2, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}
-    dns: {serverIP: 192.0.2.3}
-    proxy:
-      serverIP: 192.0.2.4
-      additionalServerIPs: ["2001:db8::4"]
-      instances:
-      - {ip: 192.0.2.5, additionalIPs: ["2001:db8::5"]}
-      - {ip: 192.0.2.6, additionalIPs: ["2001:db8::6"]}
-      - {ip: 192.0.2.7, additionalIPs: ["2001:db8::7"]}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: NS}
-spec: {config: 'VM_NETWORK'}
----
-`
-)
+const vmNetwork = `{"cniVersion": "1.0.0", "name": "cluster_udn_vlan100", "netAttachDefName": "NS/vlan100", "role": "secondary", "topology": "localnet", "type": "ovn-k8s-cni-overlay", "physicalNetworkName": "physnet", "vlanID": 100}`
 
 const (
 	domain = "demo.example.com"
@@ -61,15 +35,28 @@ const (
 // endpoints are the ports of the control-plane names.
 var endpoints = map[string]uint16{api: 6443, "oauth." + domain: 443, "ignition." + domain: 443}
 
+// infra is the change of the site's Infra.
+const infra = `
+spec:
+  networkConfig: {additionalCIDRs: ["2001:db8::/64"], dnsServers: [203.0.113.53]}
+  infraComponents:
+    dhcp: {rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}
+    proxy:
+      additionalServerIPs: ["2001:db8::4"]
+      instances:
+      - {ip: 192.0.2.5, additionalIPs: ["2001:db8::5"]}
+      - {ip: 192.0.2.6, additionalIPs: ["2001:db8::6"]}
+      - {ip: 192.0.2.7, additionalIPs: ["2001:db8::7"]}`
+
 // A site is a hosted cluster, with the objects that setup renders for its VLAN, and two OVN nodes.
 type site struct {
 	*testing.T
+	objects lab.Site
 
 	cp          *lab.ControlPlane
 	kube        kubernetes.Interface
 	ca          *lab.CA // CA of the hosted control plane
 	ovn         *lab.OVN
-	namespace   string
 	programs    map[string]string
 	definitions map[string]string // configurations of NetworkAttachmentDefinitions by namespace/name
 	templates   map[string]corev1.PodTemplateSpec
@@ -81,7 +68,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	network.Need(t)
 	s := &site{T: t, cp: management.Get(t), ca: lab.NewCA(t), definitions: map[string]string{}, templates: map[string]corev1.PodTemplateSpec{}}
-	s.namespace = s.cp.Namespace(t)
+	s.objects = lab.Site{Namespace: s.cp.Namespace(t), Network: "vlan100"}
 	envoy, err := lab.FindEnvoy(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -93,36 +80,26 @@ func newSite(t *testing.T) *site {
 	if s.kube, err = kubernetes.NewForConfig(s.cp.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
-	cluster := lab.HostedCluster{
-		Namespace: s.namespace, Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p",
-		Publishing: map[string]string{"OAuthServer": lab.PublishedRoute("oauth." + domain), "Ignition": lab.PublishedRoute("ignition." + domain)},
-	}
-	s.render(cluster)
-	s.controlPlane(cluster)
+	s.render()
+	// Servers with certificates for the control-plane names.
+	cluster := s.objects.HostedCluster()
+	s.cp.MustApply(t, cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(t, "198.18.0.81:6443", api).Addr(), ""),
+		cluster.Backend("oauth-openshift", 6443, s.ca.TLSBackend(t, "198.18.0.82:6443", "oauth."+domain).Addr(), ""),
+		cluster.Backend("ignition-server-proxy", 443, s.ca.TLSBackend(t, "198.18.0.83:8443", "ignition."+domain).Addr(), ""))
 	s.ovn = lab.NewOVN(t, "n1", "n2")
 	return s
 }
 
-func (s *site) apply(yaml string) {
-	s.Helper()
-	if err := s.cp.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
-		s.Fatal(err)
-	}
-}
-
-// controlPlane starts servers with certificates for the control-plane names.
-func (s *site) controlPlane(cluster lab.HostedCluster) {
-	s.Helper()
-	s.apply(cluster.Backend("kube-apiserver", 6443, s.ca.TLSBackend(s, "198.18.0.81:6443", api).Addr(), "") +
-		cluster.Backend("oauth-openshift", 6443, s.ca.TLSBackend(s, "198.18.0.82:6443", "oauth."+domain).Addr(), "") +
-		cluster.Backend("ignition-server-proxy", 443, s.ca.TLSBackend(s, "198.18.0.83:8443", "ignition."+domain).Addr(), ""))
-}
-
 // render applies the objects that kubectl oooi setup prints.
-func (s *site) render(cluster lab.HostedCluster) {
+func (s *site) render() {
 	s.Helper()
-	definition := strings.ReplaceAll(vmNetwork, "NS", s.namespace)
-	text := cluster.YAML() + strings.NewReplacer("VM_NETWORK", definition, "NS", s.namespace).Replace(infra)
+	definition := strings.ReplaceAll(vmNetwork, "NS", s.objects.Namespace)
+	text := s.objects.HostedClusterWithHosts().YAML() + s.objects.Infra(infra) + fmt.Sprintf(`
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: vlan100, namespace: %s}
+spec: {config: '%s'}
+`, s.objects.Namespace, definition)
 	file := filepath.Join(s.TempDir(), "infra.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		s.Fatal(err)
@@ -141,17 +118,8 @@ func (s *site) render(cluster lab.HostedCluster) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.apply(text + fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: %s}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: kube-root-ca.crt, namespace: %s}
-data: {ca.crt: %s}
-`, cluster.ControlPlaneNamespace(), s.namespace, authority))
-	s.definitions[s.namespace+"/vlan100"] = definition
+	s.cp.MustApply(s, lab.Namespaces(s.objects.ControlPlaneNamespace()), text, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt, namespace: %s}, data: {ca.crt: %s}}", s.objects.Namespace, authority))
+	s.definitions[s.objects.Namespace+"/vlan100"] = definition
 	for _, o := range objects {
 		switch o.GetKind() {
 		case "CustomResourceDefinition":
@@ -171,16 +139,6 @@ data: {ca.crt: %s}
 	}
 }
 
-// selection returns the network selection of a rendered pod.
-func (s *site) selection(name string) lab.NetworkSelection {
-	s.Helper()
-	selection, err := lab.NetworkSelectionOf(s.templates[name].Annotations)
-	if err != nil {
-		s.Fatalf("%s: %v", name, err)
-	}
-	return selection
-}
-
 // A pod is the pod of a StatefulSet on a node.
 type pod struct {
 	*lab.Namespace
@@ -190,8 +148,13 @@ type pod struct {
 }
 
 // newPod starts a pod with an interface on the VLAN, and one in the pod network, which has its default route.
-func (s *site) newPod(name, node string, selection lab.NetworkSelection) *pod {
+func (s *site) newPod(name, node string) *pod {
 	s.Helper()
+	template := s.templates[name]
+	selection, err := lab.NetworkSelectionOf(template.Annotations)
+	if err != nil {
+		s.Fatalf("%s: %v", name, err)
+	}
 	s.pods++
 	ip, router := fmt.Sprintf("10.9.%d.2", s.pods), fmt.Sprintf("10.9.%d.1", s.pods)
 	p := &pod{Namespace: lab.NewNamespace(s), node: node}
@@ -202,14 +165,13 @@ func (s *site) newPod(name, node string, selection lab.NetworkSelection) *pod {
 	}
 	p.Run(s, "ip", "route", "add", "default", "via", router)
 	p.mac = s.attach(p.Namespace, node, selection)
-	template := s.templates[name]
 	object := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
 	object.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-	object.Namespace, object.Name = s.namespace, name+"-0"
+	object.Namespace, object.Name = s.objects.Namespace, name+"-0"
 	if err := s.cp.Apply(s.Context(), object); err != nil {
 		s.Fatal(err)
 	}
-	created, err := s.kube.CoreV1().Pods(s.namespace).Get(s.Context(), object.Name, metav1.GetOptions{})
+	created, err := s.kube.CoreV1().Pods(s.objects.Namespace).Get(s.Context(), object.Name, metav1.GetOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -233,16 +195,9 @@ func (s *site) attach(to *lab.Namespace, node string, selection lab.NetworkSelec
 // newVM creates a VM of the hosted cluster on a node. Its interface net1 has no address.
 func (s *site) newVM(name, node, mac string) *lab.Machine {
 	s.Helper()
-	s.apply(fmt.Sprintf(`
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: %[2]s, namespace: %[1]s-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  networks: [{name: vlan, multus: {networkName: %[1]s/vlan100}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: %[3]q}]}}
-`, s.namespace, name, mac))
+	s.cp.MustApply(s, s.objects.VirtualMachineInstance(name, mac))
 	vm := lab.MachineIn(s, lab.NewNamespace(s), "net1")
-	s.attach(vm.Namespace, node, lab.NetworkSelection{Namespace: s.namespace, Name: "vlan100", MAC: mac})
+	s.attach(vm.Namespace, node, lab.NetworkSelection{Namespace: s.objects.Namespace, Name: "vlan100", MAC: mac})
 	return vm
 }
 
@@ -285,12 +240,6 @@ func udhcpc(t *testing.T, vm *lab.Machine) map[string]string {
 		lease[name] = value
 	}
 	return lease
-}
-
-// dhclient gets a lease with ISC dhclient, which continues to renew it.
-func dhclient(t *testing.T, vm *lab.Machine) map[string]string {
-	t.Helper()
-	return vm.DHCP(t)
 }
 
 // resolve returns the only address that a DNS server returns for a name, or else the rcode or the error.

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,7 +26,7 @@ type hello struct {
 	sni    string // empty for no SNI
 	verify string // name to verify in the certificate, if not sni
 	large  bool   // a ClientHello of 15 KiB
-	split  bool   // send the ClientHello in two parts, a second apart
+	split  bool   // send the ClientHello in two parts
 }
 
 // dial connects to an address, does a TLS handshake that verifies the backend's certificate, and returns the
@@ -70,6 +70,28 @@ func (s *site) dial(ctx context.Context, address string, h hello) (conn *tls.Con
 	return conn, name, nil
 }
 
+// firstWrite records the size of the first write, which is the ClientHello, and optionally sends it in two parts.
+type firstWrite struct {
+	net.Conn
+	split bool
+	size  int
+}
+
+func (c *firstWrite) Write(p []byte) (int, error) {
+	first := c.size == 0
+	c.size = max(c.size, len(p))
+	if !first || !c.split {
+		return c.Conn.Write(p)
+	}
+	n, err := c.Conn.Write(p[:len(p)/2])
+	if err != nil {
+		return n, err
+	}
+	time.Sleep(200 * time.Millisecond) // the delay under test
+	m, err := c.Conn.Write(p[len(p)/2:])
+	return n + m, err
+}
+
 // reach connects to a port of the proxy and returns only the backend's name.
 func (s *site) reach(t *testing.T, port int, h hello) (string, error) {
 	t.Helper()
@@ -83,114 +105,75 @@ func (s *site) reach(t *testing.T, port int, h hello) (string, error) {
 // await waits until a connection reaches a backend.
 func (s *site) await(t *testing.T, port int, h hello, want string) {
 	t.Helper()
-	var last string
-	lab.Poll(t, fmt.Sprintf("%s on port %d to lead to %s", h.sni, port, want), func() bool {
+	lab.Await(t, fmt.Sprintf("%s on port %d to lead to %s", h.sni, port, want), func() string {
 		name, err := s.reach(t, port, h)
-		if now := fmt.Sprint(name, err); now != last {
-			last = now
-			if name != want {
-				t.Logf("%s on port %d still leads to %q, %v", h.sni, port, name, err)
-			}
+		if name != want {
+			return fmt.Sprintf("leads to %q: %v", name, err)
 		}
-		return name == want
+		return ""
 	})
 }
 
-// firstWrite records the size of the first write, which is the ClientHello, and optionally sends it in two
-// parts, a second apart.
-type firstWrite struct {
-	net.Conn
-	split bool
-	size  int
-}
-
-func (c *firstWrite) Write(p []byte) (int, error) {
-	if c.size > 0 {
-		return c.Conn.Write(p)
-	}
-	c.size = len(p)
-	if !c.split {
-		return c.Conn.Write(p)
-	}
-	n, err := c.Conn.Write(p[:len(p)/2])
-	if err != nil {
-		return n, err
-	}
-	time.Sleep(time.Second) // the delay under test
-	m, err := c.Conn.Write(p[len(p)/2:])
-	return n + m, err
-}
-
-// apiServer is a backend for TLS and plain TCP, so that tests can see connections without TLS. It sends its
-// name on each connection, and records the requested names.
-type apiServer struct {
-	asked chan string // SNIs of connections
-}
-
-func newAPIServer(t *testing.T, s *site, address string, names ...string) *apiServer {
+// awaitClosed waits until connections are closed.
+func (s *site) awaitClosed(t *testing.T, what string, h hello) {
 	t.Helper()
-	a := &apiServer{asked: make(chan string, 1024)}
-	config := &tls.Config{
-		Certificates: []tls.Certificate{s.ca.Certificate(t, names...)}, MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-			select {
-			case a.asked <- h.ServerName:
-			default: // no test reads them
-			}
-			return nil, nil
-		},
+	lab.Await(t, "connections to "+what+" to be closed", func() string {
+		if name, err := s.reach(t, 443, h); err == nil {
+			return "leads to " + name
+		}
+		return ""
+	})
+}
+
+// exchange sends a request for a path and returns the status, and the body or the location of a redirect. headers are
+// "name: value".
+func exchange(t *testing.T, conn net.Conn, method, host, path string, headers ...string) (status int, body string) {
+	t.Helper()
+	_ = conn.SetDeadline(time.Now().Add(dialTimeout))
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", method, path, host)
+	for _, h := range headers {
+		text += h + "\r\n"
 	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	if _, err := io.WriteString(conn, text+"\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer func() { _ = conn.Close() }()
-				in := bufio.NewReader(conn)
-				first, err := in.Peek(1) // clients without TLS must send first
-				if err != nil {
-					return
-				}
-				var c net.Conn = &buffered{conn, in}
-				if first[0] == 0x16 {
-					c = tls.Server(c, config)
-					defer func() { _ = c.Close() }()
-				}
-				if _, err := fmt.Fprintln(c, names[0]); err == nil {
-					_, _ = io.Copy(c, c)
-				}
-			}()
-		}
-	}()
-	return a
-}
-
-// names returns the SNIs of connections since the last call.
-func (a *apiServer) names() []string {
-	var list []string
-	for {
-		select {
-		case name := <-a.asked:
-			list = append(list, strings.ToLower(name))
-		default:
-			return list
-		}
+	defer func() { _ = response.Body.Close() }()
+	if to := response.Header.Get("Location"); to != "" {
+		return response.StatusCode, to
 	}
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(data)
 }
 
-type buffered struct {
-	net.Conn
-	in *bufio.Reader
+// request is exchange on a new connection.
+func request(t *testing.T, address, method, host, path string, headers ...string) (status int, body string) {
+	t.Helper()
+	conn := dialFrom(t, "", address)
+	defer func() { _ = conn.Close() }()
+	return exchange(t, conn, method, host, path, headers...)
 }
 
-func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
+// dialFrom connects from an address of the VLAN; empty for any.
+func dialFrom(t *testing.T, from, to string) net.Conn {
+	t.Helper()
+	d := net.Dialer{Timeout: dialTimeout}
+	if from != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	conn, err := d.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
 
 // stream is a connection that sends a number of ticks: each must be echoed before the next is sent.
 type stream struct {
@@ -201,8 +184,25 @@ type stream struct {
 	done  chan error
 }
 
-func newStream(what string, conn net.Conn) *stream {
-	return &stream{what: what, conn: conn, done: make(chan error, 1)}
+// startStream starts a stream to a name as soon as that leads to a backend.
+func (s *site) startStream(t *testing.T, port int, h hello, want string) *stream {
+	t.Helper()
+	st := &stream{what: fmt.Sprintf("%s on port %d", h.sni, port), done: make(chan error, 1)}
+	lab.Await(t, st.what+" to lead to "+want, func() string {
+		conn, name, err := s.dial(t.Context(), s.at(3, port), h)
+		if err != nil {
+			return err.Error()
+		}
+		if name != want {
+			_ = conn.Close()
+			return "leads to " + name
+		}
+		st.conn = conn
+		return ""
+	})
+	go func() { st.done <- st.run() }()
+	t.Cleanup(st.close)
+	return st
 }
 
 func (st *stream) close() {
@@ -210,45 +210,19 @@ func (st *stream) close() {
 	_ = st.conn.Close()
 }
 
-// startStream starts a stream to a name that leads to a backend.
-func (s *site) startStream(t *testing.T, port int, h hello, want string) *stream {
-	t.Helper()
-	st := s.tryStartStream(t, port, h, want)
-	if st == nil {
-		t.Fatalf("%s on port %d does not lead to %s", h.sni, port, want)
-	}
-	return st
-}
-
-// tryStartStream is startStream, but returns nil if the connection reaches another backend.
-func (s *site) tryStartStream(t *testing.T, port int, h hello, want string) *stream {
-	t.Helper()
-	conn, name, err := s.dial(t.Context(), s.at(3, port), h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if name != want {
-		_ = conn.Close()
-		return nil
-	}
-	st := newStream(fmt.Sprintf("%s on port %d", h.sni, port), conn)
-	go func() { st.done <- st.run() }()
-	t.Cleanup(st.close)
-	return st
-}
-
 func (st *stream) run() error {
 	var sent, got [8]byte
 	for !st.stop.Load() {
 		n := st.ticks.Load()
 		binary.BigEndian.PutUint64(sent[:], uint64(n))
-		if err := st.conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-			return err
+		err := st.conn.SetDeadline(time.Now().Add(dialTimeout))
+		if err == nil {
+			_, err = st.conn.Write(sent[:])
 		}
-		if _, err := st.conn.Write(sent[:]); err != nil {
-			return fmt.Errorf("tick %d: %w", n, err)
+		if err == nil {
+			_, err = io.ReadFull(st.conn, got[:])
 		}
-		if _, err := io.ReadFull(st.conn, got[:]); err != nil {
+		if err != nil {
 			return fmt.Errorf("tick %d: %w", n, err)
 		}
 		if got != sent {
@@ -278,12 +252,6 @@ func (st *stream) awaitTicks(t *testing.T, n int64) {
 func (st *stream) end(t *testing.T) {
 	t.Helper()
 	st.awaitTicks(t, 1)
-	st.stopAndCheck(t)
-	t.Logf("%d ticks of %s, none lost", st.ticks.Load(), st.what)
-}
-
-func (st *stream) stopAndCheck(t *testing.T) {
-	t.Helper()
 	st.stop.Store(true)
 	if err := <-st.done; err != nil {
 		t.Errorf("stream to %s failed: %v", st.what, err)
@@ -293,10 +261,9 @@ func (st *stream) stopAndCheck(t *testing.T) {
 // awaitClose waits until the proxy closes the stream, and fails the test if that takes longer than within.
 func (st *stream) awaitClose(t *testing.T, within time.Duration) {
 	t.Helper()
-	started := time.Now()
 	select {
 	case err := <-st.done:
-		t.Logf("stream to %s was closed after %s: %v", st.what, time.Since(started).Round(time.Millisecond), err)
+		t.Logf("stream to %s was closed: %v", st.what, err)
 	case <-time.After(within):
 		t.Errorf("stream to %s was not closed within %s", st.what, within)
 	}

@@ -2,9 +2,6 @@ package proxy_test
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -16,16 +13,7 @@ import (
 type daemon struct {
 	*lab.Daemon
 
-	args []string
 	http string // host:port of its HTTP endpoint
-}
-
-// newDaemon returns a daemon that is not started.
-func newDaemon(t *testing.T, http string, args ...string) *daemon {
-	t.Helper()
-	d := &daemon{args: append([]string{"serve", "--http", http}, args...), http: http}
-	d.Daemon = lab.NewDaemon(t, "xdsd", func() *exec.Cmd { return exec.Command(network.Binary(t, "xdsd"), d.args...) })
-	return d
 }
 
 // state has the fields of /state that the tests use.
@@ -51,31 +39,14 @@ func (s state) inSync() bool { return !s.Store.Since.IsZero() && !s.Store.Since.
 // state returns the state, parsed and as text. Both are empty if the daemon does not respond.
 func (d *daemon) state(t *testing.T) (s state, text string) {
 	t.Helper()
-	_, text, err := d.get(t, "/state")
-	if err != nil {
+	status, body := lab.Get(t, "http://"+d.http+"/state")
+	if status == 0 {
 		return s, ""
 	}
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		t.Fatalf("%v in the state: %s", err, text)
+	if err := json.Unmarshal(body, &s); err != nil {
+		t.Fatalf("%v in the state: %s", err, body)
 	}
-	return s, text
-}
-
-// get requests a path of the daemon's HTTP endpoint.
-func (d *daemon) get(t *testing.T, path string) (status int, body string, err error) {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.http+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Close = true // the daemon may be restarted between requests
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	data, err := io.ReadAll(response.Body)
-	return response.StatusCode, string(data), err
+	return s, string(body)
 }
 
 // awaitCurrent waits until the only Envoy has acknowledged its current configuration.

@@ -19,26 +19,46 @@ type hook struct {
 func (s *site) runHook(t *testing.T, page string) <-chan hook {
 	t.Helper()
 	result, started := make(chan hook, 1), time.Now()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.xdsd.http+page, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Close = true // xdsd is restarted
 	go func() {
-		status, _, err := s.xdsd.get(t, page)
-		if err != nil {
-			t.Logf("requesting %s: %v", page, err)
+		h := hook{}
+		if response, err := http.DefaultClient.Do(request); err == nil {
+			h.status = response.StatusCode
+			_ = response.Body.Close()
 		}
-		result <- hook{status, time.Since(started)}
+		h.after = time.Since(started)
+		result <- h
 	}()
 	return result
 }
 
-// TestTerminationWaitsForConnections ends the pod of a proxy as the kubelet does: hooks and SIGTERM at the same time.
-func TestTerminationWaitsForConnections(t *testing.T) {
+// TestOnlyTheKubeletEndsConnections requests the hooks while the pod is not terminated, and ends xdsd without its pod. Then
+// it ends the pod as the kubelet does: hooks and SIGTERM at the same time.
+func TestOnlyTheKubeletEndsConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)
 	s.report()
-	s.xdsd.args = append(s.xdsd.args, "--drain-time", "1m")
+	s.flags = append(s.flags, "--drain-time", "1m")
 	s.start(t)
-	h := hello{sni: "oauth." + s.domain}
+	h := hello{sni: s.in("oauth")}
 	st := s.startStream(t, 443, h, "oauth-openshift")
+	if r := <-s.runHook(t, "/prestop/envoy"); r.status != http.StatusConflict {
+		t.Errorf("the hook got status %d while the pod was not terminated", r.status)
+	}
+	s.xdsd.Terminate(t)
+	ready := func() {
+		t.Helper()
+		s.xdsd.Start(t)
+		s.xdsd.awaitCurrent(t)
+		lab.Poll(t, "xdsd to be ready again", func() bool { status, _ := lab.Get(t, "http://"+s.xdsd.http+"/readyz"); return status == http.StatusOK })
+	}
+	ready()
+
 	hooks := []<-chan hook{s.runHook(t, "/prestop/holder"), s.runHook(t, "/prestop/envoy")}
 	s.xdsd.Signal(t, syscall.SIGTERM)
 	time.Sleep(time.Second)
@@ -61,18 +81,12 @@ func TestTerminationWaitsForConnections(t *testing.T) {
 		}
 	}
 	s.xdsd.AwaitEnd(t)
-}
 
-// TestTerminationEndsAfterTheDrainTime leaves a connection open.
-func TestTerminationEndsAfterTheDrainTime(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.controlPlane(t)
-	s.report()
+	// A connection that stays open ends with Envoy, after the drain time.
 	const drain = 3 * time.Second
-	s.xdsd.args = append(s.xdsd.args, "--drain-time", drain.String())
-	s.start(t)
-	st := s.startStream(t, 443, hello{sni: "oauth." + s.domain}, "oauth-openshift")
+	s.flags = append(s.flags, "--drain-time", drain.String())
+	ready()
+	st = s.startStream(t, 443, h, "oauth-openshift")
 	result := s.runHook(t, "/prestop/envoy")
 	s.xdsd.Signal(t, syscall.SIGTERM)
 	if r := <-result; r.status != http.StatusOK || r.after < drain {
@@ -80,23 +94,4 @@ func TestTerminationEndsAfterTheDrainTime(t *testing.T) {
 	}
 	s.xdsd.AwaitEnd(t)
 	st.end(t) // Envoy gets SIGTERM only now
-}
-
-// TestOnlyTheKubeletEndsConnections requests the hooks while the pod is not terminated, and ends xdsd without its pod.
-func TestOnlyTheKubeletEndsConnections(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.controlPlane(t)
-	s.report()
-	s.xdsd.args = append(s.xdsd.args, "--drain-time", "1m")
-	s.start(t)
-	st := s.startStream(t, 443, hello{sni: "oauth." + s.domain}, "oauth-openshift")
-	if r := <-s.runHook(t, "/prestop/envoy"); r.status != http.StatusConflict {
-		t.Errorf("the hook got status %d while the pod was not terminated", r.status)
-	}
-	s.xdsd.Terminate(t)
-	s.xdsd.Start(t)
-	s.xdsd.awaitCurrent(t)
-	lab.Poll(t, "xdsd to be ready again", func() bool { status, _, err := s.xdsd.get(t, "/readyz"); return err == nil && status == http.StatusOK })
-	st.end(t)
 }

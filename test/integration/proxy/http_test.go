@@ -1,7 +1,6 @@
 package proxy_test
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,22 +10,17 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/test/lab"
 )
 
-// httpServer starts an HTTP server on an address, and returns that. handler may be nil: the server then answers with its
-// name.
-func httpServer(t *testing.T, address, name string, handler http.HandlerFunc) netip.AddrPort {
+// httpServer starts an HTTP server on an address, and returns that.
+func httpServer(t *testing.T, address string, handler http.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if handler == nil {
-		handler = func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }
 	}
 	server := httptest.NewUnstartedServer(handler)
 	_ = server.Listener.Close() // one on loopback
@@ -36,34 +30,6 @@ func httpServer(t *testing.T, address, name string, handler http.HandlerFunc) ne
 	return netip.MustParseAddrPort(address)
 }
 
-// fetch requests a path of a host through the proxy, and returns the status and the body, or the location of a redirect.
-// headers are "name: value".
-func (s *site) fetch(t *testing.T, port int, method, host, path string, headers ...string) (status int, body string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), dialTimeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.at(3, port)+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request.Host, request.Close = host, true
-	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		request.Header.Set(name, value)
-	}
-	response, err := http.DefaultTransport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	text := make([]byte, 1<<10)
-	n, _ := response.Body.Read(text) // short bodies
-	if to := response.Header.Get("Location"); to != "" {
-		return response.StatusCode, to
-	}
-	return response.StatusCode, string(text[:n])
-}
-
 // TestHTTPRoutes sends requests to HTTP backends on port 80, which the Infra's apps also use, and on a port of their own.
 func TestHTTPRoutes(t *testing.T) {
 	s := newSite(t)
@@ -71,67 +37,56 @@ func TestHTTPRoutes(t *testing.T) {
 	s.report()
 	s.infra.proxy = ", accessLog: true"
 	var failures, calls atomic.Int32
-	one := httpServer(t, s.at(21, 8080), "one", nil)
-	two := httpServer(t, s.at(22, 8080), "two", nil)
-	flaky := httpServer(t, s.at(23, 8080), "flaky", func(w http.ResponseWriter, _ *http.Request) {
+	named := func(name string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, name) }
+	}
+	one, two := httpServer(t, s.at(21, 8080), named("one")), httpServer(t, s.at(22, 8080), named("two"))
+	flaky := httpServer(t, s.at(23, 8080), func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
 		if failures.Add(-1) >= 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 		_, _ = fmt.Fprint(w, "flaky")
 	})
-	release := make(chan struct{})
-	slow := httpServer(t, s.at(24, 8080), "slow", func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
+	slow := httpServer(t, s.at(24, 8080), func(w http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
 		_, _ = fmt.Fprint(w, "slow")
 	})
-	t.Cleanup(func() { close(release) })
 	ns := "apps-" + s.name
-	rules := `
-    http:
-      rules:
-      - {}
-      - matches: [{path: {value: /api}}]
-        backendRefs: [{name: two, port: 8080}]
-      - matches: [{path: {value: /api}, headers: [{name: X-Version, value: v1}]}]
-        backendRefs: [{name: one, port: 8080}]
-      - matches: [{path: {type: Exact, value: /api/exact}}]
-        backendRefs: [{name: one, port: 8080}]
-      - matches: [{path: {value: /api/deep}}, {path: {value: /post}, method: POST}]
-        backendRefs: [{name: one, port: 8080}]
-      - matches: [{path: {value: /split}}]
-        backendRefs: [{name: one, port: 8080, weight: 3}, {name: two, port: 8080, weight: 1}, {name: slow, port: 8080, weight: 0}]
-      - matches: [{path: {value: /none}}]
-        backendRefs: [{name: one, port: 8080, weight: 0}]
-      - matches: [{path: {value: /gone}}]
-        backendRefs: [{name: missing, port: 8080}]
-      - matches: [{path: {value: /retry}}]
-        backendRefs: [{name: flaky, port: 8080}]
-        retry: {codes: [503], attempts: 3, backoff: 1ms}
-      - matches: [{path: {value: /fail}}]
-        backendRefs: [{name: flaky, port: 8080}]
-      - matches: [{path: {value: /slow}}]
-        backendRefs: [{name: slow, port: 8080}]
-        timeouts: {request: 200ms}
-      - matches: [{path: {value: /moved}}]
-        filters: [{type: RequestRedirect, requestRedirect: {hostname: new.example.com, port: 8443, scheme: https, statusCode: 308}}]`
-	backend := func(name, host, port, more string) string {
-		return fmt.Sprintf("name: %s\n    hostname: %q\n    port: %s\n    protocol: HTTP\n    targetNamespace: %s\n    %s", name, host, port, ns, more)
+	rules := `, http: {rules: [
+  {},
+  {matches: [{path: {value: /api}}], backendRefs: [{name: two, port: 8080}]},
+  {matches: [{path: {value: /api}, headers: [{name: X-Version, value: v1}]}], backendRefs: [{name: one, port: 8080}]},
+  {matches: [{path: {type: Exact, value: /api/exact}}], backendRefs: [{name: one, port: 8080}]},
+  {matches: [{path: {value: /api/deep}}, {path: {value: /post}, method: POST}], backendRefs: [{name: one, port: 8080}]},
+  {matches: [{path: {value: /split}}], backendRefs: [{name: one, port: 8080, weight: 3}, {name: two, port: 8080, weight: 1}, {name: slow, port: 8080, weight: 0}]},
+  {matches: [{path: {value: /none}}], backendRefs: [{name: one, port: 8080, weight: 0}]},
+  {matches: [{path: {value: /gone}}], backendRefs: [{name: missing, port: 8080}]},
+  {matches: [{path: {value: /retry}}], backendRefs: [{name: flaky, port: 8080}], retry: {codes: [503], attempts: 3, backoff: 1ms}},
+  {matches: [{path: {value: /fail}}], backendRefs: [{name: flaky, port: 8080}]},
+  {matches: [{path: {value: /slow}}], backendRefs: [{name: slow, port: 8080}], timeouts: {request: 200ms}},
+  {matches: [{path: {value: /moved}}], filters: [{type: RequestRedirect, requestRedirect: {hostname: new.example.com, port: 8443, scheme: https, statusCode: 308}}]},
+]}`
+	backend := func(name, host string, port int, more string) string {
+		return fmt.Sprintf("{name: %s, hostname: %q, port: %d, protocol: HTTP, targetNamespace: %s%s}", name, host, port, ns, more)
 	}
-	target := "targetService: one\n    targetPort: 8080"
-	secure := "http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {scheme: https, statusCode: 301}}]}]}"
-	s.update(t, s.infraYAML()+service(ns, "one", 8080, one)+service(ns, "two", 8080, two)+service(ns, "flaky", 8080, flaky)+service(ns, "slow", 8080, slow)+
+	const target = ", targetService: one, targetPort: 8080"
+	redirect := func(to string) string {
+		return ", http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {" + to + "}}]}]}"
+	}
+	s.update(t, s.infraYAML(), service(ns, "one", 8080, one), service(ns, "two", 8080, two), service(ns, "flaky", 8080, flaky), service(ns, "slow", 8080, slow),
 		s.proxyServer(
-			backend("web", "web."+s.domain, "80", target+rules),
-			backend("deep", "*.web."+s.domain, "80", target),
-			backend("other", "web."+s.domain, "8080", "http: {rules: [{filters: [{type: RequestRedirect, requestRedirect: {hostname: moved.example.com}}]}]}"),
-			backend("secure", "*", "80", secure)))
+			backend("web", s.in("web"), 80, target+rules),
+			backend("deep", s.in("*.web"), 80, target),
+			backend("other", s.in("web"), 8080, redirect("hostname: moved.example.com")),
+			backend("secure", "*", 80, redirect("scheme: https, statusCode: 301"))))
 	s.start(t)
 
-	host := "web." + s.domain
+	host := s.in("web")
+	fetch := func(port int, method, host, path string, headers ...string) (status int, body string) {
+		t.Helper()
+		return request(t, s.at(3, port), method, host, path, headers...)
+	}
 	for _, test := range []struct {
 		name    string
 		port    int
@@ -152,7 +107,7 @@ func TestHTTPRoutes(t *testing.T) {
 		{"below an exact path", 80, "GET", host, "/api/exact/more", nil, 200, "two"},
 		{"a longer prefix beats a header", 80, "GET", host, "/api/deep/x", []string{"x-version: v1"}, 200, "one"},
 		{"a method", 80, "POST", host, "/post", nil, 200, "one"},
-		{"a name below a wildcard", 80, "GET", "a.web." + s.domain, "/api", nil, 200, "one"},
+		{"a name below a wildcard", 80, "GET", s.in("a.web"), "/api", nil, 200, "one"},
 		{"no weight", 80, "GET", host, "/none", nil, 500, ""},
 		{"a Service that does not exist", 80, "GET", host, "/gone", nil, 503, "no healthy upstream"},
 		{"a timeout", 80, "GET", host, "/slow", nil, 504, "upstream request timeout"},
@@ -160,10 +115,10 @@ func TestHTTPRoutes(t *testing.T) {
 		{"a redirect to https of all other names", 80, "GET", "any.example.com", "/x?y", nil, 301, "https://any.example.com/x?y"},
 		{"a redirect on another port", 8080, "GET", host, "/x", nil, 302, "http://moved.example.com:8080/x"},
 		{"no route on another port", 8080, "GET", "any.example.com", "/", nil, 404, ""},
-		{"apps on the same port", 80, "GET", "shop.apps." + s.domain, "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.domain + "\n/x\n"},
+		{"apps on the same port", 80, "GET", s.in("shop.apps"), "/x", nil, 200, "apps-http\nGET\nshop.apps." + s.Domain() + "\n/x\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			status, body := s.fetch(t, test.port, test.method, test.host, test.path, test.headers...)
+			status, body := fetch(test.port, test.method, test.host, test.path, test.headers...)
 			if status != test.status || body != test.body {
 				t.Errorf("%d %q, want %d %q", status, body, test.status, test.body)
 			}
@@ -172,7 +127,7 @@ func TestHTTPRoutes(t *testing.T) {
 	t.Run("weights", func(t *testing.T) {
 		got := map[string]int{}
 		for range 200 {
-			_, body := s.fetch(t, 80, "GET", host, "/split", nil...)
+			_, body := fetch(80, "GET", host, "/split")
 			got[body]++
 		}
 		// With a share of 3/4, fewer than 110 or more than 190 of 200 are less likely than 1 in a billion.
@@ -189,15 +144,15 @@ func TestHTTPRoutes(t *testing.T) {
 		}{{"/retry", 2, 200, 3}, {"/retry", 10, 503, 4}, {"/fail", 1, 503, 1}} {
 			failures.Store(c.failures)
 			calls.Store(0)
-			if status, _ := s.fetch(t, 80, "GET", host, c.path); status != c.status || calls.Load() != c.calls {
+			if status, _ := fetch(80, "GET", host, c.path); status != c.status || calls.Load() != c.calls {
 				t.Errorf("%s with %d failures: %d after %d calls, want %d after %d", c.path, c.failures, status, calls.Load(), c.status, c.calls)
 			}
 		}
 		failures.Store(0)
 	})
 	lab.Poll(t, "the rule in the access log", func() bool { // which xdsd enables after the start
-		s.fetch(t, 80, "GET", host, "/api")
-		s.fetch(t, 80, "GET", "a.web."+s.domain, "/")
+		fetch(80, "GET", host, "/api")
+		fetch(80, "GET", s.in("a.web"), "/")
 		return strings.Contains(s.envoy.Logs(), `"rule":"web/1"`) && strings.Contains(s.envoy.Logs(), `"rule":null`)
 	})
 	lab.Poll(t, "the listeners to be ready in status", func() bool {
@@ -206,27 +161,10 @@ func TestHTTPRoutes(t *testing.T) {
 	})
 
 	// A change of rules closes no connection.
-	conn, err := net.Dial("tcp", s.at(3, 80))
-	if err != nil {
-		t.Fatal(err)
+	conn := dialFrom(t, "", s.at(3, 80))
+	if _, body := exchange(t, conn, "GET", host, "/api"); body != "two" {
+		t.Errorf("response %q", body)
 	}
-	defer func() { _ = conn.Close() }()
-	request := func() string {
-		t.Helper()
-		_ = conn.SetDeadline(time.Now().Add(dialTimeout))
-		if _, err := fmt.Fprintf(conn, "GET /api HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
-			t.Fatal(err)
-		}
-		text := make([]byte, 1<<10)
-		n, err := conn.Read(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text[:n])
-	}
-	if text := request(); !strings.HasSuffix(text, "two") {
-		t.Errorf("response %q", text)
-	}
-	s.update(t, s.proxyServer(backend("web", host, "80", target)))
-	lab.Poll(t, "the connection to use the new routes", func() bool { return strings.HasSuffix(request(), "one") })
+	s.update(t, s.proxyServer(backend("web", host, 80, target)))
+	lab.Poll(t, "the connection to use the new routes", func() bool { _, body := exchange(t, conn, "GET", host, "/api"); return body == "one" })
 }

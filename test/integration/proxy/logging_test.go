@@ -1,8 +1,8 @@
 package proxy_test
 
 import (
+	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,21 +10,44 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-func TestLogLevelFollowsTheInfra(t *testing.T) {
+// TestLoggingFollowsTheInfra changes the log level and the access log while connections are open, and restarts Envoy.
+func TestLoggingFollowsTheInfra(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)
 	s.report()
-	s.infra.proxy = ", logLevel: warning"
-	s.update(t, s.infraYAML())
 	s.start(t)
-	s.awaitLevel(t, "warning")
 	pid := s.envoy.PID()
-	stream := s.startStream(t, 443, hello{sni: "api." + s.domain}, "kube-apiserver")
-	s.infra.proxy = ", logLevel: error"
-	s.update(t, s.infraYAML())
-	s.awaitLevel(t, "error")
-	stream.end(t)
+	streams := []*stream{
+		s.startStream(t, 443, hello{sni: s.in("oauth")}, "oauth-openshift"),
+		s.startStream(t, 8091, hello{sni: s.in("konnectivity")}, "konnectivity-server"),
+	}
+	logged := func(name string) bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+s.in(name)) }
+	set := func(level string, access bool) {
+		t.Helper()
+		s.infra.proxy = fmt.Sprintf(", logLevel: %s, accessLog: %t", level, access)
+		s.update(t, s.infraYAML())
+		s.awaitLogging(t, level, access)
+	}
+	set("warning", true)
+	s.await(t, 443, hello{sni: s.in("oauth")}, "oauth-openshift")
+	lab.Poll(t, "an access log entry", func() bool { return logged("oauth") })
+	set("error", false)
+	s.await(t, 443, hello{sni: s.in("shop.apps")}, "apps")
+	set("error", true)
+	s.await(t, 443, hello{sni: s.in("api")}, "kube-apiserver")
+	lab.Poll(t, "an access log entry", func() bool { return logged("api") })
+	if logged("shop.apps") {
+		t.Error("a connection was logged while the access log was disabled")
+	}
+	for _, want := range []string{`"details":`, `"chain":"HostedCluster `} {
+		if !strings.Contains(s.envoy.Logs(), want) {
+			t.Errorf("the access log has no %s:\n%s", want, s.envoy.Logs())
+		}
+	}
+	for _, st := range streams {
+		st.end(t)
+	}
 	if s.envoy.PID() != pid {
 		t.Error("Envoy was restarted")
 	}
@@ -39,24 +62,22 @@ func TestLogLevelFollowsTheInfra(t *testing.T) {
 		t.Errorf("after a change of a Route Envoy's log levels are %q", levels)
 	}
 
-	// A restarted Envoy gets the level of its command line, and then that of the Infra.
-	if err := s.envoy.Kill(); err != nil {
+	// A restarted Envoy gets the level of its command line, and then the settings of the Infra.
+	if err := errors.Join(s.envoy.Kill(), s.envoy.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.envoy.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s.awaitLevel(t, "error")
+	s.awaitLogging(t, "error", true)
 }
 
-// report enables the features of xdsd that need its own Envoy: the replica's status and the log level.
-func (s *site) report() {
-	s.xdsd.args = append(s.xdsd.args, "--pod", filepath.Base(s.dir), "--admin-socket", filepath.Join(s.dir, "admin.sock"))
-}
-
-func (s *site) awaitLevel(t *testing.T, want string) {
+func (s *site) awaitLogging(t *testing.T, level string, access bool) {
 	t.Helper()
-	lab.Poll(t, "Envoy's log level to be "+want, func() bool { return slices.Equal(s.levels(t), []string{want}) })
+	lab.Await(t, fmt.Sprintf("log level %s, access log %t", level, access), func() string {
+		values, err := s.envoy.Get(t.Context(), "/runtime")
+		if levels := s.levels(t); err != nil || strings.Contains(string(values), `"final_value": "100"`) != access || !slices.Equal(levels, []string{level}) {
+			return fmt.Sprintf("levels %q, runtime %s, %v", levels, values, err)
+		}
+		return ""
+	})
 }
 
 // levels returns the distinct levels of Envoy's loggers.
@@ -74,52 +95,4 @@ func (s *site) levels(t *testing.T) []string {
 	}
 	slices.Sort(levels)
 	return slices.Compact(levels)
-}
-
-func TestAccessLogIsChangedWithoutClosingConnections(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.controlPlane(t)
-	s.report()
-	s.start(t)
-	h := hello{sni: "oauth." + s.domain}
-	streams := []*stream{
-		s.startStream(t, 443, h, "oauth-openshift"),
-		s.startStream(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
-	}
-	logged := func(name string) bool { return strings.Contains(s.envoy.Logs(), `"sni":"`+name+"."+s.domain) }
-	set := func(on bool) {
-		t.Helper()
-		s.infra.proxy = fmt.Sprintf(", accessLog: %t", on)
-		s.update(t, s.infraYAML())
-		lab.Poll(t, fmt.Sprintf("accessLog: %t to be set", on), func() bool {
-			values, err := s.envoy.Get(t.Context(), "/runtime")
-			return err == nil && strings.Contains(string(values), `"final_value": "100"`) == on
-		})
-	}
-	set(true)
-	s.await(t, 443, h, "oauth-openshift")
-	lab.Poll(t, "an access log entry", func() bool { return logged("oauth") })
-	set(false)
-	s.await(t, 443, hello{sni: "shop.apps." + s.domain}, "apps")
-	set(true)
-	s.await(t, 443, hello{sni: "api." + s.domain}, "kube-apiserver")
-	lab.Poll(t, "an access log entry", func() bool { return logged("api") })
-	if logged("shop.apps") {
-		t.Error("a connection was logged while the access log was disabled")
-	}
-	if want := `"details":`; !strings.Contains(s.envoy.Logs(), want) || !strings.Contains(s.envoy.Logs(), `"chain":"HostedCluster `) {
-		t.Errorf("the access log has no %s, or no filter chain of a HostedCluster:\n%s", want, s.envoy.Logs())
-	}
-	for _, st := range streams {
-		st.end(t)
-	}
-	// A restarted Envoy gets the setting again.
-	if err := s.envoy.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.envoy.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	set(true)
 }

@@ -7,6 +7,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -26,6 +29,7 @@ var management = lab.Shared{
 }
 
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
 	if code := network.Main(m, &management); code != 0 {
 		os.Exit(code)
 	}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -30,6 +29,14 @@ type router struct {
 	mu      sync.Mutex
 	headers []header
 }
+
+// buffered is a connection of which in has read the beginning.
+type buffered struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (b *buffered) Read(p []byte) (int, error) { return b.in.Read(p) }
 
 // newRouter starts a router. It serves HTTP on port 80, TLS on all others.
 func (s *site) newRouter(t *testing.T, address string, names ...string) *router {
@@ -123,150 +130,76 @@ func readHeader(in *bufio.Reader) header {
 }
 
 // TestRoutersSeeTheAddressOfTheClient connects to apps, over TLS and HTTP, and to a backend that read the header of the
-// PROXY protocol.
+// PROXY protocol. Each change of its version affects new connections only.
 func TestRoutersSeeTheAddressOfTheClient(t *testing.T) {
-	t.Parallel()
-	for _, version := range []string{"V1", "V2"} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t)
-			s.controlPlane(t)
-			in := func(label string) string { return label + "." + s.domain }
-			apps := s.newRouter(t, s.at6(50, 443), in("*.apps"))
-			s.newRouter(t, s.at6(50, 80), in("*.apps"))
-			s.newRouter(t, s.at(21, 443), in("backend"))
-			s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%q], proxyProtocol: %s}", s.net6+"50", version)
-			s.update(t, service("apps-"+s.name, "backend", 443, netip.MustParseAddrPort(s.at(21, 443)))+
-				s.infraYAML()+s.proxyServer(s.backend("backend", in("backend"), "backend", ", healthCheck: {interval: 1s}, proxyProtocol: "+version)))
-			s.start(t)
-
-			for _, test := range []struct{ from, to string }{{s.ip(71), s.ip(3)}, {s.net6 + "71", s.net6 + "3"}} {
-				want := fmt.Sprintf("router %s %s", version, test.from)
-				for _, name := range []string{in("shop.apps"), in("backend")} {
-					if got, err := s.greetingFrom(t, test.from, net.JoinHostPort(test.to, "443"), name); err != nil || got != want {
-						t.Errorf("%s sees %q, want %q: %v", name, got, want, err)
-					}
-				}
-				for range 2 { // a new connection of the router for each request
-					conn := dialFrom(t, test.from, net.JoinHostPort(test.to, "80"))
-					body := getHost(t, conn, in("shop.apps"))
-					if again := getHost(t, conn, in("shop.apps")); body != want+"\n" || again != body {
-						t.Errorf("port 80 of the router sees %q, then %q, want %q", body, again, want)
-					}
-					_ = conn.Close()
-				}
-			}
-			// The health checks of Envoy succeed. They send nothing, even with proxy_protocol_config, because Envoy closes the
-			// connection as soon as it is established.
-			apps.seen()
-			time.Sleep(6 * time.Second) // more than the interval of the health check
-			headers := apps.seen()
-			if len(headers) == 0 {
-				t.Error("the router got no health check")
-			}
-			for _, h := range headers {
-				t.Logf("health check: %+v", h)
-				if h.version == "None" {
-					t.Errorf("a health check begins with other data than a header")
-				}
-			}
-			stats, err := s.envoy.Stats(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			http := "cluster.infra/clusters/" + s.name + "/apps-http."
-			for stat, want := range map[string]uint64{
-				"membership_healthy": 1, "upstream_cx_total": 8, "upstream_cx_active": 0,
-			} {
-				if got, ok := stats[http+stat]; !ok || got != want {
-					t.Errorf("%s%s is %d, want %d", http, stat, got, want)
-				}
-			}
-		})
-	}
-}
-
-// TestProxyProtocolChangesNewConnectionsOnly enables the PROXY protocol while connections are open: to the apps, to the
-// same address, and to other routes. A router that does not expect the header, or does not get it, fails.
-func TestProxyProtocolChangesNewConnectionsOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)
-	shop := "shop.apps." + s.domain
+	shop, backend := s.in("shop.apps"), s.in("backend")
 	s.start(t)
 	streams := []*stream{
 		s.startStream(t, 443, hello{sni: shop}, "apps"),
-		s.startStream(t, 443, hello{sni: "api." + s.domain}, "kube-apiserver"),
-		s.startStream(t, 8091, hello{sni: "konnectivity." + s.domain}, "konnectivity-server"),
+		s.startStream(t, 443, hello{sni: s.in("api")}, "kube-apiserver"),
+		s.startStream(t, 8091, hello{sni: s.in("konnectivity")}, "konnectivity-server"),
 	}
 	// The router of controlPlane takes the header for the beginning of a TLS handshake.
-	s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s], proxyProtocol: V1}", s.ip(40))
+	s.infra.apps = s.static(s.IP(40), ", proxyProtocol: V1")
 	s.update(t, s.infraYAML())
-	lab.Poll(t, "a router that does not expect the header to fail", func() bool {
-		_, err := s.reach(t, 443, hello{sni: shop})
-		return err != nil
-	})
-	if status, _ := request(t, s.at(3, 80), shop, ""); status == http.StatusOK {
+	s.awaitClosed(t, "a router that does not expect the header", hello{sni: shop})
+	if status, _ := request(t, s.at(3, 80), "GET", shop, "/"); status == http.StatusOK {
 		t.Error("an HTTP router accepts the header as a request")
 	}
 	streams[0].end(t)
-	s.newRouter(t, s.at(50, 443), shop)
-	s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s], proxyProtocol: V2}", s.ip(50))
+
+	apps := s.newRouter(t, s.at6(50, 443), shop)
+	s.newRouter(t, s.at6(50, 80), shop)
+	s.newRouter(t, s.at(21, 443), backend)
+	s.update(t, service("apps-"+s.name, "backend", 443, netip.MustParseAddrPort(s.at(21, 443))))
+	for _, version := range []string{"V1", "V2"} {
+		s.infra.apps = s.static(s.net6+"50", ", proxyProtocol: "+version)
+		s.update(t, s.infraYAML(), s.proxyServer(s.backend("backend", backend, "backend", ", healthCheck: {interval: 1s}, proxyProtocol: "+version)))
+		for _, test := range []struct{ from, to string }{{s.IP(71), s.IP(3)}, {s.net6 + "71", s.net6 + "3"}} {
+			want := fmt.Sprintf("router %s %s", version, test.from)
+			for _, name := range []string{shop, backend} {
+				lab.Await(t, name+" to see the client", func() string {
+					conn, got, err := s.ca.Handshake(t.Context(), dialFrom(t, test.from, net.JoinHostPort(test.to, "443")), name)
+					if err != nil || got != want {
+						return fmt.Sprintf("sees %q, want %q: %v", got, want, err)
+					}
+					_ = conn.Close()
+					return ""
+				})
+			}
+			conn := dialFrom(t, test.from, net.JoinHostPort(test.to, "80"))
+			for range 2 { // a new connection of the router for each request
+				if _, body := exchange(t, conn, "GET", shop, "/"); body != want+"\n" {
+					t.Errorf("port 80 of the router sees %q, want %q", body, want)
+				}
+			}
+		}
+	}
+	// The health checks of Envoy succeed. They send nothing, even with proxy_protocol_config, because Envoy closes the
+	// connection as soon as it is established.
+	apps.seen()
+	var headers []header
+	lab.Poll(t, "a health check", func() bool { headers = apps.seen(); return len(headers) > 0 })
+	for _, h := range headers {
+		if h.version == "None" {
+			t.Error("a health check begins with other data than a header")
+		}
+	}
+	stats, err := s.envoy.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	http := "cluster.infra/clusters/" + s.name + "/apps-http."
+	if healthy, active := stats[http+"membership_healthy"], stats[http+"upstream_cx_active"]; healthy != 1 || active != 0 {
+		t.Errorf("%s: %d healthy members, %d connections", http, healthy, active)
+	}
+	s.infra.apps = s.static(s.net6+"50", ", proxyProtocol: None")
 	s.update(t, s.infraYAML())
-	want := "router V2 " + s.ip(71)
-	lab.Poll(t, "the router to see the client", func() bool {
-		got, err := s.greetingFrom(t, s.ip(71), s.at(3, 443), shop)
-		return err == nil && got == want
-	})
-	s.infra.apps = fmt.Sprintf("{enabled: true, source: Static, addresses: [%s], proxyProtocol: None}", s.ip(50))
-	s.update(t, s.infraYAML())
-	lab.Poll(t, "a router that requires the header to fail", func() bool {
-		_, err := s.reach(t, 443, hello{sni: shop})
-		return err != nil
-	})
+	s.awaitClosed(t, "a router that requires the header", hello{sni: shop})
 	for _, st := range streams[1:] {
 		st.end(t)
 	}
-}
-
-// dialFrom connects from an address of the VLAN.
-func dialFrom(t *testing.T, from, to string) net.Conn {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: dialTimeout}
-	conn, err := d.DialContext(t.Context(), "tcp", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	return conn
-}
-
-// greetingFrom connects over TLS from an address of the VLAN, and returns the first line that the server sends.
-func (s *site) greetingFrom(t *testing.T, from, to, name string) (string, error) {
-	t.Helper()
-	conn, line, err := s.ca.Handshake(t.Context(), dialFrom(t, from, to), name)
-	if err != nil {
-		return "", err
-	}
-	return line, conn.Close()
-}
-
-// getHost sends an HTTP request on a connection and returns the body of the response.
-func getHost(t *testing.T, conn net.Conn, host string) string {
-	t.Helper()
-	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host); err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
 }

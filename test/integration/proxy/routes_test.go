@@ -1,32 +1,30 @@
 package proxy_test
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"io"
-	"net"
+	"io/fs"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
 // controlPlane starts the backends of a hosted cluster, each with a certificate only for its own names, and
 // creates their Services and Routes.
-func (s *site) controlPlane(t *testing.T) *apiServer {
+func (s *site) controlPlane(t *testing.T) {
 	t.Helper()
 	under := func(labels ...string) []string {
 		for i, label := range labels {
-			labels[i] = label + "." + s.domain
+			labels[i] = label + "." + s.Domain()
 		}
 		return labels
 	}
-	kas := newAPIServer(t, s, s.at(11, 6443), append([]string{"kube-apiserver", "kubernetes", "kubernetes.default.svc"}, under("api", "api-int")...)...)
+	kas := s.ca.TLSBackend(t, s.at(11, 6443), append([]string{"kube-apiserver", "kubernetes", "kubernetes.default.svc"}, under("api", "api-int")...)...)
 	oauth := s.ca.TLSBackend(t, s.at(12, 6443), append([]string{"oauth-openshift"}, under("oauth", "oauth-openshift.apps")...)...)
 	ignition := s.ca.TLSBackend(t, s.at(13, 8443), append([]string{"ignition-server-proxy", s.routeHost("ignition-server")}, under("ignition")...)...)
 	konnectivity := s.ca.TLSBackend(t, s.at6(14, 8091), append([]string{"konnectivity-server"}, under("konnectivity")...)...)
@@ -35,9 +33,9 @@ func (s *site) controlPlane(t *testing.T) *apiServer {
 	s.ca.TLSBackend(t, s.at(40, 443), append([]string{"apps"}, under("*.apps", "a.b.apps", "console-openshift-console")...)...)
 	lab.HTTPBackend(t, s.at(40, 80), "apps-http")
 
-	ns := s.namespace()
+	ns := s.ControlPlaneNamespace()
 	s.update(t, s.objects()+
-		service(ns, "kube-apiserver", 6443, netip.MustParseAddrPort(s.at(11, 6443)))+
+		service(ns, "kube-apiserver", 6443, kas.Addr())+
 		service(ns, "oauth-openshift", 6443, oauth.Addr())+
 		service(ns, "ignition-server-proxy", 443, ignition.Addr())+
 		service(ns, "konnectivity-server", 8091, konnectivity.Addr())+
@@ -47,7 +45,6 @@ func (s *site) controlPlane(t *testing.T) *apiServer {
 		s.route("metrics-proxy", "metrics-proxy")+
 		s.route("registry", "registry")+
 		s.route("orphan", "missing"))
-	return kas
 }
 
 // row is a line of the route table: a connection with this ClientHello to that port reaches the backend want.
@@ -60,7 +57,7 @@ type row struct {
 
 // table returns the route table of a hosted cluster.
 func (s *site) table() []row {
-	in := func(label string) hello { return hello{sni: label + "." + s.domain} }
+	in := func(label string) hello { return hello{sni: label + "." + s.Domain()} }
 	// Unknown names lead to the API server.
 	unknown, none := hello{sni: "unknown.example.org", verify: "kubernetes"}, hello{verify: "kubernetes"}
 	const kas, oauth, ignition, konnectivity = "kube-apiserver", "oauth-openshift", "ignition-server-proxy", "konnectivity-server"
@@ -85,20 +82,20 @@ func (s *site) table() []row {
 		{"the console", 443, in("console-openshift-console"), "apps"},
 		{"an unknown name", 443, unknown, kas},
 		{"an unknown name on the API server's port", 6443, unknown, kas},
-		{"an unknown name on konnectivity's port", 8091, hello{sni: "unknown.example.org", verify: "konnectivity." + s.domain}, konnectivity},
-		{"the apps domain itself", 443, hello{sni: "apps." + s.domain, verify: "kubernetes"}, kas},
+		{"an unknown name on konnectivity's port", 8091, hello{sni: "unknown.example.org", verify: s.in("konnectivity")}, konnectivity},
+		{"the apps domain itself", 443, hello{sni: s.in("apps"), verify: "kubernetes"}, kas},
 		{"no name", 443, none, kas},
 		{"no name on the API server's port", 6443, none, kas},
 		{"an address of IPv6 for a name", 443, hello{sni: "2001:db8::1", verify: "kubernetes"}, kas}, // invalid as SNI (RFC 6066)
 		{"upper case", 443, hello{sni: strings.ToUpper(s.routeHost("registry"))}, "registry"},
-		{"upper case below a wildcard", 443, hello{sni: strings.ToUpper("shop.apps." + s.domain)}, "apps"},
-		{"a ClientHello in two halves, a second apart", 443, hello{sni: s.routeHost("registry"), split: true}, "registry"},
+		{"upper case below a wildcard", 443, hello{sni: strings.ToUpper(s.in("shop.apps"))}, "apps"},
+		{"a ClientHello in two halves", 443, hello{sni: s.routeHost("registry"), split: true}, "registry"},
 		{"a ClientHello of 15 KiB", 443, hello{sni: s.routeHost("registry"), large: true}, "registry"},
-		{"a ClientHello of 15 KiB in two halves", 443, hello{sni: "oauth." + s.domain, large: true, split: true}, oauth},
+		{"a ClientHello of 15 KiB in two halves", 443, hello{sni: s.in("oauth"), large: true, split: true}, oauth},
 	}
 }
 
-// check checks the whole route table.
+// check checks the route table.
 func (s *site) check(t *testing.T) {
 	t.Helper()
 	for _, r := range s.table() {
@@ -108,10 +105,12 @@ func (s *site) check(t *testing.T) {
 	}
 }
 
+// TestEachNameLeadsToItsBackend tests what does not change a site: its routes, metrics, listeners, sockets and admin pages.
 func TestEachNameLeadsToItsBackend(t *testing.T) {
 	s := newSite(t)
-	kas := s.controlPlane(t)
+	s.controlPlane(t)
 	s.start(t)
+	t.Run("traffic by name", s.testTrafficByName)
 	for _, r := range s.table() {
 		t.Run(r.name, func(t *testing.T) {
 			for _, address := range []string{s.at(3, r.port), s.at6(3, r.port)} {
@@ -126,123 +125,67 @@ func TestEachNameLeadsToItsBackend(t *testing.T) {
 			}
 		})
 	}
-	t.Run("no TLS", func(t *testing.T) {
-		for _, port := range []int{443, 6443} {
-			conn, err := net.Dial("tcp", s.at(3, port))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = conn.Close() }()
-			if _, err := fmt.Fprint(conn, "hello?\n"); err != nil {
-				t.Fatal(err)
-			}
-			if name, err := lab.Greeting(t.Context(), conn); err != nil || name != "kube-apiserver" {
-				t.Errorf("port %d leads to %q: %v", port, name, err)
+	t.Run("port 80", s.testPort80)
+	t.Run("listeners", s.testListeners)
+	t.Run("sockets", func(t *testing.T) {
+		for _, name := range []string{"xds.sock", "admin.sock"} {
+			if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode() != fs.ModeSocket|0o600 {
+				t.Errorf("%s: %v, %v; want a socket of the owner only", name, info, err)
 			}
 		}
 	})
-	t.Run("a Route without a Service", func(t *testing.T) {
-		kas.names()
-		host := s.routeHost("orphan")
-		for range 5 {
-			if name, err := s.reach(t, 443, hello{sni: host, verify: "kubernetes"}); err == nil {
-				t.Errorf("%s leads to %s", host, name)
-			} else if !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "reset") {
-				t.Errorf("the connection is not closed: %v", err)
-			}
-		}
-		if asked := kas.names(); slices.Contains(asked, host) {
-			t.Errorf("the API server received connections for %q", asked)
-		}
-	})
-	t.Run("a certificate of another backend", func(t *testing.T) {
-		if name, err := s.reach(t, 443, hello{sni: "oauth." + s.domain, verify: "api." + s.domain}); err == nil {
-			t.Errorf("the certificate of %s is accepted for the API server", name)
-		}
-	})
+	t.Run("admin pages", s.testAdminPages)
 }
 
-func TestRequestsOnPort80LeadToTheApps(t *testing.T) {
-	s := newSite(t)
-	s.controlPlane(t)
-	s.start(t)
-	for _, test := range []struct {
-		name, host string
-		want       int
-	}{
-		{"an application", "shop.apps." + s.domain, http.StatusOK},
-		{"two labels deep", "a.b.apps." + s.domain, http.StatusOK},
-		{"with a port", "shop.apps." + s.domain + ":80", http.StatusOK},
-		{"with another port", "shop.apps." + s.domain + ":8080", http.StatusOK},
-		{"upper case", "SHOP.apps." + s.domain, http.StatusOK},
-		{"the console", "console-openshift-console." + s.domain, http.StatusOK},
-		{"the apps domain itself", "apps." + s.domain, http.StatusNotFound},
-		{"the API server", "api." + s.domain, http.StatusNotFound},
-		{"an unknown host", "unknown.example.org", http.StatusNotFound},
-		{"an address", s.ip(3), http.StatusNotFound},
-		{"two Host headers", "unknown.example.org\r\nHost: shop.apps." + s.domain, http.StatusBadRequest},
-		{"two names in a Host header", "unknown.example.org,shop.apps." + s.domain, http.StatusBadRequest},
+// testPort80 requests the apps by HTTP. Any other host has no route.
+func (s *site) testPort80(t *testing.T) {
+	for host, want := range map[string]int{
+		s.in("a.b.apps"): http.StatusOK, s.in("console-openshift-console"): http.StatusOK, strings.ToUpper(s.in("shop.apps")) + ":8080": http.StatusOK,
+		s.in("apps"): http.StatusNotFound, s.in("api"): http.StatusNotFound, s.IP(3): http.StatusNotFound,
+		"unknown.example.org\r\nHost: " + s.in("shop.apps"): http.StatusBadRequest,
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			for _, address := range []string{s.at(3, 80), s.at6(3, 80)} {
-				status, body := request(t, address, test.host, "")
-				if status != test.want {
-					t.Fatalf("%s: status %d: %s", address, status, body)
-				}
-				want := fmt.Sprintf("apps-http\nGET\n%s\n/path\n", strings.Split(test.host, ":")[0])
-				if status == http.StatusOK && body != want {
-					t.Errorf("%s: %q, want %q", address, body, want)
-				}
+		for _, address := range []string{s.at(3, 80), s.at6(3, 80)} {
+			status, body := request(t, address, "GET", host, "/path")
+			name, _, _ := strings.Cut(host, ":")
+			if status != want || status == http.StatusOK && body != fmt.Sprintf("apps-http\nGET\n%s\n/path\n", name) {
+				t.Errorf("%q at %s: status %d, %q, want %d", host, address, status, body, want)
 			}
-		})
-	}
-	t.Run("a websocket", func(t *testing.T) {
-		status, echo := request(t, s.at(3, 80), "shop.apps."+s.domain, "websocket")
-		if status != http.StatusSwitchingProtocols || echo != "apps-http\nping" {
-			t.Errorf("status %d, %q", status, echo)
 		}
-	})
+	}
+	// A websocket.
+	conn := dialFrom(t, "", s.at(3, 80))
+	_, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nping", s.in("shop.apps"))
+	text := make([]byte, 0, 1<<10)
+	for err == nil && !strings.HasSuffix(string(text), "\r\n\r\napps-http\nping") {
+		var n int
+		n, err = conn.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+	}
+	if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 101 ") {
+		t.Errorf("a websocket: %q, %v", text, err)
+	}
 }
 
-// request sends an HTTP request and returns the response. With an upgrade it sends "ping", and returns the
-// data that follows.
-func request(t *testing.T, address, host, upgrade string) (status int, body string) {
-	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	extra := ""
-	if upgrade != "" {
-		extra = "Connection: Upgrade\r\nUpgrade: " + upgrade + "\r\n"
-	}
-	if _, err := fmt.Fprintf(conn, "GET /path HTTP/1.1\r\nHost: %s\r\n%s\r\n", host, extra); err != nil {
-		t.Fatal(err)
-	}
-	in := bufio.NewReader(conn)
-	response, err := http.ReadResponse(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode == http.StatusSwitchingProtocols {
-		if _, err := fmt.Fprint(conn, "ping"); err != nil {
-			t.Fatal(err)
+// testListeners checks that the VLAN reaches the service ports only.
+func (s *site) testListeners(t *testing.T) {
+	var vlan []string
+	for line := range strings.Lines((*lab.Namespace)(nil).Run(t, "ss", "-Hltn")) {
+		l, err := netip.ParseAddrPort(strings.Fields(line)[3])
+		if err != nil || l.Addr().IsUnspecified() {
+			t.Errorf("a socket listens on all addresses, including those of the VLAN: %s", line)
 		}
-		echo := make([]byte, len("apps-http\nping"))
-		_, err := io.ReadFull(in, echo)
-		if err != nil {
-			t.Fatal(err)
+		if l.Addr() == netip.MustParseAddr(s.IP(3)) || l.Addr() == netip.MustParseAddr(s.net6+"3") {
+			vlan = append(vlan, l.String())
 		}
-		return response.StatusCode, string(echo)
 	}
-	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
+	var want []string
+	for _, port := range []int{80, 443, 6443, 8091} {
+		want = append(want, s.at(3, port), s.at6(3, port))
 	}
-	return response.StatusCode, string(data)
+	slices.Sort(vlan)
+	slices.Sort(want)
+	// Envoy has a socket for each of its threads.
+	if got := slices.Compact(vlan); !slices.Equal(got, want) {
+		t.Errorf("listeners on the VLAN: %q, want %q", got, want)
+	}
 }

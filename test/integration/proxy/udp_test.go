@@ -1,12 +1,10 @@
 package proxy_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -42,11 +40,11 @@ func dnsServer(t *testing.T, address, name string) {
 }
 
 // ask sends a query on a connection, and returns the name of the server and the address of its client.
-func ask(conn *dns.Conn, name string) (server, client string, err error) {
+func ask(conn *dns.Conn, name string, timeout time.Duration) (server, client string, err error) {
 	query := new(dns.Msg).SetQuestion(name+".", dns.TypeTXT)
 	query.SetEdns0(4096, false)
 	conn.UDPSize = 4096
-	if err := errors.Join(conn.SetDeadline(time.Now().Add(2*time.Second)), conn.WriteMsg(query)); err != nil {
+	if err := errors.Join(conn.SetDeadline(time.Now().Add(timeout)), conn.WriteMsg(query)); err != nil {
 		return "", "", err
 	}
 	for {
@@ -57,23 +55,18 @@ func ask(conn *dns.Conn, name string) (server, client string, err error) {
 		if reply.Id != query.Id { // of an earlier query
 			continue
 		}
-		return answer(reply)
-	}
-}
-
-// answer returns the texts of a reply of dnsServer.
-func answer(reply *dns.Msg) (server, client string, err error) {
-	if len(reply.Answer) == 1 {
-		if txt, ok := reply.Answer[0].(*dns.TXT); ok && len(txt.Txt) > 1 {
-			return txt.Txt[0], txt.Txt[1], nil
+		if len(reply.Answer) == 1 {
+			if txt, ok := reply.Answer[0].(*dns.TXT); ok && len(txt.Txt) > 1 {
+				return txt.Txt[0], txt.Txt[1], nil
+			}
 		}
+		return "", "", fmt.Errorf("reply %v", reply)
 	}
-	return "", "", fmt.Errorf("reply %v", reply)
 }
 
-func udpConn(t *testing.T, address string) *dns.Conn {
+func dnsConn(t *testing.T, network, address string) *dns.Conn {
 	t.Helper()
-	conn, err := net.Dial("udp", address)
+	conn, err := net.Dial(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,29 +74,22 @@ func udpConn(t *testing.T, address string) *dns.Conn {
 	return &dns.Conn{Conn: conn}
 }
 
-// mustAsk asks until there is a reply: datagrams may be lost while a listener starts.
-func mustAsk(t *testing.T, conn *dns.Conn, name string) (server, client string) {
+// mustAsk asks until there is a reply of a server: datagrams may be lost while a listener starts.
+func mustAsk(t *testing.T, conn *dns.Conn, name, want string) (client string) {
 	t.Helper()
-	lab.Poll(t, "a reply for "+name, func() (ok bool) {
-		var err error
-		server, client, err = ask(conn, name)
-		return err == nil
+	lab.Await(t, "a reply for "+name, func() string {
+		server, from, err := ask(conn, name, 2*time.Second)
+		if err != nil || server != want {
+			return fmt.Sprintf("got one of %q, %v, want %s", server, err, want)
+		}
+		client = from
+		return ""
 	})
-	return server, client
-}
-
-// udpBackend returns an entry of spec.backends with the protocol UDP, whose Service has the same port.
-func (s *site) udpBackend(name, service string, port int, more string) string {
-	return fmt.Sprintf("{name: %s, hostname: %s.%s, port: %d, targetService: %s, targetPort: %[4]d, targetNamespace: apps-%[6]s, protocol: UDP%[7]s}",
-		name, name, s.domain, port, service, s.name, more)
+	return client
 }
 
 // dnsService returns a Service with the port 53 of UDP and of TCP, and its EndpointSlice.
-func (s *site) dnsService(hosts ...int) string {
-	targets := ""
-	for _, host := range hosts {
-		targets += fmt.Sprintf("\n- {addresses: [%s], conditions: {ready: true}}", s.ip(host))
-	}
+func (s *site) dnsService(host int) string {
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Service
@@ -115,72 +101,59 @@ kind: EndpointSlice
 metadata: {name: dns-1, namespace: apps-%[1]s, labels: {kubernetes.io/service-name: dns}}
 addressType: IPv4
 ports: [{name: dns-tcp, port: 53, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]
-endpoints: %[2]s
+endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ---
-`, s.name, strings.TrimSuffix(targets+" []", strings.Repeat(" []", min(1, len(hosts)))))
+`, s.name, s.IP(host))
+}
+
+// dnsBackend returns an entry of spec.backends for dnsService.
+func (s *site) dnsBackend(port int, protocol, name, more string) string {
+	return s.backendOn(port, protocol, name, s.in(name), "dns", 53, more)
 }
 
 // TestDNSOverUDP resolves names through a UDP backend: over both families, in sessions of two clients, with large
-// responses, and after its endpoints have changed.
+// responses, with a limit of sessions, and after its endpoints have changed.
 func TestDNSOverUDP(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.controlPlane(t)
 	s.report()
 	s.infra.proxy = ", accessLog: true"
 	dnsServer(t, s.at(21, 53), "one")
 	dnsServer(t, s.at(22, 53), "two")
-	tcp := fmt.Sprintf("{name: dns-tcp, hostname: dns-tcp.%s, port: 53, targetService: dns, targetPort: 53, targetNamespace: apps-%s, protocol: TCP}", s.domain, s.name)
-	s.update(t, s.infraYAML()+s.dnsService(21)+s.proxyServer(s.udpBackend("dns", "dns", 53, ", idleTimeout: 5s"), tcp))
+	s.update(t, s.infraYAML(), s.dnsService(21), s.proxyServer(s.dnsBackend(53, "UDP", "dns", ", idleTimeout: 5s"), s.dnsBackend(53, "TCP", "dns-tcp", ""),
+		s.dnsBackend(54, "UDP", "limited", ", idleTimeout: 4s, maxConnections: 2")))
 	s.start(t)
 	before := s.series(t)
 
-	for _, address := range []string{s.at(3, 53), s.at6(3, 53)} {
-		if server, _ := mustAsk(t, udpConn(t, address), "a.example.com"); server != "one" {
-			t.Errorf("%s leads to %s", address, server)
-		}
-	}
-	overTCP, err := net.Dial("tcp", s.at(3, 53))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = overTCP.Close() })
-	_ = overTCP.SetDeadline(time.Now().Add(dialTimeout))
 	// On a port without a default of the Infra, the proxy waits for a ClientHello; a DNS query is none.
-	if server, _, err := askSlowly(&dns.Conn{Conn: overTCP}); err != nil || server != "one" {
+	if server, _, err := ask(dnsConn(t, "tcp", s.at(3, 53)), "a.example.com", dialTimeout); err != nil || server != "one" {
 		t.Errorf("over TCP: %q, %v", server, err)
 	}
-
+	mustAsk(t, dnsConn(t, "udp", s.at6(3, 53)), "a.example.com", "one")
 	// Each client keeps its session: the server sees one address for each.
-	first, second := udpConn(t, s.at(3, 53)), udpConn(t, s.at(3, 53))
-	_, one := mustAsk(t, first, "a.example.com")
-	_, two := mustAsk(t, second, "a.example.com")
+	first, second := dnsConn(t, "udp", s.at(3, 53)), dnsConn(t, "udp", s.at(3, 53))
+	one, two := mustAsk(t, first, "a.example.com", "one"), mustAsk(t, second, "a.example.com", "one")
 	if one == two {
 		t.Errorf("both clients have the address %s", one)
 	}
 	for range 5 {
-		if _, again := mustAsk(t, first, "b.example.com"); again != one {
+		if again := mustAsk(t, first, "3800.example.com", "one"); again != one {
 			t.Errorf("the first client has address %s, then %s", one, again)
 		}
 	}
-	if server, _, err := ask(first, "3800.example.com"); err != nil || server != "one" {
-		t.Errorf("a response of 3,800 bytes: %q, %v", server, err)
-	}
 
+	t.Run("limit of sessions", s.testSessionLimit)
 	s.update(t, s.dnsService(22))
 	lab.Poll(t, "new sessions to lead to the new endpoint", func() bool {
-		server, _, err := ask(udpConn(t, s.at(3, 53)), "a.example.com")
+		server, _, err := ask(dnsConn(t, "udp", s.at(3, 53)), "a.example.com", 2*time.Second)
 		return err == nil && server == "two"
 	})
-	lab.Poll(t, "the session of a client to follow to the new endpoint", func() bool {
-		server, _, err := ask(first, "a.example.com")
-		return err == nil && server == "two"
-	})
+	mustAsk(t, first, "a.example.com", "two")
 
 	after := s.series(t)
-	name := fmt.Sprintf(`{port="53",tenant="clusters/%s",server_name="dns.%s"}`, s.name, s.domain)
-	for stat, atLeast := range map[string]float64{
-		"total": 4, "rx_datagrams": 10, "tx_datagrams": 10, "rx_bytes": 300, "tx_bytes": 3800,
-	} {
+	name := fmt.Sprintf(`{port="53",tenant="clusters/%s",server_name="%s"}`, s.name, s.in("dns"))
+	for stat, atLeast := range map[string]float64{"total": 4, "rx_datagrams": 10, "tx_datagrams": 10, "rx_bytes": 300, "tx_bytes": 5 * 3800} {
 		if got := after["envoy_udp_downstream_sess_"+stat+name]; got < atLeast {
 			t.Errorf("envoy_udp_downstream_sess_%s is %v, want at least %v", stat, got, atLeast)
 		}
@@ -190,9 +163,8 @@ func TestDNSOverUDP(t *testing.T) {
 	}
 	lab.Poll(t, "a session in the access log", func() bool {
 		for line := range strings.Lines(s.envoy.Logs()) {
-			if strings.Contains(line, `"log":"session"`) && strings.Contains(line, "dns."+s.domain) &&
+			if strings.Contains(line, `"log":"session"`) && strings.Contains(line, s.in("dns")) &&
 				strings.Contains(line, s.at(21, 53)) && !strings.Contains(line, `"received":null`) && !strings.Contains(line, `"received":"-"`) {
-				t.Log(line)
 				return true
 			}
 		}
@@ -203,97 +175,46 @@ func TestDNSOverUDP(t *testing.T) {
 	})
 }
 
-// askSlowly is ask with the time that the proxy waits for a ClientHello.
-func askSlowly(conn *dns.Conn) (server, client string, err error) {
-	query := new(dns.Msg).SetQuestion("a.example.com.", dns.TypeTXT)
-	if err := conn.WriteMsg(query); err != nil {
-		return "", "", err
+// testSessionLimit begins as many sessions as a backend may have. A new client gets no reply until one has ended.
+func (s *site) testSessionLimit(t *testing.T) {
+	conn := func() *dns.Conn { return dnsConn(t, "udp", s.at(3, 54)) }
+	first, second, third := conn(), conn(), conn()
+	for range 2 {
+		mustAsk(t, first, "a.example.com", "one")
+		mustAsk(t, second, "a.example.com", "one")
 	}
-	reply, err := conn.ReadMsg()
-	if err != nil {
-		return "", "", err
+	if server, _, err := ask(third, "a.example.com", time.Second); err == nil {
+		t.Errorf("%s accepted a third session", server)
 	}
-	return answer(reply)
-}
-
-// ntpServer starts a server that replies to NTP requests (RFC 5905) with its stratum.
-func ntpServer(t *testing.T, address string, stratum byte) netip.AddrPort {
-	t.Helper()
-	conn, err := net.ListenPacket("udp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	go func() {
-		packet := make([]byte, 1500)
-		for {
-			n, client, err := conn.ReadFrom(packet)
-			if err != nil {
-				return
-			}
-			if n < 48 || packet[0]&7 != 3 { // mode 3 is a client
-				continue
-			}
-			reply := make([]byte, 48)
-			reply[0], reply[1] = packet[0]&0x38|4, stratum
-			copy(reply[24:32], packet[40:48]) // origin timestamp
-			binary.BigEndian.PutUint32(reply[40:], uint32(time.Now().Unix()+2208988800))
-			_, _ = conn.WriteTo(reply, client)
-		}
-	}()
-	return netip.MustParseAddrPort(address)
-}
-
-// TestNTPOverUDP synchronizes with a server through a UDP backend, with a limit of sessions, after which a new client gets
-// no reply until a session has ended.
-func TestNTPOverUDP(t *testing.T) {
-	s := newSite(t)
-	s.controlPlane(t)
-	s.report()
-	server := ntpServer(t, s.at(21, 123), 2)
-	s.update(t, strings.ReplaceAll(service("apps-"+s.name, "ntp", 123, server), "port: 123}", "port: 123, protocol: UDP}"))
-	s.update(t, strings.ReplaceAll(endpoints("apps-"+s.name, "ntp", server), "TCP", "UDP")+
-		s.proxyServer(s.udpBackend("ntp", "ntp", 123, ", idleTimeout: 4s, maxConnections: 2")))
-	s.start(t)
-	query := func(conn net.Conn) error {
-		request := make([]byte, 48)
-		request[0] = 4<<3 | 3 // version 4, client
-		copy(request[40:48], "oooitest")
-		if err := errors.Join(conn.SetDeadline(time.Now().Add(time.Second)), func() error { _, err := conn.Write(request); return err }()); err != nil {
-			return err
-		}
-		reply := make([]byte, 100)
-		n, err := conn.Read(reply)
-		if err != nil {
-			return err
-		}
-		if n != 48 || reply[1] != 2 || string(reply[24:32]) != "oooitest" {
-			return fmt.Errorf("reply %x", reply[:n])
-		}
-		return nil
-	}
-	dial := func() net.Conn {
-		conn, err := net.Dial("udp", s.at(3, 123))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-	first, second, third := dial(), dial(), dial()
-	lab.Poll(t, "a reply", func() bool { return query(first) == nil })
-	if err := query(second); err != nil {
-		t.Error(err)
-	}
-	if err := errors.Join(query(first), query(second)); err != nil {
-		t.Error(err)
-	}
-	if err := query(third); err == nil {
-		t.Error("a third session was accepted")
-	}
-	overflow := fmt.Sprintf(`envoy_cluster_upstream_cx_overflow{envoy_cluster_name="proxy/clusters/%s/ntp"}`, s.name)
+	overflow := fmt.Sprintf(`envoy_cluster_upstream_cx_overflow{envoy_cluster_name="proxy/clusters/%s/limited"}`, s.name)
 	if n := s.series(t)[overflow]; n == 0 {
 		t.Errorf("%s is 0", overflow)
 	}
-	lab.Poll(t, "the sessions to end", func() bool { return query(third) == nil })
+	mustAsk(t, third, "a.example.com", "one")
+}
+
+// TestFileDescriptorsLimitConnections gives the proxy few file descriptors, with which Envoy would crash if it had as many
+// connections and sessions as configured.
+func TestFileDescriptorsLimitConnections(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.report()
+	s.descriptors = 1500
+	s.update(t, s.objects(), s.dnsService(21), s.proxyServer(s.dnsBackend(53, "UDP", "one", ", maxConnections: 3000"), s.dnsBackend(54, "UDP", "two", ", maxConnections: 1000")))
+	s.start(t)
+	clusters, err := s.envoy.Get(t.Context(), "/clusters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, share := range map[string]int{"one": 141, "two": 47} { // of the 188 that 528 connections and 256 descriptors of Envoy leave over
+		if want := fmt.Sprintf("proxy/clusters/%s/%s::default_priority::max_connections::%d\n", s.name, name, share); !strings.Contains(string(clusters), want) {
+			t.Errorf("no %s in\n%s", want, clusters)
+		}
+	}
+	s.descriptors = 2000
+	out, err := s.command(t, "bootstrap", "--proxy-server", "clusters/demo", "--node-id", "a", "--max-connections", "1000").CombinedOutput()
+	const want = "MaxConnections: 1000 needs more file descriptors than the limit of 2000 allows: set it to at most 872, or raise the limit"
+	if err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("bootstrap prints %q, want %q: %v", out, want, err)
+	}
 }

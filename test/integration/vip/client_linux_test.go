@@ -24,11 +24,8 @@ const (
 // A client is a machine on the near side of the VLAN. It connects to the proxy, and sends ARP requests for
 // the floating address, at a constant rate.
 type client struct {
-	trunk string // the cable between near and far side
-
-	machine *lab.Namespace
+	machine *lab.Machine
 	conn    *packet.Conn // ARP socket
-	mac     net.HardwareAddr
 
 	mu      sync.Mutex
 	dials   []dial
@@ -47,12 +44,13 @@ type answer struct {
 	mac string
 }
 
-func newClient(t *testing.T, trunk, near, far string) *client {
+const clientMAC = "02:00:00:00:01:00"
+
+func newClient(t *testing.T, near, far string) *client {
 	t.Helper()
-	c := &client{trunk: trunk, machine: lab.NewNamespace(t)}
-	c.mac, _ = net.ParseMAC("02:00:00:00:01:00")
-	if err := lab.Cable(lab.End{Bridge: near}, lab.End{In: c.machine, Device: "eth0", MAC: c.mac.String(), Addresses: []string{"192.0.2.100/24", "2001:db8::100/64"}}); err != nil {
-		t.Fatal(err)
+	c := &client{machine: lab.NewMachine(t, near, clientMAC)}
+	for _, address := range []string{"192.0.2.100/24", "2001:db8::100/64"} {
+		c.machine.Run(t, "ip", "address", "add", address, "dev", c.machine.Device, "nodad")
 	}
 	// A host on the far side sends ARP requests, because a replica that hears no other host considers itself
 	// cut off.
@@ -64,17 +62,37 @@ func newClient(t *testing.T, trunk, near, far string) *client {
 		return other.Command(context.Background(), "busybox", "arping", "-I", "eth0", "-q", "192.0.2.102")
 	})
 	chatter.Start(t)
-	err := c.machine.Do(func() (err error) {
-		i, err := net.InterfaceByName("eth0")
+	c.conn = arpSocket(t, c.machine)
+	return c
+}
+
+// arpSocket returns an ARP socket on the interface of a machine.
+func arpSocket(t *testing.T, m *lab.Machine) (conn *packet.Conn) {
+	t.Helper()
+	err := m.Do(func() error {
+		i, err := net.InterfaceByName(m.Device)
 		if err == nil {
-			c.conn, err = packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil)
+			conn, err = packet.Listen(i, packet.Datagram, unix.ETH_P_ARP, nil)
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return conn
+}
+
+// claim broadcasts an ARP request (1) or reply (2) for the floating address, from a MAC address and a sender IP
+// address.
+func claim(conn *packet.Conn, operation byte, mac string, sender netip.Addr) error {
+	by, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	from, at := sender.As4(), floating.As4()
+	frame := slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, operation}, by, from[:], make([]byte, 6), at[:])
+	_, err = conn.WriteTo(frame, &packet.Addr{HardwareAddr: net.HardwareAddr{255, 255, 255, 255, 255, 255}})
+	return err
 }
 
 // start starts connections and ARP requests, until the test ends.
@@ -97,7 +115,7 @@ func (c *client) start(t *testing.T) {
 		})
 	}
 	every(dialEvery, func() { all.Go(func() { c.dial(ctx) }) })
-	every(askEvery, func() { c.ask() })
+	every(askEvery, c.ask)
 	all.Go(c.read)
 	t.Cleanup(func() {
 		cancel()
@@ -121,24 +139,11 @@ func (c *client) dial(ctx context.Context) {
 	c.dials[n].done, c.dials[n].by = true, by
 }
 
-// frame returns an ARP request (1) or reply (2) for the floating address, from a MAC address and a sender IP
-// address.
-func frame(operation byte, by net.HardwareAddr, sender netip.Addr) []byte {
-	from, at := sender.As4(), floating.As4()
-	f := append([]byte{0, 1, 8, 0, 6, 4, 0, operation}, by...)
-	f = append(append(f, from[:]...), 0, 0, 0, 0, 0, 0)
-	return append(f, at[:]...)
-}
-
-func (c *client) send(f []byte) {
-	_, _ = c.conn.WriteTo(f, &packet.Addr{HardwareAddr: net.HardwareAddr{255, 255, 255, 255, 255, 255}})
-}
-
 func (c *client) ask() {
 	c.mu.Lock()
 	c.asks = append(c.asks, time.Now())
 	c.mu.Unlock()
-	c.send(frame(1, c.mac, netip.IPv4Unspecified()))
+	_ = claim(c.conn, 1, clientMAC, netip.IPv4Unspecified()) // a lost request has no answer
 }
 
 // read records replies to this client's requests, but not announcements.

@@ -107,7 +107,7 @@ func TestKilledHolderProcesses(t *testing.T) {
 	for _, replicas := range []int{3, 4} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, xdsdHold, replicas)
+			s := newSite(t, replicas, true)
 			s.awaitPeers(t)
 			all := watch(t, s)
 			holder, kills := all[0].holder(t, nil), lab.Length(1, 200)

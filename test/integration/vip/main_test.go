@@ -1,6 +1,5 @@
 // Package vip_test tests the built xdsd hold in network namespaces, with only the capabilities of its
-// container, on a VLAN with other replicas, machines and a tenant, and with a Lease in a real API server. For
-// comparison it can run keepalived instead.
+// container, on a VLAN with other replicas, machines and a tenant, and with a Lease in a real API server.
 package vip_test
 
 import (

@@ -14,14 +14,12 @@ import (
 // behind the VLAN's router from them, and restore everything after the interface was down.
 func TestOwnAddresses(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, xdsdHoldOwn, 2)
+	s := newSite(t, 2, false)
 	holder := s.holder(t)
 	s.awaitPeers(t)
 	behind := netip.MustParseAddr("198.51.100.7")
 	router := lab.NewNamespace(t)
-	bridge := "near-" + holder.port[len(holder.port)-6:]
-	err := lab.Cable(lab.End{Device: "r" + holder.port, Bridge: bridge}, lab.End{In: router, Device: "eth0", Addresses: []string{gateway.String() + "/24"}})
-	if err != nil {
+	if err := lab.Cable(lab.End{Bridge: s.near}, lab.End{In: router, Device: "eth0", Addresses: []string{gateway.String() + "/24"}}); err != nil {
 		t.Fatal(err)
 	}
 	router.Run(t, "ip", "address", "add", behind.String()+"/32", "dev", "lo")

@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -27,9 +24,7 @@ var (
 )
 
 // port is the port of the proxy.
-const (
-	port = 6443
-)
+const port = 6443
 
 var sites atomic.Int32
 
@@ -37,12 +32,14 @@ var sites atomic.Int32
 type site struct {
 	*client
 
-	implementation implementation
-	cp             *lab.ControlPlane
-	number         int32 // unique number, which is part of the management network's addresses
-	namespace      string
-	config         string // path of a kubeconfig with the rights of a replica
-	replicas       []*replica
+	cp         *lab.ControlPlane
+	number     int32  // unique number, which is part of the management network's addresses
+	near       string // bridge of the client and of all replicas but the last
+	trunk      string // cable between the near and the far side
+	assigned   bool   // the network assigns the replicas' own addresses
+	namespace  string
+	kubeconfig string // path of a kubeconfig with the rights of a replica
+	replicas   []*replica
 }
 
 // A replica is a network namespace like that of a pod, with a proxy that sends its name, and the process that
@@ -59,35 +56,28 @@ type replica struct {
 	notReady  atomic.Bool
 }
 
-// An implementation is a program that holds the address: xdsd hold or keepalived.
-type implementation struct {
-	name string
-	// noAddresses is set if the network assigns no addresses on the VLAN.
-	noAddresses bool
-	command     func(tb testing.TB, s *site, i *replica) *exec.Cmd
-	end         func(tb testing.TB, i *replica)
-}
-
-// newSite starts replicas on a VLAN, the last one on the far side of the trunk, and a client.
-func newSite(t *testing.T, k implementation, replicas int) *site {
+// newSite starts replicas on a VLAN, the last one on the far side of the trunk, and a client. If the network does not
+// assign addresses, like OVN-Kubernetes for a pod that requests none, replicas add their own.
+func newSite(t *testing.T, replicas int, assigned bool) *site {
 	t.Helper()
 	network.Need(t)
-	s := &site{implementation: k, cp: management.Get(t), number: sites.Add(1)}
+	s := &site{cp: management.Get(t), number: sites.Add(1), assigned: assigned}
 	s.namespace = s.cp.Namespace(t)
 	s.allow(t)
 	id := strings.ToLower(s.namespace[len(s.namespace)-6:])
-	near, far, trunk := "near-"+id, "far-"+id, "trunk-"+id
-	if err := lab.Cable(lab.End{Device: trunk, Bridge: near}, lab.End{Bridge: far}); err != nil {
+	s.near, s.trunk = "near-"+id, "trunk-"+id
+	far := "far-" + id
+	if err := lab.Cable(lab.End{Device: s.trunk, Bridge: s.near}, lab.End{Bridge: far}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range replicas {
-		bridge := near
+		bridge := s.near
 		if n == replicas-1 {
 			bridge = far
 		}
 		s.replicas = append(s.replicas, s.newReplica(t, n, bridge))
 	}
-	s.client = newClient(t, trunk, near, far)
+	s.client = newClient(t, s.near, far)
 	for _, i := range s.replicas {
 		i.Start(t)
 	}
@@ -95,22 +85,28 @@ func newSite(t *testing.T, k implementation, replicas int) *site {
 	return s
 }
 
-// allow creates a user with the rights of a replica, and the Lease.
+// allow creates a user with the rights of a replica, and the Lease that setup creates.
 func (s *site) allow(t *testing.T) {
 	t.Helper()
 	user := "hold-" + s.namespace
-	err := s.cp.Apply(t.Context(),
-		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "hold"}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"proxy"}, Verbs: []string{"get", "watch", "update"}},
-		}},
-		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "hold"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "hold"}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
-		},
-		lease(s.namespace),
-	)
+	err := s.cp.ApplyYAML(t.Context(), fmt.Appendf(nil, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: hold, namespace: %[1]s}
+rules: [{apiGroups: [coordination.k8s.io], resources: [leases], resourceNames: [proxy], verbs: [get, watch, update]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: hold, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: hold}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %[2]s}]
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: proxy, namespace: %[1]s}
+`, s.namespace, user))
 	if err == nil {
-		s.config, err = s.cp.UserKubeconfig(user)
+		s.kubeconfig, err = s.cp.UserKubeconfig(user)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +122,9 @@ func (s *site) newReplica(t *testing.T, n int, bridge string) *replica {
 	i.port, i.uplink = fmt.Sprintf("p%d-%s", n, id), fmt.Sprintf("u%d-%s", n, id)
 	i.own = []string{fmt.Sprintf("192.0.2.%d/24", 11+n), fmt.Sprintf("2001:db8::%d/64", 11+n)}
 	uplink := fmt.Sprintf("10.%d.%d", s.number, n)
-	assigned := i.own
-	if s.implementation.noAddresses {
-		assigned = nil
+	var assigned []string
+	if s.assigned {
+		assigned = i.own
 	}
 	for _, cable := range [][2]lab.End{
 		{{Device: i.port, Bridge: bridge}, {In: i.Namespace, Device: "net1", MAC: i.mac, Addresses: assigned}},
@@ -146,32 +142,22 @@ func (s *site) newReplica(t *testing.T, n int, bridge string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.implementation.command(t, s, i) })
+	i.Daemon = lab.NewDaemon(t, i.name, func() *exec.Cmd { return s.hold(t, i) })
 	return i
 }
 
-// xdsdHold is xdsd hold, as root with two capabilities.
-var xdsdHold = implementation{name: "xdsd hold", command: func(tb testing.TB, s *site, i *replica) *exec.Cmd {
-	tb.Helper()
-	return hold(tb, s, i)
-}, end: terminate}
-
-// xdsdHoldOwn is xdsd hold on a network that assigns no addresses, like OVN-Kubernetes with a pod that
-// requests none.
-var xdsdHoldOwn = implementation{name: "xdsd hold --own", noAddresses: true, command: func(tb testing.TB, s *site, i *replica) *exec.Cmd {
-	tb.Helper()
-	return hold(tb, s, i, "--own", strings.Join(i.own, ","), "--gateway", gateway.String())
-}, end: terminate}
-
-func hold(tb testing.TB, s *site, i *replica, args ...string) *exec.Cmd {
-	tb.Helper()
-	return i.Command(context.Background(), lab.HolderCommand(append([]string{
-		network.Binary(tb, "xdsd"), "hold", "--kubeconfig", s.config, "--lease", s.namespace + "/proxy", "--identity", i.name,
+// hold returns the command of a replica: xdsd hold, as root with two capabilities.
+func (s *site) hold(t *testing.T, i *replica) *exec.Cmd {
+	t.Helper()
+	args := []string{
+		network.Binary(t, "xdsd"), "hold", "--kubeconfig", s.kubeconfig, "--lease", s.namespace + "/proxy", "--identity", i.name,
 		"--address", floating.String() + "," + floating6.String(), "--ready", "http://127.0.0.1:9901/ready", "--state", filepath.Join(i.dir, "state.json"),
-	}, args...)...)...)
+	}
+	if !s.assigned {
+		args = append(args, "--own", strings.Join(i.own, ","), "--gateway", gateway.String())
+	}
+	return i.Command(context.Background(), lab.HolderCommand(args...)...)
 }
-
-func terminate(tb testing.TB, i *replica) { tb.Helper(); i.Terminate(tb) }
 
 // broadcastAnswer is a host that answers probes of xdsd hold.
 type broadcastAnswer struct {
@@ -208,20 +194,15 @@ func (i *replica) page(t *testing.T, name string) (text string) {
 }
 
 // holder waits until only one replica has answered the last ARP requests, and returns it.
-func (s *site) holder(t *testing.T) *replica {
+func (s *site) holder(t *testing.T) (found *replica) {
 	t.Helper()
-	var found *replica
 	lab.Poll(t, "one replica to answer for the address", func() bool {
 		macs := s.answeringMACs(20)
-		if len(macs) != 1 {
-			return false
+		n := slices.IndexFunc(s.replicas, func(i *replica) bool { return slices.Equal(macs, []string{i.mac}) })
+		if n >= 0 {
+			found = s.replicas[n]
 		}
-		n := slices.IndexFunc(s.replicas, func(i *replica) bool { return i.mac == macs[0] })
-		if n < 0 {
-			return false
-		}
-		found = s.replicas[n]
-		return true
+		return n >= 0
 	})
 	return found
 }
