@@ -42,8 +42,9 @@ var errWrongAnswer = errors.New("wrong")
 // A probe sends a request at a constant rate, and records the results. It does not wait for the answer to the
 // previous request.
 type probe struct {
-	name string
-	ask  func(context.Context) error
+	name      string
+	component string // that answers
+	ask       func(context.Context) error
 	// every and timeout replace interval and answerTimeout, unless they are zero.
 	every, timeout time.Duration
 
@@ -170,12 +171,7 @@ func (e *expectation) address() string {
 	return e.last
 }
 
-// resolve returns a request that resolves the API server's name at the DNS server of the lease.
-func (v *vm) resolve(proxy *expectation) func(context.Context) error {
-	return v.resolveAt(v.dns, proxy)
-}
-
-// resolveAt is resolve with another DNS server.
+// resolveAt returns a request that resolves the API server's name at a DNS server.
 func (v *vm) resolveAt(server string, proxy *expectation) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := v.dial(ctx, "udp", net.JoinHostPort(server, "53"))

@@ -194,6 +194,7 @@ func TestVerifyOnTheNode(t *testing.T) {
 		}
 	})
 	t.Run("a pod does not start again", func(t *testing.T) {
+		lab.NeedLong(t) // the scenario lasts until its client's deadline
 		var r *siteTest
 		var running sync.WaitGroup
 		defer running.Wait()

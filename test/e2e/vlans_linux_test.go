@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -50,13 +51,7 @@ func TestSeveralVLANs(t *testing.T) {
 			}
 		}
 	})
-	down := false
-	teardown := func() {
-		if !down {
-			down = true
-			s.oooi(t, "-n", "clusters", "teardown", "rack2", "--yes", "--leases")
-		}
-	}
+	teardown := sync.OnceFunc(func() { s.oooi(t, "-n", "clusters", "teardown", "rack2", "--yes", "--leases") })
 	t.Cleanup(teardown)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	patched := s.corefile(t)
