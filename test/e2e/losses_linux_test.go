@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -362,20 +361,6 @@ func (o *lossTest) open(t *testing.T, address string) (s *stream) {
 	return s
 }
 
-// ownAddress returns the VLAN address of a proxy replica.
-func ownAddress(t *testing.T, pod *corev1.Pod) string {
-	t.Helper()
-	for _, network := range networkStatus(t, pod.Annotations) {
-		for _, a := range network.IPs {
-			if netip.MustParsePrefix("198.18.50.0/24").Contains(a) {
-				return a.String()
-			}
-		}
-	}
-	t.Fatalf("%s has no address on the VLAN", pod.Name)
-	return ""
-}
-
 // outcome returns the longest time without an echo on a connection, and how the connection ended. If cut is
 // set the connection must end, and the client must be notified.
 func outcome(t *testing.T, s *stream, cut bool, began time.Time) string {
@@ -402,32 +387,5 @@ func outcome(t *testing.T, s *stream, cut bool, began time.Time) string {
 	default:
 		t.Errorf("a connection ended without FIN or RST: %v", err)
 		return longest + "ended"
-	}
-}
-
-// either queries the second server a moment after the first, as a resolver with two servers does, and returns
-// the first successful answer.
-func either(first, second func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		answers := make(chan error, 2)
-		var asking sync.WaitGroup
-		defer asking.Wait()
-		asking.Go(func() { answers <- first(ctx) })
-		select {
-		case err := <-answers:
-			if err == nil {
-				return nil
-			}
-			answers <- err
-		case <-time.After(answerTimeout / 2):
-		}
-		asking.Go(func() { answers <- second(ctx) })
-		err := <-answers
-		if err != nil {
-			err = <-answers
-		}
-		return err
 	}
 }

@@ -92,6 +92,20 @@ func networkStatus(t *testing.T, annotations map[string]string) (networks []netw
 	return networks
 }
 
+// ownAddress returns the VLAN address of a proxy replica.
+func ownAddress(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	for _, network := range networkStatus(t, pod.Annotations) {
+		for _, a := range network.IPs {
+			if netip.MustParsePrefix("198.18.50.0/24").Contains(a) {
+				return a.String()
+			}
+		}
+	}
+	t.Fatalf("%s has no address on the VLAN", pod.Name)
+	return ""
+}
+
 // awaitProxies waits until one replica is the undisputed holder of the address: it has renewed the Lease
 // recently, and only its MAC address claims the address. It returns the proxy's Pods.
 func (c *twoNodes) awaitProxies(t *testing.T, arp *capture) (holder, other *corev1.Pod) {
