@@ -170,7 +170,7 @@ func (s *site) teardown(t *testing.T) {
 // oooi runs kubectl-oooi.
 func (s *site) oooi(t *testing.T, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute) // also called at the end of a test
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 12*time.Minute) // also called at the end of a test
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.binary, append([]string{"--kubeconfig", s.cp.Kubeconfig()}, args...)...)
 	var stdout, stderr bytes.Buffer
@@ -182,14 +182,14 @@ func (s *site) oooi(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-// setup runs setup for an Infra. flags override the default flags.
+// setup runs setup for an Infra. flags override the default flags. Only on a loaded machine does it take minutes.
 func (s *site) setup(t *testing.T, infra string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(s.dir, "infra.yaml")
 	if err := os.WriteFile(file, []byte(infra), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return s.oooi(t, append([]string{"setup", "-f", file, "--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "3m"}, flags...)...)
+	return s.oooi(t, append([]string{"setup", "-f", file, "--image", oooiImage, "--envoy-image", envoyImage, "--timeout", "10m"}, flags...)...)
 }
 
 // vm is a simulated VM that has booted.
