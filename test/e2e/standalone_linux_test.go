@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -73,13 +72,16 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	}
 	s.binary = lab.Binary(t, "kubectl-oooi")
 	existing := listObjects(t, s.cp)
-	edge := false // whether the second proxy was set up
-	teardown := sync.OnceFunc(func() {
-		if edge {
-			s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
+	var deployed []string // the arguments that select each proxy
+	teardown := func() {
+		for len(deployed) > 0 {
+			args := append(strings.Fields(deployed[len(deployed)-1]), "--yes")
+			if deployed = deployed[:len(deployed)-1]; len(deployed) == 0 {
+				args = append(args, "--crds")
+			}
+			s.oooi(t, append([]string{"teardown"}, args...)...)
 		}
-		s.oooi(t, "-n", "hosted-clusters", "teardown", "proxyserver/mycluster-proxy", "--yes", "--crds")
-	})
+	}
 	t.Cleanup(teardown)
 	client := &vm{Machine: lab.NewMachine(t, vlan, "02:00:00:00:50:81")}
 	client.Run(t, "ip", "address", "add", "192.168.100.50/24", "dev", "eth0")
@@ -96,6 +98,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	// HyperShift creates the Services with another port.
 	guide := strings.NewReplacer("envoyproxy/envoy:v1.36.4", envoyImage, "targetPort: 443", "targetPort: 6443").Replace(string(lab.ReadFile(t, "api/testdata/guide/proxyserver.yaml")))
 	s.setup(t, guide)
+	deployed = append(deployed, "proxyserver/mycluster-proxy -n hosted-clusters")
 	reach(api, 6443, "192.168.100.4")
 	reach(oauth, 443, "192.168.100.4")
 	await(t, "the proxy to be ready", func() string {
@@ -104,8 +107,8 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	})
 	s.oooi(t, "-n", "hosted-clusters", "doctor", "proxyserver/mycluster-proxy", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m")
 
-	edge = true
 	s.setup(t, strings.ReplaceAll(documentedProxy(t), "192.0.2.", "192.168.100."))
+	deployed = append(deployed, "edge -n clusters")
 	reach(registry, 5000, "192.168.100.7")
 
 	teardown()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -51,7 +50,13 @@ func TestSeveralVLANs(t *testing.T) {
 			}
 		}
 	})
-	teardown := sync.OnceFunc(func() { s.oooi(t, "-n", "clusters", "teardown", "rack2", "--yes", "--leases") })
+	down := false
+	teardown := func() { // not with sync.OnceFunc, which panics if the test fails in it
+		if !down {
+			down = true
+			s.oooi(t, "-n", "clusters", "teardown", "rack2", "--yes", "--leases")
+		}
+	}
 	t.Cleanup(teardown)
 	s.setup(t, infra, "--cluster-dns", "patch")
 	patched := s.corefile(t)
