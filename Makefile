@@ -152,16 +152,19 @@ E2E = $(GO_TEST) -timeout 60m -tags e2e ./test/e2e
 
 .PHONY: e2e
 e2e: deps lab ## Test setup and the deployed services on real nodes (as root; not part of make test)
-	@$(MAKE) --no-print-directory -j2 e2e-doctor e2e-nodes
+	@$(MAKE) --no-print-directory -j3 e2e-sites e2e-services e2e-changes
 
-# These mostly wait, and each has a network of its own. Three at a time would delay what the tests on two nodes measure.
-.PHONY: e2e-doctor e2e-nodes
-FIRST_LANE := OnTheNode$$|^TestDeletions|^TestRemedies|^TestTimeWithoutService
-e2e-doctor:
-	$(E2E) -run '$(FIRST_LANE)'
-e2e-nodes:
-	$(E2E) -run 'TwoNodes$$'
-	$(E2E) -skip '$(FIRST_LANE)|TwoNodes$$|TestRelease$$'
+# These mostly wait, and each has a network of its own. Three at a time would delay what the test with two nodes measures, so two
+# begin after it.
+.PHONY: e2e-sites e2e-two-nodes e2e-services e2e-changes
+e2e-sites:
+	$(E2E) -skip 'TestTwoNodes$$|TestTimeWithoutService|TestFailedSetup|TestVerify|TestRelease$$'
+e2e-two-nodes:
+	$(E2E) -run 'TestTwoNodes$$'
+e2e-services: e2e-two-nodes
+	$(E2E) -run 'TestTimeWithoutService'
+e2e-changes: e2e-two-nodes
+	$(E2E) -run 'TestFailedSetup|TestVerify'
 
 # Rounds of failures on two nodes; each takes about 40 minutes.
 ROUNDS ?= 3

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,70 +19,97 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A fault is a failure or change of a component that setup has deployed.
-type fault struct {
+// An event is a failure or change of what setup has deployed.
+type event struct {
 	name string
-	// inject causes the fault, and returns when Kubernetes reports all Pods ready again.
-	inject func(*testing.T)
+	// run causes the event. It returns when Kubernetes reports all Pods ready again.
+	run func(*testing.T)
+	// disturbs are the components whose containers the event replaces. Containers of the others must stay, and their
+	// service must continue.
+	disturbs []string
 	// closesConnections is set if open connections through the proxy end.
 	closesConnections bool
-	// extra faults are only tested at full length.
+	// extra events are only tested at full length.
 	extra bool
 }
 
-// TestTimeWithoutService measures for how long VMs have no service while containers and Pods end, and while
-// setup replaces them. Service must return after each fault, and no answer may be wrong. Results are in
-// docs/reference/measurements.md.
-func TestTimeWithoutService(t *testing.T) {
-	s := newSite(t)
-	vlanServer(t, s.ca, "shop.apps."+domain)
-	s.setup(t, infra)
-	v := s.monitor(t)
+// daemons are the components on the VLAN.
+var daemons = []string{v1alpha1.ComponentDNS, v1alpha1.ComponentProxy, v1alpha1.ComponentDHCP}
 
-	const otherImage = "localhost/oooi:e2e-2"
-	if err := node.TagImage(t.Context(), oooiImage, otherImage); err != nil {
+// TestTimeWithoutService measures for how long VMs have no service while remedies of doctor are carried out, containers and Pods end,
+// and objects are deleted. Results are in docs/reference/measurements.md.
+func TestTimeWithoutService(t *testing.T) {
+	s, v := newMonitoredSite(t)
+	v.measureAll(t, "remedies", s.remedied()) // first, because doctor reports restarted containers for an hour
+	v.measureAll(t, "failures", s.failures(v))
+	v.measureAll(t, "deletions", s.deletions(t))
+	v.measureAll(t, "power", []event{{name: "node without power for a moment", run: s.reboot, disturbs: daemons, closesConnections: true}})
+	v.report(t)
+}
+
+// TestFailedSetupKeepsService is TestTimeWithoutService while setup applies changes that cannot succeed, or is interrupted.
+func TestFailedSetupKeepsService(t *testing.T) {
+	s, v := newMonitoredSite(t)
+	v.measureAll(t, "changes", s.changes(v))
+	v.report(t)
+}
+
+// newMonitoredSite sets up a site, and starts to monitor its services.
+func newMonitoredSite(t *testing.T) (*site, *serviceMonitor) {
+	t.Helper()
+	s := newSite(t)
+	vlanServer(t, s.ca, shop)
+	s.setup(t, infra)
+	if err := node.TagImage(t.Context(), oooiImage, secondImage); err != nil {
 		t.Fatal(err)
 	}
-	moreLeases := strings.Replace(infra, "rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.169", 1)
-	otherProxy := strings.Replace(moreLeases, "proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.8}", 1)
+	return s, s.monitor(t)
+}
 
-	for _, f := range []fault{
-		{name: "container envoy killed", inject: s.kill("proxy", "envoy"), closesConnections: true},
-		{name: "container xdsd killed", extra: true, inject: s.kill("proxy", "xdsd")},
-		{name: "container coredns killed", extra: true, inject: s.kill("dns", "coredns")},
-		{name: "container coredhcp killed", extra: true, inject: s.kill("dhcp", "coredhcp")},
-		{name: "both containers control killed", extra: true, inject: s.kill("control", "control")},
-		{name: "pod of the proxy deleted", inject: s.remove("proxy"), closesConnections: true},
-		{name: "pod of DNS deleted", extra: true, inject: s.remove("dns")},
-		{name: "pod of DHCP deleted", inject: s.remove("dhcp")},
-		{name: "both pods of control deleted", extra: true, inject: s.remove("control")},
-		{name: "setup with another range", extra: true, inject: func(t *testing.T) { s.setup(t, moreLeases) }},
-		{name: "setup with another address of the proxy", closesConnections: true, inject: func(t *testing.T) {
+// measureAll measures events, without the extra ones unless tests run at full length.
+func (v *serviceMonitor) measureAll(t *testing.T, group string, events []event) {
+	t.Helper()
+	t.Run(group, func(t *testing.T) {
+		for _, e := range events {
+			if !e.extra || lab.Long() {
+				t.Run(e.name, func(t *testing.T) { v.measure(t, e) })
+			}
+		}
+	})
+}
+
+// movedInfra is the Infra with another address of the proxy.
+var movedInfra = editedInfra("proxy: {serverIP: 198.18.50.7}", "proxy: {serverIP: 198.18.50.8}")
+
+// failures returns events by which containers and Pods end, and changes that succeed. The last one sets up movedInfra.
+func (s *site) failures(v *serviceMonitor) []event {
+	dns, proxy, dhcp := v1alpha1.ComponentDNS, v1alpha1.ComponentProxy, v1alpha1.ComponentDHCP
+	moreLeases := editedInfra("rangeEnd: 198.18.50.159", "rangeEnd: 198.18.50.169")
+	return []event{
+		{name: "container envoy killed", run: s.kill(proxy, "envoy"), disturbs: []string{proxy}, closesConnections: true},
+		{name: "container xdsd killed", extra: true, run: s.kill(proxy, "xdsd"), disturbs: []string{proxy}},
+		{name: "container coredns killed", extra: true, run: s.kill(dns, "coredns"), disturbs: []string{dns}},
+		{name: "container coredhcp killed", extra: true, run: s.kill(dhcp, "coredhcp"), disturbs: []string{dhcp}},
+		{name: "both containers control killed", extra: true, run: s.kill("control", "control")},
+		{name: "pod of the proxy deleted", extra: true, run: s.remove(proxy), disturbs: []string{proxy}, closesConnections: true},
+		{name: "pod of DNS deleted", extra: true, run: s.remove(dns), disturbs: []string{dns}},
+		{name: "pod of DHCP deleted", extra: true, run: s.remove(dhcp), disturbs: []string{dhcp}},
+		{name: "both pods of control deleted", extra: true, run: s.remove("control")},
+		{name: "setup with another range", extra: true, run: func(t *testing.T) { s.setup(t, moreLeases) }, disturbs: []string{dhcp}},
+		{name: "setup with another image", extra: true, disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
+			s.setup(t, infra, "--image", s.otherImage(t))
+		}},
+		{name: "setup with another address of the proxy", disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
 			v.proxy.set("198.18.50.7", "198.18.50.8")
-			s.setup(t, otherProxy)
+			s.setup(t, movedInfra)
 		}},
-		{name: "setup with another image", closesConnections: true, inject: func(t *testing.T) {
-			v.proxy.set("198.18.50.8")
-			s.setup(t, otherProxy, "--image", otherImage)
-		}},
-		{name: "node without power for a moment", inject: s.reboot, closesConnections: true},
-	} {
-		if f.extra && !lab.Long() {
-			continue
-		}
-		t.Run(f.name, func(t *testing.T) { v.measure(t, f) })
 	}
-	for _, p := range v.probes {
-		for _, err := range p.wrongAnswers() {
-			t.Error(err)
-		}
-	}
-	t.Logf("seconds without service:\n%s", v.table())
 }
 
 // A serviceMonitor probes the services of the VLAN from two VMs at a constant rate, and collects a table of
 // results.
 type serviceMonitor struct {
+	site   *site
 	proxy  *expectation
 	probes []*probe
 	dial   func(context.Context) (*stream, error)
@@ -95,12 +123,12 @@ func (s *site) monitor(t *testing.T) *serviceMonitor {
 	proxy := &expectation{}
 	proxy.set("198.18.50.7")
 	v := &serviceMonitor{
-		proxy: proxy,
+		site: s, proxy: proxy,
 		probes: []*probe{
-			{name: "names", ask: one.resolve(proxy)},
-			{name: "connections", ask: one.connect(s.ca, proxy)},
-			{name: "leases renewed", ask: one.dhcpClient(t).renew},
-			{name: "addresses offered", ask: two.dhcpClient(t).discover},
+			{name: "names", component: v1alpha1.ComponentDNS, ask: one.resolveAt(one.dns, proxy)},
+			{name: "connections", component: v1alpha1.ComponentProxy, ask: one.connect(s.ca, proxy)},
+			{name: "leases renewed", component: v1alpha1.ComponentDHCP, ask: one.dhcpClient(t).renew},
+			{name: "addresses offered", component: v1alpha1.ComponentDHCP, ask: two.dhcpClient(t).discover},
 		},
 		dial: func(ctx context.Context) (*stream, error) { return one.stream(ctx, s.ca, proxy) },
 	}
@@ -137,11 +165,11 @@ func (v *serviceMonitor) add(t *testing.T, row string) {
 	v.rows = append(v.rows, row)
 }
 
-// measure injects a fault and adds a row with the time without service, and whether an open connection
-// survived.
-func (v *serviceMonitor) measure(t *testing.T, f fault) {
+// measure runs an event, after which service must return. It adds a row with the time without service, and whether an open
+// connection survived.
+func (v *serviceMonitor) measure(t *testing.T, e event) {
 	t.Helper()
-	v.awaitService(t, "service before: "+f.name, time.Now())
+	v.awaitService(t, "service before: "+e.name, time.Now())
 	var open *stream
 	await(t, "a connection", func() string {
 		var err error
@@ -152,14 +180,24 @@ func (v *serviceMonitor) measure(t *testing.T, f fault) {
 	})
 	defer open.close()
 
-	began := time.Now()
-	f.inject(t)
-	v.awaitService(t, "service after: "+f.name, time.Now())
-
-	row := v.row(f.name, began)
+	before, began := v.site.containers(t), time.Now()
+	e.run(t)
+	v.awaitService(t, "service after: "+e.name, time.Now())
+	for component, ids := range v.site.containers(t) {
+		if !slices.Contains(e.disturbs, component) && !slices.Equal(ids, before[component]) {
+			t.Errorf("containers of %s were %s and are %s, although the event must not replace them", component, before[component], ids)
+		}
+	}
+	for _, p := range v.probes {
+		// On a loaded host some seconds of requests fail. A pod that does not start loses more.
+		if lost := p.outage(began); lost > 15*time.Second && !slices.Contains(e.disturbs, p.component) {
+			t.Errorf("%s: no service for %s, although the event must not interrupt it", p.name, lost)
+		}
+	}
+	row := v.row(e.name, began)
 	switch err := open.failure(); {
-	case err != nil && !f.closesConnections:
-		t.Errorf("%s: a connection ended: %v", f.name, err)
+	case err != nil && !e.closesConnections:
+		t.Errorf("%s: a connection ended: %v", e.name, err)
 		fallthrough
 	case err != nil:
 		row += "\tended"
@@ -177,12 +215,17 @@ func (v *serviceMonitor) awaitService(t *testing.T, what string, from time.Time)
 	}
 }
 
-func (v *serviceMonitor) table() string {
-	var header []string
+// report logs the table, and fails the test for each wrong answer.
+func (v *serviceMonitor) report(t *testing.T) {
+	t.Helper()
+	header := make([]string, 0, len(v.probes)+1)
 	for _, p := range v.probes {
 		header = append(header, p.name)
+		for _, err := range p.wrongAnswers() {
+			t.Error(err)
+		}
 	}
-	return table(append(header, "an open connection"), v.rows)
+	t.Logf("seconds without service:\n%s", table(append(header, "an open connection"), v.rows))
 }
 
 // table formats rows of tab-separated fields with a header. The first column has no header.
@@ -206,6 +249,20 @@ func (s *site) pods(t *testing.T, component string) []corev1.Pod {
 		t.Fatal(err)
 	}
 	return list.Items
+}
+
+// containers returns the container IDs of the components on the VLAN, by component.
+func (s *site) containers(t *testing.T) map[string][]string {
+	t.Helper()
+	ids := map[string][]string{}
+	for _, component := range daemons {
+		for _, pod := range s.pods(t, component) {
+			for _, c := range pod.Status.ContainerStatuses {
+				ids[component] = append(ids[component], c.ContainerID)
+			}
+		}
+	}
+	return ids
 }
 
 // kill returns a function that kills a container in all Pods of a component.

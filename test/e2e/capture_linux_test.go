@@ -164,33 +164,3 @@ func (c *capture) timeWithTwoHolders(since time.Time) (total time.Duration) {
 	}
 	return total
 }
-
-// TestTimeWithTwoHolders tests timeWithTwoHolders with claims of a, b and c every 50 ms. Several letters in a
-// string are simultaneous claims.
-func TestTimeWithTwoHolders(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		claims []string
-		want   time.Duration
-	}{
-		{"one", []string{"a", "a", "a"}, 0},
-		{"one after the other", []string{"a", "a", "b", "b"}, 0},
-		{"two at once", []string{"a", "ab", "ab", "b"}, 50 * time.Millisecond},
-		{"two by turns", []string{"a", "b", "a", "b"}, 50 * time.Millisecond},
-		{"three at once", []string{"abc", "abc", "abc"}, 100 * time.Millisecond},
-		{"one that returns after claimTimeout", []string{"a", "b", "b", "b", "b", "b", "b", "b", "b", "b", "b", "b", "a"}, 0},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			began := time.Now()
-			c := &capture{}
-			for i, macs := range tc.claims {
-				for _, mac := range macs {
-					c.claims = append(c.claims, claim{began.Add(time.Duration(i) * requestInterval), string(mac)})
-				}
-			}
-			if got := c.timeWithTwoHolders(began); got != tc.want {
-				t.Errorf("two held the address for %s, want %s", got, tc.want)
-			}
-		})
-	}
-}

@@ -33,16 +33,6 @@ func TestDoctorOnTheNode(t *testing.T) {
 	s.testFaults(t, faults.OnNode)
 }
 
-// TestDoctorOnTwoNodes is TestDoctorOnTheNode for faults of the proxy's floating address.
-func TestDoctorOnTwoNodes(t *testing.T) {
-	c := newTwoNodes(t)
-	c.serveClusterDNS(t, c.nodes[0])
-	c.setup(t, replicatedInfra, "--cluster-dns", "patch")
-	vlanServer(t, c.ca, "*.apps."+domain)
-	c.boot(t, "worker-1", "02:00:00:00:50:71")
-	c.testFaults(t, faults.OnFloatingAddress)
-}
-
 // testFaults tries groups of faults.
 func (s *site) testFaults(t *testing.T, groups func(*faults.NodeSite) []faults.Group) {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/faults"
 	"github.com/densityops/oooi/test/lab"
 )
 
@@ -93,7 +93,7 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 	const short, long = 20 * time.Second, 7 * time.Minute
 	images := 1
 	return []loss{
-		{name: "pod of the holder killed", inject: kill(func(_ *testing.T, p *proxyPair) *corev1.Pod { return p.holder }), closesConnections: true, moves: 1},
+		{name: "pod of the holder killed", extra: true, inject: kill(func(_ *testing.T, p *proxyPair) *corev1.Pod { return p.holder }), closesConnections: true, moves: 1},
 		{name: "pod of the other proxy killed", extra: true, inject: kill(func(_ *testing.T, p *proxyPair) *corev1.Pod { return p.other }), closesOther: true},
 		{name: "pod of DNS killed", extra: true, inject: kill(first(v1alpha1.ComponentDNS))},
 		{name: "pod of DHCP killed", extra: true, inject: kill(first(v1alpha1.ComponentDHCP))},
@@ -146,12 +146,14 @@ func (c *twoNodes) losses(v *serviceMonitor) []loss {
 	}
 }
 
-// TestTwoNodes injects each loss of a site with two nodes, while VMs query both DNS servers, request
+// TestTwoNodes expects doctor to report faults of the floating address, and injects each loss of a site with two nodes, while VMs query both DNS servers, request
 // addresses from both DHCP servers and connect through the proxy. Service of one replica must continue. One
 // of the VMs resolves the proxy's name only once, at the beginning.
 func TestTwoNodes(t *testing.T) {
 	c := newTwoNodes(t)
-	c.setup(t, replicatedInfra)
+	c.serveClusterDNS(t, c.nodes[0])
+	vlanServer(t, c.ca, "*.apps."+domain)
+	c.setup(t, replicatedInfra, "--cluster-dns", "patch")
 	for _, pair := range [][2]string{{"198.18.50.6", "198.18.50.16"}, {"198.18.50.5", "198.18.50.15"}, {"198.18.50.17", "198.18.50.27"}} {
 		if c.nodeOf(t, pair[0]) == c.nodeOf(t, pair[1]) {
 			t.Fatalf("%s and %s are on one node", pair[0], pair[1])
@@ -162,7 +164,8 @@ func TestTwoNodes(t *testing.T) {
 	if one.dns != "198.18.50.6" {
 		t.Errorf("first DNS server of the lease is %s", one.dns)
 	}
-	defer func() { // before the nodes are stopped
+	t.Run("doctor", func(t *testing.T) { c.testFaults(t, faults.OnFloatingAddress) }) // before losses, after which doctor reports restarts
+	defer func() {                                                                    // before the nodes are stopped
 		if t.Failed() {
 			c.logHolders(t)
 		}
@@ -318,7 +321,6 @@ func (o *lossTest) connectOften(t *testing.T, planned bool) (end func() string) 
 func (o *lossTest) verifyTwoNodes(t *testing.T) {
 	t.Helper()
 	o.spreadReplicas(t)
-	vlanServer(t, o.ca, "*.apps."+domain)
 	o.grantTest(t)
 	before := o.everything(t)
 	await(t, "all scenarios about one hosted cluster to pass", func() string {
@@ -359,20 +361,6 @@ func (o *lossTest) open(t *testing.T, address string) (s *stream) {
 	return s
 }
 
-// ownAddress returns the VLAN address of a proxy replica.
-func ownAddress(t *testing.T, pod *corev1.Pod) string {
-	t.Helper()
-	for _, network := range networkStatus(t, pod.Annotations) {
-		for _, a := range network.IPs {
-			if netip.MustParsePrefix("198.18.50.0/24").Contains(a) {
-				return a.String()
-			}
-		}
-	}
-	t.Fatalf("%s has no address on the VLAN", pod.Name)
-	return ""
-}
-
 // outcome returns the longest time without an echo on a connection, and how the connection ended. If cut is
 // set the connection must end, and the client must be notified.
 func outcome(t *testing.T, s *stream, cut bool, began time.Time) string {
@@ -399,32 +387,5 @@ func outcome(t *testing.T, s *stream, cut bool, began time.Time) string {
 	default:
 		t.Errorf("a connection ended without FIN or RST: %v", err)
 		return longest + "ended"
-	}
-}
-
-// either queries the second server a moment after the first, as a resolver with two servers does, and returns
-// the first successful answer.
-func either(first, second func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		answers := make(chan error, 2)
-		var asking sync.WaitGroup
-		defer asking.Wait()
-		asking.Go(func() { answers <- first(ctx) })
-		select {
-		case err := <-answers:
-			if err == nil {
-				return nil
-			}
-			answers <- err
-		case <-time.After(answerTimeout / 2):
-		}
-		asking.Go(func() { answers <- second(ctx) })
-		err := <-answers
-		if err != nil {
-			err = <-answers
-		}
-		return err
 	}
 }

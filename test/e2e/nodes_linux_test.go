@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -76,6 +77,33 @@ func (c *twoNodes) nodeOf(t *testing.T, address string) *lab.Node {
 	}
 	t.Fatalf("no Pod has %s", address)
 	return nil
+}
+
+// networkOfPod is a network of a Pod in the network status of Multus.
+type networkOfPod struct {
+	IPs []netip.Addr `json:"ips"`
+}
+
+func networkStatus(t *testing.T, annotations map[string]string) (networks []networkOfPod) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(annotations["k8s.v1.cni.cncf.io/network-status"]), &networks); err != nil {
+		t.Fatalf("parsing the network status: %v: %q", err, annotations)
+	}
+	return networks
+}
+
+// ownAddress returns the VLAN address of a proxy replica.
+func ownAddress(t *testing.T, pod *corev1.Pod) string {
+	t.Helper()
+	for _, network := range networkStatus(t, pod.Annotations) {
+		for _, a := range network.IPs {
+			if netip.MustParsePrefix("198.18.50.0/24").Contains(a) {
+				return a.String()
+			}
+		}
+	}
+	t.Fatalf("%s has no address on the VLAN", pod.Name)
+	return ""
 }
 
 // awaitProxies waits until one replica is the undisputed holder of the address: it has renewed the Lease

@@ -8,13 +8,11 @@ import (
 	"regexp"
 	"slices"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/test/faults"
-	"github.com/densityops/oooi/test/lab"
 )
 
 // setupRemedy matches a remedy that runs setup, and remedyFlag setup's flags in it.
@@ -23,18 +21,9 @@ var (
 	remedyFlag  = regexp.MustCompile(`--[a-z-]+`)
 )
 
-// TestRemediesThatRestartPods carries out doctor's remedies for hand edits on the node. Each is to run setup, which
-// replaces only the pods of the edited component; other components keep serving and doctor then finds nothing.
-func TestRemediesThatRestartPods(t *testing.T) {
-	s := newSite(t)
-	vlanServer(t, s.ca, shop)
-	s.setup(t, infra)
-	v := s.monitor(t)
-	const network = `{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50"%s}`
-	attach := func(t *testing.T, more string) {
-		t.Helper()
-		apply(t, s.cp, "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: vlan50, namespace: clusters}\nspec: {config: '"+network+"'}\n", more)
-	}
+// remedied returns hand edits, each with the remedy that doctor reports: to run setup, which replaces only the pods of the edited
+// component. Other components keep serving, and doctor then finds nothing.
+func (s *site) remedied() []event {
 	edit := func(set, patch string) func(*testing.T) {
 		return func(t *testing.T) {
 			t.Helper()
@@ -60,57 +49,43 @@ func TestRemediesThatRestartPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, tc := range []struct {
-		name string
-		edit func(*testing.T)
-		// restarts are the components whose pods the edit or the remedy replaces.
-		restarts []string
-		extra    bool
-	}{
-		{name: "VMs' network with another MTU", edit: func(t *testing.T) { attach(t, `, "mtu": 1400`) }, restarts: []string{"dns", "dhcp", "proxy"}},
-		{name: "DNS without its ConfigMap", edit: restartWithoutConfig, restarts: []string{"dns"}},
-		{name: "DNS with another image", edit: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`), restarts: []string{"dns"}},
-		{name: "DHCP on no node", extra: true, edit: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`), restarts: []string{"dhcp"}},
-	} {
-		if tc.extra && !lab.Long() {
-			continue
-		}
-		t.Run(tc.name, func(t *testing.T) {
-			v.awaitService(t, "service before: "+tc.name, time.Now())
-			before, began := s.containers(t), time.Now()
-			tc.edit(t)
-			var flags []string
-			for _, remedy := range s.remedies(t) {
-				flags = append(flags, remedyFlag.FindAllString(remedy, -1)...)
-			}
-			slices.Sort(flags)
-			cmd := s.setupCommand(t.Context(), t, infra, slices.Compact(flags)...)
-			out, err := cmd.CombinedOutput()
-			t.Logf("%s\n%s", cmd, out)
-			if err != nil {
-				t.Fatalf("carrying out the remedy: %v", err)
-			}
-			v.awaitService(t, "service after: "+tc.name, time.Now())
-			for component, ids := range s.containers(t) {
-				if !slices.Contains(tc.restarts, component) && !slices.Equal(ids, before[component]) {
-					t.Errorf("containers of %s were %s and are %s, although the remedy does not restart it", component, before[component], ids)
-				}
-			}
-			for _, p := range v.probes {
-				for _, err := range p.wrongAnswers() {
-					t.Error(err)
-				}
-			}
-			await(t, "doctor to find nothing", func() string {
-				if answer := s.doctor(t, "--fail-on", "warn", "--skip", "OOOI-DNS-004"); answer.Code != 0 {
-					return answer.Stdout + answer.Stderr
-				}
-				return ""
-			})
-			v.add(t, v.row(tc.name, began))
-		})
+	events := []event{
+		{name: "VMs' network with another MTU", disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
+			s.attach(t, `{"cniVersion": "0.3.1", "name": "vlan50", "type": "bridge", "bridge": "vlan50", "mtu": 1400}`)
+		}},
+		{name: "DNS without its ConfigMap", disturbs: []string{"dns"}, run: restartWithoutConfig},
+		{name: "DNS with another image", disturbs: []string{"dns"}, run: edit("demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "`+missingImage+`"}]}}}}`)},
+		{name: "DHCP on no node", extra: true, disturbs: []string{"dhcp"}, run: edit("demo-dhcp", `{"spec": {"template": {"spec": {"nodeSelector": {"pool": "none"}}}}}`)},
 	}
-	t.Logf("seconds without service:\n%s", v.table())
+	for i, e := range events {
+		events[i].run = func(t *testing.T) {
+			e.run(t)
+			s.carryOutRemedy(t)
+		}
+	}
+	return events
+}
+
+// carryOutRemedy runs setup with the flags of doctor's remedies, until doctor finds nothing.
+func (s *site) carryOutRemedy(t *testing.T) {
+	t.Helper()
+	var flags []string
+	for _, remedy := range s.remedies(t) {
+		flags = append(flags, remedyFlag.FindAllString(remedy, -1)...)
+	}
+	slices.Sort(flags)
+	cmd := s.setupCommand(t.Context(), t, infra, slices.Compact(flags)...)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s\n%s", cmd, out)
+	if err != nil {
+		t.Fatalf("carrying out the remedy: %v", err)
+	}
+	await(t, "doctor to find nothing", func() string {
+		if answer := s.doctor(t, "--fail-on", "warn", "--skip", "OOOI-DNS-004"); answer.Code != 0 {
+			return answer.Stdout + answer.Stderr
+		}
+		return ""
+	})
 }
 
 // remedies waits until doctor reports differences from the rendered objects, with remedies that run setup, and returns them.

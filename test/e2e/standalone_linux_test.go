@@ -8,36 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/densityops/oooi/test/lab"
 )
 
-// guideFile returns an object of the earlier operator's guide, with Envoy's image of the test.
-func guideFile(t *testing.T, name string) string {
-	t.Helper()
-	return strings.ReplaceAll(readFile(t, "api/testdata/guide/"+name), "envoyproxy/envoy:v1.36.4", envoyImage)
-}
-
-func readFile(t *testing.T, name string) string {
-	t.Helper()
-	root, err := lab.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // documentedProxy returns the ProxyServer in docs/how-to/standalone-proxy.md.
 func documentedProxy(t *testing.T) string {
 	t.Helper()
-	_, rest, _ := strings.Cut(readFile(t, "docs/how-to/standalone-proxy.md"), "```yaml\n")
+	_, rest, _ := strings.Cut(string(lab.ReadFile(t, "docs/how-to/standalone-proxy.md")), "```yaml\n")
 	block, _, found := strings.Cut(rest, "```")
 	if !found || !strings.Contains(block, "kind: ProxyServer") {
 		t.Fatalf("the page does not begin with a ProxyServer: %s", block)
@@ -59,7 +39,8 @@ func TestStandaloneProxy(t *testing.T) {
 	const api, oauth, registry = "api.mycluster.example.com", "oauth-openshift.apps.mycluster.example.com", "registry.example.com"
 	hosted := lab.HostedCluster{Namespace: "clusters", Name: "mycluster", BaseDomain: "example.com"}
 	tools := lab.HostedCluster{Namespace: "test", Name: "tools"} // its control plane's namespace is renamed
-	bridge := strings.NewReplacer(`"type": "macvlan",`, `"type": "bridge",`, `"master": "eth1",`, `"bridge": "`+vlan+`",`, "\n      \"mode\": \"bridge\",", "").Replace(readFile(t, "kubectl-oooi/internal/setup/testdata/guide-network.yaml"))
+	bridge := strings.NewReplacer(`"type": "macvlan",`, `"type": "bridge",`, `"master": "eth1",`, `"bridge": "`+vlan+`",`, "\n      \"mode\": \"bridge\",", "").
+		Replace(string(lab.ReadFile(t, "kubectl-oooi/internal/setup/testdata/guide-network.yaml")))
 	apply(t, s.cp, "%s", `
 {apiVersion: v1, kind: Namespace, metadata: {name: hosted-clusters, labels: {pod-security.kubernetes.io/enforce: restricted}}}
 ---
@@ -91,13 +72,16 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	}
 	s.binary = lab.Binary(t, "kubectl-oooi")
 	existing := listObjects(t, s.cp)
-	edge := false // whether the second proxy was set up
-	teardown := sync.OnceFunc(func() {
-		if edge {
-			s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
+	var deployed []string // the arguments that select each proxy
+	teardown := func() {
+		for len(deployed) > 0 {
+			args := append(strings.Fields(deployed[len(deployed)-1]), "--yes")
+			if deployed = deployed[:len(deployed)-1]; len(deployed) == 0 {
+				args = append(args, "--crds")
+			}
+			s.oooi(t, append([]string{"teardown"}, args...)...)
 		}
-		s.oooi(t, "-n", "hosted-clusters", "teardown", "proxyserver/mycluster-proxy", "--yes", "--crds")
-	})
+	}
 	t.Cleanup(teardown)
 	client := &vm{Machine: lab.NewMachine(t, vlan, "02:00:00:00:50:81")}
 	client.Run(t, "ip", "address", "add", "192.168.100.50/24", "dev", "eth0")
@@ -111,46 +95,20 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 			return ""
 		})
 	}
-	status := func(want string) {
-		t.Helper()
-		await(t, "status to show "+want, func() string {
-			if out := s.oooi(t, "-n", "hosted-clusters", "status", "mycluster-proxy"); !strings.Contains(out, want) {
-				return out
-			}
-			return ""
-		})
-	}
-
-	t.Log("the guide's objects as they are")
-	guide := guideFile(t, "proxyserver.yaml")
-	s.setup(t, guide, "--wait=false")
-	status("HyperShift creates oauth-openshift:6443")
-	reach(api, 6443, "192.168.100.4")
-
-	t.Log("with the right port")
-	guide = strings.ReplaceAll(guide, "targetPort: 443", "targetPort: 6443")
+	// HyperShift creates the Services with another port.
+	guide := strings.NewReplacer("envoyproxy/envoy:v1.36.4", envoyImage, "targetPort: 443", "targetPort: 6443").Replace(string(lab.ReadFile(t, "api/testdata/guide/proxyserver.yaml")))
 	s.setup(t, guide)
+	deployed = append(deployed, "proxyserver/mycluster-proxy -n hosted-clusters")
+	reach(api, 6443, "192.168.100.4")
 	reach(oauth, 443, "192.168.100.4")
-	status("Ready:       True")
+	await(t, "the proxy to be ready", func() string {
+		out := s.oooi(t, "-n", "hosted-clusters", "status", "mycluster-proxy")
+		return map[bool]string{false: out}[strings.Contains(out, "Ready:       True")]
+	})
 	s.oooi(t, "-n", "hosted-clusters", "doctor", "proxyserver/mycluster-proxy", "-o", "wide", "--fail-on", "warn", "--strict", "--wait", "2m")
 
-	t.Log("a backend in a namespace without rights, added to the object")
-	more := strings.Replace(guide, "  proxyImage:", `  - name: registry
-    hostname: registry.example.com
-    port: 443
-    targetService: registry
-    targetPort: 5000
-    targetNamespace: tools
-  proxyImage:`, 1)
-	apply(t, s.cp, "%s", more)
-	status("the proxy does not read namespace tools: run 'kubectl oooi setup'")
-	s.setup(t, more)
-	reach(registry, 443, "192.168.100.4")
-	reach(api, 6443, "192.168.100.4")
-
-	t.Log("the example of the documentation")
-	edge = true
 	s.setup(t, strings.ReplaceAll(documentedProxy(t), "192.0.2.", "192.168.100."))
+	deployed = append(deployed, "edge -n clusters")
 	reach(registry, 5000, "192.168.100.7")
 
 	teardown()

@@ -107,7 +107,7 @@ func TestUpgrade(t *testing.T) {
 	s.oooi(t, doctor...)
 	upgrade := func(name string) {
 		t.Run(name, func(t *testing.T) {
-			v.measure(t, fault{name: name, closesConnections: true, inject: func(t *testing.T) {
+			v.measure(t, event{name: name, disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
 				s.binary = now
 				s.setup(t, infra)
 			}})
@@ -130,14 +130,14 @@ func TestUpgrade(t *testing.T) {
 		t.Log("builds in a git worktree have no version, so the earlier version does not reject the downgrade")
 	}
 	t.Run("downgrade", func(t *testing.T) {
-		v.measure(t, fault{name: "downgrade to " + before.revision, closesConnections: true, inject: func(t *testing.T) {
+		v.measure(t, event{name: "downgrade to " + before.revision, disturbs: daemons, closesConnections: true, run: func(t *testing.T) {
 			s.setup(t, infra, "--image", before.image, "--allow-downgrade")
 		}})
 	})
 	s.binary = now
 	t.Run("control newer than daemons", func(t *testing.T) {
 		daemons := s.containers(t)
-		v.measure(t, fault{name: "upgrade of control alone", inject: func(t *testing.T) { s.setup(t, edge) }})
+		v.measure(t, event{name: "upgrade of control alone", disturbs: []string{"proxy"}, run: func(t *testing.T) { s.setup(t, edge) }})
 		for component, ids := range s.containers(t) { // those of the other proxy as well
 			for _, id := range daemons[component] {
 				if !slices.Contains(ids, id) {
@@ -151,10 +151,5 @@ func TestUpgrade(t *testing.T) {
 	})
 	upgrade("upgrade again")
 	s.oooi(t, "-n", "clusters", "teardown", "edge", "--yes")
-	for _, p := range v.probes {
-		for _, err := range p.wrongAnswers() {
-			t.Error(err)
-		}
-	}
-	t.Logf("seconds without service:\n%s", v.table())
+	v.report(t)
 }

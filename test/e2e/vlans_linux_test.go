@@ -51,7 +51,7 @@ func TestSeveralVLANs(t *testing.T) {
 		}
 	})
 	down := false
-	teardown := func() {
+	teardown := func() { // not with sync.OnceFunc, which panics if the test fails in it
 		if !down {
 			down = true
 			s.oooi(t, "-n", "clusters", "teardown", "rack2", "--yes", "--leases")

@@ -3,9 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -13,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -244,7 +241,9 @@ func (r *Running) startControlPlane() {
 	if err != nil {
 		r.Fatal(err)
 	}
-	api := relay(r.T, HostedAddress+":6443", server.Host)
+	// The lab's API servers choose their ports, and HyperShift's listens on 6443.
+	api := netip.MustParseAddrPort(HostedAddress + ":6443")
+	r.nft(fmt.Sprintf("table ip hosted {\n chain output {\n type nat hook output priority -100\n ip daddr %s tcp dport %d dnat to %s\n }\n}\n", api.Addr(), api.Port(), server.Host))
 	r.ca = lab.NewCA(r.T)
 	r.Apply(runningCluster.Backend("kube-apiserver", int(api.Port()), api, HostedAddress))
 	for _, b := range []struct {
@@ -346,51 +345,4 @@ func (r *Running) run(runner *lab.PodRunner, namespace, component string, names 
 	for i, name := range names {
 		r.Pods[name] = runner.Start(r.T, &list.Items[i], podAddresses[name])
 	}
-}
-
-// relay forwards connections to another address until the test ends. The lab's API servers choose their ports,
-// and HyperShift's listens on 6443.
-func relay(t *testing.T, at, to string) netip.AddrPort {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var group sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(func() {
-		cancel()
-		_ = l.Close() // ends Accept
-		group.Wait()
-	})
-	group.Go(func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			group.Go(func() { pipe(ctx, from, to) })
-		}
-	})
-	return netip.MustParseAddrPort(at)
-}
-
-// pipe copies data between a connection and an address until one side closes.
-func pipe(ctx context.Context, from net.Conn, address string) {
-	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		_ = from.Close()
-		return
-	}
-	closeBoth := func() { _, _ = from.Close(), to.Close() } // unblocks both copies
-	stop := context.AfterFunc(ctx, closeBoth)
-	defer stop()
-	var group sync.WaitGroup
-	for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
-		group.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1]) // fails when a side closes
-			closeBoth()
-		})
-	}
-	group.Wait()
 }

@@ -89,14 +89,10 @@ func (s *Site) field(id string, path ...string) string {
 	return text
 }
 
-// Await waits until a condition holds, and fails the test after a minute.
+// Await waits until a condition holds.
 func (s *Site) Await(what string, condition func() bool) {
 	s.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.Fatalf("waited a minute for %s", what)
-		}
-	}
+	lab.Poll(s, what, condition)
 }
 
 // Undo registers a function that reverts a change. The functions run in reverse order.

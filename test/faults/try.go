@@ -96,11 +96,13 @@ func (d *Diagnosis) String() string {
 // await runs doctor until a condition holds, and fails the test otherwise.
 func (s *Site) await(what string, condition func(*Diagnosis) bool, args ...string) *Diagnosis {
 	s.Helper()
-	for end := time.Now().Add(s.Timeout); ; time.Sleep(200 * time.Millisecond) {
+	pause := 200 * time.Millisecond // which grows, because daemons report some faults only after a minute
+	for end := time.Now().Add(s.Timeout); ; time.Sleep(pause) {
 		d := s.Diagnose(args...)
 		if condition(d) {
 			return d
 		}
+		pause = min(pause*5/4, time.Second)
 		if time.Now().After(end) {
 			s.Fatalf("doctor does not report %s after %s:\n%s", what, s.Timeout, d)
 		}

@@ -46,17 +46,14 @@ func prepare(ctx context.Context) error {
 // The images of the node, none of which is in a registry.
 const oooiImage, envoyImage = "localhost/oooi:vm", "localhost/envoy:vm"
 
-// prepareGuest builds what runs in VMs: the lab's tests, and the lab's node with its images.
+// prepareGuest builds what runs in VMs: the tests of OVN, and the lab's node with its images.
 func prepareGuest(ctx context.Context) error {
-	err := buildTest(ctx, "lab.test", "./test/lab")
-	if err := errors.Join(err, prepareOVN(ctx)); err != nil {
-		return err
-	}
-	if err := lab.PrepareNode(ctx, nil); err != nil {
+	if err := errors.Join(prepareOVN(ctx), lab.PrepareNode(ctx, nil)); err != nil {
 		return err
 	}
 	binaries := map[string]string{}
 	for name, pkg := range map[string]string{"coredns": "./corednsbuild", "coredhcp": "./coredhcpbuild", "xdsd": "./xdsd"} {
+		var err error
 		if binaries[name], err = lab.BuildStatic(ctx, pkg); err != nil {
 			return err
 		}

@@ -160,7 +160,9 @@ func startNode(t *testing.T, image lab.VMImage, cp *lab.ControlPlane) *lab.VM {
 		Image: image, Memory: 4096, Folder: nodeFolder(t, cp),
 		NICs: []lab.NIC{{Bridge: uplink, MAC: "02:00:64:41:00:02"}, {Bridge: nodeVLAN, MAC: "02:00:64:41:00:03"}},
 	})
-	requireCgroupsV2(t, vm)
+	if got := vm.Run(t, "stat --file-system --format %T /sys/fs/cgroup; cat /proc/1/comm"); got != "cgroup2fs\nsystemd\n" {
+		t.Fatalf("cgroup file system and init process are %q", got)
+	}
 	vm.Run(t, fmt.Sprintf(`set -e
 touch /etc/resolv.conf # containerd copies it
 ip link set eth0 up

@@ -22,8 +22,15 @@ var ovnBinaries = map[string]string{"coredns": "./corednsbuild", "coredhcp": "./
 
 // prepareOVN builds the test binary of test/integration/ovn, and builds or downloads what it starts.
 func prepareOVN(ctx context.Context) error {
-	if err := buildTest(ctx, "ovn.test", "./test/integration/ovn"); err != nil {
+	root, err := lab.Root()
+	if err != nil {
 		return err
+	}
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", filepath.Join(root, "bin", "ovn.test"), "./test/integration/ovn")
+	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", build, err, out)
 	}
 	for _, pkg := range ovnBinaries {
 		if _, err := lab.BuildStatic(ctx, pkg); err != nil {
@@ -33,7 +40,7 @@ func prepareOVN(ctx context.Context) error {
 	if _, err := lab.FindOVN(ctx, nil); err != nil {
 		return err
 	}
-	_, err := lab.ModuleFiles(ctx, ovnCRDs...)
+	_, err = lab.ModuleFiles(ctx, ovnCRDs...)
 	return err
 }
 
@@ -113,19 +120,4 @@ func ovnFolder(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return folder
-}
-
-// buildTest builds the test binary of a package into the folder bin.
-func buildTest(ctx context.Context, name, pkg string) error {
-	root, err := lab.Root()
-	if err != nil {
-		return err
-	}
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-o", filepath.Join(root, "bin", name), pkg)
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", build, err, out)
-	}
-	return nil
 }

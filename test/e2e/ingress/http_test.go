@@ -156,24 +156,3 @@ func (b *browser) checkEchoes(ctx context.Context, backend string) error {
 	}
 	return nil
 }
-
-// watch requests the root of the host by HTTPS continually until stop is called, which returns the longest
-// time without a successful response.
-func (b *browser) watch(t *testing.T) (stop func() time.Duration) {
-	ctx, cancel := context.WithCancel(t.Context())
-	longest := make(chan time.Duration, 1)
-	go func() {
-		var maximum time.Duration
-		last := time.Now()
-		for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
-			if got, err := b.get(ctx, "https"); err == nil && got.status == http.StatusOK {
-				maximum, last = max(maximum, time.Since(last)), time.Now()
-			}
-		}
-		longest <- max(maximum, time.Since(last))
-	}()
-	return func() time.Duration {
-		cancel()
-		return <-longest
-	}
-}

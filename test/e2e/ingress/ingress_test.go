@@ -47,12 +47,10 @@ func TestContourServesTheIngress(t *testing.T) {
 			if c.same {
 				clusterIP, endpoints = s.service(alias).Spec.ClusterIP, s.endpoints(alias)
 			}
-			stop := b.watch(t)
 			s.removeMirrored("a-first")
 			s.mirror("a-second", c.after)
 			current := s.awaitService("a-second").Alias
 			await(t, "Contour to serve the new Service", func() error { return b.checkServes(t.Context(), "at "+c.after) })
-			t.Logf("longest time without service: %s", stop())
 			await(t, "Contour to serve the WebSocket of the new Service", func() error { return b.checkEchoes(t.Context(), "at "+c.after) })
 
 			if current != alias {

@@ -1,10 +1,6 @@
 package scc
 
 import (
-	"reflect"
-	"strings"
-	"testing"
-
 	securityv1 "github.com/openshift/api/security/v1"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -126,61 +122,5 @@ func changes() []change {
 			},
 			"metadata.annotations: ", nil, false,
 		},
-	}
-}
-
-// TestUnevaluatedConstraintsAreReported sets fields that other constraints of OpenShift have.
-func TestUnevaluatedConstraintsAreReported(t *testing.T) {
-	pod := &corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-		SecurityContext: &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "53"}}},
-		Containers:      []corev1.Container{{Name: "one", SecurityContext: &corev1.SecurityContext{ReadOnlyRootFilesystem: new(false)}}},
-	}}
-	if reasons := violations(t, constraint(t, "restricted-v2"), pod); reasons != "" {
-		t.Errorf("without changes: %s", reasons)
-	}
-	for field, set := range map[string]func(*securityv1.SecurityContextConstraints){
-		"defaultAddCapabilities": func(c *securityv1.SecurityContextConstraints) {
-			c.DefaultAddCapabilities = []corev1.Capability{"CHOWN"}
-		},
-		"allowedFlexVolumes": func(c *securityv1.SecurityContextConstraints) {
-			c.AllowedFlexVolumes = []securityv1.AllowedFlexVolume{{Driver: "x"}}
-		},
-		"defaultAllowPrivilegeEscalation": func(c *securityv1.SecurityContextConstraints) { c.DefaultAllowPrivilegeEscalation = new(true) },
-		"userNamespaceLevel": func(c *securityv1.SecurityContextConstraints) {
-			c.UserNamespaceLevel = securityv1.NamespaceLevelRequirePod
-		},
-		"fsGroup":            func(c *securityv1.SecurityContextConstraints) { c.FSGroup.Type = "MayRunAs" },
-		"supplementalGroups": func(c *securityv1.SecurityContextConstraints) { c.SupplementalGroups.Type = "" },
-		"runAsUser": func(c *securityv1.SecurityContextConstraints) {
-			c.RunAsUser.Type = securityv1.RunAsUserStrategyMustRunAsNonRoot
-		},
-		"runAsUser of a range": func(c *securityv1.SecurityContextConstraints) { c.RunAsUser.UIDRangeMin = new(int64(1000)) },
-		"seLinuxContext": func(c *securityv1.SecurityContextConstraints) {
-			c.SELinuxContext.SELinuxOptions = &corev1.SELinuxOptions{}
-		},
-		"forbiddenSysctls":       func(c *securityv1.SecurityContextConstraints) { c.ForbiddenSysctls = []string{"net.*"} },
-		"readOnlyRootFilesystem": func(c *securityv1.SecurityContextConstraints) { c.ReadOnlyRootFilesystem = true },
-	} {
-		c := constraint(t, "restricted-v2")
-		set(c)
-		if violations(t, c, pod) == "" {
-			t.Errorf("%s: admitted", field)
-		}
-	}
-}
-
-// TestEveryFieldIsKnown fails if SecurityContextConstraints gets a new field, because it would be ignored.
-func TestEveryFieldIsKnown(t *testing.T) {
-	const known = " metadata priority users groups" + // select one of several constraints
-		" requiredDropCapabilities" + // dropped by admission
-		" allowPrivilegedContainer defaultAddCapabilities allowedCapabilities allowHostDirVolumePlugin volumes allowedFlexVolumes" +
-		" allowHostNetwork allowHostPorts allowHostPID allowHostIPC userNamespaceLevel defaultAllowPrivilegeEscalation" +
-		" allowPrivilegeEscalation seLinuxContext runAsUser supplementalGroups fsGroup readOnlyRootFilesystem seccompProfiles" +
-		" allowedUnsafeSysctls forbiddenSysctls "
-	for field := range reflect.TypeFor[securityv1.SecurityContextConstraints]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name != "" && !strings.Contains(known, " "+name+" ") {
-			t.Errorf("field %s is not known", name)
-		}
 	}
 }
