@@ -76,6 +76,9 @@ func (b *bench) measure(ctx context.Context) error {
 			return fmt.Errorf("with %d hosted clusters: %w", n, err)
 		}
 	}
+	if err := b.measureNames(ctx, floor); err != nil {
+		return fmt.Errorf("with names of %d VMs: %w", b.vms, err)
+	}
 	if b.direct > 0 {
 		if err := b.measureDirect(ctx, floor); err != nil {
 			return fmt.Errorf("with %d hosted clusters in a folder: %w", b.direct, err)

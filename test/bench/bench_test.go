@@ -15,7 +15,7 @@ import (
 // meaningless.
 func TestBench(t *testing.T) {
 	lab.NeedLong(t)
-	opts := options{rounds: 2, slice: 50 * time.Millisecond, sizes: []int{1, 3}, direct: 5, changes: 5}
+	opts := options{rounds: 2, slice: 50 * time.Millisecond, sizes: []int{1, 3}, direct: 5, vms: 7, changes: 5}
 	var out strings.Builder
 	if err := run(t.Context(), opts, &out); err != nil {
 		t.Fatal(err)
@@ -25,6 +25,8 @@ func TestBench(t *testing.T) {
 		"1 | pod | noop", "3 | pod | noop", "3 | vlan | noop", "3 | pod | hcpviews with 1",
 		"3 | pod | hosts", "3 | pod | file", "3 | pod | template", "3 | pod | kubernetes", "3 | pod | k8s_external",
 		"5 | pod | noop", "5 | pod | hcpviews with 1",
+		"1 | vlan, names of 7 VMs | noop", "1 | 5 | names of 7 VMs, a VM's Lease: API server's reply",
+		"1 | 5 | names of 7 VMs, a record: API server's reply",
 		"3 | 5 | watch event", "3 | 5 | API server's reply",
 	} {
 		if !slices.Contains(rows, want) {

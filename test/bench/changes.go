@@ -28,11 +28,15 @@ const (
 	pollPause = 100 * time.Microsecond
 )
 
-var infraResource = schema.GroupVersionResource{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Resource: "infras"}
+var (
+	infraResource = schema.GroupVersionResource{Group: "hostedcluster.densityops.com", Version: "v1alpha1", Resource: "infras"}
+	leaseResource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+)
 
 // delays are the times from each change to the first right answer.
 type delays struct {
 	clusters int
+	what     string          // what changed, if it was not a proxy's address
 	event    []time.Duration // since the benchmark's own watch received the change
 	reply    []time.Duration // since the API server's reply to the change
 	poll     []time.Duration // since the last query with a wrong answer: the resolution of the measurement
@@ -48,7 +52,7 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 		return 0, err
 	}
 	defer s.Stop()
-	w, err := b.newChanger(s)
+	w, err := b.newChanger(s, infraResource)
 	if err != nil {
 		return 0, err
 	}
@@ -67,10 +71,10 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 		if moved[c] {
 			host = proxyMoved
 		}
-		if err := w.move(ctx, c, host, &d); err != nil {
+		if err := w.move(ctx, change{c.name(), proxyPatch(c.onVLAN(host)), c.onVLAN(vmHost).String(), c.api(c.onVLAN(host))}, &d); err != nil {
 			return 0, fmt.Errorf("changing %s: %w", c.name(), err)
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(maxChangePause))))
+		time.Sleep(randomPause())
 	}
 	b.report.delays = append(b.report.delays, d)
 	burst, err := w.burst(ctx, n)
@@ -81,30 +85,40 @@ func (b *bench) measureChanges(ctx context.Context, n int) (int, error) {
 	return s.memory()
 }
 
-// A changer changes Infras and measures when answers follow.
+func randomPause() time.Duration { return rand.N(maxChangePause) }
+
+// A changer changes objects of one resource and measures when answers follow.
 type changer struct {
-	server *server
-	infras dynamic.ResourceInterface
-	events chan event
+	server  *server
+	objects dynamic.ResourceInterface
+	events  chan event
+}
+
+// A change is a patch of an object, and the question whose answer follows it.
+type change struct {
+	object string
+	patch  []byte
+	source string // source address of the client
+	question
 }
 
 // newChanger returns a changer that measures with a server, which may be nil.
-func (b *bench) newChanger(s *server) (*changer, error) {
-	infras, err := dynamic.NewForConfig(b.Management.RESTConfig())
+func (b *bench) newChanger(s *server, resource schema.GroupVersionResource) (*changer, error) {
+	objects, err := dynamic.NewForConfig(b.Management.RESTConfig())
 	if err != nil {
 		return nil, fmt.Errorf("creating a client: %w", err)
 	}
-	return &changer{server: s, infras: infras.Resource(infraResource).Namespace(namespace), events: make(chan event, 4096)}, nil
+	return &changer{server: s, objects: objects.Resource(resource).Namespace(namespace), events: make(chan event, 4096)}, nil
 }
 
 // changeRepeatedly changes the address of a cluster's proxy as often as measureChanges changes those of all.
 func (b *bench) changeRepeatedly(ctx context.Context, c cluster) error {
-	w, err := b.newChanger(nil)
+	w, err := b.newChanger(nil, infraResource)
 	if err != nil {
 		return err
 	}
 	for i := range b.changes {
-		if _, err := w.patch(ctx, c, c.onVLAN([]byte{proxyHost, proxyMoved}[i%2])); err != nil {
+		if _, err := w.patch(ctx, c.name(), proxyPatch(c.onVLAN([]byte{proxyHost, proxyMoved}[i%2]))); err != nil {
 			return fmt.Errorf("changing %s: %w", c.name(), err)
 		}
 	}
@@ -130,7 +144,7 @@ func (w *changer) burst(ctx context.Context, n int) (burst, error) {
 
 	started := time.Now()
 	if err := measure.Fill(ctx, 0, n, func(ctx context.Context, number int) error {
-		_, err := w.patch(ctx, cluster(number), cluster(number).onVLAN(proxyLast))
+		_, err := w.patch(ctx, cluster(number).name(), proxyPatch(cluster(number).onVLAN(proxyLast)))
 		return err
 	}); err != nil {
 		return burst{}, err
@@ -141,7 +155,7 @@ func (w *changer) burst(ctx context.Context, n int) (burst, error) {
 	defer cancel()
 	for number := max(0, n-16); number < n; number++ {
 		c := cluster(number)
-		f := w.follow(ctx, c, question{name: labels[0] + "." + c.domain(), want: c.onVLAN(proxyLast)})
+		f := w.follow(ctx, c.onVLAN(vmHost).String(), c.api(c.onVLAN(proxyLast)))
 		if f.err != nil {
 			return burst{}, f.err
 		}
@@ -155,7 +169,7 @@ func (w *changer) burst(ctx context.Context, n int) (burst, error) {
 	for number := range n {
 		c := cluster(number)
 		as := client{source: c.onVLAN(vmHost).String()}
-		if err := as.check(ctx, w.server, question{name: labels[0] + "." + c.domain(), want: c.onVLAN(proxyLast)}); err != nil {
+		if err := as.check(ctx, w.server, c.api(c.onVLAN(proxyLast))); err != nil {
 			return burst{}, err
 		}
 	}
@@ -182,13 +196,16 @@ func (w *changer) measureQueries(ctx context.Context) []time.Duration {
 	return times
 }
 
-// patch changes the VLAN address of the cluster's proxy.
-func (w *changer) patch(ctx context.Context, c cluster, address netip.Addr) (*unstructured.Unstructured, error) {
-	patch := fmt.Appendf(nil, `{"spec":{"infraComponents":{"proxy":{"serverIP":"%s"}}}}`, address)
-	return w.infras.Patch(ctx, c.name(), types.MergePatchType, patch, metav1.PatchOptions{})
+func (w *changer) patch(ctx context.Context, object string, patch []byte) (*unstructured.Unstructured, error) {
+	return w.objects.Patch(ctx, object, types.MergePatchType, patch, metav1.PatchOptions{})
 }
 
-// An event is a change of an Infra that the benchmark's own watch received.
+// proxyPatch changes the VLAN address of an Infra's proxy.
+func proxyPatch(address netip.Addr) []byte {
+	return fmt.Appendf(nil, `{"spec":{"infraComponents":{"proxy":{"serverIP":"%s"}}}}`, address)
+}
+
+// An event is a change of an object that the benchmark's own watch received.
 type event struct {
 	version string
 	at      time.Time
@@ -197,13 +214,13 @@ type event struct {
 // watch sends the time of each change to events, until the context ends.
 func (w *changer) watch(ctx context.Context) error {
 	// The list of one object has the resourceVersion from which to watch.
-	now, err := w.infras.List(ctx, metav1.ListOptions{Limit: 1})
+	now, err := w.objects.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return fmt.Errorf("listing Infras: %w", err)
+		return fmt.Errorf("listing objects: %w", err)
 	}
-	stream, err := w.infras.Watch(ctx, metav1.ListOptions{ResourceVersion: now.GetResourceVersion()})
+	stream, err := w.objects.Watch(ctx, metav1.ListOptions{ResourceVersion: now.GetResourceVersion()})
 	if err != nil {
-		return fmt.Errorf("watching Infras: %w", err)
+		return fmt.Errorf("watching objects: %w", err)
 	}
 	go func() {
 		defer close(w.events)
@@ -224,20 +241,19 @@ func (w *changer) watch(ctx context.Context) error {
 	return nil
 }
 
-// move changes the VLAN address of the cluster's proxy and adds the delay until the answer follows to d.
-func (w *changer) move(ctx context.Context, c cluster, host byte, d *delays) error {
+// move changes an object and adds the delay until the answer follows to d.
+func (w *changer) move(ctx context.Context, c change, d *delays) error {
 	ctx, cancel := context.WithTimeout(ctx, changeDeadline)
 	defer cancel()
-	q := question{name: labels[0] + "." + c.domain(), want: c.onVLAN(host)}
 	answered := make(chan answerTime, 1)
-	go func() { answered <- w.follow(ctx, c, q) }()
+	go func() { answered <- w.follow(ctx, c.source, c.question) }()
 
-	infra, err := w.patch(ctx, c, q.want)
+	changed, err := w.patch(ctx, c.object, c.patch)
 	replied := time.Now()
 	if err != nil {
 		return err
 	}
-	seen, err := w.await(ctx, infra.GetResourceVersion())
+	seen, err := w.await(ctx, changed.GetResourceVersion())
 	if err != nil {
 		return err
 	}
@@ -259,7 +275,7 @@ func (w *changer) await(ctx context.Context, version string) (time.Time, error) 
 			return time.Time{}, fmt.Errorf("waiting for the watch event: %w", ctx.Err())
 		case e, ok := <-w.events:
 			if !ok {
-				return time.Time{}, errors.New("the watch of Infras has ended")
+				return time.Time{}, errors.New("the watch of changed objects has ended")
 			}
 			if e.version == version {
 				return e.at, nil
@@ -275,9 +291,9 @@ type answerTime struct {
 	err  error
 }
 
-// follow queries as a VM of the cluster until the answer is right.
-func (w *changer) follow(ctx context.Context, c cluster, q question) answerTime {
-	as := client{source: c.onVLAN(vmHost).String()}
+// follow queries from a source address until the answer is right.
+func (w *changer) follow(ctx context.Context, source string, q question) answerTime {
+	as := client{source: source}
 	conn, err := as.dial(ctx, w.server)
 	if err != nil {
 		return answerTime{err: err}

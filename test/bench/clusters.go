@@ -26,6 +26,9 @@ type cluster int
 func (c cluster) name() string   { return fmt.Sprintf("c%05d", int(c)) }
 func (c cluster) domain() string { return c.name() + "." + baseDomain }
 
+// api returns the question for the name of the API server.
+func (c cluster) api(want netip.Addr) question { return question{labels[0] + "." + c.domain(), want} }
+
 // onVLAN returns an address on the cluster's VLAN, which is a loopback network.
 func (c cluster) onVLAN(host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 64 + byte(c>>8), byte(c), host})

@@ -32,6 +32,7 @@ type options struct {
 	slice   time.Duration // duration of a slice
 	sizes   []int         // numbers of hosted clusters in the API server, ascending
 	direct  int           // number of hosted clusters in a folder of manifests; 0 for none
+	vms     int           // number of VMs whose names one Infra publishes
 	changes int           // number of changes
 	settle  time.Duration // time between a server's last work and the measurement of its memory
 	part    string        // one of parts; empty for all
@@ -53,12 +54,12 @@ var parts = []string{partDNS, partProxy, partDHCP}
 // Default values of the flags: full without -quick, quick with it.
 var (
 	full = options{
-		rounds: 60, slice: 200 * time.Millisecond, sizes: []int{1, 100, 1000}, direct: 10000, changes: 300, settle: 5 * time.Second,
+		rounds: 60, slice: 200 * time.Millisecond, sizes: []int{1, 100, 1000}, direct: 10000, vms: 1000, changes: 300, settle: 5 * time.Second,
 		routes: []int{1000, 5000}, starts: 9, loops: "1s",
 		tries: 9, load: 3 * time.Second, machines: 10000, renewing: 2000,
 	}
 	quick = options{
-		rounds: 12, slice: 100 * time.Millisecond, sizes: []int{1, 100}, direct: 1000, changes: 60, settle: time.Second,
+		rounds: 12, slice: 100 * time.Millisecond, sizes: []int{1, 100}, direct: 1000, vms: 1000, changes: 60, settle: time.Second,
 		routes: []int{100, 1000}, starts: 3, loops: "100ms",
 		tries: 3, load: time.Second, machines: 2000, renewing: 500,
 	}
@@ -123,6 +124,7 @@ func parseFlags(args []string) (options, error) {
 	numbers("sizes", "numbers of hosted clusters in the API server", &opts.sizes)
 	numbers("routes", "numbers of a proxy's routes", &opts.routes)
 	flags.IntVar(&opts.direct, "direct", opts.direct, "number of hosted clusters in a folder of manifests; 0 for none")
+	flags.IntVar(&opts.vms, "vms", opts.vms, "number of VMs whose names one Infra publishes")
 	flags.IntVar(&opts.changes, "changes", opts.changes, "number of changes whose delay is measured")
 	flags.IntVar(&opts.starts, "starts", opts.starts, "number of starts of Envoy with all routes")
 	flags.StringVar(&opts.loops, "benchtime", opts.loops, "time of each Go benchmark of xdsd; empty for none")
@@ -139,6 +141,8 @@ func parseFlags(args []string) (options, error) {
 		return options{}, fmt.Errorf("unknown argument %q", flags.Arg(0))
 	case opts.part != "" && !slices.Contains(parts, opts.part):
 		return options{}, fmt.Errorf("-part %q: want one of %s", opts.part, strings.Join(parts, ", "))
+	case opts.vms < 1 || opts.vms > maxVMs:
+		return options{}, fmt.Errorf("-vms must be from 1 to %d", maxVMs)
 	case opts.rounds < 1 || opts.changes < 1 || opts.starts < 1 || opts.slice <= 0:
 		return options{}, errors.New("-rounds, -changes, -starts and -slice must be positive")
 	case opts.tries < 1 || opts.load <= 0 || opts.machines < 1 || opts.renewing < 1:

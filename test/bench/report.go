@@ -145,9 +145,11 @@ func (r report) delayTable(out *strings.Builder) {
 			fmt.Fprintf(out, "| %d | %d | %s | %s | %s | %s | %s | %s |\n", d.clusters, len(values), from,
 				measure.Milliseconds(measure.Quantile(values, 0.5)), measure.Milliseconds(measure.Quantile(values, 0.99)), measure.Milliseconds(measure.Quantile(values, 1)), goal, result)
 		}
-		row("watch event", d.event, "", "")
-		row("API server's reply", d.reply, goal, result)
-		fmt.Fprintf(out, "\nQueries were sent every %s ms.\n", measure.Milliseconds(measure.Quantile(d.poll, 0.5)))
+		row(d.what+"watch event", d.event, "", "")
+		row(d.what+"API server's reply", d.reply, goal, result)
+	}
+	for _, d := range r.delays {
+		fmt.Fprintf(out, "\n%squeries were sent every %s ms.\n", d.what, measure.Milliseconds(measure.Quantile(d.poll, 0.5)))
 	}
 }
 
