@@ -9,6 +9,9 @@
 //	err = cp.InstallCRDs(ctx, lab.HyperShift, lab.Oooi)
 //	err = cp.ApplyYAML(ctx, manifests)
 //
+// [Site] builds the objects of a hosted cluster and its VLAN: HostedCluster, NodePool, Infra, ProxyServer and
+// virtual machines.
+//
 // [StartNode] adds a node to a control plane, and [NewMachine] creates simulated VMs on its VLANs. These need
 // root, a container runtime and a [Network]. [StartVM] starts a virtual machine with QEMU.
 //

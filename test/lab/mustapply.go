@@ -1,0 +1,38 @@
+package lab
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// MustApply applies YAML streams like ApplyYAML, and fails the test if the API server rejects an object.
+func (cp *ControlPlane) MustApply(tb testing.TB, yaml ...string) {
+	tb.Helper()
+	if err := cp.ApplyYAML(tb.Context(), []byte(strings.Join(yaml, "\n---\n"))); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Create is MustApply of objects that are deleted when the test ends, except namespaces, which nothing would empty.
+func (cp *ControlPlane) Create(tb testing.TB, yaml ...string) {
+	tb.Helper()
+	stream := strings.Join(yaml, "\n---\n")
+	cp.MustApply(tb, stream)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), WaitTimeout) // the test's context is done
+		defer cancel()
+		objects, err := ParseYAML([]byte(stream))
+		if err != nil {
+			tb.Error(err)
+		}
+		for _, object := range objects {
+			if object.GetKind() == "Namespace" {
+				continue
+			}
+			if err := cp.Delete(ctx, object); err != nil {
+				tb.Error(err)
+			}
+		}
+	})
+}
