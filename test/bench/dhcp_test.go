@@ -94,6 +94,9 @@ func (b *bench) tryDHCP(s dhcpServer, relay *net.UDPConn, slice time.Duration) (
 		b.check(os.RemoveAll(dir))
 	}()
 	l := &dhcpLoad{relay: relay, slice: slice}
+	for data := []byte{0}; data != nil; data, err = l.receive(time.Millisecond) { // replies of the server before
+		b.check(err)
+	}
 	lab.Await(b, "an offer of "+s.name, func() string {
 		if err := l.offer(); err != nil {
 			return err.Error()
