@@ -20,7 +20,7 @@ GO_BUILD := GOGC=400 GOMEMLIMIT=4GiB $(GO)
 # python3-venv, which is checked below, is for Envoy, which is installed as a Python package.
 DEMO_PACKAGES := bind9-dnsutils:dig curl:curl iproute2:ip isc-dhcp-client:/usr/sbin/dhclient
 TEST_PACKAGES := gcc:gcc libc6-dev:/usr/include/stdlib.h busybox-static:busybox chromium-headless-shell:chromium-headless-shell dhcpcd-base:/usr/sbin/dhcpcd \
-	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-admin:/usr/sbin/perfdhcp kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
+	dnsperf:dnsperf haproxy:/usr/sbin/haproxy kea-dhcp4-server:/usr/sbin/kea-dhcp4 dnsmasq-base:/usr/sbin/dnsmasq \
 	skopeo:skopeo systemd:/lib/systemd/systemd-networkd network-manager:/usr/sbin/NetworkManager
 # Packages for a node of a cluster, which the demo and some tests start.
 NODE_PACKAGES := buildah:buildah ca-certificates:/etc/ssl/certs/ca-certificates.crt containerd:containerd runc:/usr/sbin/runc \
@@ -76,8 +76,7 @@ test-long: deps lab ## Run all tests at full length, also on nodes (as root; hou
 
 .PHONY: bench
 bench: deps lab ## Benchmark our daemons against comparable programs
-	@$(GO_BUILD) build -o bin/bench ./test/bench
-	@bin/bench
+	$(GO_TEST) -count=1 -v -timeout 2h ./test/bench -size full
 
 .PHONY: lint
 lint: bin/golangci-lint ## Run the linters

@@ -1,110 +1,169 @@
-package main
+// Package bench measures oooi's daemons as real processes, compares them with other programs that do the same, and compares
+// the results with the targets in docs/reference/measurements.md.
+//
+// Each test is one part: TestDNS, TestProxy and TestDHCP. It checks the answers of each server before it measures the server.
+// Without -size it runs at a size at which the figures are meaningless.
+package bench
 
 import (
+	"context"
+	"errors"
+	"flag"
 	"fmt"
-	"slices"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/densityops/oooi/test/bench/measure"
 	"github.com/densityops/oooi/test/lab"
 )
 
-// TestBench runs the whole benchmark at a tiny size. It checks all answers and the rows of the tables; the numbers are
-// meaningless.
-func TestBench(t *testing.T) {
-	lab.NeedLong(t)
-	opts := options{rounds: 2, slice: 50 * time.Millisecond, sizes: []int{1, 3}, direct: 5, changes: 5}
-	var out strings.Builder
-	if err := run(t.Context(), opts, &out); err != nil {
-		t.Fatal(err)
+// A size has the numbers of objects and measurements.
+type size struct {
+	rounds   int           // of each comparison; each measures every side for one slice
+	slice    time.Duration // duration of a slice
+	clusters []int         // numbers of hosted clusters, ascending
+	vms      int           // number of VMs whose names one Infra publishes
+	routes   []int         // numbers of a proxy's routes, ascending
+	changes  int           // number of changes of each kind
+	starts   int           // number of starts of Envoy, with the most routes
+	settle   time.Duration // time until a server is at rest
+	machines int           // number of VMs that DHCP serves
+}
+
+var sizes = map[string]size{
+	"full":  {60, 200 * time.Millisecond, []int{1, 100, 1000}, 1000, []int{1000, 5000}, 300, 9, 5 * time.Second, 10000},
+	"quick": {12, 100 * time.Millisecond, []int{1, 100}, 1000, []int{100, 1000}, 60, 3, time.Second, 5000},
+	"tiny":  {2, 50 * time.Millisecond, []int{1, 3}, 7, []int{3, 6}, 3, 2, 100 * time.Millisecond, 1000},
+}
+
+var sizeName = flag.String("size", "tiny", "full, quick or tiny; the figures of tiny are meaningless")
+
+// network is where all parts run, because API servers reject loopback addresses of endpoints. Its range is reserved for
+// benchmarks (RFC 2544).
+var network = lab.Network{
+	Ranges: []string{"198.18.0.0/15"}, Sources: []string{"api", "internal", "plugins", "corednsbuild", "coredhcpbuild", "xdsd"}, Prepare: prepare,
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if code := network.Main(m); code != 0 {
+		os.Exit(code)
 	}
-	rows := measure.Rows(out.String())
-	for _, want := range []string{
-		"1 | pod | noop", "3 | pod | noop", "3 | vlan | noop", "3 | pod | hcpviews with 1",
-		"3 | pod | hosts", "3 | pod | file", "3 | pod | template", "3 | pod | kubernetes", "3 | pod | k8s_external",
-		"5 | pod | noop", "5 | pod | hcpviews with 1",
-		"3 | 5 | watch event", "3 | 5 | API server's reply",
-	} {
-		if !slices.Contains(rows, want) {
-			t.Errorf("no row %q in\n%s", want, out.String())
+}
+
+var crds = []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi, lab.KubeVirt, lab.KubeVirtMachines}
+
+// The measured programs, built as make build does, without the race detector.
+const coredns, xdsd, coredhcp = "./test/bench/coredns", "./xdsd", "./coredhcpbuild"
+
+func enabled() bool { return lab.Long() || *sizeName != "tiny" }
+
+// prepare builds and downloads what is not possible in a network namespace.
+func prepare(ctx context.Context) error {
+	if !enabled() {
+		return nil
+	}
+	_, err := lab.InstallEnvoy(ctx, nil)
+	for _, program := range []string{coredns, xdsd, coredhcp} {
+		_, buildErr := lab.BuildStatic(ctx, program)
+		err = errors.Join(err, buildErr)
+	}
+	_, assetsErr := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
+	_, crdsErr := lab.CRDs(ctx, crds...)
+	return errors.Join(err, assetsErr, crdsErr)
+}
+
+// A bench is one part: its size, an API server, a folder and the results.
+type bench struct {
+	*testing.T
+	size
+	report
+
+	memoryWithout [2]float64 // of CoreDNS without hosted clusters: at rest and after queries, in MB
+
+	dir        string
+	management *lab.ControlPlane
+	objects    objects
+	// serverCPU is the CPU of the compared servers, loadCPU that of their load, so that neither takes CPU time from the other.
+	// Both are nil if only one CPU is available.
+	serverCPU, loadCPU *int
+}
+
+// newBench starts the API server of a part, which needs the given programs.
+func newBench(t *testing.T, title string, config lab.Config, programs ...string) *bench {
+	t.Helper()
+	if !enabled() {
+		lab.NeedLong(t)
+	}
+	network.Need(t)
+	for _, program := range append(programs, "taskset") {
+		switch _, err := exec.LookPath(program); {
+		case err != nil && os.Getenv("CI") != "":
+			t.Fatalf("%v; install it with: sudo make deps", err)
+		case err != nil:
+			t.Skipf("%v; install it with: sudo make deps", err)
 		}
 	}
-}
-
-func TestFlags(t *testing.T) {
-	for _, tc := range []struct {
-		args string
-		want options
-		err  string
-	}{
-		{args: "", want: full},
-		{args: "-quick", want: quick},
-		{args: "--quick -rounds 7", want: with(quick, func(o *options) { o.rounds = 7 })},
-		{args: "-sizes 2,20 -direct 0", want: with(full, func(o *options) { o.sizes, o.direct = []int{2, 20}, 0 })},
-		{args: "-part proxy -routes 5,10 -starts 1", want: with(full, func(o *options) { o.part, o.routes, o.starts = partProxy, []int{5, 10}, 1 })},
-		{args: "-part dhcp -tries 2 -load 1s", want: with(full, func(o *options) { o.part, o.tries, o.load = partDHCP, 2, time.Second })},
-		{args: "-part ntp", err: `want one of dns, proxy, dhcp`},
-		{args: "-machines 0", err: "must be positive"},
-		{args: "-renewing 99999", err: "at most 65536"},
-		{args: "-routes 99999", err: "at most 25000"},
-		{args: "-sizes 20,2", err: "ascending"},
-		{args: "-sizes many", err: `"many" is not a positive number`},
-		{args: "-rounds 0", err: "must be positive"},
-		{args: "-direct 99999", err: "at most 16384"},
-		{args: "quick", err: `unknown argument "quick"`},
-	} {
-		got, err := parseFlags(strings.Fields(tc.args))
-		switch {
-		case tc.err != "":
-			if err == nil || !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("%q: error %v, want one with %q", tc.args, err, tc.err)
-			}
-		case err != nil || fmt.Sprint(got) != fmt.Sprint(tc.want):
-			t.Errorf("%q: %v, %v; want %v", tc.args, got, err, tc.want)
+	s, ok := sizes[*sizeName]
+	if !ok {
+		t.Fatalf("-size %q: must be full, quick or tiny", *sizeName)
+	}
+	config.Name, config.CRDs = "bench", crds
+	b := &bench{T: t, size: s, dir: lab.TempDir(t), management: lab.New(t, config)}
+	b.title = fmt.Sprintf("%s, size %s, load average %s", title, *sizeName, loadAverage())
+	b.objects = newObjects(t, b.management)
+	b.serverCPU, b.loadCPU = separateCPUs(t)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			fmt.Println(b.markdown()) // not by t.Log, which indents it
 		}
+	})
+	return b
+}
+
+// program returns the path of a measured program.
+func (b *bench) program(pkg string) string {
+	b.Helper()
+	path, err := lab.BuildStatic(b.Context(), pkg)
+	b.check(err)
+	return path
+}
+
+// start starts a process, on one CPU or on all if cpu is nil. It is killed when the part ends.
+func (b *bench) start(name string, cpu *int, command string, args ...string) *lab.Daemon {
+	b.Helper()
+	if cpu != nil {
+		args = append([]string{"-c", fmt.Sprint(*cpu), command}, args...)
+		command = "taskset"
+	}
+	d := lab.NewDaemon(b, name, func() *exec.Cmd { return exec.CommandContext(context.WithoutCancel(b.Context()), command, args...) })
+	d.Start(b)
+	return d
+}
+
+// write writes a file to the part's folder, and returns its path.
+func (b *bench) write(name, text string) string {
+	b.Helper()
+	path := filepath.Join(b.dir, name)
+	b.check(os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func (b *bench) check(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
 	}
 }
 
-func with(o options, change func(*options)) options {
-	change(&o)
-	return o
-}
-
-func TestReportShowsMissedTargets(t *testing.T) {
-	compared := func(ratio float64, goal target) report {
-		return report{comparisons: []comparison{{clusters: 1000, other: "other", ratio: measure.Estimate{Median: ratio}, target: goal}}}
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err.Error()
 	}
-	for _, tc := range []struct {
-		name   string
-		report report
-		missed bool
-	}{
-		{"noop: at the target", compared(0.97, targetFloor), false},
-		{"noop: below the target", compared(0.969, targetFloor), true},
-		{"noop: apps below their target", compared(0.949, targetApps), true},
-		{"noop: apps at their target", compared(0.95, targetApps), false},
-		{"stock plugin: faster", compared(1.01, targetPeer), false},
-		{"stock plugin: equal", compared(1, targetPeer), true},
-		{"slower with more clusters", compared(0.94, targetFlat), true},
-		{"memory at the target", report{memory: []memory{{clusters: 1000, source: sourceInfra, rest: 10 << 20}}}, false},
-		{"memory above the target", report{memory: []memory{{clusters: 1000, source: sourceInfra, rest: 11 << 20}}}, true},
-		{"memory after queries above the target", report{memory: []memory{{clusters: 1000, source: sourceInfra, rest: 1 << 20, used: 11 << 20}}}, true},
-		{"no target for that size", report{memory: []memory{{clusters: 100, source: sourceInfra, rest: 11 << 20}}}, false},
-		{"delay at the target", report{delays: []delays{delaysOf(1000, 400*time.Microsecond)}}, false},
-		{"delay above the target", report{delays: []delays{delaysOf(1000, 401*time.Microsecond)}}, true},
-		{"burst at the target", report{bursts: []burst{{clusters: 1000, last: 100 * time.Millisecond, queries: []time.Duration{1}}}}, false},
-		{"burst above the target", report{bursts: []burst{{clusters: 1000, last: 101 * time.Millisecond, queries: []time.Duration{1}}}}, true},
-	} {
-		text := tc.report.markdown()
-		if missed := strings.Contains(text, "missed"); missed != tc.missed {
-			t.Errorf("%s: missed is %t in\n%s", tc.name, missed, text)
-		}
-	}
-}
-
-func delaysOf(clusters int, d time.Duration) delays {
-	one := []time.Duration{d}
-	return delays{clusters: clusters, event: one, reply: one, poll: one}
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
 }

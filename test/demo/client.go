@@ -1,45 +1,275 @@
 package main
 
 import (
-	"context"
-	"fmt"
+	"errors"
+	"net/netip"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
-// A client is a VM or a pod, with a resolver of its own.
+// A want is an expected DNS answer: the status, and a condition for the data of each record.
+type want struct {
+	status string
+	data   func(rdata string) bool // nil for no records
+}
+
+// only expects answers with this address.
+func only(address string) want {
+	return want{"NOERROR", func(rdata string) bool { return rdata == address }}
+}
+
+// inNetwork expects addresses of a network, for cluster IPs, which the API server chooses.
+func inNetwork(network string) want {
+	prefix := netip.MustParsePrefix(network)
+	return want{"NOERROR", func(rdata string) bool {
+		a, err := netip.ParseAddr(rdata)
+		return err == nil && prefix.Contains(a)
+	}}
+}
+
+// upstream is the address with which the upstream resolver answers.
+const upstream = "203.0.113.99"
+
+var (
+	noData    = want{status: "NOERROR"}
+	nxDomain  = want{status: "NXDOMAIN"}
+	forwarded = only(upstream)
+)
+
+// matches reports whether an answer is the expected one.
+func (w want) matches(status string, answers []string) bool {
+	if status != w.status || w.data == nil {
+		return status == w.status && len(answers) == 0
+	}
+	return len(answers) > 0 && !slices.ContainsFunc(answers, func(line string) bool { return !w.data(rdata(line)) })
+}
+
+// rdata returns the data of a record as dig prints it.
+func rdata(line string) string { return line[strings.LastIndexByte(line, ' ')+1:] }
+
+// A client is a VM or a pod that queries and connects. Without a resolver configuration, it names the server and the address to
+// connect to.
 type client struct {
+	*show
+
 	prompt  string   // printed before its commands
 	through []string // command that runs a command in the client
-	dir     string   // working directory
+	source  string   // source address, if the client has several
+	server  []string // dig's arguments for the server; empty for that of the client's resolv.conf
 }
 
-// ask queries a name with dig.
-func (c client) ask(ctx context.Context, t *transcript, name string, w want) error {
-	t.printf("%s dig %s\n", c.prompt, name)
-	_, err := t.answer(ctx, slices.Concat(c.through, []string{"dig", name}), w)
-	return err
+// ask queries a name with dig, prints the answer and counts it. It returns the answer section.
+func (c client) ask(name, qtype string, w want) []string {
+	typed := []string{"dig", name, qtype}
+	arguments := slices.Concat(c.server, []string{name, qtype})
+	switch {
+	case c.source != "":
+		typed = []string{"dig", "-b", c.source, name, qtype}
+		arguments = slices.Concat([]string{"-b", c.source}, arguments)
+	case len(c.server) > 0:
+		typed = append([]string{"dig"}, arguments...)
+	default:
+		typed = typed[:2]
+	}
+	c.printf("%s %s\n", c.prompt, strings.Join(typed, " "))
+	out := c.output(slices.Concat(c.through, []string{"dig"}, arguments, []string{"+noall", "+comments", "+answer", "+tries=1", "+timeout=3"})...)
+	var status string
+	var answers []string
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		switch _, rest, found := strings.Cut(line, "status: "); {
+		case found:
+			status, _, _ = strings.Cut(rest, ",")
+		case line != "" && !strings.HasPrefix(line, ";"):
+			answers = append(answers, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	text := strings.Join(answers, ", ")
+	if text == "" {
+		text = "(no answer)"
+	}
+	c.verdict(status+strings.Repeat(" ", max(0, 8-len(status)))+" "+text, w.matches(status, answers))
+	return answers
 }
 
-// visit queries the hostname of a URL with dig, and connects to it with curl.
-func (c client) visit(ctx context.Context, t *transcript, v visit) error {
+// A visit resolves the hostname of a URL and connects to it, with the expected results of both.
+type visit struct {
+	heading string
+	url     string
+	trust   string // file with the CA of the server; empty for plain HTTP
+	dns     want
+	reply   string // expected prefix of a line of the reply
+}
+
+// visit queries the hostname of a URL with dig, and connects to the address in the answer with curl.
+func (c client) visit(v visit) {
 	if v.heading != "" {
-		t.printf("\n# %s.\n", v.heading)
+		c.printf("\n# %s.\n", v.heading)
 	}
 	u, err := url.Parse(v.url)
+	c.check(err)
+	answers := c.ask(u.Hostname(), "A", v.dns)
+	if len(answers) == 0 {
+		c.Fatalf("%s has no address", u.Hostname())
+	}
+	c.connect(v, rdata(answers[0]))
+}
+
+// connect connects to an address with curl, and prints the reply.
+func (c client) connect(v visit, address string) {
+	args := c.curlArguments(v, address)
+	c.printf("%s curl %s\n", c.prompt, strings.Join(args, " "))
+	c.verdict(c.curl(v.reply, args))
+}
+
+// curlArguments returns the arguments of curl. A client without a resolver that has the names needs the address.
+func (c client) curlArguments(v visit, address string) []string {
+	var args []string
+	if c.source != "" {
+		args = append(args, "--interface", c.source)
+	}
+	if len(c.server) > 0 {
+		u, err := url.Parse(v.url)
+		c.check(err)
+		port := u.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		}
+		args = append(args, "--resolve", u.Hostname()+":"+port+":"+address)
+	}
+	if v.trust != "" {
+		args = append(args, "--cacert", v.trust)
+	}
+	return append(args, v.url)
+}
+
+// curl runs curl in the working directory. It returns the first line of the output with the prefix, or else the first line.
+// right reports whether there is such a line and curl succeeded.
+func (c client) curl(prefix string, args []string) (reply string, right bool) {
+	command := slices.Concat(c.through, []string{"curl", "--silent", "--show-error", "--max-time", "5"}, args)
+	cmd := exec.CommandContext(c.ctx, command[0], command[1:]...)
+	cmd.Dir = c.dir
+	out, err := cmd.CombinedOutput()
+	c.check(c.ctx.Err())
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		c.check(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, prefix) {
+			return line, err == nil
+		}
+	}
+	reply, _, _ = strings.Cut(string(out), "\n")
+	return reply, false
+}
+
+// A virtualMachine is a network namespace with one interface, eth0. Unlike that of lab.Machine, its DHCP client has a log to show.
+type virtualMachine struct {
+	*lab.Namespace
+	*show
+
+	folder string   // for the files of its DHCP client
+	client *process // the DHCP client
+}
+
+// newVM creates a VM, and a veth pair from a bridge to its eth0.
+func (s *show) newVM(bridge, name, mac string) *virtualMachine {
+	m := &virtualMachine{Namespace: lab.NewNamespace(s), show: s, folder: filepath.Join(s.dir, name)}
+	s.check(os.Mkdir(m.folder, 0o700))
+	s.check(lab.Cable(lab.End{Bridge: bridge}, lab.End{In: m.Namespace, Device: "eth0", MAC: mac}))
+	return m
+}
+
+// hook is the script that dhclient runs. It sets the address of the interface, and writes the VM's resolv.conf to the
+// directory of the script; the default script would overwrite /etc/resolv.conf of the host.
+const hook = `#!/bin/sh
+case $reason in
+BOUND|RENEW|REBIND|REBOOT)
+	ip address replace "$new_ip_address/$new_subnet_mask" dev eth0
+	echo "nameserver $new_domain_name_servers" >"${0%/*}/resolv.conf" ;;
+esac
+`
+
+// findDHClient returns the path of dhclient. It also looks in /usr/sbin, which may not be in the PATH of a user.
+func findDHClient() (string, error) {
+	path, err := exec.LookPath("dhclient")
 	if err != nil {
-		return fmt.Errorf("visiting %s: %w", v.url, err)
+		path, err = exec.LookPath("/usr/sbin/dhclient")
 	}
-	if err := c.ask(ctx, t, u.Hostname(), v.dns); err != nil {
-		return err
+	return path, err
+}
+
+// startDHClient starts ISC's dhclient in the VM, which sends a request every second and gives up after the timeout.
+func (m *virtualMachine) startDHClient(timeout time.Duration, flags ...string) {
+	installed, err := findDHClient()
+	m.check(err)
+	binary, err := os.ReadFile(installed)
+	m.check(err)
+	conf := "timeout " + strconv.Itoa(int(timeout.Seconds())) + ";\ninitial-interval 1;\nbackoff-cutoff 1;\n"
+	path := func(name string) string { return filepath.Join(m.folder, name) }
+	// Run a copy, because the AppArmor profile of the installed binary allows writes only below /var and /run.
+	for name, content := range map[string][]byte{"dhclient": binary, "hook": []byte(hook), "dhclient.conf": []byte(conf)} {
+		m.check(os.WriteFile(path(name), content, 0o700))
 	}
-	args := []string{"--cacert", v.trust, v.url}
-	t.printf("%s curl %s\n", c.prompt, strings.Join(args, " "))
-	reply, right, err := curl(ctx, c.dir, v.reply, args, c.through...)
-	if err != nil {
-		return err
+	args := append([]string{path("dhclient"), "-4", "-v", "-d"}, flags...)
+	args = append(args, "-cf", path("dhclient.conf"), "-sf", path("hook"), "-lf", path("dhclient.leases"), "-pf", path("dhclient.pid"), "eth0")
+	command := m.CommandLine(args...)
+	m.client = m.start(command[0], command[1:]...)
+}
+
+// awaitLine waits until the DHCP client has printed a line with a prefix, and prints the lines about packets before it.
+func (m *virtualMachine) awaitLine(prefix string) (line string, packets []string) {
+	m.await("the DHCP client to print "+prefix, func() (bool, string) {
+		packets = nil
+		log := m.client.log.String()
+		for line = range strings.Lines(log) {
+			switch line = strings.TrimSpace(line); {
+			case strings.HasPrefix(line, prefix):
+				return true, ""
+			case strings.HasPrefix(line, "DHCP"):
+				packets = append(packets, line)
+			}
+		}
+		return false, log
+	})
+	for _, packet := range packets {
+		m.printf("  %s\n", packet)
 	}
-	t.verdict(reply, right)
-	return nil
+	return line, packets
+}
+
+// leaseOption returns the value of an option in the VM's lease file.
+func (m *virtualMachine) leaseOption(option string) string {
+	file, err := os.ReadFile(filepath.Join(m.folder, "dhclient.leases"))
+	m.check(err)
+	_, rest, found := strings.Cut(string(file), "  option "+option+" ")
+	if !found {
+		m.Fatalf("the lease has no option %s: %s", option, file)
+	}
+	value, _, _ := strings.Cut(rest, ";")
+	return value
+}
+
+// boot runs the DHCP client until it has a lease, which must be of an address of a network, and have the DNS server and the host
+// name. It returns the address and the DNS server.
+func (m *virtualMachine) boot(network, dns, name string) (address, server string) {
+	m.printf("vm$ dhclient -v eth0\n")
+	m.startDHClient(followDeadline)
+	const bound = "bound to "
+	line, _ := m.awaitLine(bound)
+	address, _, _ = strings.Cut(strings.TrimPrefix(line, bound), " ")
+	m.verdict(line, inNetwork(network).data(address))
+	m.printf("vm$ grep -e domain-name-servers -e host-name dhclient.leases\n")
+	server, hostname := m.leaseOption("domain-name-servers"), m.leaseOption("host-name")
+	m.verdict("option domain-name-servers "+server+";", server == dns)
+	m.verdict("option host-name "+hostname+";", hostname == strconv.Quote(name))
+	return address, server
 }

@@ -4,7 +4,7 @@
 // kubectl oooi setup there and boots a VM on the VLAN. The VM and a pod then resolve the names and connect by them.
 //
 // With -mode loopback, for hosts that cannot run a node, it starts an API server with HyperShift's CRDs and two
-// hosted clusters, and our daemons as processes. It queries CoreDNS with dig as a VM on each VLAN and as a pod,
+// hosted clusters, and oooi's daemons as processes. It queries CoreDNS with dig as a VM on each VLAN and as a pod,
 // connects through Envoy with curl, and requests an address from coredhcp on a bridge.
 package main
 
@@ -18,10 +18,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/term"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -37,15 +41,38 @@ type options struct {
 	stay bool
 }
 
+// A mode is where oooi's daemons run. It is a flag.Value.
+type mode string
+
+const (
+	onNode     mode = "node"     // in pods
+	onLoopback mode = "loopback" // as processes
+	auto       mode = "auto"     // onNode if the host meets the requirements, else onLoopback
+)
+
+// String implements flag.Value.
+func (m *mode) String() string { return string(*m) }
+
+// Set implements flag.Value.
+func (m *mode) Set(text string) error {
+	if !slices.Contains([]mode{onNode, onLoopback, auto}, mode(text)) {
+		return errors.New("must be node, loopback or auto")
+	}
+	*m = mode(text)
+	return nil
+}
+
 func main() {
 	runtime.LockOSThread() // the kernel kills children when the thread that started them ends (Pdeathsig)
-	o := options{mode: auto, stay: interactive()}
+	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+	o := options{mode: auto, stay: terminal}
 	flag.Var(&o.mode, "mode", "where the daemons run: node (in pods), loopback (as processes), or auto (a node if the host can run one)")
 	flag.StringVar(&o.coredns, "coredns", "bin/coredns", "path of the coredns binary (make build)")
 	flag.StringVar(&o.xdsd, "xdsd", "bin/xdsd", "path of the xdsd binary (make build)")
 	flag.StringVar(&o.coredhcp, "coredhcp", "bin/coredhcp", "path of the coredhcp binary (make build)")
 	flag.StringVar(&o.oooi, "kubectl-oooi", "bin/kubectl-oooi", "path of the kubectl-oooi binary (make build)")
 	flag.Parse()
+	ctrllog.SetLogger(logr.Discard()) // the lab's client would complain that it has no logger
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	// Writing to a closed output is an error then, and does not end the demo before it has cleaned up. SIGPIPE itself is
 	// no reason to end: a connection that its peer has closed also raises it.
@@ -53,43 +80,16 @@ func main() {
 	err := start(ctx, o, &standardOutput{os.Stdout, stop})
 	interrupted := ctx.Err() != nil
 	stop()
-	var code exitError
+	var exit *exec.ExitError
 	switch {
-	case errors.As(err, &code): // the other process has printed the error
-		os.Exit(int(code))
+	case errors.As(err, &exit) && !isolated(): // the demo in the namespace has printed the error
+		os.Exit(exit.ExitCode())
 	case interrupted && err != nil:
 		fmt.Fprintln(os.Stderr, "\ndemo: interrupted; all processes have been stopped")
 		os.Exit(130)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
-	}
-}
-
-// start runs the demo in a network namespace of its own. If it cannot create one, it runs on loopback, without proxy
-// and DHCP.
-func start(ctx context.Context, o options, out io.Writer) error {
-	if isolated() {
-		if err := lab.SetUpNetwork(o.mode.networks()); err != nil {
-			return err
-		}
-		return run(ctx, o, out)
-	}
-	if err := o.mode.choose(); err != nil {
-		return err
-	}
-	if err := checkTools(o); err != nil {
-		return err
-	}
-	asUser, err := possible(ctx)
-	switch {
-	case err == nil:
-		return isolate(ctx, o, asUser)
-	case o.mode == onNode:
-		return fmt.Errorf("creating a network namespace: %w", err)
-	default:
-		o.leftOut = err
-		return run(ctx, o, out)
 	}
 }
 
@@ -107,13 +107,72 @@ func (o *standardOutput) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// interactive reports whether stdin and stdout are terminals.
-func interactive() bool {
-	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+// isolatedEnv is set in the environment of a demo that runs in its own network namespace, to the namespace's creator. There,
+// pods and load balancers can have addresses that are not loopback addresses, which API servers reject, and no traffic leaves
+// the host.
+const (
+	isolatedEnv                  = "OOOI_DEMO_ISOLATED"
+	createdByRoot, createdByUser = "root", "user"
+)
+
+func isolated() bool { return os.Getenv(isolatedEnv) != "" }
+
+// networks are the networks whose addresses are all local in the demo's network namespace, as those of 127.0.0.0/8 are. Pods,
+// and servers that simulate pods, use addresses of these, and MetalLB's pool is one.
+var networks = map[mode][]string{onNode: {"192.0.2.0/24"}, onLoopback: {"198.51.100.0/24", "192.168.50.200/29"}}
+
+// start runs the demo in a new network namespace. If it cannot create one, it runs on loopback, without proxy and DHCP.
+func start(ctx context.Context, o options, out io.Writer) error {
+	play := func() error {
+		if o.mode == onNode {
+			return perform(ctx, out, o, playOnNode)
+		}
+		return perform(ctx, out, o, playOnLoopback)
+	}
+	if isolated() {
+		if err := lab.SetUpNetwork(networks[o.mode]); err != nil {
+			return err
+		}
+		return play()
+	}
+	if err := o.mode.choose(); err != nil {
+		return err
+	}
+	if err := checkTools(o); err != nil {
+		return err
+	}
+	creator, err := namespaceCreator(ctx)
+	switch {
+	case err == nil:
+		return isolate(ctx, o, creator)
+	case o.mode == onNode:
+		return fmt.Errorf("creating a network namespace: %w", err)
+	default:
+		o.leftOut = err
+		return play()
+	}
 }
 
-// startDeadline limits how long the demo waits for components to start.
-const startDeadline = 3 * time.Minute
+// demoCommands are the commands that the demo needs in node mode, in addition to those of a node.
+var demoCommands = []string{"bash", "curl", "dig", "dhclient", "ldd", "sleep", "unshare"}
+
+// choose replaces auto by the mode that the host can run. In CI as root, where the node must be tested, auto is an error if
+// requirements are missing.
+func (m *mode) choose() error {
+	const remedy = "install commands and plugins with 'sudo make demo-deps'"
+	missing := lab.NodeMissing(demoCommands...)
+	switch {
+	case *m == onLoopback:
+	case len(missing) == 0:
+		*m = onNode
+	case *m == onNode || os.Getenv("CI") != "" && os.Geteuid() == 0:
+		return fmt.Errorf("cannot run a node; missing: %s; %s", strings.Join(missing, ", "), remedy)
+	default:
+		progress("cannot run a node, so the daemons run as processes on loopback; missing: %s; %s", strings.Join(missing, ", "), remedy)
+		*m = onLoopback
+	}
+	return nil
+}
 
 // checkTools returns an error for a missing program, with the command that installs it.
 func checkTools(o options) error {
@@ -136,65 +195,73 @@ func checkTools(o options) error {
 	return nil
 }
 
-// run runs the demo in a working directory, which it deletes at the end, and prints to out.
-func run(ctx context.Context, o options, out io.Writer) error {
-	dir, err := os.MkdirTemp("", "oooi-demo-")
-	if err != nil {
-		return fmt.Errorf("creating the working directory: %w", err)
-	}
-	defer func() {
-		if err := os.RemoveAll(dir); err != nil {
-			progress("deleting the working directory: %v", err)
-		}
-	}()
-	if o.mode == onNode {
-		return runOnNode(ctx, o, dir, out)
-	}
-	return runOnLoopback(ctx, o, dir, out)
+// attributes returns the attributes of a process in a new network namespace. The process gets SIGTERM when this one exits.
+func attributes(creator string) *syscall.SysProcAttr {
+	a := lab.NetworkNamespace(creator == createdByUser)
+	a.Pdeathsig = syscall.SIGTERM
+	return a
 }
 
-// runOnLoopback runs the demo with the daemons as processes.
-func runOnLoopback(ctx context.Context, o options, dir string, out io.Writer) error {
-	startCtx, cancel := context.WithTimeout(ctx, startDeadline)
-	defer cancel()
-	c, err := startClusters(startCtx, dir, o.leftOut == nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := c.stop(); err != nil {
-			progress("stopping the clusters: %v", err)
+// namespaceCreator returns who can create a usable network namespace, or an error if neither can. It creates a bridge in one,
+// because some systems let users create a namespace, but configure nothing in it.
+func namespaceCreator(ctx context.Context) (creator string, err error) {
+	for _, creator := range []string{createdByRoot, createdByUser} {
+		probe := exec.CommandContext(ctx, "ip", "link", "add", "probe", "type", "bridge")
+		probe.SysProcAttr = attributes(creator)
+		out, failure := probe.CombinedOutput()
+		if failure == nil {
+			return creator, nil
 		}
-	}()
-	n := &network{left: o.leftOut}
-	defer n.stop()
-	if n.left == nil {
-		n.vlan, n.left = newVLAN(startCtx, dir)
+		err = fmt.Errorf("%w %s", failure, strings.TrimSpace(string(out)))
 	}
-	t := &transcript{Writer: out}
-	reader, err := c.management.UserKubeconfig("coredns")
-	if err != nil {
-		return err
-	}
-	control, err := t.startControl(startCtx, c, dir, o.xdsd)
-	if err != nil {
-		return err
-	}
-	defer control.stop()
-	if t.server, err = startCoreDNS(startCtx, o.coredns, dir, reader, n.vlan, out); err != nil {
-		return err
-	}
-	defer t.server.stop()
-	if err := t.show(ctx, c); err != nil {
-		return err
-	}
-	if o.leftOut != nil {
-		t.printf(withoutNetwork, o.leftOut)
-	} else if err := t.showNetwork(ctx, c, n, dir, o); err != nil {
-		return err
-	}
-	if err := t.sum(); err != nil || !o.stay {
-		return err
-	}
-	return t.stay(ctx, c, n)
+	return "", err
 }
+
+// isolate runs the demo again in a new network namespace, and waits until it exits.
+func isolate(ctx context.Context, o options, creator string) error {
+	if err := prepare(ctx, o); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(os.Args[1:], "-mode="+o.mode.String())...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // Ctrl-C at a terminal has interrupted it already
+	cmd.WaitDelay = time.Minute
+	cmd.Env = append(os.Environ(), isolatedEnv+"="+creator, lab.InsideNetwork())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = attributes(creator)
+	err := cmd.Run()
+	if cmd.ProcessState != nil && cmd.ProcessState.Success() {
+		return nil // even if it was interrupted
+	}
+	return err
+}
+
+// prepare downloads and builds everything that needs the network, which the namespace does not have.
+func prepare(ctx context.Context, o options) error {
+	crds := []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi, lab.MetalLB, lab.KubeVirt, lab.KubeVirtMachines}
+	_, crdsErr := lab.CRDs(ctx, crds...)
+	_, assetsErr := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
+	_, metalLBErr := lab.BuildMetalLB(ctx, nil)
+	envoy, envoyErr := lab.InstallEnvoy(ctx, nil)
+	err := errors.Join(crdsErr, assetsErr, metalLBErr, envoyErr)
+	if err != nil || o.mode != onNode {
+		return err
+	}
+	if err := lab.PrepareNode(ctx, nil); err != nil {
+		return err
+	}
+	envoyProxy, envoyErr := lab.ProgramsImage(ctx, envoyImage, envoy)
+	clients, clientsErr := lab.ProgramsImage(ctx, clientImage, "sleep", "curl", "dig")
+	if err := errors.Join(envoyErr, clientsErr); err != nil {
+		return err
+	}
+	oooi := lab.OooiImage(oooiImage, map[string]string{"coredns": o.coredns, "coredhcp": o.coredhcp, "xdsd": o.xdsd})
+	for _, image := range []lab.Image{oooi, envoyProxy, clients} {
+		if err := image.Build(ctx, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// progress prints a line about the progress to standard error; the transcript goes to standard output.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -2,66 +2,45 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
 
-// vmProgram runs a command, or a shell without one, in the VM, with the VM's resolv.conf.
-const vmProgram = `#!/bin/sh
-exec nsenter --net=%s unshare --mount sh -c 'mount --bind %s/resolv.conf /etc/resolv.conf && exec "$@"' vm "${@:-bash}"
-`
-
-// promptRC is the rcfile of the user's shell. Without kubectl it defines oooi as an alias of the plugin.
-const promptRC = `PS1='oooi demo$ '
-command -v kubectl >/dev/null || alias oooi=kubectl-oooi
-`
-
 // program returns the path of a program in the directory that the shell has in its PATH.
-func (s *site) program(name string) string { return filepath.Join(s.dir, "bin", name) }
+func (n *nodeShow) program(name string) string { return filepath.Join(n.dir, "bin", name) }
 
-// writePrograms writes the programs that the shell has in its PATH.
-func (s *site) writePrograms(oooi string) error {
-	oooi, err := filepath.Abs(oooi)
-	if err != nil {
-		return fmt.Errorf("finding kubectl-oooi: %w", err)
-	}
-	if err := os.Mkdir(s.program(""), 0o700); err != nil {
-		return fmt.Errorf("creating a directory for programs: %w", err)
-	}
-	if err := os.Symlink(oooi, s.program("kubectl-oooi")); err != nil {
-		return fmt.Errorf("installing kubectl-oooi: %w", err)
-	}
-	if err := os.WriteFile(s.program("vm"), fmt.Appendf(nil, vmProgram, s.vm.Path(), s.vm.dir), 0o700); err != nil {
-		return fmt.Errorf("writing the program vm: %w", err)
-	}
-	if err := os.WriteFile(s.program("bashrc"), []byte(promptRC), 0o600); err != nil {
-		return fmt.Errorf("writing the rcfile of the shell: %w", err)
-	}
-	return nil
+// writePrograms writes the programs that the shell has in its PATH, and its rcfile, which without kubectl defines oooi as an
+// alias of the plugin. vm runs a command, or a shell without one, in the VM, with the VM's resolv.conf.
+func (n *nodeShow) writePrograms() {
+	oooi, err := filepath.Abs(n.options.oooi)
+	n.check(err)
+	n.check(os.Mkdir(n.program(""), 0o700))
+	n.check(os.Symlink(oooi, n.program("kubectl-oooi")))
+	n.write("bin/vm", "#!/bin/sh\nexec nsenter --net="+n.machine.Path()+" unshare --mount sh -c 'mount --bind "+n.machine.folder+
+		"/resolv.conf /etc/resolv.conf && exec \"$@\"' vm \"${@:-bash}\"\n")
+	n.check(os.Chmod(n.program("vm"), 0o700))
+	n.write("bin/bashrc", "PS1='oooi demo$ '\ncommand -v kubectl >/dev/null || alias oooi=kubectl-oooi\n")
 }
 
 // command returns a command that runs in the working directory, with the admin kubeconfig of the management cluster.
-func (s *site) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	if _, err := os.Stat(s.program(name)); err == nil {
-		name = s.program(name)
-	}
+func (n *nodeShow) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.management.Kubeconfig(), "PATH="+s.program("")+":"+os.Getenv("PATH"))
+	cmd.Dir = n.dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+n.management.Kubeconfig(), "PATH="+n.program("")+":"+os.Getenv("PATH"))
 	return cmd
 }
 
 // prompt starts an interactive shell, and returns when the user leaves it.
-func (s *site) prompt(ctx context.Context, t *transcript) error {
-	oooi := "oooi" // the alias in promptRC
+func (n *nodeShow) prompt() {
+	oooi := "oooi" // the alias in the rcfile
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		oooi = "kubectl oooi"
 	}
-	t.printf(`
+	n.printf(`
 Everything keeps running until you leave this shell. Try:
 
   %[1]s status demo -n clusters
@@ -75,17 +54,15 @@ vm runs a command in the VM, or a shell without a command. To enter the VM from 
 
 To use the API server of the management cluster from another terminal:
 
-  nsenter --net=/proc/%[4]d/ns/net env KUBECONFIG=%[5]s bash
+  nsenter --net=/proc/%[4]s/ns/net env KUBECONFIG=%[5]s bash
 
-`, oooi, shopName, s.vm.Path(), os.Getpid(), s.management.Kubeconfig())
-	shell := s.command(ctx, "bash", "--rcfile", s.program("bashrc"), "-i")
+`, oooi, shopName, n.machine.Path(), strconv.Itoa(os.Getpid()), n.management.Kubeconfig())
+	shell := n.command(n.ctx, "bash", "--rcfile", n.program("bashrc"), "-i")
 	shell.Stdin, shell.Stdout, shell.Stderr = os.Stdin, os.Stdout, os.Stderr
 	shell.Cancel = func() error { return shell.Process.Signal(syscall.SIGHUP) } // as when the terminal is closed
 	shell.WaitDelay = 5 * time.Second
-	err := shell.Run()
-	if shell.ProcessState == nil {
-		return fmt.Errorf("starting a shell: %w", err)
+	if err := shell.Run(); shell.ProcessState == nil { // the exit code of the user's last command does not matter
+		n.check(err)
 	}
-	t.printf("\nended\n")
-	return nil // the exit code of the user's last command does not matter
+	n.printf("\nended\n")
 }

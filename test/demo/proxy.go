@@ -1,187 +1,27 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/miekg/dns"
-
 	"github.com/densityops/oooi/test/lab"
 )
 
-// A proxy is the proxy of cluster demo: xdsd, Envoy, and the servers behind it.
-type proxy struct {
-	dir      string
-	backends *backends
-	xdsd     *process
-	// envoy runs with the output of xdsd bootstrap.
-	envoy *lab.Envoy
-}
-
-// vlanIP is the proxy's VLAN address after all changes of the Infra.
-const vlanIP = "127.50.0.4"
-
-// startProxy starts the proxy, prints the commands, and waits until it routes to apps.
-func (t *transcript) startProxy(ctx context.Context, c *clusters, dir, xdsd string, v *vlan) (*proxy, error) {
-	p := &proxy{dir: dir}
-	err := p.start(ctx, t, c, xdsd, v)
-	if err != nil {
-		p.stop()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (p *proxy) start(ctx context.Context, t *transcript, c *clusters, xdsd string, v *vlan) error {
-	serviceIP, err := t.server.serviceIP(ctx)
-	if err != nil {
-		return err
-	}
-	if p.backends, err = startBackends(ctx, p.dir); err != nil {
-		return err
-	}
-	if err := p.apply(ctx, t, c); err != nil {
-		return err
-	}
-	reader, err := c.management.UserKubeconfig("xdsd-serve")
-	if err != nil {
-		return err
-	}
-	// Without kube-proxy, Envoy listens on the cluster IP of its Service itself.
-	bind := []string{vlanIP, serviceIP}
-	if v != nil {
-		bind = append(bind, bridgeProxy)
-	}
-	sockets := []string{"--socket", filepath.Join(p.dir, "xdsd.sock")}
-	serve := append([]string{
-		"serve", "--kubeconfig", reader, "--proxy-server", "clusters/demo", "--infra", "clusters/demo",
-		"--hosted-cluster", "clusters/demo", "--bind", strings.Join(bind, ","), "--http", "127.0.0.1:9902",
-	}, sockets...)
-	t.printf("$ xdsd %s &\n", strings.Join(serve, " "))
-	if p.xdsd, err = startProcess(p.dir, "xdsd", xdsd, serve...); err != nil {
-		return err
-	}
-	bootstrap := append([]string{
-		"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--admin-socket", filepath.Join(p.dir, "admin.sock"),
-	}, sockets...)
-	t.printf("$ xdsd %s > envoy.yaml\n$ envoy -c envoy.yaml $(xdsd ... --args) &\n", strings.Join(bootstrap, " "))
-	if p.envoy, err = startEnvoy(ctx, xdsd, bootstrap); err != nil {
-		return p.xdsd.withLog(err)
-	}
-	return p.await(ctx)
-}
-
-// await waits until the proxy routes to apps, whose address is the last to be known because it comes from the hosted
-// cluster.
-func (p *proxy) await(ctx context.Context) error {
-	shop := visit{source: demoVM, url: "https://" + shopName + "/", trust: "shop.crt", reply: "shop"}
-	args, err := shop.arguments(vlanIP)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, followDeadline)
-	defer cancel()
-	for last := ""; ; {
-		reply, right, err := curl(ctx, p.dir, shop.reply, args)
-		if right {
-			return nil
-		}
-		if err == nil {
-			last = reply
-		}
-		select {
-		case <-p.xdsd.ended:
-			return p.xdsd.withLog(fmt.Errorf("xdsd exited: %w", p.xdsd.err))
-		case <-ctx.Done():
-			return p.xdsd.withLog(fmt.Errorf("waiting for the app shop to answer through the proxy: %w; last: %s", ctx.Err(), last))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// serviceIP returns the cluster IP of the proxy's Service, with which DNS answers pods.
-func (s *server) serviceIP(ctx context.Context) (string, error) {
-	reply, err := s.ask(ctx, pod, "api.demo.lab.example.com", dns.TypeA)
-	if err != nil {
-		return "", err
-	}
-	for _, rr := range reply.Answer {
-		if a, ok := rr.(*dns.A); ok {
-			return a.A.String(), nil
-		}
-	}
-	return "", fmt.Errorf("DNS has no address of the proxy's Service")
-}
-
-// apply applies the Services and endpoints behind the proxy, and its ProxyServer.
-func (p *proxy) apply(ctx context.Context, t *transcript, c *clusters) error {
-	hosted, err := url.Parse(c.hosted.ServerURL())
-	if err != nil {
-		return fmt.Errorf("reading the hosted API server's URL: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, "api.crt"), c.hosted.CA(), 0o600); err != nil {
-		return fmt.Errorf("writing the CA of the hosted API server: %w", err)
-	}
-	if err := applyFolder(ctx, c.management, "objects/proxy"); err != nil {
-		return err
-	}
-	for _, slice := range []string{endpoints("kube-apiserver", "client", hosted.Port(), apiPod), endpoints("oauth-openshift", "", "6443", oauthPod)} {
-		if err := c.management.ApplyYAML(ctx, []byte(slice)); err != nil {
-			return err
-		}
-	}
-	t.printf("$ kubectl apply -f - <<EOF\n%s\nEOF\n", strings.TrimSpace(proxyServer))
-	return c.management.ApplyYAML(ctx, []byte(proxyServer))
-}
-
-// startEnvoy starts Envoy with the configuration and the arguments that xdsd bootstrap prints.
-func startEnvoy(ctx context.Context, xdsd string, bootstrap []string) (*lab.Envoy, error) {
-	binary, err := lab.InstallEnvoy(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	config, err := output(ctx, xdsd, bootstrap...)
-	if err != nil {
-		return nil, err
-	}
-	args, err := output(ctx, xdsd, append(bootstrap, "--args")...)
-	if err != nil {
-		return nil, err
-	}
-	return lab.StartEnvoy(ctx, lab.EnvoyConfig{Binary: binary, Bootstrap: config, Args: strings.Fields(string(args))})
-}
-
-// output runs a command and returns its standard output.
-func output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return out, nil
-}
-
-func (p *proxy) stop() {
-	if p.envoy != nil {
-		if err := p.envoy.Stop(); err != nil {
-			progress("stopping Envoy: %v", err)
-		}
-	}
-	if p.xdsd != nil {
-		p.xdsd.stop()
-	}
-	if p.backends != nil {
-		p.backends.stop()
-	}
-}
+// Addresses of pods, and the last address that MetalLB assigns to the apps Service.
+const (
+	apiPod      = "198.51.100.10"
+	oauthPod    = "198.51.100.11"
+	newOAuthPod = "198.51.100.12"
+	appsIP      = "192.168.50.205"
+)
 
 const proxyServer = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
@@ -202,4 +42,146 @@ addressType: IPv4
 ports: [{name: "%[2]s", port: %[3]s}]
 endpoints: [{addresses: [%[4]s], conditions: {ready: true}}]
 `, service, portName, port, address)
+}
+
+// startProxy starts the proxy of cluster demo, and waits until it routes to apps, whose address is the last to be known, because
+// it comes from the hosted cluster.
+func (l *loopbackShow) startProxy() {
+	l.printf("\n# The proxy of cluster demo: Envoy starts with a configuration that xdsd prints, and gets the rest from xdsd.\n")
+	serviceIP, ok := l.answers(l.ctx, podIP, "api."+domain, "")
+	if !ok {
+		l.Fatal("DNS has no address of the proxy's Service")
+	}
+	l.startBackends()
+	socket := filepath.Join(l.dir, "xdsd.sock")
+	serve := []string{
+		"serve", "--kubeconfig", l.management.Kubeconfig(), "--proxy-server", "clusters/demo", "--infra", "clusters/demo", "--hosted-cluster", "clusters/demo",
+		// Without kube-proxy, Envoy listens on the cluster IP of its Service itself.
+		"--bind", strings.Join([]string{vlanIP, serviceIP, bridgeProxy}, ","), "--http", "127.0.0.1:9902", "--socket", socket,
+	}
+	l.printf("$ xdsd %s &\n", strings.Join(serve, " "))
+	l.daemon(l.xdsd, serve...)
+	bootstrap := []string{
+		"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--admin-socket", filepath.Join(l.dir, "admin.sock"), "--socket", socket,
+	}
+	l.printf("$ xdsd %s > envoy.yaml\n$ envoy -c envoy.yaml $(xdsd ... --args) &\n", strings.Join(bootstrap, " "))
+	command := append([]string{l.xdsd}, bootstrap...)
+	envoy, err := lab.InstallEnvoy(l.ctx, nil)
+	l.check(err)
+	lab.NewEnvoy(l, lab.EnvoyConfig{
+		Binary: envoy, Bootstrap: []byte(l.output(command...)), Args: strings.Fields(l.output(append(command, "--args")...)), Logf: progress,
+	})
+	shop := visit{url: "https://" + shopName + "/", trust: "shop.crt"}
+	vm := l.from(demoVM)
+	l.await("the app shop to answer through the proxy", func() (bool, string) {
+		reply, right := vm.curl("shop", vm.curlArguments(shop, vlanIP))
+		return right, reply
+	})
+}
+
+// startBackends starts two OAuth servers and the router of apps, and applies the Services and endpoints behind the proxy, and its
+// ProxyServer. The demo runs no other server of the hosted control plane.
+func (l *loopbackShow) startBackends() {
+	oauth, shop, cart := l.certificate("oauth", oauthNames...), l.certificate("shop", shopName), l.certificate("cart", cartName)
+	router := http.NewServeMux()
+	router.Handle(shopName+"/", named("shop", true))
+	router.Handle(cartName+"/", named("cart", true))
+	router.HandleFunc("/ticks", ticks)
+	router.HandleFunc(shopName+"/ticks", ticks)
+	l.serve(oauthPod+":6443", named("oauth-openshift-1", false), oauth)
+	l.serve(newOAuthPod+":6443", named("oauth-openshift-2", false), oauth)
+	l.serve(appsIP+":443", router, shop, cart)
+	l.serve(appsIP+":80", router)
+
+	hosted, err := url.Parse(l.hosted.ServerURL())
+	l.check(err)
+	l.write("api.crt", string(l.hosted.CA()))
+	const controlPlane = "clusters-demo"
+	l.management.MustApply(l, lab.Service(controlPlane, "oauth-openshift", 6443, "spec: {selector: {app: oauth-openshift}}"),
+		lab.Service(controlPlane, "ignition-server-proxy", 443, "spec: {selector: {app: ignition-server-proxy}}"),
+		lab.Service(controlPlane, "konnectivity-server", 8091, "spec: {selector: {app: kube-apiserver}}"),
+		endpoints("kube-apiserver", "client", hosted.Port(), apiPod), endpoints("oauth-openshift", "", "6443", oauthPod))
+	l.typeApply(proxyServer)
+	l.management.MustApply(l, proxyServer)
+}
+
+// showProxy connects through the proxy as VMs and as pods.
+func (l *loopbackShow) showProxy() {
+	service, vm, pod := inNetwork("127.96.0.0/16"), l.from(demoVM), l.from(podIP)
+	const api, version = "https://api." + domain + ":6443/version", `"gitVersion": "v`
+	vm.visit(visit{"A VM connects by name to the API server of the hosted cluster, and verifies its certificate", api, "api.crt", only(vlanIP), version})
+	l.printf("\n# The OAuth server, by its control-plane name and by its name in the apps domain.\n")
+	for _, name := range oauthNames {
+		vm.visit(visit{"", "https://" + name + "/", "oauth.crt", only(vlanIP), "oauth-openshift-1: request for " + name})
+	}
+	replyOf := func(app, name string) string { return app + ": request for " + name + " from " + vlanIP }
+	l.printf("\n# A pod connects to apps; the proxy connects to them from its VLAN address.\n")
+	pod.visit(visit{"", "https://" + shopName + "/", "shop.crt", service, replyOf("shop", shopName)})
+	pod.visit(visit{"", "https://" + cartName + "/", "cart.crt", service, replyOf("cart", cartName)})
+	pod.visit(visit{"", "http://" + shopName + "/", "", service, replyOf("shop", shopName)})
+	pod.visit(visit{"", "http://" + cartName + "/", "", service, replyOf("cart", cartName)})
+	pod.visit(visit{"", api, "api.crt", service, version})
+	l.printf("\n# VMs reach apps without the proxy, but the proxy accepts their connections, too.\n")
+	vm.connect(visit{url: "https://" + shopName + "/", trust: "shop.crt", reply: replyOf("shop", shopName)}, vlanIP)
+	vm.connect(visit{url: "http://" + shopName + "/", reply: replyOf("shop", shopName)}, vlanIP)
+}
+
+// showSwap moves the OAuth server to another pod while a client reads a stream from the app shop, which must not be interrupted.
+func (l *loopbackShow) showSwap() {
+	vm := l.from(demoVM)
+	args := vm.curlArguments(visit{url: "https://" + shopName + "/ticks", trust: "shop.crt"}, vlanIP)
+	l.printf("\n# While a client reads a stream from the app shop, the OAuth server moves to another pod.\n$ curl --no-buffer %s &\n", strings.Join(args, " "))
+	cmd := exec.CommandContext(l.ctx, "curl", append([]string{"--silent", "--show-error", "--no-buffer"}, args...)...)
+	cmd.Dir = l.dir
+	out, err := cmd.StdoutPipe()
+	l.check(err)
+	l.check(cmd.Start())
+	l.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have exited
+		_ = cmd.Wait()         // the error says only that it was killed
+	})
+	stream := &stream{lines: bufio.NewScanner(out)}
+	_, err = stream.read(10)
+	l.check(err)
+	oauth := visit{url: "https://" + oauthNames[0] + "/", trust: "oauth.crt", dns: only(vlanIP), reply: "oauth-openshift-2: request for " + oauthNames[0]}
+	change := endpoints("oauth-openshift", "", "6443", newOAuthPod)
+	l.typeApply(change)
+	roots := l.roots("oauth.crt")
+	took := l.follow(l.management, change, "the new pod answering", func(ctx context.Context) bool {
+		return replies(ctx, netip.MustParseAddr(demoVM), vlanIP+":443", oauth.url, oauth.reply, roots)
+	})
+	l.printf("  the new pod answered %s after the API server accepted the change\n", took)
+	vm.visit(oauth)
+	count, err := stream.read(10)
+	l.printf("$ fg\n")
+	if err != nil {
+		l.verdict(err.Error(), false)
+		return
+	}
+	l.verdict(fmt.Sprintf("tick 1 to tick %d on one connection, none missing", count), true)
+}
+
+// A stream has the numbered lines that a running curl prints.
+type stream struct {
+	lines *bufio.Scanner
+	count int
+}
+
+// read reads the lines that are buffered in the pipe, and then so many new ones. It returns the number of lines since the start,
+// or an error if one is missing.
+func (s *stream) read(more int) (int, error) {
+	for waited := 0; waited < more; {
+		before := time.Now()
+		if !s.lines.Scan() {
+			return 0, fmt.Errorf("the stream ended after tick %d", s.count)
+		}
+		s.count++
+		if s.lines.Text() != fmt.Sprintf("tick %d", s.count) {
+			return 0, fmt.Errorf("after tick %d came %q", s.count-1, s.lines.Text())
+		}
+		if time.Since(before) > time.Millisecond { // else it was buffered
+			waited++
+		}
+	}
+	return s.count, nil
 }

@@ -2,13 +2,11 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -50,12 +48,11 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 	for _, s := range documented {
 		transcripts[s.page] = readTranscripts(t, filepath.Join(root, s.page), s.blocks)
 	}
-	build := sync.OnceValues(func() (string, error) { return buildDemo(t, root) })
 	for _, test := range []struct {
 		mode    mode
 		require func(*testing.T)
 	}{
-		{onNode, func(t *testing.T) { t.Helper(); lab.NeedNode(t, demoCommands()...) }},
+		{onNode, func(t *testing.T) { t.Helper(); lab.NeedNode(t, demoCommands...) }},
 		{onLoopback, func(*testing.T) {}},
 	} {
 		t.Run(test.mode.String(), func(t *testing.T) {
@@ -70,11 +67,7 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 			} else if test.mode == onNode && !lab.Long() {
 				t.Skipf("%s is not set; make test-long runs the demo", transcriptFile)
 			} else {
-				dir, err := build()
-				if err != nil {
-					t.Fatal(err)
-				}
-				printed = runDemo(t, dir, test.mode)
+				printed = runDemo(t, test.mode)
 			}
 			if _, why, found := strings.Cut(printed, " skipped: "); found {
 				t.Skipf("the demo skipped parts that the pages show: %s", why)
@@ -88,27 +81,25 @@ func TestReadmeShowsWhatTheDemoPrints(t *testing.T) {
 	}
 }
 
-// buildDemo builds the demo and our programs without cgo, as the Makefile does, because the image has no libc. It
-// returns their directory.
-func buildDemo(t *testing.T, root string) (string, error) {
+// build builds a program without cgo, as the Makefile does, because the image has no libc. It returns its path.
+func build(t *testing.T, source string) string {
 	t.Helper()
-	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir,
-		"./corednsbuild", "./xdsd", "./coredhcpbuild", "./kubectl-oooi", "./test/demo")
-	build.Dir = root
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the demo and our programs: %w\n%s", err, out)
+	path, err := lab.BuildStatic(t.Context(), source)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return dir, nil
+	return path
 }
 
 // runDemo runs the demo as a process of its own, so that it can create a network namespace, and returns its standard
 // output.
-func runDemo(t *testing.T, dir string, m mode) string {
+func runDemo(t *testing.T, m mode) string {
 	t.Helper()
-	demo := exec.CommandContext(t.Context(), filepath.Join(dir, "demo"), "-mode", m.String(), "-coredns", filepath.Join(dir, "corednsbuild"),
-		"-xdsd", filepath.Join(dir, "xdsd"), "-coredhcp", filepath.Join(dir, "coredhcpbuild"), "-kubectl-oooi", filepath.Join(dir, "kubectl-oooi"))
+	args := []string{"-mode", m.String()}
+	for option, source := range map[string]string{"-coredns": "./corednsbuild", "-xdsd": "./xdsd", "-coredhcp": "./coredhcpbuild", "-kubectl-oooi": "./kubectl-oooi"} {
+		args = append(args, option, build(t, source))
+	}
+	demo := exec.CommandContext(t.Context(), build(t, "./test/demo"), args...)
 	demo.Cancel = func() error { return demo.Process.Signal(syscall.SIGTERM) }
 	demo.WaitDelay = time.Minute
 	var out, progress bytes.Buffer

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+	kube "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
+)
+
+// Names of the hosted cluster: of two apps, one label and two labels below the apps domain, and of the OAuth server in both
+// domains.
+const (
+	domain   = "demo.lab.example.com"
+	shopName = "shop.apps." + domain
+	cartName = "cart.shop.apps." + domain
+)
+
+var oauthNames = []string{"oauth." + domain, "oauth-openshift.apps." + domain}
+
+// site is the hosted cluster of both modes, with its VLAN on a node.
+var site = lab.Site{BaseDomain: "lab.example.com", VLAN: "198.18.50", Network: "vlan50"}
+
+// certificate returns a certificate of a CA of its own, so that a client that trusts the CA verifies exactly this server. It
+// writes the CA for curl as FILE.crt.
+func (s *show) certificate(file string, names ...string) tls.Certificate {
+	ca := lab.NewCA(s)
+	s.write(file+".crt", string(ca.PEM()))
+	return ca.Certificate(s, names...)
+}
+
+// serve starts an HTTP server behind the proxy, with TLS if there are certificates, of which it selects one by SNI.
+func (s *show) serve(address string, handler http.Handler, certificates ...tls.Certificate) {
+	l, err := new(net.ListenConfig).Listen(s.ctx, "tcp", address)
+	s.check(err)
+	if len(certificates) > 0 {
+		l = tls.NewListener(l, &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12})
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second,
+		ErrorLog: log.New(io.Discard, "", 0), // Envoy's probes connect without a request, which would be logged
+	}
+	go func() { _ = server.Serve(l) }() // the error says only that it is closed
+	s.Cleanup(func() { _ = server.Close() })
+}
+
+// named returns a handler that replies with its name, the host and, if from is set, the client's address.
+func named(name string, from bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		line := name + ": request for " + r.Host
+		if from {
+			client, _, _ := net.SplitHostPort(r.RemoteAddr)
+			line += " from " + client
+		}
+		fmt.Fprintln(w, line)
+	})
+}
+
+// ticks streams a numbered line every five milliseconds until the client disconnects.
+func ticks(w http.ResponseWriter, r *http.Request) {
+	for tick := 1; r.Context().Err() == nil; tick++ {
+		fmt.Fprintf(w, "tick %d\n", tick)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// startResolver starts the upstream resolver, which answers queries for A records with one address, and those in the domain
+// invalid with NXDOMAIN.
+func (s *show) startResolver(address string) {
+	conn, err := new(net.ListenConfig).ListenPacket(s.ctx, "udp", net.JoinHostPort(address, "53"))
+	s.check(err)
+	listener, err := new(net.ListenConfig).Listen(s.ctx, "tcp", net.JoinHostPort(address, "53"))
+	s.check(err)
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, question *dns.Msg) {
+		reply := new(dns.Msg).SetReply(question)
+		switch q := question.Question[0]; {
+		case dns.IsSubDomain("invalid.", q.Name):
+			reply.Rcode = dns.RcodeNameError
+		case q.Qtype == dns.TypeA:
+			reply.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.ParseIP(upstream)}}
+		}
+		_ = w.WriteMsg(reply) // the client may have closed its socket
+	})
+	for _, server := range []*dns.Server{{PacketConn: conn, Handler: handler}, {Listener: listener, Handler: handler}} {
+		lab.RunDNS(s, server)
+	}
+}
+
+// lookup reports whether a server answers a query from a source address authoritatively, with the address unless that is empty.
+func lookup(ctx context.Context, server, source, name, address string) (answer string, ok bool) {
+	client := dns.Client{Timeout: time.Second, Dialer: &net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(source)}}}
+	reply, _, err := client.ExchangeContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), dns.TypeA), server)
+	if err != nil || !reply.Authoritative {
+		return "", false
+	}
+	for _, rr := range reply.Answer {
+		if a, isA := rr.(*dns.A); isA && (address == "" || a.A.String() == address) {
+			return a.A.String(), true
+		}
+	}
+	return "", false
+}
+
+// get reads an object.
+func (s *show) get(cp *lab.ControlPlane, namespace, name string, object kube.Object) {
+	s.check(cp.Client(s).Get(s.ctx, kube.ObjectKey{Namespace: namespace, Name: name}, object))
+}
+
+// showApps waits until the apps address is ready, and prints it.
+func (s *show) showApps(management *lab.ControlPlane, want string) {
+	const jsonpath = "{.status.appsIngress.phase} {.status.appsIngress.externalIPs}"
+	var state string
+	s.await("the apps address", func() (bool, string) {
+		var infra v1alpha1.Infra
+		s.get(management, "clusters", "demo", &infra)
+		apps := infra.Status.AppsIngress
+		if apps == nil || apps.Phase != v1alpha1.AppsIngressReady {
+			return false, fmt.Sprintf("%+v", apps)
+		}
+		addresses, err := json.Marshal(apps.ExternalIPs)
+		s.check(err)
+		state = fmt.Sprintf("%s %s", apps.Phase, addresses)
+		return true, ""
+	})
+	s.printf("$ kubectl -n clusters get infra demo -o jsonpath='%s'\n", jsonpath)
+	s.verdict(state, strings.HasPrefix(state, want))
+}
+
+// ignitionRoute returns the Route of the ignition server with a hostname.
+func ignitionRoute(host string) string {
+	return fmt.Sprintf(`
+apiVersion: route.openshift.io/v1
+kind: Route
+metadata: {name: ignition-server, namespace: clusters-demo}
+spec:
+  host: %s
+  to: {kind: Service, name: ignition-server-proxy, weight: 100}
+`, host)
+}
+
+// typeApply prints a change as it would be typed.
+func (s *show) typeApply(change string) {
+	s.printf("$ kubectl apply -f - <<EOF\n%s\nEOF\n", strings.TrimSpace(change))
+}
+
+// roots returns a pool with the CA of a file.
+func (s *show) roots(file string) *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.read(file))
+	return roots
+}
+
+// replies reports whether a new connection to an address, from a source address, gets a reply with the prefix.
+func replies(ctx context.Context, source netip.Addr, address, url, prefix string, roots *x509.CertPool) bool {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: source.AsSlice()}}
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, address)
+		},
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = response.Body.Close() }() // read completely
+	reply, err := io.ReadAll(response.Body)
+	return err == nil && strings.HasPrefix(string(reply), prefix)
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/densityops/oooi/test/lab"
+)
+
+// A show runs commands, prints them with their output, and counts correct and wrong answers. It is a testing.TB, so that it can
+// use the lab's fixtures: what a test would do at its end, a show does when perform returns, and a failure ends the show.
+type show struct {
+	testing.TB // nil; the show has the methods that the lab's fixtures call
+	options
+
+	out      io.Writer
+	dir      string          // working directory
+	ctx      context.Context //nolint:containedctx // as in a testing.T
+	cleanups []func()
+	err      error         // of Error
+	ended    chan *process // daemons that have exited
+	total    int           // number of answers
+	wrong    int           // number of wrong answers
+}
+
+// A failure is the panic that ends a show.
+type failure struct{ error }
+
+// perform runs a show in a working directory, which it deletes at the end.
+func perform(ctx context.Context, out io.Writer, o options, play func(*show)) (err error) {
+	dir, err := os.MkdirTemp("", "oooi-demo-")
+	if err != nil {
+		return fmt.Errorf("creating the working directory: %w", err)
+	}
+	s := &show{out: out, options: o, dir: dir, ctx: ctx, ended: make(chan *process, 16)}
+	s.Cleanup(func() { s.check(os.RemoveAll(dir)) })
+	defer func() {
+		for len(s.cleanups) > 0 {
+			last := s.cleanups[len(s.cleanups)-1]
+			s.cleanups = s.cleanups[:len(s.cleanups)-1]
+			err = errors.Join(err, attempt(last))
+		}
+		err = errors.Join(err, s.err)
+	}()
+	return attempt(func() { play(s) })
+}
+
+// attempt calls f and returns the failure that ends it.
+func attempt(f func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return nil
+}
+
+func (s *show) check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// Methods of testing.TB.
+func (s *show) Helper()                  {}
+func (s *show) Context() context.Context { return s.ctx }
+func (s *show) Cleanup(f func())         { s.cleanups = append(s.cleanups, f) }
+func (s *show) Fatal(args ...any) {
+	panic(failure{errors.New(strings.TrimSpace(fmt.Sprintln(args...)))})
+}
+func (s *show) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+func (s *show) Error(args ...any)                 { s.err = errors.Join(s.err, errors.New(fmt.Sprint(args...))) }
+func (s *show) Errorf(format string, args ...any) { s.Error(fmt.Sprintf(format, args...)) }
+func (s *show) Log(args ...any)                   { progress("%s", fmt.Sprint(args...)) }
+func (s *show) Logf(format string, args ...any)   { progress(format, args...) }
+func (s *show) Failed() bool                      { return s.err != nil }
+
+// printf prints a part of the transcript.
+func (s *show) printf(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
+
+// verdict prints a line of output with ok or WRONG, and counts it.
+func (s *show) verdict(line string, right bool) {
+	verdict := "ok"
+	if !right {
+		verdict = "WRONG"
+		s.wrong++
+	}
+	s.total++
+	s.printf("  %-69s %s\n", line, verdict)
+}
+
+// sum prints that all answers were correct, or fails.
+func (s *show) sum() {
+	if s.wrong > 0 {
+		s.Fatalf("%d of %d answers were wrong", s.wrong, s.total)
+	}
+	s.printf("\nAll %d answers were correct.\n", s.total)
+}
+
+// await waits until condition returns true. It fails with what condition last returned when the demo is interrupted, a daemon
+// exits or lab.WaitTimeout has passed.
+func (s *show) await(what string, condition func() (done bool, state string)) {
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		done, state := condition()
+		switch {
+		case done:
+			return
+		case s.ctx.Err() != nil:
+			s.Fatalf("waiting for %s: %v", what, s.ctx.Err())
+		case time.Since(start) > lab.WaitTimeout:
+			s.Fatalf("waiting for %s: timeout; last: %s", what, state)
+		}
+		select {
+		case p := <-s.ended:
+			s.Fatalf("waiting for %s: %v; last: %s", what, p.failure(), state)
+		default:
+		}
+	}
+}
+
+// write writes a file to the working directory and returns its path.
+func (s *show) write(name, text string) string {
+	path := filepath.Join(s.dir, name)
+	s.check(os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// A process is a program that the demo has started.
+type process struct {
+	log   *lab.Output
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process has exited and err is set
+	err   error
+}
+
+func (p *process) failure() error {
+	return fmt.Errorf("%s exited unexpectedly: %w; output:\n%s", p.cmd.Path, p.err, p.log)
+}
+
+// start starts a program, which is killed at the end of the show.
+func (s *show) start(name string, args ...string) *process {
+	p := &process{log: &lab.Output{}, cmd: exec.CommandContext(context.WithoutCancel(s.ctx), name, args...), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	// The kernel kills it when the demo exits. It has its own process group, so that Ctrl-C at the terminal does not
+	// interrupt it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	s.check(p.cmd.Start())
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	s.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // it may have exited
+		<-p.ended
+	})
+	return p
+}
+
+// daemon starts a program that must not exit before the end of the show.
+func (s *show) daemon(name string, args ...string) {
+	p := s.start(name, args...)
+	go func() {
+		<-p.ended
+		s.ended <- p
+	}()
+}
+
+// output runs a command and returns its standard output.
+func (s *show) output(command ...string) string {
+	cmd := exec.CommandContext(s.ctx, command[0], command[1:]...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		s.Fatalf("%s: %v: %s", cmd, err, stderr.String())
+	}
+	return string(out)
+}
+
+// run runs a command and prints it, as typed, with its output. Each wanted text must be in a line of the output, in which white
+// space is normalized; these lines and the success of the command are counted as answers.
+func (s *show) run(cmd *exec.Cmd, typed string, wanted ...string) {
+	s.printf("$ %s\n", typed)
+	out, in := io.Pipe()
+	cmd.Stdout, cmd.Stderr = in, in
+	s.check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.Wait()
+		_ = in.Close() // ends the loop
+	}()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		words := strings.Join(strings.Fields(lines.Text()), " ")
+		contained := func(wanted string) bool { return strings.Contains(words, wanted) }
+		switch {
+		case slices.ContainsFunc(wanted, contained):
+			s.verdict(lines.Text(), true)
+			wanted = slices.DeleteFunc(wanted, contained)
+		case words == "":
+			s.printf("\n")
+		default:
+			s.printf("  %s\n", lines.Text())
+		}
+	}
+	err := <-ended
+	s.check(s.ctx.Err())
+	for _, line := range wanted {
+		s.verdict("no line contains: "+line, false)
+	}
+	if err != nil {
+		s.verdict(err.Error(), false)
+	}
+}
+
+// followDeadline limits the wait for the effect of a change.
+const followDeadline = 10 * time.Second
+
+// follow applies a change and calls right until it returns true. It returns the time since the reply of the API server in
+// milliseconds, as "1.2 ms", or 0 if right was true before the reply.
+func (s *show) follow(cp *lab.ControlPlane, change, what string, right func(context.Context) bool) string {
+	ctx, cancel := context.WithTimeout(s.ctx, followDeadline)
+	defer cancel()
+	done := make(chan time.Time, 1)
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if right(ctx) {
+				done <- time.Now()
+				return
+			}
+		}
+	}()
+	s.check(cp.ApplyYAML(ctx, []byte(change)))
+	replied := time.Now()
+	at, ok := <-done
+	if !ok {
+		s.Fatalf("waiting for %s: not within %s", what, followDeadline)
+	}
+	return fmt.Sprintf("%.1f ms", float64(max(0, at.Sub(replied)).Microseconds())/1000)
+}
