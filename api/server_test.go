@@ -150,25 +150,6 @@ func TestRoundTripThroughTypeKeepsSpec(t *testing.T) {
 	}
 }
 
-func TestExplicitFalseSurvives(t *testing.T) {
-	loaded := createAndGet(t, minimalObject(t, "Infra", "explicit-false", `
-infraComponents: {dhcp: {enabled: false}, dns: {enabled: false}, proxy: {enabled: false}}
-`))
-	infra := &v1alpha1.Infra{}
-	convert(t, loaded, infra)
-	// A Go client that writes the whole object must keep the explicit false as well.
-	convert(t, infra, loaded)
-	loaded, err := client(t, "Infra").Update(t.Context(), loaded, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	convert(t, loaded, infra)
-	components := infra.Spec.InfraComponents
-	if components.DHCP.IsEnabled() || components.DNS.IsEnabled() || components.Proxy.IsEnabled() {
-		t.Errorf("explicit false is lost: %v", loaded.Object["spec"])
-	}
-}
-
 // TestReplicasAndControllerShareTheStatus checks that no field manager removes the fields of another one:
 // every proxy replica applies its own entry of status.replicas, and the controller applies the rest of the
 // status.
