@@ -155,4 +155,3 @@ func luaValue(vm *lua.LState, value any) lua.LValue {
 		panic(fmt.Sprintf("%T is not converted to Lua", value))
 	}
 }
-
