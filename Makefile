@@ -50,6 +50,9 @@ RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins
 PLAIN_PACKAGES := $(addprefix ./test/integration/,vip dhcp proxy) $(addprefix ./kubectl-oooi/internal/,cmd doctor setup) \
 	$(addprefix ./test/integration/,ingress control) ./kubectl-oooi/internal/setup/rollout ./test/lab $(addprefix ./test/integration/,dns apps ovn rights) \
 	./test/faults ./test/demo ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
+# Tests that need libraries of Kubernetes, OpenShift and GitOps tools, which are not requirements of oooi's module. The test
+# cache does not depend on the plugin and the files outside of their module that they read.
+PROGRAM_TESTS := ./crds ./gitops ./scc
 # Tests mostly wait for control planes, so more packages than processors run at a time.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 
@@ -59,7 +62,7 @@ test: deps lab ## Run all unit and integration tests (ten minutes once everythin
 	@CGO_ENABLED=1 $(GO_BUILD) list -race -test -deps -export $(RACE_PACKAGES) >/dev/null
 	@$(GO_BUILD) run ./test/cmd/lab tests
 	@OOOI_LAB_BUILT=yes $(MAKE) --no-print-directory -j2 test-race test-plain
-	cd test/programs && $(GO_TEST) -count=1 ./scc # the test cache does not depend on the plugin that this runs
+	cd test/programs && $(GO_TEST) -count=1 $(PROGRAM_TESTS)
 
 .PHONY: test-race test-plain
 test-race:
@@ -82,7 +85,7 @@ bench: deps lab ## Benchmark our daemons against comparable programs
 lint: bin/golangci-lint ## Run the linters
 	bin/golangci-lint run ./...
 	cd tools/release && ../../bin/golangci-lint run ./...
-	cd test/programs && $(GO) vet ./scc
+	cd test/programs && $(GO) vet $(PROGRAM_TESTS)
 
 # VULNDB is the database of Go vulnerabilities: a URL, also file:///DIRECTORY.
 VULNDB ?= https://vuln.go.dev

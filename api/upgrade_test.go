@@ -2,9 +2,9 @@ package api_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -33,8 +33,18 @@ func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 	stored["same-hostname-twice"] = minimalObject(t, "ProxyServer", "same-hostname-twice", `backends:
 - {name: a, hostname: a.example.com, port: 6443, targetService: a, targetPort: 443, targetNamespace: a}
 - {name: b, hostname: a.example.com, port: 6443, targetService: b, targetPort: 443, targetNamespace: b}`)
-	for _, crd := range crds(t) {
-		if err := cp.Apply(t.Context(), withoutSchema(crd)); err != nil {
+	crds, err := lab.CRDs(t.Context(), lab.Oooi)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range crds { // without a schema, in place of the earlier operator's CRDs, they accept every object
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		if err != nil {
+			t.Fatal(err)
+		}
+		anything := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+		versions[0] = map[string]any{"name": "v1alpha1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}}, "schema": anything}
+		if err := errors.Join(unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"), cp.Apply(t.Context(), crd)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,15 +75,4 @@ func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 			}
 		})
 	}
-}
-
-// withoutSchema returns a copy of crd that accepts every object, in place of the earlier operator's CRD.
-func withoutSchema(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
-	crd = crd.DeepCopy()
-	crd.TypeMeta = metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}
-	crd.Spec.Versions[0].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{
-		Type: "object", XPreserveUnknownFields: new(true),
-	}
-	crd.Spec.Versions[0].AdditionalPrinterColumns = nil
-	return crd
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
@@ -64,14 +63,14 @@ func (u *upstreams) observe(metrics prometheus.Gatherer) error {
 	now := map[string]upstreamCounts{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			to := label(m, "to")
+			to := label(m.GetLabel(), "to")
 			c := now[to]
 			switch f.GetName() {
 			case "coredns_proxy_request_duration_seconds":
 				answers := float64(m.GetHistogram().GetSampleCount())
 				c.answers += answers
 				c.seconds += m.GetHistogram().GetSampleSum()
-				switch label(m, "rcode") {
+				switch label(m.GetLabel(), "rcode") {
 				case "SERVFAIL":
 					c.servfail += answers
 				case "REFUSED", "NOTIMP":
@@ -92,8 +91,11 @@ func (u *upstreams) observe(metrics prometheus.Gatherer) error {
 	return nil
 }
 
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
+func label[L interface {
+	GetName() string
+	GetValue() string
+}](labels []L, name string) string {
+	for _, l := range labels {
 		if l.GetName() == name {
 			return l.GetValue()
 		}

@@ -15,9 +15,9 @@ import (
 	"text/template"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -240,25 +240,18 @@ func TestSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text = bytes.Replace(text, []byte(`"$schema": "http://json-schema.org/draft-07/schema#",`), nil, 1)
-	var v1 apiextensionsv1.JSONSchemaProps
-	var internal apiextensions.JSONSchemaProps
-	if err := yaml.UnmarshalStrict(text, &v1); err != nil {
+	var schema spec.Schema
+	if err := yaml.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&v1, &internal, nil); err != nil {
-		t.Fatal(err)
-	}
-	validator, _, err := validation.NewSchemaValidator(&internal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	schema.Schema = "" // not a field of the API server's schemas
+	validator := validate.NewSchemaValidator(&schema, nil, "", strfmt.Default)
 	values := defaults(t, folder)
 	if result := validator.Validate(values); !result.IsValid() {
 		t.Errorf("the defaults are invalid: %v", result.Errors)
 	}
 	for key := range values {
-		if _, ok := v1.Properties[key]; !ok {
+		if _, ok := schema.Properties[key]; !ok {
 			t.Errorf("the schema does not have %s", key)
 		}
 	}

@@ -45,17 +45,13 @@ func TestDiff(t *testing.T) {
 
 	// Another program, with options. No shell runs the command line.
 	program := filepath.Join(t.TempDir(), "compare")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho \"$#: $1\"\nls \"$2\"\nexit 1\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(os.WriteFile(program, []byte("#!/bin/sh\necho \"$#: $1\"\nls \"$2\"\nexit 1\n"), 0o700))
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", program+" --brief ;ls")
 	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 1 || !strings.HasPrefix(out, "3: --brief\n") || !strings.Contains(out, withNamespace("apps.v1.StatefulSet.NS.demo-dhcp\n")) {
 		t.Errorf("another program: diff exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
 	t.Setenv("KUBECTL_EXTERNAL_DIFF", filepath.Join(t.TempDir(), "none"))
-	if _, stderr, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(stderr, "error: running diff program ") || !strings.Contains(stderr, "set KUBECTL_EXTERNAL_DIFF") {
-		t.Errorf("a program that does not exist: diff exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(2, "diff -f FILE", "error: running diff program ", "set KUBECTL_EXTERNAL_DIFF")
 
 	// Input that setup refuses is an error of diff.
 	s.Infra = strings.Replace(original, "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", 1)

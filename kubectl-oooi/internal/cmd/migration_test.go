@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -167,9 +168,7 @@ func newOperatorSite(t *testing.T) *operatorSite {
 		}
 	}
 	// The controller manager starts last, so that its garbage collector discovers the operator's kinds immediately.
-	if err := cp.StartControllerManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(cp.StartControllerManager(t.Context()))
 	return s
 }
 
@@ -177,26 +176,20 @@ func newOperatorSite(t *testing.T) *operatorSite {
 func (s *operatorSite) create(fieldManager, text string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
 	s.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(yaml.Unmarshal([]byte(text), &u.Object))
 	for _, o := range owners {
 		u.SetOwnerReferences([]metav1.OwnerReference{{
 			APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), Controller: new(true), BlockOwnerDeletion: new(true),
 		}})
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	lab.Poll(s, "kind "+u.GetKind()+" to be served", func() bool {
 		err := s.Client.Create(s.Context(), u, client.FieldOwner(fieldManager))
-		switch {
-		case err == nil:
-			return u
-		case apierrors.IsNotFound(err) || strings.Contains(err.Error(), "no matches for kind"):
-			if time.Now().Before(end) {
-				continue
-			}
+		if err != nil && !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err) {
+			s.Fatal(err)
 		}
-		s.Fatal(err)
-	}
+		return err == nil
+	})
+	return u
 }
 
 // get returns an object of the namespace clusters, and whether it exists.
@@ -214,14 +207,10 @@ func (s *operatorSite) get(apiVersion, kind, name string) (*unstructured.Unstruc
 // waitDeleted waits until the garbage collector has deleted an object.
 func (s *operatorSite) waitDeleted(apiVersion, kind, name string) {
 	s.Helper()
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if _, exists := s.get(apiVersion, kind, name); !exists {
-			return
-		}
-		if time.Now().After(end) {
-			s.Fatalf("%s %s still exists", kind, name)
-		}
-	}
+	lab.Poll(s, "the deletion of "+kind+" "+name, func() bool {
+		_, exists := s.get(apiVersion, kind, name)
+		return !exists
+	})
 }
 
 // documentedBlock returns the first shell block of docs/how-to/migrate.md that contains a text.
@@ -258,18 +247,14 @@ func TestMigrationFromTheOperator(t *testing.T) {
 	dir := t.TempDir()
 	s.export(dir)
 	s.Infra = strings.Replace(oldInfra, `, image: "registry.example.com/old/oooi:v0.3"`, ", options: [{name: ntp-servers, value: 192.168.100.5}]", 1)
-	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(stderr, "Deployment clusters/demo-") || !strings.Contains(stderr, "docs/how-to/migrate.md") {
-		t.Fatalf("beside the operator's Deployments setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(1, "setup -f FILE --wait=false", "Deployment clusters/demo-", "docs/how-to/migrate.md")
 
 	// The plan, and the DHCP configuration in it for the import of leases.
 	plan, stderr, code := s.Run("setup", "-f", "FILE", "-f", filepath.Join(dir, "cluster.yaml"), "--dry-run=client")
 	if code != 0 || !strings.Contains(stderr, "spec.infraComponents.proxy.managerImage is ignored") {
 		t.Fatalf("setup exited with %d: %s", code, stderr)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o600))
 	leases := documentedBlock(t, "> config.yml")
 	s.shell(dir, strings.ReplaceAll(lineWith(t, leases, "> config.yml"), "/work/kubeconfig", s.Kubeconfig))
 
@@ -279,17 +264,13 @@ func TestMigrationFromTheOperator(t *testing.T) {
 		t.Fatal("the patch of the volume is not documented")
 	}
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "demo-dhcp-dhcp-leases"}}
-	if err := s.Client.Patch(t.Context(), claim, client.RawPatch(types.JSONPatchType, []byte(patch[1]))); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Patch(t.Context(), claim, client.RawPatch(types.JSONPatchType, []byte(patch[1]))))
 	if cut := lineWith(t, documentedBlock(t, "--cascade=foreground"), "--cascade=foreground"); !strings.Contains(cut, "dhcpserver/demo-dhcp dnsserver/demo-dns proxyserver/demo-proxy") {
 		t.Errorf("docs/how-to/migrate.md deletes other objects: %s", cut)
 	}
 	for _, child := range oldChildren {
 		u, _ := s.get("hostedcluster.densityops.com/v1alpha1", child.kind, child.name)
-		if err := s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationForeground)))
 	}
 	for _, o := range []string{"apps/v1 Deployment demo-dhcp", "apps/v1 Deployment demo-dns", "apps/v1 Deployment demo-proxy", "v1 Service demo-dns", "v1 Service demo-proxy"} {
 		f := strings.Fields(o)
@@ -309,21 +290,15 @@ func TestMigrationFromTheOperator(t *testing.T) {
 	}
 
 	// The operator installed the CRDs, and other field managers own their fields and those of the Infra.
-	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || !strings.Contains(stderr, "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup") {
-		t.Errorf("setup exited with %d: %s", code, stderr)
-	}
-	if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false", "--adopt"); code != 1 || !strings.Contains(stderr, "--force-conflicts") {
-		t.Errorf("setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(1, "setup -f FILE --wait=false", "CustomResourceDefinition infras.hostedcluster.densityops.com exists and was not created by setup")
+	s.Expect(1, "setup -f FILE --wait=false --adopt", "--force-conflicts")
 	lineWith(t, documentedBlock(t, "import --config /work/config.yml --write"), "kubectl oooi setup -f infra.yaml --adopt --force-conflicts")
 	s.Setup("--adopt", "--force-conflicts")
 	if stderr := s.Setup(); strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "managerImage is ignored") {
 		t.Errorf("a second setup changes objects: %s", stderr)
 	}
 	used, err := os.ReadFile(filepath.Join(dir, "config.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Must(err)
 	config, _ := s.get("v1", "ConfigMap", s.ConfigOf("demo-dhcp"))
 	text, _, _ := unstructured.NestedString(config.Object, "data", "config.yml")
 	if text = regexp.MustCompile(" snapshot=[^ \n]*").ReplaceAllString(text, " kubeconfig="+s.Kubeconfig); text != string(used) {
@@ -353,9 +328,7 @@ func TestMigrationFromTheOperator(t *testing.T) {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 		u.SetName(name + ".hostedcluster.densityops.com")
-		if err := s.Client.Delete(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Delete(t.Context(), u))
 	}
 	s.waitDeleted("apiextensions.k8s.io/v1", "CustomResourceDefinition", "dnsservers.hostedcluster.densityops.com")
 	if after := ourObjects(); !slices.Equal(before, after) {
@@ -374,15 +347,11 @@ func (s *operatorSite) export(dir string) {
 	var cluster bytes.Buffer
 	for _, u := range []*unstructured.Unstructured{hosted, network} {
 		one, err := yaml.Marshal(u.Object)
-		if err != nil {
-			s.Fatal(err)
-		}
+		s.Must(err)
 		cluster.WriteString("---\n")
 		cluster.Write(one)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "cluster.yaml"), cluster.Bytes(), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(os.WriteFile(filepath.Join(dir, "cluster.yaml"), cluster.Bytes(), 0o600))
 }
 
 // shell runs a command line in a directory, and returns its standard output and standard error.

@@ -29,9 +29,7 @@ spec:
 		u := &unstructured.Unstructured{}
 		u.SetAPIVersion("operator.openshift.io/v1")
 		u.SetKind("DNS")
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Name: "default"}, u); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Get(t.Context(), client.ObjectKey{Name: "default"}, u))
 		return u
 	}
 	before := get()
@@ -40,9 +38,7 @@ spec:
 			t.Error(err)
 		}
 	})
-	if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, "the cluster's DNS forwards demo."+s.Namespace+".example.com") {
-		t.Error(stderr)
-	}
+	s.Expect(0, "setup -f FILE --wait=false --cluster-dns=patch", "the cluster's DNS forwards demo.$NS.example.com")
 	servers, _, err := unstructured.NestedSlice(get().Object, "spec", "servers")
 	if err != nil || len(servers) != 2 {
 		t.Fatalf("%v, %v", servers, err)
@@ -55,9 +51,7 @@ spec:
 	if stderr := s.Setup("--cluster-dns=patch"); stderr != "" || get().GetResourceVersion() != version {
 		t.Errorf("a second setup changed the cluster DNS: %s", stderr)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "no longer forwards to oooi") {
-		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes", "no longer forwards to oooi")
 	if after := get(); !reflect.DeepEqual(after.Object["spec"], before.Object["spec"]) {
 		t.Errorf("the spec was %v and is %v after teardown", before.Object["spec"], after.Object["spec"])
 	}
@@ -69,19 +63,10 @@ func TestCorefileIsPatchedOnlyOnRequest(t *testing.T) {
 	const theirs = ".:53 {\n    errors\n    forward . /etc/resolv.conf\n" + reload + "}\n"
 	const restart = "kubectl -n kube-system rollout restart deployment coredns"
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}, Data: map[string]string{"Corefile": theirs}}
-	if err := s.Client.Create(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Client.Delete(s.AfterTest(), m); err != nil {
-			t.Error(err)
-		}
-	})
+	s.CreateForTest(m)
 	corefile := func() string {
 		t.Helper()
-		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m))
 		return m.Data["Corefile"]
 	}
 	out, _, _ := s.Run("setup", "-f", "FILE", "--wait=false")
@@ -100,28 +85,20 @@ func TestCorefileIsPatchedOnlyOnRequest(t *testing.T) {
 	}
 	// A Corefile without the plugin reload: CoreDNS must be restarted.
 	m.Data["Corefile"] = strings.Replace(theirs, reload, "", 1)
-	if err := s.Client.Update(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
-	if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, restart) {
-		t.Error(stderr)
-	}
+	s.Must(s.Client.Update(t.Context(), m))
+	s.Expect(0, "setup -f FILE --wait=false --cluster-dns=patch", restart)
 	// Another server block for the domain, as of another Infra of the hosted cluster: with two, CoreDNS would not start.
 	corefile()
 	other := theirs + "demo." + s.Namespace + ".example.com:53 {\n    forward . 10.96.0.99\n}\n"
 	m.Data["Corefile"] = other
-	if err := s.Client.Update(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Update(t.Context(), m))
 	for range 2 {
 		if stderr := s.Setup("--cluster-dns=patch"); !strings.Contains(stderr, "has another server for demo."+s.Namespace) || corefile() != other {
 			t.Errorf("%s%s", stderr, corefile())
 		}
 	}
 	m.Data["Corefile"] = strings.Replace(theirs, reload, "", 1)
-	if err := s.Client.Update(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Update(t.Context(), m))
 	s.Setup("--cluster-dns=patch")
 	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, restart) || corefile() != strings.Replace(theirs, reload, "", 1) {
 		t.Errorf("teardown exited with %d, stderr %s; the Corefile is\n%s", code, stderr, corefile())
@@ -134,14 +111,7 @@ func TestClusterDNSIsRefusedAsUpstream(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}},
 	}
-	if err := s.Client.Create(t.Context(), dns); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Client.Delete(s.AfterTest(), dns); err != nil {
-			t.Error(err)
-		}
-	})
+	s.CreateForTest(dns)
 	s.Infra = strings.ReplaceAll(s.Infra, "203.0.113.53", dns.Spec.ClusterIP)
 	s.Refused("is the cluster's own DNS (Service kube-system/kube-dns)")
 }

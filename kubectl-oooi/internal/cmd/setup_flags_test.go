@@ -1,11 +1,12 @@
 package cmd
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -72,11 +73,7 @@ func TestFlagsDescribeAnInfra(t *testing.T) {
 	s.Infra = strings.NewReplacer("192.0.2.3", "192.0.2.9, image: example.com/dns:1", "192.0.2.2,", "192.0.2.4,", "192.0.2.4", "192.0.2.6").Replace(s.Infra)
 	s.Setup()
 	_, stderr, code = s.Run("setup", "demo", "-n", s.Namespace, "--dns-ip", "192.0.2.8", "--wait=false")
-	infra := &unstructured.Unstructured{}
-	infra.SetGroupVersionKind(read.InfraKind)
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo"}, infra); err != nil {
-		t.Fatal(err)
-	}
+	infra := s.Object(read.InfraKind, "demo")
 	if dns, _, _ := unstructured.NestedMap(infra.Object, "spec", "infraComponents", "dns"); code != 0 || dns["serverIP"] != "192.0.2.8" || dns["image"] != "example.com/dns:1" {
 		t.Errorf("setup exited with %d, stderr %s; the Infra has %v", code, stderr, dns)
 	}
@@ -88,7 +85,9 @@ func TestInsufficientFlags(t *testing.T) {
 		{"setup", "specify a file with -f, or the name of an Infra"},
 		{"setup --cidr 192.0.2.0/24", "--cidr describes an Infra without a file; specify the name of the Infra as argument, or omit --cidr"},
 		{"setup -f FILE --dns-ip 192.0.2.9", "--dns-ip describes an Infra without a file; specify the name of the Infra as argument, or omit --dns-ip"},
-		{"setup demo -f FILE --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "specify one of them"},
+		{"setup demo -f FILE", "error: flags describe Infra $NS/demo and the files contain Infra $NS/demo; specify one of them\n"},
+		{"diff demo -f FILE", "error: flags describe Infra $NS/demo and the files contain Infra $NS/demo; specify one of them\n"},
+		{"setup demo --hosted-cluster demo", "error: Infra $NS/demo does not exist, and --network is required to create it: the NetworkAttachmentDefinition of the VMs (NAMESPACE/NAME)\n"},
 		{"setup demo --hosted-cluster demo --network vlan100", "--cidr is required to create it: the subnet of the VLAN"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/30 --gateway 192.0.2.1", "--dns-ip: no free address in 192.0.2.0/30"},
 		{"setup demo --hosted-cluster demo --network vlan100 --cidr 2001:db8::/64 --gateway 2001:db8::1", "--dhcp-ip is required"},
@@ -96,10 +95,11 @@ func TestInsufficientFlags(t *testing.T) {
 		{"setup demo --hosted-cluster demo --network vlan101 --cidr 192.0.2.0/24 --gateway 192.0.2.1", "vlan101 does not exist"},
 	} {
 		before := s.Everything()
-		_, stderr, code := s.Run(append(strings.Fields(tc.line), "-n", s.Namespace, "--wait=false")...)
-		if code != 1 || !strings.Contains(stderr, tc.want) {
-			t.Errorf("%s exited with %d, stderr %swant %s", tc.line, code, stderr, tc.want)
+		code, line := 1, tc.line+" -n $NS"
+		if strings.HasPrefix(line, "diff") {
+			code = 2
 		}
+		s.Expect(code, line, tc.want)
 		s.Unchanged(before)
 	}
 }
@@ -130,4 +130,45 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 `, "NS", s.Namespace))
 	s.Infra = strings.ReplaceAll(s.Infra, "vlan100", s.Namespace)
 	s.Refused(strings.ReplaceAll("does not exist; create it, let setup create it (--make-network), or specify it as NAMESPACE/NAME; NetworkAttachmentDefinition NS-demo/NS exists; ClusterUserDefinedNetwork NS creates it in the namespaces", "NS", s.Namespace))
+}
+
+// TestVLANWithoutRouter checks that neither VMs nor pods get a router on a VLAN that has none, and that setup deploys it.
+func TestVLANWithoutRouter(t *testing.T) {
+	s := newSite(t)
+	describe := strings.Fields("setup demo -n " + s.Namespace + " --hosted-cluster demo --network vlan100 --cidr 192.0.2.0/24 --gateway none")
+	if _, stderr, code := s.Run(append(describe, "--wait=false")...); code != 0 || !strings.Contains(stderr, "192.0.2.0/24, gateway none; DHCP 192.0.2.1, ") {
+		t.Fatalf("setup exited with %d, stderr %s", code, stderr)
+	}
+	for _, tc := range []struct{ apiVersion, kind, name, field, word string }{
+		{"v1", "ConfigMap", s.ConfigOf("demo-dhcp"), "data", "router:"},
+		{"k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", s.NetworkOf("demo-proxy"), "spec", `"gateway":`},
+	} {
+		u := s.Object(schema.FromAPIVersionAndKind(tc.apiVersion, tc.kind), tc.name)
+		if text := fmt.Sprint(u.Object[tc.field]); strings.Contains(text, tc.word) || !strings.Contains(text, "192.0.2.3") {
+			t.Errorf("%s has %s, want no %s", tc.kind, text, tc.word)
+		}
+	}
+	if out, stderr, code := s.Run(append(describe, "--dry-run=server")...); code != 0 || strings.Contains(out, "configured") {
+		t.Errorf("the second setup exited with %d, stderr %s, stdout %s", code, stderr, out)
+	}
+}
+
+// TestMissingNamespaceIsTheOnlyError runs setup for an existing Infra, with a typo in metadata.namespace or in every
+// namespace of the file.
+func TestMissingNamespaceIsTheOnlyError(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	good, typo := s.Infra, "typo-"+s.Namespace
+	want := "error: namespace " + typo + " of Infra " + typo + "/demo does not exist; correct the namespace, or create it first\n"
+	inTypo := strings.Replace(good, "metadata: {name: demo, namespace: ", "metadata: {name: demo, namespace: typo-", 1)
+	for name, infra := range map[string]string{
+		"metadata.namespace":                         inTypo,
+		"metadata.namespace, and a complete network": strings.Replace(inTypo, "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan100, networkAttachmentNamespace: "+s.Namespace, 1),
+		"all namespaces":                             strings.ReplaceAll(good, s.Namespace, typo),
+	} {
+		s.Infra = infra
+		if _, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false"); code != 1 || strings.TrimSpace(stderr) != strings.TrimSpace(want) {
+			t.Errorf("%s: setup exited with %d, stderr %q, want %q", name, code, stderr, want)
+		}
+	}
 }

@@ -57,9 +57,7 @@ func (s *testSite) storeRecordOfAnotherHost() {
 		},
 		Type: v1alpha1.GroupName + "/setup.v1", Data: s.RecordData(`{"objects": []}`),
 	}
-	if err := s.Client.Create(s.AfterTest(), record); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.Create(s.AfterTest(), record))
 }
 
 // waitsForAnotherHost is what setup and teardown print while the process of storeRecordOfAnotherHost may run.

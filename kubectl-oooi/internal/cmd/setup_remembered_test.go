@@ -10,41 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestImagesAreRemembered(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	release := s.Images()["coredns"]
-	const image, envoy = "registry.example.com/oooi:1", "registry.example.com/envoy:1"
-	for _, tc := range []struct {
-		name        string
-		flags       []string
-		oooi, envoy string
-		want        []string
-	}{
-		{"set", []string{"--image", image, "--envoy-image", envoy}, image, envoy, nil},
-		{"not set", nil, image, envoy, []string{"--image " + image + " is kept from the previous setup; --image= resets it\n", "--envoy-image " + envoy + " is kept"}},
-		{"one of the two", []string{"--image", image + "2"}, image + "2", envoy, []string{"--envoy-image " + envoy + " is kept"}},
-		{"reset", []string{"--image="}, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
-		{"not set after a reset", nil, release, envoy, []string{"--envoy-image " + envoy + " is kept"}},
-	} {
-		stderr := s.Setup(tc.flags...)
-		images := s.Images()
-		for container, want := range map[string]string{"coredns": tc.oooi, "coredhcp": tc.oooi, "xdsd": tc.oooi, "envoy": tc.envoy} {
-			if images[container] != want {
-				t.Errorf("%s: %s runs from %q, want %q", tc.name, container, images[container], want)
-			}
-		}
-		for _, want := range tc.want {
-			if !strings.Contains(stderr, want) {
-				t.Errorf("%s: stderr %q, want %q", tc.name, stderr, want)
-			}
-		}
-		if got := strings.Count(stderr, " is kept"); got != len(tc.want) {
-			t.Errorf("%s: setup keeps %d values, want %d: %s", tc.name, got, len(tc.want), stderr)
-		}
-	}
-}
-
 // TestImagesAreKeptWithoutRememberedFlags removes the remembered flags, as after setup by a version that did not
 // store them.
 func TestImagesAreKeptWithoutRememberedFlags(t *testing.T) {

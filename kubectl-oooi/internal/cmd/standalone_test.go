@@ -43,9 +43,7 @@ func TestStatusOfAStandaloneProxy(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	s.Apply(strings.ReplaceAll(lone, "NS", s.Namespace))
-	if err := s.ControlPlane.ApplyStatusYAML(t.Context(), []byte(strings.ReplaceAll(loneStatus, "NS", s.Namespace))); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.ControlPlane.ApplyStatusYAML(t.Context(), []byte(strings.ReplaceAll(loneStatus, "NS", s.Namespace))))
 	for _, tc := range []struct {
 		line string
 		want []string
@@ -70,7 +68,5 @@ func TestStatusOfAStandaloneProxy(t *testing.T) {
 			t.Errorf("%s shows components that a proxy alone does not have:\n%s", tc.line, out)
 		}
 	}
-	if _, stderr, code := s.Run("status", "proxyserver/demo", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, `Infra or ProxyServer without an Infra "demo" not found`) {
-		t.Errorf("for the ProxyServer of an Infra, status exited with %d: %s", code, stderr)
-	}
+	s.Expect(1, "status proxyserver/demo -n $NS", `Infra or ProxyServer without an Infra "demo" not found`)
 }

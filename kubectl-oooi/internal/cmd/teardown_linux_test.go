@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"bufio"
 	"bytes"
 	"strings"
 	"sync"
@@ -44,7 +45,7 @@ func TestSetupDuringTheQuestion(t *testing.T) {
 		go func() {
 			done <- Main(t.Context(), []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "teardown", "demo", "-n", s.Namespace}, genericiooptions.IOStreams{In: slave, Out: &out, ErrOut: &errors})
 		}()
-		s.waitUntil("teardown asks", func() bool { return strings.Contains(errors.String(), "[y/N]") })
+		lab.Poll(s, "teardown asks", func() bool { return strings.Contains(errors.String(), "[y/N]") })
 		meanwhile()
 		if _, err := master.WriteString("y\n"); err != nil {
 			t.Fatal(err)
@@ -53,9 +54,7 @@ func TestSetupDuringTheQuestion(t *testing.T) {
 	}
 	var before []string
 	_, code := ask(func() {
-		if err := s.Client.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Delete(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}))
 		if stderr := s.Setup(); strings.Contains(stderr, "waiting") {
 			t.Errorf("setup printed %s", stderr)
 		}
@@ -69,4 +68,23 @@ func TestSetupDuringTheQuestion(t *testing.T) {
 		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
 	}
 	s.expectNoLock()
+}
+
+func TestProgressNeedsATerminal(t *testing.T) {
+	master, slave := lab.Terminal(t)
+	c := &command{IOStreams: genericiooptions.IOStreams{ErrOut: slave}}
+	for _, activity := range []string{"reading", "reading", "probing"} {
+		c.progress(activity)
+	}
+	lines := bufio.NewScanner(master)
+	for _, want := range []string{"reading", "probing"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Errorf("printed %q, want %q", lines.Text(), want)
+		}
+	}
+	var file bytes.Buffer
+	(&command{IOStreams: genericiooptions.IOStreams{ErrOut: &file}}).progress("reading")
+	if file.Len() > 0 {
+		t.Errorf("progress printed %q to a stream that is no terminal", &file)
+	}
 }

@@ -22,19 +22,11 @@ func TestTeardownLeavesNothing(t *testing.T) {
 	if code != 0 || !strings.HasPrefix(out, "Infra "+s.Namespace+"/demo\n") || !strings.Contains(out, "StatefulSet "+s.Namespace+"/demo-dns\n") {
 		t.Errorf("teardown --dry-run=client exited with %d, stdout\n%s\nstderr %s", code, out, stderr)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "--yes") {
-		t.Errorf("teardown without --yes exited with %d, stderr %s", code, stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--timeout", "1ns"); code != 1 || !strings.Contains(stderr, "error: not done within --timeout 1ns: ") {
-		t.Errorf("teardown --timeout 1ns exited with %d, stderr %s", code, stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds"); code != 0 {
-		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(1, "teardown demo -n $NS", "--yes")
+	s.Expect(1, "teardown demo -n $NS --yes --timeout 1ns", "error: not done within --timeout 1ns: ")
+	s.Expect(0, "teardown demo -n $NS --yes --crds")
 	s.Unchanged(before)
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 1 || !strings.Contains(stderr, "no objects that setup created for Infra "+s.Namespace+"/demo were found") {
-		t.Errorf("a second teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(1, "teardown demo -n $NS --yes", "no objects that setup created for Infra $NS/demo were found")
 	s.WaitForSystemNamespace()
 }
 
@@ -44,9 +36,7 @@ func TestTeardownDryRun(t *testing.T) {
 	s.Setup()
 	s.Grant("reader-"+s.Namespace, `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]`)
 	reader, err := s.ControlPlane.UserKubeconfig("reader-" + s.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Must(err)
 	before := s.Everything()
 	admin := s.Kubeconfig
 	for _, tc := range []struct {
@@ -93,17 +83,11 @@ func TestTeardownKeepsObjectsOfOthers(t *testing.T) {
 	s.Setup()
 	// Another client replaces one of the objects by one of the same name.
 	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.ConfigOf("demo-dns")}}
-	if err := s.Client.Delete(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), theirs))
 	theirs.Data = map[string]string{"mine": "yes"}
 	theirs.ResourceVersion = ""
-	if err := s.Client.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds"); code != 0 {
-		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Must(s.Client.Create(t.Context(), theirs))
+	s.Expect(0, "teardown demo -n $NS --yes --crds")
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs); err != nil {
 		t.Error(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // exists reports whether an object exists.
@@ -30,16 +31,6 @@ func (s *testSite) exists(kind, name string) bool {
 		s.Error(err)
 	}
 	return err == nil
-}
-
-// waitUntil waits for at most a minute.
-func (s *testSite) waitUntil(what string, done func() bool) {
-	s.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.Fatal("waiting until " + what)
-		}
-	}
 }
 
 // TestTeardownOfTheOtherKindIsRefused checks that teardown of proxyserver/NAME refuses a ProxyServer that belongs to
@@ -63,9 +54,7 @@ spec:
 	other.SetGroupVersionKind(read.ProxyServerKind)
 	other.SetNamespace(s.Namespace)
 	other.SetName("other")
-	if err := s.Client.Create(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), other))
 	refused := func(what, message string) {
 		t.Helper()
 		before := s.Everything()
@@ -82,20 +71,16 @@ spec:
 	refused("proxyserver/other", "no objects that setup created for ProxyServer NS/other were found")
 	refused("infra/edge", "the objects of Infra NS/edge belong to ProxyServer NS/edge; use 'kubectl oooi teardown proxyserver/edge -n NS' ")
 	refused("proxyserver/none", "no objects that setup created for ProxyServer NS/none were found")
-	if err := s.Client.Delete(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), other))
 	if _, stderr, code := s.Run("teardown", "proxyserver/edge", "-n", s.Namespace, "--yes"); code != 0 || s.exists("StatefulSet", "edge-proxy") || !s.exists("StatefulSet", "demo-proxy") {
 		t.Errorf("teardown of the ProxyServer without an Infra exited with %d, stderr %s", code, stderr)
 	}
 	// The Infra was deleted without teardown, and a GitOps tool had applied the objects: they have no owner.
 	for _, kind := range []string{"Infra", "ProxyServer"} {
 		u := inventory.Entry{APIVersion: "hostedcluster.densityops.com/v1alpha1", Kind: kind, Namespace: s.Namespace, Name: "demo"}.Object()
-		if err := s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Delete(t.Context(), u, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	}
-	s.waitUntil("the Infra is deleted", func() bool { return !s.exists("Infra", "demo") })
+	lab.Poll(s, "the Infra is deleted", func() bool { return !s.exists("Infra", "demo") })
 	refused("proxyserver/demo", ofInfra)
 	if _, stderr, code := s.Run("teardown", "infra/demo", "-n", s.Namespace, "--yes"); code != 0 || s.exists("StatefulSet", "demo-proxy") {
 		t.Errorf("teardown infra/demo exited with %d, stderr %s", code, stderr)
@@ -141,9 +126,7 @@ func TestSetupWaitsForATeardown(t *testing.T) {
 	s.Infra = strings.Replace(s.Infra, "  infraComponents:", "  appsIngress: {enabled: true, hostedClusterRef: {name: demo, namespace: "+s.Namespace+"}, metallb: {loadBalancerClass: example.com/metallb}}\n  infraComponents:", 1)
 	s.Setup()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}
-	if err := s.Client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), secret))
 	type result struct {
 		stderr string
 		code   int
@@ -157,15 +140,13 @@ func TestSetupWaitsForATeardown(t *testing.T) {
 		return done
 	}
 	teardown := run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds")
-	s.waitUntil("teardown has deleted the Infra", func() bool { return !s.exists("Infra", "demo") })
+	lab.Poll(s, "teardown has deleted the Infra", func() bool { return !s.exists("Infra", "demo") })
 	waiting := run("setup", "-f", "FILE", "--wait=false")
 	time.Sleep(4 * time.Second) // enough for setup to create the Infra if it did not wait
 	if s.exists("Infra", "demo") {
 		t.Error("setup did not wait for teardown")
 	}
-	if err := s.Client.Delete(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), secret))
 	if r := <-teardown; r.code != 0 {
 		t.Errorf("teardown exited with %d, stderr %s", r.code, r.stderr)
 	}
@@ -183,28 +164,22 @@ func TestTeardownWhileSetupWaitsForComponents(t *testing.T) {
 		_, all, code := s.Run("setup", "-f", "FILE")
 		stderr <- fmt.Sprint(all, "exit ", code)
 	}()
-	s.waitUntil("the pod that checks the addresses exists", func() bool {
+	lab.Poll(s, "the pod that checks the addresses exists", func() bool {
 		select {
 		case all := <-stderr:
 			t.Fatalf("setup ended: %s", all)
 		default:
 		}
 		var pods corev1.PodList
-		if err := s.Client.List(t.Context(), &pods, client.InNamespace(s.Namespace), client.HasLabels{batchv1.JobNameLabel}); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.List(t.Context(), &pods, client.InNamespace(s.Namespace), client.HasLabels{batchv1.JobNameLabel}))
 		for i := range pods.Items { // no kubelet runs it
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Succeeded"}}`))
-			if err := s.Client.Status().Patch(t.Context(), &pods.Items[i], patch); err != nil {
-				t.Fatal(err)
-			}
+			s.Must(s.Client.Status().Patch(t.Context(), &pods.Items[i], patch))
 		}
 		return len(pods.Items) > 0
 	})
-	s.waitUntil("setup has applied the Infra", func() bool { return s.exists("StatefulSet", "demo-proxy") })
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	lab.Poll(s, "setup has applied the Infra", func() bool { return s.exists("StatefulSet", "demo-proxy") })
+	s.Expect(0, "teardown demo -n $NS --yes")
 	if all, want := <-stderr, "error: Infra "+s.Namespace+"/demo was deleted before setup finished; run setup again to deploy it\nexit 1"; !strings.HasSuffix(all, want) {
 		t.Errorf("setup printed %s, want %s", all, want)
 	}
@@ -216,12 +191,8 @@ func TestTeardownWithoutALock(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	s.Grant("no-secrets-"+s.Namespace, `[{apiGroups: [""], resources: [namespaces, configmaps, services, serviceaccounts, pods], verbs: ["*"]}, {apiGroups: [coordination.k8s.io, apps, networking.k8s.io, policy, rbac.authorization.k8s.io, hostedcluster.densityops.com, k8s.cni.cncf.io, apiextensions.k8s.io, operator.openshift.io], resources: ["*"], verbs: ["*"]}]`)
-	kubeconfig, err := s.ControlPlane.UserKubeconfig("no-secrets-" + s.Namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
 	admin := s.Kubeconfig
-	s.Kubeconfig = kubeconfig
+	s.As("no-secrets-" + s.Namespace)
 	_, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes")
 	if code != 0 || s.exists("StatefulSet", "demo-dns") {
 		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
@@ -239,9 +210,7 @@ func TestTeardownEndsWhenItsLockIsLost(t *testing.T) {
 	for name, lose := range map[string]func(){
 		"taken over": func() {
 			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata": {"annotations": {%q: null}}}`, v1alpha1.GroupName+"/holder"))
-			if err := s.Client.Patch(s.AfterTest(), &s.Records()[0], patch); err != nil {
-				t.Fatal(err)
-			}
+			s.Must(s.Client.Patch(s.AfterTest(), &s.Records()[0], patch))
 		},
 		"replaced": func() {
 			s.DeleteRecords()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -22,6 +21,7 @@ import (
 	"github.com/densityops/oooi/internal/testclient"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 	"github.com/densityops/oooi/kubectl-oooi/internal/verify"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // testerRights gives a user the rights that 'kubectl oooi test --print-rbac' prints.
@@ -59,15 +59,12 @@ spec: {nodeName: none, containers: [{name: coredns, image: registry.example.com/
 	ended := make(chan int)
 	line := []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "-n", s.Namespace, "test", "demo", tester}
 	go func() { ended <- Main(ctx, line, genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}) }()
-	await := func() {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); len(s.testObjects()) < before+5; time.Sleep(50 * time.Millisecond) { // two Jobs, a network, two Leases
-			if time.Now().After(end) {
-				t.Fatalf("the test creates %q\n%s%s", s.testObjects(), &out, &errOut)
-			}
+	lab.Await(t, "two Jobs, a network and two Leases", func() string {
+		if objects := s.testObjects(); len(objects) < before+5 {
+			return fmt.Sprintf("the objects are %q", objects)
 		}
-	}
-	await()
+		return ""
+	})
 	s.expectOwners()
 	interrupt(InterruptedError{Signal: syscall.SIGINT})
 	if code := <-ended; code != 130 || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") || !strings.Contains(errOut.String(), "press Ctrl-C again to leave them") {
@@ -95,9 +92,7 @@ func (s *testSite) expectOwners() {
 	s.Helper()
 	jobs, clients := &batchv1.JobList{}, &coordinationv1.LeaseList{}
 	own := client.MatchingLabels{v1alpha1.LabelComponent: testclient.Component}
-	if err := errors.Join(s.Client.List(s.Context(), jobs, client.InNamespace(s.Namespace), own), s.Client.List(s.Context(), clients, client.InNamespace(s.Namespace), own)); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(errors.Join(s.Client.List(s.Context(), jobs, client.InNamespace(s.Namespace), own), s.Client.List(s.Context(), clients, client.InNamespace(s.Namespace), own)))
 	for i := range jobs.Items {
 		if j := &jobs.Items[i]; j.Spec.TTLSecondsAfterFinished == nil || j.Spec.ActiveDeadlineSeconds == nil || len(j.OwnerReferences) != 1 {
 			s.Errorf("Job %s is not deleted by itself: %+v", j.Name, j.Spec)
@@ -144,9 +139,7 @@ func (s *testSite) testObjects() []string {
 	var all []string
 	add := func(kind string, o metav1.Object) { all = append(all, kind+" "+o.GetName()) }
 	for _, list := range []client.ObjectList{&batchv1.JobList{}, networks, &coordinationv1.LeaseList{}} {
-		if err := s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)); err != nil {
-			s.Fatal(err)
-		}
+		s.Must(s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)))
 		switch list := list.(type) {
 		case *batchv1.JobList:
 			for i := range list.Items {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -160,9 +161,7 @@ func (s *Site) AfterTest() context.Context {
 // Apply applies the objects of a YAML text.
 func (s *Site) Apply(yaml string) {
 	s.Helper()
-	if err := s.ControlPlane.ApplyYAML(s.Context(), []byte(yaml)); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.ControlPlane.ApplyYAML(s.Context(), []byte(yaml)))
 }
 
 // Run runs a command line with the Infra in a file and on standard input. It replaces FILE in the arguments by the
@@ -170,9 +169,7 @@ func (s *Site) Apply(yaml string) {
 func (s *Site) Run(args ...string) (out, stderr string, code int) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "infra.yaml")
-	if err := os.WriteFile(file, []byte(s.Infra), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(os.WriteFile(file, []byte(s.Infra), 0o600))
 	line := []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig}
 	for _, arg := range args {
 		line = append(line, strings.ReplaceAll(arg, "FILE", file))
@@ -187,21 +184,14 @@ func (s *Site) Run(args ...string) (out, stderr string, code int) {
 // NetworkOf returns the name of the NetworkAttachmentDefinition of a StatefulSet's pods.
 func (s *Site) NetworkOf(set string) string {
 	s.Helper()
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set}, o); err != nil {
-		s.Fatal(err)
-	}
-	return render.NetworkOf(o)
+	return render.NetworkOf(s.Object(appsv1.SchemeGroupVersion.WithKind("StatefulSet"), set))
 }
 
 // ConfigOf returns the name of the ConfigMap with the configuration of a StatefulSet's pods.
 func (s *Site) ConfigOf(set string) string {
 	s.Helper()
 	o := &appsv1.StatefulSet{}
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set}, o); err != nil {
-		s.Fatal(err)
-	}
+	s.Get(set, o)
 	for _, v := range o.Spec.Template.Spec.Volumes {
 		if v.ConfigMap != nil {
 			return v.ConfigMap.Name
@@ -215,9 +205,7 @@ func (s *Site) ConfigOf(set string) string {
 func (s *Site) Records() []corev1.Secret {
 	s.Helper()
 	var list corev1.SecretList
-	if err := s.Client.List(s.AfterTest(), &list, client.InNamespace(render.SystemNamespace)); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.List(s.AfterTest(), &list, client.InNamespace(render.SystemNamespace)))
 	return slices.DeleteFunc(list.Items, func(o corev1.Secret) bool { return !strings.HasPrefix(o.Name, "oooi.v1."+s.Namespace+".demo.v") })
 }
 
@@ -225,9 +213,7 @@ func (s *Site) Records() []corev1.Secret {
 func (s *Site) DeleteRecords() {
 	s.Helper()
 	for _, o := range s.Records() {
-		if err := s.Client.Delete(s.AfterTest(), &o); err != nil {
-			s.Fatal(err)
-		}
+		s.Must(s.Client.Delete(s.AfterTest(), &o))
 	}
 }
 
@@ -237,9 +223,7 @@ func (s *Site) RecordData(text string) map[string][]byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	_, err := z.Write([]byte(text))
-	if err := errors.Join(err, z.Close()); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(errors.Join(err, z.Close()))
 	return map[string][]byte{"record": b.Bytes()}
 }
 
@@ -251,6 +235,14 @@ func (s *Site) Setup(more ...string) string {
 		s.Fatalf("setup exited with %d: %s", code, stderr)
 	}
 	return stderr
+}
+
+// SetupAgain checks that a further setup changes and prints nothing.
+func (s *Site) SetupAgain(more ...string) {
+	s.Helper()
+	if stderr := s.Setup(more...); stderr != "" {
+		s.Errorf("a further setup printed %s", stderr)
+	}
 }
 
 // Everything lists the objects in the cluster that setup could have created or changed, each as kind, name, UID and
@@ -299,6 +291,23 @@ func (s *Site) Everything() []string {
 	return all
 }
 
+// Expect runs a command line, in which words are separated by spaces, and checks its exit code, and that its standard error
+// contains texts. $NS stands for the site's namespace in all of these.
+func (s *Site) Expect(code int, line string, texts ...string) {
+	s.Helper()
+	expand := strings.NewReplacer("$NS", s.Namespace)
+	line = expand.Replace(line)
+	out, stderr, got := s.Run(strings.Fields(line)...)
+	if got != code {
+		s.Errorf("%s exited with %d, want %d; stdout\n%s\nstderr\n%s", line, got, code, out, stderr)
+	}
+	for _, text := range texts {
+		if text = expand.Replace(text); !strings.Contains(stderr, text) {
+			s.Errorf("%s did not print %q; stderr\n%s", line, text, stderr)
+		}
+	}
+}
+
 // Refused runs setup and checks that it fails with a message that contains want, and changes no object.
 func (s *Site) Refused(want string, more ...string) {
 	s.Helper()
@@ -314,12 +323,12 @@ func (s *Site) Refused(want string, more ...string) {
 func (s *Site) Unchanged(before []string) {
 	s.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		after := s.Everything()
-		if slices.Equal(before, after) {
+		diff := cmp.Diff(before, s.Everything())
+		if diff == "" {
 			return
 		}
 		if time.Now().After(end) {
-			s.Errorf("the objects were\n%s\nand are now\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+			s.Errorf("objects changed (-before +after):\n%s", diff)
 			return
 		}
 	}

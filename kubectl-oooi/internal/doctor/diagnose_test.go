@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/problem"
 	"github.com/densityops/oooi/kubectl-oooi/internal/drift"
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/site"
+	"github.com/densityops/oooi/test/golden"
 )
 
 // answers are the responses of daemons, by container.
@@ -292,6 +295,36 @@ func TestChecksAreComplete(t *testing.T) {
 	for _, k := range problem.Kinds {
 		if !seen[k.Check] || k.Remedy == "" {
 			t.Errorf("problems %s belong to check %q, which does not exist, or have no remedy", k.Code, k.Check)
+		}
+	}
+}
+
+// root is the folder of the repository.
+const root = "../../.."
+
+func TestClusterRoleHasTheRightsOfTheChecks(t *testing.T) {
+	text, err := yaml.Marshal(Role())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "# Exactly the rights that the checks of 'kubectl oooi doctor' use. Generated from the checks by 'make golden'.\n"
+	golden.Check(t, filepath.Join(root, "manifests", "doctor", "clusterrole.yaml"), head+string(text))
+}
+
+// TestChecksAreDocumented compares the generated pages with docs/reference, which has no others of their names.
+func TestChecksAreDocumented(t *testing.T) {
+	folder := filepath.Join(root, "docs", "reference")
+	pages := Docs()
+	for name, text := range pages {
+		golden.Check(t, filepath.Join(folder, name), text)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "doctor-") && pages[e.Name()] == "" {
+			t.Errorf("%s documents no check: delete it", e.Name())
 		}
 	}
 }

@@ -53,9 +53,7 @@ type deployed struct {
 func (d *deployed) read(name string) {
 	d.Helper()
 	facts, _, err := (&site.Collector{Client: d.Client, Now: time.Now()}).Collect(d.Context(), d.Namespace, name)
-	if err != nil {
-		d.Fatal(err)
-	}
+	d.Must(err)
 	if d.site = site.New(facts, d.Namespace+"/"+name, nil); d.site == nil {
 		d.Fatal("no such site")
 	}
@@ -76,9 +74,7 @@ func (d *deployed) expect(want ...string) {
 	before := d.Everything()
 	for range 2 {
 		list, err := drift.Read(d.Context(), d.client(""), d.site)
-		if err != nil {
-			d.Fatal(err)
-		}
+		d.Must(err)
 		var got []string
 		for _, one := range list {
 			text := fmt.Sprintf("%s %s (%s)", one.Change, one.Object, one.Component)
@@ -103,9 +99,7 @@ func (d *deployed) client(user string) client.Client {
 	config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &guard{RoundTripper: next, t: d.T} })
 	c, err := client.New(config, client.Options{})
-	if err != nil {
-		d.Fatal(err)
-	}
+	d.Must(err)
 	return c
 }
 
@@ -134,9 +128,7 @@ func (d *deployed) object(kind, name string) *unstructured.Unstructured {
 		if k.Kind == kind {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(k)
-			if err := d.Client.Get(d.Context(), client.ObjectKey{Namespace: d.Namespace, Name: name}, u); err != nil {
-				d.Fatal(err)
-			}
+			d.Must(d.Client.Get(d.Context(), client.ObjectKey{Namespace: d.Namespace, Name: name}, u))
 			return u
 		}
 	}
@@ -147,16 +139,12 @@ func (d *deployed) object(kind, name string) *unstructured.Unstructured {
 // patch changes an object as kubectl edit does.
 func (d *deployed) patch(kind, name, patch string, as types.PatchType) {
 	d.Helper()
-	if err := d.Client.Patch(d.Context(), d.object(kind, name), client.RawPatch(as, []byte(patch)), client.FieldOwner("kubectl-edit")); err != nil {
-		d.Fatal(err)
-	}
+	d.Must(d.Client.Patch(d.Context(), d.object(kind, name), client.RawPatch(as, []byte(patch)), client.FieldOwner("kubectl-edit")))
 }
 
 func (d *deployed) remove(kind, name string) {
 	d.Helper()
-	if err := d.Client.Delete(d.Context(), d.object(kind, name)); err != nil {
-		d.Fatal(err)
-	}
+	d.Must(d.Client.Delete(d.Context(), d.object(kind, name)))
 }
 
 // TestReadFindsAnEditedInfra edits the Infra, from which setup would render other objects.
@@ -164,9 +152,7 @@ func TestReadFindsAnEditedInfra(t *testing.T) {
 	d := newSite(t)
 	infra := inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Namespace: d.Namespace, Name: "demo"}.Object()
 	edit := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"infraComponents": {"dhcp": {"leaseTime": "77m", "rangeEnd": "192.0.2.98"}}}}`))
-	if err := d.Client.Patch(d.Context(), infra, edit, client.FieldOwner("kubectl-edit")); err != nil {
-		t.Fatal(err)
-	}
+	d.Must(d.Client.Patch(d.Context(), infra, edit, client.FieldOwner("kubectl-edit")))
 	d.read("demo")
 	list, err := drift.Read(d.Context(), d.client(""), d.site)
 	if err != nil || len(list) < 2 {
@@ -206,9 +192,7 @@ func TestReadFindsEdits(t *testing.T) {
 	extra.SetName("demo-dns-copy")
 	extra.SetLabels(set.GetLabels())
 	extra.SetAnnotations(set.GetAnnotations())
-	if err := d.Client.Create(t.Context(), extra); err != nil {
-		t.Fatal(err)
-	}
+	d.Must(d.Client.Create(t.Context(), extra))
 	selector := func(partOf string) string {
 		return `{"app.kubernetes.io/component":"dns","app.kubernetes.io/part-of":"` + partOf + `","hostedcluster.densityops.com/infra":"demo"}`
 	}
@@ -297,32 +281,17 @@ func TestReadRefusals(t *testing.T) {
 	record := d.Records()[0]
 	data := record.Data
 	record.Data = map[string][]byte{"record": []byte("x")}
-	if err := d.Client.Update(t.Context(), &record); err != nil {
-		t.Fatal(err)
-	}
+	d.Must(d.Client.Update(t.Context(), &record))
 	_, err := drift.Read(t.Context(), d.Client, d.site)
 	if r := drift.ReportOf(nil, err); !strings.Contains(r.Refused, "decoding Secret") || r.Unread != "" {
 		t.Errorf("an invalid record: %v", err)
 	}
 	record.Data = data
-	if err := d.Client.Update(t.Context(), &record); err != nil {
-		t.Fatal(err)
-	}
+	d.Must(d.Client.Update(t.Context(), &record))
 	d.expect()
 
 	// A user who may only read.
-	d.Apply(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: drift-viewer}
-rules: [{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: drift-viewer}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: drift-viewer}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
-`)
+	d.Grant("viewer", `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]`)
 	_, err = drift.Read(t.Context(), d.client("viewer"), d.site)
 	if r := drift.ReportOf(nil, err); !apierrors.IsForbidden(err) || !strings.Contains(r.Unread, `"viewer" cannot patch resource`) || r.Refused != "" {
 		t.Errorf("a user who may not patch: %v", err)
@@ -333,9 +302,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
 	pending.ResourceVersion, pending.UID, pending.Name = "", "", strings.TrimSuffix(record.Name, "1")+"2"
 	pending.Labels[v1alpha1.GroupName+"/status"] = "pending"
 	pending.Annotations = map[string]string{v1alpha1.GroupName + "/holder": "setup by process 7 on laptop", v1alpha1.GroupName + "/renewed": time.Now().UTC().Format(time.RFC3339)}
-	if err := d.Client.Create(t.Context(), &pending); err != nil {
-		t.Fatal(err)
-	}
+	d.Must(d.Client.Create(t.Context(), &pending))
 	if _, err = drift.Read(t.Context(), d.Client, d.site); err == nil || !strings.Contains(drift.ReportOf(nil, err).Unread, "setup by process 7 on laptop has not finished") {
 		t.Errorf("while setup runs: %v", err)
 	}
@@ -348,9 +315,7 @@ func TestReadCreatesNothing(t *testing.T) {
 		{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "virtualingresses." + v1alpha1.GroupName}}},
 		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": render.SystemNamespace}}},
 	} {
-		if err := d.Client.Delete(t.Context(), u); err != nil {
-			t.Fatal(err)
-		}
+		d.Must(d.Client.Delete(t.Context(), u))
 		if err := inventory.Of(u).WaitForDeletion(t.Context(), d.Client); err != nil {
 			t.Fatal(err)
 		}

@@ -1,24 +1,21 @@
 package page
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -27,6 +24,7 @@ import (
 	"github.com/densityops/oooi/kubectl-oooi/internal/output"
 	"github.com/densityops/oooi/kubectl-oooi/internal/status"
 	"github.com/densityops/oooi/test/golden"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // browserTimeout limits one test in the browser.
@@ -68,17 +66,33 @@ const layout = `(() => {
   return problems;
 })()`
 
-// A tab is a page in a browser.
+// A tab is a page in a browser. The browser reads commands from a pipe and writes results and events to another one
+// (--remote-debugging-pipe): objects in JSON that end with a zero byte.
 type tab struct {
-	context.Context
+	commands io.Writer
+	messages *bufio.Reader
+	session  string // empty for commands to the browser
+	last     int    // ID of the last command
 
-	mu       sync.Mutex
+	loaded   bool
 	problems []string // what the browser reported
 	requests []string // URLs that it loaded
 }
 
+// A message is a result, with the ID of its command, or an event.
+type message struct {
+	ID     int             `json:"id"`
+	Result json.RawMessage `json:"result"`
+	Error  json.RawMessage `json:"error"`
+	Method string          `json:"method"`
+	Params struct {
+		Entry   struct{ Text string } `json:"entry"`
+		Request struct{ URL string }  `json:"request"`
+	} `json:"params"`
+}
+
 // open starts a browser and opens a page about sites. The test is skipped without a browser, but fails in CI.
-func open(t *testing.T, sites []*Site, width, height int64, media emulation.SetEmulatedMediaParams) *tab {
+func open(t *testing.T, sites []*Site, width, height int, media map[string]any) *tab {
 	t.Helper()
 	program, err := exec.LookPath("chromium-headless-shell")
 	if err != nil {
@@ -98,60 +112,115 @@ func open(t *testing.T, sites []*Site, width, height int64, media emulation.SetE
 	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	t.Cleanup(cancel)
 	// Chromium's sandbox does not run as root; the page is our own.
-	ctx, cancel = chromedp.NewExecAllocator(ctx, chromedp.Headless, chromedp.ExecPath(program), chromedp.NoSandbox)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	p := &tab{Context: ctx}
-	p.do(t, chromedp.EmulateViewport(width, height))
-	if err := chromedp.Listen(ctx, p.listen); err != nil {
+	browser := exec.CommandContext(ctx, program, "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+lab.TempDir(t))
+	in, commands, err1 := os.Pipe()
+	messages, out, err2 := os.Pipe()
+	browser.ExtraFiles = []*os.File{in, out} // descriptors 3 and 4
+	if err := errors.Join(err1, err2, browser.Start(), in.Close(), out.Close()); err != nil {
 		t.Fatal(err)
 	}
-	call(t, p, log.Enable, cdp.Empty{})
-	call(t, p, network.Enable, network.EnableParams{})
-	call(t, p, emulation.SetEmulatedMedia, media)
-	p.do(t, chromedp.Navigate(server.URL))
+	p := &tab{commands: commands, messages: bufio.NewReader(messages)}
+	t.Cleanup(func() {
+		_ = commands.Close() // the browser ends
+		_ = browser.Wait()
+		_ = messages.Close()
+	})
+	target := call[struct{ TargetID string }](t, p, "Target.createTarget", map[string]any{"url": "about:blank"})
+	p.session = call[struct{ SessionID string }](t, p, "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}).SessionID
+	p.resize(t, width, height)
+	for _, domain := range []string{"Log", "Network", "Page"} {
+		p.do(t, domain+".enable", nil)
+	}
+	p.do(t, "Emulation.setEmulatedMedia", media)
+	p.do(t, "Page.navigate", map[string]any{"url": server.URL})
+	for !p.loaded {
+		p.receive(t)
+	}
 	return p
 }
 
-func (p *tab) listen(event any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch e := event.(type) {
-	case *log.EventEntryAdded:
-		p.problems = append(p.problems, e.Entry.Text)
-	case *network.EventRequestWillBeSent:
-		p.requests = append(p.requests, e.Request.URL)
-	}
-}
-
-func (p *tab) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
+// call performs a command and returns its result.
+func call[T any](t *testing.T, p *tab, method string, params map[string]any) (result T) {
 	t.Helper()
-	if err := chromedp.Do(p, actions...); err != nil {
-		t.Fatal(err)
+	p.last++
+	command := map[string]any{"id": p.last, "method": method, "params": params}
+	if p.session != "" {
+		command["sessionId"] = p.session
 	}
-}
-
-func call[P, R any](t *testing.T, p *tab, command cdp.Command[P, R], params P) {
-	t.Helper()
-	if _, err := chromedp.Call(p, command, params); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func run[T any](t *testing.T, p *tab, action chromedp.Action[T]) T {
-	t.Helper()
-	result, err := chromedp.Run(p, action)
+	text, err := json.Marshal(command)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return result
+	if _, err := p.commands.Write(append(text, 0)); err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	for {
+		m := p.receive(t)
+		if m.ID != p.last {
+			continue
+		}
+		if m.Error != nil {
+			t.Fatalf("%s: %s", method, m.Error)
+		}
+		if err := json.Unmarshal(m.Result, &result); err != nil {
+			t.Fatalf("%s returned %s: %v", method, m.Result, err)
+		}
+		return result
+	}
+}
+
+// receive returns the next message, and records what an event reports.
+func (p *tab) receive(t *testing.T) (m message) {
+	t.Helper()
+	text, err := p.messages.ReadBytes(0)
+	if err != nil {
+		t.Fatalf("reading from the browser: %v", err)
+	}
+	if err := json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m); err != nil {
+		t.Fatalf("the browser sent %s: %v", text, err)
+	}
+	switch m.Method {
+	case "Log.entryAdded":
+		p.problems = append(p.problems, m.Params.Entry.Text)
+	case "Network.requestWillBeSent":
+		p.requests = append(p.requests, m.Params.Request.URL)
+	case "Page.loadEventFired":
+		p.loaded = true
+	}
+	return m
+}
+
+// do performs a command whose result is not needed.
+func (p *tab) do(t *testing.T, method string, params map[string]any) {
+	t.Helper()
+	call[struct{}](t, p, method, params)
+}
+
+func (p *tab) resize(t *testing.T, width, height int) {
+	t.Helper()
+	p.do(t, "Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
+}
+
+// press presses a key with a virtual key code, which may enter a text.
+func (p *tab) press(t *testing.T, key string, code int, text string) {
+	t.Helper()
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		p.do(t, "Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text})
+	}
 }
 
 // value returns the value of an expression in JavaScript.
 func value[T any](t *testing.T, p *tab, expression string) T {
 	t.Helper()
-	return run(t, p, chromedp.Evaluate[T](expression))
+	type evaluation struct {
+		Result           struct{ Value T }
+		ExceptionDetails json.RawMessage
+	}
+	e := call[evaluation](t, p, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true})
+	if e.ExceptionDetails != nil {
+		t.Fatalf("%s: %s", expression, e.ExceptionDetails)
+	}
+	return e.Result.Value
 }
 
 // documented returns the site of the documentation's screenshots, whose components are ready.
@@ -183,8 +252,8 @@ func TestPageInABrowser(t *testing.T) {
 	for name, sites := range map[string][]*Site{"healthy": {documented("")}, "broken": {brokenSite()}, "large": {site(200, ""), site(3, "dns-pod-tcp"), site(0, "none")}} {
 		for _, colours := range []string{"light", "dark"} {
 			t.Run(name+"-"+colours, func(t *testing.T) {
-				scheme := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: colours}
-				p := open(t, sites, 1280, 1000, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{scheme}})
+				scheme := map[string]any{"name": "prefers-color-scheme", "value": colours}
+				p := open(t, sites, 1280, 1000, map[string]any{"features": []any{scheme}})
 				for _, problem := range value[[]string](t, p, layout) {
 					t.Error(problem)
 				}
@@ -193,17 +262,17 @@ func TestPageInABrowser(t *testing.T) {
 					t.Errorf("the background is %s", background)
 				}
 				if shown := name + "-" + colours; golden.Updating() && (shown == "healthy-light" || shown == "broken-dark") {
-					image := run(t, p, chromedp.FullScreenshot(100))
+					size := value[[]int](t, p, `[document.documentElement.scrollWidth, document.documentElement.scrollHeight]`)
+					clip := map[string]any{"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
+					image := call[struct{ Data []byte }](t, p, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true, "clip": clip}).Data
 					if err := os.WriteFile(filepath.Join(screenshots, "site-"+shown+".png"), image, 0o644); err != nil {
 						t.Error(err)
 					}
 				}
-				p.do(t, chromedp.EmulateViewport(400, 800))
+				p.resize(t, 400, 800)
 				for _, problem := range value[[]string](t, p, layout) {
 					t.Errorf("in the window of a telephone: %s", problem)
 				}
-				p.mu.Lock()
-				defer p.mu.Unlock()
 				if len(p.problems) > 0 || len(p.requests) != 1 {
 					t.Errorf("the browser reports %q and loaded %q", p.problems, p.requests)
 				}
@@ -214,12 +283,12 @@ func TestPageInABrowser(t *testing.T) {
 
 // TestPageOnPaper expects the content of all elements on paper, also of those that are closed on the screen.
 func TestPageOnPaper(t *testing.T) {
-	p := open(t, []*Site{site(3, "")}, 1280, 1000, emulation.SetEmulatedMediaParams{})
+	p := open(t, []*Site{site(3, "")}, 1280, 1000, nil)
 	const hidden = `!document.querySelector('details td').checkVisibility()`
 	if !value[bool](t, p, hidden) {
 		t.Error("an element is open on the screen")
 	}
-	call(t, p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
+	p.do(t, "Emulation.setEmulatedMedia", map[string]any{"media": "print"})
 	if value[bool](t, p, hidden) {
 		t.Error("the objects of an element are not on paper")
 	}
@@ -227,9 +296,9 @@ func TestPageOnPaper(t *testing.T) {
 
 // TestPageWithAKeyboard opens an element of the drawing with the keyboard.
 func TestPageWithAKeyboard(t *testing.T) {
-	p := open(t, []*Site{site(3, "")}, 1280, 1000, emulation.SetEmulatedMediaParams{})
+	p := open(t, []*Site{site(3, "")}, 1280, 1000, nil)
 	for range 20 {
-		p.do(t, chromedp.KeyEvent(kb.Tab))
+		p.press(t, "Tab", 9, "")
 		if strings.HasSuffix(value[string](t, p, `document.activeElement.getAttribute('href') || ''`), "-dns") {
 			break
 		}
@@ -238,7 +307,7 @@ func TestPageWithAKeyboard(t *testing.T) {
 	if value[bool](t, p, open) {
 		t.Error("the element is open from the start")
 	}
-	p.do(t, chromedp.KeyEvent(kb.Enter))
+	p.press(t, "Enter", 13, "\r")
 	if !value[bool](t, p, open) || !strings.Contains(value[string](t, p, `document.querySelector(':target').innerText`), "demo-dns-0") {
 		t.Errorf("Enter on the DNS server leads to %s, not to its pods", value[string](t, p, `location.hash`))
 	}

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
@@ -91,44 +90,6 @@ func matches(t *testing.T, selector *metav1.LabelSelector, set map[string]string
 		t.Fatal(err)
 	}
 	return s.Matches(labels.Set(set))
-}
-
-// TestPolicyEvaluation checks the evaluation of NetworkPolicies on which the other tests rely.
-func TestPolicyEvaluation(t *testing.T) {
-	web := &pod{"shop", map[string]string{"app": "web"}}
-	for _, tc := range []struct {
-		name, spec string
-		from       *pod
-		want       bool
-	}{
-		{"a pod that no policy selects", "{podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}", web, true},
-		{"a policy for egress", "{podSelector: {}, policyTypes: [Egress]}", web, true},
-		{"no rule", "{podSelector: {}, policyTypes: [Ingress]}", web, false},
-		{"an empty rule", "{podSelector: {}, policyTypes: [Ingress], ingress: [{}]}", nil, true},
-		{"another port", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: TCP, port: 81}]}]}", web, false},
-		{"another protocol", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: UDP, port: 80}]}]}", web, false},
-		{"the port", "{podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{protocol: TCP, port: 80}]}]}", nil, true},
-		{"pods of the same namespace", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", web, true},
-		{"pods of another namespace", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{podSelector: {}}]}]}", &pod{namespace: "bank"}, false},
-		{"pods of all namespaces", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", &pod{namespace: "bank"}, true},
-		{"a node", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {}}]}]}", nil, false},
-		{"namespace and pod selected", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: web}}}]}]}", web, true},
-		{"namespace selected, pod not", "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}, podSelector: {matchLabels: {app: db}}}]}]}", web, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			policy := networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}
-			if err := yaml.UnmarshalStrict([]byte(tc.spec), &policy.Spec); err != nil {
-				t.Fatal(err)
-			}
-			to := &pod{"shop", map[string]string{"app": "cart"}}
-			if got := (policies{policy}).admit(t, tc.from, to, corev1.ProtocolTCP, 80); got != tc.want {
-				t.Errorf("admitted: %t", got)
-			}
-			if !(policies{policy}).admit(t, tc.from, &pod{"bank", to.labels}, corev1.ProtocolTCP, 80) {
-				t.Error("a policy of another namespace closes a port")
-			}
-		})
-	}
 }
 
 // example returns the objects that setup renders for manifests/examples/demo.

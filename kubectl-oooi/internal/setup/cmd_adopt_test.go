@@ -15,31 +15,19 @@ import (
 func TestSetupAdoptsOnlyOnRequest(t *testing.T) {
 	s := newSite(t)
 	s.Setup() // installs the CRDs, which would otherwise differ in the comparison below
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Fatal(stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes")
 	theirs := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
-	if err := s.Client.Create(t.Context(), theirs, client.FieldOwner("another-manager")); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), theirs, client.FieldOwner("another-manager")))
 	what := "ServiceAccount " + s.Namespace + "/demo-dns"
 	s.Refused("error: " + what + " exists and was not created by setup: delete or rename it, or take it over with --adopt; teardown then deletes it\nerror: nothing was applied")
 
 	s.Apply(fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: demo-dhcp, namespace: %[1]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[1]s/other}}}", s.Namespace))
 	s.Refused("error: ServiceAccount " + s.Namespace + "/demo-dhcp exists and belongs to Infra or ProxyServer " + s.Namespace + "/other: rename the Infra")
-	if err := s.Client.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dhcp"}}); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dhcp"}}))
 
-	if stderr := s.Setup("--adopt", "--force-conflicts"); !strings.Contains(stderr, what+" configured") {
-		t.Errorf("setup --adopt did not adopt the object:\n%s", stderr)
-	}
-	if stderr := s.Setup(); stderr != "" {
-		t.Errorf("setup without --adopt changed objects after the adoption:\n%s", stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, what+" deleted") {
-		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE --wait=false --adopt --force-conflicts", what+" configured")
+	s.SetupAgain()
+	s.Expect(0, "teardown demo -n $NS --yes", what+" deleted")
 	s.WaitForSystemNamespace() // setup --adopt also adopted the namespace, so teardown deleted it
 }
 
@@ -48,9 +36,7 @@ func TestSystemNamespaceOfOthersIsKept(t *testing.T) {
 	key := types.NamespacedName{Name: "oooi-system"}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}
 	s.WaitForSystemNamespace() // created without setup
-	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))))
 	t.Cleanup(func() { // other tests expect a namespace that setup did not create
 		namespace.SetResourceVersion("")
 		if err := s.Client.Patch(s.AfterTest(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}}`))); err != nil {
@@ -61,17 +47,13 @@ func TestSystemNamespaceOfOthersIsKept(t *testing.T) {
 	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.Labels["app.kubernetes.io/managed-by"] != "" {
 		t.Errorf("the namespace has the labels %v: %v", namespace.Labels, err)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Namespace oooi-system is kept: setup did not create it\n") || !strings.Contains(stderr, "Deployment oooi-system/oooi-control deleted") {
-		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes", "Namespace oooi-system is kept: setup did not create it\n", "Deployment oooi-system/oooi-control deleted")
 	if err := s.Client.Get(t.Context(), key, namespace); err != nil || namespace.DeletionTimestamp != nil {
 		t.Errorf("the namespace is being deleted: %v", err)
 	}
 
 	// An earlier release labelled any namespace of this name. Teardown keeps it because of the objects of others in it.
-	if err := s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "oooi"}}}`))); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Patch(t.Context(), namespace, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "oooi"}}}`))))
 	s.Setup()
 	labels := map[string]string{"app": "operator"}
 	operator := &appsv1.Deployment{
@@ -80,12 +62,8 @@ func TestSystemNamespaceOfOthersIsKept(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "registry.example.com/old/oooi"}}},
 		}},
 	}
-	if err := s.Client.Create(t.Context(), operator); err != nil {
-		t.Fatal(err)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Namespace oooi-system is kept: Deployment oooi-system/oooi-controller-manager exists in it and is not managed by setup\n") {
-		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
+	s.Must(s.Client.Create(t.Context(), operator))
+	s.Expect(0, "teardown demo -n $NS --yes", "Namespace oooi-system is kept: Deployment oooi-system/oooi-controller-manager exists in it and is not managed by setup\n")
 	if err := s.Client.Delete(t.Context(), operator); err != nil {
 		t.Error(err)
 	}
@@ -95,9 +73,7 @@ func TestSystemNamespaceOfOthersIsKept(t *testing.T) {
 func TestObjectsOfAnotherInfraAreNotAdopted(t *testing.T) {
 	s := newSite(t)
 	s.Setup() // installs the CRDs, which would otherwise differ in the comparison below
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Fatal(stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes")
 	s.Infra = strings.Replace(s.Infra, "metadata: {name: demo,", "metadata: {name: demo-x,", 1)
 	other := fmt.Sprintf(`
 apiVersion: hostedcluster.densityops.com/v1alpha1

@@ -18,6 +18,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
@@ -25,9 +26,7 @@ func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
 	s.Setup()
 	control := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi-control"}}
 	asHelm := []byte(`{"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}, "annotations": {"meta.helm.sh/release-name": "oooi", "meta.helm.sh/release-namespace": "oooi-system"}}}`)
-	if err := s.Client.Patch(t.Context(), control, client.RawPatch(types.MergePatchType, asHelm), client.FieldOwner("helm")); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Patch(t.Context(), control, client.RawPatch(types.MergePatchType, asHelm), client.FieldOwner("helm")))
 	t.Cleanup(func() {
 		if err := s.Client.Delete(s.AfterTest(), control); err != nil {
 			t.Error(err)
@@ -37,9 +36,7 @@ func TestObjectsOfAHelmReleaseAreUnchanged(t *testing.T) {
 	if !strings.Contains(stderr, "1 objects of control are managed by Helm release oooi-system/oooi and left unchanged") || !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns configured") || strings.Contains(stderr, "oooi-control configured") {
 		t.Errorf("setup printed\n%s", stderr)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Deployment oooi-system/oooi-control is kept: setup did not create it\n") {
-		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes", "Deployment oooi-system/oooi-control is kept: setup did not create it\n")
 }
 
 // TestControlCleansUpBeforeItsRoleIsDeleted disables apps ingress. Control, which the test simulates, deletes its
@@ -69,26 +66,16 @@ func TestControlCleansUpBeforeItsRoleIsDeleted(t *testing.T) {
 		_, all, _ := s.Run("setup", "-f", "FILE", "--wait=false")
 		stderr <- all
 	}()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // until setup has updated the Infra
-		infra := &unstructured.Unstructured{}
-		infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo"}, infra); err != nil {
-			t.Fatal(err)
-		}
-		if enabled, _, _ := unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled"); !enabled {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("setup has not updated the Infra")
-		}
-	}
+	lab.Poll(t, "setup to update the Infra", func() bool {
+		infra := s.Object(v1alpha1.SchemeGroupVersion.WithKind("Infra"), "demo")
+		enabled, _, _ := unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled")
+		return !enabled
+	})
 	time.Sleep(time.Second) // enough for setup to delete the Role if it did not wait
 	if !roleExists() {
 		t.Error("setup deleted the Role before control cleaned up")
 	}
-	if err := s.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}))
 	if stderr := <-stderr; !strings.Contains(stderr, "Role "+s.Namespace+"/"+role.Name+" deleted") || roleExists() {
 		t.Errorf("the Role was not deleted; stderr %s", stderr)
 	}
@@ -100,24 +87,13 @@ func TestConflictsAreReported(t *testing.T) {
 	// Another manager changes a field that setup sets.
 	service := &corev1.Service{}
 	key := client.ObjectKey{Namespace: s.Namespace, Name: "demo-dns"}
-	if err := s.Client.Get(t.Context(), key, service); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Get(t.Context(), key, service))
 	service.Spec.Ports[0].TargetPort = intstr.FromInt32(5353)
-	if err := s.Client.Update(t.Context(), service, client.FieldOwner("another-manager")); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Update(t.Context(), service, client.FieldOwner("another-manager")))
 	before := s.Everything()
-	_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
-	for _, want := range []string{`"another-manager"`, "targetPort", "--force-conflicts", "nothing was applied"} {
-		if code != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("setup exited with %d, want 1; stderr %s, want %s", code, stderr, want)
-		}
-	}
+	s.Expect(1, "setup -f FILE --wait=false", `"another-manager"`, "targetPort", "--force-conflicts", "nothing was applied")
 	s.Unchanged(before)
-	if stderr := s.Setup("--force-conflicts"); !strings.Contains(stderr, "Service "+s.Namespace+"/demo-dns configured") {
-		t.Error(stderr)
-	}
+	s.Expect(0, "setup -f FILE --wait=false --force-conflicts", "Service $NS/demo-dns configured")
 }
 
 func TestEarlierOperatorIsRefused(t *testing.T) {
@@ -129,41 +105,17 @@ func TestEarlierOperatorIsRefused(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "dns", Image: "example.com/dns:1"}}},
 		}},
 	}
-	if err := s.Client.Create(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
-	_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
-	if code != 1 || !strings.Contains(stderr, "objects of the earlier operator may use addresses of this VLAN: Deployment "+s.Namespace+"/demo-dns;") {
-		t.Errorf("setup exited with %d, stderr %s", code, stderr)
-	}
+	s.Must(s.Client.Create(t.Context(), old))
+	s.Expect(1, "setup -f FILE --wait=false", "objects of the earlier operator may use addresses of this VLAN: Deployment $NS/demo-dns;")
 	if sets := slices.DeleteFunc(s.Everything(), func(o string) bool { return !strings.Contains(o, "StatefulSet") }); len(sets) > 0 {
 		t.Errorf("setup created %s", sets)
 	}
 }
 
-func TestUserWithoutRights(t *testing.T) {
-	s := newSite(t)
-	kubeconfig, err := s.ControlPlane.UserKubeconfig("unprivileged")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Kubeconfig = kubeconfig
-	before := s.Everything()
-	_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
-	if code != 1 || !strings.Contains(stderr, `User "unprivileged" cannot`) {
-		t.Errorf("setup exited with %d, stderr %s", code, stderr)
-	}
-	s.Unchanged(before)
-}
-
 // TestUserOfNamespaces covers a user who may read the namespaces of a site and no others.
 func TestUserOfNamespaces(t *testing.T) {
 	s := newSite(t)
-	kubeconfig, err := s.ControlPlane.UserKubeconfig("narrow")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Kubeconfig = kubeconfig
+	s.As("narrow")
 	const role = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -185,10 +137,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: narrow}]
 		{"routes, services", "reading "}, // all that setup requires for a plan
 	} {
 		s.Apply(fmt.Sprintf(role, s.Namespace+"-demo", tc.controlPlane))
-		_, stderr, code := s.Run("setup", "-f", "FILE", "--wait=false")
-		if code != 1 || !strings.Contains(stderr, "error: "+tc.want) {
-			t.Errorf("setup exited with %d, want %q: %s", code, tc.want, stderr)
-		}
+		s.Expect(1, "setup -f FILE --wait=false", "error: "+tc.want)
 	}
 }
 
@@ -205,7 +154,5 @@ func TestInfraBeforeItsHostedCluster(t *testing.T) {
 	}
 	// The HostedCluster appears, and setup narrows the rights.
 	s.Apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + s.Namespace + "-later}\n")
-	if stderr := s.Setup(); !strings.Contains(stderr, "ClusterRole oooi-"+s.Namespace+"-demo-dns deleted") || !strings.Contains(stderr, "Role "+s.Namespace+"-later/oooi-"+s.Namespace+"-demo-dns created") {
-		t.Error(stderr)
-	}
+	s.Expect(0, "setup -f FILE --wait=false", "ClusterRole oooi-$NS-demo-dns deleted", "Role $NS-later/oooi-$NS-demo-dns created")
 }

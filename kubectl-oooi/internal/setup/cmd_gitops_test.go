@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // printed returns the objects that --dry-run=client prints for the site.
@@ -68,15 +68,13 @@ func (s *site) sync(objects []*unstructured.Unstructured) {
 			if first(u) != stage {
 				continue
 			}
-			for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-				err := s.Client.Apply(s.Context(), client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("argocd-controller"), client.ForceOwnership)
-				if err == nil {
-					break
+			lab.Await(s, u.GetKind()+" "+u.GetName()+" to be applied", func() string {
+				applied := client.ApplyConfigurationFromUnstructured(u.DeepCopy())
+				if err := s.Client.Apply(s.Context(), applied, client.FieldOwner("argocd-controller"), client.ForceOwnership); err != nil {
+					return err.Error()
 				}
-				if time.Now().After(end) {
-					s.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
-				}
-			}
+				return ""
+			})
 		}
 	}
 }
@@ -114,9 +112,7 @@ func TestTeardownDeletesObjectsOfAGitOpsTool(t *testing.T) {
 	}
 
 	s.DeleteRecords()
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Fatalf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes")
 	for _, o := range s.Everything() {
 		if strings.Contains(o, "demo-") && strings.Contains(o, s.Namespace) && !strings.HasPrefix(o, "Namespace ") {
 			t.Errorf("teardown left %s", o)
@@ -205,25 +201,19 @@ func TestGitOpsToolsFindNoDifference(t *testing.T) {
 	objects := s.printed()
 	s.sync(objects)
 	discover, err := discovery.NewDiscoveryClientForConfig(s.ControlPlane.RESTConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Must(err)
 	root := openapi3.NewRoot(discover.OpenAPIV3())
 	var kinds []string
 	for _, u := range objects {
 		what := fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
 		live := &unstructured.Unstructured{}
 		live.SetGroupVersionKind(u.GroupVersionKind())
-		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(u), live); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Get(t.Context(), client.ObjectKeyFromObject(u), live))
 		if patch := threeWayPatch(t, u, live); patch != "" {
 			t.Errorf("%s: the three-way merge changes %s", what, patch)
 		}
 		document, err := root.GVSpec(u.GroupVersionKind().GroupVersion())
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.Must(err)
 		if changes := structuredChanges(t, document.Components.Schemas, u, live); changes != "" {
 			t.Errorf("%s: the structured merge changes %s", what, changes)
 		}
@@ -348,13 +338,8 @@ func missingLists(s *spec.Schema, value any, path string) (missing []string) {
 func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
 	s := newSite(t)
 	s.sync(s.printed())
-	infra := &unstructured.Unstructured{}
-	infra.SetGroupVersionKind(read.InfraKind)
-	infra.SetNamespace(s.Namespace)
-	infra.SetName("demo")
-	if err := s.Client.Delete(t.Context(), infra); err != nil {
-		t.Fatal(err)
-	}
+	infra := s.Object(read.InfraKind, "demo")
+	s.Must(s.Client.Delete(t.Context(), infra))
 	warning := fmt.Sprintf("Warning: Infra or ProxyServer %[1]s/demo does not exist, but its StatefulSets serve the VLAN as last configured: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; create it again, or run 'kubectl oooi teardown demo -n %[1]s' to delete them\n", s.Namespace)
 	for _, tc := range []struct {
 		line []string
@@ -367,9 +352,7 @@ func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
 			t.Errorf("%q exited with %d, want %d, stderr %s", tc.line, code, tc.code, stderr)
 		}
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "StatefulSet "+s.Namespace+"/demo-dns deleted") {
-		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes", "StatefulSet $NS/demo-dns deleted")
 	if _, stderr, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "no Infra or standalone ProxyServer found in namespace") || strings.Contains(stderr, "demo") {
 		t.Errorf("after teardown doctor exited with %d, stderr %s", code, stderr)
 	}
@@ -386,26 +369,13 @@ func TestObjectsStayWithoutTheInfra(t *testing.T) {
 	before := without(s.Everything())
 	// The garbage collector deletes an object with an owner reference to the Infra, but no other.
 	owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "owned"}}
-	infra := &unstructured.Unstructured{}
-	infra.SetGroupVersionKind(read.InfraKind)
-	if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo"}, infra); err != nil {
-		t.Fatal(err)
-	}
+	infra := s.Object(read.InfraKind, "demo")
 	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: infra.GetAPIVersion(), Kind: infra.GetKind(), Name: infra.GetName(), UID: infra.GetUID()}}
-	if err := s.Client.Create(t.Context(), owned); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client.Delete(t.Context(), infra, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(owned), owned); apierrors.IsNotFound(err) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the garbage collector does not run")
-		}
-	}
+	s.Must(s.Client.Create(t.Context(), owned))
+	s.Must(s.Client.Delete(t.Context(), infra, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	lab.Poll(t, "the garbage collector to run", func() bool {
+		return apierrors.IsNotFound(s.Client.Get(t.Context(), client.ObjectKeyFromObject(owned), owned))
+	})
 	if after := without(s.Everything()); !slices.Equal(after, before) {
 		t.Errorf("before:\n%s\nafter:\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
@@ -417,9 +387,7 @@ func TestObjectsStayWithoutTheInfra(t *testing.T) {
 	if _, stderr, code := s.Run("status", "-n", s.Namespace); !strings.Contains(stderr, "Infra or ProxyServer "+s.Namespace+"/demo does not exist, but its StatefulSets serve the VLAN") {
 		t.Errorf("status exited with %d, stderr %s", code, stderr)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, "Role "+s.Namespace+"-demo/") {
-		t.Errorf("teardown of the remaining objects exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes", "Role $NS-demo/")
 	err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, &corev1.ConfigMap{})
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the inventory still exists: %v", err)

@@ -18,14 +18,7 @@ func (s *site) isolateNamespaces(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "multus-daemon-config"},
 		Data:       map[string]string{"daemon-config.json": model.OpenShiftIsolation.String()},
 	}
-	if err := s.Client.Create(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Client.Delete(s.AfterTest(), config); err != nil {
-			t.Error(err)
-		}
-	})
+	s.CreateForTest(config)
 }
 
 // Objects of a hosted cluster in namespace NS.

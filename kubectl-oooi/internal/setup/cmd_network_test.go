@@ -17,18 +17,13 @@ import (
 func newSiteWithoutNetwork(t *testing.T) *site {
 	t.Helper()
 	s := newSite(t)
-	if err := s.Client.Delete(t.Context(), s.network()); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), s.network()))
 	return s
 }
 
 // network returns the VMs' NetworkAttachmentDefinition, with only its name.
 func (s *site) network() *unstructured.Unstructured {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(read.AttachmentKind)
-	u.SetNamespace(s.Namespace)
-	u.SetName("vlan100")
+	u := s.Object(read.AttachmentKind, "vlan100")
 	return u
 }
 
@@ -36,20 +31,14 @@ func TestMakeNetwork(t *testing.T) {
 	s := newSiteWithoutNetwork(t)
 	s.Refused("let setup create it (--make-network)")
 	what := fmt.Sprintf("NetworkAttachmentDefinition %s/vlan100 ", s.Namespace)
-	if stderr := s.Setup("--make-network", "bridge=br-vlan100,vlan=100"); !strings.Contains(stderr, what+"created") {
-		t.Errorf("setup --make-network did not create the network:\n%s", stderr)
-	}
+	s.Expect(0, "setup -f FILE --wait=false --make-network bridge=br-vlan100,vlan=100", what+"created")
 	before := s.Everything()
 	if stderr := s.Setup(); strings.Contains(stderr, "NetworkAttachmentDefinition") {
 		t.Errorf("setup without the flag changed the network:\n%s", stderr)
 	}
 	s.Unchanged(before)
-	if stderr := s.Setup("--make-network", "bridge=br-vlan100,vlan=100,mtu=9000"); !strings.Contains(stderr, what+"configured") {
-		t.Errorf("setup with another MTU did not update the network:\n%s", stderr)
-	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes"); code != 0 || !strings.Contains(stderr, what+"deleted") {
-		t.Errorf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE --wait=false --make-network bridge=br-vlan100,vlan=100,mtu=9000", what+"configured")
+	s.Expect(0, "teardown demo -n $NS --yes", what+"deleted")
 	if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(s.network()), s.network()); !apierrors.IsNotFound(err) {
 		t.Errorf("the network still exists: %v", err)
 	}
@@ -87,9 +76,7 @@ spec:
 				t.Errorf("teardown exited with %d, stderr\n%s%s", code, out, stderr)
 			}
 			network := s.network()
-			if err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(network), network); err != nil {
-				t.Fatal(err)
-			}
+			s.Must(s.Client.Get(t.Context(), client.ObjectKeyFromObject(network), network))
 			if len(network.GetLabels()) > 0 || network.GetAnnotations()[v1alpha1.AnnotationInfra] != "" {
 				t.Errorf("the network still has labels or the annotation of setup: %v", network)
 			}

@@ -6,24 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-func TestSetupAgainChangesNothing(t *testing.T) {
-	s := newSite(t)
-	first := s.Setup()
-	for _, what := range []string{"Namespace oooi-system", "StatefulSet " + s.Namespace + "/demo-dns created", "NetworkPolicy " + s.Namespace + "-demo/"} {
-		if !strings.Contains(first, what) && !strings.Contains(what, "oooi-system") { // another test may have created it
-			t.Errorf("setup did not print %s:\n%s", what, first)
-		}
-	}
-	before := s.Everything()
-	if stderr := s.Setup(); stderr != "" {
-		t.Errorf("a second setup printed %s", stderr)
-	}
-	s.Unchanged(before)
-}
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
+	"github.com/densityops/oooi/test/lab"
+)
 
 func TestOnlyChangedObjectsAreApplied(t *testing.T) {
 	s := newSite(t)
@@ -65,9 +57,7 @@ func TestImagesOfDHCPGetKnownArguments(t *testing.T) {
 		t.Helper()
 		s.Setup()
 		config := &corev1.ConfigMap{}
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: s.ConfigOf("demo-dhcp")}, config); err != nil {
-			t.Fatal(err)
-		}
+		s.Get(s.ConfigOf("demo-dhcp"), config)
 		return strings.Contains(fmt.Sprint(config.Data), "test-clients="+s.Namespace+"/demo")
 	}
 	if !rendered() {
@@ -83,15 +73,12 @@ func TestSetupRefuses(t *testing.T) {
 	s := newSite(t)
 	good := s.Infra
 	for _, tc := range []struct{ name, old, new, message string }{
-		{"a range outside of the subnet", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.3.99", "InvalidRange"},
-		{"an address outside of the subnet", "serverIP: 192.0.2.4", "serverIP: 198.51.100.4", "spec.infraComponents.proxy: 198.51.100.4 is not in the VLAN's subnets [192.0.2.0/24]"},
 		{"a duplicate address", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
 		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.Namespace + "/vlan101 does not exist"},
 		{"an unknown field", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
 		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is required"},
 		{"a value that the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
 		{"an invalid image reference", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: invalid image reference "quay.io/Some Image:1"`},
-		{"a replica with the floating address", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.4}]}", "spec.infraComponents.proxy and spec.infraComponents.proxy.instances: both are 192.0.2.4"},
 	} {
 		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
 		if s.Infra == good {
@@ -149,4 +136,46 @@ spec: {holderIdentity: demo-proxy-192-0-2-5-0, leaseDurationSeconds: 10}
 	if want := []string{"6 configured", "7 configured", "5 configured"}; !slices.Equal(order, want) {
 		t.Errorf("setup with another image replaces %q, want %q:\n%s", order, want, stderr)
 	}
+}
+
+// TestObjectsAreCreatedAgain replaces a RoleBinding, whose reference cannot be changed, as kubectl replace --force does. Applying
+// the rendered object would fail.
+func TestObjectsAreCreatedAgain(t *testing.T) {
+	s := newSite(t)
+	s.Setup()
+	name, binding := "oooi-"+s.Namespace+"-demo-dns", &rbacv1.RoleBinding{}
+	s.Get(name, binding)
+	s.Must(s.Client.Delete(t.Context(), binding))
+	binding.UID, binding.ResourceVersion, binding.ManagedFields, binding.RoleRef.Name = "", "", nil, "other"
+	s.Must(s.Client.Create(t.Context(), binding, client.FieldOwner("kubectl-replace")))
+	uid, object, before := binding.UID, "RoleBinding "+s.Namespace+"/"+name, s.Everything()
+	if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, name) {
+		t.Errorf("diff exited with %d, stderr %s, stdout %s", code, stderr, out)
+	}
+	if out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server", "--force-conflicts"); code != 0 || !strings.Contains(out, object+" configured (server dry run)\n") {
+		t.Errorf("the dry run exited with %d, stderr %s, stdout %s", code, stderr, out)
+	}
+	s.Unchanged(before)
+	s.Expect(0, "setup -f FILE --wait=false --force-conflicts", object+" created\n")
+	if s.Get(name, binding); binding.UID == uid || binding.RoleRef.Name != name {
+		t.Errorf("setup created %v", binding)
+	}
+	s.SetupAgain()
+}
+
+var management = lab.Shared{Config: cmdtest.Management(), Prepare: cmdtest.Install}
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard())
+	lab.Main(m, &management)
+}
+
+// A site is a management cluster with a hosted cluster and its control plane's namespace, in which setup has not run.
+type site struct {
+	*cmdtest.Site
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	return &site{cmdtest.New(t, management.Get(t), cmd.Main)}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,9 +57,7 @@ func TestStandaloneProxy(t *testing.T) {
 			t.Errorf("setup changed an object that is not the proxy's: %s", line)
 		}
 	}
-	if stderr := s.Setup(); stderr != "" {
-		t.Errorf("a second setup printed %s", stderr)
-	}
+	s.SetupAgain()
 	_, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=client", "-n", s.Namespace)
 	if code != 1 || !strings.Contains(stderr, "NetworkAttachmentDefinition "+s.Namespace+"/vlan100 does not exist") {
 		t.Errorf("without the network, setup exited with %d, stderr %s", code, stderr)
@@ -80,9 +77,7 @@ spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "br
 	if strings.Contains(out, "\nkind: Infra\n") || strings.Contains(out, "hostedcluster.densityops.com/infra: edge") || strings.Contains(out, "- --infra\n") {
 		t.Errorf("the output contains an Infra, or refers to one:\n%s", out)
 	}
-	if _, stderr, code := s.Run("teardown", "edge", "-n", s.Namespace, "--yes"); code != 0 {
-		t.Errorf("teardown exited with %d, stderr %s", code, stderr)
-	}
+	s.Expect(0, "teardown edge -n $NS --yes")
 	s.Unchanged(before)
 }
 
@@ -111,9 +106,7 @@ func TestPodsMayOpenPortsOfBackends(t *testing.T) {
 		s.Infra = strings.ReplaceAll(strings.ReplaceAll(edge, "NS", s.Namespace), "port: 5000, targetService", from)
 		s.Setup()
 		set := &appsv1.StatefulSet{}
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "edge-proxy"}, set); err != nil {
-			t.Fatal(err)
-		}
+		s.Get("edge-proxy", set)
 		if sysctls := set.Spec.Template.Spec.SecurityContext.Sysctls; len(sysctls) != 1 || sysctls[0].Value != want {
 			t.Errorf("%s: sysctls %v, want %s", from, sysctls, want)
 		}
@@ -130,13 +123,9 @@ func TestProxyServerOfAnInfraIsKept(t *testing.T) {
 	s.Setup()
 	before := s.Everything()
 	s.Infra = infra
-	if stderr := s.Setup(); stderr != "" {
-		t.Errorf("without the ProxyServer's file setup printed %s", stderr)
-	}
+	s.SetupAgain()
 	s.Infra = server
-	if stderr := s.Setup(); stderr != "" {
-		t.Errorf("without the Infra's file setup printed %s", stderr)
-	}
+	s.SetupAgain()
 	s.Unchanged(before)
 	s.Infra = strings.ReplaceAll(infra, "192.0.2.4", "192.0.2.5")
 	stderr := s.Setup()
@@ -159,16 +148,10 @@ func TestBackendsWithProblemsAreReported(t *testing.T) {
 				t.Errorf("%s: setup did not print %q: %s", tc.name, want, stderr)
 			}
 		}
-		server := &unstructured.Unstructured{}
-		server.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
-		if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: tc.name}, server); err != nil {
-			t.Fatal(err)
-		}
+		server := s.Object(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"), tc.name)
 		status := fmt.Sprintf(`{"status": {"conditions": [{"type": "ConfigurationValid", "status": "False", "reason": "MultipleMatches", "message": "spec.backends[0] registry: two",
 			"observedGeneration": %d, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, server.GetGeneration())
-		if err := s.Client.Status().Patch(t.Context(), server, client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Status().Patch(t.Context(), server, client.RawPatch(types.MergePatchType, []byte(status))))
 		if stderr, want := s.Setup(), "Warning: ProxyServer "+s.Namespace+"/"+tc.name+": MultipleMatches: spec.backends[0] registry: two\n"; !strings.HasSuffix(stderr, want) {
 			t.Errorf("%s: setup did not end with %q: %s", tc.name, want, stderr)
 		}

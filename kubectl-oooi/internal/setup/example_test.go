@@ -64,10 +64,15 @@ func knownOf(t *testing.T, files ...string) *Known {
 	return known
 }
 
-// planOf returns the plan of files, for a cluster in which the control plane's namespace exists.
+// planOf returns the plan of files.
 func planOf(t *testing.T, files ...string) *Plan {
 	t.Helper()
-	known := knownOf(t, files...)
+	return makePlan(t, knownOf(t, files...))
+}
+
+// makePlan returns the plan for a cluster in which the control plane's namespace exists.
+func makePlan(t *testing.T, known *Known) *Plan {
+	t.Helper()
 	known.ControlPlane = true
 	plan, err := Make(known, exampleImages)
 	if err != nil {
@@ -84,12 +89,8 @@ func TestExamplesMatchRenderedObjects(t *testing.T) {
 			folder := filepath.Join(filepath.Dir(exampleFolder(t)), name)
 			render := func() *Plan {
 				known := knownOf(t, filepath.Join(folder, file), filepath.Join(folder, "cluster.yaml"))
-				known.ControlPlane, known.OpenShift, known.Shared = true, name == "several", SharedNone
-				plan, err := Make(known, exampleImages)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return plan
+				known.OpenShift, known.Shared = name == "several", SharedNone
+				return makePlan(t, known)
 			}
 			plan := render()
 			checkOverlay(t, plan, folder)
@@ -134,11 +135,8 @@ func TestSharedObjectsArePrintedApart(t *testing.T) {
 	files := exampleFiles(exampleFolder(t))
 	printed := func(shared string) []string {
 		known := knownOf(t, files...)
-		known.ControlPlane, known.Shared, known.VirtualIngress = true, shared, true
-		plan, err := Make(known, exampleImages)
-		if err != nil {
-			t.Fatal(err)
-		}
+		known.Shared, known.VirtualIngress = shared, true
+		plan := makePlan(t, known)
 		var list []string
 		for _, o := range plan.Objects {
 			list = append(list, inventory.Of(o).String())
@@ -159,10 +157,9 @@ func TestSharedObjectsArePrintedApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := knownOf(t, files...)
-	known.ControlPlane, known.Shared, known.VirtualIngress = true, SharedOnly, true
-	plan, err := Make(known, exampleImages)
-	if err != nil || !bytes.Equal(text, plan.YAML) {
-		t.Errorf("without an Infra, other objects are printed (%v)", err)
+	known.Shared, known.VirtualIngress = SharedOnly, true
+	if !bytes.Equal(text, makePlan(t, known).YAML) {
+		t.Error("without an Infra, other objects are printed")
 	}
 }
 
@@ -222,15 +219,13 @@ func TestDaemonsAcceptRenderedConfiguration(t *testing.T) {
 	})
 	daemon.Start(t)
 	client := dns.Client{Timeout: 5 * time.Second}
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	lab.Await(t, "the name of the API server", func() string {
 		reply, _, err := client.ExchangeContext(t.Context(), new(dns.Msg).SetQuestion("api.demo.example.com.", dns.TypeA), fmt.Sprintf("127.0.0.2:%d", ports.Numbers[0]))
 		if err == nil && reply.Rcode == dns.RcodeSuccess && reply.Authoritative { // without address: the example has no Service of the proxy
-			break
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%v, %v", reply, err)
-		}
-	}
+		return fmt.Sprint(reply, err)
+	})
 }
 
 // hostedCluster returns the HostedCluster among the files of an input.

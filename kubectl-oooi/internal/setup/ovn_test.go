@@ -104,28 +104,3 @@ func checkOVN(t *testing.T, network, proxies string) {
 		t.Errorf("%d pods have the addresses %v", pods, addresses)
 	}
 }
-
-// TestOVNKubernetesRefusesInvalidNetworks checks that the model of the admission refuses what OVN-Kubernetes is known
-// to refuse.
-func TestOVNKubernetesRefusesInvalidNetworks(t *testing.T) {
-	const base = `"cniVersion": "0.3.1", "name": "physnet", "netAttachDefName": "a/b", "type": "ovn-k8s-cni-overlay", "topology": "localnet"`
-	request := lab.NetworkSelection{Namespace: "a", Name: "b", IPs: []string{"192.0.2.2/24"}}
-	if _, err := lab.PortOf("{"+base+"}", request); err != nil {
-		t.Error(err)
-	}
-	for name, definition := range map[string]string{
-		"addresses on a network with subnets":             "{" + base + `, "subnets": "192.0.2.0/24"}`,
-		"a chain of plugins":                              `{"cniVersion": "0.3.1", "name": "physnet", "plugins": [{` + base + `}, {"type": "sbr"}]}`,
-		"an IPAM plugin":                                  "{" + base + `, "ipam": {"type": "static"}}`,
-		"the name of another NetworkAttachmentDefinition": "{" + strings.ReplaceAll(base, "a/b", "a/c") + "}",
-		"the name of the default network":                 "{" + strings.ReplaceAll(base, "physnet", "ovn-kubernetes") + "}",
-	} {
-		if _, err := lab.PortOf(definition, request); err == nil {
-			t.Errorf("%s: admitted", name)
-		}
-	}
-	request.IPs = []string{"192.0.2.2"}
-	if _, err := lab.PortOf("{"+base+"}", request); err == nil {
-		t.Error("an address without prefix length: admitted")
-	}
-}

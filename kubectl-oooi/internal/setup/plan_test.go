@@ -7,8 +7,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/objects"
+	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
+	"github.com/densityops/oooi/kubectl-oooi/internal/site"
 )
 
 // TestPlanOfClusters checks what setup says before it changes anything, and the domains for the cluster DNS.
@@ -48,16 +53,12 @@ func TestPlanOfClusters(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			known := exampleKnown(t)
-			known.ControlPlane = true
 			list := []*objects.HostedCluster{hostedCluster(t, known)}
 			if other := tc.change(list[0]); other != nil {
 				list = append(list, other)
 			}
 			setHostedClusters(known, list...)
-			plan, err := Make(known, exampleImages)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := makePlan(t, known)
 			if got := plan.Domains(); !slices.Equal(got, tc.domains) {
 				t.Errorf("the cluster DNS forwards %q, want %q", got, tc.domains)
 			}
@@ -68,5 +69,172 @@ func TestPlanOfClusters(t *testing.T) {
 				t.Errorf("the Corefile does not contain %q", tc.guarded)
 			}
 		})
+	}
+}
+
+func TestCorefileHasTheManagementDomains(t *testing.T) {
+	known := exampleKnown(t)
+	domain := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"baseDomain": "mgmt.example.org", "domain": "apps.mgmt.example.org"}}}
+	domain.SetGroupVersionKind(site.ClusterDNS)
+	known.files = append(known.files, domain)
+	plan := makePlan(t, known)
+	for _, host := range []string{"ignition-server", "konnectivity-server", "oauth"} {
+		if host += "-clusters-demo.apps.mgmt.example.org"; !strings.Contains(string(plan.YAML), " "+host) {
+			t.Errorf("no zone contains %s, which OpenShift may generate later", host)
+		}
+	}
+	if n := strings.Count(string(plan.YAML), "management apps.mgmt.example.org mgmt.example.org\n"); n != 2 {
+		t.Errorf("%d server blocks have the domains, want 2", n)
+	}
+}
+
+// TestZonesExcludeSiblingsOfHostnames checks that a hostname of the hosted cluster is a zone of its own. Names in
+// these zones are answered with SERVFAIL before the objects are read, and names beside the hostname must not be.
+func TestZonesExcludeSiblingsOfHostnames(t *testing.T) {
+	known := exampleKnown(t)
+	demo := hostedCluster(t, known)
+	demo.Spec.KubeAPIServerDNSName = "api-demo.example.com"
+	setHostedClusters(known, demo)
+	plan := makePlan(t, known)
+	want := "guard api-demo.example.com demo.example.com\n"
+	if n := strings.Count(string(plan.YAML), want); n != 2 {
+		t.Errorf("%d server blocks have %q, want 2:\n%s", n, want, plan.YAML)
+	}
+}
+
+func TestInvalidNamesAreRefused(t *testing.T) {
+	for _, tc := range []struct{ kind, name, want string }{
+		{"Infra", "dé–mo", "-, document 1: in Infra dé–mo: metadata.name: a lowercase RFC 1123 label must consist of"},
+		{"ProxyServer", "Edge", "-, document 1: in ProxyServer Edge: metadata.name: a lowercase RFC 1123 label must consist of"},
+		{"Infra", "demo.lab", "-, document 1: in Infra demo.lab: metadata.name: must not contain dots"},
+		{"Infra", "y", "-, document 1: in Infra: metadata.name: expected a string, found a bool; quote the value"},
+		{"Infra", "''", "-, document 1: the Infra has no name; set metadata.name"},
+	} {
+		file := "apiVersion: hostedcluster.densityops.com/v1alpha1\nkind: " + tc.kind + "\nmetadata: {name: " + tc.name + "}\n"
+		if _, err := ReadFiles([]string{"-"}, strings.NewReader(file), "default", nil); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s %s: %v, want %s", tc.kind, tc.name, err, tc.want)
+		}
+	}
+}
+
+// TestFreeAddresses checks the addresses that setup chooses for a described Infra.
+func TestFreeAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		name, network string
+		taken         []string
+		next, largest string
+	}{
+		{"an empty network", "192.0.2.0/24", nil, "192.0.2.1", "192.0.2.2-192.0.2.254"},
+		{"the gateway first", "192.0.2.0/29", []string{"192.0.2.1"}, "192.0.2.2", "192.0.2.3-192.0.2.6"},
+		{"the gateway last", "192.0.2.0/29", []string{"192.0.2.6"}, "192.0.2.1", "192.0.2.2-192.0.2.5"},
+		{"overlapping, unsorted ranges", "192.0.2.0/28", []string{"192.0.2.8-192.0.2.10", "192.0.2.1", "192.0.2.4-192.0.2.9"}, "192.0.2.2", "192.0.2.11-192.0.2.14"},
+		{"addresses outside of the network", "192.0.2.0/30", []string{"198.51.100.1", "192.0.1.0-192.0.2.1", "2001:db8::1"}, "192.0.2.2", ""},
+		{"a range beyond the end", "192.0.2.0/29", []string{"192.0.2.3-192.0.3.9"}, "192.0.2.1", "192.0.2.2-192.0.2.2"},
+		{"a full network", "192.0.2.0/30", []string{"192.0.2.1-192.0.2.2"}, "", ""},
+		{"a network of one address", "192.0.2.0/32", nil, "", ""},
+		{"the last network", "255.255.255.0/24", []string{"255.255.255.200-255.255.255.255"}, "255.255.255.1", "255.255.255.2-255.255.255.199"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var taken []v1alpha1.AddressRange
+			for _, text := range tc.taken {
+				r, err := v1alpha1.ParseAddressRange(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				taken = append(taken, r)
+			}
+			d := &Description{CIDR: tc.network, Gateway: "none", Network: "none", HostedCluster: "none", DNS: "none", Proxy: "none", Range: "none"}
+			if err := d.choose(taken); (err == nil) != (tc.next != "") || d.DHCP != tc.next {
+				t.Errorf("next: %s, %v, want %q", d.DHCP, err, tc.next)
+			}
+			d.Range = ""
+			if err := d.choose(taken); tc.next != "" && ((err == nil) != (tc.largest != "") || d.Range != tc.largest) {
+				t.Errorf("largest: %s, %v, want %q", d.Range, err, tc.largest)
+			}
+		})
+	}
+}
+
+// TestReferenceWithoutNamespaceIsPinned checks which namespace setup writes into a reference to a HostedCluster.
+func TestReferenceWithoutNamespaceIsPinned(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		exist  []string // namespaces with a HostedCluster demo
+		served string   // the namespace in the Infra of the cluster; empty if that Infra does not exist
+		want   string
+	}{
+		{"in the Infra's namespace", []string{"tenant"}, "", "tenant"},
+		{"in the default namespace", []string{"clusters"}, "", "clusters"},
+		{"in both", []string{"clusters", "tenant"}, "", "tenant"},
+		{"in both, and a site that serves the other one", []string{"clusters", "tenant"}, "clusters", "clusters"},
+		{"the one that the site served is gone", []string{"tenant"}, "clusters", "tenant"},
+		{"in neither", []string{"other"}, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			known := exampleKnown(t)
+			var exist []*objects.HostedCluster
+			for _, namespace := range tc.exist {
+				exist = append(exist, &objects.HostedCluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "demo"}})
+			}
+			setHostedClusters(known, exist...)
+			known.Infra.Namespace = "tenant"
+			known.Infra.Spec.HostedClusterRef = &v1alpha1.HostedClusterReference{Name: "demo"}
+			known.Written.SetNamespace("tenant")
+			unstructured.RemoveNestedField(known.Written.Object, "spec", "hostedClusterRef", "namespace")
+			if tc.served != "" {
+				known.before = known.Infra.DeepCopy()
+				known.before.Spec.HostedClusterRef.Namespace = tc.served
+			}
+			if err := known.pinHostedCluster(); err != nil {
+				t.Fatal(err)
+			}
+			written, _, _ := unstructured.NestedString(known.Written.Object, "spec", "hostedClusterRef", "namespace")
+			if got := known.Infra.Spec.HostedClusterRef.Namespace; got != tc.want || written != tc.want {
+				t.Errorf("the namespace is %q, written %q, want %q", got, written, tc.want)
+			}
+		})
+	}
+}
+
+// TestObjectsOfTheClusterTakePrecedence covers objects in files that the cluster has as well: setup does not apply those in files.
+func TestObjectsOfTheClusterTakePrecedence(t *testing.T) {
+	for infraID, warnings := range map[string]int{"demo-x7k2p": 0, "other": 1} {
+		known := exampleKnown(t)
+		hc := hostedCluster(t, known)
+		hc.Spec.InfraID = "demo-x7k2p"
+		live := objectOf(site.HostedClusters, hc)
+		if err := unstructured.SetNestedField(live.Object, "Always", "spec", "defaultOfTheAPIServer"); err != nil {
+			t.Fatal(err)
+		}
+		known.live = site.NewFacts(time.Now()).With(live)
+		hc.Spec.InfraID = infraID
+		setHostedClusters(known, hc)
+		known.dropPresent()
+		if got := known.site().Cluster.InfraID; got != "demo-x7k2p" || len(known.ignored) != warnings {
+			t.Errorf("infraID %s in the file: the plan has %s, and the warnings %q", infraID, got, known.ignored)
+		}
+	}
+}
+
+// TestTeardownSearchesEveryKind compares the kinds that teardown searches with the rendered ones, and their order.
+func TestTeardownSearchesEveryKind(t *testing.T) {
+	plan, _ := example(t)
+	last := 0
+	for _, o := range plan.infraObjects() {
+		if o.GetKind() == "Infra" {
+			continue
+		}
+		at := slices.IndexFunc(inventory.Kinds, func(k schema.GroupVersionKind) bool { return k == o.GroupVersionKind() })
+		switch {
+		case at < 0:
+			t.Errorf("teardown does not search for %s", o.GroupVersionKind())
+		case at < last:
+			t.Errorf("%s is applied after a %s, and also deleted after it", inventory.Of(o), inventory.Kinds[last].Kind)
+		default:
+			last = at
+		}
+	}
+	if last == 0 || !strings.HasSuffix(inventory.Kinds[last].Kind, "Set") {
+		t.Errorf("the last object of the plan is a %s", inventory.Kinds[last].Kind)
 	}
 }

@@ -43,15 +43,12 @@ func TestControlHasTheResourcesOfAnInfra(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			known := exampleKnown(t)
-			known.ControlPlane, known.VirtualIngress = true, true
+			known.VirtualIngress = true
 			known.Infra.Spec.InfraComponents.Control = &v1alpha1.InfraControl{Resources: test.own}
 			for _, other := range test.others {
 				known.files = append(known.files, objectOf(site.Infras, other))
 			}
-			plan, err := Make(known, exampleImages)
-			if err != nil {
-				t.Fatal(err)
-			}
+			plan := makePlan(t, known)
 			found := 0
 			for _, o := range plan.Objects {
 				if o.GetKind() != "Deployment" {

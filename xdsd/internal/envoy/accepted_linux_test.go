@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,17 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/json"
-	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -41,7 +38,7 @@ import (
 // Envoy must also accept the bootstrap configuration with the limits of some of them.
 func FuzzAcceptedProxyServers(f *testing.F) {
 	proxy := startProxy(f, 1)
-	schemas := map[string]*schema{"Infra": readSchema(f, "infras"), "ProxyServer": readSchema(f, "proxyservers")}
+	api := newAPI(f)
 	base, err := watch.ReadManifests("../../../internal/model/testdata/proxy-infra", fuzzOptions)
 	if err != nil {
 		f.Fatal(err)
@@ -53,8 +50,8 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 		g := generator{rand.New(rand.NewPCG(seed, 0))}
 		in := *base
 		infra, server := new(v1alpha1.Infra), new(v1alpha1.ProxyServer)
-		schemas["Infra"].accept(t, g.infra(), infra)
-		schemas["ProxyServer"].accept(t, g.proxyServer(), server)
+		accept(t, api, g.infra(), infra)
+		accept(t, api, g.proxyServer(), server)
 		in.Infras, in.ProxyServers = []*v1alpha1.Infra{infra}, []*v1alpha1.ProxyServer{server}
 		in.Routes = slices.Clone(in.Routes)
 		for range g.IntN(4) {
@@ -84,7 +81,7 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 // TestDocumentedProxyServers sends the examples of the reference to an Envoy. The API server must accept them.
 func TestDocumentedProxyServers(t *testing.T) {
 	proxy := startProxy(t, 1)
-	crd := readSchema(t, "proxyservers")
+	api := newAPI(t)
 	blocks := strings.Split(string(lab.ReadFile(t, "docs", "reference", "proxy.md")), "```")
 	examples := 0
 	for _, block := range blocks {
@@ -98,7 +95,7 @@ func TestDocumentedProxyServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := new(v1alpha1.ProxyServer)
-		if err := crd.decode(t, written, server); err != nil {
+		if err := decode(t, api, written, server); err != nil {
 			t.Fatal(err)
 		}
 		s := model.Build(&model.Objects{ProxyServers: []*v1alpha1.ProxyServer{server}}, fuzzOptions)
@@ -119,6 +116,25 @@ func TestDocumentedProxyServers(t *testing.T) {
 	if examples < 2 {
 		t.Errorf("found %d examples", examples)
 	}
+}
+
+// management is the API server that judges the objects.
+var management = lab.Shared{Config: lab.Config{Name: "accepted", CRDs: []lab.CRDSet{lab.Oooi}}}
+
+func TestMain(m *testing.M) { lab.Main(m, &management) }
+
+// newAPI returns a client of the API server, which has the namespace of the objects.
+func newAPI(tb testing.TB) client.Client {
+	tb.Helper()
+	cp := management.Get(tb)
+	if err := cp.Apply(tb.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: proxyName.Namespace}}); err != nil {
+		tb.Fatal(err)
+	}
+	c, err := client.New(cp.RESTConfig(), client.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
 }
 
 var fuzzOptions = model.Options{Apps: &model.AppsOptions{}, Proxies: true}
@@ -239,61 +255,32 @@ func validateLimits(t *testing.T, limits *v1alpha1.ProxyLimits) {
 	}
 }
 
-// A schema is that of a CRD, with what an API server validates objects with.
-type schema struct {
-	structural *structuralschema.Structural
-	openAPI    validation.SchemaValidator
-	rules      *cel.Validator
-}
-
-func readSchema(f testing.TB, resource string) *schema {
-	f.Helper()
-	crd := new(apiextensionsv1.CustomResourceDefinition)
-	if err := yaml.Unmarshal(lab.ReadFile(f, "manifests", "crds", "hostedcluster.densityops.com_"+resource+".yaml"), crd); err != nil {
-		f.Fatal(err)
-	}
-	props := new(apiextensions.JSONSchemaProps)
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, props, nil); err != nil {
-		f.Fatal(err)
-	}
-	structural, err := structuralschema.NewStructural(props)
-	if err != nil {
-		f.Fatal(err)
-	}
-	openAPI, _, err := validation.NewSchemaValidator(props)
-	if err != nil {
-		f.Fatal(err)
-	}
-	return &schema{structural, openAPI, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
-}
-
 // accept is decode for an object that may be rejected: the test is skipped then.
-func (s *schema) accept(t *testing.T, written, into any) {
+func accept(t *testing.T, c client.Client, written fields, into client.Object) {
 	t.Helper()
-	if err := s.decode(t, written, into); err != nil {
+	if err := decode(t, c, written, into); apierrors.IsInvalid(err) {
 		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
 	}
 }
 
-// decode decodes an object as an API server returns it. It returns an error if the API server would reject the object.
-func (s *schema) decode(t *testing.T, written, into any) error {
+// decode decodes an object as an API server with our CRDs returns it, without storing it. It returns the API server's error.
+func decode(t *testing.T, c client.Client, written fields, into client.Object) error {
 	t.Helper()
 	text, err := json.Marshal(written)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var object map[string]any
-	if err := json.Unmarshal(text, &object); err != nil {
+	created := &unstructured.Unstructured{}
+	if err := created.UnmarshalJSON(text); err != nil {
 		t.Fatal(err)
 	}
-	defaulting.Default(object, s.structural)
-	problems := validation.ValidateCustomResource(nil, object, s.openAPI)
-	problems = append(problems, listtype.ValidateListSetsAndMaps(nil, s.structural, object)...)
-	invalid, _ := s.rules.Validate(t.Context(), nil, s.structural, object, nil, celconfig.RuntimeCELCostBudget)
-	if err := append(problems, invalid...).ToAggregate(); err != nil {
+	created.SetNamespace(proxyName.Namespace)
+	if err := c.Create(t.Context(), created, client.DryRunAll); err != nil {
 		return err
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, into); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, into); err != nil {
 		t.Fatal(err)
 	}
 	return nil

@@ -40,9 +40,7 @@ func (s *site) setReady(sets ...string) {
 	for _, set := range sets {
 		pod := s.Pod(set)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`))
-		if err := s.Client.Status().Patch(s.Context(), pod, patch); err != nil {
-			s.Fatal(err)
-		}
+		s.Must(s.Client.Status().Patch(s.Context(), pod, patch))
 		lab.Poll(s, "StatefulSet "+set+" to have a ready pod", func() bool {
 			var live appsv1.StatefulSet
 			err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: set}, &live)
@@ -68,9 +66,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			name: "finalizer on a pod", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "has the finalizers example.com/audit and would not be deleted",
 			prepare: func(s *site) func() bool {
 				patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": ["example.com/audit"]}}`))
-				if err := s.Client.Patch(s.Context(), s.Pod("demo-dns"), patch); err != nil {
-					s.Fatal(err)
-				}
+				s.Must(s.Client.Patch(s.Context(), s.Pod("demo-dns"), patch))
 				return nil
 			},
 		},
@@ -92,9 +88,7 @@ func TestChangeWhosePodsCannotBeReplacedIsRefused(t *testing.T) {
 			name: "policy with a StatefulSet deleted without its pods", from: "dnsServers: [203.0.113.53]", to: moreResolvers, want: "no such pods here",
 			prepare: func(s *site) func() bool {
 				set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
-				if err := s.Client.Delete(s.Context(), set, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
-					s.Fatal(err)
-				}
+				s.Must(s.Client.Delete(s.Context(), set, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 				s.Apply(fmt.Sprintf(denyPods, s.Namespace, "object.metadata.labels['app.kubernetes.io/component'] == 'dns'"))
 				return s.denies(map[string]string{"app.kubernetes.io/component": "dns"})
 			},

@@ -20,9 +20,7 @@ func (s *runningSite) addRecord(revision int, status string, change func(*corev1
 	o.ResourceVersion, o.UID, o.Name = "", "", fmt.Sprintf("oooi.v1.%s.demo.v%d", s.Namespace, revision)
 	o.Labels[statusLabel] = status
 	change(o)
-	if err := s.Client.Create(s.Context(), o); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.Create(s.Context(), o))
 }
 
 // TestDamagedRecordsDoNotBlock adds a record that cannot be decoded, one of a killed teardown, and a Secret that only has the name
@@ -31,18 +29,14 @@ func TestDamagedRecordsDoNotBlock(t *testing.T) {
 	s := newRunningSite(t)
 	s.addRecord(2, "failed", func(o *corev1.Secret) { o.Data = map[string][]byte{"record": []byte("x")} })
 	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Must(err)
 	s.addRecord(3, "pending", func(o *corev1.Secret) {
 		o.Annotations = map[string]string{holderAnnotation: "teardown by process 4194305 on " + host} // no process has this number
 	})
 	if out, stderr, code := s.Run("history", "demo", "-n", s.Namespace); code != 0 || !strings.Contains(out, "delete the Secret") || !strings.Contains(out, "teardown by process") {
 		t.Errorf("history exited with %d: %s\n%s", code, stderr, out)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--dry-run=client"); code != 0 {
-		t.Errorf("teardown exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --dry-run=client")
 	if _, stderr, code := s.Run("rollback", "proxyserver/demo", "1", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "is not one of a proxyserver") || strings.Contains(stderr, "restoring") {
 		t.Errorf("rollback of a ProxyServer exited with %d: %s", code, stderr)
 	}
@@ -50,19 +44,12 @@ func TestDamagedRecordsDoNotBlock(t *testing.T) {
 		t.Errorf("after the teardown that was killed the revisions are %s", s.history())
 	}
 	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "oooi-system", Name: "oooi.v1." + s.Namespace + ".demo.v4"}}
-	if err := s.Client.Create(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), other))
 	s.Infra = s.withDNSImage("example.com/good:1")
-	if stderr, code := s.setup(); code != 1 || !strings.Contains(stderr, "oooi-system/"+other.Name+" exists and is not a record") {
-		t.Errorf("with the Secret setup exited with %d: %s", code, stderr)
-	}
-	if err := s.Client.Delete(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	if stderr, code := s.setup(); code != 0 || s.history() != "superseded failed failed deployed" {
-		t.Errorf("setup exited with %d, revisions %s: %s", code, s.history(), stderr)
-	}
+	s.Expect(1, "setup -f FILE", "oooi-system/"+other.Name+" exists and is not a record")
+	s.Must(s.Client.Delete(t.Context(), other))
+	s.Expect(0, "setup -f FILE")
+	s.expectHistory("superseded failed failed deployed")
 }
 
 func TestRevisionThatWorkedIsKeptAfterManyThatFailed(t *testing.T) {
@@ -74,18 +61,14 @@ func TestRevisionThatWorkedIsKeptAfterManyThatFailed(t *testing.T) {
 	if stderr, code := s.setup(); code != 0 || s.history() != "superseded"+strings.Repeat(" failed", 9)+" deployed" {
 		t.Errorf("setup exited with %d, revisions %s: %s", code, s.history(), stderr)
 	}
-	if _, stderr, code := s.Run("rollback", "demo", "-n", s.Namespace); code != 0 || !strings.Contains(stderr, "applying revision 1 of ") {
-		t.Errorf("rollback exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "rollback demo -n $NS", "applying revision 1 of ")
 }
 
 // TestPodsOfADeletedServiceAccountAreReplaced deletes the ServiceAccount of DNS, whose tokens the API server refuses from then on.
 func TestPodsOfADeletedServiceAccountAreReplaced(t *testing.T) {
 	s := newRunningSite(t)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
-	if err := s.Client.Delete(t.Context(), account); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), account))
 	before := map[string]string{}
 	for _, name := range []string{"demo-dhcp-0", "demo-dns-0", "demo-proxy-0"} {
 		before[name] = string(s.pod(name).UID)

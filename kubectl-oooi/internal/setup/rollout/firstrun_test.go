@@ -15,9 +15,7 @@ func TestFirstSetupEndsWithoutItsImage(t *testing.T) {
 	s := newRunningSite(t)
 	s.behave(func(*corev1.Pod) bool { return false }, func(pod *corev1.Pod) bool { return pod.Namespace == s.Namespace })
 	for _, name := range []string{"demo-dhcp", "demo-dns", "demo-proxy"} {
-		if err := s.Client.Delete(t.Context(), s.statefulSet(name)); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Delete(t.Context(), s.statefulSet(name)))
 	}
 	lab.Poll(t, "the pods to be deleted", func() bool { return len(s.podUIDs()) == 0 })
 	stderr, code := s.setup("--timeout=90s")

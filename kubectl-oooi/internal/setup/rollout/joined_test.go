@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/kubectl-oooi/internal/read"
 )
@@ -14,11 +13,7 @@ import (
 // networkOf returns the CNI configuration of a StatefulSet's pods.
 func (s *runningSite) networkOf(set string) string {
 	s.Helper()
-	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: s.NetworkOf(set)}, o); err != nil {
-		s.Fatal(err)
-	}
+	o := s.Object(read.AttachmentKind, s.NetworkOf(set))
 	config, _, _ := unstructured.NestedString(o.Object, "spec", "config")
 	return config
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 )
@@ -25,11 +24,7 @@ func (s *runningSite) withBackends(services ...string) string {
 // backends returns the Services of the ProxyServer's backends.
 func (s *runningSite) backends() []string {
 	s.Helper()
-	live := &unstructured.Unstructured{}
-	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: "demo"}, live); err != nil {
-		s.Fatal(err)
-	}
+	live := s.Object(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"), "demo")
 	var services []string
 	list, _, _ := unstructured.NestedSlice(live.Object, "spec", "backends")
 	for _, b := range list {

@@ -33,15 +33,11 @@ spec: {config: '{"cniVersion": "1.0.0", "type": "ovn-k8s-cni-overlay", "topology
 func (s *runningSite) recordNetworks() func() map[string][]string {
 	s.Helper()
 	c, err := client.NewWithWatch(s.ControlPlane.RESTConfig(), client.Options{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.Must(err)
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(read.AttachmentKind)
 	events, err := c.Watch(s.Context(), list, client.InNamespace(s.Namespace))
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.Must(err)
 	found, done := map[string][]string{}, make(chan struct{})
 	go func() {
 		defer close(done)
@@ -72,9 +68,7 @@ func (s *runningSite) attachments() []string {
 	s.Helper()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(read.AttachmentKind)
-	if err := s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.List(s.Context(), list, client.InNamespace(s.Namespace)))
 	var names []string
 	for i := range list.Items {
 		names = append(names, list.Items[i].Name)
@@ -90,9 +84,7 @@ func TestAnotherConfigurationIsAnotherNetwork(t *testing.T) {
 	s := newRunningSite(t)
 	no := func(*corev1.Pod) bool { return false }
 	s.setLocalnet(100)
-	if stderr, code := s.setup(); code != 0 {
-		t.Fatalf("setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE")
 	old, before := s.NetworkOf("demo-dns"), s.networkOf("demo-dns")
 	networks := s.recordNetworks()
 	s.setLocalnet(200)
@@ -107,9 +99,7 @@ func TestAnotherConfigurationIsAnotherNetwork(t *testing.T) {
 		t.Errorf("after the rollback DNS has the network %s, and had %s", s.networkOf("demo-dns"), before)
 	}
 	s.behave(no, no)
-	if stderr, code := s.setup(); code != 0 {
-		t.Errorf("setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE")
 	want := []string{s.NetworkOf("demo-dhcp"), s.NetworkOf("demo-dns"), s.NetworkOf("demo-proxy"), "vlan100"}
 	if got := s.attachments(); !slices.Equal(got, want) || slices.Contains(want, old) {
 		t.Errorf("NetworkAttachmentDefinitions %q, want %q without %s", got, want, old)
@@ -138,9 +128,7 @@ func TestNetworksOfEarlierVersionsAreReplacedOnce(t *testing.T) {
 		set.SetKind("StatefulSet")
 		current := s.NetworkOf(name)
 		for o, key := range map[*unstructured.Unstructured]string{nad: current, set: name} {
-			if err := s.Client.Get(t.Context(), client.ObjectKey{Namespace: s.Namespace, Name: key}, o); err != nil {
-				t.Fatal(err)
-			}
+			s.Get(key, o)
 			o.SetManagedFields(nil)
 			o.SetResourceVersion("")
 			o.SetUID("")
@@ -149,18 +137,12 @@ func TestNetworksOfEarlierVersionsAreReplacedOnce(t *testing.T) {
 		nad.SetName(name)
 		annotations, _, _ := unstructured.NestedStringMap(set.Object, "spec", "template", "metadata", "annotations")
 		annotations[render.NetworksAnnotation] = strings.ReplaceAll(annotations[render.NetworksAnnotation], current, name)
-		if err := unstructured.SetNestedStringMap(set.Object, annotations, "spec", "template", "metadata", "annotations"); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(unstructured.SetNestedStringMap(set.Object, annotations, "spec", "template", "metadata", "annotations"))
 		for _, o := range []*unstructured.Unstructured{nad, set} {
-			if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), options...); err != nil {
-				t.Fatal(err)
-			}
+			s.Must(s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), options...))
 		}
 		nad.SetName(current)
-		if err := s.Client.Delete(t.Context(), nad); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Delete(t.Context(), nad))
 	}
 	for _, name := range sets {
 		s.awaitReady(name + "-0")

@@ -20,9 +20,7 @@ import (
 func (s *runningSite) setPartition(name string) {
 	s.Helper()
 	patch := `{"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}}}`
-	if err := s.Client.Patch(s.Context(), s.statefulSet(name), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner("kubectl-patch")); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.Patch(s.Context(), s.statefulSet(name), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.FieldOwner("kubectl-patch")))
 }
 
 // TestPartitionOfAnotherManagerIsAConflict sets a partition, with which the StatefulSet controller keeps DNS at
@@ -44,9 +42,7 @@ func TestPartitionOfAnotherManagerIsAConflict(t *testing.T) {
 	if now := s.podUIDs(); !slices.Equal(now, pods) {
 		t.Errorf("the pods were %s and are %s", pods, now)
 	}
-	if stderr, code := s.setup("--force-conflicts"); code != 0 {
-		t.Fatalf("setup --force-conflicts exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE --force-conflicts")
 	set := s.statefulSet("demo-dns")
 	if partition := *set.Spec.UpdateStrategy.RollingUpdate.Partition; partition != 0 {
 		t.Errorf("the partition is %d", partition)
@@ -65,18 +61,14 @@ func TestUpgradeFromAStrategyWithoutPartitionRestartsNoPod(t *testing.T) {
 	for _, name := range names {
 		set := s.statefulSet(name)
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.Must(err)
 		o := &unstructured.Unstructured{Object: fields}
 		o.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
 		o.SetManagedFields(nil)
 		o.SetResourceVersion("")
 		delete(o.Object, "status")
 		unstructured.RemoveNestedField(o.Object, "spec", "updateStrategy", "rollingUpdate")
-		if err := s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(setup.Manager), client.ForceOwnership); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(setup.Manager), client.ForceOwnership))
 		if fields := fmt.Sprint(s.statefulSet(name).ManagedFields); strings.Contains(fields, "f:partition") {
 			t.Fatalf("the partition of %s has a manager", name)
 		}

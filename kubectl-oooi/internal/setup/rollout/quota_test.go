@@ -58,9 +58,7 @@ func TestQuotaOnLimits(t *testing.T) {
 	}
 	lab.Poll(t, "all pods of control to have limits", func() bool {
 		var pods corev1.PodList
-		if err := s.Client.List(s.Context(), &pods, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelComponent: "control"}); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.List(s.Context(), &pods, client.InNamespace(render.SystemNamespace), client.MatchingLabels{v1alpha1.LabelComponent: "control"}))
 		return len(pods.Items) == 2 && !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool {
 			return pod.Spec.Containers[0].Resources.Limits.Memory().String() != "256Mi"
 		})

@@ -41,9 +41,7 @@ func (w *interrupter) Write(p []byte) (int, error) {
 func (s *runningSite) interruptSetup(text string) (stderr string, code int) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "infra.yaml")
-	if err := os.WriteFile(file, []byte(s.Infra), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(os.WriteFile(file, []byte(s.Infra), 0o600))
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
 	out := &interrupter{text: text, interrupt: cancel}
@@ -88,22 +86,19 @@ func TestRevisionThatDoesNotWorkIsRolledBack(t *testing.T) {
 
 	s.Infra = good
 	s.Infra = s.withDNSImage("example.com/good:1")
-	if stderr, code := s.setup(); code != 0 || s.history() != "superseded failed deployed" {
-		t.Errorf("setup exited with %d, revisions %s: %s", code, s.history(), stderr)
-	}
+	s.Expect(0, "setup -f FILE")
+	s.expectHistory("superseded failed deployed")
 	if out, stderr, code := s.Run("history", "demo", "-n", s.Namespace); code != 0 || strings.Count(out, "\n") != 4 || !strings.Contains(out, "rolling out dns") {
 		t.Errorf("history exited with %d, stderr %s, stdout\n%s", code, stderr, out)
 	}
-	if _, stderr, code := s.Run("rollback", "demo", "-n", s.Namespace); code != 0 || s.history() != "superseded failed superseded deployed" {
-		t.Errorf("rollback exited with %d, revisions %s: %s", code, s.history(), stderr)
-	}
+	s.Expect(0, "rollback demo -n $NS")
+	s.expectHistory("superseded failed superseded deployed")
 	if now := s.statefulSet("demo-dns").Spec.Template.Spec.Containers[0].Image; now != image {
 		t.Errorf("after the rollback DNS has image %s, and had %s", now, image)
 	}
 	s.Infra = good
-	if stderr, code := s.setup(); code != 0 || s.history() != "superseded failed superseded deployed" {
-		t.Errorf("setup of the revision that is deployed exited with %d, revisions %s: %s", code, s.history(), stderr)
-	}
+	s.Expect(0, "setup -f FILE")
+	s.expectHistory("superseded failed superseded deployed")
 	for number, want := range map[string]string{"9": "has no revision 9", "x": "is not a revision"} {
 		if _, stderr, code := s.Run("rollback", "demo", number, "-n", s.Namespace); code != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("rollback to %s exited with %d: %s", number, code, stderr)
@@ -125,9 +120,7 @@ func TestInterruptedSetupIsRolledBack(t *testing.T) {
 	}
 	s.awaitReady("demo-dns-0")
 	s.Infra = good
-	if stderr, code := s.setup(); code != 0 {
-		t.Errorf("setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE")
 }
 
 // TestKilledSetupIsRolledBackFirst kills a setup after it deleted the StatefulSet of DHCP, which it replaces by two. The checks
@@ -166,9 +159,8 @@ func TestRollbackThatFailsIsRepeated(t *testing.T) {
 	good := s.Infra
 	s.behave(no, func(pod *corev1.Pod) bool { return strings.HasPrefix(pod.Name, "demo-dns") && !isReady(pod) })
 	s.Infra = strings.Replace(s.Infra, "serverIP: 192.0.2.3", "serverIP: 192.0.2.5", 1)
-	if stderr, code := s.setup(); code != 1 || !strings.Contains(stderr, "restoring revision 1: ") || s.history() != "deployed pending" {
-		t.Fatalf("setup exited with %d, revisions %s, stderr %s", code, s.history(), stderr)
-	}
+	s.Expect(1, "setup -f FILE", "restoring revision 1: ")
+	s.expectHistory("deployed pending")
 	s.behave(no, no)
 	s.Infra = good
 	if stderr, code := s.setup(); code != 0 || !strings.Contains(stderr, "revision 2 is unfinished; restoring revision 1\n") || strings.Contains(stderr, "another setup") || s.history() != "superseded failed deployed" {
@@ -186,27 +178,17 @@ func TestForgedRecordIsNotApplied(t *testing.T) {
 		return o
 	}
 	text, err := json.Marshal(map[string]any{"objects": []any{map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "forged", "namespace": s.Namespace}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.Must(err)
 	for want, data := range map[string]map[string][]byte{
 		"has Secret " + s.Namespace + "/forged, which setup does not create for it": s.RecordData(string(text)),
 		"delete the Secret": {"record": []byte("x")},
 	} {
 		forged := record(data)
-		if err := s.Client.Create(t.Context(), forged); err != nil {
-			t.Fatal(err)
-		}
-		if _, stderr, code := s.Run("rollback", "demo", "2", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("rollback exited with %d, want %q in %s", code, want, stderr)
-		}
-		if err := s.Client.Delete(t.Context(), forged); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Create(t.Context(), forged))
+		s.Expect(1, "rollback demo 2 -n $NS", want)
+		s.Must(s.Client.Delete(t.Context(), forged))
 	}
-	if stderr, code := s.setup(); code != 0 {
-		t.Errorf("setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE")
 }
 
 // TestSiteWithoutRecordsIsTakenOver sets up a site as a version without records did. An upgrade that does not work must be rolled
@@ -218,14 +200,11 @@ func TestSiteWithoutRecordsIsTakenOver(t *testing.T) {
 	legacy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-oooi-inventory"}, Data: map[string]string{
 		"inventory.yaml": "[]", "setup.yaml": "image: " + image + "\ngiven: [image]\nversion: (devel)\n",
 	}}
-	if err := s.Client.Create(t.Context(), legacy); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), legacy))
 	pods := s.podUIDs()
 	s.startsNot("example.com/bad:1")
-	if stderr, code := s.setup("--image", "example.com/bad:1"); code != 1 || !strings.Contains(stderr, "everything is rolled back to revision 1") || s.history() != "deployed failed" {
-		t.Fatalf("setup exited with %d, revisions %s: %s", code, s.history(), stderr)
-	}
+	s.Expect(1, "setup -f FILE --image example.com/bad:1", "everything is rolled back to revision 1")
+	s.expectHistory("deployed failed")
 	if now := s.statefulSet("demo-dns").Spec.Template.Spec.Containers[0].Image; now != image || len(s.podUIDs()) != len(pods) {
 		t.Errorf("DNS has image %s, and had %s", now, image)
 	}

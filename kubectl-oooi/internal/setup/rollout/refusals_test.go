@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,14 +24,6 @@ spec: {holderIdentity: %[1]s-demo/worker/default, renewTime: "2026-01-02T03:04:0
 `, s.Namespace, address))
 }
 
-func TestSetupRefusesLeasedAddresses(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	s.lease("192.0.2.50")
-	s.Infra = strings.NewReplacer("dns: {serverIP: 192.0.2.3}", "dns: {serverIP: 192.0.2.50}", "rangeEnd: 192.0.2.99", "rangeEnd: 192.0.2.99, exclude: [192.0.2.50]").Replace(s.Infra)
-	s.Refused("192.0.2.50 of StatefulSet demo-dns is leased to VM " + s.Namespace + "-demo/worker; choose an address that 'kubectl oooi leases' does not list")
-}
-
 func TestSetupWarnsOfMovedDNS(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
@@ -40,9 +31,7 @@ func TestSetupWarnsOfMovedDNS(t *testing.T) {
 	good := s.Infra
 	const moved = "Warning: DNS moves from 192.0.2.3 to 192.0.2.5: VMs query the previous address until they renew their leases; "
 	s.Infra = strings.Replace(good, "dns: {serverIP: 192.0.2.3", "dns: {serverIP: 192.0.2.5", 1)
-	if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || !strings.Contains(stderr, moved) {
-		t.Errorf("setup exited with %d, stderr %s, want %q", code, stderr, moved)
-	}
+	s.Expect(0, "setup -f FILE --dry-run=server", moved)
 	for _, same := range []string{good, strings.Replace(good, "dns: {serverIP: 192.0.2.3", "dns: {instances: [{ip: 192.0.2.3}, {ip: 192.0.2.5}]", 1)} {
 		s.Infra = same
 		if _, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server"); code != 0 || strings.Contains(stderr, "DNS moves") {
@@ -75,9 +64,7 @@ func TestStatefulSetBesideTheRecordIsDeleted(t *testing.T) {
 	s.DeleteRecords()
 	set := s.statefulSet("demo-dns")
 	set.Name, set.ResourceVersion, set.UID, set.ManagedFields = "demo-dns-192-0-2-3", "", "", nil
-	if err := s.Client.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), set))
 	s.Infra = strings.Replace(s.Infra, "dns: {serverIP: 192.0.2.3}", "dns: {instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}", 1)
 	stderr := s.Setup()
 	for _, want := range []string{"demo-dns-192-0-2-3 deleted", "demo-dns deleted", "demo-dns-192-0-2-5 created"} {
@@ -95,13 +82,9 @@ func TestImmutableFieldHasARemedy(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
 	set := s.statefulSet("demo-dns")
-	if err := s.Client.Delete(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), set))
 	set.ResourceVersion, set.UID, set.ManagedFields, set.Spec.ServiceName = "", "", nil, "other"
-	if err := s.Client.Create(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Create(t.Context(), set))
 	s.Refused("kubectl -n "+s.Namespace+" delete statefulset demo-dns --cascade=orphan", "--force-conflicts")
 }
 
@@ -114,9 +97,7 @@ func TestObsoleteStatefulSetWithAFinalizerIsRefused(t *testing.T) {
 	good, keep, remove := s.Infra, patchFinalizers("example.com/hold", "orphan"), patchFinalizers()
 	patch := func(o client.Object, with client.Patch) {
 		t.Helper()
-		if err := s.Client.Patch(s.AfterTest(), o, with); err != nil {
-			t.Fatal(err)
-		}
+		s.Must(s.Client.Patch(s.AfterTest(), o, with))
 	}
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-dns"}}
 	for _, tc := range []struct {
@@ -156,25 +137,16 @@ func patchFinalizers(finalizers ...string) client.Patch {
 func TestInfraThatIsBeingDeletedIsRefused(t *testing.T) {
 	s := newSite(t)
 	s.Setup()
-	infra := &unstructured.Unstructured{}
-	infra.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
-	infra.SetNamespace(s.Namespace)
-	infra.SetName("demo")
-	if err := s.Client.Patch(t.Context(), infra, patchFinalizers("example.com/hold")); err != nil {
-		t.Fatal(err)
-	}
+	infra := s.Object(v1alpha1.SchemeGroupVersion.WithKind("Infra"), "demo")
+	s.Must(s.Client.Patch(t.Context(), infra, patchFinalizers("example.com/hold")))
 	t.Cleanup(func() {
 		if err := s.Client.Patch(s.AfterTest(), infra, patchFinalizers()); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := s.Client.Delete(t.Context(), infra); err != nil {
-		t.Fatal(err)
-	}
+	s.Must(s.Client.Delete(t.Context(), infra))
 	s.Infra = strings.Replace(s.Infra, "203.0.113.53", "203.0.113.54", 1)
 	want := "Infra " + s.Namespace + "/demo is being deleted (since "
 	s.Refused(want)
-	if _, stderr, code := s.Run("diff", "-f", "FILE"); code != 2 || !strings.Contains(stderr, want) || !strings.Contains(stderr, "; finalizers: example.com/hold)") {
-		t.Errorf("diff exited with %d and printed %s", code, stderr)
-	}
+	s.Expect(2, "diff -f FILE", want, "; finalizers: example.com/hold)")
 }

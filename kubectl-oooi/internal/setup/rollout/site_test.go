@@ -27,9 +27,9 @@ import (
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
-	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 	"github.com/densityops/oooi/kubectl-oooi/internal/render"
 	"github.com/densityops/oooi/kubectl-oooi/internal/setup"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // A runningSite is a site whose pods become ready and whose components are reported to work. The API server and the
@@ -69,9 +69,7 @@ func newRunningSite(t *testing.T) *runningSite {
 		cancel()
 		loop.Wait()
 	})
-	if stderr, code := s.setup(); code != 0 {
-		t.Fatalf("setup exited with %d: %s", code, stderr)
-	}
+	s.Expect(0, "setup -f FILE")
 	return s
 }
 
@@ -116,8 +114,7 @@ func (s *runningSite) reportBackends(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live.Object = fields
-	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("ProxyServer"))
+	live.Object["status"] = fields["status"]
 	return s.Client.Status().Update(ctx, live)
 }
 
@@ -159,8 +156,7 @@ func (s *runningSite) reportStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	live.Object = fields
-	live.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind("Infra"))
+	live.Object["status"] = fields["status"]
 	if err := s.Client.Status().Update(ctx, live); err != nil {
 		return err
 	}
@@ -217,9 +213,7 @@ func (s *runningSite) runPod(ctx context.Context, pod *corev1.Pod) error {
 func (s *runningSite) history() string {
 	s.Helper()
 	records, err := setup.History(s.Context(), s.Client, client.ObjectKey{Namespace: s.Namespace, Name: "demo"})
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.Must(err)
 	var words []string
 	for _, r := range records {
 		words = append(words, r.Status)
@@ -227,13 +221,19 @@ func (s *runningSite) history() string {
 	return strings.Join(words, " ")
 }
 
+// expectHistory checks the status of each revision.
+func (s *runningSite) expectHistory(want string) {
+	s.Helper()
+	if got := s.history(); got != want {
+		s.Errorf("the revisions are %s, want %s", got, want)
+	}
+}
+
 // statefulSet returns a StatefulSet of the site.
 func (s *site) statefulSet(name string) *appsv1.StatefulSet {
 	s.Helper()
 	o := &appsv1.StatefulSet{}
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
-		s.Fatal(err)
-	}
+	s.Get(name, o)
 	return o
 }
 
@@ -241,9 +241,7 @@ func (s *site) statefulSet(name string) *appsv1.StatefulSet {
 func (s *runningSite) pod(name string) *corev1.Pod {
 	s.Helper()
 	o := &corev1.Pod{}
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o); err != nil {
-		s.Fatal(err)
-	}
+	s.Get(name, o)
 	return o
 }
 
@@ -251,9 +249,7 @@ func (s *runningSite) pod(name string) *corev1.Pod {
 func (s *runningSite) podUIDs() []string {
 	s.Helper()
 	var list corev1.PodList
-	if err := s.Client.List(s.Context(), &list, client.InNamespace(s.Namespace), client.HasLabels{v1alpha1.LabelInfra}); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.List(s.Context(), &list, client.InNamespace(s.Namespace), client.HasLabels{v1alpha1.LabelInfra}))
 	var all []string
 	for i := range list.Items {
 		all = append(all, list.Items[i].Name+" "+string(list.Items[i].UID))
@@ -276,9 +272,7 @@ func mainIfRequested() {
 func (s *runningSite) killSetup(text string) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "infra.yaml")
-	if err := os.WriteFile(file, []byte(s.Infra), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(os.WriteFile(file, []byte(s.Infra), 0o600))
 	process := exec.CommandContext(s.Context(), os.Args[0])
 	process.Args = []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "setup", "-f", file}
 	process.Env = append(os.Environ(), runMain+"=1")
@@ -286,9 +280,7 @@ func (s *runningSite) killSetup(text string) {
 	if err == nil {
 		err = process.Start()
 	}
-	if err != nil {
-		s.Fatal(err)
-	}
+	s.Must(err)
 	var output strings.Builder
 	lines := bufio.NewScanner(io.TeeReader(stderr, &output))
 	found := false
@@ -307,26 +299,18 @@ func (s *runningSite) killSetup(text string) {
 // exists reports whether the site has a StatefulSet of this name that is not being deleted.
 func (s *runningSite) exists(name string) bool {
 	s.Helper()
-	e := inventory.Entry{APIVersion: "apps/v1", Kind: "StatefulSet", Namespace: s.Namespace, Name: name}
-	o := e.Object()
-	err := s.Client.Get(s.Context(), client.ObjectKeyFromObject(o), o)
-	if client.IgnoreNotFound(err) != nil {
-		s.Fatal(err)
-	}
+	o := &appsv1.StatefulSet{}
+	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o)
+	s.Must(client.IgnoreNotFound(err))
 	return err == nil && o.GetDeletionTimestamp() == nil
 }
 
-// awaitReady waits for at most 30 seconds until a pod is ready.
+// awaitReady waits until a pod is ready.
 func (s *runningSite) awaitReady(name string) {
 	s.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	lab.Poll(s, "pod "+name+" to be ready", func() bool {
 		pod := &corev1.Pod{}
 		err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, pod)
-		if err == nil && pod.DeletionTimestamp == nil && isReady(pod) {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Fatalf("pod %s is not ready: %v", name, err)
-		}
-	}
+		return err == nil && pod.DeletionTimestamp == nil && isReady(pod)
+	})
 }

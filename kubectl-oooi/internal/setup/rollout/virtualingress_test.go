@@ -68,9 +68,7 @@ func TestVirtualIngressOnRequest(t *testing.T) {
 	if code != 0 || !strings.Contains(out, controller+"\n") {
 		t.Errorf("teardown exited with %d, stderr\n%s%s", code, stderr, out)
 	}
-	if _, stderr, code := s.Run("teardown", "demo", "-n", s.Namespace, "--yes", "--crds", "--virtual-ingress"); code != 0 {
-		t.Fatalf("teardown exited with %d, stderr\n%s", code, stderr)
-	}
+	s.Expect(0, "teardown demo -n $NS --yes --crds --virtual-ingress")
 	s.Unchanged(before)
 	s.WaitForSystemNamespace()
 }
@@ -102,8 +100,6 @@ spec:
 func (s *site) image(deployment string) string {
 	s.Helper()
 	d := &appsv1.Deployment{}
-	if err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: "oooi-system", Name: deployment}, d); err != nil {
-		s.Fatal(err)
-	}
+	s.Must(s.Client.Get(s.Context(), client.ObjectKey{Namespace: "oooi-system", Name: deployment}, d))
 	return d.Spec.Template.Spec.Containers[0].Image
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
-	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -236,7 +236,7 @@ func (c *Client) handle(r *discoveryv3.DeltaDiscoveryResponse) error {
 	slices.Sort(response.Names)
 	if c.options.Reject != nil {
 		if text := c.options.Reject(r); text != "" {
-			answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: text}
+			answer.ErrorDetail = status.New(codes.InvalidArgument, text).Proto()
 			response.Rejected = true
 		}
 	}

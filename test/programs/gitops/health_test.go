@@ -1,19 +1,16 @@
-package setup
+// Package gitops_test evaluates the health checks of docs/how-to/gitops.md as Flux and Argo CD do.
+package gitops_test
 
 import (
 	"fmt"
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/cel-go/cel"
 	lua "github.com/yuin/gopher-lua"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-
-	"github.com/densityops/oooi/kubectl-oooi/internal/inventory"
 )
 
 // A healthState is a state of an Infra or ProxyServer of generation 2, and the health that GitOps tools should report
@@ -48,24 +45,30 @@ func (s healthState) object() map[string]any {
 	return object
 }
 
-// TestFluxHealthChecks evaluates the expressions of docs/how-to/gitops.md.
-func TestFluxHealthChecks(t *testing.T) {
+// documented decodes the block of docs/how-to/gitops.md that begins with a match of a regular expression.
+func documented(t *testing.T, start string, into any) {
+	t.Helper()
 	text, err := os.ReadFile("../../../docs/how-to/gitops.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	block := regexp.MustCompile("(?s)```yaml\n(spec:\n.*?healthCheckExprs.*?)```").FindSubmatch(text)
+	block := regexp.MustCompile("(?s)```yaml\n(" + start + ".*?)```").FindSubmatch(text)
 	if block == nil {
-		t.Fatal("docs/how-to/gitops.md has no healthCheckExprs")
+		t.Fatalf("docs/how-to/gitops.md has no block that begins with %s", start)
 	}
+	if err := yaml.Unmarshal(block[1], into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFluxHealthChecks evaluates the expressions of docs/how-to/gitops.md.
+func TestFluxHealthChecks(t *testing.T) {
 	var kustomization struct {
 		Spec struct {
 			HealthCheckExprs []struct{ Kind, InProgress, Current string } `json:"healthCheckExprs"`
 		} `json:"spec"`
 	}
-	if err := yaml.Unmarshal(block[1], &kustomization); err != nil {
-		t.Fatal(err)
-	}
+	documented(t, `spec:\n.*?healthCheckExprs`, &kustomization)
 	env, err := cel.NewEnv(cel.Variable("metadata", cel.DynType), cel.Variable("status", cel.DynType))
 	if err != nil {
 		t.Fatal(err)
@@ -106,18 +109,8 @@ func TestFluxHealthChecks(t *testing.T) {
 // TestArgoCDHealthCheck runs the script of docs/how-to/gitops.md as Argo CD does: the object is the global obj, the
 // result is a table.
 func TestArgoCDHealthCheck(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/how-to/gitops.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := regexp.MustCompile("(?s)```yaml\n(data:\n  resource.customizations.health.*?)```").FindSubmatch(text)
-	if block == nil {
-		t.Fatal("docs/how-to/gitops.md has no resource.customizations.health")
-	}
 	var configMap struct{ Data map[string]string }
-	if err := yaml.Unmarshal(block[1], &configMap); err != nil {
-		t.Fatal(err)
-	}
+	documented(t, `data:\n  resource\.customizations\.health`, &configMap)
 	script := configMap.Data["resource.customizations.health.hostedcluster.densityops.com_Infra"]
 	for _, state := range healthStates {
 		vm := lua.NewState()
@@ -160,28 +153,5 @@ func luaValue(vm *lua.LState, value any) lua.LValue {
 		return lua.LString(value)
 	default:
 		panic(fmt.Sprintf("%T is not converted to Lua", value))
-	}
-}
-
-// TestTeardownSearchesEveryKind compares the kinds that teardown searches with the rendered ones, and their order.
-func TestTeardownSearchesEveryKind(t *testing.T) {
-	plan, _ := example(t)
-	last := 0
-	for _, o := range plan.infraObjects() {
-		if o.GetKind() == "Infra" {
-			continue
-		}
-		at := slices.IndexFunc(inventory.Kinds, func(k schema.GroupVersionKind) bool { return k == o.GroupVersionKind() })
-		switch {
-		case at < 0:
-			t.Errorf("teardown does not search for %s", o.GroupVersionKind())
-		case at < last:
-			t.Errorf("%s is applied after a %s, and also deleted after it", inventory.Of(o), inventory.Kinds[last].Kind)
-		default:
-			last = at
-		}
-	}
-	if last == 0 || !strings.HasSuffix(inventory.Kinds[last].Kind, "Set") {
-		t.Errorf("the last object of the plan is a %s", inventory.Kinds[last].Kind)
 	}
 }

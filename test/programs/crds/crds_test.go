@@ -1,6 +1,9 @@
-package api_test
+// Package crds_test checks the generated CRDs with the libraries of the API server, which can emulate releases that are older
+// than a real one can.
+package crds_test
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +17,9 @@ import (
 	basecompatibility "k8s.io/component-base/compatibility"
 	"sigs.k8s.io/yaml"
 )
+
+// crdDir has the generated CRDs.
+const crdDir = "../../../manifests/crds"
 
 // minimumKubernetes is the oldest API server version that accepts the CRDs: that of OpenShift 4.17.
 const minimumKubernetes = "1.30"
@@ -76,8 +82,12 @@ func crds(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinition {
 	}
 	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
 		crd := &apiextensionsv1.CustomResourceDefinition{}
-		if err := yaml.UnmarshalStrict(read(t, file), crd); err != nil {
+		if err := yaml.UnmarshalStrict(text, crd); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
 		all[crd.Spec.Names.Kind] = crd
