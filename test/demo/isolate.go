@@ -83,10 +83,7 @@ func prepare(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if _, err := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver"); err != nil {
-		return err
-	}
-	for _, get := range []func(context.Context, lab.Logf) (string, error){lab.BuildMetalLB, lab.InstallEnvoy} {
+	for _, get := range []func(context.Context, lab.Logf) (string, error){lab.Build, lab.BuildMetalLB, lab.InstallEnvoy} {
 		if _, err := get(ctx, nil); err != nil {
 			return err
 		}

@@ -1,85 +1,50 @@
 package lab
 
 import (
+	"bufio"
+	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
-var management = Shared{
-	Config: Config{Name: "management", ControllerManager: true, CRDs: []CRDSet{HyperShift, KubeVirt}},
-}
+func TestMain(m *testing.M) { Main(m) }
 
-func TestMain(m *testing.M) { Main(m, &management) }
+// helperProcess is an environment variable that makes this test binary a helper process, which is killed.
+const helperProcess = "LAB_TEST_HELPER"
 
-func get(t *testing.T, cp *ControlPlane, version, resource, namespace, name string) *unstructured.Unstructured {
+// asHelper runs this test again in a helper process. There, run starts something and returns a line, and asHelper does not
+// return. In the test itself, asHelper kills the helper process after that line, and returns it.
+func asHelper(t *testing.T, run func() string) string {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cp.RESTConfig())
+	const prefix = "started "
+	if os.Getenv(helperProcess) != "" {
+		fmt.Println(prefix + run())
+		time.Sleep(time.Minute)
+		t.FailNow()
+	}
+	helper := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	helper.Env = append(os.Environ(), helperProcess+"=yes")
+	helper.Stderr = os.Stderr
+	stdout, err := helper.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	gv, err := schema.ParseGroupVersion(version)
-	if err != nil {
+	if err := helper.Start(); err != nil {
 		t.Fatal(err)
 	}
-	u, err := client.Resource(gv.WithResource(resource)).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	line, found := "", false
+	for lines := bufio.NewScanner(stdout); !found && lines.Scan(); {
+		line, found = strings.CutPrefix(lines.Text(), prefix)
 	}
-	return u
-}
-
-func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
-	t.Helper()
-	c, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
+	if err := helper.Process.Kill(); err != nil {
+		t.Error(err)
 	}
-	return c
-}
-
-func testdata(t *testing.T, name string) []byte {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
+	_ = helper.Wait() // killed
+	if !found {
+		t.Fatal("the helper process failed")
 	}
-	return data
-}
-
-// eventually calls try until it succeeds, for half a minute, because informers back off after an outage.
-func eventually(t *testing.T, try func() error) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// goroutines returns the stacks of all goroutines by ID.
-func goroutines() map[string]string {
-	buf := make([]byte, 1<<20)
-	stacks := map[string]string{}
-	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		fields := strings.Fields(stack)
-		stacks[fields[1]] = stack
-	}
-	return stacks
+	return line
 }

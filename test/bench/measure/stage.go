@@ -31,7 +31,7 @@ const binaryVariable = "OOOI_BENCH_BINARY"
 // possible in a network namespace.
 func Prepare(ctx context.Context, pkg string, crds ...lab.CRDSet) error {
 	path, buildErr := lab.BuildStatic(ctx, pkg)
-	_, assetsErr := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
+	_, assetsErr := lab.Build(ctx, nil)
 	_, crdsErr := lab.CRDs(ctx, crds...)
 	return errors.Join(buildErr, assetsErr, crdsErr, os.Setenv(binaryVariable, path))
 }

@@ -95,11 +95,11 @@ func (s *site) startKubeProxy() {
 	if err := os.WriteFile(config, fmt.Appendf(nil, kubeProxyConfig, podNetwork, s.namespace, nodeIP, kubeconfig), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	assets, err := lab.FindAssets(s.t.Context(), s.t.Logf, "kube-proxy")
+	binary, err := lab.Build(s.t.Context(), s.t.Logf)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	lab.NewDaemon(s.t, "kube-proxy", func() *exec.Cmd { return assets.Command("kube-proxy", "--config="+config) }).Start(s.t)
+	lab.NewDaemon(s.t, "kube-proxy", func() *exec.Cmd { return lab.Component(binary, "kube-proxy", "--config="+config) }).Start(s.t)
 }
 
 // dial connects from the pod to port 80, and returns the name of the backend that responds.

@@ -36,7 +36,7 @@ var network = lab.Network{
 	Sources: []string{"api", "internal", "xdsd", "manifests"},
 	Prepare: func(ctx context.Context) error {
 		_, helmErr := lab.BuildHelm(ctx, nil)
-		_, kubeProxyErr := lab.FindAssets(ctx, nil, "kube-proxy")
+		_, kubeProxyErr := lab.Build(ctx, nil)
 		return errors.Join(helmErr, kubeProxyErr)
 	},
 }
