@@ -52,7 +52,7 @@ conntrack: {maxPerCore: 0}
 
 // startKubernetes starts the kubelet and kube-proxy.
 func (n *Node) startKubernetes(ctx context.Context) error {
-	binary, err := Build(ctx, n.config.Logf)
+	binary, err := Build(ctx, nil)
 	if err != nil {
 		return err
 	}
