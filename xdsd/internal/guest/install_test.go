@@ -77,14 +77,20 @@ func newWanted(infra string) *guest.Wanted {
 	}
 }
 
-func (h *hosted) installCRDs(sets ...lab.CRDSet) { h.Helper(); h.must(h.cp.InstallCRDs(h.Context(), sets...)) }
+func (h *hosted) installCRDs(sets ...lab.CRDSet) {
+	h.Helper()
+	h.must(h.cp.InstallCRDs(h.Context(), sets...))
+}
 
 func (h *hosted) apply(yaml string) { h.Helper(); h.must(h.cp.ApplyYAML(h.Context(), []byte(yaml))) }
 
 func (h *hosted) delete(yaml string) { h.Helper(); h.must(h.cp.DeleteYAML(h.Context(), []byte(yaml))) }
 
 // setStatus applies the status of an existing object.
-func (h *hosted) setStatus(yaml string) { h.Helper(); h.must(h.cp.ApplyStatusYAML(h.Context(), []byte(yaml))) }
+func (h *hosted) setStatus(yaml string) {
+	h.Helper()
+	h.must(h.cp.ApplyStatusYAML(h.Context(), []byte(yaml)))
+}
 
 // must fails the test if there is an error.
 func (h *hosted) must(err error) {

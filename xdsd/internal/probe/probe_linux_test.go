@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 // for all others.
 func serveDNS(t *testing.T, address, transport string) {
 	t.Helper()
-	server := &dns.Server{Addr: address, Net: transport, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+	started := make(chan struct{})
+	server := &dns.Server{Addr: address, Net: transport, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
 		answer := new(dns.Msg).SetReply(r)
 		if strings.HasPrefix(r.Question[0].Name, "no.") {
 			answer.Rcode = dns.RcodeNameError
@@ -40,7 +41,9 @@ func serveDNS(t *testing.T, address, transport string) {
 		}
 		_ = w.WriteMsg(answer)
 	})}
-	lab.RunDNS(t, server)
+	go func() { _ = server.ListenAndServe() }()
+	t.Cleanup(func() { _ = server.Shutdown() })
+	<-started
 }
 
 // serveDHCP starts a DHCP server in its own network namespace on the VLAN. n is the last part of its addresses.
