@@ -58,6 +58,9 @@ func TestCheckEnvoy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if text := bootstrap(); text != string(config) {
+			t.Errorf("without --file, the configuration is another one:\n%s", text)
+		}
 		envoy := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: config, Args: append(strings.Fields(bootstrap("--args")), "--concurrency", "1"), Unready: true})
 		_, err = run(t.Context(), "check", "--min-envoy", tc.oldest, "--admin-socket", socket)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
