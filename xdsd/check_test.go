@@ -2,7 +2,6 @@ package main
 
 import (
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,13 +26,8 @@ func TestCheckResolvers(t *testing.T) {
 	server := &dns.Server{PacketConn: answering, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		_ = w.WriteMsg(new(dns.Msg).SetRcode(q, dns.RcodeRefused)) // the client retries
 	})}
-	ended := make(chan error, 1)
-	go func() { ended <- server.ActivateAndServe() }()
-	t.Cleanup(func() {
-		_ = answering.Close()
-		_ = silent.Close()
-		t.Log("the server ended:", <-ended)
-	})
+	lab.RunDNS(t, server)
+	t.Cleanup(func() { _ = silent.Close() })
 	if out, err := run(t.Context(), "check", "--resolver", answering.LocalAddr().String()); err != nil {
 		t.Errorf("a resolver that answers: %v %s", err, out)
 	}
@@ -44,20 +38,30 @@ func TestCheckResolvers(t *testing.T) {
 	}
 }
 
-// TestCheckEnvoy checks the version of a running Envoy, which the check stops.
+// TestCheckEnvoy checks the version of an Envoy that runs with the configuration and arguments of xdsd bootstrap. The check stops it.
 func TestCheckEnvoy(t *testing.T) {
 	for _, tc := range []struct{ oldest, want string }{{"1.31", ""}, {"99.0", "the image has Envoy 1."}} {
 		dir := lab.TempDir(t)
-		file, socket := filepath.Join(dir, "envoy.yaml"), filepath.Join(dir, "admin.sock")
-		if out, err := run(t.Context(), "bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--metrics-address", "127.31.0.1",
-			"--socket", filepath.Join(dir, "ads.sock"), "--admin-socket", socket, "--file", file); err != nil {
-			t.Fatalf("%v: %s", err, out)
+		socket := filepath.Join(dir, "admin.sock")
+		bootstrap := func(more ...string) string {
+			t.Helper()
+			out, err := run(t.Context(), append([]string{"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-proxy-0", "--metrics-address", "127.31.0.1",
+				"--socket", filepath.Join(dir, "ads.sock"), "--admin-socket", socket}, more...)...)
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			return out
 		}
+		file := filepath.Join(dir, "envoy.yaml")
+		bootstrap("--file", file)
 		config, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		envoy := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: config, Args: []string{"--concurrency", "1"}, Unready: true})
+		if text := bootstrap(); text != string(config) {
+			t.Errorf("without --file, the configuration is another one:\n%s", text)
+		}
+		envoy := lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: config, Args: append(strings.Fields(bootstrap("--args")), "--concurrency", "1"), Unready: true})
 		_, err = run(t.Context(), "check", "--min-envoy", tc.oldest, "--admin-socket", socket)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("--min-envoy %s: %v, want %q", tc.oldest, err, tc.want)
@@ -73,14 +77,6 @@ func TestOldVersions(t *testing.T) {
 	}{{"1.31.0", "1.31", false}, {"1.30.12", "1.31", true}, {"1.100.0-dev", "1.31", false}, {"2.0.0", "1.31", false}, {"unknown", "1.31", true}} {
 		if got := isOlder(tc.is, tc.oldest); got != tc.want {
 			t.Errorf("isOlder(%q, %q) = %t, want %t", tc.is, tc.oldest, got, tc.want)
-		}
-	}
-}
-
-func TestCheckNeedsIPv4Addresses(t *testing.T) {
-	for _, address := range []string{"somewhere", netip.IPv6Loopback().String()} {
-		if _, err := run(t.Context(), "check", "--device", "lo", "--unused", address); err == nil || !strings.Contains(err.Error(), "must be an IPv4 address") {
-			t.Errorf("--unused %s: %v", address, err)
 		}
 	}
 }

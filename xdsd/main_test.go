@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -13,7 +11,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -33,6 +30,14 @@ func run(ctx context.Context, args ...string) (string, error) {
 }
 
 func TestInvalidFlagsAreNamed(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	content := `{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hold := func(more ...string) []string {
+		return append([]string{"hold", "--lease", "clusters/proxy", "--address", "192.0.2.4"}, more...)
+	}
 	for _, tc := range []struct {
 		name string
 		args []string
@@ -67,6 +72,19 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `required flag(s) "proxy-server" not set`},
 		{"bootstrap with an abstract socket", []string{"bootstrap", "--proxy-server", "a/b", "--socket", "@xdsd"}, `socket "@xdsd": must be an absolute path`},
 		{"bootstrap with a heap that Envoy exceeds", []string{"bootstrap", "--proxy-server", "a/b", "--max-heap", "1"}, `--max-heap "1": at least 64Mi`},
+		{"check of an invalid address", []string{"check", "--device", "lo", "--unused", "somewhere"}, "must be an IPv4 address"},
+		{"check of an IPv6 address", []string{"check", "--device", "lo", "--unused", "::1"}, "must be an IPv4 address"},
+		{"hold without a Lease", []string{"hold", "--address", "192.0.2.4"}, `required flag(s) "lease" not set`},
+		{"hold without an address", []string{"hold", "--lease", "clusters/proxy"}, `required flag(s) "address" not set`},
+		{"hold without an identity", hold("--identity", ""), "--identity is missing: want a name"},
+		{"hold of an invalid address", hold("--address", "proxy"), `for "--address" flag: "proxy" is not an IP address`},
+		{"hold with an invalid witness", hold("--witness", "dns"), `for "--witness" flag: "dns" is not an IP address`},
+		{"hold with a ready check without a URL", hold("--ready", "9901"), `--ready "9901": want a URL`},
+		{"limits of a network without a rate", hold("--source-network", "192.0.2.0/24=5"), `for "--source-network" flag: "192.0.2.0/24=5" must be CIDR=NUMBER/NUMBER`},
+		{"limits of a network with host bits", hold("--source-network", "192.0.2.1/24=5/5"), "limits of sources: network 192.0.2.1/24: want a network without host bits"},
+		{"an invalid prefix length", hold("--source-prefix-length", "33"), "limits of sources: prefix length 33: want 1 to 32"},
+		{"a missing interface", hold("--kubeconfig", kubeconfig, "--device", "nowhere", "--http", "127.0.0.1:0"), "finding interface nowhere"},
+		{"hold with a missing kubeconfig", hold("--kubeconfig", "missing.yaml"), "missing.yaml"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := run(t.Context(), tc.args...)
@@ -91,21 +109,6 @@ func TestFlagsFromEnvironmentVariables(t *testing.T) {
 				t.Errorf("got error %v, want one that contains %q", err, tc.want)
 			}
 		})
-	}
-}
-
-func TestEnvoyAcceptsTheBootstrapConfiguration(t *testing.T) {
-	args := []string{"bootstrap", "--proxy-server", "clusters/demo", "--node-id", "demo-0"}
-	text, err := run(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	arguments, err := run(t.Context(), append(args, "--args")...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.ValidateEnvoy(t.Context(), []byte(text), strings.Fields(arguments)...); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -136,122 +139,70 @@ func TestServeStopsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
-	socket := filepath.Join(dir, "ads.sock")
 	go func() {
-		_, err := run(ctx, "serve", "--manifests", dir, "--socket", socket, "--http", address, "--log-level", "error")
+		_, err := run(ctx, "serve", "--manifests", dir, "--socket", filepath.Join(dir, "ads.sock"), "--http", address, "--log-level", "error")
 		stopped <- err
 	}()
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		if isReady(t, address) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("not ready in time")
-		}
+	get := func(path string) (status int, body string) {
+		status, text := lab.Get(t, "http://"+address+path)
+		return status, string(text)
+	}
+	lab.Poll(t, "xdsd to be ready", func() bool {
 		select {
 		case err := <-stopped:
 			t.Fatalf("stopped early: %v", err)
-		case <-time.After(20 * time.Millisecond):
+		default:
 		}
-	}
-	info, err := os.Stat(socket)
-	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("stat of the socket: %v, %v; want mode 0600", info, err)
-	}
-	// A second process on the same socket fails, and the first one keeps serving.
-	if _, err := run(t.Context(), "serve", "--manifests", dir, "--socket", socket, "--http", "127.0.0.1:0", "--log-level", "error"); err == nil {
-		t.Error("a second process serves on the same socket")
-	}
-	if !isReady(t, address) {
-		t.Error("not ready after a second process failed")
-	}
+		status, _ := get("/readyz")
+		return status == http.StatusOK
+	})
 	var report problem.Report
-	if text := page(t, address, "/problems"); json.Unmarshal([]byte(text), &report) != nil || report.Problems == nil || len(report.Problems) != 0 {
+	if _, text := get("/problems"); json.Unmarshal([]byte(text), &report) != nil || report.Problems == nil || len(report.Problems) != 0 {
 		t.Errorf("/problems: %s", text)
 	}
-	if text := page(t, address, "/state"); !strings.Contains(text, `"podProblems": []`) {
+	if _, text := get("/state"); !strings.Contains(text, `"podProblems": []`) {
 		t.Errorf("/state: %s", text)
 	}
 	cancel()
 	if err := <-stopped; err != nil {
 		t.Errorf("stopped with %v", err)
 	}
-	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket still exists: %v", err)
-	}
 }
 
-func isReady(t *testing.T, address string) bool {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/readyz", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return false
-	}
-	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
-}
-
-// page returns the body of the response to a GET request.
-func page(t *testing.T, address, path string) string {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
-// TestFlagsAreDocumented compares the flags of each command with the tables in docs/reference.
+// TestFlagsAreDocumented compares the flags of each command, and their default durations, with the tables in docs/reference.
 func TestFlagsAreDocumented(t *testing.T) {
+	flag := regexp.MustCompile("`--([a-z0-9-]+)`")
 	for name, page := range map[string]string{
-		"serve": "proxy.md", "control": "proxy.md", "bootstrap": "proxy.md", "admin": "proxy.md", "probe": "proxy.md", "ingress": "virtual-ingress.md",
+		"serve": "proxy.md", "control": "proxy.md", "bootstrap": "proxy.md", "admin": "proxy.md", "check": "proxy.md", "probe": "proxy.md",
+		"ingress": "virtual-ingress.md", "hold": "floating-address.md",
 	} {
-		text, err := os.ReadFile("../docs/reference/" + page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, table, found := strings.Cut(string(text), "<!-- flags: xdsd "+name+" -->")
+		_, table, found := strings.Cut(string(lab.ReadFile(t, "docs", "reference", page)), "<!-- flags: xdsd "+name+" -->")
 		if !found {
 			t.Fatalf("%s has no table of the flags of %s", page, name)
 		}
 		table, _, _ = strings.Cut(strings.TrimSpace(table), "\n\n")
-		documented := map[string]bool{}
-		for _, flag := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(firstColumn(table), -1) {
-			documented[flag[1]] = true
+		defaults := map[string]string{} // documented ones, by flag
+		for line := range strings.Lines(table) {
+			cells := strings.Split(line, "|")
+			for _, match := range flag.FindAllStringSubmatch(cells[1], -1) {
+				defaults[match[1]] = strings.Trim(strings.TrimSpace(cells[2]), "`")
+			}
 		}
 		cmd, _, err := newCommand().Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if !documented[f.Name] && f.Name != "help" {
+			switch documented, found := defaults[f.Name]; {
+			case !found && f.Name != "help":
 				t.Errorf("--%s of %s is not documented", f.Name, name)
+			case found && f.Value.Type() == "duration" && f.DefValue != "0s" && documented != f.DefValue:
+				t.Errorf("--%s of %s has the default %s, documented as %q", f.Name, name, f.DefValue, documented)
 			}
-			delete(documented, f.Name)
+			delete(defaults, f.Name)
 		})
-		for flag := range documented {
+		for flag := range defaults {
 			t.Errorf("%s has no flag --%s, which is documented", name, flag)
 		}
 	}
-}
-
-func firstColumn(table string) string {
-	var cells []string
-	for line := range strings.Lines(table) {
-		cells = append(cells, strings.Split(line, "|")[1])
-	}
-	return strings.Join(cells, "\n")
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // A CA issues certificates to the test servers of one test.
@@ -47,31 +45,7 @@ func (ca *CA) Roots() *x509.CertPool { return ca.roots.Clone() }
 // PEM.
 func (ca *CA) Issue(tb testing.TB, names ...string) (cert, key []byte) {
 	tb.Helper()
-	return ca.issue(tb, time.Time{}, names)
-}
-
-// IssueExpired is Issue for a certificate that expired a minute ago.
-func (ca *CA) IssueExpired(tb testing.TB, names ...string) (cert, key []byte) {
-	tb.Helper()
-	return ca.issue(tb, time.Now().Add(-time.Minute), names)
-}
-
-func (ca *CA) issue(tb testing.TB, until time.Time, names []string) (cert, key []byte) {
-	tb.Helper()
-	template := &x509.Certificate{
-		NotAfter:    until,
-		Subject:     pkix.Name{CommonName: "lab"},
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, name := range names {
-		if ip, err := netip.ParseAddr(name); err == nil {
-			template.IPAddresses = append(template.IPAddresses, ip.AsSlice())
-		} else {
-			template.DNSNames = append(template.DNSNames, name)
-		}
-	}
-	pair, _, _, err := sign(template, ca.authority)
+	pair, err := ca.authority.server("lab", names...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -96,10 +70,9 @@ type Backend struct {
 	done     sync.WaitGroup
 	status   atomic.Int32 // of HTTP responses, see Respond
 
-	mu       sync.Mutex // guards the fields below
-	conns    map[net.Conn]struct{}
-	accepted int
-	closed   bool
+	mu     sync.Mutex // guards the fields below
+	conns  map[net.Conn]struct{}
+	closed bool
 }
 
 // TCPBackend starts a backend without TLS at an address such as 127.0.3.1:0. The end of the test closes it.
@@ -112,22 +85,7 @@ func TCPBackend(tb testing.TB, address, name string) *Backend {
 // name. For clients that offer HTTP/1.1 by ALPN (RFC 7301), it is HTTPBackend with TLS.
 func (ca *CA) TLSBackend(tb testing.TB, address string, names ...string) *Backend {
 	tb.Helper()
-	return tlsBackend(tb, address, names[0], ca.Certificate(tb, names...))
-}
-
-// ExpiredTLSBackend is TLSBackend with a certificate that has expired.
-func (ca *CA) ExpiredTLSBackend(tb testing.TB, address string, names ...string) *Backend {
-	tb.Helper()
-	certificate, err := tls.X509KeyPair(ca.IssueExpired(tb, names...))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return tlsBackend(tb, address, names[0], certificate)
-}
-
-func tlsBackend(tb testing.TB, address, name string, certificate tls.Certificate) *Backend {
-	tb.Helper()
-	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Certificate(tb, names...)}, MinVersion: tls.VersionTLS12}
 	overHTTP := config.Clone()
 	overHTTP.NextProtos = []string{http1}
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -136,7 +94,7 @@ func tlsBackend(tb testing.TB, address, name string, certificate tls.Certificate
 		}
 		return nil, nil //nolint:nilnil // selects the config itself
 	}
-	return startBackend(tb, address, name, func(b *Backend, raw net.Conn) {
+	return startBackend(tb, address, names[0], func(b *Backend, raw net.Conn) {
 		conn := tls.Server(raw, config)
 		defer func() { _ = conn.Close() }() // sends close_notify, so that the client sees no truncation
 		switch err := conn.HandshakeContext(context.Background()); {
@@ -144,7 +102,7 @@ func tlsBackend(tb testing.TB, address, name string, certificate tls.Certificate
 		case conn.ConnectionState().NegotiatedProtocol == http1:
 			b.serveHTTP(conn)
 		default:
-			greet(conn, conn, name)
+			greet(conn, conn, b.name)
 		}
 	})
 }
@@ -234,7 +192,6 @@ func (b *Backend) add(conn net.Conn) bool {
 		return false
 	}
 	b.conns[conn] = struct{}{}
-	b.accepted++
 	return true
 }
 
@@ -251,29 +208,15 @@ func (b *Backend) Name() string { return b.name }
 // Addr returns the address that the backend listens on.
 func (b *Backend) Addr() netip.AddrPort { return netip.MustParseAddrPort(b.listener.Addr().String()) }
 
-// Accepted returns the number of connections accepted so far.
-func (b *Backend) Accepted() int {
+// Close stops the backend and closes all its connections. The end of the test does so as well.
+func (b *Backend) Close() {
+	_ = b.listener.Close() // an error if it is closed already
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.accepted
-}
-
-// Disconnect closes all connections. The backend continues to accept new ones.
-func (b *Backend) Disconnect() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.closed = true
 	for conn := range b.conns {
 		_ = conn.Close()
 	}
-}
-
-// Close stops the backend and closes all its connections. The end of the test does so as well.
-func (b *Backend) Close() {
-	b.mu.Lock()
-	b.closed = true
 	b.mu.Unlock()
-	_ = b.listener.Close() // an error if it is closed already
-	b.Disconnect()
 	b.done.Wait()
 }
 

@@ -51,9 +51,9 @@ func (a *authority) client(user string, groups ...string) (keyPair, error) {
 }
 
 // server issues a certificate for host names and IP addresses.
-func (a *authority) server(names ...string) (keyPair, error) {
+func (a *authority) server(subject string, names ...string) (keyPair, error) {
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "kube-apiserver"},
+		Subject:     pkix.Name{CommonName: subject},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
@@ -66,7 +66,7 @@ func (a *authority) server(names ...string) (keyPair, error) {
 	}
 	pair, _, _, err := sign(template, a)
 	if err != nil {
-		return keyPair{}, fmt.Errorf("issuing a certificate for the API server: %w", err)
+		return keyPair{}, fmt.Errorf("issuing a certificate for %s: %w", subject, err)
 	}
 	return pair, nil
 }
@@ -86,9 +86,7 @@ func sign(template *x509.Certificate, by *authority) (keyPair, *x509.Certificate
 	}
 	// Valid since an hour ago, because clocks of VMs jump.
 	template.NotBefore = time.Now().Add(-time.Hour)
-	if template.NotAfter.IsZero() {
-		template.NotAfter = time.Now().AddDate(1, 0, 0)
-	}
+	template.NotAfter = time.Now().AddDate(1, 0, 0)
 	issuer, signer := template, priv
 	if by != nil {
 		issuer, signer = by.x509, by.priv

@@ -46,7 +46,7 @@ func (cp *ControlPlane) RenewCertificate() error {
 		}
 		names = append(names, prefix.Masked().Addr().Next().String()) // Service kubernetes
 	}
-	server, err := cp.ca.server(append(names, cp.config.ServerNames...)...)
+	server, err := cp.ca.server("kube-apiserver", append(names, cp.config.ServerNames...)...)
 	if err != nil {
 		return err
 	}
@@ -177,5 +177,5 @@ func (cp *ControlPlane) supervise(p **process, start func() error) error {
 }
 
 func (cp *ControlPlane) launch(component string, args ...string) (*process, error) {
-	return cp.launcher.start(cp.assets.Command(component, args...), cp.path(component+".log"))
+	return cp.launcher.start(Component(cp.binary, component, args...), cp.path(component+".log"))
 }

@@ -76,7 +76,7 @@ func (c Config) withDefaults() Config {
 // A ControlPlane is a running control plane. Its methods are safe for concurrent use.
 type ControlPlane struct {
 	config   Config
-	assets   Assets
+	binary   string // has all components
 	dir      string
 	tempDir  bool
 	ca       *authority
@@ -111,11 +111,11 @@ func Start(ctx context.Context, config Config) (*ControlPlane, error) {
 }
 
 func start(ctx context.Context, config Config) (*ControlPlane, error) {
-	assets, err := FindAssets(ctx, config.Logf, config.components()...)
+	binary, err := Build(ctx, config.Logf)
 	if err != nil {
 		return nil, err
 	}
-	cp := &ControlPlane{config: config, assets: assets, dir: config.Dir, launcher: newLauncher()}
+	cp := &ControlPlane{config: config, binary: binary, dir: config.Dir, launcher: newLauncher()}
 	if err := cp.up(ctx); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}

@@ -17,45 +17,21 @@ type CRDSet string
 
 // The CRDs that InstallCRDs can install.
 const (
-	// Oooi has this project's own CRDs, from manifests/crds.
-	Oooi CRDSet = "oooi"
-	// HyperShift has HostedCluster, NodePool and HostedControlPlane.
-	HyperShift CRDSet = "hypershift"
-	// OpenShiftRoute has Route.
-	OpenShiftRoute CRDSet = "openshift-route"
-	// OpenShiftSecurity has SecurityContextConstraints.
-	OpenShiftSecurity CRDSet = "openshift-security"
-	// OpenShiftDNS has DNS of operator.openshift.io and of config.openshift.io.
-	OpenShiftDNS CRDSet = "openshift-dns"
-	// OpenShiftIngress has Ingress of config.openshift.io and IngressController of operator.openshift.io.
-	OpenShiftIngress CRDSet = "openshift-ingress"
-	// MetalLB has IPAddressPool, L2Advertisement and the other CRDs of MetalLB.
-	MetalLB CRDSet = "metallb"
-	// NetworkAttachmentDefinition has the CRD of that name, which Multus reads.
+	Oooi                        CRDSet = "oooi"
+	HyperShift                  CRDSet = "hypershift"
+	OpenShiftRoute              CRDSet = "openshift-route"
+	OpenShiftDNS                CRDSet = "openshift-dns" // of operator.openshift.io and of config.openshift.io
+	MetalLB                     CRDSet = "metallb"
 	NetworkAttachmentDefinition CRDSet = "network-attachment-definition"
-	// KubeVirt has VirtualMachineInstance.
-	KubeVirt CRDSet = "kubevirt"
-	// KubeVirtMachines has VirtualMachine, without its schema.
-	KubeVirtMachines CRDSet = "kubevirt-machines"
-	// OLM has Subscription, ClusterServiceVersion and the other CRDs of the Operator Lifecycle Manager.
-	OLM CRDSet = "olm"
-	// Contour has HTTPProxy and the other CRDs of the ingress controller Contour.
-	Contour CRDSet = "contour"
-	// CertManager has Certificate, ClusterIssuer and the other CRDs of cert-manager.
-	CertManager CRDSet = "cert-manager"
+	KubeVirt                    CRDSet = "kubevirt"          // VirtualMachineInstance
+	KubeVirtMachines            CRDSet = "kubevirt-machines" // VirtualMachine, without its schema
+	OLM                         CRDSet = "olm"
+	Contour                     CRDSet = "contour"
+	CertManager                 CRDSet = "cert-manager"
 	// MetalLBOperator has MetalLB of the MetalLB operator. The operator's module cannot be downloaded, so
 	// this CRD is a copy with only the fields that this project uses, and allows more than the original.
 	MetalLBOperator CRDSet = "metallb-operator"
 )
-
-// CRDSets returns all sets.
-func CRDSets() []CRDSet {
-	return []CRDSet{
-		Oooi, HyperShift, OpenShiftRoute, OpenShiftSecurity, OpenShiftDNS, OpenShiftIngress,
-		MetalLB, NetworkAttachmentDefinition, KubeVirt, KubeVirtMachines, OLM, MetalLBOperator,
-		Contour, CertManager,
-	}
-}
 
 // A crdSource locates the files of a set: glob patterns in a Go module, or in this repository if module is
 // empty.
@@ -64,50 +40,27 @@ type crdSource struct {
 	files  []string
 }
 
-func (s CRDSet) source() (crdSource, error) {
-	const hypershift = "cmd/install/assets/crds/hypershift-operator/zz_generated.crd-manifests/"
-	const generated = "/v1/zz_generated.crd-manifests/"
-	switch s {
-	case Oooi:
-		return crdSource{"", []string{"manifests/crds/hostedcluster*.yaml"}}, nil
-	case HyperShift:
-		return crdSource{hypershiftModule, []string{
-			hypershift + "hostedclusters-Hypershift-Default.crd.yaml",
-			hypershift + "hostedcontrolplanes-Hypershift-Default.crd.yaml",
-			hypershift + "nodepools-Default.crd.yaml",
-		}}, nil
-	case OpenShiftRoute:
-		return crdSource{openshiftModule, []string{"route" + generated + "routes.crd.yaml"}}, nil
-	case OpenShiftSecurity:
-		return crdSource{openshiftModule, []string{"security" + generated + "*_securitycontextconstraints.crd.yaml"}}, nil
-	case OpenShiftDNS:
-		return crdSource{openshiftModule, []string{
-			"operator" + generated + "*_dnses.crd.yaml",
-			"config" + generated + "*_dnses-Default.crd.yaml",
-		}}, nil
-	case OpenShiftIngress:
-		return crdSource{openshiftModule, []string{
-			"operator" + generated + "*_ingresscontrollers-Default.crd.yaml",
-			"config" + generated + "*_ingresses-Default.crd.yaml",
-		}}, nil
-	case MetalLB:
-		return crdSource{metallbModule, []string{"config/crd/bases/*.yaml"}}, nil
-	case NetworkAttachmentDefinition:
-		return crdSource{multusModule, []string{"artifacts/networks-crd.yaml"}}, nil
-	case KubeVirt:
-		return crdSource{kubevirtModule, []string{kubevirtSchemas}}, nil
-	case OLM:
-		return crdSource{olmModule, []string{"crds/*.yaml"}}, nil
-	case Contour:
-		return crdSource{contourModule, []string{"examples/contour/01-crds.yaml"}}, nil
-	case CertManager:
-		return crdSource{certManagerModule, []string{"deploy/crds/*.yaml"}}, nil
-	case KubeVirtMachines:
-		return crdSource{"", []string{"test/lab/testdata/kubevirt-machines.yaml"}}, nil
-	case MetalLBOperator:
-		return crdSource{"", []string{"test/lab/testdata/metallb-operator.yaml"}}, nil
-	}
-	return crdSource{}, fmt.Errorf("no such set of CRDs: %q", string(s))
+const (
+	hypershiftCRDs = "cmd/install/assets/crds/hypershift-operator/zz_generated.crd-manifests/"
+	openshiftCRDs  = "/v1/zz_generated.crd-manifests/"
+)
+
+var crdSources = map[CRDSet]crdSource{
+	Oooi: {"", []string{"manifests/crds/hostedcluster*.yaml"}},
+	HyperShift: {hypershiftModule, []string{
+		hypershiftCRDs + "hostedclusters-Hypershift-Default.crd.yaml", hypershiftCRDs + "hostedcontrolplanes-Hypershift-Default.crd.yaml",
+		hypershiftCRDs + "nodepools-Default.crd.yaml",
+	}},
+	OpenShiftRoute:              {openshiftModule, []string{"route" + openshiftCRDs + "routes.crd.yaml"}},
+	OpenShiftDNS:                {openshiftModule, []string{"operator" + openshiftCRDs + "*_dnses.crd.yaml", "config" + openshiftCRDs + "*_dnses-Default.crd.yaml"}},
+	MetalLB:                     {metallbModule, []string{"config/crd/bases/*.yaml"}},
+	NetworkAttachmentDefinition: {multusModule, []string{"artifacts/networks-crd.yaml"}},
+	KubeVirt:                    {kubevirtModule, []string{kubevirtSchemas}},
+	OLM:                         {olmModule, []string{"crds/*.yaml"}},
+	Contour:                     {contourModule, []string{"examples/contour/01-crds.yaml"}},
+	CertManager:                 {certManagerModule, []string{"deploy/crds/*.yaml"}},
+	KubeVirtMachines:            {"", []string{"test/lab/testdata/kubevirt-machines.yaml"}},
+	MetalLBOperator:             {"", []string{"test/lab/testdata/metallb-operator.yaml"}},
 }
 
 // CRDs returns the CRDs of sets, as their projects ship them (except MetalLBOperator).
@@ -124,11 +77,9 @@ func CRDs(ctx context.Context, sets ...CRDSet) ([]*unstructured.Unstructured, er
 }
 
 func (s CRDSet) read(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	source, err := s.source()
-	if err != nil {
-		return nil, err
-	}
+	source := crdSources[s]
 	var dir string
+	var err error
 	if source.module == "" {
 		dir, err = Root()
 	} else {
@@ -175,10 +126,7 @@ func (s crdSource) glob(dir string) (files []string, err error) {
 func ModuleFiles(ctx context.Context, sets ...CRDSet) (map[string]string, error) {
 	all := map[string]string{}
 	for _, set := range sets {
-		source, err := set.source()
-		if err != nil {
-			return nil, err
-		}
+		source := crdSources[set]
 		if source.module == "" {
 			continue
 		}

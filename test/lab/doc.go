@@ -17,8 +17,7 @@
 //
 // A test calls [New]. Tests of a package that share control planes use [Shared] and [Main].
 //
-// The binaries come from the folder KUBEBUILDER_ASSETS, or are built from the module
-// test/programs/controlplane on first use. The CRDs are read from pinned Go modules. Envoy comes from a
+// The binaries are built from the module test/programs/controlplane on first use. The CRDs are read from pinned Go modules. Envoy comes from a
 // pinned Python package. Nothing else is downloaded, except OVN ([FindOVN]) and the packages of a VM's image
 // ([BuildVMImage]).
 package lab

@@ -16,7 +16,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -222,32 +221,12 @@ func (e *Envoy) Ready(ctx context.Context) error {
 
 // await calls try until it succeeds. It fails when Envoy exits, or after startTimeout.
 func (e *Envoy) await(ctx context.Context, what string, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	var last error // the last error, unless it is only that of the context
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err
-		}
+	failure := func() error {
 		e.mu.Lock()
-		p := e.process
-		e.mu.Unlock()
-		var ended <-chan struct{} // nil, which blocks forever, if Envoy was not started
-		if p != nil {
-			ended = p.ended
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("waiting for %s: %w", what, p.failure())
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w; last: %w\n%s", what, ctx.Err(), last, e.Logs())
-		case <-time.After(20 * time.Millisecond):
-		}
+		defer e.mu.Unlock()
+		return firstFailure([]*process{e.process})
 	}
+	return await(ctx, what, failure, e.Logs, try)
 }
 
 // Kill sends SIGKILL to Envoy and waits until it has ended.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"syscall"
 )
 
@@ -14,21 +13,14 @@ var errStopped = errors.New("the control plane is stopped")
 // KillAPIServer sends SIGKILL to the API server and waits until it has ended.
 func (cp *ControlPlane) KillAPIServer() error { return cp.kill(&cp.apiServer) }
 
-// SignalAPIServer sends the API server a signal, such as SIGSTOP.
-func (cp *ControlPlane) SignalAPIServer(signal syscall.Signal) error {
-	return cp.signal(&cp.apiServer, signal)
-}
-
 // SignalEtcd sends etcd a signal, such as SIGSTOP.
-func (cp *ControlPlane) SignalEtcd(signal syscall.Signal) error { return cp.signal(&cp.etcd, signal) }
-
-func (cp *ControlPlane) signal(p **process, signal syscall.Signal) error {
+func (cp *ControlPlane) SignalEtcd(signal syscall.Signal) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
-	if !(*p).running() {
+	if !cp.etcd.running() {
 		return errStopped
 	}
-	return (*p).cmd.Process.Signal(signal)
+	return cp.etcd.cmd.Process.Signal(signal)
 }
 
 // KillEtcd sends SIGKILL to etcd and waits until it has ended. Its data stays.
@@ -51,29 +43,6 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 		return err
 	}
 	return cp.waitForPath(ctx, "the API server to be ready again", "/readyz")
-}
-
-// SetSpaceAlarm raises or disarms etcd's alarm NOSPACE, with which etcd rejects writes as if its database were full.
-func (cp *ControlPlane) SetSpaceAlarm(ctx context.Context, raised bool) error {
-	action := "DEACTIVATE"
-	if raised {
-		action = "ACTIVATE"
-	}
-	body := strings.NewReader(fmt.Sprintf(`{"action": %q, "memberID": "1", "alarm": "NOSPACE"}`, action))
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, cp.etcdURL()+"/v3/maintenance/alarm", body)
-	if err != nil {
-		return fmt.Errorf("setting etcd's alarm: %w", err)
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("setting etcd's alarm: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }() // read only
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("setting etcd's alarm: %s", response.Status)
-	}
-	return nil
 }
 
 // StartEtcd starts etcd again after KillEtcd, with its data. It returns when etcd is healthy and, if the API

@@ -1,53 +1,50 @@
 package lab
 
 import (
-	"runtime"
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
-var management = Shared{
-	Config: Config{Name: "management", ControllerManager: true, CRDs: []CRDSet{HyperShift, KubeVirt}},
-}
+func TestMain(m *testing.M) { Main(m) }
 
-func TestMain(m *testing.M) { Main(m, &management) }
+// helperProcess is an environment variable that makes this test binary a helper process, which is killed.
+const helperProcess = "LAB_TEST_HELPER"
 
-func clientset(t *testing.T, config *rest.Config) *kubernetes.Clientset {
+// asHelper runs this test again in a helper process. There, run starts something and returns a line, and asHelper does not
+// return. In the test itself, asHelper kills the helper process after that line, and returns it.
+func asHelper(t *testing.T, run func() string) string {
 	t.Helper()
-	c, err := kubernetes.NewForConfig(config)
+	const prefix = "started "
+	if os.Getenv(helperProcess) != "" {
+		fmt.Println(prefix + run())
+		time.Sleep(time.Minute)
+		t.FailNow()
+	}
+	helper := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	helper.Env = append(os.Environ(), helperProcess+"=yes")
+	helper.Stderr = os.Stderr
+	stdout, err := helper.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
-}
-
-// eventually calls try until it succeeds, for half a minute, because informers back off after an outage.
-func eventually(t *testing.T, try func() error) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
+	if err := helper.Start(); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// goroutines returns the stacks of all goroutines by ID.
-func goroutines() map[string]string {
-	buf := make([]byte, 1<<20)
-	stacks := map[string]string{}
-	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		fields := strings.Fields(stack)
-		stacks[fields[1]] = stack
+	line, found := "", false
+	for lines := bufio.NewScanner(stdout); !found && lines.Scan(); {
+		line, found = strings.CutPrefix(lines.Text(), prefix)
 	}
-	return stacks
+	if err := helper.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = helper.Wait() // killed
+	if !found {
+		t.Fatal("the helper process failed")
+	}
+	return line
 }

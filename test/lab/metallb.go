@@ -22,8 +22,6 @@ type MetalLBConfig struct {
 	// LoadBalancerClass is the class of the Services that MetalLB handles (--lb-class). If it is empty,
 	// MetalLB handles Services without a class.
 	LoadBalancerClass string
-	// Flags are additional flags of the controller.
-	Flags []string
 }
 
 // StartMetalLB installs MetalLB's CRDs, creates the namespace metallb-system and starts MetalLB's controller,
@@ -84,7 +82,7 @@ func (cp *ControlPlane) launchMetalLB(binary string, config MetalLBConfig) (*pro
 		"--disable-cert-rotation",
 		"--port=-1", // disables metrics, and logs an error; 0 would be a random port on all addresses
 	}
-	cmd := exec.Command(binary, append(args, config.Flags...)...) //nolint:noctx // the process outlives contexts
+	cmd := exec.Command(binary, args...) //nolint:noctx // the process outlives contexts
 	cmd.Args[0] = metallbController
 	return cp.launcher.start(cmd, cp.path("metallb.log"))
 }

@@ -30,8 +30,6 @@ type NodeConfig struct {
 	// RegistryCAs are the certificates, as PEM, of the authorities that the node trusts for registries, by host and port.
 	// A node pulls no image that it has.
 	RegistryCAs map[string][]byte
-	// Logf reports progress. The default writes to standard error.
-	Logf Logf
 }
 
 // A Node runs Pods with containerd, runc, kubelet, kube-proxy and CNI with Multus. It has its own namespaces,

@@ -2,59 +2,34 @@ package lab
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// boxHelper is an environment variable that makes this test binary a helper process, which starts a box and
-// is then killed.
-const boxHelper = "LAB_TEST_BOX_HELPER"
-
-// TestBoxLeavesNothing checks that the processes, cgroups and folder of a box are removed, whether it is
-// stopped or its parent is killed. The box has a process in a nested cgroup, and a mount.
+// TestBoxLeavesNothing checks that the processes, cgroups and folder of a box are removed when it is stopped.
 func TestBoxLeavesNothing(t *testing.T) {
-	if os.Getenv(boxHelper) != "" {
-		b := startTestBox(t)
-		fmt.Println("box", b.dir, b.cgroup)
-		time.Sleep(time.Minute)
-		return
-	}
 	NeedNode(t)
-	t.Run("stopped", func(t *testing.T) {
-		b := startTestBox(t)
-		if err := b.stop(); err != nil {
-			t.Error(err)
-		}
-		if err := checkRemoved(b.dir, b.cgroup); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("killed", func(t *testing.T) {
-		helper := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBoxLeavesNothing$")
-		helper.Env = append(os.Environ(), boxHelper+"=yes")
-		helper.Stderr = os.Stderr
-		stdout, err := helper.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := helper.Start(); err != nil {
-			t.Fatal(err)
-		}
-		var dir, cgroup string
-		if _, err := fmt.Fscanf(stdout, "box %s %s\n", &dir, &cgroup); err != nil {
-			t.Error(err)
-		}
-		if err := helper.Process.Kill(); err != nil {
-			t.Error(err)
-		}
-		_ = helper.Wait() // killed
-		eventually(t, func() error { return checkRemoved(dir, cgroup) })
-	})
+	b := startTestBox(t)
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	if left := leftovers(b.dir, b.cgroup); left != "" {
+		t.Error(left)
+	}
+}
+
+// TestBoxLeavesNothingWhenKilled is TestBoxLeavesNothing for a box whose parent is killed.
+func TestBoxLeavesNothingWhenKilled(t *testing.T) {
+	NeedNode(t)
+	line := asHelper(t, func() string { b := startTestBox(t); return b.dir + " " + b.cgroup })
+	dir, cgroup, _ := strings.Cut(line, " ")
+	Await(t, "the removal of a box", func() string { return leftovers(dir, cgroup) })
 }
 
 // startTestBox starts a box with a process that ignores SIGTERM, a nested cgroup and a mount.
@@ -73,32 +48,24 @@ func startTestBox(t *testing.T) *box {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
-		_, err := os.Stat(b.path("log", "works"))
+	Poll(t, "the process in a box", func() bool {
 		if !p.running() {
 			t.Fatal(p.failure())
 		}
-		return err
+		_, err := os.Stat(b.path("log", "works"))
+		return err == nil
 	})
 	return b
 }
 
-// checkRemoved returns an error if the folder or a cgroup of a box still exists.
-func checkRemoved(dir, cgroup string) error {
-	found, err := filepath.Glob(filepath.Join(cgroupRoot, "*", cgroup))
-	if err != nil {
-		return err
+// leftovers returns the folder and the cgroups of a box that still exist.
+func leftovers(dir, cgroup string) string {
+	var found []string
+	for _, path := range []string{dir, filepath.Join(cgroupRoot, cgroup), filepath.Join(cgroupRoot, "*", cgroup)} {
+		matches, _ := filepath.Glob(path) // the pattern is valid
+		found = append(found, matches...)
 	}
-	if _, err := os.Stat(memoryCgroup(cgroup)); err == nil {
-		found = append(found, memoryCgroup(cgroup))
-	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		found = append(found, dir)
-	}
-	if len(found) > 0 {
-		return fmt.Errorf("not removed: %s", strings.Join(found, ", "))
-	}
-	return nil
+	return strings.Join(found, ", ")
 }
 
 // memoryCgroup returns the folder of a cgroup in the hierarchy that limits memory.
@@ -107,4 +74,25 @@ func memoryCgroup(name string) string {
 		return filepath.Join(cgroupRoot, name)
 	}
 	return filepath.Join(cgroupRoot, "memory", name)
+}
+
+// TestMainThreadStaysInItsNamespace enters namespaces from many goroutines. Cable tells other programs the
+// namespace of this process by /proc/PID/ns/net, which is that of the main thread.
+func TestMainThreadStaysInItsNamespace(t *testing.T) {
+	var group sync.WaitGroup
+	for range 200 {
+		group.Go(func() {
+			err := restoringNamespace(func() error {
+				if unix.Gettid() == os.Getpid() {
+					return errors.New("the main thread can be in another namespace")
+				}
+				time.Sleep(time.Millisecond)
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
 }

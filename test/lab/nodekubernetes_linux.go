@@ -52,7 +52,7 @@ conntrack: {maxPerCore: 0}
 
 // startKubernetes starts the kubelet and kube-proxy.
 func (n *Node) startKubernetes(ctx context.Context) error {
-	assets, err := FindAssets(ctx, n.config.Logf, kubelet, kubeProxy)
+	binary, err := Build(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -89,13 +89,13 @@ func (n *Node) startKubernetes(ctx context.Context) error {
 	if err := n.authorize(kubeProxy, "system:kube-proxy"); err != nil {
 		return err
 	}
-	err = n.launch(&n.kubelet, kubelet, assets.commandLine(kubelet,
+	err = n.launch(&n.kubelet, kubelet, binary, kubelet,
 		"--config=/var/lib/kubelet/config.yaml", "--kubeconfig=/var/lib/kubelet/kubeconfig",
-		"--hostname-override="+n.config.Name, "--node-ip="+address)...)
+		"--hostname-override="+n.config.Name, "--node-ip="+address)
 	if err != nil {
 		return err
 	}
-	return n.launch(&n.proxy, kubeProxy, assets.commandLine(kubeProxy, "--config=/var/lib/kube-proxy/config.yaml")...)
+	return n.launch(&n.proxy, kubeProxy, binary, kubeProxy, "--config=/var/lib/kube-proxy/config.yaml")
 }
 
 // authorize writes a kubeconfig file for a component.

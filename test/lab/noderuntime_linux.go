@@ -91,7 +91,7 @@ func (n *Node) checkRuntime(ctx context.Context) (err error) {
 
 // setUpCNI installs the CNI plugins and the configuration of the Pod network on the node.
 func (n *Node) setUpCNI(ctx context.Context) error {
-	multus, err := BuildMultus(ctx, n.config.Logf)
+	multus, err := BuildMultus(ctx, nil)
 	if err != nil {
 		return err
 	}

@@ -21,41 +21,27 @@ var ovnPackages = []string{
 	"libunbound8", "libxdp1", "libbpf1", "libevent-2.1-7", "libhiredis0.14", "libprotobuf-c1", "ethtool",
 }
 
-// FindOVN returns the folder with the unpacked packages of OVN, which it downloads if the folder does not
-// exist.
+// FindOVN returns the folder with the unpacked packages of OVN, which it downloads if they are missing.
 func FindOVN(ctx context.Context, logf Logf) (string, error) {
 	lab, err := labDir()
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(lab, "ovn")
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	logf.printf("downloading OVN")
-	if err := os.MkdirAll(lab, 0o750); err != nil {
-		return "", fmt.Errorf("downloading OVN: %w", err)
-	}
-	work, err := os.MkdirTemp(lab, "ovn-")
-	if err != nil {
-		return "", fmt.Errorf("downloading OVN: %w", err)
-	}
-	err = unpackOVN(ctx, work)
-	if err == nil {
-		err = os.Rename(filepath.Join(work, "root"), dir)
-	}
-	if _, statErr := os.Stat(dir); statErr == nil {
-		err = nil // another process has created the folder
-	}
-	if err = errors.Join(err, os.RemoveAll(work)); err != nil {
-		return "", fmt.Errorf("downloading OVN: %w", err)
-	}
-	return dir, nil
+	return dir, buildOnce(ctx, dir, strings.Join(ovnPackages, " "), 5*startTimeout, logf, func(ctx context.Context) error {
+		logf.printf("downloading OVN")
+		work, err := os.MkdirTemp(lab, "ovn-")
+		if err == nil {
+			err = errors.Join(unpackOVN(ctx, work), os.RemoveAll(dir), os.Rename(filepath.Join(work, "root"), dir), os.RemoveAll(work))
+		}
+		if err != nil {
+			return fmt.Errorf("downloading OVN: %w", err)
+		}
+		return nil
+	})
 }
 
 func unpackOVN(ctx context.Context, work string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*startTimeout)
-	defer cancel()
 	run := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Dir = work

@@ -32,7 +32,7 @@ func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Un
 	if cp.config.preparing {
 		return nil
 	}
-	prepared, err := cp.config.prepared(ctx, cp.assets, crds)
+	prepared, err := cp.config.prepared(ctx, cp.binary, crds)
 	if err != nil {
 		return fmt.Errorf("preparing etcd's data: %w", err)
 	}
@@ -43,12 +43,12 @@ func (cp *ControlPlane) prepareData(ctx context.Context, crds []*unstructured.Un
 }
 
 // prepared returns the folder with the cached data, which it creates if it does not exist.
-func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructured.Unstructured) (string, error) {
+func (c Config) prepared(ctx context.Context, binary string, crds []*unstructured.Unstructured) (string, error) {
 	lab, err := labDir()
 	if err != nil {
 		return "", err
 	}
-	sum, err := c.dataSum(assets, crds)
+	sum, err := c.dataSum(binary, crds)
 	if err != nil {
 		return "", err
 	}
@@ -72,16 +72,14 @@ func (c Config) prepared(ctx context.Context, assets Assets, crds []*unstructure
 	})
 }
 
-// dataSum returns a hash of the inputs of prepared data: the binaries, the CRDs and the Service range.
-func (c Config) dataSum(assets Assets, crds []*unstructured.Unstructured) (string, error) {
-	h := sha256.New()
-	for _, component := range []string{etcd, apiServer} {
-		file, err := os.Stat(assets.Command(component).Path)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintln(h, file.Size(), file.ModTime().Unix()) // whole seconds, because copies on some file systems lose fractions
+// dataSum returns a hash of the inputs of prepared data: the binary, the CRDs and the Service range.
+func (c Config) dataSum(binary string, crds []*unstructured.Unstructured) (string, error) {
+	file, err := os.Stat(binary)
+	if err != nil {
+		return "", err
 	}
+	h := sha256.New()
+	fmt.Fprintln(h, file.Size(), file.ModTime().Unix()) // whole seconds, because copies on some file systems lose fractions
 	if err := json.NewEncoder(h).Encode(struct {
 		ServiceCIDR string
 		CRDs        any

@@ -1,84 +1,38 @@
 package lab
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// helperDir is an environment variable that makes this test binary a helper process, which starts a control
-// plane in that folder and is then killed.
-const helperDir = "LAB_TEST_HELPER_DIR"
-
 func TestProcessesDieWithUs(t *testing.T) {
-	if dir := os.Getenv(helperDir); dir != "" {
-		cp, err := Start(t.Context(), Config{Dir: dir})
+	line := asHelper(t, func() string {
+		cp, err := Start(t.Context(), Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println("pids", cp.etcd.cmd.Process.Pid, cp.apiServer.cmd.Process.Pid)
-		time.Sleep(time.Minute)
-		return
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
-	defer cancel()
-	helper := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestProcessesDieWithUs$")
-	helper.Env = append(os.Environ(), helperDir+"="+t.TempDir())
-	helper.Stderr = os.Stderr
-	stdout, err := helper.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := helper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-	for lines := bufio.NewScanner(stdout); len(pids) == 0 && lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "pids "); ok {
-			for f := range strings.FieldsSeq(rest) {
-				pid, err := strconv.Atoi(f)
-				if err != nil {
-					t.Fatal(err)
-				}
-				pids = append(pids, pid)
+		return fmt.Sprint(cp.etcd.cmd.Process.Pid, " ", cp.apiServer.cmd.Process.Pid)
+	})
+	for pid := range strings.FieldsSeq(line) {
+		Await(t, "process "+pid+" to end", func() string {
+			stat, err := os.ReadFile("/proc/" + pid + "/stat")
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+				return ""
 			}
-		}
+			if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "Z") {
+				return ""
+			}
+			return fmt.Sprintf("%s, %v", stat, err)
+		})
 	}
-	if err := helper.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = helper.Wait() // killed
-	if len(pids) != 2 {
-		t.Fatalf("the helper did not start a control plane")
-	}
-	for _, pid := range pids {
-		eventually(t, func() error { return checkEnded(pid) })
-	}
-}
-
-// checkEnded returns an error unless a process has ended; it may be a zombie.
-func checkEnded(pid int) error {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if _, state, _ := strings.Cut(string(stat), ") "); strings.HasPrefix(state, "Z") {
-		return nil
-	}
-	return fmt.Errorf("process %d still runs", pid)
 }
 
 // TestProcessesOutliveThreads checks that a control plane survives the end of the OS thread that it was
@@ -99,37 +53,48 @@ func TestProcessesOutliveThreads(t *testing.T) {
 		t.Fatal(r.err)
 	}
 	time.Sleep(300 * time.Millisecond) // the kernel would kill the processes when the thread ends
-	if err := r.cp.failure(); err != nil {
-		t.Error(err)
-	}
-	if err := r.cp.Stop(); err != nil {
+	if err := errors.Join(r.cp.failure(), r.cp.Stop()); err != nil {
 		t.Error(err)
 	}
 }
 
+// TestApplyWaitsForAnAddress checks that Apply retries while the ClusterIP is allocated to another Service.
+func TestApplyWaitsForAnAddress(t *testing.T) {
+	cp := New(t, Config{})
+	service := func(name string) []byte {
+		return fmt.Appendf(nil, "{apiVersion: v1, kind: Service, metadata: {name: %s}, spec: {clusterIP: 10.96.0.99, ports: [{port: 80}]}}", name)
+	}
+	if err := cp.ApplyYAML(t.Context(), service("first")); err != nil {
+		t.Fatal(err)
+	}
+	applied := make(chan error, 1)
+	go func() { applied <- cp.ApplyYAML(t.Context(), service("second")) }()
+	select {
+	case err := <-applied:
+		t.Fatalf("the second Service was created with the address of the first: %v", err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	if err := errors.Join(cp.DeleteYAML(t.Context(), service("first")), <-applied); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPortTaken starts a control plane on ports that another process has taken after they were reserved.
 func TestPortTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = taken.Close() })
-	_, text, err := net.SplitHostPort(taken.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for _, component := range []string{etcd, apiServer} {
+	port := int(netip.MustParseAddrPort(taken.Addr().String()).Port())
+	for component, take := range map[string]func(*ports){etcd: func(p *ports) { p.etcd = port }, apiServer: func(p *ports) { p.apiServer = port }} {
 		t.Run(component, func(t *testing.T) {
-			assets, err := FindAssets(t.Context(), t.Logf, etcd, apiServer)
+			binary, err := Build(t.Context(), t.Logf)
 			if err != nil {
 				t.Fatal(err)
 			}
 			dir := t.TempDir()
-			cp := &ControlPlane{config: Config{Dir: dir}.withDefaults(), assets: assets, dir: dir, launcher: newLauncher()}
+			cp := &ControlPlane{config: Config{Dir: dir}.withDefaults(), binary: binary, dir: dir, launcher: newLauncher()}
 			defer func() {
 				if err := cp.Stop(); err != nil {
 					t.Error(err)
@@ -143,14 +108,31 @@ func TestPortTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			free := ports{etcd: reserved.Numbers[0], etcdPeer: reserved.Numbers[1], apiServer: reserved.Numbers[2], reserved: reserved}
-			if component == etcd {
-				free.etcd = port
-			} else {
-				free.apiServer = port
-			}
+			take(&free)
 			if err := cp.serveOn(t.Context(), free); !errors.Is(err, errPortTaken) {
 				t.Errorf("got error %v", err)
 			}
 		})
+	}
+}
+
+func TestReservedPortsAreExclusive(t *testing.T) {
+	p, err := ReservePorts(t.Context(), "127.0.0.1", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range p.Numbers {
+		if other, ok := reserve(t.Context(), port); ok {
+			_ = other.Close()
+			t.Errorf("port %d is reserved twice", port)
+		}
+	}
+	p.Release()
+	for _, port := range p.Numbers {
+		reservation, ok := reserve(t.Context(), port)
+		if !ok {
+			t.Fatalf("port %d stays reserved", port)
+		}
+		_ = reservation.Close()
 	}
 }

@@ -31,50 +31,29 @@ type program struct {
 	prepare func(ctx context.Context, source string) ([]string, error)
 }
 
-// Build returns the path of the binary that contains etcd and all Kubernetes components. It builds the binary
-// if it is missing or out of date; concurrent calls, including those of other processes, build it once.
-func Build(ctx context.Context, logf Logf) (string, error) {
-	return program{name: "controlplane", what: "etcd and the components of Kubernetes", pkg: "./controlplane"}.build(ctx, logf)
-}
-
-// BuildMetalLB returns the path of MetalLB's controller, which it builds like Build.
-func BuildMetalLB(ctx context.Context, logf Logf) (string, error) {
-	return metallbProgram("metallb", "controller").build(ctx, logf)
-}
-
-// BuildMetalLBSpeaker returns the path of MetalLB's speaker, which it builds like Build. The speaker
-// announces the addresses of Services; it must run in a Pod with hostNetwork.
-func BuildMetalLBSpeaker(ctx context.Context, logf Logf) (string, error) {
-	return metallbProgram("metallb-speaker", "speaker").build(ctx, logf)
-}
-
-// BuildMultus returns the path of the CNI plugin Multus, which it builds like Build.
-func BuildMultus(ctx context.Context, logf Logf) (string, error) {
-	return program{name: "multus", what: "Multus", pkg: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"}.build(ctx, logf)
-}
-
-// BuildHelm returns the path of helm, which it builds like Build.
-func BuildHelm(ctx context.Context, logf Logf) (string, error) {
-	return program{name: "helm", what: "Helm", pkg: "helm.sh/helm/v3/cmd/helm"}.build(ctx, logf)
-}
-
-// BuildKubectl returns the path of kubectl, which it builds like Build.
-func BuildKubectl(ctx context.Context, logf Logf) (string, error) {
-	return program{name: "kubectl", what: "kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"}.build(ctx, logf)
-}
-
-// BuildContour returns the path of the ingress controller Contour, which it builds like Build. The release
-// does not compile with the product's client-go, so its module has another version, which takes minutes to
-// compile.
-func BuildContour(ctx context.Context, logf Logf) (string, error) {
-	return program{name: "contour", what: "Contour", module: "contour", pkg: contourModule + "/cmd/contour"}.build(ctx, logf)
-}
-
-// BuildCertManager returns the path of test/programs/certmanager, which it builds like Build. That is
-// cert-manager's controller with the parts that self-signed certificates need.
-func BuildCertManager(ctx context.Context, logf Logf) (string, error) {
-	return program{name: "certmanager", what: "cert-manager's controller", module: "certmanager", pkg: "./"}.build(ctx, logf)
-}
+// These functions return the path of a binary. They build the binary if it is missing or out of date; concurrent calls,
+// including those of other processes, build it once.
+var (
+	// Build builds the binary that contains etcd and all Kubernetes components.
+	Build = program{name: "controlplane", what: "etcd and the components of Kubernetes", pkg: "./controlplane"}.build
+	// BuildMetalLB builds MetalLB's controller.
+	BuildMetalLB = metallbProgram("metallb", "controller").build
+	// BuildMetalLBSpeaker builds MetalLB's speaker, which announces the addresses of Services. It must run in a Pod with
+	// hostNetwork.
+	BuildMetalLBSpeaker = metallbProgram("metallb-speaker", "speaker").build
+	// BuildMultus builds the CNI plugin Multus.
+	BuildMultus = program{name: "multus", what: "Multus", pkg: "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"}.build
+	// BuildHelm builds helm.
+	BuildHelm = program{name: "helm", what: "Helm", pkg: "helm.sh/helm/v3/cmd/helm"}.build
+	// BuildKubectl builds kubectl.
+	BuildKubectl = program{name: "kubectl", what: "kubectl", pkg: "k8s.io/kubernetes/cmd/kubectl"}.build
+	// BuildContour builds the ingress controller Contour. The release does not compile with the product's client-go, so its
+	// module has another version, which takes minutes to compile.
+	BuildContour = program{name: "contour", what: "Contour", module: "contour", pkg: contourModule + "/cmd/contour"}.build
+	// BuildCertManager builds test/programs/certmanager: cert-manager's controller with the parts that self-signed
+	// certificates need.
+	BuildCertManager = program{name: "certmanager", what: "cert-manager's controller", module: "certmanager", pkg: "./"}.build
+)
 
 // build builds the binary if it is not up to date, and returns its path.
 func (p program) build(ctx context.Context, logf Logf) (string, error) {

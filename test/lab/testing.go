@@ -78,9 +78,9 @@ func (s *Shared) Get(tb testing.TB) *ControlPlane {
 
 // prepare builds and downloads what the control plane needs.
 func (s *Shared) prepare(ctx context.Context) error {
-	_, assetsErr := FindAssets(ctx, s.Config.Logf, s.Config.components()...)
+	_, buildErr := Build(ctx, s.Config.Logf)
 	_, crdsErr := CRDs(ctx, s.Config.CRDs...)
-	return errors.Join(assetsErr, crdsErr)
+	return errors.Join(buildErr, crdsErr)
 }
 
 // testGCPercent is the GC percentage of test processes. It reduces their processor time by a tenth, and uses

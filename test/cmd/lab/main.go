@@ -2,7 +2,6 @@
 //
 //	go run ./test/cmd/lab build       builds the binaries of the control plane, MetalLB and Multus, and downloads Envoy
 //	go run ./test/cmd/lab tests       builds the programs that only tests start: our daemons with the race detector, and Helm
-//	go run ./test/cmd/lab crds DIR    writes the CRDs of other projects to DIR
 package main
 
 import (
@@ -11,9 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-
-	"sigs.k8s.io/yaml"
+	"strings"
 
 	"github.com/densityops/oooi/test/lab"
 )
@@ -29,16 +26,14 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	switch {
-	case len(args) == 1 && args[0] == "build":
+	switch strings.Join(args, " ") {
+	case "build":
 		return build(ctx)
-	case len(args) == 1 && args[0] == "tests":
+	case "tests":
 		_, err := lab.BuildHelm(ctx, nil)
 		return errors.Join(err, lab.BuildOwn(ctx, nil))
-	case len(args) == 2 && args[0] == "crds":
-		return writeCRDs(ctx, args[1])
 	}
-	return errors.New("usage: lab build | lab tests | lab crds DIR")
+	return errors.New("usage: lab build | lab tests")
 }
 
 func build(ctx context.Context) error {
@@ -48,32 +43,6 @@ func build(ctx context.Context) error {
 			return err
 		}
 		fmt.Println(path)
-	}
-	return nil
-}
-
-func writeCRDs(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return err
-	}
-	for _, set := range lab.CRDSets() {
-		if set == lab.Oooi {
-			continue
-		}
-		crds, err := lab.CRDs(ctx, set)
-		if err != nil {
-			return err
-		}
-		for _, crd := range crds {
-			data, err := yaml.Marshal(crd.Object)
-			if err != nil {
-				return err
-			}
-			path := filepath.Join(dir, crd.GetName()+".yaml")
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package ads
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,11 +131,9 @@ func timeoutContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
 func newServer(t testing.TB, options Options) *Server {
 	if options.Log == nil {
-		options.Log = discardLogger()
+		options.Log = slog.New(slog.DiscardHandler)
 	}
 	options.Retry = cmp.Or(options.Retry, time.Hour) // only tests of retries wait for one
 	s, err := New(options)
@@ -215,6 +212,18 @@ func connect(t testing.TB, conn grpc.ClientConnInterface, options adstest.Option
 	return c
 }
 
+// started starts a server that serves resources for the tenant, and a client that has acknowledged all of them.
+func started(t testing.TB, options Options, r Resources, client adstest.Options) (*Server, *adstest.Client, grpc.ClientConnInterface) {
+	t.Helper()
+	s := newServer(t, options)
+	conn, _ := serve(t, s)
+	s.Set(tenant, r)
+	client.Cluster = tenant
+	c := connect(t, conn, client)
+	awaitProxy(t, s, tenant, current(1))
+	return s, c, conn
+}
+
 // rejecting returns a Reject that rejects responses with a resource for which condition returns true.
 func rejecting(text string, condition func(*discoveryv3.Resource) bool) func(*discoveryv3.DeltaDiscoveryResponse) string {
 	return func(r *discoveryv3.DeltaDiscoveryResponse) string {
@@ -265,6 +274,14 @@ func current(n int) func(Proxy) bool {
 	}
 }
 
+// wantSent compares responses, as formatted by lines.
+func wantSent(t testing.TB, responses []adstest.Response, want string) {
+	t.Helper()
+	if got := lines(responses); got != want {
+		t.Errorf("sent:\n%swant:\n%s", got, want)
+	}
+}
+
 // lines formats responses, one per line: "cluster a b -c", where "-" marks a removed resource.
 func lines(responses []adstest.Response) string {
 	var s string
@@ -283,13 +300,3 @@ func lines(responses []adstest.Response) string {
 	}
 	return s
 }
-
-// manyClusters returns n clusters and a listener with a filter chain for each, and the names of the clusters.
-func manyClusters(n int) (r Resources, names []string) {
-	for i := range n {
-		names = append(names, fmt.Sprintf("c%05d", i))
-	}
-	return Resources{Clusters: clusters(names...), Listeners: []*listenerv3.Listener{listener("tls", 443, names...)}}, names
-}
-
-func nodeOf(cluster, id string) *corev3.Node { return &corev3.Node{Cluster: cluster, Id: id} }

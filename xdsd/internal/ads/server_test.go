@@ -1,6 +1,7 @@
 package ads
 
 import (
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,10 +35,7 @@ func TestNothingIsSentBeforeTheFirstSet(t *testing.T) {
 	awaitProxy(t, s, tenant, func(Proxy) bool { return true })
 	s.Set(tenant, Resources{Clusters: clusters("b")})
 	view := await(t, c, func(v *adstest.View) bool { return len(v.Responses) >= 3 })
-	want := "cluster b\nlistener\nendpoint b\n"
-	if got := lines(sortedByKind(view.Responses)); got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, sortedByKind(view.Responses), "cluster b\nlistener\nendpoint b\n")
 }
 
 // sortedByKind sorts responses by type, because the order in which responses of different types arrive varies.
@@ -119,15 +117,15 @@ func sortLines(s string) []string {
 }
 
 func TestEndpointChangeSendsOneResource(t *testing.T) {
-	s := newServer(t, Options{})
-	conn, _ := serve(t, s)
-	r, names := manyClusters(200)
-	for _, name := range names {
-		r.Endpoints = append(r.Endpoints, endpoints(name, "10.0.0.1"))
+	var names []string
+	var r Resources
+	for i := range 200 {
+		names = append(names, fmt.Sprintf("c%03d", i))
+		r.Endpoints = append(r.Endpoints, endpoints(names[i], "10.0.0.1"))
 	}
-	s.Set(tenant, r)
-	c := connect(t, conn, adstest.Options{Cluster: tenant})
-	before := awaitProxy(t, s, tenant, current(1))
+	r.Clusters, r.Listeners = clusters(names...), []*listenerv3.Listener{listener("tls", 443, names...)}
+	s, c, _ := started(t, Options{}, r, adstest.Options{})
+	before, _ := proxyState(s, tenant)
 	seen := len(c.View().Responses)
 
 	changed := endpoints(names[7], "10.0.0.1", "10.0.0.2")
@@ -135,9 +133,7 @@ func TestEndpointChangeSendsOneResource(t *testing.T) {
 	setEndpoints(s, changed)
 	after := awaitProxy(t, s, tenant, current(1))
 	view := c.View()
-	if got, want := lines(view.Responses[seen:]), "endpoint "+names[7]+"\n"; got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, view.Responses[seen:], "endpoint "+names[7]+"\n")
 	if n := view.Responses[seen].Bytes; n >= 1000 {
 		t.Errorf("%d bytes on the wire", n)
 	}
@@ -223,31 +219,9 @@ func TestRemovedClustersAreRetained(t *testing.T) {
 	})
 }
 
-func TestListenersAreRemovedBeforeTheirClusters(t *testing.T) {
-	s := newServer(t, Options{Retain: time.Hour})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant})
-	awaitProxy(t, s, tenant, current(1))
-	r := baseResources()
-	r.Listeners, r.Clusters = r.Listeners[1:], nil
-	s.Set(tenant, r)
-	awaitProxy(t, s, tenant, current(1))
-	if got := c.View().Names(resource.ClusterType); len(got) != 2 {
-		t.Errorf("after the removal of the listeners, the clusters are %v, want both", got)
-	}
-	s.expire(time.Now().Add(time.Hour))
-	await(t, c, func(v *adstest.View) bool { return len(v.Names(resource.ClusterType)) == 0 })
-	awaitProxy(t, s, tenant, current(1))
-}
-
-// TestOrderOfChanges checks that a cluster is sent before the listener that uses it, and removed after it.
+// TestOrderOfChanges checks that a cluster is sent before the listener that uses it, and removed after it, when it is no longer retained.
 func TestOrderOfChanges(t *testing.T) {
-	s := newServer(t, Options{Retain: time.Hour})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant})
-	awaitProxy(t, s, tenant, current(1))
+	s, c, _ := started(t, Options{Retain: time.Hour}, baseResources(), adstest.Options{})
 	seen := len(c.View().Responses)
 	r := baseResources()
 	r.Clusters, r.Listeners = append(r.Clusters, clusters("c")...), append(r.Listeners, listener("more", 444, "c"))
@@ -264,22 +238,17 @@ func TestOrderOfChanges(t *testing.T) {
 			return strings.Count(lines(v.Responses[seen:]), "\n") >= strings.Count(step.want, "\n")
 		})
 		awaitProxy(t, s, tenant, current(1))
-		if got := lines(view.Responses[seen:]); got != step.want {
-			t.Errorf("sent:\n%swant:\n%s", got, step.want)
-		}
+		wantSent(t, view.Responses[seen:], step.want)
 		seen = len(view.Responses)
 	}
 }
 
 func TestNACK(t *testing.T) {
-	s := newServer(t, Options{})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: rejecting("tls: cannot bind", func(m *discoveryv3.Resource) bool {
+	s, c, _ := started(t, Options{}, baseResources(), adstest.Options{Reject: rejecting("tls: cannot bind", func(m *discoveryv3.Resource) bool {
 		var l listenerv3.Listener
 		return m.GetName() == "tls" && m.GetResource().UnmarshalTo(&l) == nil && l.GetAddress().GetSocketAddress().GetPortValue() == 666
 	})})
-	good := awaitProxy(t, s, tenant, current(1))
+	good, _ := proxyState(s, tenant)
 	seen := len(c.View().Responses)
 
 	// Two listeners change, and the client rejects the response with both.
@@ -303,10 +272,7 @@ func TestNACK(t *testing.T) {
 	awaitProxy(t, s, tenant, func(p Proxy) bool {
 		return p.Envoys[0].Types["route"].Current && p.Envoys[0].Types["endpoint"].Current
 	})
-	want := "listener more tls rejected\nroute r1\nendpoint a\n"
-	if got := lines(sortedByKind(c.View().Responses[seen:])); got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, sortedByKind(c.View().Responses[seen:]), "listener more tls rejected\nroute r1\nendpoint a\n")
 
 	// The next version, which is valid, includes the resources that were rejected together with the invalid one.
 	seen = len(c.View().Responses)
@@ -316,20 +282,15 @@ func TestNACK(t *testing.T) {
 	if n := p.Envoys[0].LastNACK; p.Envoys[0].Types["listener"].NACK != nil || n == nil {
 		t.Errorf("after the valid version: %+v", p.Envoys[0])
 	}
-	if got, want := lines(c.View().Responses[seen:]), "listener more tls\n"; got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, c.View().Responses[seen:], "listener more tls\n")
 }
 
 // TestRejectedListenerIsRetried rejects a listener several times, as an Envoy does while another process uses its port. It
 // must be sent again without a change, to no other Envoy, and no longer when it is accepted.
 func TestRejectedListenerIsRetried(t *testing.T) {
-	s := newServer(t, Options{Retry: time.Millisecond})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
 	var busy atomic.Int32
 	busy.Store(3)
-	c := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1", Reject: rejecting("busy", func(m *discoveryv3.Resource) bool {
+	s, c, conn := started(t, Options{Retry: time.Millisecond}, baseResources(), adstest.Options{ID: "envoy-1", Reject: rejecting("busy", func(m *discoveryv3.Resource) bool {
 		return m.GetName() == "late" && busy.Add(-1) >= 0
 	})})
 	other := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2"})
@@ -342,20 +303,13 @@ func TestRejectedListenerIsRetried(t *testing.T) {
 	if n := p.Envoys[0].Types["listener"].NACK; n != nil {
 		t.Errorf("the NACK stays: %+v", n)
 	}
-	if got, want := lines(c.View().Responses[seen:]), strings.Repeat("listener late rejected\n", 3)+"listener late\n"; got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
-	if got, want := lines(other.View().Responses[seenByOther:]), "listener late\n"; got != want {
-		t.Errorf("sent to the other Envoy:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, c.View().Responses[seen:], strings.Repeat("listener late rejected\n", 3)+"listener late\n")
+	wantSent(t, other.View().Responses[seenByOther:], "listener late\n")
 }
 
 func TestChangeBeforeNACK(t *testing.T) {
-	s := newServer(t, Options{})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
 	received, fixed := make(chan struct{}), make(chan struct{})
-	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: rejecting("no", func(m *discoveryv3.Resource) bool {
+	s, c, _ := started(t, Options{}, baseResources(), adstest.Options{Reject: rejecting("no", func(m *discoveryv3.Resource) bool {
 		var l listenerv3.Listener
 		if m.GetName() != "bad" || m.GetResource().UnmarshalTo(&l) != nil || len(l.GetFilterChains()) > 0 {
 			return false
@@ -364,7 +318,6 @@ func TestChangeBeforeNACK(t *testing.T) {
 		<-fixed
 		return true
 	})})
-	awaitProxy(t, s, tenant, current(1))
 	seen := len(c.View().Responses)
 	r := baseResources()
 	r.Listeners = append(r.Listeners, listener("bad", 1), listener("valid", 2))
@@ -374,18 +327,11 @@ func TestChangeBeforeNACK(t *testing.T) {
 	s.Set(tenant, r)
 	close(fixed)
 	awaitProxy(t, s, tenant, current(1))
-	want := "listener bad valid rejected\nlistener bad valid\n"
-	if got := lines(c.View().Responses[seen:]); got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, c.View().Responses[seen:], "listener bad valid rejected\nlistener bad valid\n")
 }
 
 func TestRejectedResourceIsRemoved(t *testing.T) {
-	s := newServer(t, Options{})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant, Reject: rejecting("no", named("bad"))})
-	awaitProxy(t, s, tenant, current(1))
+	s, c, _ := started(t, Options{}, baseResources(), adstest.Options{Reject: rejecting("no", named("bad"))})
 	r := baseResources()
 	r.Listeners = append(r.Listeners, listener("bad", 1))
 	s.Set(tenant, r)
@@ -393,16 +339,11 @@ func TestRejectedResourceIsRemoved(t *testing.T) {
 	s.Set(tenant, baseResources())
 	awaitProxy(t, s, tenant, current(1))
 	responses := c.View().Responses
-	if got, want := lines(responses[len(responses)-1:]), "listener -bad\n"; got != want {
-		t.Errorf("sent %swant %s", got, want)
-	}
+	wantSent(t, responses[len(responses)-1:], "listener -bad\n")
 }
 
 func TestEnvoysOfOneProxyHaveSeparateState(t *testing.T) {
-	s := newServer(t, Options{})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
-	one := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-1"})
+	s, one, conn := started(t, Options{}, baseResources(), adstest.Options{ID: "envoy-1"})
 	two := connect(t, conn, adstest.Options{Cluster: tenant, ID: "envoy-2", Reject: rejecting("not c", named("c"))})
 	first := awaitProxy(t, s, tenant, current(2))
 	if diff := cmp.Diff(one.View().Names(resource.ListenerType), two.View().Names(resource.ListenerType)); diff != "" {
@@ -504,9 +445,7 @@ func TestReconnectedEnvoyIsSentOnlyDifferences(t *testing.T) {
 			p := awaitProxy(t, s, tenant, func(p Proxy) bool {
 				return current(1)(p) && strings.Count(lines(c.View().Responses), "\n") >= strings.Count(test.want, "\n")
 			})
-			if got := lines(sortedByKind(c.View().Responses)); got != test.want {
-				t.Errorf("sent:\n%swant:\n%s", got, test.want)
-			}
+			wantSent(t, sortedByKind(c.View().Responses), test.want)
 			if test.name == "nothing" && p.Version != version {
 				t.Errorf("equal resources have version %s after a restart, and had %s before", p.Version, version)
 			}
@@ -515,11 +454,7 @@ func TestReconnectedEnvoyIsSentOnlyDifferences(t *testing.T) {
 }
 
 func TestDeleteDisconnectsEnvoys(t *testing.T) {
-	s := newServer(t, Options{})
-	conn, _ := serve(t, s)
-	s.Set(tenant, baseResources())
-	c := connect(t, conn, adstest.Options{Cluster: tenant})
-	awaitProxy(t, s, tenant, current(1))
+	s, c, conn := started(t, Options{}, baseResources(), adstest.Options{})
 	s.Delete(tenant)
 	s.Delete("ns/unknown")
 	view, err := c.Await(timeoutContext(t), func(*adstest.View) bool { return false })
@@ -536,9 +471,7 @@ func TestDeleteDisconnectsEnvoys(t *testing.T) {
 	r.Clusters = append(r.Clusters, clusters("c")...)
 	s.Set(tenant, r)
 	view = await(t, c, func(v *adstest.View) bool { return len(v.Responses) == 3 })
-	if got, want := lines(sortedByKind(view.Responses)), "cluster c\nlistener\nendpoint c\n"; got != want {
-		t.Errorf("sent:\n%swant:\n%s", got, want)
-	}
+	wantSent(t, sortedByKind(view.Responses), "cluster c\nlistener\nendpoint c\n")
 }
 
 func TestProxyWithoutSetIsDeletedWithItsLastEnvoy(t *testing.T) {

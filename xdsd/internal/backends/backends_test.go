@@ -54,6 +54,17 @@ endpoints: [{addresses: [%[3]s], conditions: {ready: true}}]
 `, service, port, strings.Join(addresses, "]}, {addresses: ["))
 }
 
+// openStore returns a running store that reads a folder.
+func openStore(t *testing.T, dir string) *watch.Store {
+	t.Helper()
+	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Endpoints: true}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go store.Run(t.Context())
+	return store
+}
+
 // TestProbesSendTheProxyHeader probes a backend that requires the header of the PROXY protocol.
 func TestProbesSendTheProxyHeader(t *testing.T) {
 	ca := lab.NewCA(t)
@@ -112,26 +123,19 @@ func TestBackendsAreProbed(t *testing.T) {
 		}
 	}
 	write("127.0.0.1", "127.0.0.2")
-	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Endpoints: true}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go store.Run(t.Context())
-	p := &Prober{Store: store, Proxy: "clusters/demo"}
+	p := &Prober{Store: openStore(t, dir), Proxy: "clusters/demo"}
 	await := func(n int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		lab.Await(t, "the targets", func() string {
 			var list []target
-			if snapshot := store.Snapshot(); snapshot != nil && snapshot.ProxyServer(p.Proxy) != nil {
+			if snapshot := p.Store.Snapshot(); snapshot != nil && snapshot.ProxyServer(p.Proxy) != nil {
 				list, _ = p.targets(snapshot.ProxyServer(p.Proxy))
 			}
 			if len(list) == n {
-				return
+				return ""
 			}
-			if time.Now().After(end) {
-				t.Fatalf("targets are %v, want %d", list, n)
-			}
-		}
+			return fmt.Sprintf("they are %v, want %d", list, n)
+		})
 	}
 	now := time.Now()
 	check := func(want ...string) {
@@ -186,17 +190,8 @@ func TestRoundsContinueWithTheOldestTargets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Endpoints: true}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go store.Run(t.Context())
-	for end := time.Now().Add(20 * time.Second); store.Snapshot() == nil; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no snapshot")
-		}
-	}
-	p := &Prober{Store: store, Proxy: "clusters/demo"}
+	p := &Prober{Store: openStore(t, dir), Proxy: "clusters/demo"}
+	lab.Poll(t, "a snapshot", func() bool { return p.Store.Snapshot() != nil })
 	for round, want := range []int{maxTargets, maxTargets + 2, maxTargets + 2} {
 		p.round(t.Context(), time.Now())
 		if n := len(p.Results()); n != want {

@@ -2,22 +2,21 @@ package bootstrap_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,10 +25,10 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/densityops/oooi/test/lab"
+	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 )
 
@@ -56,6 +55,37 @@ func start(t *testing.T, config bootstrap.Config) *lab.Envoy {
 	t.Helper()
 	args := append(config.Args(), "--concurrency", "2")
 	return lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: renderYAML(t, config), Args: args, Unready: true})
+}
+
+// serve serves resources to the Envoy of config until the test ends.
+func serve(t *testing.T, config bootstrap.Config, resources ads.Resources) *ads.Server {
+	t.Helper()
+	server, err := ads.New(ads.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := ads.ListenUnix(t.Context(), config.ServerSocket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Set(config.ProxyServer.String(), resources)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(t.Context(), l) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil { // t.Context is done
+			t.Error(err)
+		}
+	})
+	return server
+}
+
+// startReady starts an Envoy with resources, and returns when it is ready.
+func startReady(t *testing.T, config bootstrap.Config, resources ads.Resources) *lab.Envoy {
+	t.Helper()
+	serve(t, config, resources)
+	envoy := start(t, config)
+	waitReady(t, envoy)
+	return envoy
 }
 
 func waitReady(t *testing.T, envoy *lab.Envoy) {
@@ -85,28 +115,37 @@ func TestEnvoyIsReadyAfterItsFirstConfiguration(t *testing.T) {
 		t.Error("without xdsd, the metrics listener accepts connections")
 	}
 
-	s := serve(t, listen(t, "unix", config.ServerSocket), nil)
-	if got, want := s.nextStream(t), (node{"vlan50-proxy-0", "infra/vlan50"}); got != want {
-		t.Errorf("got node %+v, want %+v", got, want)
-	}
+	// The server serves only this ProxyServer.
+	server := serve(t, config, ads.Resources{})
 	waitReady(t, envoy)
-
+	if p := server.State()[0]; len(p.Envoys) != 1 || p.Envoys[0].ID != config.NodeID {
+		t.Errorf("got Envoys %+v, want %s", p.Envoys, config.NodeID)
+	}
 	if err := errors.Join(envoy.Kill(), envoy.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	s.nextStream(t)
 	waitReady(t, envoy)
+}
+
+// dial opens a connection, from an address unless that is the zero value. It ends with the test, or after a minute.
+func dial(t *testing.T, from netip.Addr, to string) net.Conn {
+	t.Helper()
+	conn, err := (*lab.Namespace)(nil).Dial(t.Context(), from, netip.MustParseAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }
 
 // request sends raw to the metrics listener and returns the first response.
 func request(t *testing.T, config bootstrap.Config, raw string) (code int, body string) {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := dial(t, netip.Addr{}, metricsAddress(config))
 	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(timeoutContext(t), func() { _ = conn.Close() })()
 	if _, err := io.WriteString(conn, raw); err != nil {
 		t.Fatal(err)
 	}
@@ -137,9 +176,7 @@ func rawRequest(method, target string, headers ...string) string {
 
 func TestMetricsListenerForwardsOnlyTwoRequests(t *testing.T) {
 	config := localConfig(t)
-	serve(t, listen(t, "unix", config.ServerSocket), nil)
-	envoy := start(t, config)
-	waitReady(t, envoy)
+	envoy := startReady(t, config, ads.Resources{})
 	pid := envoy.PID()
 
 	if code, body := request(t, config, rawRequest("GET", "/ready")); code != http.StatusOK || body != "LIVE\n" {
@@ -228,12 +265,7 @@ func checkRejected(t *testing.T, config bootstrap.Config, raw string) {
 // checkPipelining checks that a request pipelined after a permitted one is rejected.
 func checkPipelining(t *testing.T, config bootstrap.Config) {
 	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(timeoutContext(t), func() { _ = conn.Close() })()
+	conn := dial(t, netip.Addr{}, metricsAddress(config))
 	requests := []string{rawRequest("GET", "/ready"), rawRequest("POST", "/quitquitquit", "Content-Length: 0"), rawRequest("GET", "/ready")}
 	if _, err := io.WriteString(conn, strings.Join(requests, "")); err != nil {
 		t.Fatal(err)
@@ -264,11 +296,9 @@ func adminPaths(t *testing.T, envoy *lab.Envoy) []string {
 
 func TestEnvoyListensOnlyOnItsAddresses(t *testing.T) {
 	config := localConfig(t)
-	serve(t, listen(t, "unix", config.ServerSocket), nil)
-	envoy := start(t, config)
-	waitReady(t, envoy)
+	envoy := startReady(t, config, ads.Resources{})
 
-	want := []string{"tcp " + metricsAddress(config), "tcp " + healthAddress(config), "unix " + config.AdminSocket}
+	want := []string{"tcp " + metricsAddress(config), "tcp " + healthAddress(config), "u_str " + config.AdminSocket}
 	if got := listeningSockets(t, envoy.PID()); !slices.Equal(got, want) {
 		t.Errorf("Envoy listens on %q, want %q", got, want)
 	}
@@ -282,66 +312,45 @@ func TestEnvoyListensOnlyOnItsAddresses(t *testing.T) {
 }
 
 func TestMetricsOnIPv4AndIPv6(t *testing.T) {
-	probe := listen(t, "tcp", "[::1]:0")
-	port := netip.MustParseAddrPort(probe.Addr().String()).Port()
-	if err := probe.Close(); err != nil {
+	reserved, err := lab.ReservePorts(t.Context(), "::1", 1)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer reserved.Release()
 	config := localConfig(t)
 	config.MetricsAddresses = append(config.MetricsAddresses, netip.IPv6Loopback())
-	config.MetricsPort = port
-	serve(t, listen(t, "unix", config.ServerSocket), nil)
-	envoy := start(t, config)
-	waitReady(t, envoy)
+	config.MetricsPort = uint16(reserved.Numbers[0])
+	startReady(t, config, ads.Resources{})
 	for _, a := range config.MetricsAddresses {
-		url := "http://" + netip.AddrPortFrom(a, port).String() + "/ready"
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		_ = resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s", url, resp.Status)
+		at := netip.AddrPortFrom(a, config.MetricsPort)
+		if status, body := lab.Get(t, "http://"+at.String()+"/ready"); status != http.StatusOK {
+			t.Errorf("%s: %d %s", at, status, body)
 		}
 	}
 }
 
-// proxyResources returns a listener "clients" and a cluster, which forward connections to a backend.
-func proxyResources(t *testing.T, to *lab.Backend) map[string][]*discoveryv3.Resource {
+// forwarding returns a listener "clients" and a cluster, which forward connections to a backend.
+func forwarding(t *testing.T, to *lab.Backend) ads.Resources {
 	t.Helper()
-	cluster := resource(t, "infra/backend", &clusterv3.Cluster{
-		Name:                 "infra/backend",
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
-		LoadAssignment: &endpointv3.ClusterLoadAssignment{
-			ClusterName: "infra/backend",
-			Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: []*endpointv3.LbEndpoint{{
-				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(to.Addr())}},
-			}}}},
-		},
-	})
-	proxy, err := anypb.New(&tcpv3.TcpProxy{
-		StatPrefix:       "clients",
-		ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: "infra/backend"},
-	})
+	const name = "infra/backend"
+	proxy, err := anypb.New(&tcpv3.TcpProxy{StatPrefix: "clients", ClusterSpecifier: &tcpv3.TcpProxy_Cluster{Cluster: name}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &listenerv3.Listener{
-		Name:    "clients",
-		Address: socketAddress(netip.AddrPortFrom(randomLoopback(), 0)),
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.tcp_proxy",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: proxy},
-		}}}},
-	}
-	return map[string][]*discoveryv3.Resource{
-		"type.googleapis.com/envoy.config.cluster.v3.Cluster":   {cluster},
-		"type.googleapis.com/envoy.config.listener.v3.Listener": {resource(t, "clients", l)},
+	endpoint := &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socketAddress(to.Addr())}}
+	return ads.Resources{
+		Clusters: []*clusterv3.Cluster{{
+			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
+			LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
+				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: endpoint}},
+			}}},
+		}},
+		Listeners: []*listenerv3.Listener{{
+			Name: "clients", Address: socketAddress(netip.AddrPortFrom(randomLoopback(), 0)),
+			FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
+				Name: "envoy.filters.network.tcp_proxy", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: proxy},
+			}}}},
+		}},
 	}
 }
 
@@ -355,29 +364,16 @@ func socketAddress(a netip.AddrPort) *corev3.Address {
 func TestMetricsAreServedAtTheConnectionLimit(t *testing.T) {
 	config := localConfig(t)
 	config.MaxConnections = 1
-	backend := lab.TCPBackend(t, "127.0.0.1:0", "backend")
-	serve(t, listen(t, "unix", config.ServerSocket), proxyResources(t, backend))
-	envoy := start(t, config)
-	waitReady(t, envoy)
+	envoy := startReady(t, config, forwarding(t, lab.TCPBackend(t, "127.0.0.1:0", "backend")))
 	listeners, err := envoy.Listeners(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := listeners["clients"][0].String()
-	first, err := new(net.Dialer).DialContext(t.Context(), "tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = first.Close() }()
-	if name, err := lab.Greeting(timeoutContext(t), first); err != nil || name != "backend" {
+	if name, err := lab.Greeting(t.Context(), dial(t, netip.Addr{}, at)); err != nil || name != "backend" {
 		t.Fatalf("first connection: %q, %v", name, err)
 	}
-	second, err := new(net.Dialer).DialContext(t.Context(), "tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = second.Close() }()
-	if name, err := lab.Greeting(timeoutContext(t), second); err == nil {
+	if name, err := lab.Greeting(t.Context(), dial(t, netip.Addr{}, at)); err == nil {
 		t.Errorf("a connection above the limit reached %s", name)
 	}
 
@@ -416,75 +412,31 @@ func TestMetricsAreServedAtTheConnectionLimit(t *testing.T) {
 // TestMetricsConnectionsAreLimited checks that clients of the metrics listener cannot use up Envoy's file descriptors.
 func TestMetricsConnectionsAreLimited(t *testing.T) {
 	config := localConfig(t)
-	serve(t, listen(t, "unix", config.ServerSocket), nil)
-	envoy := start(t, config)
-	waitReady(t, envoy)
-	health := func(path string) error {
-		request, err := http.NewRequestWithContext(timeoutContext(t), http.MethodGet, "http://"+healthAddress(config)+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Close = true
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
-	}
+	startReady(t, config, ads.Resources{})
 	const limit = 128
 	closed := make(chan struct{}, limit+1)
 	var conns []net.Conn
 	for range limit + 1 {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", metricsAddress(config))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
+		conn := dial(t, netip.Addr{}, metricsAddress(config))
 		conns = append(conns, conn)
 		go func() {
 			_, _ = conn.Read(make([]byte, 1))
 			closed <- struct{}{}
 		}()
 	}
-	select {
-	case <-closed:
-	case <-timeoutContext(t).Done():
-		t.Errorf("all %d connections are open, want at most %d", limit+1, limit)
-	}
-	for _, path := range []string{"/ready", "/healthz"} {
-		if err := health(path); err != nil {
-			t.Errorf("%s fails on the port of probes while clients use all connections of the other: %v", path, err)
-		}
-	}
-	for _, path := range []string{"/stats/prometheus", "/healthz?x", "/config_dump"} {
-		if err := health(path); err == nil || !strings.Contains(err.Error(), "404") {
-			t.Errorf("%s on the port of probes: %v", path, err)
+	lab.Poll(t, "a connection above the limit to be closed", func() bool { return len(closed) > 0 })
+	for path, want := range map[string]int{"/ready": 200, "/healthz": 200, "/stats/prometheus": 404, "/healthz?x": 404, "/config_dump": 404} {
+		if got, _ := lab.Get(t, "http://"+healthAddress(config)+path); got != want {
+			t.Errorf("%s on the port of probes, while clients use all connections of the other: %d, want %d", path, got, want)
 		}
 	}
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
-	for ctx := timeoutContext(t); ; {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", metricsAddress(config))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = io.WriteString(conn, rawRequest("GET", "/ready"))
-		if err == nil {
-			_, err = http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // closed with its connection
-		}
-		_ = conn.Close()
-		if err == nil {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("after all other connections were closed: %v", err)
-		}
-	}
+	lab.Poll(t, "a free connection after all others were closed", func() bool {
+		status, _ := lab.Get(t, "http://"+metricsAddress(config)+"/ready")
+		return status == http.StatusOK
+	})
 }
 
 // TestProbesHaveConnectionsOfTheirOwn checks that silent clients cannot use up the connections of the kubelet and of xdsd
@@ -493,23 +445,12 @@ func TestProbesHaveConnectionsOfTheirOwn(t *testing.T) {
 	node, other, stranger := netip.MustParseAddr("127.0.0.30"), netip.MustParseAddr("127.0.0.31"), netip.MustParseAddr("127.0.0.32")
 	config := localConfig(t)
 	config.NodeAddresses = []netip.Addr{node}
-	serve(t, listen(t, "unix", config.ServerSocket), nil)
-	waitReady(t, start(t, config))
-	connect := func(from netip.Addr) net.Conn {
-		t.Helper()
-		dialer := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
-		conn, err := dialer.DialContext(timeoutContext(t), "tcp", healthAddress(config))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
+	startReady(t, config, ads.Resources{})
 	// ask requests /ready and reports whether a response arrives. Envoy closes a connection above the limit.
 	ask := func(from netip.Addr) bool {
 		t.Helper()
-		conn := connect(from)
-		defer context.AfterFunc(timeoutContext(t), func() { _ = conn.Close() })()
+		conn := dial(t, from, healthAddress(config))
+		defer func() { _ = conn.Close() }()
 		if _, err := io.WriteString(conn, rawRequest("GET", "/ready", "Connection: close", "", "")); err != nil {
 			return false
 		}
@@ -524,7 +465,7 @@ func TestProbesHaveConnectionsOfTheirOwn(t *testing.T) {
 		t.Fatal("a client is refused while no connection is open")
 	}
 	for range 3 * 128 {
-		connect(other)
+		dial(t, other, healthAddress(config))
 	}
 	if ask(stranger) {
 		t.Error("another client got a connection: the silent one has not reached the limit, and the test shows nothing")
@@ -539,113 +480,29 @@ func TestProbesHaveConnectionsOfTheirOwn(t *testing.T) {
 func TestMetricsAreServedAtTheHeapLimit(t *testing.T) {
 	config := localConfig(t)
 	config.MaxHeapBytes = 1 // always exceeded
-	serve(t, listen(t, "unix", config.ServerSocket), nil)
-	envoy := start(t, config)
-	waitReady(t, envoy)
-	awaitStat(t, envoy, "overload.envoy.overload_actions.stop_accepting_connections.active", 1)
+	envoy := startReady(t, config, ads.Resources{})
+	lab.Poll(t, "the limit of the heap", func() bool {
+		stats, err := envoy.Stats(t.Context())
+		return err == nil && stats["overload.envoy.overload_actions.stop_accepting_connections.active"] > 0
+	})
 	if code, body := request(t, config, rawRequest("GET", "/ready")); code != http.StatusOK {
 		t.Errorf("/ready above the heap limit: %d %q", code, body)
 	}
 }
 
-// timeoutContext returns a context that ends after a minute or with the test.
-func timeoutContext(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// awaitStat waits until a stat is at least minimum.
-func awaitStat(t *testing.T, envoy *lab.Envoy, name string, minimum uint64) {
-	t.Helper()
-	ctx := timeoutContext(t)
-	for {
-		stats, err := envoy.Stats(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if stats[name] >= minimum {
-			return
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatalf("%s is %d, want at least %d", name, stats[name], minimum)
-		}
-	}
-}
-
-// listeningSockets returns the sorted addresses on which a process listens, as "FAMILY ADDRESS".
+// listeningSockets returns the sorted addresses on which a process listens, as "PROTOCOL ADDRESS".
 func listeningSockets(t *testing.T, pid int) []string {
 	t.Helper()
-	proc := fmt.Sprintf("/proc/%d", pid)
-	inodes := map[string]bool{}
-	descriptors, err := os.ReadDir(filepath.Join(proc, "fd"))
+	list, err := exec.CommandContext(t.Context(), "ss", "--no-header", "--listening", "--numeric", "--tcp", "--udp", "--unix", "--processes").CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range descriptors {
-		target, err := os.Readlink(filepath.Join(proc, "fd", d.Name()))
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOENT) {
-			continue // closed after ReadDir
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
-			inodes[strings.TrimSuffix(inode, "]")] = true
-		}
+		t.Fatalf("%v: %s", err, list)
 	}
 	var found []string
-	rows := func(file string, each func(fields []string)) {
-		t.Helper()
-		data, err := os.ReadFile(filepath.Join(proc, "net", file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(data)) {
-			each(strings.Fields(line))
+	for line := range strings.Lines(string(list)) {
+		if fields := strings.Fields(line); strings.Contains(line, fmt.Sprintf("pid=%d,", pid)) {
+			found = append(found, fields[0]+" "+fields[4])
 		}
 	}
-	for _, family := range []string{"tcp", "tcp6", "udp", "udp6"} {
-		rows(family, func(f []string) {
-			const address, state, inode, listen, unconnected = 1, 3, 9, "0A", "07"
-			if inodes[f[inode]] && (f[state] == listen || f[state] == unconnected) {
-				found = append(found, family+" "+procAddress(t, f[address]))
-			}
-		})
-	}
-	rows("unix", func(f []string) {
-		const flags, inode, path, accepts = 3, 6, 7, "00010000"
-		if inodes[f[inode]] && f[flags] == accepts {
-			found = append(found, "unix "+strings.Join(f[path:], " "))
-		}
-	})
 	slices.Sort(found)
 	return slices.Compact(found)
-}
-
-// procAddress parses an address of /proc/net/tcp: hexadecimal 32-bit words in the host's byte order, which is
-// little-endian on all platforms that run these tests.
-func procAddress(t *testing.T, text string) string {
-	t.Helper()
-	host, port, _ := strings.Cut(text, ":")
-	var ip []byte
-	for ; len(host) >= 8; host = host[8:] {
-		word, err := strconv.ParseUint(host[:8], 16, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ip = append(ip, byte(word), byte(word>>8), byte(word>>16), byte(word>>24))
-	}
-	n, err := strconv.ParseUint(port, 16, 16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, ok := netip.AddrFromSlice(ip)
-	if !ok {
-		t.Fatalf("invalid address %s", text)
-	}
-	return netip.AddrPortFrom(a, uint16(n)).String()
 }

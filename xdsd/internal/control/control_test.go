@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,9 +21,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
@@ -61,22 +57,15 @@ type site struct {
 
 // newSite returns a site with control's RBAC applied. Control does not run yet.
 func newSite(t *testing.T) *site {
-	s := &site{T: t, cp: management.Get(t), log: &lab.Output{}, registry: prometheus.NewRegistry(), problems: &control.Problems{}}
-	s.namespace = s.cp.Namespace(t)
-	rbac, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "base", "control", "rbac.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n" + string(rbac))
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
+	cp := management.Get(t)
+	s := &site{T: t, cp: cp, client: cp.Client(t), log: &lab.Output{}, registry: prometheus.NewRegistry(), problems: &control.Problems{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.log)
 		}
-	}
-	if s.client, err = client.New(s.cp.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	s.namespace = cp.Namespace(t)
+	s.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: oooi-system}\n---\n" + string(lab.ReadFile(t, "manifests", "base", "control", "rbac.yaml")))
 	return s
 }
 
@@ -231,7 +220,7 @@ const healthyReplica = `"observedGeneration": 1, "version": "v1", "acknowledged"
 func (s *site) waitForCondition(object client.Object, kind string, status metav1.ConditionStatus, reason, message string) {
 	s.Helper()
 	name := fmt.Sprintf("%T %s=%s %s", object, kind, status, reason)
-	s.waitFor(name, func() string {
+	lab.Await(s, name, func() string {
 		conditions := s.conditions(object)
 		c := meta.FindStatusCondition(conditions, kind)
 		if c != nil && c.Status == status && c.Reason == reason && strings.Contains(c.Message, message) && c.ObservedGeneration == object.GetGeneration() {
@@ -254,20 +243,6 @@ func (s *site) conditions(object client.Object) []metav1.Condition {
 	default:
 		s.Fatalf("%T has no conditions", o)
 		return nil
-	}
-}
-
-// waitFor calls check until it returns no problem.
-func (s *site) waitFor(what string, check func() string) {
-	s.Helper()
-	for end := time.Now().Add(lab.WaitTimeout); ; time.Sleep(50 * time.Millisecond) {
-		problem := check()
-		if problem == "" {
-			return
-		}
-		if time.Now().After(end) {
-			s.Fatalf("waiting for %s: %s\n%s", what, problem, s.log)
-		}
 	}
 }
 
@@ -375,7 +350,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 	s.applyReplicaStatus("demo-proxy-1", strings.Replace(healthyReplica, `"acknowledged": "v1"`, `"acknowledged": "v0", "nack": "listener: chain clusters/demo: no"`, 1))
 	s.waitForCondition(proxy, ready, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "Envoy rejected a part of its configuration, and uses the previous state of that part, if it has one: listener: chain clusters/demo: no")
 	s.waitForCondition(proxy, valid, metav1.ConditionFalse, v1alpha1.ReasonConfigRejected, "demo-proxy-1")
-	s.waitFor("an Event that names the rejected resource", func() string {
+	lab.Await(s, "an Event that names the rejected resource", func() string {
 		return s.checkEvent("ProxyServer", v1alpha1.ReasonConfigRejected, "chain clusters/demo: no")
 	})
 
@@ -388,7 +363,7 @@ func TestProxyServerIsReadyWhenItsReplicasAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waitForCondition(proxy, ready, metav1.ConditionTrue, v1alpha1.ReasonDeploymentReady, "demo-proxy-0")
-	s.waitFor("the entry to be deleted", func() string { // a pod that is being deleted keeps its entry
+	lab.Await(s, "the entry to be deleted", func() string { // a pod that is being deleted keeps its entry
 		s.conditions(proxy)
 		if len(proxy.Status.Replicas) != 1 {
 			return fmt.Sprintf("%+v", proxy.Status.Replicas)
@@ -462,7 +437,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	if c := infra.Status.ComponentStatus; c == nil || !c.DHCPReady || !c.DNSReady || !c.ProxyReady {
 		t.Errorf("got components %+v", c)
 	}
-	s.waitFor("an Event", func() string { return s.checkEvent("Infra", "Ready", "Ready: all enabled components") })
+	lab.Await(s, "an Event", func() string { return s.checkEvent("Infra", "Ready", "Ready: all enabled components") })
 
 	vlan := v1alpha1.ConditionVLANReady
 	s.waitForCondition(infra, vlan, metav1.ConditionUnknown, "NotObserved", "")
@@ -475,7 +450,7 @@ func TestInfraIsReadyWhenItsComponentsAre(t *testing.T) {
 	if list := s.problems.Sites(); len(list["Infra "+s.namespace+"/demo"]) != 1 {
 		t.Errorf("got problems %v, want that of DHCP", list)
 	}
-	s.waitFor("an Event of the problem", func() string { return s.checkEvent("Infra", "LeaseStoreFailing", "DHCPReady: Pod demo-dhcp-0") })
+	lab.Await(s, "an Event of the problem", func() string { return s.checkEvent("Infra", "LeaseStoreFailing", "DHCPReady: Pod demo-dhcp-0") })
 	dhcp.setProblems()
 	s.waitForCondition(infra, ready, metav1.ConditionTrue, "Ready", "")
 

@@ -19,14 +19,10 @@ const backendPort = 601
 // onlyUpstream returns a proxy that forwards all connections to backendPort to an upstream.
 func onlyUpstream(t *testing.T, u *model.Upstream) ads.Resources {
 	t.Helper()
-	u.Owner = model.Ref{Kind: "ProxyServer", Namespace: proxyName.Namespace, Name: proxyName.Name}
-	u.FromVLAN, u.ConnectTimeout, u.IdleTimeout = true, time.Minute, time.Hour
-	m := &model.ProxyServer{Ref: u.Owner, Upstreams: []*model.Upstream{u}, Listeners: []*model.Listener{{
-		Port: backendPort, Backends: true, Default: u.Name, Routes: []model.Route{{Host: "logs.example.com", Upstream: u.Name, Owner: u.Owner, Plain: true}},
-	}}}
-	resources := mustTranslate(t, m, Options{})
-	resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))
-	return resources
+	u.Owner, u.FromVLAN, u.ConnectTimeout, u.IdleTimeout = owner, true, time.Minute, time.Hour
+	return withEndpoints(t, &model.ProxyServer{Ref: owner, Upstreams: []*model.Upstream{u}, Listeners: []*model.Listener{{
+		Port: backendPort, Backends: true, Default: u.Name, Routes: []model.Route{{Host: "logs.example.com", Upstream: u.Name, Owner: owner, Plain: true}},
+	}}})
 }
 
 // stat returns a stat of a cluster.

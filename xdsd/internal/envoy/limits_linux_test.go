@@ -134,12 +134,9 @@ func TestConnectionsLeaveHeap(t *testing.T) {
 // port 601 has only a TCP backend of the ProxyServer; the others have a default of an Infra.
 func forward(t *testing.T, backends map[int32]netip.AddrPort) ads.Resources {
 	t.Helper()
-	owner := model.Ref{Kind: "ProxyServer", Namespace: proxyName.Namespace, Name: proxyName.Name}
 	m := &model.ProxyServer{Ref: owner}
 	for port, backend := range backends {
-		u := &model.Upstream{
-			Name: fmt.Sprint("backend-", port), Owner: owner, FromVLAN: true, Addresses: []netip.AddrPort{backend}, ConnectTimeout: 5 * time.Second, IdleTimeout: time.Hour,
-		}
+		u := upstream(fmt.Sprint("backend-", port), backend)
 		m.Upstreams = append(m.Upstreams, u)
 		l := &model.Listener{Port: port, Default: u.Name}
 		switch port {
@@ -150,8 +147,22 @@ func forward(t *testing.T, backends map[int32]netip.AddrPort) ads.Resources {
 		}
 		m.Listeners = append(m.Listeners, l)
 	}
-	resources := mustTranslate(t, m, Options{})
-	for _, u := range m.Upstreams {
+	return withEndpoints(t, m)
+}
+
+// owner is the ProxyServer of startProxy's Envoy.
+var owner = model.Ref{Kind: "ProxyServer", Namespace: proxyName.Namespace, Name: proxyName.Name}
+
+// upstream returns a model.Upstream at addresses.
+func upstream(name string, addresses ...netip.AddrPort) *model.Upstream {
+	return &model.Upstream{Name: name, Owner: owner, FromVLAN: true, Addresses: addresses, ConnectTimeout: 5 * time.Second, IdleTimeout: time.Hour}
+}
+
+// withEndpoints translates a proxy whose upstreams have addresses.
+func withEndpoints(t *testing.T, p *model.ProxyServer) ads.Resources {
+	t.Helper()
+	resources := mustTranslate(t, p, Options{})
+	for _, u := range p.Upstreams {
 		resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))
 	}
 	return resources

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/test/lab"
@@ -36,14 +35,12 @@ const seriesOfName, seriesOfBackend = 3, 9
 
 // routes returns a proxy with a listener and n names, each with its own upstream.
 func routes(n int) *model.ProxyServer {
-	infra := model.Ref{Kind: "Infra", Namespace: "clusters", Name: "demo"}
-	p := &model.ProxyServer{Ref: model.Ref{Kind: "ProxyServer", Namespace: "clusters", Name: "demo"}, Infra: &infra}
+	infra := model.Ref{Kind: "Infra", Namespace: proxyName.Namespace, Name: proxyName.Name}
+	p := &model.ProxyServer{Ref: owner, Infra: &infra}
 	l := &model.Listener{Port: 443}
 	for i := range n {
-		u := &model.Upstream{
-			Name: fmt.Sprintf("clusters-demo/r%05d/443", i), Owner: infra, Addresses: []netip.AddrPort{netip.MustParseAddrPort("10.128.0.1:8443")}, FromVLAN: true,
-			ConnectTimeout: 5 * time.Second, IdleTimeout: 24 * time.Hour,
-		}
+		u := upstream(fmt.Sprintf("clusters-demo/r%05d/443", i), netip.MustParseAddrPort("10.128.0.1:8443"))
+		u.Owner = infra
 		p.Upstreams = append(p.Upstreams, u)
 		l.Routes = append(l.Routes, model.Route{Host: fmt.Sprintf("r%05d.apps.mgmt.example.com", i), Upstream: u.Name, Owner: infra})
 	}

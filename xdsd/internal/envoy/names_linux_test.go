@@ -23,12 +23,9 @@ import (
 // TestNamesThatRoutesMatch sends names, among them some that clients should not send, to an Envoy.
 func TestNamesThatRoutesMatch(t *testing.T) {
 	p := startProxy(t, 1)
-	owner := model.Ref{Kind: "ProxyServer", Namespace: proxyName.Namespace, Name: proxyName.Name}
 	m := &model.ProxyServer{Ref: owner}
 	upstream := func(name string) string {
-		m.Upstreams = append(m.Upstreams, &model.Upstream{
-			Name: name, Owner: owner, FromVLAN: true, Addresses: []netip.AddrPort{p.backend(t, name)}, ConnectTimeout: 5 * time.Second, IdleTimeout: time.Hour,
-		})
+		m.Upstreams = append(m.Upstreams, upstream(name, p.backend(t, name)))
 		return name
 	}
 	routes := []model.Route{}
@@ -39,11 +36,7 @@ func TestNamesThatRoutesMatch(t *testing.T) {
 		{Port: 443, Routes: routes, Default: upstream("default")}, {Port: 444, Routes: routes, Default: upstream("tcp"), Backends: true},
 		{Port: 445, Routes: routes[:1], Backends: true}, {Port: 446, Routes: routes[:1], Default: routes[0].Upstream, Backends: true},
 	}
-	resources := mustTranslate(t, m, Options{})
-	for _, u := range m.Upstreams {
-		resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))
-	}
-	p.send(t, resources)
+	p.send(t, withEndpoints(t, m))
 	for name, want := range map[string]string{
 		"a.example.com": "a.example.com", "A.Example.COM": "a.example.com", "x.example.com": "*.example.com", "X.EXAMPLE.com": "*.example.com",
 		"x.y.example.com": "*.example.com", "sub.example.com": "*.example.com", "x.sub.example.com": "*.sub.example.com",
@@ -97,26 +90,18 @@ func TestClientsThatSendAndCloseAtOnce(t *testing.T) {
 // TestHostsThatMatch sends forms of one name in Host headers, and headers of several sizes.
 func TestHostsThatMatch(t *testing.T) {
 	p := startProxy(t, 1)
-	owner := model.Ref{Kind: "ProxyServer", Namespace: proxyName.Namespace, Name: proxyName.Name}
 	m := &model.ProxyServer{Ref: owner}
 	l := &model.Listener{Port: 80, HTTP: true}
 	for _, host := range []string{"a.example.com", "*.apps.example.com"} {
-		m.Upstreams = append(m.Upstreams, &model.Upstream{
-			Name: host, Owner: owner, FromVLAN: true, ConnectTimeout: 5 * time.Second, IdleTimeout: time.Hour,
-			Addresses: []netip.AddrPort{p.serve(t, func(conn net.Conn) {
-				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-					_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(host), host)
-				}
-			})},
-		})
+		m.Upstreams = append(m.Upstreams, upstream(host, p.serve(t, func(conn net.Conn) {
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(host), host)
+			}
+		})))
 		l.Routes = append(l.Routes, model.Route{Host: host, Upstream: host, Owner: owner})
 	}
 	m.Listeners = []*model.Listener{l}
-	resources := mustTranslate(t, m, Options{})
-	for _, u := range m.Upstreams {
-		resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))
-	}
-	p.send(t, resources)
+	p.send(t, withEndpoints(t, m))
 	for _, tc := range []struct {
 		host, want string
 		filler     int

@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/test/lab"
@@ -21,19 +20,9 @@ func TestPortOfAnOpenConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = backend.Close() }()
-	owner := model.Ref{Kind: "ProxyServer", Namespace: proxyName.Namespace, Name: proxyName.Name}
-	u := &model.Upstream{
-		Name: "backend", Owner: owner, FromVLAN: true, Addresses: []netip.AddrPort{netip.MustParseAddrPort(backend.Addr().String())},
-		ConnectTimeout: 5 * time.Second, IdleTimeout: time.Hour,
-	}
+	u := upstream("backend", netip.MustParseAddrPort(backend.Addr().String()))
 	m := &model.ProxyServer{Ref: owner, Upstreams: []*model.Upstream{u}, Listeners: []*model.Listener{{Port: 443, Default: u.Name}}}
-	send := func() {
-		t.Helper()
-		resources := mustTranslate(t, m, Options{})
-		resources.Endpoints = append(resources.Endpoints, Endpoints(u, nil))
-		p.send(t, resources)
-	}
-	send()
+	p.send(t, withEndpoints(t, m))
 	client := p.dial(t, 443)
 	defer func() { _ = client.Close() }()
 	if _, err := client.Write([]byte("hello")); err != nil { // not TLS, which leads to the default at once
@@ -49,7 +38,7 @@ func TestPortOfAnOpenConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Listeners = append(m.Listeners, &model.Listener{Port: int32(source.Port()), Default: u.Name})
-	send()
+	p.send(t, withEndpoints(t, m))
 	_ = p.dial(t, source.Port()).Close()
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,10 +42,7 @@ func newHosted(t *testing.T, sets ...lab.CRDSet) *hosted {
 	t.Helper()
 	t.Parallel() // each test has its own control plane, and mostly waits
 	h := &hosted{T: t, cp: lab.New(t, lab.Config{Name: "hosted", CRDs: sets})}
-	var err error
-	if h.client, err = client.New(h.cp.RESTConfig(), client.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	h.client = h.cp.Client(t)
 	h.cluster = connect(t, h.cp.Kubeconfig())
 	h.wanted = newWanted("demo")
 	return h
@@ -83,29 +79,23 @@ func newWanted(infra string) *guest.Wanted {
 
 func (h *hosted) installCRDs(sets ...lab.CRDSet) {
 	h.Helper()
-	if err := h.cp.InstallCRDs(h.Context(), sets...); err != nil {
-		h.Fatal(err)
-	}
+	h.must(h.cp.InstallCRDs(h.Context(), sets...))
 }
 
-func (h *hosted) apply(yaml string) {
-	h.Helper()
-	if err := h.cp.ApplyYAML(h.Context(), []byte(yaml)); err != nil {
-		h.Fatal(err)
-	}
-}
+func (h *hosted) apply(yaml string) { h.Helper(); h.must(h.cp.ApplyYAML(h.Context(), []byte(yaml))) }
 
-func (h *hosted) delete(yaml string) {
-	h.Helper()
-	if err := h.cp.DeleteYAML(h.Context(), []byte(yaml)); err != nil {
-		h.Fatal(err)
-	}
-}
+func (h *hosted) delete(yaml string) { h.Helper(); h.must(h.cp.DeleteYAML(h.Context(), []byte(yaml))) }
 
 // setStatus applies the status of an existing object.
 func (h *hosted) setStatus(yaml string) {
 	h.Helper()
-	if err := h.cp.ApplyStatusYAML(h.Context(), []byte(yaml)); err != nil {
+	h.must(h.cp.ApplyStatusYAML(h.Context(), []byte(yaml)))
+}
+
+// must fails the test if there is an error.
+func (h *hosted) must(err error) {
+	h.Helper()
+	if err != nil {
 		h.Fatal(err)
 	}
 }
@@ -384,14 +374,14 @@ webhooks:
 `
 	h.apply(webhook)
 	const probe = "apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: probe, namespace: metallb-system}\nspec: {addresses: [203.0.113.0/32]}\n"
-	h.waitFor("the webhook to be called", func() bool { // the API server loads the webhook asynchronously
+	lab.Poll(h, "the webhook to be called", func() bool { // the API server loads the webhook asynchronously
 		err := h.cp.ApplyYAML(t.Context(), []byte(probe))
 		h.delete(probe)
 		return err != nil
 	})
 	h.wantFault(reasonMissing, "failed calling webhook")
 	h.delete(webhook)
-	h.waitFor("the webhook not to be called", func() bool { return h.cluster.EnsureMetalLB(t.Context(), h.wanted) == nil })
+	lab.Poll(h, "the webhook not to be called", func() bool { return h.cluster.EnsureMetalLB(t.Context(), h.wanted) == nil })
 	h.wantSpec("IPAddressPool", "metallb-system", "oooi", "{addresses: [192.0.2.0-192.0.2.7], autoAssign: true, avoidBuggyIPs: false}")
 
 	// Without a range in the Infra the pool does not change.
@@ -409,16 +399,6 @@ webhooks:
 	}
 	h.delete("apiVersion: v1\nkind: Namespace\nmetadata: {name: metallb-system}\n")
 	h.wantFault(reasonMissing, "Namespace metallb-system is being deleted, and will be created again")
-}
-
-// waitFor polls until the condition is true.
-func (h *hosted) waitFor(what string, condition func() bool) {
-	h.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			h.Fatal("waiting for ", what)
-		}
-	}
 }
 
 func TestForeignMetalLBIsNotChanged(t *testing.T) {

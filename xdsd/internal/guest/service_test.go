@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/guest"
 )
 
@@ -40,7 +41,7 @@ spec: {policyName: no-load-balancers, validationActions: [Deny]}
 				t.Logf("%s: %s", name, last)
 			}
 		}()
-		h.waitFor(name, func() bool {
+		lab.Poll(h, name, func() bool {
 			_, err := h.cluster.EnsureService(t.Context(), h.wanted)
 			var fault *guest.Fault
 			if !errors.As(err, &fault) || fault.Reason != v1alpha1.AppsIngressServiceRejected {
@@ -57,7 +58,7 @@ spec: {policyName: no-load-balancers, validationActions: [Deny]}
 		wantRejected("a policy with the reason "+reason, "applying Service openshift-ingress/demo-apps", "no load balancers here")
 		h.delete(with)
 	}
-	h.waitFor("the Service", func() bool {
+	lab.Poll(h, "the Service", func() bool {
 		_, err := h.cluster.EnsureService(t.Context(), h.wanted)
 		return err == nil
 	})

@@ -1,7 +1,6 @@
-package serve_test
+package serve
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -25,7 +24,6 @@ import (
 	"github.com/densityops/oooi/test/lab"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
-	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
 // connections opens connections until the test ends.
@@ -42,18 +40,12 @@ func connections(t *testing.T, at netip.AddrPort, n int) {
 
 // limitedProxy runs Envoy with a proxy on port 18443, and returns the proxy, Envoy's admin interface and the address of
 // the port.
-func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Config)) (*model.ProxyServer, *serve.Admin, netip.AddrPort) {
+func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Config)) (*model.ProxyServer, *Admin, netip.AddrPort) {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	store, server, l, sockets := startSource(t, lab.NewCA(t).TLSBackend(t, "127.0.0.1:0", "web.example.com").Addr(), log)
-	background(t,
-		func(ctx context.Context) { store.Run(ctx) },
-		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
-		serve.NewFeeder(store, server, options, log).Run,
-	)
+	s := newSourceOf(t, lab.NewCA(t).TLSBackend(t, "127.0.0.1:0", "web.example.com").Addr(), options, slog.New(slog.DiscardHandler))
 	config := bootstrap.Config{
 		NodeID: "envoy-0", ProxyServer: types.NamespacedName{Namespace: "proxies", Name: "own"},
-		AdminSocket: filepath.Join(sockets, "admin.sock"), ServerSocket: filepath.Join(sockets, "ads.sock"),
+		AdminSocket: filepath.Join(filepath.Dir(s.socket), "admin.sock"), ServerSocket: s.socket,
 		MetricsAddresses: options.Bind, MetricsPort: 19901,
 	}
 	change(&config)
@@ -62,7 +54,7 @@ func limitedProxy(t *testing.T, options envoy.Options, change func(*bootstrap.Co
 		t.Fatal(err)
 	}
 	lab.NewEnvoy(t, lab.EnvoyConfig{Bootstrap: text})
-	return store.Snapshot().ProxyServer("proxies/own"), serve.NewAdmin(config.AdminSocket), netip.AddrPortFrom(options.Bind[0], 18443)
+	return s.store.Snapshot().ProxyServer("proxies/own"), NewAdmin(config.AdminSocket), netip.AddrPortFrom(options.Bind[0], 18443)
 }
 
 func TestReachedLimits(t *testing.T) {
@@ -99,7 +91,7 @@ func TestReachedLimits(t *testing.T) {
 			bind := netip.AddrFrom4([4]byte{127, 0, 21, byte(30 + tc.open/10 + len(tc.metric))})
 			options := envoy.Options{Bind: []netip.Addr{bind}, PortConnectionRates: tc.rates}
 			p, admin, at := limitedProxy(t, options, tc.change)
-			limits := &serve.Reporter{Admin: admin, Options: options}
+			limits := &Reporter{Admin: admin, Options: options}
 			if list, _, err := limits.ReadLimits(t.Context(), p, time.Now()); err != nil || tc.open > 0 && len(list) > 0 {
 				t.Fatalf("before a limit was reached: %v, %v", list, err)
 			}
@@ -145,7 +137,7 @@ func TestReachedLimitsOfSources(t *testing.T) {
 	t.Cleanup(holder.Close)
 	options := envoy.Options{Bind: []netip.Addr{netip.MustParseAddr("127.0.21.9")}}
 	p, admin, _ := limitedProxy(t, options, func(*bootstrap.Config) {})
-	limits := &serve.Reporter{Admin: admin, Options: options, Holder: holder.URL}
+	limits := &Reporter{Admin: admin, Options: options, Holder: holder.URL}
 	now := time.Now().Truncate(time.Second)
 	read := func() ([]v1alpha1.LimitStatus, string) {
 		list, failure, err := limits.ReadLimits(t.Context(), p, now)

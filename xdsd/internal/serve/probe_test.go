@@ -1,4 +1,4 @@
-package serve_test
+package serve
 
 import (
 	"crypto/tls"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/test/lab"
-	"github.com/densityops/oooi/xdsd/internal/serve"
 )
 
 // works are no broken upstreams.
@@ -55,18 +54,18 @@ func TestProbeDoesNotDependOnApps(t *testing.T) {
 	upstreams := []*model.Upstream{{Name: apps.Upstream, FromVLAN: true}, {Name: oauth.Upstream}}
 	at := netip.MustParseAddr("127.0.0.1")
 
-	both := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at, works)
+	both := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps, oauth}}}}, at, works)
 	if len(both) != 1 || !both[0].Ready || !slices.Equal(requested, []string{"oauth.demo.example.com"}) {
 		t.Errorf("apps and OAuth routes: %+v, requested names %v", both, requested)
 	}
-	appsOnly := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at, works)
+	appsOnly := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, Routes: []model.Route{apps}}}}, at, works)
 	if len(appsOnly) != 1 || !appsOnly[0].Ready {
 		t.Errorf("apps route only: %+v", appsOnly)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	closed := serve.Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at, works)
+	closed := Probe(t.Context(), &model.ProxyServer{Upstreams: upstreams, Listeners: []*model.Listener{{Port: port, HTTP: true, Routes: []model.Route{apps}}}}, at, works)
 	if len(closed) != 1 || closed[0].Ready {
 		t.Errorf("closed port: %+v", closed)
 	}
@@ -102,12 +101,12 @@ func TestProbeFailsForTheSameReason(t *testing.T) {
 		Upstreams: []*model.Upstream{{Name: route.Upstream}},
 		Listeners: []*model.Listener{{Port: int32(netip.MustParseAddrPort(l.Addr().String()).Port()), Routes: []model.Route{route}}},
 	}
-	first := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), works)
-	second := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), works)
+	first := Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), works)
+	second := Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), works)
 	if first[0].Ready || first[0].Reason != second[0].Reason || !strings.HasSuffix(first[0].Reason, "connection reset by peer") {
 		t.Errorf("the reasons are %q and %q", first[0].Reason, second[0].Reason)
 	}
-	explained := serve.Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), func() map[string]string {
+	explained := Probe(t.Context(), server, netip.MustParseAddr("127.0.0.1"), func() map[string]string {
 		return map[string]string{route.Upstream: "no endpoint", "another": "x"}
 	})
 	if want := "backend " + route.Upstream + " for " + route.Host + ": no endpoint"; explained[0].Reason != want {
@@ -131,7 +130,7 @@ func TestProbeUsesTheProtocolOfTheBackend(t *testing.T) {
 				Upstreams: []*model.Upstream{{Name: tc.route.Upstream}},
 				Listeners: []*model.Listener{{Port: int32(plain.Addr().Port()), Routes: []model.Route{tc.route}}},
 			}
-			if got := serve.Probe(t.Context(), p, plain.Addr().Addr(), works); len(got) != 1 || got[0].Ready != tc.ready {
+			if got := Probe(t.Context(), p, plain.Addr().Addr(), works); len(got) != 1 || got[0].Ready != tc.ready {
 				t.Errorf("probe returns %+v, want ready %t", got, tc.ready)
 			}
 		})
@@ -173,7 +172,7 @@ func TestBackendsWithoutServiceAreReady(t *testing.T) {
 			Listeners: []*model.Listener{&tc.listener},
 			Upstreams: []*model.Upstream{{Name: api.Upstream, Missing: "no"}, {Name: gone, Backend: "gone", Missing: "no"}, {Name: web, Backend: "web"}},
 		}
-		if got := serve.Probe(t.Context(), p, netip.MustParseAddr("127.0.0.1"), works); len(got) != 1 || got[0].Ready != tc.ready {
+		if got := Probe(t.Context(), p, netip.MustParseAddr("127.0.0.1"), works); len(got) != 1 || got[0].Ready != tc.ready {
 			t.Errorf("%s: %+v, want ready %t", tc.name, got, tc.ready)
 		}
 	}

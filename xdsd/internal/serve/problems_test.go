@@ -58,12 +58,12 @@ func TestUnfinishedHandshakes(t *testing.T) {
 		list  []probereport.Unfinished
 		want  int
 	}{
-		{0, []probereport.Unfinished{connections("192.0.2.3:443", "192.0.2.50", 2)}, 0}, // few
-		{15 * time.Second, []probereport.Unfinished{connections("192.0.2.3:443", "192.0.2.50", 2), connections("192.0.2.3:443", "192.0.2.51", 1)}, 0},
-		{75 * time.Second, []probereport.Unfinished{connections("192.0.2.3:443", "192.0.2.51", 3)}, 0},
-		{90 * time.Second, []probereport.Unfinished{connections("192.0.2.3:443", "192.0.2.51", 3)}, 1},
+		{0, []probereport.Unfinished{connections("192.0.2.3:18443", "192.0.2.50", 2)}, 0}, // few
+		{15 * time.Second, []probereport.Unfinished{connections("192.0.2.3:18443", "192.0.2.50", 2), connections("192.0.2.3:18443", "192.0.2.51", 1)}, 0},
+		{75 * time.Second, []probereport.Unfinished{connections("192.0.2.3:18443", "192.0.2.51", 3)}, 0},
+		{90 * time.Second, []probereport.Unfinished{connections("192.0.2.3:18443", "192.0.2.51", 3)}, 1},
 		{105 * time.Second, []probereport.Unfinished{connections("10.9.0.3:9902", "192.0.2.51", 3)}, 0}, // of another address
-		{120 * time.Second, []probereport.Unfinished{connections("192.0.2.3:443", "192.0.2.51", 3)}, 0},
+		{120 * time.Second, []probereport.Unfinished{connections("192.0.2.3:18443", "192.0.2.51", 3)}, 0},
 	} {
 		p.observe(p.fromClients(step.list), start.Add(step.after))
 		list := p.handshakes()

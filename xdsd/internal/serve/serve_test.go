@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 )
 
 const (
+	// proxyServer has an unprivileged port, because a real Envoy listens on it.
 	proxyServer = `
 apiVersion: hostedcluster.densityops.com/v1alpha1
 kind: ProxyServer
@@ -39,8 +41,8 @@ metadata: {name: own, namespace: proxies}
 spec:
   networkConfig: {serverIP: 192.0.2.3}
   backends:
-  - {name: web, hostname: web.example.com, port: 443, targetService: web, targetPort: https, targetNamespace: apps, protocol: TLS}
-  - {name: gone, hostname: gone.example.com, port: 443, targetService: gone, targetPort: https, targetNamespace: apps, protocol: TLS}
+  - {name: web, hostname: web.example.com, port: 18443, targetService: web, targetPort: https, targetNamespace: apps, protocol: TLS, healthCheck: {interval: 1s, timeout: 1s, unhealthyAfter: 1, healthyAfter: 1}}
+  - {name: gone, hostname: gone.example.com, port: 18443, targetService: gone, targetPort: https, targetNamespace: apps, protocol: TLS}
 `
 	service = `
 apiVersion: v1
@@ -60,18 +62,24 @@ endpoints: [{addresses: [%s]}]
 
 // A site is a store that reads a folder, an ADS server that a Feeder updates from it, and a client.
 type site struct {
-	dir    string
 	store  *watch.Store
 	server *ads.Server
-	conn   *grpc.ClientConn
+	socket string
 	client *adstest.Client
 }
 
 // newSite starts a site, which runs until the test ends.
 func newSite(t *testing.T, config watch.Config) *site {
 	t.Helper()
+	s := newSource(t, config, envoy.Options{}, slog.New(slog.DiscardHandler))
+	s.client = s.connect(t.Context(), t)
+	return s
+}
+
+// newSource starts a site without a client.
+func newSource(t *testing.T, config watch.Config, options envoy.Options, log *slog.Logger) *site {
+	t.Helper()
 	config.Proxies, config.Apps = true, &model.AppsOptions{}
-	log := slog.New(slog.DiscardHandler)
 	store, err := watch.Open(config, log)
 	if err != nil {
 		t.Fatal(err)
@@ -80,38 +88,52 @@ func newSite(t *testing.T, config watch.Config) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(lab.TempDir(t), "ads.sock")
-	l, err := ads.ListenUnix(t.Context(), socket)
+	s := &site{store: store, server: server, socket: filepath.Join(lab.TempDir(t), "ads.sock")}
+	l, err := ads.ListenUnix(t.Context(), s.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 3)
-	go func() { ended <- server.Serve(ctx, l) }()
-	go func() { store.Run(ctx); ended <- nil }()
-	go func() { NewFeeder(store, server, envoy.Options{}, log).Run(ctx); ended <- nil }()
-	t.Cleanup(func() {
-		cancel()
-		for range 3 {
-			if err := <-ended; err != nil {
+	background(t,
+		func(ctx context.Context) { store.Run(ctx) },
+		func(ctx context.Context) {
+			if err := server.Serve(ctx, l); err != nil {
 				t.Error(err)
 			}
-		}
-	})
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	s := &site{config.Manifests, store, server, conn, nil}
-	s.client = s.connect(ctx, t)
+		},
+		NewFeeder(store, server, options, log).Run,
+	)
 	return s
+}
+
+// newSourceOf is newSource with a ProxyServer whose backend web is at an address.
+func newSourceOf(t *testing.T, backend netip.AddrPort, options envoy.Options, log *slog.Logger) *site {
+	t.Helper()
+	dir := t.TempDir()
+	endpoints := strings.Replace(fmt.Sprintf(slice, backend.Addr()), "8443", fmt.Sprint(backend.Port()), 1)
+	write(t, dir, "all.yaml", strings.Join([]string{proxyServer, service, endpoints}, "---"))
+	return newSource(t, watch.Config{Manifests: dir}, options, log)
+}
+
+// background runs functions until the test ends.
+func background(t *testing.T, functions ...func(context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for _, f := range functions {
+		group.Go(func() { f(ctx) })
+	}
+	t.Cleanup(func() { cancel(); group.Wait() })
 }
 
 // connect returns a client that starts without resources.
 func (s *site) connect(ctx context.Context, t *testing.T) *adstest.Client {
 	t.Helper()
-	client, err := adstest.Connect(ctx, s.conn, adstest.Options{ID: "envoy-0", Cluster: "proxies/own"})
+	conn, err := grpc.NewClient("unix://"+s.socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	client, err := adstest.Connect(ctx, conn, adstest.Options{ID: "envoy-0", Cluster: "proxies/own"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +195,7 @@ func TestFeederFollowsTheStore(t *testing.T) {
 	write(t, dir, "proxy.yaml", proxyServer)
 
 	s.await(t, "the proxy", func(v *adstest.View) bool {
-		return slices.Equal(v.Names(resource.ListenerType), []string{"port-443"}) &&
+		return slices.Equal(v.Names(resource.ListenerType), []string{"port-18443"}) &&
 			slices.Equal(v.Names(resource.ClusterType), []string{"proxy/proxies/own/gone", "proxy/proxies/own/web"}) &&
 			slices.Equal(endpointsOf(v, "proxy/proxies/own/web"), []string{"10.128.0.1:8443"})
 	})

@@ -1,88 +1,24 @@
-package serve_test
+package serve
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/model"
-	"github.com/densityops/oooi/internal/watch"
 	"github.com/densityops/oooi/test/lab"
-	"github.com/densityops/oooi/xdsd/internal/ads"
 	"github.com/densityops/oooi/xdsd/internal/bootstrap"
 	"github.com/densityops/oooi/xdsd/internal/envoy"
-	"github.com/densityops/oooi/xdsd/internal/serve"
 )
-
-// proxyServer is a ProxyServer with an unprivileged port. The API server and the folder of manifests both have it.
-const proxyServer = `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: own, namespace: proxies}
-spec:
-  networkConfig: {serverIP: 192.0.2.3}
-  backends:
-  - {name: web, hostname: web.example.com, port: 18443, targetService: web, targetPort: https, targetNamespace: apps, protocol: TLS, healthCheck: {interval: 1s, timeout: 1s, unhealthyAfter: 1, healthyAfter: 1}}
-  - {name: gone, hostname: gone.example.com, port: 18443, targetService: gone, targetPort: https, targetNamespace: apps, protocol: TLS}
-`
-
-// backendObjects are the Service and EndpointSlice of backend web. Only the folder has them: the API server rejects
-// loopback addresses of endpoints.
-const backendObjects = `
----
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: apps}
-spec: {clusterIP: 10.96.2.1, ports: [{name: https, port: 443}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-a, namespace: apps, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: https, port: %d, protocol: TCP}]
-endpoints: [{addresses: [%s]}]
-`
-
-// startSource writes the ProxyServer of a backend at the address to a folder. It returns the store of the folder, and an
-// ADS server with its listener, ads.sock in the returned folder of sockets, neither of which runs yet.
-func startSource(t *testing.T, backend netip.AddrPort, log *slog.Logger) (store *watch.Store, server *ads.Server, l net.Listener, sockets string) {
-	t.Helper()
-	dir := t.TempDir()
-	manifest := proxyServer + fmt.Sprintf(backendObjects, backend.Port(), backend.Addr())
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	store, err := watch.Open(watch.Config{Manifests: dir, Proxies: true, Apps: &model.AppsOptions{}}, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err = ads.New(ads.Options{Log: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sockets = lab.TempDir(t)
-	l, err = ads.ListenUnix(t.Context(), filepath.Join(sockets, "ads.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store, server, l, sockets
-}
 
 func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	management := lab.New(t, lab.Config{Name: "management", CRDs: []lab.CRDSet{lab.Oooi}})
@@ -92,15 +28,15 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	backend := lab.NewCA(t).TLSBackend(t, "127.0.21.2:0", "web.example.com")
 	log := &lab.Output{}
 	logger := slog.New(slog.NewTextHandler(log, nil))
-	store, server, l, sockets := startSource(t, backend.Addr(), logger)
 	bind := netip.MustParseAddr("127.0.21.1")
-	admin := filepath.Join(sockets, "admin.sock")
 	const rate = 50
 	options := envoy.Options{Bind: []netip.Addr{bind}, ConnectionRate: rate}
-	reporter := func(pod string, kubeconfig string) *serve.Reporter {
-		return &serve.Reporter{
-			Pod: pod, Proxy: "proxies/own", At: bind, Admin: serve.NewAdmin(admin),
-			Options: options, Client: statusClient(t, kubeconfig), Store: store, ADS: server, Log: logger,
+	s := newSourceOf(t, backend.Addr(), options, logger)
+	admin := filepath.Join(filepath.Dir(s.socket), "admin.sock")
+	reporter := func(pod string, kubeconfig string) *Reporter {
+		return &Reporter{
+			Pod: pod, Proxy: "proxies/own", At: bind, Admin: NewAdmin(admin),
+			Options: options, Client: statusClient(t, kubeconfig), Store: s.store, ADS: s.server, Log: logger,
 		}
 	}
 	unprivileged, err := management.UserKubeconfig("stranger")
@@ -109,14 +45,11 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	}
 	first := reporter("envoy-0", management.Kubeconfig())
 	background(t,
-		func(ctx context.Context) { store.Run(ctx) },
-		func(ctx context.Context) { _ = server.Serve(ctx, l) }, // ends with the context
-		serve.NewFeeder(store, server, options, logger).Run,
 		first.Run,
 		reporter("envoy-1", management.Kubeconfig()).Run, // its Envoy never connects
 		reporter("envoy-2", unprivileged).Run,
 	)
-	proxies := client(t, management.Kubeconfig())
+	proxies := management.Client(t)
 	await(t, proxies, "the replica to report without Envoy", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		r := replicas["envoy-0"]
 		return len(r.Listeners) == 1 && strings.Contains(r.Listeners[0].Reason, "does not listen")
@@ -124,7 +57,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 	if first.Open() {
 		t.Error("Open returns true without an Envoy")
 	}
-	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: filepath.Join(sockets, "ads.sock")}
+	config := bootstrap.Config{NodeID: "envoy-0", AdminSocket: admin, MetricsPort: 19901, ServerSocket: s.socket}
 	config.ProxyServer.Namespace, config.ProxyServer.Name = "proxies", "own"
 	text, err := config.YAML()
 	if err != nil {
@@ -134,7 +67,7 @@ func TestReplicaReportsTheStateOfItsEnvoy(t *testing.T) {
 
 	await(t, proxies, "the replica to be ready", func(replicas map[string]v1alpha1.ReplicaStatus) bool {
 		r := replicas["envoy-0"]
-		return r.Version != "" && r.Acknowledged == r.Version && r.NACK == "" && time.Since(r.HeartbeatTime.Time) < serve.HeartbeatInterval &&
+		return r.Version != "" && r.Acknowledged == r.Version && r.NACK == "" && time.Since(r.HeartbeatTime.Time) < HeartbeatInterval &&
 			len(r.Listeners) == 1 && r.Listeners[0].Port == 18443 && r.Listeners[0].Ready &&
 			healthy(r, "web") == 1 && strings.Contains(reason(r, "gone"), "Service apps/gone does not exist")
 	})
@@ -191,36 +124,21 @@ func reason(r v1alpha1.ReplicaStatus, name string) string {
 }
 
 // await reads the status until condition returns true for the replicas' entries, by pod. what describes the condition.
-func await(t *testing.T, c dynamic.Interface, what string, condition func(map[string]v1alpha1.ReplicaStatus) bool) {
+func await(t *testing.T, c client.Client, what string, condition func(map[string]v1alpha1.ReplicaStatus) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lab.WaitTimeout)
-	defer cancel()
-	for {
-		u, err := c.Resource(v1alpha1.SchemeGroupVersion.WithResource("proxyservers")).Namespace("proxies").Get(ctx, "own", metav1.GetOptions{})
-		if err != nil {
+	lab.Await(t, what, func() string {
+		proxy, replicas := &v1alpha1.ProxyServer{}, map[string]v1alpha1.ReplicaStatus{}
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: "proxies", Name: "own"}, proxy); err != nil {
 			t.Fatal(err)
 		}
-		data, err := json.Marshal(u.Object["status"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		var status v1alpha1.ProxyServerStatus
-		if err := json.Unmarshal(data, &status); err != nil {
-			t.Fatal(err)
-		}
-		replicas := map[string]v1alpha1.ReplicaStatus{}
-		for _, r := range status.Replicas {
+		for _, r := range proxy.Status.Replicas {
 			replicas[r.Pod] = r
 		}
 		if condition(replicas) {
-			return
+			return ""
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waiting for %s: %s", what, data)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+		return fmt.Sprintf("%+v", proxy.Status)
+	})
 }
 
 func statusClient(t *testing.T, kubeconfig string) rest.Interface {
@@ -229,33 +147,9 @@ func statusClient(t *testing.T, kubeconfig string) rest.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := serve.StatusClient(config)
+	c, err := StatusClient(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
-}
-
-func client(t *testing.T, kubeconfig string) dynamic.Interface {
-	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// background runs functions until the test ends.
-func background(t *testing.T, functions ...func(context.Context)) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for _, f := range functions {
-		group.Go(func() { f(ctx) })
-	}
-	t.Cleanup(func() { cancel(); group.Wait() })
 }
