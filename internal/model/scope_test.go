@@ -2,7 +2,6 @@ package model_test
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -111,16 +110,6 @@ func TestNameOfAClusterOutOfScopeIsFree(t *testing.T) {
 		if got := name(build(conflictingObjects(t), tc.scope)); got != tc.want {
 			t.Errorf("in scope %v the name belongs to %s, want %s", tc.scope, got, tc.want)
 		}
-	}
-}
-
-func TestServiceIPs(t *testing.T) {
-	s := build(conflictingObjects(t), model.Scope{})
-	if got, want := s.ServiceIPs("old/old-proxy"), []netip.Addr{netip.MustParseAddr("10.96.0.1")}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-	if got := s.ServiceIPs("old/missing"); len(got) != 0 {
-		t.Errorf("a Service that does not exist has the addresses %v", got)
 	}
 }
 
