@@ -195,46 +195,22 @@ func TestLongestUnusedIsReclaimedFirst(t *testing.T) {
 	}
 }
 
-func TestReservedAddress(t *testing.T) {
-	outside, inside := netip.MustParseAddr("192.0.3.3"), netip.MustParseAddr("192.0.2.12")
-	reserving := func(b *harness, name string, addr netip.Addr) pool.Client {
-		return b.directory.reserve(name, addr)
+func TestReservationMovesAVMWhenItNextBoots(t *testing.T) {
+	outside := netip.MustParseAddr("192.0.3.3")
+	b := newVMHarness(t)
+	before := b.dora(b.directory.boot("worker-0"))
+	c := b.directory.reserve("worker-0", outside)
+	if a := b.verify(c, before); a.Verdict != pool.Grant {
+		t.Errorf("renewal of the previous address: %+v", a)
 	}
-	t.Run("is leased", func(t *testing.T) {
-		b := newVMHarness(t)
-		for _, addr := range []netip.Addr{outside, inside} {
-			if got := b.dora(reserving(b, "for-"+addr.String(), addr)); got != addr {
-				t.Errorf("reserved %v, got %v", addr, got)
-			}
-		}
-	})
-	t.Run("is not leased if another VM has it, or if it is protected or outside of the network", func(t *testing.T) {
-		b := newVMHarness(t)
-		b.dora(reserving(b, "first", inside))
-		for name, addr := range map[string]netip.Addr{
-			"second": inside, "server": netip.MustParseAddr("192.0.2.2"), "elsewhere": netip.MustParseAddr("198.51.100.1"),
-		} {
-			if got := b.dora(reserving(b, name, addr)); got == addr {
-				t.Errorf("%s got %v", name, got)
-			}
-		}
-	})
-	t.Run("moves a VM when it next boots", func(t *testing.T) {
-		b := newVMHarness(t)
-		before := b.dora(b.directory.boot("worker-0"))
-		c := reserving(b, "worker-0", outside)
-		if a := b.verify(c, before); a.Verdict != pool.Grant {
-			t.Errorf("renewal of the previous address: %+v", a)
-		}
-		b.granted.GaveUp(before, c.Holder, b.clock.Now())
-		if got := b.dora(c); got != outside {
-			t.Errorf("got %v", got)
-		}
-		b.advance(time.Hour + 11*time.Minute)
-		if s := b.Stats(); s.Bound != 1 || s.Released != 1 {
-			t.Errorf("the previous address is not released: %+v", s)
-		}
-	})
+	b.granted.GaveUp(before, c.Holder, b.clock.Now())
+	if got := b.dora(c); got != outside {
+		t.Errorf("got %v", got)
+	}
+	b.advance(time.Hour + 11*time.Minute)
+	if s := b.Stats(); s.Bound != 1 || s.Released != 1 {
+		t.Errorf("the previous address is not released: %+v", s)
+	}
 }
 
 func TestVMCannotCollectAddresses(t *testing.T) {
