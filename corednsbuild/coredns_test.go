@@ -9,13 +9,15 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
-
 	"github.com/miekg/dns"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func TestMain(m *testing.M) {
@@ -321,4 +323,64 @@ func TestCheckCorefile(t *testing.T) {
 			t.Errorf("%s: error %v, want one with %q", tc.name, err, tc.wantErr)
 		}
 	}
+}
+
+// TestPassedNamesAreCached queries a name in the plugin's zones that belongs to no hosted cluster.
+func TestPassedNamesAreCached(t *testing.T) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var queries atomic.Int32
+	server := &dns.Server{PacketConn: conn, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		queries.Add(1)
+		m := new(dns.Msg).SetReply(r)
+		m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: r.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IP{203, 0, 113, 99}}}
+		if err := w.WriteMsg(m); err != nil {
+			t.Error(err)
+		}
+	})}
+	lab.RunDNS(t, server)
+	address := address(t, start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n cache\n hcpviews example.com {\n manifests %s\n }\n hcpapps example.com\n forward . %s\n}",
+		manifests(t), conn.LocalAddr())), 0)
+	for range 3 {
+		expect(t, address, blueVM, "www.example.com.", "203.0.113.99")
+	}
+	if n := queries.Load(); n != 1 {
+		t.Errorf("the upstream received %d queries, want 1", n)
+	}
+}
+
+// TestServerWithoutAPIServerAnswersAtOnce starts CoreDNS without an API server. Clients must get SERVFAIL with an
+// extended error soon, without the wait of a reload.
+func TestServerWithoutAPIServerAnswersAtOnce(t *testing.T) {
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, []byte(`
+apiVersion: v1
+kind: Config
+clusters: [{name: away, cluster: {server: "https://127.0.0.1:1"}}]
+contexts: [{name: away, context: {cluster: away, user: away}}]
+users: [{name: away, user: {token: none}}]
+current-context: away
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	instance := start(t, fmt.Sprintf(".:0 {\n bind 127.0.0.1\n hcpviews {\n kubeconfig %s\n guard example.com\n }\n hcpapps\n template IN A {\n rcode NXDOMAIN\n }\n}", kubeconfig))
+	if took := time.Since(before); took > 2*time.Second {
+		t.Errorf("the server listened after %s", took)
+	}
+	for _, name := range []string{"api.blue.example.com.", "shop.apps.blue.example.com."} {
+		m := new(dns.Msg).SetQuestion(name, dns.TypeA)
+		m.SetEdns0(1232, false)
+		reply := exchange(t, address(t, instance, 0), pod, m)
+		opt := reply.IsEdns0()
+		if reply.Rcode != dns.RcodeServerFailure || opt == nil || len(opt.Option) != 1 {
+			t.Fatalf("%s: %s", name, reply)
+		}
+		if ede, ok := opt.Option[0].(*dns.EDNS0_EDE); !ok || ede.InfoCode != dns.ExtendedErrorCodeNotReady {
+			t.Errorf("%s: the extended error is %v", name, opt.Option[0])
+		}
+	}
+	expect(t, address(t, instance, 0), pod, "www.example.net.", "NXDOMAIN") // outside of the guarded zones
 }
