@@ -7,10 +7,11 @@ import (
 	"github.com/coredns/coredns/plugin"
 
 	"github.com/densityops/oooi/plugins/internal/viewstest"
+	"github.com/densityops/oooi/test/golden"
 )
 
 func TestQueries(t *testing.T) {
-	viewstest.Transcripts(t, func(t *testing.T, block string) plugin.Handler {
+	viewstest.Transcripts(t, golden.Transcript, func(t *testing.T, block string) plugin.Handler {
 		t.Helper()
 		h, err := parse(viewstest.Controller(block))
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/densityops/oooi/plugins/internal/views"
 	"github.com/densityops/oooi/plugins/internal/viewstest"
+	"github.com/densityops/oooi/test/golden"
 )
 
 // Clients of the manifests in testdata.
@@ -40,7 +41,7 @@ func unsynced() *HCPViews {
 }
 
 func TestQueries(t *testing.T) {
-	viewstest.Transcripts(t, func(t *testing.T, block string) plugin.Handler {
+	viewstest.Transcripts(t, golden.Transcript, func(t *testing.T, block string) plugin.Handler {
 		t.Helper()
 		return start(t, block)
 	})

@@ -70,7 +70,7 @@ func TestParse(t *testing.T) {
 		t.Run(tc.input, func(t *testing.T) {
 			c := caddy.NewTestController("dns", tc.input)
 			c.ServerBlockKeys = []string{"dns://Example.com.:53", "dns://example.net.:53"}
-			got := ""
+			var got string
 			if p, err := parse(c); err != nil {
 				got = err.Error()
 			} else {

@@ -10,14 +10,12 @@ import (
 	"github.com/coredns/coredns/plugin/test"
 
 	"github.com/miekg/dns"
-
-	"github.com/densityops/oooi/test/golden"
 )
 
-// Transcripts runs the transcripts testdata/*.txt. A line "PLUGIN [ZONE ...] { PROPERTY; ... }" is a block of a Corefile, which start
+// Transcripts runs the transcripts testdata/*.txt with run, which is golden.Transcript. A line "PLUGIN [ZONE ...] { PROPERTY; ... }" is a block of a Corefile, which start
 // parses and starts; it answers the queries of the lines after it, "CLIENT NAME TYPE". The output is the reply, without the
 // rcode NOERROR and with 1 as the serial of SOA records.
-func Transcripts(t *testing.T, start func(t *testing.T, block string) plugin.Handler) {
+func Transcripts(t *testing.T, run func(tb testing.TB, file string, run func(line string) []string), start func(t *testing.T, block string) plugin.Handler) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -26,7 +24,7 @@ func Transcripts(t *testing.T, start func(t *testing.T, block string) plugin.Han
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			var h plugin.Handler
-			golden.Transcript(t, file, func(line string) []string {
+			run(t, file, func(line string) []string {
 				if strings.HasSuffix(line, "}") {
 					h = start(t, strings.NewReplacer("{ ", "{\n", " }", "\n}", "; ", "\n").Replace(line))
 					return nil
