@@ -12,9 +12,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Transcripts runs the transcripts testdata/*.txt with run, which is golden.Transcript. A line "PLUGIN [ZONE ...] { PROPERTY; ... }" is a block of a Corefile, which start
-// parses and starts; it answers the queries of the lines after it, "CLIENT NAME TYPE". The output is the reply, without the
-// rcode NOERROR and with 1 as the serial of SOA records.
+// Transcripts runs the transcripts testdata/*.txt with run, which is golden.Transcript. A line "PLUGIN [ZONE ...] { PROPERTY; ... }" is
+// a block of a Corefile, which start parses and starts; it answers the queries of the lines after it, "CLIENT NAME TYPE". The
+// output is the reply, without the rcode NOERROR and with 1 as the serial of SOA records.
 func Transcripts(t *testing.T, run func(tb testing.TB, file string, run func(line string) []string), start func(t *testing.T, block string) plugin.Handler) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
