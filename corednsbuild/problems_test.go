@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,16 +98,12 @@ func TestProblemsAreServed(t *testing.T) {
 	if err := os.Rename(dir, dir+"-moved"); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(time.Minute)
-	for got := report(); ; got = report() {
-		if len(got.Problems) == 1 && got.Problems[0].Code == problem.DataStale && !got.Problems[0].Since.IsZero() {
-			break
+	lab.Await(t, "a problem without the folder", func() string {
+		if got := report(); len(got.Problems) != 1 || got.Problems[0].Code != problem.DataStale || got.Problems[0].Since.IsZero() {
+			return fmt.Sprintf("%+v", got)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("without the folder: %+v", got)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return ""
+	})
 	if status, body := lab.Get(t, "http://"+at+"/state"); status != 200 || !strings.Contains(string(body), `"stores": [`) || !strings.Contains(string(body), string(problem.DataStale)) {
 		t.Errorf("/state: %d, %s", status, body)
 	}

@@ -43,7 +43,7 @@ func TestAnswersAreRecent(t *testing.T) {
 	query := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			exchange(t, "udp", server, new(dns.Msg).SetQuestion(name, dns.TypeA))
+			exchange(t, server, pod, new(dns.Msg).SetQuestion(name, dns.TypeA))
 		}
 		if err := observed.observe(prometheus.DefaultGatherer); err != nil {
 			t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // TestConnectionsAreLimited holds connections to a daemon from one address, and from many.
@@ -69,12 +71,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	deadline := time.Now().Add(time.Minute)
-	for !answers(connect(2)) {
-		if time.Now().After(deadline) {
-			t.Fatal("closed connections are still counted")
-		}
-	}
+	lab.Poll(t, "closed connections to be no longer counted", func() bool { return answers(connect(2)) })
 
 	const addresses = maxConnections/maxConnectionsOfAnOrigin + 1
 	for i := range byte(addresses) {

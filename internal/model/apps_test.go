@@ -1,7 +1,6 @@
 package model_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/golden"
 )
 
 // TestAppsGolden builds the apps-* folders with apps addresses; TestGolden builds them without.
@@ -156,8 +156,6 @@ type appsCase struct {
 	hostedService *objects.AppsService
 	lastAddresses []netip.Addr // apps addresses of the previous snapshot
 	options       model.AppsOptions
-	want          string   // "addresses by source", or "disabled"
-	problems      []string // prefixes of the problems, in order
 }
 
 func (c *appsCase) input(t *testing.T) *model.Objects {
@@ -192,64 +190,44 @@ func appsSummary(s *model.Snapshot) string {
 	}
 }
 
+// runApps compares the apps addresses and the problems of each case with the golden file of the test.
 func runApps(t *testing.T, cases []appsCase) {
 	t.Helper()
+	var b strings.Builder
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			in := c.input(t)
-			s := model.Build(in, model.Options{Apps: &c.options})
-			if got := appsSummary(s); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
-			for i, p := range s.Problems {
-				if i >= len(c.problems) || !strings.HasPrefix(p.String(), c.problems[i]) {
-					t.Errorf("unexpected problem %s", p)
-				}
-			}
-			if len(s.Problems) < len(c.problems) {
-				t.Errorf("got %d problems, want %q", len(s.Problems), c.problems)
-			}
-			if lastAddresses := s.LastGood()["clusters/demo"]; s.Clusters[0].Apps != nil && !slices.Equal(lastAddresses, s.Clusters[0].Apps.Addresses) {
-				t.Errorf("LastGood is %v", lastAddresses)
-			}
-		})
+		s := model.Build(c.input(t), model.Options{Apps: &c.options})
+		fmt.Fprintf(&b, "%s: %s\n", c.name, appsSummary(s))
+		for _, p := range s.Problems {
+			fmt.Fprintf(&b, "\t%s\n", p)
+		}
+		if lastAddresses := s.LastGood()["clusters/demo"]; s.Clusters[0].Apps != nil && !slices.Equal(lastAddresses, s.Clusters[0].Apps.Addresses) {
+			t.Errorf("%s: LastGood is %v", c.name, lastAddresses)
+		}
 	}
+	golden.Check(t, "testdata/"+t.Name()+".golden", b.String())
 }
-
-const (
-	notAssigned = "Infra clusters/demo: AddressNotAssigned: "
-	notAllowed  = "Infra clusters/demo: AddressNotAllowed: "
-	withdrawn   = "Infra clusters/demo: AddressWithdrawn: "
-)
 
 func TestAppsOfTheHostedService(t *testing.T) {
 	hosted := []string{demoInfra("{enabled: true}", "")}
 	runApps(t, []appsCase{
-		{name: "not read yet", objects: hosted, want: "[]"},
-		{name: "an address", objects: hosted, hostedService: hostedService("192.0.2.100"), want: "[192.0.2.100] by hosted"},
-		{name: "one of each family, sorted and unique", objects: hosted,
-			hostedService: hostedService("2001:db8::100", "192.0.2.100", "::ffff:192.0.2.100"), want: "[192.0.2.100 2001:db8::100] by hosted"},
-		{name: "no address yet", objects: hosted, hostedService: hostedService(), want: "[]",
-			problems: []string{notAssigned + "Service openshift-ingress/demo-apps in HostedCluster clusters/demo has no load balancer address"}},
-		{name: "no Service", objects: hosted, hostedService: hostedServiceMissing(), want: "[]",
-			problems: []string{notAssigned + "HostedCluster clusters/demo has no Service openshift-ingress/demo-apps"}},
+		{name: "not read yet", objects: hosted},
+		{name: "an address", objects: hosted, hostedService: hostedService("192.0.2.100")},
+		{name: "one of each family, sorted and unique", objects: hosted, hostedService: hostedService("2001:db8::100", "192.0.2.100", "::ffff:192.0.2.100")},
+		{name: "no address yet", objects: hosted, hostedService: hostedService()},
+		{name: "no Service", objects: hosted, hostedService: hostedServiceMissing()},
 		{name: "no Service with the Infra's name", objects: []string{demoInfra("{enabled: true, service: {name: web, namespace: routers}}", "")},
-			hostedService: hostedServiceMissing(), want: "[]", problems: []string{notAssigned + "HostedCluster clusters/demo has no Service routers/web"}},
-		{name: "no Service with the option's labels", objects: hosted, hostedService: hostedServiceMissing(), want: "[]",
-			options:  model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted}, Selector: map[string]string{"b": "2", "a": "1"}},
-			problems: []string{notAssigned + "HostedCluster clusters/demo has no Service with labels a=1,b=2"}},
-		{name: "no credentials", objects: hosted, hostedService: withFault(&objects.AppsService{ObjectMeta: hostedService().ObjectMeta}, "KubeconfigMissing"),
-			want: "[]", problems: []string{"Infra clusters/demo: KubeconfigMissing: cannot be read"}},
-		{name: "an outage keeps the address", objects: hosted, hostedService: withFault(hostedService("192.0.2.100"), "HostedClusterUnreachable"),
-			want: "[192.0.2.100] by hosted", problems: []string{"Infra clusters/demo: HostedClusterUnreachable: cannot be read"}},
-		{name: "without an Infra the problem is reported for the cluster", hostedService: hostedService("192.0.2.100"), want: "[]",
-			options:  model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted}, Allow: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}},
-			problems: []string{"HostedCluster clusters/demo: AddressNotAllowed: "}},
+			hostedService: hostedServiceMissing()},
+		{name: "no Service with the option's labels", objects: hosted, hostedService: hostedServiceMissing(),
+			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted}, Selector: map[string]string{"b": "2", "a": "1"}}},
+		{name: "no credentials", objects: hosted, hostedService: withFault(&objects.AppsService{ObjectMeta: hostedService().ObjectMeta}, "KubeconfigMissing")},
+		{name: "an outage keeps the address", objects: hosted, hostedService: withFault(hostedService("192.0.2.100"), "HostedClusterUnreachable")},
+		{name: "without an Infra the problem is reported for the cluster", hostedService: hostedService("192.0.2.100"),
+			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsHosted}, Allow: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}},
 		{name: "the Service of another cluster is not used", objects: hosted,
-			hostedService: &objects.AppsService{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "other"}, Service: hostedService("192.0.2.100").Service}, want: "[]"},
-		{name: "no Infra", hostedService: hostedService("192.0.2.100"), want: "disabled"},
+			hostedService: &objects.AppsService{ObjectMeta: metav1.ObjectMeta{Namespace: "clusters", Name: "other"}, Service: hostedService("192.0.2.100").Service}},
+		{name: "no Infra", hostedService: hostedService("192.0.2.100")},
 		{name: "apps are disabled in the Infra", objects: []string{demoInfra("{enabled: false}", "")}, hostedService: hostedService("192.0.2.100"),
-			lastAddresses: addresses("192.0.2.100"), want: "disabled"},
+			lastAddresses: addresses("192.0.2.100")},
 	})
 }
 
@@ -258,69 +236,59 @@ func TestAppsOfTheMirroredService(t *testing.T) {
 	other := func(from, to string) string {
 		return strings.Replace(mirrored("a9", "clusters-demo", 9, "192.0.2.109"), from, to, 1)
 	}
-	const none = notAssigned + "the management cluster has no mirrored Service openshift-ingress/demo-apps of HostedCluster clusters/demo"
 	runApps(t, []appsCase{
-		{name: "selected by labels", objects: []string{infra, mirrored("a1", "clusters-demo", 1, "192.0.2.101")}, want: "[192.0.2.101] by mirrored"},
+		{name: "selected by labels", objects: []string{infra, mirrored("a1", "clusters-demo", 1, "192.0.2.101")}},
 		{name: "the newest", objects: []string{
 			infra, mirrored("a1", "clusters-demo", 1, "192.0.2.101"), mirrored("a3", "clusters-demo", 3, "192.0.2.103"), mirrored("a2", "clusters-demo", 2, "192.0.2.102"),
-		}, want: "[192.0.2.103] by mirrored"},
+		}},
 		{name: "of two created at the same time, the last by name", objects: []string{
 			infra, mirrored("b", "clusters-demo", 1, "192.0.2.102"), mirrored("a", "clusters-demo", 1, "192.0.2.101"),
-		}, want: "[192.0.2.102] by mirrored"},
-		{name: "none", objects: []string{infra}, want: "[]", problems: []string{none}},
-		{name: "a Service without an address", objects: []string{infra, mirrored("a1", "clusters-demo", 1)}, want: "[]",
-			problems: []string{notAssigned + "Service clusters-demo/a1 for HostedCluster clusters/demo has no load balancer address"}},
-		{name: "a Service that lost its address", objects: []string{infra, mirrored("a1", "clusters-demo", 1)}, lastAddresses: addresses("192.0.2.101"),
-			want:     "[192.0.2.101] by last known good",
-			problems: []string{withdrawn + "Service clusters-demo/a1 for HostedCluster clusters/demo has no load balancer address; the last address stays in use"}},
-		{name: "a Service of another cluster", objects: []string{infra, other("demo-x7k2p", "other-1a2b3")}, want: "[]", problems: []string{none}},
-		{name: "a mirror of another Service", objects: []string{infra, other("demo-apps", "shop")}, want: "[]", problems: []string{none}},
-		{name: "a mirror of a Service in another namespace of the hosted cluster", objects: []string{infra, other("openshift-ingress", "default")}, want: "[]", problems: []string{none}},
-		{name: "a Service that is no load balancer", objects: []string{infra, other("type: LoadBalancer", "type: ClusterIP")}, want: "[]", problems: []string{none}},
-		{name: "a Service with the labels in another namespace", objects: []string{infra, mirrored("a1", "tenant", 9, "192.0.2.109")}, want: "[]", problems: []string{none}},
+		}},
+		{name: "none", objects: []string{infra}},
+		{name: "a Service without an address", objects: []string{infra, mirrored("a1", "clusters-demo", 1)}},
+		{name: "a Service that lost its address", objects: []string{infra, mirrored("a1", "clusters-demo", 1)}, lastAddresses: addresses("192.0.2.101")},
+		{name: "a Service of another cluster", objects: []string{infra, other("demo-x7k2p", "other-1a2b3")}},
+		{name: "a mirror of another Service", objects: []string{infra, other("demo-apps", "shop")}},
+		{name: "a mirror of a Service in another namespace of the hosted cluster", objects: []string{infra, other("openshift-ingress", "default")}},
+		{name: "a Service that is no load balancer", objects: []string{infra, other("type: LoadBalancer", "type: ClusterIP")}},
+		{name: "a Service with the labels in another namespace", objects: []string{infra, mirrored("a1", "tenant", 9, "192.0.2.109")}},
 		{name: "in the namespace of the VMs", objects: []string{
 			strings.Replace(demoCluster, "infraID: demo-x7k2p", "infraID: demo-x7k2p, platform: {kubevirt: {credentials: {infraNamespace: guests}}}", 1),
 			infra, mirrored("a1", "guests", 1, "192.0.2.101"),
-		}, want: "[192.0.2.101] by mirrored"},
+		}},
 		{name: "without an infraID no Service matches", objects: []string{
 			strings.Replace(demoCluster, "infraID: demo-x7k2p, ", "", 1), infra, other("demo-x7k2p", `""`),
-		}, want: "[]", problems: []string{none}},
+		}},
 		{name: "with the name in the Infra", objects: []string{
 			demoInfra("{enabled: true, source: MirroredService, service: {name: web, namespace: routers}}", ""),
 			strings.Replace(other("demo-apps", "web"), "openshift-ingress", "routers", 1),
-		}, want: "[192.0.2.109] by mirrored"},
+		}},
 		{name: "a Service named in the Corefile", objects: []string{
 			infra, mirrored("a1", "clusters-demo", 1, "192.0.2.101"), mirrored("shard", "routers", 1, "192.0.2.102"),
-		}, options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Service: "routers/shard"}, want: "[192.0.2.102] by mirrored"},
+		}, options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Service: "routers/shard"}},
 		{name: "labels in the Corefile", objects: []string{infra, mirrored("a1", "clusters-demo", 1, "192.0.2.101")},
-			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"tier": "apps"}}, want: "[192.0.2.101] by mirrored"},
+			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"tier": "apps"}}},
 		{name: "labels in the Corefile, on a Service in another namespace", objects: []string{infra, mirrored("a1", "tenant", 1, "192.0.2.101")},
-			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"tier": "apps"}},
-			want:    "[]", problems: []string{notAssigned + "the management cluster has no mirrored Service with labels tier=apps"}},
+			options: model.AppsOptions{Sources: []model.AppsSource{model.AppsMirrored}, Selector: map[string]string{"tier": "apps"}}},
 	})
 }
 
 func TestAppsOfTheStatusAndOfTheSpec(t *testing.T) {
 	status := []model.AppsSource{model.AppsStatus}
 	runApps(t, []appsCase{
-		{name: "the status", objects: []string{demoInfra("{enabled: true}", "externalIPs: [192.0.2.102, 192.0.2.101]")}, want: "[192.0.2.101 192.0.2.102] by status"},
-		{name: "a status with externalIP only", objects: []string{demoInfra("{enabled: true}", "externalIP: 192.0.2.101")}, want: "[192.0.2.101] by status"},
-		{name: "a status with externalIP and externalIPs", objects: []string{demoInfra("{enabled: true}", "externalIP: 192.0.2.101, externalIPs: [192.0.2.102]")},
-			want: "[192.0.2.102] by status"},
-		{name: "addresses of a status are checked as well", objects: []string{demoInfra("{enabled: true}", "externalIPs: [198.51.100.1]")}, want: "[]",
-			problems: []string{notAllowed + `status of Infra clusters/demo has the address "198.51.100.1", which is not in the allowed ranges 192.0.2.0-192.0.2.255, `}},
-		{name: "no status", objects: []string{demoInfra("{enabled: true}", "")}, want: "[]"},
-		{name: "source status without an Infra", options: model.AppsOptions{Sources: status}, want: "[]"},
+		{name: "the status", objects: []string{demoInfra("{enabled: true}", "externalIPs: [192.0.2.102, 192.0.2.101]")}},
+		{name: "a status with externalIP only", objects: []string{demoInfra("{enabled: true}", "externalIP: 192.0.2.101")}},
+		{name: "a status with externalIP and externalIPs", objects: []string{demoInfra("{enabled: true}", "externalIP: 192.0.2.101, externalIPs: [192.0.2.102]")}},
+		{name: "addresses of a status are checked as well", objects: []string{demoInfra("{enabled: true}", "externalIPs: [198.51.100.1]")}},
+		{name: "no status", objects: []string{demoInfra("{enabled: true}", "")}},
+		{name: "source status without an Infra", options: model.AppsOptions{Sources: status}},
 		{name: "the status of an Infra with disabled apps", objects: []string{demoInfra("{enabled: false}", "externalIPs: [192.0.2.101]")},
-			options: model.AppsOptions{Sources: status}, want: "[]"},
+			options: model.AppsOptions{Sources: status}},
 
 		{name: "static addresses outside of the VLAN", objects: []string{demoInfra(`{enabled: true, source: Static, addresses: [203.0.113.80, "2001:db8:1::80"]}`, "externalIPs: [192.0.2.101]")},
-			hostedService: hostedService("192.0.2.100"), want: "[203.0.113.80 2001:db8:1::80] by static"},
-		{name: "invalid static addresses", objects: []string{demoInfra("{enabled: true, source: Static, addresses: [0.0.0.0, 192.0.2.80, x]}", "")},
-			want: "[192.0.2.80] by static", problems: []string{
-				`Infra clusters/demo: InvalidAddress: spec.appsIngress.addresses: "0.0.0.0"`, `Infra clusters/demo: InvalidAddress: spec.appsIngress.addresses: "x"`,
-			}},
-		{name: "static addresses with another source", objects: []string{demoInfra("{enabled: true, addresses: [203.0.113.80]}", "")}, want: "[]"},
+			hostedService: hostedService("192.0.2.100")},
+		{name: "invalid static addresses", objects: []string{demoInfra("{enabled: true, source: Static, addresses: [0.0.0.0, 192.0.2.0, 192.0.2.80, 192.0.2.255, x]}", "")}},
+		{name: "static addresses with another source", objects: []string{demoInfra("{enabled: true, addresses: [203.0.113.80]}", "")}},
 	})
 }
 
@@ -330,47 +298,41 @@ func TestAppsSourcesAreTriedInOrder(t *testing.T) {
 		demoInfra("{enabled: true}", "externalIPs: [192.0.2.102]"), mirrored("a1", "clusters-demo", 1, "192.0.2.101"),
 	}
 	runApps(t, []appsCase{
-		{name: "hosted, then status", objects: all, hostedService: hostedService("192.0.2.100"), want: "[192.0.2.100] by hosted"},
-		{name: "status, while hosted is not read yet", objects: all, want: "[192.0.2.102] by status"},
-		{name: "status, while hosted has no address", objects: all, hostedService: hostedService(), want: "[192.0.2.102] by status", problems: []string{notAssigned}},
-		{name: "status, while the address of hosted is not allowed", objects: all, hostedService: hostedService("198.51.100.1"), want: "[192.0.2.102] by status", problems: []string{notAllowed}},
+		{name: "hosted, then status", objects: all, hostedService: hostedService("192.0.2.100")},
+		{name: "status, while hosted is not read yet", objects: all},
+		{name: "status, while hosted has no address", objects: all, hostedService: hostedService()},
+		{name: "status, while the address of hosted is not allowed", objects: all, hostedService: hostedService("198.51.100.1")},
 		{name: "mirrored, then status", objects: append(slices.Clone(all[1:]), demoInfra("{enabled: true, source: MirroredService}", "externalIPs: [192.0.2.102]")),
-			hostedService: hostedService("192.0.2.100"), want: "[192.0.2.101] by mirrored"},
-		{name: "status, while nothing is mirrored", objects: []string{demoInfra("{enabled: true, source: MirroredService}", "externalIPs: [192.0.2.102]")},
-			want: "[192.0.2.102] by status", problems: []string{notAssigned}},
+			hostedService: hostedService("192.0.2.100")},
+		{name: "status, while nothing is mirrored", objects: []string{demoInfra("{enabled: true, source: MirroredService}", "externalIPs: [192.0.2.102]")}},
 		{name: "the Corefile's sources precede the Infra's", objects: all, hostedService: hostedService("192.0.2.100"),
-			options: sources(model.AppsStatus, model.AppsMirrored, model.AppsHosted), want: "[192.0.2.102] by status"},
+			options: sources(model.AppsStatus, model.AppsMirrored, model.AppsHosted)},
 		{name: "the Corefile's second source", objects: all[1:], hostedService: hostedService("192.0.2.100"),
 			options: model.AppsOptions{
 				Sources: []model.AppsSource{model.AppsStatus, model.AppsMirrored, model.AppsHosted}, Allow: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
-			}, want: "[192.0.2.101] by mirrored"},
-		{name: "all sources precede the last known good addresses", objects: all, lastAddresses: addresses("192.0.2.99"), want: "[192.0.2.102] by status"},
+			}},
+		{name: "all sources precede the last known good addresses", objects: all, lastAddresses: addresses("192.0.2.99")},
 	})
 }
 
 func TestLastKnownGood(t *testing.T) {
 	hosted := []string{demoInfra("{enabled: true}", "")}
 	lastAddresses := addresses("192.0.2.100", "2001:db8::100")
-	const both = "[192.0.2.100 2001:db8::100] by last known good"
 	runApps(t, []appsCase{
-		{name: "after a restart, until the Service is read", objects: hosted, lastAddresses: lastAddresses, want: both},
-		{name: "while the Service has no address", objects: hosted, hostedService: hostedService(), lastAddresses: lastAddresses, want: both,
-			problems: []string{withdrawn + "Service openshift-ingress/demo-apps in HostedCluster clusters/demo has no load balancer address; the last address stays in use"}},
-		{name: "while the Service does not exist", objects: hosted, hostedService: hostedServiceMissing(), lastAddresses: lastAddresses, want: both,
-			problems: []string{withdrawn + "HostedCluster clusters/demo has no Service openshift-ingress/demo-apps; the last address stays in use"}},
-		{name: "while the Service's address is not allowed", objects: hosted, hostedService: hostedService("198.51.100.1"), lastAddresses: lastAddresses, want: both, problems: []string{notAllowed}},
-		{name: "while there are no credentials", objects: hosted, hostedService: withFault(hostedService(), "KubeconfigRejected"), lastAddresses: lastAddresses, want: both,
-			problems: []string{withdrawn, "Infra clusters/demo: KubeconfigRejected: "}},
-		{name: "until it is replaced", objects: hosted, hostedService: hostedService("192.0.2.101"), lastAddresses: lastAddresses, want: "[192.0.2.101] by hosted"},
-		{name: "only addresses that are still allowed", objects: []string{demoInfra(`{enabled: true, metallb: {ipAddressPoolRange: "2001:db8::/64"}}`, "")}, lastAddresses: lastAddresses,
-			want: "[2001:db8::100] by last known good"},
+		{name: "after a restart, until the Service is read", objects: hosted, lastAddresses: lastAddresses},
+		{name: "while the Service has no address", objects: hosted, hostedService: hostedService(), lastAddresses: lastAddresses},
+		{name: "while the Service does not exist", objects: hosted, hostedService: hostedServiceMissing(), lastAddresses: lastAddresses},
+		{name: "while the Service's address is not allowed", objects: hosted, hostedService: hostedService("198.51.100.1"), lastAddresses: lastAddresses},
+		{name: "while there are no credentials", objects: hosted, hostedService: withFault(hostedService(), "KubeconfigRejected"), lastAddresses: lastAddresses},
+		{name: "until it is replaced", objects: hosted, hostedService: hostedService("192.0.2.101"), lastAddresses: lastAddresses},
+		{name: "only addresses that are still allowed", objects: []string{demoInfra(`{enabled: true, metallb: {ipAddressPoolRange: "2001:db8::/64"}}`, "")}, lastAddresses: lastAddresses},
 		{name: "not if no address is allowed", objects: []string{demoInfra("{enabled: true, metallb: {ipAddressPoolRange: 192.0.2.200-192.0.2.209}}", "")},
-			hostedService: hostedService(), lastAddresses: lastAddresses, want: "[]", problems: []string{notAssigned}},
-		{name: "not if a component has the address now", objects: hosted, lastAddresses: addresses("192.0.2.3"), want: "[]"},
-		{name: "not if apps are disabled in the Infra", objects: []string{demoInfra("{enabled: false}", "")}, lastAddresses: lastAddresses, want: "disabled"},
+			hostedService: hostedService(), lastAddresses: lastAddresses},
+		{name: "not if a component has the address now", objects: hosted, lastAddresses: addresses("192.0.2.3")},
+		{name: "not if apps are disabled in the Infra", objects: []string{demoInfra("{enabled: false}", "")}, lastAddresses: lastAddresses},
 		{name: "not those of another cluster", objects: []string{
 			strings.ReplaceAll(demoCluster, "demo", "demo2"), strings.ReplaceAll(hosted[0], "demo", "demo2"),
-		}, lastAddresses: lastAddresses, want: "[]"},
+		}, lastAddresses: lastAddresses},
 	})
 }
 
@@ -455,30 +417,6 @@ func TestHostedAccess(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestAppsSurviveTheSnapshotFile checks that apps addresses are the same after the objects were encoded as
-// JSON, as in the snapshot file.
-func TestAppsSurviveTheSnapshotFile(t *testing.T) {
-	c := appsCase{
-		objects:       []string{demoInfra("{enabled: true}", "externalIPs: [192.0.2.102]"), mirrored("a1", "clusters-demo", 1, "192.0.2.101")},
-		hostedService: withFault(hostedService("192.0.2.100", "198.51.100.1"), "HostedClusterUnreachable"), lastAddresses: addresses("192.0.2.99", "2001:db8::99"),
-	}
-	in := c.input(t)
-	data, err := json.Marshal(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out model.Objects
-	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatal(err)
-	}
-	for _, sources := range [][]model.AppsSource{nil, {model.AppsMirrored}, {model.AppsStatus}, {"none of them"}} {
-		options := model.Options{Apps: &model.AppsOptions{Sources: sources}}
-		if diff := cmp.Diff(render(model.Build(in, options)), render(model.Build(&out, options))); diff != "" {
-			t.Errorf("%v: %s", sources, diff)
-		}
 	}
 }
 

@@ -217,28 +217,6 @@ func TestFirstSourceOfAnEndpointIsKept(t *testing.T) {
 	}
 }
 
-func TestEveryRoleHasABackend(t *testing.T) {
-	for _, role := range []Role{RoleAPI, RoleOAuth, RoleIgnition, RoleKonnectivity, RoleMetricsProxy} {
-		if backends[role].Service == "" || backends[role].Port == 0 {
-			t.Errorf("%s has no backend", role)
-		}
-	}
-}
-
-func TestRefs(t *testing.T) {
-	for _, tc := range []struct {
-		ref       Ref
-		key, text string
-	}{
-		{Ref{"Infra", "clusters", "demo"}, "clusters/demo", "Infra clusters/demo"},
-		{Ref{"File", "", "a/b.yaml"}, "a/b.yaml", "File a/b.yaml"},
-	} {
-		if tc.ref.Key() != tc.key || tc.ref.String() != tc.text {
-			t.Errorf("got %q and %q, want %q and %q", tc.ref.Key(), tc.ref, tc.key, tc.text)
-		}
-	}
-}
-
 func TestProblemsAreSortedAndUnique(t *testing.T) {
 	a, b := Ref{"Infra", "x", "a"}, Ref{"Infra", "x", "b"}
 	var p problems

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/densityops/oooi/internal/model"
+	"github.com/densityops/oooi/test/golden"
 )
 
 // infraYAML returns an Infra on 192.0.2.0/24 and 2001:db8::/64 with the given infraComponents.
@@ -22,125 +23,81 @@ spec:
 }
 
 func TestNetworkProblems(t *testing.T) {
+	var b strings.Builder
 	const good = "dhcp: {serverIP: 192.0.2.4/24, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}"
 	for _, tc := range []struct {
 		name   string
 		infras []string
-		want   []string
 	}{
 		{name: "valid", infras: []string{good}},
-		{name: "an address outside", infras: []string{"dns: {serverIP: 192.0.3.2}"},
-			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 192.0.3.2 is not in the VLAN's subnets [192.0.2.0/24 2001:db8::/64]"}},
+		{name: "an address outside", infras: []string{"dns: {serverIP: 192.0.3.2}"}},
 		{name: "an address of the other family", infras: []string{"dns: {instances: [{ip: 192.0.2.2, additionalIPs: ['2001:db8::2']}]}"}},
-		{name: "one address for two components", infras: []string{"dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}"},
-			want: []string{"a: AddressConflict: spec.infraComponents.dns and spec.infraComponents.proxy: both are 192.0.2.3"}},
-		{name: "the gateway's address", infras: []string{"dns: {serverIP: 192.0.2.1}"},
-			want: []string{"a: AddressConflict: spec.networkConfig.gateway and spec.infraComponents.dns: both are 192.0.2.1"}},
+		{name: "one address for two components", infras: []string{"dns: {serverIP: 192.0.2.3}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}"}},
+		{name: "the gateway's address", infras: []string{"dns: {serverIP: 192.0.2.1}"}},
 		{name: "a disabled component has no address", infras: []string{"dns: {serverIP: 192.0.2.1, enabled: false}"}},
 		{name: "a floating address beside those of the instances",
 			infras: []string{"proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}]}"}},
-		{name: "a floating address that an instance has", infras: []string{"proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.3}]}"},
-			want: []string{"a: AddressConflict: spec.infraComponents.proxy and spec.infraComponents.proxy.instances: both are 192.0.2.3"}},
-		{name: "no range", infras: []string{"dhcp: {serverIP: 192.0.2.4}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range to lease from"}},
-		{name: "a range without an end", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: end of range \"192.0.2.100-\"", "a: InvalidRange: spec.infraComponents.dhcp: no range"}},
-		{name: "a range that ends before it starts", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.10}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: no range", "a: InvalidRange: spec.infraComponents.dhcp: range \"192.0.2.100-192.0.2.10\" ends before"}},
-		{name: "a range that leaves the network", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.3.10}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.3.10 is not in"}},
-		{name: "addresses of DHCP in another subnet", infras: []string{"dhcp: {serverIP: '2001:db8::4', rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, ranges: [{start: '2001:db8::10', end: '2001:db8::1f'}], exclude: ['2001:db8::1f']}"},
-			want: []string{
-				"a: InvalidAddress: spec.infraComponents.dhcp: 2001:db8::4 is not in spec.networkConfig.cidr 192.0.2.0/24, the only subnet that DHCP serves: clients in additionalCIDRs could not reach the gateway",
-				"a: InvalidRange: spec.infraComponents.dhcp.exclude: 2001:db8::1f is not in spec.networkConfig.cidr 192.0.2.0/24",
-				"a: InvalidRange: spec.infraComponents.dhcp: the range 2001:db8::10-2001:db8::1f is not in spec.networkConfig.cidr 192.0.2.0/24",
-			}},
-		{name: "a range over a service", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110}"},
-			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.110 contains 192.0.2.104, which is spec.infraComponents.dhcp: exclude it"}},
+		{name: "a floating address that an instance has", infras: []string{"proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.3}]}"}},
+		{name: "no range", infras: []string{"dhcp: {serverIP: 192.0.2.4}"}},
+		{name: "a range without an end", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100}"}},
+		{name: "a range that ends before it starts", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.10}"}},
+		{name: "a range that leaves the network", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.3.10}"}},
+		{name: "addresses of DHCP in another subnet", infras: []string{"dhcp: {serverIP: '2001:db8::4', rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, ranges: [{start: '2001:db8::10', end: '2001:db8::1f'}], exclude: ['2001:db8::1f']}"}},
+		{name: "a range over a service", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110}"}},
 		{name: "a range over a service, which is excluded", infras: []string{"dhcp: {serverIP: 192.0.2.104, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, exclude: [192.0.2.104-192.0.2.105]}"}},
-		{name: "overlapping ranges", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, ranges: [{start: 192.0.2.110, end: 192.0.2.120}]}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the ranges 192.0.2.100-192.0.2.110 and 192.0.2.110-192.0.2.120 overlap"}},
-		{name: "the network's and the broadcast address", infras: []string{"dns: {serverIP: 192.0.2.255}, proxy: {serverIP: 192.0.2.0, internalProxyService: 10.0.0.1}"},
-			want: []string{
-				"a: InvalidAddress: spec.infraComponents.dns: 192.0.2.255 is the broadcast address of 192.0.2.0/24",
-				"a: InvalidAddress: spec.infraComponents.proxy: 192.0.2.0 is the network address of 192.0.2.0/24",
-			}},
-		{name: "a range of the whole network", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.1-192.0.2.4]}"},
-			want: []string{
-				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.0, the network address of 192.0.2.0/24: exclude it",
-				"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.255, the broadcast address",
-			}},
-		{name: "relay agents", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, relays: [198.51.100.0/24, '2001:db8::/64']}"},
-			want: []string{"a: InvalidAddress: spec.infraComponents.dhcp.relays: 2001:db8::/64 is not an IPv4 network"}},
+		{name: "overlapping ranges", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, ranges: [{start: 192.0.2.110, end: 192.0.2.120}]}"}},
+		{name: "the network's and the broadcast address", infras: []string{"dns: {serverIP: 192.0.2.255}, proxy: {serverIP: 192.0.2.0, internalProxyService: 10.0.0.1}"}},
+		{name: "relay agents", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, relays: [198.51.100.0/24, '2001:db8::/64']}"}},
 		{name: "hosts of DHCP", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [" +
 			"{mac: '52:54:00:00:00:01', address: 192.0.2.20}, {mac: '52:54:00:00:00:02', address: 192.0.2.100}, {mac: '52:54:00:00:00:03'}, {mac: '52:54:00:00:00:04'}]}"}},
 		{name: "hosts of DHCP with addresses that they cannot have", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [" +
 			"{mac: '52:54:00:00:00:01', address: 192.0.3.20}, {mac: '52:54:00:00:00:02', address: 192.0.2.1}, {mac: '52:54:00:00:00:03', address: 192.0.2.20}, " +
-			"{mac: '52:54:00:00:00:04', address: 192.0.2.20}, {mac: '52:54:00:00:00:05', address: 192.0.2.255}, {mac: '52:54:00:00:00:06', address: '2001:db8::9'}]}"},
-			want: []string{
-				"a: AddressConflict: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:02: 192.0.2.1 is spec.networkConfig.gateway: use another",
-				"a: AddressConflict: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:04: 192.0.2.20 is also that of 52:54:00:00:00:03: use another",
-				"a: InvalidAddress: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:01: 192.0.3.20 is not in spec.networkConfig.cidr 192.0.2.0/24",
-				"a: InvalidAddress: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:05: 192.0.2.255 is the broadcast address of 192.0.2.0/24",
-				"a: InvalidAddress: spec.infraComponents.dhcp.hosts: address of 52:54:00:00:00:06: 2001:db8::9 is not in spec.networkConfig.cidr",
-			}},
+			"{mac: '52:54:00:00:00:04', address: 192.0.2.20}, {mac: '52:54:00:00:00:05', address: 192.0.2.255}, {mac: '52:54:00:00:00:06', address: '2001:db8::9'}]}"}},
 		{name: "the address of a host in the range of another Infra", infras: []string{
 			"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.110, hosts: [{mac: '52:54:00:00:00:01', address: 192.0.2.205}]}",
-			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"},
-			want: []string{"a: AddressConflict: the range 192.0.2.205", "b: AddressConflict: the range 192.0.2.200-192.0.2.220 overlaps"}},
+			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"}},
 		{name: "two Infras without a conflict", infras: []string{good, "dns: {serverIP: 192.0.2.12}"}},
-		{name: "two Infras with one address", infras: []string{good, "dns: {serverIP: 192.0.2.3}"},
-			want: []string{"a: AddressConflict: 192.0.2.3 is also an address of Infra clusters/b on the same VLAN", "b: AddressConflict: 192.0.2.3 is also an address of Infra clusters/a on the same VLAN"}},
-		{name: "an address in the range of another Infra", infras: []string{good, "dns: {serverIP: 192.0.2.103}"},
-			want: []string{"a: AddressConflict: the range 192.0.2.100-192.0.2.199 contains 192.0.2.103, an address of Infra clusters/b on the same VLAN", "b: AddressConflict: 192.0.2.103 lies in the range 192.0.2.100-192.0.2.199 of Infra clusters/a on the same VLAN"}},
-		{name: "ranges of two Infras overlap", infras: []string{good, "dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.190, rangeEnd: 192.0.2.220}"},
-			want: []string{"a: AddressConflict: the range 192.0.2.100-192.0.2.199 overlaps the range 192.0.2.190-192.0.2.220 of Infra clusters/b", "b: AddressConflict: the range 192.0.2.190-192.0.2.220 overlaps"}},
-		{name: "the network address", infras: []string{"dns: {serverIP: 192.0.2.0}"},
-			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"}},
-		{name: "the broadcast address", infras: []string{"proxy: {serverIP: 192.0.2.255, internalProxyService: 10.0.0.1}"},
-			want: []string{"a: InvalidAddress: spec.infraComponents.proxy: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"}},
-		{name: "the subnet-router anycast address", infras: []string{"dns: {instances: [{ip: 192.0.2.2, additionalIPs: ['2001:db8::']}]}"},
-			want: []string{"a: InvalidAddress: spec.infraComponents.dns: 2001:db8:: is the subnet-router anycast address of 2001:db8::/64: use another address"}},
-		{name: "a range over the network and broadcast addresses", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.1-192.0.2.9]}"},
-			want: []string{"a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.0, the network address of 192.0.2.0/24: exclude it", "a: InvalidRange: spec.infraComponents.dhcp: the range 192.0.2.0-192.0.2.255 contains 192.0.2.255, the broadcast address of 192.0.2.0/24: exclude it"}},
+		{name: "two Infras with one address", infras: []string{good, "dns: {serverIP: 192.0.2.3}"}},
+		{name: "an address in the range of another Infra", infras: []string{good, "dns: {serverIP: 192.0.2.103}"}},
+		{name: "ranges of two Infras overlap", infras: []string{good, "dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.190, rangeEnd: 192.0.2.220}"}},
+		{name: "the subnet-router anycast address", infras: []string{"dns: {instances: [{ip: 192.0.2.2, additionalIPs: ['2001:db8::']}]}"}},
+		{name: "a range over the network and broadcast addresses", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.1-192.0.2.9]}"}},
 		{name: "a range over the network and broadcast addresses, which are excluded", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.0, rangeEnd: 192.0.2.255, exclude: [192.0.2.0-192.0.2.9, 192.0.2.255]}"}},
-		{name: "a range over the gateway", infras: []string{"dhcp: {serverIP: 192.0.2.200, rangeStart: 192.0.2.1, rangeEnd: 192.0.2.9}"},
-			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.1-192.0.2.9 contains 192.0.2.1, which is spec.networkConfig.gateway: exclude it"}},
-		{name: "a range over apps addresses", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: '198.51.100.0/24, 192.0.2.190-192.0.2.209'}"},
-			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 contains 192.0.2.190-192.0.2.199, which is spec.appsIngress.metallb.ipAddressPoolRange: exclude it"}},
+		{name: "a range over the gateway", infras: []string{"dhcp: {serverIP: 192.0.2.200, rangeStart: 192.0.2.1, rangeEnd: 192.0.2.9}"}},
+		{name: "a range over apps addresses", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: '198.51.100.0/24, 192.0.2.190-192.0.2.209'}"}},
 		{name: "a range over apps addresses, which are excluded in two parts", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199, exclude: [192.0.2.195-192.0.2.199, 192.0.2.190-192.0.2.194]}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"}},
-		{name: "a range over apps addresses, of which one is not excluded", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199, exclude: [192.0.2.196-192.0.2.199, 192.0.2.190-192.0.2.194]}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"},
-			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 contains 192.0.2.190-192.0.2.199, which is spec.appsIngress.metallb.ipAddressPoolRange"}},
+		{name: "a range over apps addresses, of which one is not excluded", infras: []string{"dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199, exclude: [192.0.2.196-192.0.2.199, 192.0.2.190-192.0.2.194]}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"}},
 		{name: "disabled apps have no addresses", infras: []string{good + "}\n  appsIngress: {enabled: false, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}"}},
-		{name: "a range over a static apps address", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, source: Static, addresses: [192.0.2.150]"},
-			want: []string{"a: AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 contains 192.0.2.150, which is spec.appsIngress.addresses: exclude it"}},
-		{name: "a static apps address that a component has", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, source: Static, addresses: [192.0.2.3]"},
-			want: []string{"a: AddressConflict: spec.appsIngress.addresses: 192.0.2.3 is spec.infraComponents.proxy: use another address"}},
+		{name: "a range over a static apps address", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, source: Static, addresses: [192.0.2.150]"}},
+		{name: "a static apps address that a component has", infras: []string{good + "}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, source: Static, addresses: [192.0.2.3]"}},
 		{name: "a range over apps addresses of another Infra", infras: []string{
 			"dns: {serverIP: 192.0.2.2}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.190-192.0.2.209}",
-			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"},
-			want: []string{
-				"a: AddressConflict: the apps addresses 192.0.2.190-192.0.2.209 overlap the range 192.0.2.200-192.0.2.220 of Infra clusters/b",
-				"b: AddressConflict: the range 192.0.2.200-192.0.2.220 overlaps the apps addresses 192.0.2.190-192.0.2.209 of Infra clusters/a"}},
+			"dhcp: {serverIP: 192.0.2.14, rangeStart: 192.0.2.200, rangeEnd: 192.0.2.220}"}},
 		{name: "an address in the apps subnet of another Infra", infras: []string{
 			"dns: {serverIP: 192.0.2.2}}\n  appsIngress: {enabled: true, hostedClusterRef: {name: demo}, metallb: {ipAddressPoolRange: 192.0.2.0/24}", "dns: {serverIP: 192.0.2.12}"}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var documents []string
-			for i, components := range tc.infras {
-				documents = append(documents, infraYAML(string(rune('a'+i)), components))
-			}
-			var got []string
-			for _, p := range model.Build(readObjects(t, documents...), model.Options{}).Problems {
-				if slices.Contains([]model.Reason{model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict}, p.Reason) {
-					got = append(got, strings.TrimPrefix(p.String(), "Infra clusters/"))
-				}
-			}
-			if !slices.EqualFunc(got, tc.want, strings.HasPrefix) {
-				t.Errorf("the problems are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tc.want, "\n"))
-			}
-		})
+		var documents []string
+		for i, components := range tc.infras {
+			documents = append(documents, infraYAML(string(rune('a'+i)), components))
+		}
+		fmt.Fprintf(&b, "%s\n", tc.name)
+		for _, p := range addressProblems(t, model.Options{}, documents...) {
+			fmt.Fprintf(&b, "\t%s\n", p)
+		}
 	}
+	golden.Check(t, "testdata/"+t.Name()+".golden", b.String())
+}
+
+// addressProblems returns the problems with addresses and ranges.
+func addressProblems(t *testing.T, options model.Options, documents ...string) []string {
+	t.Helper()
+	var list []string
+	for _, p := range model.Build(readObjectsFor(t, options, documents...), options).Problems {
+		if slices.Contains([]model.Reason{model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict}, p.Reason) {
+			list = append(list, p.String())
+		}
+	}
+	return list
 }
 
 func TestUpstreamResolvers(t *testing.T) {
@@ -150,46 +107,24 @@ kind: Service
 metadata: {name: a-dns, namespace: clusters}
 spec: {type: ClusterIP, clusterIP: 10.0.0.53, clusterIPs: [10.0.0.53], ports: [{port: 53}]}
 `
-	const remedy = "name a resolver that "
-	for _, tc := range []struct {
-		servers string
-		want    []string
-	}{
-		{servers: "[203.0.113.53, 192.0.2.53, '203.0.113.54:5353', '[2001:db8:1::53]:53', 'tls://203.0.113.55', 'tls://203.0.113.56%dns.example.com']"},
-		{servers: "[192.0.2.1]"}, // the gateway may be a resolver
-		{servers: "[dns.example.com]", want: []string{`InvalidAddress: spec.networkConfig.dnsServers: "dns.example.com" is not an IP address: use an address such as`}},
-		{servers: "[203.0.113.53, 192.0.2.2]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.2 is spec.infraComponents.dns: " + remedy}},
-		{servers: "['192.0.2.2:53']", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.2 is spec.infraComponents.dns: " + remedy}},
-		{servers: "[192.0.2.3]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 192.0.2.3 is spec.infraComponents.proxy: " + remedy}},
-		{servers: "[10.0.0.53]", want: []string{"AddressConflict: spec.networkConfig.dnsServers: 10.0.0.53 is the cluster IP of Service clusters/a-dns, our own DNS: " + remedy}},
-		{servers: "[192.0.2.150]", want: []string{"AddressConflict: spec.infraComponents.dhcp: the range 192.0.2.100-192.0.2.199 contains 192.0.2.150, which is spec.networkConfig.dnsServers: exclude it"}},
+	var b strings.Builder
+	for _, servers := range []string{
+		"[203.0.113.53, 192.0.2.53, '203.0.113.54:5353', '[2001:db8:1::53]:53', 'tls://203.0.113.55', 'tls://203.0.113.56%dns.example.com']",
+		"[192.0.2.1]", // the gateway may be a resolver
+		"[dns.example.com]", "[203.0.113.53, 192.0.2.2]", "['192.0.2.2:53']", "[192.0.2.3]", "[10.0.0.53]", "[192.0.2.150]",
 	} {
-		t.Run(tc.servers, func(t *testing.T) {
-			infra := infraYAML("a", "dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}")
-			infra = strings.Replace(infra, "networkConfig: {", "networkConfig: {dnsServers: "+tc.servers+", ", 1)
-			expectAddressProblems(t, "Infra clusters/a: ", tc.want, ownDNS, infra)
-		})
+		infra := infraYAML("a", "dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}")
+		infra = strings.Replace(infra, "networkConfig: {", "networkConfig: {dnsServers: "+servers+", ", 1)
+		fmt.Fprintf(&b, "%s\n", servers)
+		for _, p := range addressProblems(t, withProxies, ownDNS, infra) {
+			fmt.Fprintf(&b, "\t%s\n", p)
+		}
 	}
+	golden.Check(t, "testdata/"+t.Name()+".golden", b.String())
 }
 
 // withProxies are options that include ProxyServers.
 var withProxies = model.Options{Proxies: true}
-
-// expectAddressProblems compares the address problems of one object, whose problems begin with object, with
-// the prefixes in want.
-func expectAddressProblems(t *testing.T, object string, want []string, documents ...string) {
-	t.Helper()
-	var got []string
-	for _, p := range model.Build(readObjectsFor(t, withProxies, documents...), withProxies).Problems {
-		text, ours := strings.CutPrefix(p.String(), object)
-		if ours && slices.Contains([]model.Reason{model.ReasonInvalidAddress, model.ReasonInvalidRange, model.ReasonAddressConflict}, p.Reason) {
-			got = append(got, text)
-		}
-	}
-	if !slices.EqualFunc(got, want, strings.HasPrefix) {
-		t.Errorf("the problems are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
 
 // standaloneProxy returns a ProxyServer without an infraRef.
 func standaloneProxy(name, address string) string {
@@ -205,35 +140,18 @@ spec:
 
 func TestAddressesOfProxyServers(t *testing.T) {
 	infra := infraYAML("a", "dhcp: {serverIP: 192.0.2.4, rangeStart: 192.0.2.100, rangeEnd: 192.0.2.199}, dns: {serverIP: 192.0.2.2}, proxy: {serverIP: 192.0.2.3, internalProxyService: 10.0.0.1}")
-	for _, tc := range []struct {
-		name, address string
-		want          []string // problems of the ProxyServer
-		others        string   // a problem of another object, empty for none
-	}{
-		{name: "a free address", address: "192.0.2.9/24"},
-		{name: "the address of an Infra", address: "192.0.2.2/24",
-			want:   []string{"AddressConflict: 192.0.2.2 is also an address of Infra clusters/a on the same VLAN"},
-			others: "Infra clusters/a: AddressConflict: 192.0.2.2 is also an address of ProxyServer clusters/lone on the same VLAN"},
-		{name: "the range of an Infra", address: "192.0.2.102/24",
-			want:   []string{"AddressConflict: 192.0.2.102 lies in the range 192.0.2.100-192.0.2.199 of Infra clusters/a on the same VLAN"},
-			others: "Infra clusters/a: AddressConflict: the range 192.0.2.100-192.0.2.199 contains 192.0.2.102, an address of ProxyServer clusters/lone on the same VLAN"},
-		{name: "the address of another ProxyServer", address: "192.0.2.8/24",
-			want:   []string{"AddressConflict: 192.0.2.8 is also an address of ProxyServer clusters/other on the same VLAN"},
-			others: "ProxyServer clusters/other: AddressConflict: 192.0.2.8 is also an address of ProxyServer clusters/lone on the same VLAN"},
-		{name: "its gateway", address: "192.0.2.1/24",
-			want: []string{"AddressConflict: 192.0.2.1 is also the gateway of Infra clusters/a on the same VLAN", "AddressConflict: 192.0.2.1 is also the gateway of ProxyServer clusters/other on the same VLAN", "AddressConflict: spec.networkConfig.gateway and spec.networkConfig.serverIP: both are 192.0.2.1"}},
-		{name: "the network address", address: "192.0.2.0/24", want: []string{"InvalidAddress: spec.networkConfig.serverIP: 192.0.2.0 is the network address of 192.0.2.0/24: use another address"}},
-		{name: "the broadcast address", address: "192.0.2.255/24", want: []string{"InvalidAddress: spec.networkConfig.serverIP: 192.0.2.255 is the broadcast address of 192.0.2.0/24: use another address"}},
+	var b strings.Builder
+	for _, tc := range []struct{ name, address string }{
+		{"a free address", "192.0.2.9/24"}, {"the address of an Infra", "192.0.2.2/24"}, {"the range of an Infra", "192.0.2.102/24"},
+		{"the address of another ProxyServer", "192.0.2.8/24"}, {"its gateway", "192.0.2.1/24"},
+		{"the network address", "192.0.2.0/24"}, {"the broadcast address", "192.0.2.255/24"},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			documents := []string{infra, standaloneProxy("lone", tc.address), standaloneProxy("other", "192.0.2.8/24")}
-			expectAddressProblems(t, "ProxyServer clusters/lone: ", tc.want, documents...)
-			all := model.Build(readObjectsFor(t, withProxies, documents...), withProxies).Problems
-			if tc.others != "" && !slices.ContainsFunc(all, func(p model.Problem) bool { return p.String() == tc.others }) {
-				t.Errorf("the problems are\n%v\nwant one to be %s", all, tc.others)
-			}
-		})
+		fmt.Fprintf(&b, "%s\n", tc.name)
+		for _, p := range addressProblems(t, withProxies, infra, standaloneProxy("lone", tc.address), standaloneProxy("other", "192.0.2.8/24")) {
+			fmt.Fprintf(&b, "\t%s\n", p)
+		}
 	}
+	golden.Check(t, "testdata/"+t.Name()+".golden", b.String())
 }
 
 // TestNetworksTooLargeForAVLAN checks that networks that include pods are not used as VLANs.
@@ -256,13 +174,6 @@ func TestNetworksTooLargeForAVLAN(t *testing.T) {
 		if rejected := !strings.Contains(tc.want, tc.cidr); reported != rejected {
 			t.Errorf("%s: the problems are %v", tc.cidr, s.Problems)
 		}
-	}
-}
-
-func TestStaticAddressesThatNoHostCanHave(t *testing.T) {
-	s := model.Build(readObjects(t, demoCluster, demoInfra("{enabled: true, source: Static, addresses: [192.0.2.0, 192.0.2.100, 192.0.2.255]}", "")), model.Options{Apps: &model.AppsOptions{}})
-	if got := fmt.Sprint(s.Clusters[0].Apps.Addresses); got != "[192.0.2.100]" {
-		t.Errorf("the addresses are %s: %v", got, s.Problems)
 	}
 }
 

@@ -1,6 +1,7 @@
 package neighbours
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 )
@@ -54,5 +55,17 @@ func TestSince(t *testing.T) {
 		if !got[0].Equal(got[1]) {
 			t.Errorf("%s: got %s after the start, want %s", name, got[0].Sub(started), got[1].Sub(started))
 		}
+	}
+}
+
+// TestLocalErrorsProveNothing connects from an address that this host does not have.
+func TestLocalErrorsProveNothing(t *testing.T) {
+	closed, foreign := netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddr("192.0.2.99")
+	r := PortResult{Address: closed, Result: Accepted}
+	if r.connect(t.Context(), foreign); r != (PortResult{Address: closed, Result: Accepted}) {
+		t.Errorf("a port that could not be probed: %+v", r)
+	}
+	if r.connect(t.Context(), closed.Addr()); r != (PortResult{Address: closed, Result: Refused, Failures: 1}) {
+		t.Errorf("a port on which nothing listens: %+v", r)
 	}
 }

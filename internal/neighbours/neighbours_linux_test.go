@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,18 +41,16 @@ func TestAnnounceUpdatesNeighbours(t *testing.T) {
 	}
 	neighbour.Run(t, "ip", "neighbour", "add", address, "lladdr", previousMAC, "dev", "eth0", "nud", "reachable")
 	// The kernel does not update an ARP cache entry for a second after it changed (locktime).
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	lab.Await(t, "the neighbour's ARP cache entry to change", func() string {
 		if err := pod.Do(func() error { return neighbours.Announce(t.Context()) }); err != nil {
 			t.Fatal(err)
 		}
 		entry := neighbour.Run(t, "ip", "neighbour", "show", address)
 		if strings.Contains(entry, currentMAC) {
-			return
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the neighbour's ARP cache entry is still %s", entry)
-		}
-	}
+		return entry
+	})
 }
 
 // TestProbe probes an address in use, a free one, those of two hosts whose entry in the neighbor table is stale, of which
@@ -328,16 +325,14 @@ func TestUnfinishedHandshakes(t *testing.T) {
 		}
 	}
 	want := []probe.Unfinished{{Address: netip.MustParseAddrPort("192.0.2.1:443"), Client: netip.MustParseAddr("192.0.2.100"), Connections: 3}}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	lab.Await(t, fmt.Sprint("unfinished handshakes ", want), func() string {
 		var got []probe.Unfinished
 		if err := pod.Do(func() (err error) { got, err = neighbours.Unfinished(); return err }); err != nil {
 			t.Fatal(err)
 		}
 		if slices.Equal(got, want) {
-			return
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("got %v, want %v", got, want)
-		}
-	}
+		return fmt.Sprint(got)
+	})
 }

@@ -87,17 +87,6 @@ func TestOnlyLoadBalancersKeepLabels(t *testing.T) {
 	}
 }
 
-func TestUndecodableServiceIsBroken(t *testing.T) {
-	got := objects.Decode[objects.Service](&unstructured.Unstructured{Object: map[string]any{
-		"kind": "Service", "metadata": map[string]any{"name": "a", "namespace": "b"},
-		"status": map[string]any{"loadBalancer": "many"},
-	}})
-	broken, ok := got.(*objects.Broken)
-	if !ok || broken.Kind != "Service" || broken.Namespace != "b" || broken.Name != "a" || broken.Error == "" {
-		t.Errorf("got %#v", got)
-	}
-}
-
 // TestAppsServiceSurvivesJSON checks that an AppsService can be stored in the snapshot file.
 func TestAppsServiceSurvivesJSON(t *testing.T) {
 	in := objects.AppsService{

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
@@ -189,21 +188,13 @@ func TestOutageKeepsSnapshot(t *testing.T) {
 	if err := cp.KillEtcd(); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the age to be above zero", func() bool { return store.Status().Age() > 0 })
+	lab.Poll(t, "the age to be above zero", func() bool { return store.Status().Age() > 0 })
 	duringOutage := store.Snapshot()
 	if !known(duringOutage) {
 		t.Fatal("names are lost in the outage")
 	}
 
-	lostNames := make(chan struct{}, 1)
-	defer store.Subscribe(func() {
-		if !known(store.Snapshot()) {
-			select {
-			case lostNames <- struct{}{}:
-			default:
-			}
-		}
-	})()
+	defer always(t, store, known)()
 	if err := cp.StartEtcd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -214,114 +205,7 @@ func TestOutageKeepsSnapshot(t *testing.T) {
 	await(t, store, "what changed after the outage", func(s *model.Snapshot) bool {
 		return clusterNamed(s, "clusters", "second") != nil
 	})
-	select {
-	case <-lostNames:
-		t.Error("names were lost for a moment after the outage")
-	default:
-	}
-	poll(t, "the age to be zero", func() bool { return store.Status().Age() == 0 })
-}
-
-func TestScopeOfOneClusterNeedsOnlyItsRights(t *testing.T) {
-	cp := management.Get(t)
-	ns := cp.Namespace(t)
-	hcp := model.ControlPlaneNamespace(ns, "demo")
-	apply(t, cp, namespaceYAML(hcp)+lab.HostedCluster{Namespace: ns, Name: "demo", BaseDomain: "example.com"}.YAML()+infraIn(ns, "demo", "192.0.2.3")+serviceIn(ns, "demo-proxy"))
-	kubeconfig, err := cp.UserKubeconfig("narrow-" + ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := watch.Config{
-		Kubeconfig: kubeconfig, Scope: model.Scope{HostedClusters: []string{ns + "/demo"}, Infras: []string{ns + "/demo"}},
-	}
-	store := run(t, config)
-	poll(t, "errors for a user without rights", func() bool { return forbidden(store) })
-	if store.Snapshot() != nil {
-		t.Fatal("there is a snapshot although no resource can be read")
-	}
-
-	apply(t, cp, fmt.Sprintf(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: names, namespace: %[1]s}
-rules:
-- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], resourceNames: [demo], verbs: [get, list, watch]}
-- {apiGroups: [hostedcluster.densityops.com], resources: [infras], resourceNames: [demo], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: names, namespace: %[2]s}
-rules:
-- {apiGroups: [route.openshift.io], resources: [routes], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: names, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
-subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: names, namespace: %[2]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: names}
-subjects: [{kind: User, name: narrow-%[1]s, apiGroup: rbac.authorization.k8s.io}]
-`, ns, hcp))
-	await(t, store, "the names with rights for one cluster", func(s *model.Snapshot) bool {
-		return len(s.VLANs) == 1 && has(s.VLANs[0].View, "api.demo.example.com", "192.0.2.3") && len(addresses(s.Pod(), "api.demo.example.com")) == 1
-	})
-}
-
-func TestScopeOfOneProxyNeedsOnlyItsRights(t *testing.T) {
-	cp := management.Get(t)
-	ns := cp.Namespace(t)
-	apply(t, cp, serviceIn(ns, "registry")+fmt.Sprintf(`
----
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: edge, namespace: %[1]s}
-spec:
-  networkConfig: {serverIP: 192.0.2.4/24}
-  backends: [{name: registry, hostname: registry.example.com, port: 443, targetService: registry, targetNamespace: %[1]s, targetPort: 443}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: proxy, namespace: %[1]s}
-rules:
-- {apiGroups: [hostedcluster.densityops.com], resources: [proxyservers], resourceNames: [edge], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [services], verbs: [get, list, watch]}
-- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [get, list, watch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: proxy, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: proxy}
-subjects: [{kind: User, name: proxy-%[1]s, apiGroup: rbac.authorization.k8s.io}]
-`, ns))
-	kubeconfig, err := cp.UserKubeconfig("proxy-" + ns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := run(t, watch.Config{Kubeconfig: kubeconfig, Proxies: true, Endpoints: true, Scope: model.Scope{ProxyServers: []string{ns + "/edge"}, Namespaces: []string{ns}}})
-	await(t, store, "the routes with rights for one proxy", func(s *model.Snapshot) bool {
-		p := s.ProxyServer(ns + "/edge")
-		return p != nil && len(p.Listeners) == 1
-	})
-	for _, r := range store.Status().Resources {
-		if r.Error != "" {
-			t.Errorf("%s is watched without a right to read it: %s", r.Name, r.Error)
-		}
-	}
-}
-
-func forbidden(store *watch.Store) bool {
-	for _, r := range store.Status().Resources {
-		if r.Error == "" {
-			return false
-		}
-	}
-	return true
+	lab.Poll(t, "the age to be zero", func() bool { return store.Status().Age() == 0 })
 }
 
 // TestStatusesAreReadWithoutANewSnapshot checks that a Store with statuses has each version of Infras and ProxyServers,
@@ -331,11 +215,12 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	ns := cp.Namespace(t)
 	name := ns + "/demo"
 	apply(t, cp, infraIn(ns, "demo", "192.0.2.3")+proxyServerIn(ns, "192.0.2.3"))
-	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Apps: &model.AppsOptions{}, Proxies: true, Statuses: true})
+	// In an open scope, objects of earlier tests, whose namespaces are being deleted, would cause snapshots.
+	store := run(t, watch.Config{Kubeconfig: cp.Kubeconfig(), Scope: ownScope(ns), Apps: &model.AppsOptions{}, Proxies: true, Statuses: true})
 	before := await(t, store, "the ProxyServer", func(s *model.Snapshot) bool { return s.Infra(name) != nil && s.ProxyServer(name) != nil })
 	changed := make(chan objects.Object, 100)
 	defer store.SubscribeObjects(func(o objects.Object) {
-		if o != nil && o.GetNamespace() == ns { // other tests change objects too
+		if o != nil {
 			changed <- o
 		}
 	})()
@@ -348,15 +233,17 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	}
 	status("ProxyServer", "replicas: [{pod: demo-0}]")
 	status("Infra", "observedGeneration: 1")
-	poll(t, "the statuses", func() bool {
+	lab.Poll(t, "the statuses", func() bool {
 		infra, exists := store.Infra(name)
 		return exists && infra.Status.ObservedGeneration == 1 && infra.Generation == 1 && infra.ResourceVersion != "" && len(store.ProxyServer(name).Status.Replicas) == 1
 	})
-	if p, ok := (<-changed).(*v1alpha1.ProxyServer); !ok || p.Name != "demo" {
-		t.Errorf("the first changed object is %+v", p)
+	kinds := map[string]bool{} // in any order, which depends on their watches
+	for range 2 {
+		o := <-changed
+		kinds[fmt.Sprintf("%T %s", o, o.GetName())] = true
 	}
-	if i, ok := (<-changed).(*v1alpha1.Infra); !ok || i.Name != "demo" {
-		t.Errorf("the second changed object is %+v", i)
+	if !kinds["*v1alpha1.Infra demo"] || !kinds["*v1alpha1.ProxyServer demo"] {
+		t.Errorf("the changed objects are %v", kinds)
 	}
 	time.Sleep(100 * time.Millisecond) // a snapshot would be built within 20 ms
 	if store.Snapshot() != before {
@@ -364,12 +251,12 @@ func TestStatusesAreReadWithoutANewSnapshot(t *testing.T) {
 	}
 
 	status("Infra", "appsIngress: {phase: Ready, externalIPs: [192.0.2.200]}")
-	now := await(t, store, "a snapshot with the apps address in the status", func(s *model.Snapshot) bool { return s != before })
+	await(t, store, "a snapshot with the apps address in the status", func(s *model.Snapshot) bool { return s != before })
 	apply(t, cp, infraIn(ns, "demo", "192.0.2.4")+proxyServerIn(ns, "192.0.2.4"))
 	await(t, store, "the new generations", func(s *model.Snapshot) bool {
 		infra, _ := store.Infra(name)
 		i, p := s.Infra(name), s.ProxyServer(name)
-		return s != now && i.Generation == 2 && i.UID == infra.UID && p.Generation == 2 && p.UID == store.ProxyServer(name).UID
+		return i.Generation == 2 && i.UID == infra.UID && p.Generation == 2 && p.UID == store.ProxyServer(name).UID
 	})
 	if infra, exists := store.Infra(ns + "/other"); infra != nil || exists {
 		t.Errorf("Infra other is %+v, %t", infra, exists)

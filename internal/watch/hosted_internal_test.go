@@ -3,8 +3,11 @@ package watch
 import (
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/densityops/oooi/api/v1alpha1"
 	"github.com/densityops/oooi/internal/model"
@@ -46,5 +49,47 @@ func TestStateChangesOnlyWithAnAnnouncement(t *testing.T) {
 	}
 	if n := announced.Load(); n != 1 {
 		t.Errorf("one fault was announced %d times", n)
+	}
+}
+
+func TestStaleData(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	started := now.Add(-time.Hour)
+	failed := func(lastSeen time.Time) []ResourceStatus {
+		return []ResourceStatus{{Resource: "infras", Connected: true}, {Resource: "services", Namespace: "clusters", LastSeen: lastSeen, Error: "refused"}}
+	}
+	for _, tc := range []struct {
+		name   string
+		status Status
+		want   string // message
+	}{
+		{"current", Status{At: now, Started: started, Synced: true, Since: now}, ""},
+		{"never synced", Status{At: now, Started: started}, "xdsd has not read all objects from the API server since it started, and uses its snapshot file"},
+		{"just started", Status{At: now, Started: now.Add(-10 * time.Second), Since: now.Add(-24 * time.Hour), Resources: failed(time.Time{})}, ""},
+		{"a watch begins again", Status{At: now, Started: started, Synced: true, Since: now.Add(-time.Second), Resources: failed(now.Add(-time.Second))}, ""},
+		{"a watch failed", Status{At: now, Started: started, Synced: true, Since: now.Add(-time.Minute), Resources: failed(now.Add(-time.Minute))}, "xdsd does not receive updates from the API server: its data is 1m0s old"},
+		{"a watch never succeeded", Status{At: now, Started: started, Synced: true, Resources: failed(time.Time{})}, "xdsd does not receive updates of some objects from the API server"},
+	} {
+		list := tc.status.Problems("xdsd")
+		if len(list) > 0 && list[0].Remedy != "" {
+			t.Errorf("%s: remedy %q although no right is missing", tc.name, list[0].Remedy)
+		}
+		switch {
+		case tc.want == "" && len(list) == 0:
+		case len(list) != 1 || list[0].Message != tc.want:
+			t.Errorf("%s: %+v", tc.name, list)
+		case tc.status.Resources != nil && !slices.Equal(list[0].Evidence, []string{"services in clusters: refused"}):
+			t.Errorf("%s: evidence %q", tc.name, list[0].Evidence)
+		}
+	}
+}
+
+func TestDeniedRightIsInTheRemedy(t *testing.T) {
+	const right = `User "system:serviceaccount:clusters:demo-proxy" cannot list resource "services" in API group "" in the namespace "clusters-demo"`
+	now := time.Now()
+	s := Status{At: now, Started: now.Add(-time.Hour), Resources: []ResourceStatus{{Resource: "services", Error: "services is forbidden: " + right + `: RBAC: role "x" not found`}}}
+	list := s.Problems("xdsd")
+	if len(list) != 1 || !strings.HasSuffix(list[0].Remedy, right) || !strings.Contains(list[0].Remedy, "kubectl oooi setup") {
+		t.Errorf("%+v", list)
 	}
 }

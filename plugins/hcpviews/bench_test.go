@@ -58,29 +58,6 @@ var corefiles = map[string]string{
 	"Zones": "hcpviews example.org example.net example.com {\n manifests testdata/manifests\n}",
 }
 
-func BenchmarkServeDNS(b *testing.B) {
-	bench := func(name, client, qname string, h plugin.Handler) {
-		b.Run(name, func(b *testing.B) {
-			ctx, w := b.Context(), newFixedClient(client)
-			r := new(dns.Msg).SetQuestion(qname, dns.TypeA)
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := h.ServeDNS(ctx, w, r); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	bench("Floor", blueClient, "api.blue.example.com.", floor())
-	for variant, corefile := range corefiles {
-		h := start(b, corefile)
-		h.Next = upstream()
-		for _, c := range costs {
-			bench(c.name+variant, c.client, c.qname, h)
-		}
-	}
-}
-
 func TestAllocations(t *testing.T) {
 	allocations := func(h plugin.Handler, client, qname string) float64 {
 		ctx, w := t.Context(), newFixedClient(client)

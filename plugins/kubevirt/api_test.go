@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -116,15 +115,6 @@ func (f *runningDirectory) deletions() string {
 	return strings.Join(f.deleted, " ")
 }
 
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for start := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			t.Fatalf("timed out waiting for: %s", what)
-		}
-	}
-}
-
 // TestDirectoryFollowsAnAPIServer covers the lifecycle of a VM, and an outage of the API server.
 func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	cp := lab.New(t, lab.Config{})
@@ -135,8 +125,8 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	}
 	d := startDirectory(t, c)
 
-	await(t, "the directory to be ready without KubeVirt's API", d.ready)
-	await(t, "the missing API to be logged", func() bool {
+	lab.Poll(t, "the directory to be ready without KubeVirt's API", d.ready)
+	lab.Poll(t, "the missing API to be logged", func() bool {
 		return len(d.log.Lines("does not serve this resource", "virtualmachineinstances")) == 1 &&
 			len(d.log.Lines("cannot read VirtualMachines")) == 1
 	})
@@ -146,22 +136,22 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	if err := cp.InstallCRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "both APIs to be watched", func() bool { return d.Synced() && !d.follower.vms[0].unavailable() })
+	lab.Poll(t, "both APIs to be watched", func() bool { return d.Synced() && !d.follower.vms[0].unavailable() })
 
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
 	apply(t, cp, virtualMachineYAML(ns, "w1")+worker+vmi(ns, "other", macB, "another", ""))
-	await(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
+	lab.Poll(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
 	if got := vmOf(t, d.directory, macB); got != "" {
 		t.Errorf("the VM %q of another cluster is known", got)
 	}
 	nic := vm.Interface{Namespace: ns, VM: "w1", Name: "vlan"}
 	deleteInstances(t, cp, worker)
-	await(t, "the VM to stop", func() bool { return vmOf(t, d.directory, macA) == "" })
+	lab.Poll(t, "the VM to stop", func() bool { return vmOf(t, d.directory, macA) == "" })
 	if !d.Exists(nic) || d.deletions() != "" {
 		t.Errorf("a stopped VM exists: %t; deletions: %q", d.Exists(nic), d.deletions())
 	}
 	apply(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
-	await(t, "the VM to start with another MAC address", func() bool { return vmOf(t, d.directory, macB) == "w1" })
+	lab.Poll(t, "the VM to start with another MAC address", func() bool { return vmOf(t, d.directory, macB) == "w1" })
 
 	// A refused reservation creates one Event, even if both replicas report it repeatedly.
 	const note = "the reservation of 192.0.2.1 is not honoured"
@@ -170,7 +160,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 	}
 	d.follower.record(d.instances[key{ns, "w1"}], "interface vlan: "+note)
 	list := []unstructured.Unstructured{}
-	await(t, "the Event", func() bool {
+	lab.Poll(t, "the Event", func() bool {
 		l, err := d.follower.recorder.client.Resource(events).Namespace(ns).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -186,26 +176,26 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 
 	// A VirtualMachineInstance that loses its label is not deleted.
 	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "demo", ""))
-	await(t, "the second VM", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "w2" })
+	lab.Poll(t, "the second VM", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "w2" })
 	apply(t, cp, vmi(ns, "w2", "02:00:00:00:00:0c", "another", ""))
-	await(t, "the second VM to be removed", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "" })
+	lab.Poll(t, "the second VM to be removed", func() bool { return vmOf(t, d.directory, "02:00:00:00:00:0c") == "" })
 	if d.deletions() != "" {
 		t.Errorf("deletions: %q", d.deletions())
 	}
 
-	await(t, "the snapshot file to contain the VM", func() bool {
+	lab.Poll(t, "the snapshot file to contain the VM", func() bool {
 		data, err := os.ReadFile(c.snapshot)
 		return err == nil && strings.Contains(string(data), macB)
 	})
 	outage := lab.StartOutage(t, cp)
-	await(t, "the outage to be noticed", func() bool { return !d.Synced() })
+	lab.Poll(t, "the outage to be noticed", func() bool { return !d.Synced() })
 	d.stop()
 	restarted := startDirectory(t, c)
 	if !restarted.ready() || restarted.Synced() || vmOf(t, restarted.directory, macB) != "w1" || !restarted.Exists(nic) {
 		t.Errorf("after a start without an API server the state is %+v", restarted.state())
 	}
 	outage.End(t)
-	await(t, "the directory to be synced again", restarted.Synced)
+	lab.Poll(t, "the directory to be synced again", restarted.Synced)
 	if !restarted.state().AsOf.IsZero() {
 		t.Error("asOf is set although the directory is synced")
 	}
@@ -213,20 +203,20 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	deleteInstances(t, cp, vmi(ns, "w1", macB, "demo", vmUID))
-	await(t, "the deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan" })
+	lab.Poll(t, "the deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan" })
 	if restarted.Exists(nic) {
 		t.Error("a deleted VM exists")
 	}
 	standalone := vmi(ns, "w3", "02:00:00:00:00:0d", "demo", "")
 	apply(t, cp, standalone)
-	await(t, "the VM without a VirtualMachine", func() bool { return vmOf(t, restarted.directory, "02:00:00:00:00:0d") == "w3" })
+	lab.Poll(t, "the VM without a VirtualMachine", func() bool { return vmOf(t, restarted.directory, "02:00:00:00:00:0d") == "w3" })
 	deleteInstances(t, cp, standalone)
-	await(t, "its deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan "+ns+"/w3/vlan" })
+	lab.Poll(t, "its deletion to be observed", func() bool { return restarted.deletions() == ns+"/w1/vlan "+ns+"/w3/vlan" })
 
 	// Objects that disappear with their CRD have no deletion timestamp.
 	vanishing := strings.Replace(vmi(ns, "w4", "02:00:00:00:00:0e", "demo", vmUID), "finalizers: [kubevirt.io/test]", "finalizers: []", 1)
 	apply(t, cp, virtualMachineYAML(ns, "w4")+vanishing)
-	await(t, "the fourth VM", func() bool {
+	lab.Poll(t, "the fourth VM", func() bool {
 		return vmOf(t, restarted.directory, "02:00:00:00:00:0e") == "w4" && restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"})
 	})
 	for _, object := range []string{vanishing, virtualMachineYAML(ns, "w4")} {
@@ -234,7 +224,7 @@ func TestDirectoryFollowsAnAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	await(t, "the fourth VM to be removed", func() bool { return !restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"}) })
+	lab.Poll(t, "the fourth VM to be removed", func() bool { return !restarted.Exists(vm.Interface{Namespace: ns, VM: "w4", Name: "vlan"}) })
 	if got := restarted.deletions(); got != ns+"/w1/vlan "+ns+"/w3/vlan" {
 		t.Errorf("deletions without a deletion timestamp: %q", got)
 	}
@@ -261,16 +251,16 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: dhcp}]
 		t.Fatal(err)
 	}
 	d := startDirectory(t, config{network: "clusters/vlan", namespaces: ns, kubeconfig: file})
-	await(t, "the directory to be synced", d.Synced)
+	lab.Poll(t, "the directory to be synced", d.Synced)
 	worker := vmi(ns, "w1", macA, "demo", vmUID)
 	apply(t, cp, worker)
-	await(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
+	lab.Poll(t, "the VM", func() bool { return vmOf(t, d.directory, macA) == "w1" })
 	d.ReportRefused(map[vm.Interface]string{{Namespace: ns, VM: "w1", Name: "vlan"}: "no"})
-	await(t, "the forbidden Event to be logged", func() bool {
+	lab.Poll(t, "the forbidden Event to be logged", func() bool {
 		return len(d.log.Lines("cannot create an Event", "cannot create resource")) == 1
 	})
 	deleteInstances(t, cp, worker)
-	await(t, "the deletion to be observed after the VM ended", func() bool { return d.deletions() == ns+"/w1/vlan" })
+	lab.Poll(t, "the deletion to be observed after the VM ended", func() bool { return d.deletions() == ns+"/w1/vlan" })
 	if lines := d.log.Lines("cannot read VirtualMachines"); len(lines) != 1 || !strings.Contains(lines[0], "grant list and watch") {
 		t.Errorf("the log has %q", lines)
 	}
@@ -285,7 +275,7 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 	d := startDirectory(t, c)
 	all := virtualMachineYAML(ns, "w1") + strings.Replace(vmi(ns, "w1", macA, "demo", vmUID), "finalizers: [kubevirt.io/test]", "finalizers: []", 1)
 	apply(t, cp, all)
-	await(t, "the VM", func() bool { return d.Synced() && vmOf(t, d.directory, macA) == "w1" })
+	lab.Poll(t, "the VM", func() bool { return d.Synced() && vmOf(t, d.directory, macA) == "w1" })
 	crds, err := lab.CRDs(t.Context(), lab.KubeVirt, lab.KubeVirtMachines)
 	if err != nil {
 		t.Fatal(err)
@@ -299,14 +289,14 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 		n := watch.CountKept(d.follower.status())
 		return n["virtualmachineinstances.kubevirt.io"] == 1 && n["virtualmachines.kubevirt.io"] == 1
 	}
-	await(t, "the VM to be kept", func() bool { return kept(d) && vmOf(t, d.directory, macA) == "w1" })
-	await(t, "the snapshot file to contain what is kept", func() bool {
+	lab.Poll(t, "the VM to be kept", func() bool { return kept(d) && vmOf(t, d.directory, macA) == "w1" })
+	lab.Poll(t, "the snapshot file to contain what is kept", func() bool {
 		data, err := os.ReadFile(c.snapshot)
 		return err == nil && strings.Contains(string(data), `"kept":{"virtualmachine`)
 	})
 	d.stop()
 	restarted := startDirectory(t, c)
-	await(t, "the VM to be kept after a restart", func() bool {
+	lab.Poll(t, "the VM to be kept after a restart", func() bool {
 		return len(restarted.log.Lines("does not serve this resource", "virtualmachineinstances")) == 1 && kept(restarted)
 	})
 	if got := vmOf(t, restarted.directory, macA); got != "w1" {
@@ -316,7 +306,7 @@ func TestVMsDisappearWithTheirAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, cp, all)
-	await(t, "the VM to exist again", func() bool { return restarted.Synced() && len(watch.CountKept(restarted.follower.status())) == 0 })
+	lab.Poll(t, "the VM to exist again", func() bool { return restarted.Synced() && len(watch.CountKept(restarted.follower.status())) == 0 })
 	if vmOf(t, restarted.directory, macA) != "w1" || d.deletions()+restarted.deletions() != "" {
 		t.Errorf("deletions %q and %q", d.deletions(), restarted.deletions())
 	}

@@ -298,10 +298,8 @@ func TestSnapshotFileOfAnEarlierRelease(t *testing.T) {
 
 func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
 	for name, content := range map[string]string{
-		"damaged":        "{",
-		"another layout": `{"version":2}`,
-		"another scope":  `{"version":1,"scope":"network clusters/other","instances":[]}`,
-		"holes":          `{"version":1,"scope":"network clusters/vlan","instances":[null]}`,
+		"another scope": `{"version":1,"scope":"network clusters/other","instances":[]}`,
+		"holes":         `{"version":1,"scope":"network clusters/vlan","instances":[null]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "snapshot")
@@ -317,37 +315,6 @@ func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
 				t.Errorf("the renamed file has %q: %v", aside, err)
 			}
 		})
-	}
-}
-
-// BenchmarkLookup measures a look-up among up to 10,000 VMs.
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{10, 10_000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			d := testDirectory("")
-			for i := range n {
-				d.put(worker(fmt.Sprintf("w%d", i), fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8, i&255)))
-			}
-			mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, ok := d.Lookup(mac); !ok {
-					b.Fatal("the VM is unknown")
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkChange measures a change of the MAC address of one VM among 10,000.
-func BenchmarkChange(b *testing.B) {
-	d := testDirectory("")
-	for i := range 10_000 {
-		d.put(worker(fmt.Sprintf("w%d", i), fmt.Sprintf("02:00:00:00:%02x:%02x", i>>8, i&255)))
-	}
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		d.put(worker("w7", fmt.Sprintf("02:00:00:01:00:%02x", i&255)))
 	}
 }
 

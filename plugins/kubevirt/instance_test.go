@@ -1,6 +1,7 @@
 package kubevirt
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -34,35 +35,25 @@ func decodeYAML(tb testing.TB, text string) *instance {
 }
 
 func TestInterfacesOnTheNetwork(t *testing.T) {
+	const vlan = "{name: vlan, multus: {networkName: clusters/vlan}}"
 	for _, tc := range []struct {
-		name, spec string
-		want       []nic
+		name, networks, interfaces, status string
+		want                               []nic
 	}{
-		{"MAC address in the spec", `
-  networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
-  domain: {devices: {interfaces: [{name: vlan, macAddress: "02-00-00-00-00-AA"}]}}
-status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:bb", infoSource: domain}]}`, []nic{{"vlan", "02:00:00:00:00:aa"}}},
-		{"MAC address from the hypervisor", `
-  networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
-  domain: {devices: {interfaces: [{name: vlan}]}}
-status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:BB", infoSource: "domain, guest-agent, multus-status"}]}`, []nic{{"vlan", "02:00:00:00:00:bb"}}},
-		{"MAC address from the guest only", `
-  networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
-  domain: {devices: {interfaces: [{name: vlan}]}}
-status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:bb", infoSource: guest-agent}, {interfaceName: eth9, mac: "02:00:00:00:00:cc", infoSource: guest-agent}]}`, []nic{{"vlan", ""}}},
-		{"no MAC address yet", `
-  networks: [{name: vlan, multus: {networkName: clusters/vlan}}]
-  domain: {devices: {interfaces: [{name: vlan}]}}`, []nic{{"vlan", ""}}},
-		{"a network name without a namespace, in another namespace", `
-  networks: [{name: vlan, multus: {networkName: vlan}}]
-  domain: {devices: {interfaces: [{name: vlan, macAddress: "02:00:00:00:00:aa"}]}}`, nil},
-		{"other networks, and two interfaces", `
-  networks: [{name: default, pod: {}}, {name: a, multus: {networkName: clusters/vlan}}, {name: x, multus: {networkName: clusters/other}}, {name: b, multus: {networkName: clusters/vlan}}]
-  domain: {devices: {interfaces: [{name: default, macAddress: "02:00:00:00:00:01"}, {name: x, macAddress: "02:00:00:00:00:02"}, {name: b, macAddress: "02:00:00:00:00:03"}, {name: a, macAddress: nonsense}]}}`,
-			[]nic{{"a", ""}, {"b", "02:00:00:00:00:03"}}},
+		{"MAC address in the spec", vlan, `{name: vlan, macAddress: "02-00-00-00-00-AA"}`, `{name: vlan, mac: "02:00:00:00:00:bb", infoSource: domain}`, []nic{{"vlan", "02:00:00:00:00:aa"}}},
+		{"MAC address from the hypervisor", vlan, "{name: vlan}", `{name: vlan, mac: "02:00:00:00:00:BB", infoSource: "domain, guest-agent, multus-status"}`, []nic{{"vlan", "02:00:00:00:00:bb"}}},
+		{"MAC address from the guest only", vlan, "{name: vlan}", `{name: vlan, mac: "02:00:00:00:00:bb", infoSource: guest-agent}, {interfaceName: eth9, mac: "02:00:00:00:00:cc", infoSource: guest-agent}`, []nic{{"vlan", ""}}},
+		{"no MAC address yet", vlan, "{name: vlan}", "", []nic{{"vlan", ""}}},
+		{"a network name without a namespace, in another namespace", "{name: vlan, multus: {networkName: vlan}}", `{name: vlan, macAddress: "02:00:00:00:00:aa"}`, "", nil},
+		{
+			"other networks, and two interfaces",
+			"{name: default, pod: {}}, {name: a, multus: {networkName: clusters/vlan}}, {name: x, multus: {networkName: clusters/other}}, {name: b, multus: {networkName: clusters/vlan}}",
+			`{name: default, macAddress: "02:00:00:00:00:01"}, {name: x, macAddress: "02:00:00:00:00:02"}, {name: b, macAddress: "02:00:00:00:00:03"}, {name: a, macAddress: nonsense}`,
+			"", []nic{{"a", ""}, {"b", "02:00:00:00:00:03"}},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			i := decodeYAML(t, "kind: VirtualMachineInstance\nmetadata: {name: w, namespace: clusters-demo}\nspec:"+tc.spec)
+			i := decodeYAML(t, fmt.Sprintf("metadata: {name: w, namespace: clusters-demo}\nspec: {networks: [%s], domain: {devices: {interfaces: [%s]}}}\nstatus: {interfaces: [%s]}", tc.networks, tc.interfaces, tc.status))
 			if !slices.Equal(i.Interfaces, tc.want) {
 				t.Errorf("the interfaces are %v, want %v", i.Interfaces, tc.want)
 			}
@@ -181,4 +172,48 @@ func FuzzAnnotations(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestUsedAddresses(t *testing.T) {
+	for _, tc := range []struct {
+		name, network, status, want string
+	}{
+		{"one address", "clusters/vlan", "interfaces: [{name: vlan, ipAddress: 192.0.2.7}]", "[192.0.2.7]"},
+		{
+			"several addresses, in the order of the status", "clusters/vlan",
+			`interfaces: [{name: vlan, ipAddress: 192.0.2.7, ipAddresses: [192.0.2.7, "fe80::1", 192.0.2.6/24, "2001:db8::1"]}]`, "[192.0.2.7 192.0.2.6 2001:db8::1]",
+		},
+		{"no address yet", "clusters/vlan", "interfaces: [{name: vlan}]", "[]"},
+		{"invalid and local addresses", "clusters/vlan", "interfaces: [{name: vlan, ipAddress: here, ipAddresses: [127.0.0.1, 0.0.0.0, 192.0.2.300]}]", "[]"},
+		{"address of an interface that only the guest reports", "clusters/vlan", "interfaces: [{interfaceName: docker0, ipAddress: 192.0.2.7}]", "[]"},
+		{"address on another network", "clusters/other", "interfaces: [{name: vlan, ipAddress: 192.0.2.7}]", "[]"},
+		{"address of a VM that has ended", "clusters/vlan", "phase: Succeeded, interfaces: [{name: vlan, ipAddress: 192.0.2.7}]", "[]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			u := parseYAML(t, fmt.Sprintf(`
+metadata: {name: w1-instance, namespace: demo, ownerReferences: [{kind: VirtualMachine, name: w1, controller: true}]}
+spec:
+  networks: [{name: vlan, multus: {networkName: %s}}]
+  domain: {devices: {interfaces: [{name: vlan, macAddress: %q}]}}
+status: {%s}
+`, tc.network, macA, tc.status))
+			list, err := reportedBy(u, &networks{own: "clusters/vlan"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := "[]"
+			for _, reported := range list {
+				got = fmt.Sprint(reported.Addrs)
+				if reported.String() != "demo/w1/vlan" || reported.MAC != macA || reported.Hostname != "w1-instance" {
+					t.Errorf("got interface %+v", reported)
+				}
+			}
+			if got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+	if _, err := reportedBy(parseYAML(t, "metadata: {name: a, namespace: b}\nstatus: {interfaces: here}"), &networks{}); err == nil {
+		t.Error("an invalid status is no error")
+	}
 }

@@ -41,10 +41,10 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 	expect := func(when, mac, owner string) {
 		t.Helper()
 		for n, replica := range replicas {
-			await(t, fmt.Sprintf("%s: %s to belong to %q at replica %d", when, mac, owner, n), func() bool { return vmOf(t, replica.directory, mac) == owner })
+			lab.Poll(t, fmt.Sprintf("%s: %s to belong to %q at replica %d", when, mac, owner, n), func() bool { return vmOf(t, replica.directory, mac) == owner })
 		}
 	}
-	await(t, "the directory to be synced without the API of Multus", d.Synced)
+	lab.Poll(t, "the directory to be synced without the API of Multus", d.Synced)
 	const macC, macD = "02:00:00:00:00:0c", "02:00:00:00:00:0d"
 	apply(t, cp, onNetwork(vms, "named", macA, c.network)+onNetwork(vms, "same", macB, "vlan50")+onNetwork(vms, "other", macC, "vlan60"))
 	expect("without the API of Multus", macA, "named")
@@ -60,8 +60,8 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, cp, nad(infra, "vlan50", 50)+nad(vms, "broken", 0)+nad(vms, "vlan60", 60))
-	await(t, "the network to be identified", func() bool { s := d.state(); return s.Network == "localnet physnet vlan 50" && s.NetworkProblem == "" })
-	await(t, "the other network to be known", func() bool { return !d.Exists(vm.Interface{Namespace: vms, VM: "other", Name: "vlan"}) })
+	lab.Poll(t, "the network to be identified", func() bool { s := d.state(); return s.Network == "localnet physnet vlan 50" && s.NetworkProblem == "" })
+	lab.Poll(t, "the other network to be known", func() bool { return !d.Exists(vm.Interface{Namespace: vms, VM: "other", Name: "vlan"}) })
 	apply(t, cp, nad(vms, "vlan50", 50))
 	expect("with a NetworkAttachmentDefinition of the same network", macB, "same")
 	apply(t, cp, nad(vms, "vlan60", 50))
@@ -72,18 +72,18 @@ func TestVMsOnTheSameNetworkAreServed(t *testing.T) {
 	if err := cp.DeleteYAML(t.Context(), []byte(nad(vms, "vlan50", 50)+nad(infra, "vlan50", 50))); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the deletion to be reported", func() bool { return strings.Contains(d.state().NetworkProblem, "does not exist") })
+	lab.Poll(t, "the deletion to be reported", func() bool { return strings.Contains(d.state().NetworkProblem, "does not exist") })
 	expect("after the deletion of the NetworkAttachmentDefinitions", macB, "same")
 	expect("after the change of the NetworkAttachmentDefinition", macC, "other")
 	apply(t, cp, onNetwork(vms, "late", macD, "vlan60"))
 	apply(t, cp, strings.Replace(onNetwork(vms, "same", macB, "vlan50"), "metadata: {", "metadata: {annotations: {a: b}, ", 1))
-	await(t, "the snapshot file to contain the VM", func() bool {
+	lab.Poll(t, "the snapshot file to contain the VM", func() bool {
 		data, err := os.ReadFile(snapshot)
 		return err == nil && strings.Contains(string(data), macC) && strings.Contains(string(data), macB)
 	})
 	d.stop()
 	replicas[0] = startDirectory(t, c)
-	await(t, "the restarted directory to be synced", replicas[0].Synced)
+	lab.Poll(t, "the restarted directory to be synced", replicas[0].Synced)
 	expect("after a restart without the NetworkAttachmentDefinitions", macB, "same")
 	expect("after a restart without the NetworkAttachmentDefinitions", macA, "named")
 	if got := vmOf(t, replicas[0].directory, macD); got != "" {

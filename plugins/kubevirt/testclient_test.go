@@ -43,24 +43,24 @@ func TestTestClientIsServedWhileItIsRegistered(t *testing.T) {
 	o := register("demo", "first", macA, time.Minute)
 	register("another", "second", macB, time.Minute)
 	register("demo", "third", macC, 2*time.Second)
-	await(t, "the client", func() bool { return vmOf(t, d.directory, macA) == testclient.VM("first") })
-	await(t, "the other client to expire", func() bool {
+	lab.Poll(t, "the client", func() bool { return vmOf(t, d.directory, macA) == testclient.VM("first") })
+	lab.Poll(t, "the other client to expire", func() bool {
 		return strings.Contains(d.deletions(), infras+"/"+testclient.VM("third")+"/"+testclient.Component)
 	})
 	if got := vmOf(t, d.directory, macB) + vmOf(t, d.directory, macC); got != "" {
 		t.Errorf("a client of another Infra or one that has expired is served: %s", got)
 	}
 	apply(t, cp, vmi(ns, "w1", macA, "demo", ""))
-	await(t, "the VM with the same MAC address", func() bool { return vmOf(t, d.directory, macA) == "w1" })
+	lab.Poll(t, "the VM with the same MAC address", func() bool { return vmOf(t, d.directory, macA) == "w1" })
 	if err := cp.DeleteYAML(t.Context(), []byte("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: "+o.Name+", namespace: "+infras+"}}")); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the deletion of the client", func() bool { return strings.Contains(d.deletions(), testclient.VM("first")) })
+	lab.Poll(t, "the deletion of the client", func() bool { return strings.Contains(d.deletions(), testclient.VM("first")) })
 	if vmOf(t, d.directory, macA) != "w1" {
 		t.Error("the VM is not served after the deletion of the client")
 	}
 	register("demo", "fourth", macD, time.Minute)
-	await(t, "the last client", func() bool { return vmOf(t, d.directory, macD) != "" })
+	lab.Poll(t, "the last client", func() bool { return vmOf(t, d.directory, macD) != "" })
 	content, ok := d.fileContent().(*fileContent)
 	if !ok || len(content.Instances) != 1 || content.Instances[0].Name != "w1" {
 		t.Errorf("the snapshot file would have %+v, want the VM only", content)

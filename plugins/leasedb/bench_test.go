@@ -13,19 +13,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const million = " cidr=10.0.0.0/8 server=10.255.0.2 range=10.0.0.1-10.15.255.255"
-
-// BenchmarkNewBolt measures DISCOVER and REQUEST of 128 concurrent clients without an address. Each lease is
-// fsynced before its ACK.
-func BenchmarkNewBolt(b *testing.B) { benchmarkNew(b, serve(b, nil, bolt(b)+million)) }
-
-// BenchmarkNewKubernetes is BenchmarkNewBolt with a Lease object created before each ACK.
+// BenchmarkNewKubernetes measures DISCOVER and REQUEST of 128 concurrent clients without an address. A Lease object is created before
+// each ACK.
 func BenchmarkNewKubernetes(b *testing.B) {
 	cp := plane.Get(b)
-	benchmarkNew(b, serve(b, nil, fmt.Sprintf("store=kubernetes namespace=%s pool=bench kubeconfig=%s", cp.Namespace(b), cp.Kubeconfig())+million))
-}
-
-func benchmarkNew(b *testing.B, i *instance) {
+	i := serve(b, nil, fmt.Sprintf("store=kubernetes namespace=%s pool=bench kubeconfig=%s cidr=10.0.0.0/8 server=10.255.0.2 range=10.0.0.1-10.15.255.255",
+		cp.Namespace(b), cp.Kubeconfig()))
 	var next, failed atomic.Int64
 	b.SetParallelism(64) // handlers mostly wait for the store
 	b.ReportAllocs()
@@ -45,35 +38,6 @@ func benchmarkNew(b *testing.B, i *instance) {
 		}
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "DORA/s")
-	b.ReportMetric(float64(failed.Load()), "failed")
-}
-
-// BenchmarkRenew measures REQUESTs of VMs that renew.
-func BenchmarkRenew(b *testing.B) {
-	d := fleet(1000)
-	i := serve(b, d, bolt(b)+million)
-	requests := make([]*dhcpv4.DHCPv4, 1000)
-	for n := range requests {
-		offer, ok := exchange(i, message(dhcpv4.MessageTypeDiscover, mac(n)))
-		if !ok {
-			b.Fatal("no offer")
-		}
-		if _, ok := exchange(i, message(dhcpv4.MessageTypeRequest, mac(n), withServer("10.255.0.2"), withWanted(offer.YourIPAddr))); !ok {
-			b.Fatal("no ACK")
-		}
-		requests[n] = message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(offer.YourIPAddr))
-	}
-	var next, failed atomic.Int64
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			if resp, ok := exchange(i, requests[next.Add(1)%1000]); !ok || resp.MessageType() != dhcpv4.MessageTypeAck {
-				failed.Add(1)
-			}
-		}
-	})
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "renewals/s")
 	b.ReportMetric(float64(failed.Load()), "failed")
 }
 

@@ -5,23 +5,10 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
 )
-
-func TestOrdinaryClients(t *testing.T) {
-	i := serve(t, nil, bolt(t)+network)
-	addr := dora(t, i, mac(1))
-	ack := want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
-	if !ack.YourIPAddr.Equal(addr) || !ack.ClientIPAddr.Equal(addr) {
-		t.Errorf("renewed %v, got %v", addr, ack)
-	}
-	if other := dora(t, i, mac(2)); other.Equal(addr) {
-		t.Errorf("two clients have %v", addr)
-	}
-}
 
 func TestGrantOptions(t *testing.T) {
 	d := newDirectory()
@@ -252,27 +239,5 @@ func TestReservation(t *testing.T) {
 	i := serve(t, d, bolt(t)+network)
 	if got := dora(t, i, mac(1)); !got.Equal(ip("192.0.2.222")) {
 		t.Errorf("got %v", got)
-	}
-}
-
-func TestBindingsOutliveTheProcess(t *testing.T) {
-	arguments := bolt(t) + network
-	i := serve(t, nil, arguments)
-	addr := dora(t, i, mac(1))
-	closeInstance(t, i)
-	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeNone) // closed
-	i = serve(t, nil, arguments)
-	want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
-	if got := dora(t, i, mac(1)); !got.Equal(addr) {
-		t.Errorf("had %v, got %v", addr, got)
-	}
-}
-
-func TestLeaseTimeOfAnEarlyRenewal(t *testing.T) {
-	i := serve(t, nil, bolt(t)+network)
-	addr := dora(t, i, mac(1))
-	ack := want(t, i, message(dhcpv4.MessageTypeRequest, mac(1), dhcpv4.WithClientIP(addr)), dhcpv4.MessageTypeAck)
-	if lease := ack.IPAddressLeaseTime(0); lease > time.Hour || lease < 50*time.Minute {
-		t.Errorf("the lease time is %s", lease)
 	}
 }

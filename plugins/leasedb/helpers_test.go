@@ -16,6 +16,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/densityops/oooi/plugins/internal/vm"
+	"github.com/densityops/oooi/test/lab"
 )
 
 // A directory contains the VMs of a test, by MAC address.
@@ -94,8 +95,16 @@ func (d *directory) Synced() bool {
 
 func (d *directory) Subscribe(func(vm.Interface)) func() { return func() {} }
 
-// serve runs an instance until closeInstance is called or the test ends.
+// serve is run that waits until the store is loaded.
 func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
+	tb.Helper()
+	i := run(tb, d, arguments)
+	lab.Poll(tb, "the store to be loaded", func() bool { return i.pool.Stats().Synced })
+	return i
+}
+
+// run runs an instance until closeInstance is called or the test ends.
+func run(tb testing.TB, d vm.Directory, arguments string) *instance {
 	tb.Helper()
 	c, err := parse(strings.Fields(arguments))
 	if err != nil {
@@ -107,7 +116,6 @@ func serve(tb testing.TB, d vm.Directory, arguments string) *instance {
 	}
 	i.run()
 	tb.Cleanup(func() { closeInstance(tb, i) })
-	await(tb, "the store to be loaded", func() bool { return i.pool.Stats().Synced })
 	return i
 }
 
@@ -128,15 +136,6 @@ func closeInstance(tb testing.TB, i *instance) {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
-
-func await(tb testing.TB, what string, done func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}
 
 const network = " cidr=192.0.2.0/24 server=192.0.2.2 range=192.0.2.10-192.0.2.99"
 

@@ -4,20 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	coredhcp "github.com/coredhcp/coredhcp/config"
-	"github.com/coredhcp/coredhcp/plugins"
-	"github.com/coredhcp/coredhcp/plugins/netmask"
-	"github.com/coredhcp/coredhcp/plugins/router"
-	"github.com/coredhcp/coredhcp/plugins/serverid"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 func shutdown(t *testing.T) {
@@ -26,58 +22,6 @@ func shutdown(t *testing.T) {
 	defer cancel()
 	if err := Shutdown(ctx); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestInStockCoreDHCP runs the last example of the README in a stock CoreDHCP.
-func TestInStockCoreDHCP(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readme, -1)
-	text := string(examples[len(examples)-1][1])
-	dir := t.TempDir()
-	text = strings.NewReplacer("/var/lib/oooi", dir, "%eth1", "%lo").Replace(text)
-	path := filepath.Join(dir, "config.yml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := coredhcp.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []*plugins.Plugin{&Plugin, &netmask.Plugin, &router.Plugin, &serverid.Plugin} {
-		if plugins.RegisteredPlugins[p.Name] == nil {
-			if err := plugins.RegisterPlugin(p); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	four, six, err := plugins.LoadPlugins(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { shutdown(t) })
-	await(t, "the lease file to be loaded", Ready)
-	if len(four) != 3 || len(six) != 0 {
-		t.Fatalf("%d and %d handlers", len(four), len(six))
-	}
-	req := message(dhcpv4.MessageTypeDiscover, mac(1))
-	resp, err := dhcpv4.NewReplyFromRequest(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeOffer))
-	for _, handle := range four {
-		next, stop := handle(req, resp)
-		if stop {
-			t.Fatal("a plugin ended the chain")
-		}
-		resp = next
-	}
-	if addr := resp.YourIPAddr; !addr.Mask(resp.SubnetMask()).Equal(ip("192.0.2.0")) || len(resp.Router()) != 1 || resp.IPAddressLeaseTime(0) != 12*time.Hour {
-		t.Errorf("got %v", resp)
 	}
 }
 
@@ -113,7 +57,7 @@ func TestLifecycle(t *testing.T) {
 	if _, err := setup4("store=sqlite"); err == nil {
 		t.Error("an invalid argument is no error")
 	}
-	await(t, "the lease file to be loaded", Ready)
+	lab.Poll(t, "the lease file to be loaded", Ready)
 	dora(t, running()[0], mac(1))
 
 	states := Status()
@@ -174,5 +118,5 @@ func TestShutdownHasADeadline(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	i.messages.Done()
-	await(t, "the shutdown to finish", func() bool { return i.ctx.Err() != nil })
+	lab.Poll(t, "the shutdown to finish", func() bool { return i.ctx.Err() != nil })
 }

@@ -29,7 +29,7 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 		}
 		addrs = append(addrs, addr)
 	}
-	await(t, "the snapshot file", func() bool {
+	lab.Poll(t, "the snapshot file", func() bool {
 		s := &store.Snapshot{}
 		err := snapshotfile.Read(file, s, func() error { return s.Check("clusters.demo/ipv4") })
 		return err == nil && len(s.Bindings) == len(addrs)
@@ -45,13 +45,13 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 		}
 	}
 	outage := lab.StartOutage(t, cp)
-	await(t, "the outage to be detected", func() bool { return !l.replicas[0].pool.Stats().Synced })
+	lab.Poll(t, "the outage to be detected", func() bool { return !l.replicas[0].pool.Stats().Synced })
 	checkRenewals(l.replicas[0])
 	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeDiscover, mac(45)), dhcpv4.MessageTypeNone)
 
 	// A replica that restarts during the outage answers from its snapshot file, and sends no NAK.
 	closeInstance(t, l.replicas[0].instance)
-	l.replicas[0] = unsyncedKubernetes(t, d, ns, "10.0.0.2", "snapshot="+file)
+	l.replicas[0] = &replica{instance: run(t, d, kubernetesArguments(t, ns, "10.0.0.2", "snapshot="+file))}
 	checkRenewals(l.replicas[0])
 	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeDiscover, mac(45)), dhcpv4.MessageTypeNone)
 	want(t, l.replicas[0].instance, message(dhcpv4.MessageTypeRequest, mac(0), dhcpv4.WithClientIP(ip("198.51.100.1"))), dhcpv4.MessageTypeNone)
@@ -87,30 +87,11 @@ func TestFailedOperationsEnd(t *testing.T) {
 		client  string
 		failing int
 	}{{"three", 2}, {"one", 1}, {"two", 0}} {
-		await(t, "the write of client "+tc.client, func() bool { return put(tc.client) == nil })
+		lab.Poll(t, "the write of client "+tc.client, func() bool { return put(tc.client) == nil })
 		if o := r.store.operations()[opPut]; o.Failing != tc.failing || o.Since.IsZero() != (tc.failing == 0) {
 			t.Errorf("after client %s: %+v", tc.client, o)
 		}
 	}
-}
-
-// unsyncedKubernetes is kubernetes without waiting for the API server.
-func unsyncedKubernetes(t *testing.T, d *directory, namespace, server, more string) *replica {
-	t.Helper()
-	c, err := parse([]string{
-		"store=kubernetes", "namespace=" + namespace, "pool=clusters.demo", "kubeconfig=" + plane.Get(t).Kubeconfig(),
-		"cidr=10.0.0.0/16", "range=10.0.1.0-10.0.9.255", "server=" + server, more,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i, err := open(c, d, discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.run()
-	t.Cleanup(func() { closeInstance(t, i) })
-	return &replica{instance: i}
 }
 
 func TestAPIServerIsKilledUnderLoad(t *testing.T) {
@@ -134,7 +115,7 @@ func TestAPIServerIsKilledUnderLoad(t *testing.T) {
 		})
 	}
 	for _, after := range []int64{200, 800} {
-		await(t, "more ACKs", func() bool { return l.acks.Load() >= after })
+		lab.Poll(t, "more ACKs", func() bool { return l.acks.Load() >= after })
 		if err := cp.KillAPIServer(); err != nil {
 			t.Error(err)
 		}

@@ -95,9 +95,13 @@ func (l *lan) boot(hw net.HardwareAddr, deadline time.Time) (netip.Addr, error) 
 // kubernetes starts a replica with Lease objects.
 func kubernetes(tb testing.TB, d vm.Directory, namespace, server, more string) *replica {
 	tb.Helper()
-	return &replica{instance: serve(tb, d, fmt.Sprintf(
-		"store=kubernetes namespace=%s pool=clusters.demo kubeconfig=%s cidr=10.0.0.0/16 range=10.0.1.0-10.0.9.255 server=%s %s",
-		namespace, plane.Get(tb).Kubeconfig(), server, more))}
+	return &replica{instance: serve(tb, d, kubernetesArguments(tb, namespace, server, more))}
+}
+
+func kubernetesArguments(tb testing.TB, namespace, server, more string) string {
+	tb.Helper()
+	return fmt.Sprintf("store=kubernetes namespace=%s pool=clusters.demo kubeconfig=%s cidr=10.0.0.0/16 range=10.0.1.0-10.0.9.255 server=%s %s",
+		namespace, plane.Get(tb).Kubeconfig(), server, more)
 }
 
 func fleet(n int) *directory {
@@ -138,7 +142,7 @@ func TestTwoReplicasAndManyClientsAtOnce(t *testing.T) {
 
 	survivor := l.replicas[0]
 	for n, addr := range addrs { // leased by either replica
-		await(t, "the surviving replica to know all bindings", func() bool {
+		lab.Poll(t, "the surviving replica to know all bindings", func() bool {
 			resp, ok := exchange(survivor.instance, message(dhcpv4.MessageTypeRequest, mac(n), dhcpv4.WithClientIP(addr.AsSlice())))
 			return ok && resp.MessageType() == dhcpv4.MessageTypeAck
 		})

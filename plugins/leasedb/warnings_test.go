@@ -3,13 +3,10 @@ package leasedb
 import (
 	"context"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
@@ -77,43 +74,5 @@ func TestWarnings(t *testing.T) {
 	d.remove(mac(2))
 	if got := RecentClients(3); !slices.Equal(got, []netip.Addr{first}) {
 		t.Errorf("recent clients are %v after a VM was deleted, want %s", got, first)
-	}
-}
-
-// openWithSnapshotFile returns an instance that does not run.
-func openWithSnapshotFile(t *testing.T, path string) *instance {
-	t.Helper()
-	c, err := parse(strings.Fields(bolt(t) + network))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.snapshot = path
-	i, err := open(c, newDirectory(), discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closeInstance(t, i) })
-	return i
-}
-
-func TestInvalidSnapshotFileIsSetAside(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "leases.json")
-	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	openWithSnapshotFile(t, path)
-	if aside, err := os.ReadFile(path + ".unusable"); err != nil || string(aside) != "{" {
-		t.Errorf("the renamed file has %q: %v", aside, err)
-	}
-}
-
-func TestFailedWriteOfTheSnapshotFileIsReported(t *testing.T) {
-	i := openWithSnapshotFile(t, filepath.Join(t.TempDir(), "missing", "leases.json"))
-	done, cancel := context.WithCancel(t.Context())
-	cancel()
-	i.pool.Replace([]store.Binding{{Addr: netip.MustParseAddr("192.0.2.10"), Holder: "demo/a/vlan", Used: time.Now(), Revision: 1}}, 1)
-	i.file.Run(done)
-	if got := i.file.Failure(); !strings.Contains(got, "missing") {
-		t.Errorf("got %q", got)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"golang.org/x/net/ipv4"
+
+	"github.com/densityops/oooi/test/lab"
 )
 
 // timeout is the time to wait for events that are immediate on an idle host.
@@ -284,6 +286,18 @@ func run(t *testing.T, s *Server) (stop context.CancelFunc, stopped chan error) 
 	return cancel, stopped
 }
 
+// resultOf waits until a server has stopped.
+func resultOf(t *testing.T, stopped chan error) error {
+	t.Helper()
+	select {
+	case err := <-stopped:
+		return err
+	case <-time.After(timeout):
+		t.Fatal("the server does not stop")
+		return nil
+	}
+}
+
 func send(t *testing.T, s *Server, data []byte) {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "udp4", s.sockets[0].conn.LocalAddr().String())
@@ -303,24 +317,15 @@ func TestShutdownHandlesReceivedPackets(t *testing.T) {
 	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	g.next(t)
 	stop()
-	for start := time.Now(); !s.queue.isClosed(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > timeout {
-			t.Fatal("the shutdown does not begin")
-		}
-	}
+	lab.Poll(t, "the shutdown to begin", s.queue.isClosed)
 	select {
 	case err := <-stopped:
 		t.Fatalf("the server stopped before it had handled the packet: %v", err)
 	default:
 	}
 	close(g.open)
-	select {
-	case err := <-stopped:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(timeout):
-		t.Fatal("the server does not stop")
+	if err := resultOf(t, stopped); err != nil {
+		t.Error(err)
 	}
 	if s.dropped(dropSilent) == 0 {
 		t.Error("the packet was not handled")
@@ -341,13 +346,8 @@ func TestShutdownDoesNotWaitForAHangingPlugin(t *testing.T) {
 	send(t, s, request(t, 1, 1, dhcpv4.MessageTypeDiscover).ToBytes())
 	g.next(t)
 	stop()
-	select {
-	case err := <-stopped:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(timeout):
-		t.Fatal("the server waits for a hanging plugin")
+	if err := resultOf(t, stopped); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -357,13 +357,8 @@ func TestFailedSocketStopsTheServer(t *testing.T) {
 	if err := s.sockets[0].conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-stopped:
-		if !errors.Is(err, net.ErrClosed) {
-			t.Errorf("the error is %v, want net.ErrClosed", err)
-		}
-	case <-time.After(timeout):
-		t.Fatal("the server does not stop")
+	if err := resultOf(t, stopped); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the error is %v, want net.ErrClosed", err)
 	}
 }
 

@@ -10,12 +10,3 @@ func (t *Tree) all() map[string]*Node {
 	}
 	return nodes
 }
-
-// origins returns the origins of the tree's zones.
-func (t *Tree) origins() map[string]bool {
-	origins := map[string]bool{}
-	for _, n := range t.all() {
-		origins[n.Zone.Origin] = true
-	}
-	return origins
-}

@@ -110,16 +110,18 @@ func TestOnlyOnePartAnswersAName(t *testing.T) {
 }
 
 func TestApplicationsWithoutAnAddress(t *testing.T) {
-	for _, tc := range []struct{ name, facts, want string }{
-		{"not known yet", "apps apps.a.example.com at", "NODATA in a.example.com."},
-		{"not served", "apps apps.a.example.com", "passed on"},
+	for _, tc := range []struct{ name, facts, qname, want string }{
+		{"not known yet", "apps apps.a.example.com at", "shop.apps.a.example.com.", "NODATA in a.example.com."},
+		{"not served", "apps apps.a.example.com", "shop.apps.a.example.com.", "passed on"},
+		{"not served, outside of the apps domain", "app console.a.example.com", "console.a.example.com.", "passed on"},
+		{"not served, in no zone", "app console.example.org", "console.example.org.", "passed on"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tree := New(viewOf(t, "zone a.example.com\n"+tc.facts), TTLs{ControlPlane: 30, Apps: 30}, 1)
-			if got := answerFor(tree, Apps, "shop.apps.a.example.com."); got != tc.want {
+			if got := answerFor(tree, Apps, tc.qname); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
-			if got := answerFor(tree, ControlPlane, "shop.apps.a.example.com."); got != "passed on" {
+			if got := answerFor(tree, ControlPlane, tc.qname); got != "passed on" {
 				t.Errorf("hcpviews answers %q", got)
 			}
 		})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/watch"
+	"github.com/densityops/oooi/test/lab"
 )
 
 var discard = slog.New(slog.DiscardHandler)
@@ -119,111 +120,53 @@ func TestStoreThatCannotBeOpenedIsNotKept(t *testing.T) {
 	}
 }
 
+// TestReload runs the steps of reloads after a first load with one lease on folder, one word each: "reloading" and "failed" are those
+// calls, "same" acquires a lease on folder, "other" one on another folder, and "release" releases the lease of the previous load.
 func TestReload(t *testing.T) {
-	other := watch.Config{Manifests: "testdata"}
-	for _, tc := range []struct {
-		name string
-		// reload runs after the first load, which has one lease on folder. It returns the leases that are in use
-		// afterwards.
-		reload func(t *testing.T, r *registry, loaded *lease) []*lease
-	}{
-		{"that succeeds", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			next := acquire(t, r, folder)
-			r.release(loaded)
-			return []*lease{next}
-		}},
-		{"that succeeds, twice", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			second := acquire(t, r, folder)
-			r.release(loaded)
-			r.reloading()
-			third := acquire(t, r, folder)
-			r.release(second)
-			return []*lease{third}
-		}},
-		{"that fails before anything is leased", func(_ *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			r.reloadFailed()
-			return []*lease{loaded}
-		}},
-		{"that fails with a lease on the same store", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			acquire(t, r, folder)
-			r.reloadFailed()
-			return []*lease{loaded}
-		}},
-		{"that fails with a lease on another store", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			acquire(t, r, folder)
-			acquire(t, r, other)
-			r.reloadFailed()
-			return []*lease{loaded}
-		}},
-		{"that fails with several server blocks", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			r.reloading()
-			acquire(t, r, other)
-			r.reloadFailed()
-			r.reloadFailed()
-			return []*lease{loaded}
-		}},
-		{"that succeeds after one that failed", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			acquire(t, r, other)
-			r.reloadFailed()
-			r.reloading()
-			next := acquire(t, r, folder)
-			r.release(loaded)
-			return []*lease{next}
-		}},
-		{"that fails after one that succeeded", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			next := acquire(t, r, folder)
-			r.release(loaded)
-			r.reloading()
-			acquire(t, r, other)
-			r.reloadFailed()
-			return []*lease{next}
-		}},
-		{"that fails in another plugin before reloading is called", func(_ *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloadFailed()
-			return []*lease{loaded}
-		}},
-		{"that fails before reloading is called, after one that succeeded", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			next := acquire(t, r, folder)
-			r.release(loaded)
-			r.reloadFailed()
-			return []*lease{next}
-		}},
-		{"that fails before reloading is called, after one that failed", func(t *testing.T, r *registry, loaded *lease) []*lease {
-			r.reloading()
-			acquire(t, r, other)
-			r.reloadFailed()
-			r.reloadFailed()
-			return []*lease{loaded}
-		}},
+	for name, steps := range map[string]string{
+		"that succeeds":                                              "reloading same release",
+		"that succeeds, twice":                                       "reloading same release reloading same release",
+		"that fails before anything is leased":                       "reloading failed",
+		"that fails with a lease on the same store":                  "reloading same failed",
+		"that fails with a lease on another store":                   "reloading same other failed",
+		"that fails with several server blocks":                      "reloading reloading other failed failed",
+		"that succeeds after one that failed":                        "reloading other failed reloading same release",
+		"that fails after one that succeeded":                        "reloading same release reloading other failed",
+		"that fails in another plugin before reloading is called":    "failed",
+		"that fails before reloading is called, after one succeeded": "reloading same release failed",
+		"that fails before reloading is called, after one failed":    "reloading other failed failed",
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRegistry()
-				loaded := acquire(t, r, folder)
-				awaitSnapshot(t, loaded)
-				used := tc.reload(t, r, loaded)
-				defer func() {
-					for _, l := range used {
-						r.release(l)
+				used := acquire(t, r, folder)
+				defer func() { r.release(used) }()
+				awaitSnapshot(t, used)
+				store := used.store
+				var next *lease
+				for step := range strings.FieldsSeq(steps) {
+					switch step {
+					case "reloading":
+						r.reloading()
+					case "same":
+						next = acquire(t, r, folder)
+					case "other":
+						acquire(t, r, watch.Config{Manifests: "testdata"})
+					case "failed":
+						r.reloadFailed()
+					case "release":
+						r.release(used)
+						used = next
 					}
-				}()
-				if len(r.leases) != len(used) {
-					t.Errorf("%d leases are held, want %d", len(r.leases), len(used))
 				}
-				if got := r.running(); len(got) != 1 || got[0] != loaded.store {
+				if len(r.leases) != 1 {
+					t.Errorf("%d leases are held, want 1", len(r.leases))
+				}
+				if got := r.running(); len(got) != 1 || got[0] != store {
 					t.Errorf("%d stores run, want only that of the first load", len(got))
 				}
-				awaitSnapshot(t, used[0])
-				if n := used[0].store.Status().Builds; n != 1 {
+				awaitSnapshot(t, used)
+				if n := used.store.Status().Builds; n != 1 {
 					t.Errorf("the folder was read %d times, want once", n)
 				}
 			})
@@ -336,14 +279,12 @@ func TestStoreOfAnAPIServerStopsWithItsLease(t *testing.T) {
 		<-requested
 	}
 	r.release(l)
-	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	lab.Await(t, "the goroutines of the store to end", func() string {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		if !strings.Contains(string(stacks), "oooi/internal/watch.") && !strings.Contains(string(stacks), "client-go/tools/cache.") {
-			return
+			return ""
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("goroutines are left:\n%s", stacks)
-		}
-	}
+		return string(stacks)
+	})
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/plugin"
-	"github.com/coredns/coredns/plugin/pkg/dnstest"
-	"github.com/coredns/coredns/plugin/test"
 
 	"github.com/miekg/dns"
 
@@ -51,29 +49,7 @@ func Start(tb testing.TB, h *views.Handler) {
 	h.Next = Upstream()
 }
 
-// Ask sends the query of a case from a client, in a subtest, and compares the whole reply. Before the comparison it
-// sets the serial of SOA records, which is a time, to 1.
-func Ask(t *testing.T, h plugin.Handler, name, client string, tc test.Case) {
-	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		rec := dnstest.NewRecorder(&test.ResponseWriter{RemoteIP: client})
-		if _, err := h.ServeDNS(t.Context(), rec, tc.Msg()); err != nil {
-			t.Fatal(err)
-		}
-		if rec.Msg == nil {
-			t.Fatal("no reply was written")
-		}
-		clearSerial(rec.Msg)
-		if err := test.SortAndCheck(rec.Msg, tc); err != nil {
-			t.Errorf("%v\n%s", err, rec.Msg)
-		}
-		ours := tc.Rcode != Passed && tc.Rcode != dns.RcodeRefused
-		if rec.Msg.Authoritative != ours {
-			t.Errorf("AA is %t, want %t", rec.Msg.Authoritative, ours)
-		}
-	})
-}
-
+// clearSerial sets the serial of SOA records, which is a time, to 1.
 func clearSerial(m *dns.Msg) {
 	for _, section := range [][]dns.RR{m.Answer, m.Ns} {
 		for i, rr := range section {

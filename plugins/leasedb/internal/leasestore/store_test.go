@@ -44,7 +44,7 @@ func run(t *testing.T, s *leasestore.Store) *leasetest.Sink {
 	var group sync.WaitGroup
 	group.Go(func() { s.Run(ctx, sink) })
 	t.Cleanup(func() { cancel(); group.Wait() })
-	leasetest.Await(t, "the first list", s.Synced)
+	lab.Poll(t, "the first list", s.Synced)
 	return sink
 }
 
@@ -78,16 +78,16 @@ func TestReplicasSeeEachOthersWrites(t *testing.T) {
 		t.Errorf("the holder of an existing binding is %q", got)
 	}
 	b := put(t, one, store.Binding{Addr: addr, Holder: "demo/a/vlan", Used: used})
-	leasetest.Await(t, "a new binding", func() bool { return sink.Holder(addr) == "demo/a/vlan" })
+	lab.Poll(t, "a new binding", func() bool { return sink.Holder(addr) == "demo/a/vlan" })
 	b.Holder = "demo/b/vlan"
 	b = put(t, one, b)
-	leasetest.Await(t, "another holder", func() bool { return sink.Holder(addr) == "demo/b/vlan" })
+	lab.Poll(t, "another holder", func() bool { return sink.Holder(addr) == "demo/b/vlan" })
 	for _, deleted := range []store.Binding{b, before} {
 		if err := one.Delete(t.Context(), deleted); err != nil {
 			t.Fatal(err)
 		}
 	}
-	leasetest.Await(t, "the deletions", func() bool { return sink.Len() == 0 })
+	lab.Poll(t, "the deletions", func() bool { return sink.Len() == 0 })
 }
 
 func TestPoolsAndFamiliesAreSeparate(t *testing.T) {
@@ -179,7 +179,7 @@ func TestWithoutRights(t *testing.T) {
 	group.Go(func() { s.Run(ctx, &leasetest.Sink{}) })
 	defer group.Wait()
 	defer cancel()
-	leasetest.Await(t, "the error to be reported", func() bool { return s.Failure() != "" })
+	lab.Poll(t, "the error to be reported", func() bool { return s.Failure() != "" })
 	if s.Synced() {
 		t.Error("the store is synced")
 	}

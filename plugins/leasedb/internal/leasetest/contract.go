@@ -176,13 +176,3 @@ func (s *Sink) Len() int {
 	}
 	return len(s.bindings)
 }
-
-// Await waits until done returns true, and fails the test after a minute.
-func Await(tb testing.TB, what string, done func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("timed out waiting for %s", what)
-		}
-	}
-}

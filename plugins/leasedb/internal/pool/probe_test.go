@@ -55,6 +55,15 @@ func inUse(texts ...string) map[netip.Addr]string {
 	return users
 }
 
+// usedFrom returns n addresses that one host uses.
+func usedFrom(first string, n int) map[netip.Addr]string {
+	users := map[netip.Addr]string{}
+	for addr := netip.MustParseAddr(first); len(users) < n; addr = addr.Next() {
+		users[addr] = otherMAC
+	}
+	return users
+}
+
 func TestAddressInUseIsNotLeased(t *testing.T) {
 	l := &lan{users: inUse("192.0.2.11", "192.0.2.12", "192.0.2.17")}
 	b := newOrdinaryHarness(t, withLAN(l, 4))
@@ -166,10 +175,7 @@ func TestClientsAreServedIfProbesFail(t *testing.T) {
 // TestHostThatAnswersForAllAddresses covers a host that answers for every address: a quarter of them is
 // quarantined.
 func TestHostThatAnswersForAllAddresses(t *testing.T) {
-	l := &lan{users: map[netip.Addr]string{}}
-	for addr := netip.MustParseAddr("192.0.2.10"); addr != netip.MustParseAddr("192.0.2.110"); addr = addr.Next() {
-		l.users[addr] = otherMAC
-	}
+	l := &lan{users: usedFrom("192.0.2.10", 100)}
 	b := newOrdinaryHarness(t, withRange("192.0.2.10-192.0.2.109"), withLAN(l, 20))
 	for range 10 {
 		b.ProbeFree(t.Context())

@@ -92,22 +92,3 @@ func TestBitmap(t *testing.T) {
 		}
 	}
 }
-
-func FuzzRanges(f *testing.F) {
-	for _, seed := range []string{"192.0.2.1", "192.0.2.1-192.0.2.9", "192.0.2.0/24", "2001:db8::1-2001:db8::f", "::-ffff::", "255.255.255.255"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		r, err := v1alpha1.ParseAddressRange(text)
-		if err != nil {
-			return
-		}
-		all, err := NewRanges([]v1alpha1.AddressRange{r}, nil)
-		if err != nil {
-			return
-		}
-		if all.Addr(0) != r.First || all.Addr(all.Size()-1) != r.Last {
-			t.Errorf("the addresses of %v are %v to %v", r, all.Addr(0), all.Addr(all.Size()-1))
-		}
-	})
-}
