@@ -30,7 +30,7 @@ func TestSchemeRecognizesAllKinds(t *testing.T) {
 func TestRoundTrip(t *testing.T) {
 	scheme := newScheme(t)
 	const seed, rounds = 1, 200
-	random := rand.New(rand.NewSource(seed)) //nolint:gosec // reproducible
+	random := rand.New(rand.NewSource(seed))
 	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, random, serializer.NewCodecFactory(scheme)).NilChance(0.3).NumElements(1, 3).MaxDepth(20)
 	// The field with a JSON value of any type.
 	ranges := []string{`"a"`, `["a","b"]`, `3`, `{"a":[null,true]}`}

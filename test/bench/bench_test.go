@@ -71,7 +71,7 @@ func prepare(ctx context.Context) error {
 		_, buildErr := lab.BuildStatic(ctx, program)
 		err = errors.Join(err, buildErr)
 	}
-	_, assetsErr := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
+	_, assetsErr := lab.Build(ctx, nil)
 	_, crdsErr := lab.CRDs(ctx, crds...)
 	return errors.Join(err, assetsErr, crdsErr)
 }

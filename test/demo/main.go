@@ -239,7 +239,7 @@ func isolate(ctx context.Context, o options, creator string) error {
 func prepare(ctx context.Context, o options) error {
 	crds := []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.Oooi, lab.MetalLB, lab.KubeVirt, lab.KubeVirtMachines}
 	_, crdsErr := lab.CRDs(ctx, crds...)
-	_, assetsErr := lab.FindAssets(ctx, nil, "etcd", "kube-apiserver")
+	_, assetsErr := lab.Build(ctx, nil)
 	_, metalLBErr := lab.BuildMetalLB(ctx, nil)
 	envoy, envoyErr := lab.InstallEnvoy(ctx, nil)
 	err := errors.Join(crdsErr, assetsErr, metalLBErr, envoyErr)

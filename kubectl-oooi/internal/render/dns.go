@@ -68,7 +68,8 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	}
 	var views strings.Builder
 	for _, property := range [][2]string{
-		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.backendNames()}, {"leases", leases}, {"management", strings.Join(in.Management, " ")}, {"view", view},
+		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.backendNames()}, {"leases", leases},
+		{"management", strings.Join(in.Management, " ")}, {"view", view},
 		{"guard", strings.Join(in.guardedZones(), " ")}, {"snapshot", "/var/lib/coredns/snapshot.json"},
 	} {
 		if property[1] != "" {
