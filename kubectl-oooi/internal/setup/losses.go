@@ -126,6 +126,21 @@ func (c *change) lostLeases() {
 	c.lose(notLeased, "their addresses", "DHCP no longer leases them; a VM keeps its address only until it is deleted")
 }
 
+// lostMACs returns which VMs lose their leases because the change gives their MAC addresses to hosts, which take precedence.
+func (c *change) lostMACs() {
+	isHost := func(i *v1alpha1.Infra, mac string) bool {
+		return i != nil && i.Spec.InfraComponents.DHCP.IsEnabled() &&
+			slices.ContainsFunc(i.Spec.InfraComponents.DHCP.Hosts, func(h v1alpha1.DHCPHost) bool { return h.MAC == mac })
+	}
+	var vms []string
+	for _, l := range c.leased {
+		if l.VM != "" && isHost(c.Infra, l.MAC) && !isHost(c.before, l.MAC) {
+			vms = append(vms, fmt.Sprintf("%s (%s)", clientOf(l), l.MAC))
+		}
+	}
+	c.lose(vms, "their addresses and names", "spec.infraComponents.dhcp.hosts has their MAC addresses")
+}
+
 // lostCluster returns what the VMs of a hosted cluster lose that the Infra no longer serves. Nothing is lost with a HostedCluster
 // that does not exist.
 func (c *change) lostCluster() {

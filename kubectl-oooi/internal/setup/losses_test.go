@@ -16,7 +16,9 @@ func TestLossesWithoutTheInfraThatWasApplied(t *testing.T) {
 	vm := &unstructured.Unstructured{Object: map[string]any{}}
 	vm.SetNamespace("clusters-demo")
 	vm.SetName("worker")
-	lease := &leases.Lease{Infra: "demo", VM: "clusters-demo/worker", Interface: "vlan", Address: netip.MustParseAddr("192.168.100.50"), State: "bound"}
+	lease := &leases.Lease{
+		Infra: "demo", VM: "clusters-demo/worker", Interface: "vlan", MAC: "52:54:00:00:00:01", Address: netip.MustParseAddr("192.168.100.50"), State: "bound",
+	}
 	const dns, address = "would lose the names of the hosted cluster", "(192.168.100.50) would lose"
 	for _, tc := range []struct {
 		name   string
@@ -42,6 +44,13 @@ func TestLossesWithoutTheInfraThatWasApplied(t *testing.T) {
 			k.attached = []*unstructured.Unstructured{vm}
 		}, nil},
 		{"another subnet, and the Infra was deleted", func(k *change) { k.Infra.Spec.NetworkConfig.CIDR = "192.168.101.0/24" }, []string{address}},
+		{"a host has the MAC address of the VM", func(k *change) {
+			k.Infra.Spec.InfraComponents.DHCP.Hosts = []v1alpha1.DHCPHost{{MAC: "52:54:00:00:00:01"}}
+		}, []string{"VM clusters-demo/worker (52:54:00:00:00:01) would lose their addresses and names"}},
+		{"the host was there before", func(k *change) {
+			k.Infra.Spec.InfraComponents.DHCP.Hosts = []v1alpha1.DHCPHost{{MAC: "52:54:00:00:00:01"}}
+			k.before = k.Infra.DeepCopy()
+		}, nil},
 		{"the NetworkAttachmentDefinition was changed", func(k *change) {
 			k.before = k.Infra.DeepCopy()
 			k.podNetwork = "bridge vlan50"

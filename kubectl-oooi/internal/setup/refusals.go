@@ -45,7 +45,8 @@ func (c *change) add(s severity, format string, args ...any) {
 var checks = []func(*change){
 	(*change).modelProblems, (*change).lostRoutes, (*change).rejectedVMs, (*change).movedAddresses, (*change).leasedAddresses,
 	(*change).secondDHCP, (*change).withoutVMs, (*change).unreachableRelays,
-	(*change).lostComponents, (*change).lostLeases, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork, (*change).unselectedVMs,
+	(*change).lostComponents, (*change).lostLeases, (*change).lostMACs, (*change).lostCluster, (*change).lostNetwork, (*change).changedNetwork,
+	(*change).unselectedVMs,
 	(*change).earlierOperator, (*change).resolverLoop, (*change).otherControlResources, (*change).vmNetwork,
 	(*change).warnings, (*change).ignoredFields, (*change).movedDNS, (*change).domainsOfOthers,
 }
