@@ -142,6 +142,8 @@ func lookup(t *testing.T, server, name string) (resolve.Result, []netip.Addr) {
 			return resolve.NotFound, nil
 		case dns.RcodeNotZone:
 			return resolve.PassedOn, nil
+		case dns.RcodeServerFailure:
+			return resolve.Failed, nil
 		default:
 			t.Fatalf("%s: %s", name, reply)
 		}

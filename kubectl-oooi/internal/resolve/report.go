@@ -34,6 +34,8 @@ const (
 	NoAddress Result = "NoAddress"
 	// NotFound means that the name does not exist (NXDOMAIN).
 	NotFound Result = "NotFound"
+	// Failed means that DNS cannot follow the aliases of the name (SERVFAIL).
+	Failed Result = "Failed"
 	// PassedOn means that DNS forwards the query to the upstream resolvers.
 	PassedOn Result = "PassedOn"
 )

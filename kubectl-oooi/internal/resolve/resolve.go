@@ -178,15 +178,22 @@ func (r *resolver) answerRecords(v *model.View, records []*model.Record, out *Vi
 	slices.SortFunc(out.Addresses, netip.Addr.Compare)
 	out.Result = Answered
 	alias := records[0]
-	if alias.Type != v1alpha1.DNSRecordCNAME || r.aliases == maxAliases {
+	if alias.Type != v1alpha1.DNSRecordCNAME {
+		return
+	}
+	if r.aliases == maxAliases {
+		out.Result, out.Why = Failed, "the aliases are a loop, or a chain of more than 8"
 		return
 	}
 	target := *r
 	target.name, target.aliases = alias.Values[0], r.aliases+1
 	answer := target.answerView(v, View{View: out.View, VLAN: out.VLAN, CIDRs: out.CIDRs})
-	out.Result, out.Addresses, out.Cluster, out.Upstream = answer.Result, answer.Addresses, answer.Cluster, answer.Upstream
+	out.Result, out.Why = answer.Result, answer.Why
+	if answer.Result == Failed {
+		return
+	}
+	out.Addresses, out.Cluster, out.Upstream, out.Ports = answer.Addresses, answer.Cluster, answer.Upstream, answer.Ports
 	out.AddressFrom = slices.Concat(answer.NameFrom, answer.AddressFrom)
-	out.Why, out.Ports = answer.Why, answer.Ports
 	out.Records = append(out.Records, answer.Records...)
 }
 

@@ -107,6 +107,8 @@ func (v *View) answer() string {
 		return "no address (NODATA)"
 	case NotFound:
 		return "no such name (NXDOMAIN)"
+	case Failed:
+		return "server failure (SERVFAIL)"
 	}
 	switch {
 	case len(v.Upstream) > 0:
