@@ -184,7 +184,7 @@ func (in *Input) leaseArguments(i instance, subnet netip.Prefix) (string, error)
 	for _, text := range spec.Relays {
 		relays, err := netip.ParsePrefix(string(text))
 		if err != nil {
-			return "", fmt.Errorf("spec.infraComponents.dhcp.relays: %w", err)
+			return "", fmt.Errorf("spec.infraComponents.dhcp.relays: %q must be a network such as 192.0.2.0/24", text)
 		}
 		words = append(words, "relay="+relays.Masked().String())
 	}
