@@ -23,7 +23,10 @@ func newSiteWithoutNetwork(t *testing.T) *site {
 
 // network returns the VMs' NetworkAttachmentDefinition, with only its name.
 func (s *site) network() *unstructured.Unstructured {
-	u := s.Object(read.AttachmentKind, "vlan100")
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(read.AttachmentKind)
+	u.SetNamespace(s.Namespace)
+	u.SetName("vlan100")
 	return u
 }
 

@@ -1,6 +1,8 @@
 package proxy_test
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -10,7 +12,8 @@ import (
 func TestConnectionsSurviveOutages(t *testing.T) {
 	s := newSite(t)
 	s.controlPlane(t)
-	s.flags = append(s.flags, "--snapshot", filepath.Join(s.dir, "snapshot"))
+	snapshot := filepath.Join(s.dir, "snapshot")
+	s.flags = append(s.flags, "--snapshot", snapshot)
 	s.start(t)
 	extra := s.ca.TLSBackend(t, s.at(21, 443), "extra", s.in("extra"), s.in("later"))
 	streams := []*stream{
@@ -35,6 +38,10 @@ func TestConnectionsSurviveOutages(t *testing.T) {
 	s.check(t)
 	s.update(t, service("apps-"+s.name, "extra", 443, extra.Addr())+s.proxyServer(s.backend("extra", s.in("extra"), "extra", "")))
 	s.await(t, 443, hello{sni: s.in("extra")}, "extra")
+	lab.Poll(t, "the snapshot file to have the new backend", func() bool {
+		data, err := os.ReadFile(snapshot)
+		return err == nil && bytes.Contains(data, []byte(s.in("extra")))
+	})
 	awaitStreams()
 
 	outage := lab.StartOutage(t, s.cp)
