@@ -211,10 +211,8 @@ func parseRecord(in *v1alpha1.DNSRecord, from *RecordSource) (Record, error) {
 		}
 	}
 	r.Addresses = sortedAddrs(r.Addresses)
-	if r.Type != v1alpha1.DNSRecordTXT { // a text may be there twice
-		slices.Sort(r.Values)
-		r.Values = slices.Compact(r.Values)
-	}
+	slices.Sort(r.Values)
+	r.Values = slices.Compact(r.Values)
 	return r, nil
 }
 

@@ -31,9 +31,8 @@ func dns(in *Input, instances []instance) (*workload, error) {
 	})
 	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS: it may forward to this DNS, so that unknown names would loop
 	rules := in.readRules()
-	if in.backendNames() != "" {
-		rules = append(rules, allow(in.Infra.Namespace, v1alpha1.GroupName, "proxyservers", readVerbs, in.ProxyServer.GetName()))
-	}
+	_, proxy, _ := strings.Cut(in.backendsKey(), "/")
+	rules = append(rules, allow(in.Infra.Namespace, v1alpha1.GroupName, "proxyservers", readVerbs, proxy))
 	if spec.VMNames.IsEnabled() {
 		rules = append(rules, allow(in.Infra.Namespace, "coordination.k8s.io", "leases", readVerbs))
 	}
@@ -68,7 +67,7 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	}
 	var views strings.Builder
 	for _, property := range [][2]string{
-		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.backendNames()}, {"leases", leases},
+		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.backendsKey()}, {"leases", leases},
 		{"management", strings.Join(in.Management, " ")}, {"view", view},
 		{"guard", strings.Join(in.guardedZones(), " ")}, {"snapshot", "/var/lib/coredns/snapshot.json"},
 	} {
@@ -81,10 +80,11 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 		device, plugins, &views, upstream)
 }
 
-// backendNames returns the ProxyServer, the names of whose backends DNS answers on the VLAN; "" without a proxy.
-func (in *Input) backendNames() string {
-	if !in.Infra.Spec.InfraComponents.Proxy.IsEnabled() {
-		return ""
+// backendsKey returns the ProxyServer, the names of whose backends DNS answers on the VLAN. It does not depend on whether the proxy is
+// enabled: otherwise, disabling the proxy would roll DNS.
+func (in *Input) backendsKey() string {
+	if in.ProxyServer == nil {
+		return in.key()
 	}
 	return in.proxyKey()
 }
