@@ -145,6 +145,9 @@ func (r *resolver) answerControlPlane(name *model.Name, out *View) {
 			out.NameFrom = appendNew(out.NameFrom, nameSource(c, e))
 		}
 		out.AddressFrom = r.proxyAddressSources(ref, out)
+		if out.View == Pod && len(out.AddressFrom) > 1 {
+			out.Why = "several Infras serve the cluster; the DNS that setup deploys for each of them answers with its own proxy"
+		}
 		out.Ports = r.ports(ref, out)
 	}
 	out.setResult("the address of the name is not known yet")

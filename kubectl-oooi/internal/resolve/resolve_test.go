@@ -36,6 +36,8 @@ func TestReasons(t *testing.T) {
 		{"apps-sources", "www.apps.static.example.com"},                        // an apps address from the spec of the Infra
 		{"apps-sources", "www.apps.mirrored.example.com"},                      // an apps address from a Service of the management cluster
 		{"apps-sources", "console-openshift-console.apps.hosted.example.com"},  // an apps address that control found
+		{"apps-several-vlans", "api.demo.example.com"},                         // a cluster on several VLANs
+		{"records", "one.demo.example.com"},                                    // a loop of aliases
 		{"conflicts", "api.demo.example.com"},                                  // claimed by two clusters
 		{"broken", "www.example.org"},                                          // objects that cannot be decoded
 	} {
