@@ -111,8 +111,15 @@ func open(t *testing.T, sites []*Site, width, height int, media map[string]any) 
 	t.Cleanup(server.Close)
 	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	t.Cleanup(cancel)
+	profile, err := os.MkdirTemp("", "oooi-page-") //nolint:usetesting // removed below
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // the browser's other processes end, and stop to write, after the first one
+		lab.Poll(t, "the profile to be removed", func() bool { return os.RemoveAll(profile) == nil })
+	})
 	// Chromium's sandbox does not run as root; the page is our own.
-	browser := exec.CommandContext(ctx, program, "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+lab.TempDir(t))
+	browser := exec.CommandContext(ctx, program, "--no-sandbox", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	in, commands, err1 := os.Pipe()
 	messages, out, err2 := os.Pipe()
 	browser.ExtraFiles = []*os.File{in, out} // descriptors 3 and 4
@@ -121,7 +128,9 @@ func open(t *testing.T, sites []*Site, width, height int, media map[string]any) 
 	}
 	p := &tab{commands: commands, messages: bufio.NewReader(messages)}
 	t.Cleanup(func() {
-		_ = commands.Close() // the browser ends
+		_, _ = io.WriteString(commands, `{"id": 0, "method": "Browser.close"}`+"\x00") // ends its other processes, too
+		_, _ = io.Copy(io.Discard, messages)
+		_ = commands.Close()
 		_ = browser.Wait()
 		_ = messages.Close()
 	})
