@@ -46,9 +46,10 @@ demo: demo-deps build lab ## Deploy a VLAN's services on a real node and use the
 TESTFLAGS ?= -timeout 40m
 GO_TEST = $(GO) test -vet=off -ldflags='-s -w' $(TESTFLAGS)
 RACE_PACKAGES := ./corednsbuild/... ./coredhcpbuild/... ./internal/... ./plugins/... ./xdsd/...
-# Tests start in this order: the longest first.
-PLAIN_PACKAGES := ./kubectl-oooi/internal/setup/rollout ./test/integration/dhcp ./test/faults $(addprefix ./kubectl-oooi/internal/,cmd setup) \
-	$(addprefix ./test/integration/,vip control proxy apps ovn rights ingress dns) ./test/demo ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
+# Tests start in this order: those first that a loaded machine disturbs most, then the longest.
+PLAIN_PACKAGES := $(addprefix ./test/integration/,vip dhcp proxy) $(addprefix ./kubectl-oooi/internal/,cmd doctor setup) \
+	$(addprefix ./test/integration/,ingress control) ./kubectl-oooi/internal/setup/rollout ./test/lab $(addprefix ./test/integration/,dns apps ovn rights) \
+	./test/faults ./test/demo ./api/... ./kubectl-oooi/... ./manifests/... ./test/...
 # Tests that need libraries of Kubernetes, OpenShift and GitOps tools, which are not requirements of oooi's module. The test
 # cache does not depend on the plugin and the files outside of their module that they read.
 PROGRAM_TESTS := ./crds ./gitops ./scc
