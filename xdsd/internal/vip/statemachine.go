@@ -190,7 +190,8 @@ func (m *stateMachine) leaseAvailable(now time.Time) bool {
 		// become ready waits first: the peer's proxy may have become ready as well, and then the address need not move.
 		return silent || now.Sub(m.readySince) >= patience
 	}
-	expired := !m.watchingSince.IsZero() && now.Sub(latest(m.leaseChangedAt, m.watchingSince)) >= leaseDuration
+	// A holder that restarted while the API server was down waits for leaseDuration, too, and must be the first to acquire the Lease.
+	expired := !m.watchingSince.IsZero() && now.Sub(latest(m.leaseChangedAt, m.watchingSince)) >= leaseDuration+patience
 	return expired || m.addressUnanswered(now, patience)
 }
 

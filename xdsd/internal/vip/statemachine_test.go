@@ -147,7 +147,8 @@ func TestDecideStandby(t *testing.T) {
 		{"the interface has just got a carrier", long, func(m *stateMachine, now time.Time) { m.setUp(now, false); m.setUp(now, true) }, noRequest, false},
 		{"the Lease is free and a peer answers", time.Second, func(m *stateMachine, _ time.Time) { m.lease.holder = "" }, acquire, false},
 		{"the same, and the proxy has just become ready", time.Second, func(m *stateMachine, now time.Time) { m.lease.holder = ""; m.setReady(now, true) }, noRequest, false},
-		{"the Lease has expired and a peer answers", time.Second, func(m *stateMachine, now time.Time) { m.leaseChangedAt = now.Add(-11 * time.Second) }, acquire, false},
+		{"the Lease has expired and a peer answers", time.Second, func(m *stateMachine, now time.Time) { m.leaseChangedAt = now.Add(-11 * time.Second) }, noRequest, false},
+		{"the same, for two seconds", time.Second, func(m *stateMachine, now time.Time) { m.leaseChangedAt = now.Add(-12 * time.Second) }, acquire, false},
 		{"the Lease seems expired after an outage of the API server", time.Second, func(m *stateMachine, now time.Time) {
 			m.leaseChangedAt, m.watchingSince = now.Add(-long), now.Add(-time.Second)
 		}, noRequest, false},
