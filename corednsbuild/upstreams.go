@@ -63,14 +63,18 @@ func (u *upstreams) observe(metrics prometheus.Gatherer) error {
 	now := map[string]upstreamCounts{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			to := label(m.GetLabel(), "to")
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			to := labels["to"]
 			c := now[to]
 			switch f.GetName() {
 			case "coredns_proxy_request_duration_seconds":
 				answers := float64(m.GetHistogram().GetSampleCount())
 				c.answers += answers
 				c.seconds += m.GetHistogram().GetSampleSum()
-				switch label(m.GetLabel(), "rcode") {
+				switch labels["rcode"] {
 				case "SERVFAIL":
 					c.servfail += answers
 				case "REFUSED", "NOTIMP":
@@ -89,18 +93,6 @@ func (u *upstreams) observe(metrics prometheus.Gatherer) error {
 	u.samples = append(u.samples, now)
 	u.samples = u.samples[max(0, len(u.samples)-upstreamRounds-1):]
 	return nil
-}
-
-func label[L interface {
-	GetName() string
-	GetValue() string
-}](labels []L, name string) string {
-	for _, l := range labels {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 // rounds returns what was counted in each round, by resolver.

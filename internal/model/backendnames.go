@@ -2,10 +2,7 @@ package model
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
-
-	"github.com/densityops/oooi/api/v1alpha1"
 )
 
 // backendNames returns the names of the backends of an Infra's ProxyServers, which lead to the proxy on the VLAN; nil for none.
@@ -25,7 +22,7 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 			from := &RecordSource{Object: owner, Field: fmt.Sprintf("spec.backends[%d] %s", n, backend.Name)}
 			for _, host := range append([]string{backend.Hostname}, backend.AlternateHostnames...) {
 				if name, err := recordName(host); err == nil { // otherwise the proxy has no route for it
-					set.add(name, i.Proxy.VLAN, from)
+					set.Records = appendAddressRecords(set.Records, name, i.Proxy.VLAN, from)
 				}
 			}
 		}
@@ -34,17 +31,4 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 		sets = append(sets, set)
 	}
 	return sets
-}
-
-// add adds the A and AAAA records of a name.
-func (s *RecordSet) add(name string, addresses []netip.Addr, from *RecordSource) {
-	for _, family := range []struct {
-		of     v1alpha1.DNSRecordType
-		filter func(netip.Addr) bool
-	}{{v1alpha1.DNSRecordA, netip.Addr.Is4}, {v1alpha1.DNSRecordAAAA, netip.Addr.Is6}} {
-		list := slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool { return !family.filter(a) })
-		if len(list) > 0 {
-			s.Records = append(s.Records, Record{Name: name, Type: family.of, Addresses: list, From: from})
-		}
-	}
 }

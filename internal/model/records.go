@@ -216,6 +216,21 @@ func parseRecord(in *v1alpha1.DNSRecord, from *RecordSource) (Record, error) {
 	return r, nil
 }
 
+// appendAddressRecords appends the A and the AAAA record of a name. The addresses are sorted, IPv4 first.
+func appendAddressRecords(list []Record, name string, addresses []netip.Addr, from *RecordSource) []Record {
+	v6 := slices.IndexFunc(addresses, netip.Addr.Is6)
+	if v6 < 0 {
+		v6 = len(addresses)
+	}
+	if v6 > 0 {
+		list = append(list, Record{Name: name, Type: v1alpha1.DNSRecordA, Addresses: addresses[:v6:v6], From: from})
+	}
+	if v6 < len(addresses) {
+		list = append(list, Record{Name: name, Type: v1alpha1.DNSRecordAAAA, Addresses: addresses[v6:], From: from})
+	}
+	return list
+}
+
 // recordName returns the name of a record, in lower case and without a trailing dot.
 func recordName(s string) (string, error) {
 	name, err := cleanHost(s)

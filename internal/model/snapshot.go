@@ -210,16 +210,12 @@ func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 		p := Publication{Cluster: c.Cluster}
 		works := func(i *Infra) bool { return i.Proxy != nil && len(i.Proxy.ClusterIPs) > 0 && !i.proxyFailed }
 		anyWorks := slices.ContainsFunc(c.infras, works)
-		var apps []netip.Addr
 		for _, i := range c.infras {
 			p.NameServers = append(p.NameServers, services.addresses(i.Key()+"-dns")...)
 			if i.Proxy == nil {
 				continue
 			}
 			p.ControlPlane.Served = true
-			if c.Apps != nil && c.Apps.Infra != nil && *c.Apps.Infra == i.Ref {
-				apps = i.Proxy.ClusterIPs
-			}
 			if anyWorks && !works(i) {
 				continue
 			}
@@ -228,15 +224,25 @@ func podPublications(clusters []*draft, services *serviceIndex) []Publication {
 		if c.Apps != nil && p.ControlPlane.Served {
 			p.Apps = Answer{Served: true}
 			if len(c.Apps.Addresses) > 0 { // otherwise the proxy has no destination yet
-				p.Apps.Addresses = p.ControlPlane.Addresses
-				if c.Apps.Infra != nil {
-					p.Apps.Addresses = apps
-				}
+				p.Apps.Addresses = c.appsProxy(p.ControlPlane.Addresses)
 			}
 		}
 		list = append(list, p.sorted())
 	}
 	return list
+}
+
+// appsProxy returns the cluster IPs of the proxy with routes to the apps; others, if only the options configure the apps.
+func (d *draft) appsProxy(others []netip.Addr) []netip.Addr {
+	if d.Apps.Infra == nil {
+		return others
+	}
+	for _, i := range d.infras {
+		if i.Ref == *d.Apps.Infra && i.Proxy != nil {
+			return i.Proxy.ClusterIPs
+		}
+	}
+	return nil
 }
 
 // publications returns the publications of the VLAN's view: control-plane names resolve to the proxy's VLAN

@@ -107,13 +107,12 @@ func (s *Snapshot) VMNames(infra, domain string, cidrs []netip.Prefix) *RecordSe
 func newVMRecords(leases []*objects.DHCPLease, domain string, cidrs []netip.Prefix) *vmRecords {
 	out := &vmRecords{domain: domain, cidrs: cidrs, records: make([]Record, 0, 2*len(leases))}
 	type host struct {
-		vm     string
-		from   *RecordSource
-		v4, v6 []netip.Addr
+		vm        string
+		from      *RecordSource
+		addresses []netip.Addr
 	}
 	hosts := make(map[string]*host, len(leases))
 	for _, l := range leases {
-		address := l.Address
 		name, err := cleanName(l.Hostname + "." + domain)
 		if err != nil {
 			out.faults = append(out.faults, fmt.Sprintf("the name of VM %s is not served: %v", l.VM, err))
@@ -129,22 +128,13 @@ func newVMRecords(leases []*objects.DHCPLease, domain string, cidrs []netip.Pref
 			out.faults = append(out.faults, fmt.Sprintf("the name %s of VM %s is not served: VM %s has the name, too, and the older lease", name, l.VM, h.vm))
 			continue
 		}
-		if address.Is4() {
-			h.v4 = append(h.v4, address)
-		} else {
-			h.v6 = append(h.v6, address)
-		}
-		if slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return cidr.Contains(address) }) {
-			out.records = append(out.records, Record{Name: ReverseName(address), Type: v1alpha1.DNSRecordPTR, Values: []string{name}, From: h.from})
+		h.addresses = append(h.addresses, l.Address)
+		if slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return cidr.Contains(l.Address) }) {
+			out.records = append(out.records, Record{Name: ReverseName(l.Address), Type: v1alpha1.DNSRecordPTR, Values: []string{name}, From: h.from})
 		}
 	}
 	for name, h := range hosts {
-		if len(h.v4) > 0 {
-			out.records = append(out.records, Record{Name: name, Type: v1alpha1.DNSRecordA, Addresses: sortedAddrs(h.v4), From: h.from})
-		}
-		if len(h.v6) > 0 {
-			out.records = append(out.records, Record{Name: name, Type: v1alpha1.DNSRecordAAAA, Addresses: sortedAddrs(h.v6), From: h.from})
-		}
+		out.records = appendAddressRecords(out.records, name, sortedAddrs(h.addresses), h.from)
 	}
 	slices.SortFunc(out.records, compareRecords)
 	slices.Sort(out.faults)

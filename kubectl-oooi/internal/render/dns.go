@@ -30,9 +30,8 @@ func dns(in *Input, instances []instance) (*workload, error) {
 		Resources:      resources(spec.Resources, "50m", "64Mi"),
 	})
 	pod.DNSPolicy = corev1.DNSDefault // not the cluster DNS: it may forward to this DNS, so that unknown names would loop
-	rules := in.readRules()
-	_, proxy, _ := strings.Cut(in.backendsKey(), "/")
-	rules = append(rules, allow(in.Infra.Namespace, v1alpha1.GroupName, "proxyservers", readVerbs, proxy))
+	// The ProxyServer is read even if the proxy is disabled, because otherwise that would roll DNS.
+	rules := append(in.readRules(), allow(in.Infra.Namespace, v1alpha1.GroupName, "proxyservers", readVerbs, in.ProxyServer.GetName()))
 	if spec.VMNames.IsEnabled() {
 		rules = append(rules, allow(in.Infra.Namespace, "coordination.k8s.io", "leases", readVerbs))
 	}
@@ -67,7 +66,7 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	}
 	var views strings.Builder
 	for _, property := range [][2]string{
-		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.backendsKey()}, {"leases", leases},
+		{"infra", in.key()}, {"hostedcluster", hosted}, {"proxyserver", in.proxyKey()}, {"leases", leases},
 		{"management", strings.Join(in.Management, " ")}, {"view", view},
 		{"guard", strings.Join(in.guardedZones(), " ")}, {"snapshot", "/var/lib/coredns/snapshot.json"},
 	} {
@@ -78,15 +77,6 @@ func (in *Input) serverBlock(device, view, plugins string) string {
 	upstream := cmp.Or(strings.Join(in.Infra.Spec.NetworkConfig.DNSServers, " "), "/etc/resolv.conf")
 	return fmt.Sprintf(".:53 {\n    bind %s\n    errors\n%s    hcpviews {\n%s    }\n    hcpapps\n    cache 30\n    forward . %s\n}\n",
 		device, plugins, &views, upstream)
-}
-
-// backendsKey returns the ProxyServer, the names of whose backends DNS answers on the VLAN. It does not depend on whether the proxy is
-// enabled: otherwise, disabling the proxy would roll DNS.
-func (in *Input) backendsKey() string {
-	if in.ProxyServer == nil {
-		return in.key()
-	}
-	return in.proxyKey()
 }
 
 // guardedZones returns the known domains of the hosted cluster and its hostnames outside of them. CoreDNS passes on other

@@ -83,10 +83,10 @@ func (s *subject) view(c Client) *model.View {
 	if c == Pod {
 		return s.own.Pod()
 	}
-	for _, v := range s.own.VLANs {
-		return v.View
+	if len(s.own.VLANs) == 0 {
+		return nil
 	}
-	return nil
+	return s.own.VLANs[0].View
 }
 
 // names returns the names of the hosted cluster that a client sees and that have IPv4 addresses. In each domain of apps these
