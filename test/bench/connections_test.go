@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -52,32 +51,6 @@ func greet(conn net.Conn) {
 		_, _ = io.Copy(io.Discard, conn)
 	}
 }
-
-// clientHello returns the ClientHello of Go's TLS client for a host.
-func (b *bench) clientHello(host string) []byte {
-	b.Helper()
-	c := &capture{}
-	_ = tls.Client(c, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}).HandshakeContext(b.Context()) // it ends with the first write
-	if c.first == nil {
-		b.Fatalf("no ClientHello for %s", host)
-	}
-	return c.first
-}
-
-// A capture is a connection that keeps the first written bytes. All writes fail.
-type capture struct {
-	net.Conn
-	first []byte
-}
-
-func (c *capture) Write(p []byte) (int, error) {
-	if c.first == nil {
-		c.first = bytes.Clone(p)
-	}
-	return 0, errors.New("captured")
-}
-
-func (*capture) Close() error { return nil }
 
 // expect connects to a proxy, sends a ClientHello, and returns an error unless the endpoint want replies.
 func (b *bench) expect(host string, hello []byte, want netip.Addr) error {

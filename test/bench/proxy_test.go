@@ -47,7 +47,7 @@ func TestProxy(t *testing.T) {
 			return b.objects.create(ctx, service(r.name(), 443, r.endpoint(false))+routeTo(r, r))
 		})
 		for r := route(len(b.hellos)); int(r) < n; r++ {
-			b.hellos = append(b.hellos, b.clientHello(r.host()))
+			b.hellos = append(b.hellos, lab.ClientHello(b, r.host()))
 		}
 		b.measureRoutes(n, i == 0, i == len(b.routes)-1)
 	}
@@ -138,7 +138,7 @@ func (b *proxyBench) measureRouteChanges(daemon, envoy, n int) {
 	// connections that check for it, which use Envoy's CPU time, have longer pauses.
 	added := func(i int) route { return route(maxRoutes + i) }
 	b.measureKind(fmt.Sprintf("%d routes: a host is added", n), daemon, envoy, changes, 5*time.Millisecond, adds, target{}, func(i int) change {
-		to, hello := route(random.IntN(n)), b.clientHello(added(i).host())
+		to, hello := route(random.IntN(n)), lab.ClientHello(b, added(i).host())
 		return change{
 			func(ctx context.Context) error { return b.objects.create(ctx, routeTo(added(i), to)) },
 			func() error { return b.expect(envoyAddress, hello, to.endpoint(false)) },
@@ -148,7 +148,7 @@ func (b *proxyBench) measureRouteChanges(daemon, envoy, n int) {
 		b.check(b.objects.removeRoute(b.Context(), added(i)))
 	}
 	// All hosts are removed when the last one leads to the API server again.
-	hello := b.clientHello(added(changes - 1).host())
+	hello := lab.ClientHello(b, added(changes-1).host())
 	lab.Poll(b, "the removal of all added hosts", func() bool { return b.expect(envoyAddress, hello, kas) == nil })
 }
 

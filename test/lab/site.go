@@ -116,7 +116,8 @@ spec:
 
 // VirtualMachine returns a VirtualMachine of the hosted cluster, which has no spec because the CRD requires none.
 func (s Site) VirtualMachine(name string, changes ...string) string {
-	return Merge(fmt.Sprintf("{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: %s, namespace: %s}}", name, s.ControlPlaneNamespace()), changes...)
+	return Merge(fmt.Sprintf("{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: %s, namespace: %s}}",
+		name, s.ControlPlaneNamespace()), changes...)
 }
 
 // VirtualMachineInstance returns a VM of the hosted cluster whose interface "vlan" is on the site's network.
@@ -152,7 +153,8 @@ func OwnedByVM(name, uid string) string {
 
 // RunningSince is a change of a VirtualMachineInstance: its status says that it runs since a time.
 func RunningSince(since time.Time) string {
-	return fmt.Sprintf("status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %q}]}", since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("status: {phase: Running, phaseTransitionTimestamps: [{phase: Running, phaseTransitionTimestamp: %q}]}",
+		since.UTC().Format(time.RFC3339))
 }
 
 // Namespaces returns namespaces.
@@ -176,7 +178,8 @@ spec: {config: '{"cniVersion": "0.3.1", "name": %[2]q, "type": "bridge", "bridge
 
 // Service returns a Service with one TCP port, and without a selector.
 func Service(namespace, name string, port int, changes ...string) string {
-	return Merge(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: %s}, spec: {ports: [{port: %d}]}}", name, namespace, port), changes...)
+	return Merge(fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: %s}, spec: {ports: [{port: %d}]}}",
+		name, namespace, port), changes...)
 }
 
 // LoadBalancer returns a Service of type LoadBalancer with port 443.
@@ -186,7 +189,8 @@ func LoadBalancer(namespace, name string, changes ...string) string {
 
 // Route returns a Route that is not admitted.
 func Route(namespace, name, host, service string, changes ...string) string {
-	return Merge(fmt.Sprintf("{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: %s, namespace: %s}, spec: {host: %s, to: {kind: Service, name: %s, weight: 100}}}",
+	return Merge(fmt.Sprintf("{apiVersion: route.openshift.io/v1, kind: Route, metadata: {name: %s, namespace: %s}, "+
+		"spec: {host: %s, to: {kind: Service, name: %s, weight: 100}}}",
 		name, namespace, host, service), changes...)
 }
 

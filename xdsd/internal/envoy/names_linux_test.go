@@ -3,7 +3,6 @@ package envoy
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -152,27 +151,11 @@ func (p *proxy) ask(t *testing.T, port uint16, data []byte) string {
 // hello returns a ClientHello with any server name, even one that Go's client does not send; empty for none.
 func hello(t *testing.T, name string) []byte {
 	t.Helper()
-	var sent firstWrite // with which the handshake ends
 	placeholder := strings.Repeat("a", len(name))
-	_ = tls.Client(&sent, &tls.Config{ServerName: placeholder, InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}).HandshakeContext(t.Context())
+	data := lab.ClientHello(t, placeholder)
 	if name == "" {
-		return sent.data
+		return data
 	}
 	prefix := []byte{0, byte(len(name) >> 8), byte(len(name))} // of a host_name in the extension (RFC 6066)
-	return bytes.Replace(sent.data, append(prefix, placeholder...), append(slices.Clip(prefix), name...), 1)
+	return bytes.Replace(data, append(prefix, placeholder...), append(slices.Clip(prefix), name...), 1)
 }
-
-// A firstWrite is a connection that keeps the first bytes that are written to it, and fails.
-type firstWrite struct {
-	net.Conn
-	data []byte
-}
-
-func (w *firstWrite) Write(data []byte) (int, error) {
-	if w.data == nil {
-		w.data = bytes.Clone(data)
-	}
-	return 0, io.ErrClosedPipe
-}
-
-func (*firstWrite) SetDeadline(time.Time) error { return nil }
