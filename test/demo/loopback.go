@@ -118,15 +118,10 @@ func (l *loopbackShow) startClusters() {
 	server, err := url.Parse(l.hosted.ServerURL())
 	l.check(err)
 	l.management.MustApply(l, lab.Namespaces("clusters", "clusters-demo", "clusters-other", "oooi-system"),
-		clusterObjects("demo"), infraOf("127.50.0.3", ""), clusterObjects("other"), `
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: other, namespace: clusters}
-spec:
-  hostedClusterRef: {name: other}
-  networkConfig: {cidr: 127.60.0.0/24, gateway: 127.60.0.1, networkAttachmentDefinition: vlan60}
-  infraComponents: {dns: {serverIP: 127.60.0.2}, proxy: {serverIP: 127.60.0.3}}
-`, // Without kube-proxy, the first port must be the API server's own port, because DNS connects to it at the cluster IP. The proxy
+		clusterObjects("demo"), infraOf("127.50.0.3", ""), clusterObjects("other"),
+		lab.Site{Name: "other", VLAN: "127.60.0", Network: "vlan60"}.Infra(
+			"spec: {infraComponents: {dhcp: null, dns: {serverIP: 127.60.0.2}, proxy: {serverIP: 127.60.0.3}}}"),
+		// Without kube-proxy, the first port must be the API server's own port, because DNS connects to it at the cluster IP. The proxy
 		// uses port 6443, with the endpoints.
 		lab.Service("clusters-demo", "kube-apiserver", 6443, fmt.Sprintf(
 			"spec: {clusterIP: %s, ports: [{name: own, port: %s}, {name: client, port: 6443}]}", hostedAddress, server.Port())))

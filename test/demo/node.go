@@ -142,7 +142,8 @@ func (n *nodeShow) start() {
 		return err
 	})
 	group.Go(func() (err error) {
-		n.hosted, err = startHosted(ctx, lab.Config{Dir: filepath.Join(n.dir, "hosted"), Address: hostedIP}, hostedObjects("198.18.50.200-198.18.50.207")+announcement)
+		n.hosted, err = startHosted(ctx, lab.Config{Dir: filepath.Join(n.dir, "hosted"), Address: hostedIP},
+			hostedObjects("198.18.50.200-198.18.50.207")+announcement)
 		return err
 	})
 	err := group.Wait()
@@ -268,7 +269,9 @@ func (n *nodeShow) showVM() {
 		host := name + "." + domain
 		n.vm.visit(visit{url: "https://" + host + "/", trust: name + ".crt", dns: only(nodeProxy), reply: name + ": request for " + host})
 	}
-	n.vm.visit(visit{"The apps address is on the VLAN, where MetalLB announces it", "https://" + shopName + "/", "shop.crt", only(nodeApps), "shop: request for " + shopName})
+	n.vm.visit(visit{
+		"The apps address is on the VLAN, where MetalLB announces it", "https://" + shopName + "/", "shop.crt", only(nodeApps), "shop: request for " + shopName,
+	})
 	n.printf("\n# DNS forwards all other names to the upstream resolver.\n")
 	n.vm.ask("www.example.com", "A", forwarded)
 }

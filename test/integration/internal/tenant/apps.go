@@ -28,14 +28,17 @@ func (n *Tenant) ApplyInfra(appsIngress string) {
 // Infra returns the Infra with changes as of lab.Site. Its proxy has the address 192.0.2.3.
 func (n *Tenant) Infra(changes ...string) string {
 	n.Helper()
-	return n.Site().Infra(append([]string{`spec: {networkConfig: {additionalCIDRs: ["2001:db8::/64"]}, infraComponents: {dhcp: null, dns: null, proxy: {serverIP: 192.0.2.3}}}`}, changes...)...)
+	return n.Site().Infra(append([]string{
+		`spec: {networkConfig: {additionalCIDRs: ["2001:db8::/64"]}, infraComponents: {dhcp: null, dns: null, proxy: {serverIP: 192.0.2.3}}}`,
+	}, changes...)...)
 }
 
 // ApplyPool applies MetalLB's IPAddressPool "vlan". Its addresses are ranges in YAML, separated by
 // commas.
 func (n *Tenant) ApplyPool(addresses string) {
 	n.Helper()
-	n.Hosted.MustApply(n.T, fmt.Sprintf("apiVersion: metallb.io/v1beta1\nkind: IPAddressPool\nmetadata: {name: vlan, namespace: metallb-system}\nspec: {addresses: [%s]}\n", addresses))
+	n.Hosted.MustApply(n.T, fmt.Sprintf("{apiVersion: metallb.io/v1beta1, kind: IPAddressPool, metadata: {name: vlan, namespace: metallb-system}, "+
+		"spec: {addresses: [%s]}}", addresses))
 }
 
 // ServiceKey returns the key of the apps Service in the hosted cluster.
