@@ -37,7 +37,7 @@ func TestStoredObjectsSurviveCRDReplacement(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, crd := range crds { // without a schema, in place of the earlier operator's CRDs, they accept every object
+	for _, crd := range crds { // CRDs without a schema accept every object, like those of the earlier operator
 		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 		if err != nil {
 			t.Fatal(err)

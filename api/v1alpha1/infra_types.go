@@ -45,8 +45,8 @@ type NetworkConfig struct {
 	AdditionalCIDRs []CIDR `json:"additionalCIDRs,omitempty"`
 
 	// Gateway is the VLAN's router. DHCP sends it in option 3 and, if its options contain routes (option 121), as
-	// the default route among them. Absent: the VLAN has no router, and neither VMs nor oooi's pods get a default route
-	// on it. Rolls every component.
+	// the default route among them. If it is absent, the VLAN has no router: VMs and oooi's pods get no default route on
+	// it. Rolls every component.
 	// +optional
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule=`self.matches(r'^([0-9]{1,3}(\.[0-9]{1,3}){3}|[0-9a-fA-F]{0,4}(:[0-9a-fA-F]{0,4}){2,7})$')`,message="must be an IPv4 or IPv6 address without a prefix length"

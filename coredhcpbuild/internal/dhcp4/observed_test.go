@@ -25,7 +25,7 @@ func TestOffersThatAreNotRequested(t *testing.T) {
 		{"requests one", []int{0, 4}, "", true, "[]"},
 		{"after a pause", []int{0, 4, 200, 203}, "", false, "[2 3s]"},
 		{"boots from the network", []int{0, 4, 12}, "PXEClient:Arch:00007", false, "[]"},
-		{"our probe", []int{0, 4, 12}, "oooi-probe", false, "[]"},
+		{"oooi's probe", []int{0, 4, 12}, "oooi-probe", false, "[]"},
 	} {
 		s := &Server{offers: newOffers()}
 		for i, seconds := range tc.seconds {
