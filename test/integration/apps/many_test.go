@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,11 +19,10 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
-// many is the number of hosted clusters of one xdsd control, which share one API server, and rest how long control is measured
-// when all are ready.
+// many is the number of hosted clusters of one xdsd control, and resting how long control is measured when all are ready.
 var (
-	many = flag.Int("many", lab.Length(40, 200), "number of hosted clusters in TestManyHostedClusters")
-	rest = flag.Duration("rest", 0, "time at rest that TestManyHostedClusters measures; 0 for none")
+	many    = flag.Int("many", lab.Length(40, 200), "number of hosted clusters in TestManyHostedClusters")
+	resting = flag.Duration("rest", 0, "time at rest that TestManyHostedClusters measures; 0 for none")
 )
 
 // perCluster is the maximum number of goroutines per hosted cluster: those of the watches of its Service and
@@ -32,13 +30,10 @@ var (
 const perCluster = 20
 
 func TestManyHostedClusters(t *testing.T) {
-	guest := lab.New(t, lab.Config{Name: "guests", Address: "127.96.0.78", ServerNames: []string{tenant.HostedName}, APIServerFlags: []string{"--bind-address=0.0.0.0"}})
+	guest := lab.New(t, lab.Config{Name: "guests", Address: "127.96.0.78"})
 	cp := tenants.Management.Get(t)
 	tenant.InstallControl(t, cp)
-	server, err := url.Parse(guest.ServerURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	servers := newPartition(t, guest)
 	f := &fleet{&tenant.Tenant{T: t, Management: cp, Hosted: guest, Client: cp.Client(t), Guest: guest.Client(t), Namespace: cp.Namespace(t)}}
 	cp.MustApply(t, fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
@@ -52,7 +47,7 @@ metadata: {name: oooi-control, namespace: %[1]s}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: oooi-control}
 subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 `, f.Namespace))
-	f.WriteKubeconfig(f.AdminKubeconfig())
+	f.WriteKubeconfig(servers.kubeconfig())
 	guest.MustApply(t, lab.Namespaces("openshift-ingress"))
 	control := tenants.NewReplica(t, cp, "control", "--probe-interval", "10s") // the default
 	control.Start(t)
@@ -66,7 +61,11 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	group, _ := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
 	for i := range *many {
-		group.Go(func() error { return f.apply(t.Context(), i, server.Port(), i == 0) })
+		port := "1" // of the first, which does not respond, and must not delay the others
+		if i > 0 {
+			port = servers.listen(fmt.Sprintf("c%d", i))
+		}
+		group.Go(func() error { return f.apply(t.Context(), i, port) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
@@ -78,7 +77,6 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 			t.Error(err)
 		}
 	})
-	// The first hosted cluster does not respond, and must not delay the others.
 	lab.Await(t, "all but the unreachable one to be ready", func() string {
 		list := &v1alpha1.InfraList{}
 		if err := f.Client.List(t.Context(), list, client.InNamespace(f.Namespace)); err != nil {
@@ -102,8 +100,8 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	goroutinesNow, filesNow, megabytesNow := resources()
 	t.Logf("%d hosted clusters: goroutines %.0f -> %.0f, open files %.0f -> %.0f, resident memory %.1f MB -> %.1f MB", *many,
 		goroutines, goroutinesNow, files, filesNow, megabytes, megabytesNow)
-	if *rest > 0 {
-		time.Sleep(*rest) // until control has handled the changes that it made itself
+	if *resting > 0 {
+		time.Sleep(*resting) // until control has handled the changes that it made itself
 		atRest, each := f.measureRest(control), float64(*many)
 		t.Logf("at rest: %.2f %% of a CPU, %.3f requests per second and %.1f watches per hosted cluster", 100*atRest.cpu,
 			(atRest.requests-idle.requests)/each, (atRest.watches-idle.watches)/each)
@@ -116,16 +114,12 @@ subjects: [{kind: ServiceAccount, name: oooi-control, namespace: oooi-system}]
 	}
 }
 
-// fleet is many hosted clusters in one namespace that share one API server and its admin kubeconfig.
+// fleet is many hosted clusters in one namespace that share an admin kubeconfig, in the partition of one API server.
 type fleet struct{ *tenant.Tenant }
 
 // apply applies the objects of hosted cluster number i: HostedCluster, Service of the API server and Infra.
-// The Service's port of an unreachable one is closed.
-func (f *fleet) apply(ctx context.Context, i int, port string, unreachable bool) error {
+func (f *fleet) apply(ctx context.Context, i int, port string) error {
 	name := fmt.Sprintf("c%d", i)
-	if unreachable {
-		port = "1"
-	}
 	site := lab.Site{Namespace: f.Namespace, Name: name, BaseDomain: f.Namespace + ".example.com", VLAN: vlanPrefix(i), Network: name}
 	yaml := lab.Namespaces(site.ControlPlaneNamespace()) + site.HostedCluster().YAML() +
 		lab.Service(site.ControlPlaneNamespace(), "kube-apiserver", 0, "spec: {ports: [{port: "+port+"}]}") +
@@ -153,11 +147,11 @@ func (f *fleet) use(control *tenant.Replica) use {
 // changes, and the number of watches. Without time to measure it returns zeros.
 func (f *fleet) measureRest(control *tenant.Replica) use {
 	f.Helper()
-	if *rest == 0 {
+	if *resting == 0 {
 		return use{}
 	}
 	before, start := f.use(control), time.Now()
-	time.Sleep(*rest) // a measurement, not a wait
+	time.Sleep(*resting) // a measurement, not a wait
 	after, seconds := f.use(control), time.Since(start).Seconds()
 	return use{(after.cpu - before.cpu) / seconds, (after.requests - before.requests) / seconds, after.watches}
 }
