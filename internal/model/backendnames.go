@@ -27,7 +27,7 @@ func (b *builder) backendNames(i *Infra) []*RecordSet {
 			}
 		}
 		slices.SortStableFunc(set.Records, compareRecords)
-		set.Records = slices.CompactFunc(set.Records, func(a, b Record) bool { return compareRecords(a, b) == 0 }) // several ports
+		set.Records = slices.CompactFunc(set.Records, func(a, b *Record) bool { return compareRecords(a, b) == 0 }) // several ports
 		sets = append(sets, set)
 	}
 	return sets

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/internal/watch"
@@ -89,11 +91,14 @@ func FuzzBuilder(f *testing.F) {
 		if random.IntN(4) == 0 {
 			options.Names.Management = []string{"a.test"}
 		}
+		if random.IntN(2) == 0 {
+			options.Leases = []string{model.AllLeases}
+		}
 		builder := model.NewBuilder(options, nil)
 		in, before := &model.Objects{}, &model.Objects{}
 		for round := range 12 {
 			in = mutate(random, in, separate(random, withoutAmbiguousSelectors(generate(random))))
-			in.NetworkAttachments = randomNetworks(random, in)
+			in.NetworkAttachments, in.DHCPLeases = randomNetworks(random, in), randomLeases(random, before.DHCPLeases)
 			s := builder.Update(changesOf(before, in))
 			if diff := cmp.Diff(render(model.BuildAsOneGroup(in, options)), render(s)); diff != "" {
 				t.Fatalf("round %d: the snapshot differs from that of all objects (-want +got):\n%s", round, diff)
@@ -129,6 +134,34 @@ func randomNetworks(random *rand.Rand, in *model.Objects) []*objects.NetworkAtta
 		list = append(list, &objects.NetworkAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: nad.Namespace, Name: nad.Name}, Network: fmt.Sprintf("bridge br1 vlan %d", random.IntN(3*len(nads))),
 		})
+	}
+	return list
+}
+
+// randomLeases returns leases, some of which are in before: of few VMs, interfaces, host names and addresses, so that they conflict.
+func randomLeases(random *rand.Rand, before []*objects.DHCPLease) []*objects.DHCPLease {
+	var list []*objects.DHCPLease
+	for pool := range 2 {
+		for host := range 4 {
+			l := &objects.DHCPLease{
+				VM: fmt.Sprintf("vms/vm-%d", random.IntN(3)), Interface: fmt.Sprintf("nic-%d", random.IntN(2)),
+				Hostname: []string{"vm-0", "VM-1", "api", "-", ""}[random.IntN(5)],
+				Address:  netip.AddrFrom4([4]byte{192, 0, 2, byte(20 + host)}), Used: time.Unix(random.Int64N(3), 0),
+			}
+			l.Namespace = []string{"a", "b"}[pool]
+			l.Name = dhcplease.Name(l.Namespace+".a", l.Address)
+			l.CreationTimestamp = metav1.Unix(random.Int64N(3), 0)
+			at := slices.IndexFunc(before, func(o *objects.DHCPLease) bool { return o.Name == l.Name })
+			switch {
+			case random.IntN(4) == 0:
+			case at >= 0 && random.IntN(2) == 0:
+				list = append(list, before[at])
+			case random.IntN(6) == 0: // the lease has ended
+				list = append(list, &objects.DHCPLease{ObjectMeta: l.ObjectMeta})
+			default:
+				list = append(list, l)
+			}
+		}
 	}
 	return list
 }
@@ -362,6 +395,9 @@ func generate(random *rand.Rand) *model.Objects {
 				infra.Spec.NetworkConfig.NetworkAttachmentDefinition = pick("", "v", "a/v", "b/v")
 				if maybe() {
 					infra.Spec.InfraComponents.DNS = &v1alpha1.InfraDNS{ServerIP: pick("", "192.0.2.2"), ClusterName: pick("", "a"), BaseDomain: domain()}
+					if maybe() {
+						infra.Spec.InfraComponents.DNS.VMNames = &v1alpha1.VMNames{Enabled: true, Domain: pick("", "vms.test", domain())}
+					}
 					for range random.IntN(4) {
 						infra.Spec.InfraComponents.DNS.Records = append(infra.Spec.InfraComponents.DNS.Records, v1alpha1.DNSRecord{
 							Name: host(), Type: v1alpha1.DNSRecordType(pick("A", "AAAA", "CNAME", "TXT", "MX")), Values: []string{pick(address(), host())},
@@ -509,7 +545,9 @@ func checkSnapshot(t *testing.T, s *model.Snapshot) {
 	for _, vlan := range s.VLANs {
 		checkView(t, vlan.View)
 		for _, n := range vlan.View.Names {
-			served := func(i *model.Infra) bool { return i.VLAN == vlan.Name && i.Serves != nil && *i.Serves == n.Cluster }
+			served := func(i *model.Infra) bool {
+				return i.VLAN == vlan.Name && (i.Serves != nil && *i.Serves == n.Cluster || i.Ref == n.Cluster) // itself for its reverse zones
+			}
 			if !slices.ContainsFunc(s.Infras, served) {
 				t.Errorf("VLAN %s has %s of %s, which none of its Infras serves", vlan.Name, n.Name, n.Cluster)
 			}

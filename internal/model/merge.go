@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"sync"
-
-	"github.com/densityops/oooi/internal/objects"
 )
 
 // merge returns the previous snapshot with the groups that were built in place of those that were dissolved.
@@ -24,10 +22,10 @@ func (u *update) merge() *Snapshot {
 		services: u.all.services, pod: before.pod,
 	}
 	for pool, p := range u.all.leases {
-		if s.leases == nil {
-			s.leases = make(map[string][]*objects.DHCPLease, len(u.all.leases))
+		if s.vmHosts == nil {
+			s.vmHosts = make(map[string][]*vmHost, len(u.all.leases))
 		}
-		s.leases[pool] = p.current()
+		s.vmHosts[pool] = p.hosts
 	}
 	if s.pod == nil || !sameList(s.Parts, before.Parts) {
 		s.pod = sync.OnceValue(func() *View { return wholePod(s.Parts) })

@@ -49,8 +49,8 @@ const (
 type RecordSet struct {
 	// Owner is the object that problems are reported for.
 	Owner Ref
-	// Records are sorted by name and type.
-	Records []Record
+	// Records are sorted by name and type; those of VMs by the VMs' names, with the addresses' records last.
+	Records []*Record
 
 	kind    recordsKind
 	created time.Time // of the owner
@@ -66,7 +66,7 @@ type RecordSet struct {
 func (s *RecordSet) equal(o *RecordSet) bool {
 	return s == o || s.Owner == o.Owner && s.kind == o.kind && s.created.Equal(o.created) && s.cluster == o.cluster && s.domain == o.domain &&
 		slices.Equal(s.reverse, o.reverse) && slices.Equal(s.nameServers, o.nameServers) &&
-		(sameList(s.Records, o.Records) || reflect.DeepEqual(s.Records, o.Records))
+		slices.EqualFunc(s.Records, o.Records, func(a, b *Record) bool { return a == b || reflect.DeepEqual(a, b) })
 }
 
 func compareRecordSets(a, b *RecordSet) int {
@@ -84,7 +84,7 @@ func NewRecordSet(owner Ref, field string, list []v1alpha1.DNSRecord) (set *Reco
 			faults = append(faults, fmt.Sprintf("%s %s: %v", list[i].Name, list[i].Type, err))
 			continue
 		}
-		set.Records = append(set.Records, r)
+		set.Records = append(set.Records, &r)
 	}
 	slices.SortStableFunc(set.Records, compareRecords)
 	return set, faults
@@ -105,7 +105,7 @@ func (v *View) Conflicts(owner Ref) []Problem {
 
 // staticRecord is an entry of an Infra's records.
 type staticRecord struct {
-	Record
+	*Record
 	views []v1alpha1.DNSView
 }
 
@@ -121,12 +121,12 @@ func (i *Infra) readRecords(list []v1alpha1.DNSRecord, found *problems) {
 			found.add(i.Ref, ReasonInvalidRecord, "%s: %s %s is not served: %v", recordsField, in.Name, in.Type, err)
 			continue
 		}
-		i.records = append(i.records, staticRecord{r, viewsOf(in.Views)})
+		i.records = append(i.records, staticRecord{&r, viewsOf(in.Views)})
 	}
 	slices.SortStableFunc(i.records, func(a, b staticRecord) int { return compareRecords(a.Record, b.Record) })
 }
 
-func compareRecords(a, b Record) int {
+func compareRecords(a, b *Record) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type))
 }
 
@@ -217,16 +217,16 @@ func parseRecord(in *v1alpha1.DNSRecord, from *RecordSource) (Record, error) {
 }
 
 // appendAddressRecords appends the A and the AAAA record of a name. The addresses are sorted, IPv4 first.
-func appendAddressRecords(list []Record, name string, addresses []netip.Addr, from *RecordSource) []Record {
+func appendAddressRecords(list []*Record, name string, addresses []netip.Addr, from *RecordSource) []*Record {
 	v6 := slices.IndexFunc(addresses, netip.Addr.Is6)
 	if v6 < 0 {
 		v6 = len(addresses)
 	}
 	if v6 > 0 {
-		list = append(list, Record{Name: name, Type: v1alpha1.DNSRecordA, Addresses: addresses[:v6:v6], From: from})
+		list = append(list, &Record{Name: name, Type: v1alpha1.DNSRecordA, Addresses: addresses[:v6:v6], From: from})
 	}
 	if v6 < len(addresses) {
-		list = append(list, Record{Name: name, Type: v1alpha1.DNSRecordAAAA, Addresses: addresses[v6:], From: from})
+		list = append(list, &Record{Name: name, Type: v1alpha1.DNSRecordAAAA, Addresses: addresses[v6:], From: from})
 	}
 	return list
 }
@@ -304,7 +304,12 @@ func serviceValue(text string) (string, error) {
 // addRecordSet adds the records of a source, except those with names that others have. The address of a VM whose name is not
 // served has no name, either.
 func (b *viewBuilder) addRecordSet(s *RecordSet) {
-	for _, r := range shortestFirst(s.Records) {
+	list := s.Records
+	if s.kind != recordsVM {
+		list = shortestFirst(list)
+	}
+	b.parentFaults = map[string]string{}
+	for _, r := range list {
 		if s.kind == recordsVM && r.Type == v1alpha1.DNSRecordPTR && b.records[r.Values[0]] != s {
 			continue
 		}
@@ -314,10 +319,11 @@ func (b *viewBuilder) addRecordSet(s *RecordSet) {
 		}
 		if b.records[r.Name] == nil {
 			b.records[r.Name] = s
-			if s.domain != "" && r.Type != v1alpha1.DNSRecordPTR {
-				b.openZone(s, s.domain)
-			} else {
+			switch {
+			case s.kind != recordsVM:
 				b.openZone(s, strings.TrimPrefix(r.Name, "*."))
+			case r.Type != v1alpha1.DNSRecordPTR: // those are in the reverse zones
+				b.openZone(s, s.domain)
 			}
 		}
 		b.view.Records = append(b.view.Records, r)
@@ -332,22 +338,10 @@ func (s *RecordSet) field(r *Record) string {
 	return r.From.Field + " of " + r.From.Object.String()
 }
 
-// shortestFirst returns records sorted by the length of their names, so that parents come before names below them; those of
-// addresses come last.
-func shortestFirst(records []Record) []*Record {
-	list := make([]*Record, len(records))
-	for i := range records {
-		list[i] = &records[i]
-	}
-	rank := func(r *Record) int {
-		if r.Type == v1alpha1.DNSRecordPTR {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(list, func(a, b *Record) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(a.Name), len(b.Name)))
-	})
+// shortestFirst returns records sorted by the length of their names, so that parents come before names below them.
+func shortestFirst(records []*Record) []*Record {
+	list := slices.Clone(records)
+	slices.SortStableFunc(list, func(a, b *Record) int { return cmp.Compare(len(a.Name), len(b.Name)) })
 	return list
 }
 
@@ -377,19 +371,34 @@ func (b *viewBuilder) recordFault(s *RecordSet, r *Record) string {
 	if r.Type == v1alpha1.DNSRecordPTR && s.kind == recordsVM { // in its own zone
 		return ""
 	}
-	for at := range nameAndParents(domain) {
-		switch owner := cmp.Or(b.zones[at], b.apps[at]); {
-		case owner == nil:
-		case owner == s.cluster || s.any: // a record may replace an app; a VM's name would do so by chance
-			if s.kind != recordsVM || b.apps[at] == nil {
-				continue
-			}
-			return "it lies in " + at + ", an apps domain of " + owner.String() + ": choose another domain"
-		default:
-			return "it lies in " + at + ", a domain of " + owner.String() + ": choose another name"
-		}
+	if why := b.domainFault(s, domain); why != "" {
+		return why
 	}
-	return ""
+	_, parent, _ := strings.Cut(domain, ".")
+	why, known := b.parentFaults[parent]
+	if !known {
+		for at := range nameAndParents(parent) {
+			if why = b.domainFault(s, at); why != "" {
+				break
+			}
+		}
+		b.parentFaults[parent] = why
+	}
+	return why
+}
+
+// domainFault returns why the names in a domain, and the domain's own, cannot be records; "" if they can.
+func (b *viewBuilder) domainFault(s *RecordSet, domain string) string {
+	switch owner := cmp.Or(b.zones[domain], b.apps[domain]); {
+	case owner == nil:
+		return ""
+	case owner != s.cluster && !s.any:
+		return "it lies in " + domain + ", a domain of " + owner.String() + ": choose another name"
+	case s.kind == recordsVM && b.apps[domain] != nil: // a record may replace an app; a VM's name would do so by chance
+		return "it lies in " + domain + ", an apps domain of " + owner.String() + ": choose another domain"
+	default:
+		return ""
+	}
 }
 
 // addReverseZones adds the zones of the addresses of VMs. The view answers all names in them.

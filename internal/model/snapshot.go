@@ -140,7 +140,7 @@ type Snapshot struct {
 
 	pod      func() *View
 	services *serviceIndex
-	leases   map[string][]*objects.DHCPLease // in force, by pool
+	vmHosts  map[string][]*vmHost // in force, by pool
 }
 
 // A Part is a group of hosted clusters whose names do not interact with those of other clusters: none is equal to a name

@@ -103,15 +103,17 @@ func (a Answer) equal(o Answer) bool {
 
 // viewBuilder builds a View. Its maps have the owners of names, by name.
 type viewBuilder struct {
-	names     map[string]*Cluster
-	zones     map[string]*Cluster
-	apps      map[string]*Cluster
-	refused   map[ownedDomain]bool
-	records   map[string]*RecordSet
-	aliases   map[string]bool // names with a CNAME
-	open      map[string]bool // zones of records, and whether they are open
-	view      *View
-	conflicts problems
+	names   map[string]*Cluster
+	zones   map[string]*Cluster
+	apps    map[string]*Cluster
+	refused map[ownedDomain]bool
+	records map[string]*RecordSet
+	aliases map[string]bool // names with a CNAME
+	// parentFaults is why names in a domain cannot be records of the set that is added, by domain.
+	parentFaults map[string]string
+	open         map[string]bool // zones of records, and whether they are open
+	view         *View
+	conflicts    problems
 }
 
 // owns reports whether name is in one of the cluster's domains.

@@ -7,8 +7,8 @@ import (
 // NewView returns the view of the publications and records. A name that several clusters claim belongs to the oldest.
 // Hostnames and apps domains that conflict with a domain of another cluster are omitted, and so are records that conflict
 // with names of clusters. If previous, which may be nil, has the same input, NewView returns previous.
-func NewView(publications []Publication, records []*RecordSet, previous *View) *View {
-	ordered, sets := slices.Clone(publications), slices.Clone(records)
+func NewView(publications []Publication, recordSets []*RecordSet, previous *View) *View {
+	ordered, sets := slices.Clone(publications), slices.Clone(recordSets)
 	slices.SortStableFunc(ordered, func(a, c Publication) int { return compareAge(a.Cluster, c.Cluster) })
 	slices.SortStableFunc(sets, compareRecordSets)
 	if previous != nil && slices.EqualFunc(ordered, previous.from, Publication.equal) && slices.EqualFunc(sets, previous.sets, (*RecordSet).equal) {
@@ -20,13 +20,17 @@ func NewView(publications []Publication, records []*RecordSet, previous *View) *
 			hostnames += len(p.Cluster.Hostnames) + 1
 		}
 	}
+	records := 0
+	for _, set := range sets {
+		records += len(set.Records)
+	}
 	b := viewBuilder{
 		names:   make(map[string]*Cluster, hostnames),
 		zones:   make(map[string]*Cluster, len(ordered)),
 		apps:    make(map[string]*Cluster, len(ordered)),
 		refused: map[ownedDomain]bool{},
-		records: map[string]*RecordSet{}, aliases: map[string]bool{}, open: map[string]bool{},
-		view: &View{from: ordered, sets: sets, Names: make([]Name, 0, hostnames)},
+		records: make(map[string]*RecordSet, records), aliases: map[string]bool{}, open: map[string]bool{},
+		view: &View{from: ordered, sets: sets, Names: make([]Name, 0, hostnames), Records: slices.Grow([]*Record(nil), records)},
 	}
 	b.refuseAppsDomains(ordered)
 	for _, p := range ordered {

@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,16 +18,38 @@ const vmNamesField = "spec.infraComponents.dns.vmNames"
 // leasePool has the DHCP leases of one pool.
 type leasePool struct {
 	leases map[string]*objects.DHCPLease // by name
-	sorted []*objects.DHCPLease          // oldest first; nil if it must be computed
-	last   *vmRecords                    // the last result of records
+	nics   map[nic][]*objects.DHCPLease
+	hosts  []*vmHost  // of the leases in force, by name; replaced, not modified
+	last   *vmRecords // the last result of records
+}
+
+// A nic is the interface of a VM, in one address family. The newest of its leases is in force.
+type nic struct {
+	vm, name string
+	v4       bool
+}
+
+// A vmHost is a host name in lower case and the leases in force with it, oldest first. It is immutable.
+type vmHost struct {
+	name   string
+	leases []*objects.DHCPLease
 }
 
 // vmRecords are the records of VMs' names.
 type vmRecords struct {
 	domain  string
 	cidrs   []netip.Prefix
-	records []Record
+	hosts   []servedHost
+	records []*Record
 	faults  []string // why names are missing
+}
+
+// A servedHost is a host and its records.
+type servedHost struct {
+	*vmHost
+
+	records []*Record
+	faults  []string
 }
 
 // Pool returns the name of the DHCP pool of the Infra "namespace/name".
@@ -42,50 +63,79 @@ func (u *update) setLease(c Change, now *objects.DHCPLease) {
 	}
 	p := u.all.leases[pool]
 	if p == nil {
-		p = &leasePool{leases: map[string]*objects.DHCPLease{}}
+		p = &leasePool{leases: map[string]*objects.DHCPLease{}, nics: map[nic][]*objects.DHCPLease{}}
 		u.all.leases[pool] = p
 	}
-	if now == nil || !now.Address.IsValid() {
-		if p.leases[c.Name] == nil {
-			return
-		}
-		delete(p.leases, c.Name)
-	} else {
-		p.leases[c.Name] = now
+	if now != nil && !now.Address.IsValid() {
+		now = nil
 	}
-	p.sorted, p.last = nil, nil
+	if before := p.leases[c.Name]; before != nil {
+		p.setInterface(before, false)
+		delete(p.leases, c.Name)
+	} else if now == nil {
+		return
+	}
+	if now != nil {
+		p.leases[c.Name] = now
+		p.setInterface(now, true)
+	}
 	u.touch(key{readLeases, pool})
+}
+
+// setInterface adds a lease to those of its interface, or removes it.
+func (p *leasePool) setInterface(l *objects.DHCPLease, add bool) {
+	key := nic{l.VM, l.Interface, l.Address.Is4()}
+	before := p.nics[key]
+	now := slices.DeleteFunc(slices.Clone(before), func(o *objects.DHCPLease) bool { return o == l })
+	if add {
+		now = append(now, l)
+	}
+	if p.nics[key] = now; len(now) == 0 {
+		delete(p.nics, key)
+	}
+	if was, is := newestLease(before), newestLease(now); was != is {
+		p.setHost(was, false)
+		p.setHost(is, true)
+	}
+}
+
+// newestLease returns the lease in force of those of one interface; nil for none.
+func newestLease(list []*objects.DHCPLease) *objects.DHCPLease {
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(list, func(a, b *objects.DHCPLease) int { return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.Name, b.Name)) })
+}
+
+// setHost adds a lease, which may be nil, to those of its host, or removes it.
+func (p *leasePool) setHost(l *objects.DHCPLease, add bool) {
+	if l == nil {
+		return
+	}
+	h := &vmHost{name: strings.ToLower(l.Hostname)}
+	at, found := slices.BinarySearchFunc(p.hosts, h.name, func(h *vmHost, name string) int { return cmp.Compare(h.name, name) })
+	end := at
+	if found {
+		h.leases = slices.DeleteFunc(slices.Clone(p.hosts[at].leases), func(o *objects.DHCPLease) bool { return o == l })
+		end++
+	}
+	if add {
+		h.leases = append(h.leases, l)
+		slices.SortFunc(h.leases, func(a, b *objects.DHCPLease) int {
+			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	var now []*vmHost
+	if len(h.leases) > 0 {
+		now = []*vmHost{h}
+	}
+	p.hosts = slices.Concat(p.hosts[:at], now, p.hosts[end:])
 }
 
 // records returns the records of the pool's VMs in a domain, and of the addresses in the subnets.
 func (p *leasePool) records(domain string, cidrs []netip.Prefix) *vmRecords {
-	if p.last == nil || p.last.domain != domain || !slices.Equal(p.last.cidrs, cidrs) {
-		p.last = newVMRecords(p.current(), domain, cidrs)
-	}
+	p.last = newVMRecords(p.hosts, domain, cidrs, p.last)
 	return p.last
-}
-
-// current returns the leases in force, oldest first. Callers must not modify the result.
-func (p *leasePool) current() []*objects.DHCPLease {
-	if p.sorted == nil {
-		p.sorted = make([]*objects.DHCPLease, 0, len(p.leases))
-		type holder struct {
-			vm, nic string
-			v4      bool
-		}
-		newest := make(map[holder]*objects.DHCPLease, len(p.leases))
-		for _, l := range p.leases {
-			key := holder{l.VM, l.Interface, l.Address.Is4()}
-			if last := newest[key]; last == nil || cmp.Or(last.Used.Compare(l.Used), cmp.Compare(last.Name, l.Name)) < 0 {
-				newest[key] = l
-			}
-		}
-		p.sorted = slices.AppendSeq(p.sorted, maps.Values(newest))
-		slices.SortFunc(p.sorted, func(a, b *objects.DHCPLease) int {
-			return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-		})
-	}
-	return p.sorted
 }
 
 // VMNames returns the records of the VMs with a lease of the DHCP of "namespace/name", if no Infra of that name is read. domain is
@@ -98,46 +148,58 @@ func (s *Snapshot) VMNames(infra, domain string, cidrs []netip.Prefix) *RecordSe
 	for _, cidr := range cidrs {
 		set.reverse = append(set.reverse, reverseZones(cidr)...)
 	}
-	set.Records = newVMRecords(s.leases[Pool(infra)], domain, cidrs).records
+	set.Records = newVMRecords(s.vmHosts[Pool(infra)], domain, cidrs, nil).records
 	return set
 }
 
-// newVMRecords returns the records of leases, of which the oldest come first. Of two VMs with one host name, the one with the
-// older lease has the name.
-func newVMRecords(leases []*objects.DHCPLease, domain string, cidrs []netip.Prefix) *vmRecords {
-	out := &vmRecords{domain: domain, cidrs: cidrs, records: make([]Record, 0, 2*len(leases))}
-	type host struct {
-		vm        string
-		from      *RecordSource
-		addresses []netip.Addr
+// newVMRecords returns the records of hosts. It reuses those of previous, which may be nil.
+func newVMRecords(hosts []*vmHost, domain string, cidrs []netip.Prefix, previous *vmRecords) *vmRecords {
+	var before []servedHost
+	if previous != nil && previous.domain == domain && slices.Equal(previous.cidrs, cidrs) {
+		before = previous.hosts
 	}
-	hosts := make(map[string]*host, len(leases))
-	for _, l := range leases {
-		name, err := cleanName(l.Hostname + "." + domain)
-		if err != nil {
-			out.faults = append(out.faults, fmt.Sprintf("the name of VM %s is not served: %v", l.VM, err))
+	out := &vmRecords{domain: domain, cidrs: cidrs, hosts: make([]servedHost, 0, len(hosts)), records: make([]*Record, 0, 2*len(hosts))}
+	for _, h := range hosts {
+		for len(before) > 0 && before[0].vmHost != h && before[0].name <= h.name {
+			before = before[1:]
+		}
+		var served servedHost
+		if len(before) > 0 && before[0].vmHost == h {
+			served, before = before[0], before[1:]
+		} else {
+			served = h.serve(domain, cidrs)
+		}
+		out.hosts = append(out.hosts, served)
+		out.records = append(out.records, served.records...)
+		out.faults = append(out.faults, served.faults...)
+	}
+	return out
+}
+
+// serve returns the records of a host, those of its addresses last. Of two VMs with its name, the one with the older lease has the
+// name.
+func (h *vmHost) serve(domain string, cidrs []netip.Prefix) servedHost {
+	out := servedHost{vmHost: h}
+	vm := h.leases[0].VM
+	name, err := cleanName(h.name + "." + domain)
+	if err != nil {
+		out.faults = []string{fmt.Sprintf("the name of VM %s is not served: %v", vm, err)}
+		return out
+	}
+	from := &RecordSource{ParseRef("VirtualMachine", vm), "the DHCP lease"}
+	var addresses []netip.Addr
+	var reverse []*Record
+	for _, l := range h.leases {
+		if l.VM != vm {
+			out.faults = append(out.faults, fmt.Sprintf("the name %s of VM %s is not served: VM %s has the name, too, and the older lease", name, l.VM, vm))
 			continue
 		}
-		h := hosts[name]
-		if h == nil {
-			namespace, vm, _ := strings.Cut(l.VM, "/")
-			h = &host{vm: l.VM, from: &RecordSource{Ref{"VirtualMachine", namespace, vm}, "the DHCP lease"}}
-			hosts[name] = h
-		}
-		if h.vm != l.VM {
-			out.faults = append(out.faults, fmt.Sprintf("the name %s of VM %s is not served: VM %s has the name, too, and the older lease", name, l.VM, h.vm))
-			continue
-		}
-		h.addresses = append(h.addresses, l.Address)
+		addresses = append(addresses, l.Address)
 		if slices.ContainsFunc(cidrs, func(cidr netip.Prefix) bool { return cidr.Contains(l.Address) }) {
-			out.records = append(out.records, Record{Name: ReverseName(l.Address), Type: v1alpha1.DNSRecordPTR, Values: []string{name}, From: h.from})
+			reverse = append(reverse, &Record{Name: ReverseName(l.Address), Type: v1alpha1.DNSRecordPTR, Values: []string{name}, From: from})
 		}
 	}
-	for name, h := range hosts {
-		out.records = appendAddressRecords(out.records, name, sortedAddrs(h.addresses), h.from)
-	}
-	slices.SortFunc(out.records, compareRecords)
-	slices.Sort(out.faults)
+	out.records = append(appendAddressRecords(nil, name, sortedAddrs(addresses), from), reverse...)
 	return out
 }
 
