@@ -11,10 +11,12 @@ import (
 	"github.com/densityops/oooi/internal/model"
 )
 
-// A recordSet has the records of one type of a name, without the name.
+// A recordSet has the records of one type of a name.
 type recordSet struct {
-	rrtype  uint16
-	records []dns.RR
+	*model.Record
+
+	rrtype uint16
+	ttl    uint32
 }
 
 // rrtypes are the types of records.
@@ -50,25 +52,15 @@ func (t *builder) addRecord(r *model.Record, served bool) {
 			addresses = slices.Concat(*node.addresses, r.Addresses)
 		}
 		node.setAddresses(&addresses)
-		node.ttl, t.ownTTL[node] = ttl, true
+		node.ttl, node.ownTTL = ttl, true
 		return
 	}
-	node.appendRecords(r, ttl)
-}
-
-// appendRecords adds records to the set of their type.
-func (n *Node) appendRecords(r *model.Record, ttl uint32) {
-	set := recordSet{rrtype: rrtypes[r.Type]}
-	set.records = append(addressesA("", ttl, r.Addresses), addressesAAAA("", ttl, r.Addresses)...)
-	for _, value := range r.Values {
-		set.records = append(set.records, newRecord(header("", set.rrtype, ttl), value))
+	var sets []recordSet
+	if node.records != nil {
+		sets = *node.records
 	}
-	var all []recordSet
-	if n.records != nil {
-		all = *n.records
-	}
-	all = append(slices.Clip(all), set)
-	n.records = &all
+	sets = append(slices.Clip(sets), recordSet{r, rrtypes[r.Type], ttl})
+	node.records = &sets
 }
 
 // newRecord returns the record of a value in the format of model.Record.
@@ -113,10 +105,9 @@ func (n *Node) recordsOf(qname string, qtype uint16) []dns.RR {
 		if set.rrtype != qtype && set.rrtype != dns.TypeCNAME {
 			continue
 		}
-		list := make([]dns.RR, len(set.records))
-		for i, rr := range set.records {
-			list[i] = dns.Copy(rr)
-			list[i].Header().Name = qname
+		list := append(addressesA(qname, set.ttl, set.Addresses), addressesAAAA(qname, set.ttl, set.Addresses)...)
+		for _, value := range set.Values {
+			list = append(list, newRecord(header(qname, set.rrtype, set.ttl), value))
 		}
 		return list
 	}
@@ -126,8 +117,8 @@ func (n *Node) recordsOf(qname string, qtype uint16) []dns.RR {
 // Target returns the name that the node is an alias of (CNAME), fully qualified; "" if it is none.
 func (n *Node) Target() string {
 	if n.records != nil {
-		if alias, ok := (*n.records)[0].records[0].(*dns.CNAME); ok {
-			return alias.Target
+		if first := (*n.records)[0]; first.rrtype == dns.TypeCNAME {
+			return dns.Fqdn(first.Values[0])
 		}
 	}
 	return ""

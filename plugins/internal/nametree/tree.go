@@ -67,6 +67,7 @@ type Node struct {
 	Open bool
 
 	named      bool          // a name of the view, possibly without an address yet
+	ownTTL     bool          // ttl is not the zone's
 	hasSingleA bool          // exactly one address is IPv4: a
 	a          [4]byte       // stored here to save a cache line
 	ttl        uint32        // of the address records
@@ -123,8 +124,6 @@ type builder struct {
 	nodes map[string]*Node // by name, in lower case and without a trailing dot
 	zones map[string]*Zone // by origin, spelled as in nodes
 	part  *nodes           // has capacity for new nodes
-	// ownTTL has the nodes whose address records have a TTL of their own.
-	ownTTL map[*Node]bool
 }
 
 // buildNodes returns the nodes of a part.
@@ -140,7 +139,6 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 	}
 	t := &builder{
 		nodes: make(map[string]*Node, size), zones: make(map[string]*Zone, len(view.Zones)), part: &nodes{list: make([]Node, 0, size)},
-		ownTTL: map[*Node]bool{},
 	}
 	_, control := ttls[ControlPlane]
 	_, served := ttls[Apps]
@@ -185,7 +183,7 @@ func buildNodes(view *model.View, ttls TTLs, serial uint32, own []netip.Addr) *n
 	}
 	for name, n := range t.nodes {
 		n.name = name
-		if !t.ownTTL[n] {
+		if !n.ownTTL {
 			n.ttl = n.Zone.ttls[n.Part]
 		}
 	}
