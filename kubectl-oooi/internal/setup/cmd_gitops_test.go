@@ -335,29 +335,6 @@ func missingLists(s *spec.Schema, value any, path string) (missing []string) {
 	return missing
 }
 
-func TestWorkloadsWithoutTheirInfraAreReported(t *testing.T) {
-	s := newSite(t)
-	s.sync(s.printed())
-	infra := s.Object(read.InfraKind, "demo")
-	s.Must(s.Client.Delete(t.Context(), infra))
-	warning := fmt.Sprintf("Warning: Infra or ProxyServer %[1]s/demo does not exist, but its StatefulSets serve the VLAN as last configured: StatefulSet %[1]s/demo-dhcp, StatefulSet %[1]s/demo-dns, StatefulSet %[1]s/demo-proxy; create it again, or run 'kubectl oooi teardown demo -n %[1]s' to delete them\n", s.Namespace)
-	for _, tc := range []struct {
-		line []string
-		code int
-	}{
-		{[]string{"doctor", "-n", s.Namespace}, 2}, {[]string{"doctor", "-n", s.Namespace, "--fail-on", "never"}, 0}, {[]string{"doctor", "demo", "-n", s.Namespace}, 1},
-		{[]string{"status", "-n", s.Namespace}, 0}, {[]string{"status", "demo", "-n", s.Namespace}, 1},
-	} {
-		if _, stderr, code := s.Run(tc.line...); code != tc.code || !strings.Contains(stderr, warning) {
-			t.Errorf("%q exited with %d, want %d, stderr %s", tc.line, code, tc.code, stderr)
-		}
-	}
-	s.Expect(0, "teardown demo -n $NS --yes", "StatefulSet $NS/demo-dns deleted")
-	if _, stderr, code := s.Run("doctor", "-n", s.Namespace); code != 1 || !strings.Contains(stderr, "no Infra or standalone ProxyServer found in namespace") || strings.Contains(stderr, "demo") {
-		t.Errorf("after teardown doctor exited with %d, stderr %s", code, stderr)
-	}
-}
-
 // TestObjectsStayWithoutTheInfra deletes an Infra without teardown. The garbage collector, which runs, must delete nothing:
 // what setup deployed serves the VLAN.
 func TestObjectsStayWithoutTheInfra(t *testing.T) {

@@ -2,166 +2,28 @@ package setup_test
 
 import (
 	"fmt"
-	"slices"
+	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmd"
 	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 	"github.com/densityops/oooi/test/lab"
 )
-
-func TestOnlyChangedObjectsAreApplied(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	in := func(format string) string { return strings.ReplaceAll(format, "NS", s.Namespace) }
-	for _, tc := range []struct{ what, old, new, want string }{
-		{"the range", "192.0.2.99", "192.0.2.89", in("Infra NS/demo configured\nConfigMap NS/NEWCONFIG created\nStatefulSet NS/demo-dhcp configured\nConfigMap NS/OLDCONFIG deleted\n")},
-		{"the proxy's address", "192.0.2.4", "192.0.2.5", in("Infra NS/demo configured\nProxyServer NS/demo configured\nNetworkAttachmentDefinition NS/NEWNETWORK created\nStatefulSet NS/demo-proxy configured\n" +
-			"ConfigMap NS/NEWCONFIG created\nStatefulSet NS/demo-dhcp configured\n" + // a protected address of DHCP
-			"ConfigMap NS/OLDCONFIG deleted\nNetworkAttachmentDefinition NS/OLDNETWORK deleted\n")},
-		{"an image", "serverIP: 192.0.2.3", "serverIP: 192.0.2.3, image: example.com/dns:1", in("Infra NS/demo configured\nStatefulSet NS/demo-dns configured\n")},
-	} {
-		s.Infra = strings.ReplaceAll(s.Infra, tc.old, tc.new)
-		network, config := s.NetworkOf("demo-proxy"), s.ConfigOf("demo-dhcp")
-		stderr := s.Setup()
-		if want := strings.NewReplacer("OLDNETWORK", network, "NEWNETWORK", s.NetworkOf("demo-proxy"), "OLDCONFIG", config, "NEWCONFIG", s.ConfigOf("demo-dhcp")).Replace(tc.want); stderr != want {
-			t.Errorf("changing %s printed\n%s\nwant\n%s", tc.what, stderr, want)
-		}
-	}
-	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {enabled: false, ")
-	stderr := s.Setup()
-	for line := range strings.Lines(stderr) {
-		if !strings.Contains(line, "demo-dhcp") && !strings.Contains(line, "-dhcp deleted") && line != in("Infra NS/demo configured\n") {
-			t.Errorf("disabling DHCP printed %s", line)
-		}
-	}
-	for _, o := range s.Everything() {
-		if strings.Contains(o, "demo-dhcp") || strings.Contains(o, "-demo-dhcp") {
-			t.Errorf("not deleted after disabling DHCP: %s", o)
-		}
-	}
-}
-
-// TestImagesOfDHCPGetKnownArguments renders DHCP for the release's image, and then for one that may be of an earlier
-// version.
-func TestImagesOfDHCPGetKnownArguments(t *testing.T) {
-	s := newSite(t)
-	rendered := func() bool {
-		t.Helper()
-		s.Setup()
-		config := &corev1.ConfigMap{}
-		s.Get(s.ConfigOf("demo-dhcp"), config)
-		return strings.Contains(fmt.Sprint(config.Data), "test-clients="+s.Namespace+"/demo")
-	}
-	if !rendered() {
-		t.Error("setup rendered no test clients")
-	}
-	s.Infra = strings.ReplaceAll(s.Infra, "dhcp: {", "dhcp: {image: example.com/dhcp:1, ")
-	if rendered() {
-		t.Error("setup rendered test clients for another image")
-	}
-}
-
-func TestSetupRefuses(t *testing.T) {
-	s := newSite(t)
-	good := s.Infra
-	for _, tc := range []struct{ name, old, new, message string }{
-		{"a duplicate address", "serverIP: 192.0.2.4", "serverIP: 192.0.2.3", "AddressConflict"},
-		{"no network", "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: vlan101", "NetworkAttachmentDefinition " + s.Namespace + "/vlan101 does not exist"},
-		{"an unknown field", "rangeEnd", "rangeend", `unknown field "spec.infraComponents.dhcp.rangeend"`},
-		{"no address", "proxy: {serverIP: 192.0.2.4}", "proxy: {}", "spec.infraComponents.proxy.serverIP: an address on the VLAN is required"},
-		{"a value that the API server refuses", "gateway: 192.0.2.1", "gateway: somewhere", "must be an IPv4 or IPv6 address"},
-		{"an invalid image reference", "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, image: 'quay.io/Some Image:1'}", `spec.infraComponents.proxy.image: invalid image reference "quay.io/Some Image:1"`},
-	} {
-		s.Infra = strings.ReplaceAll(good, tc.old, tc.new)
-		if s.Infra == good {
-			t.Fatalf("%s: nothing was changed", tc.name)
-		}
-		t.Log(tc.name)
-		s.Refused(tc.message)
-	}
-	s.Infra = good
-	s.Refused("error: not done within --timeout 1ns: ", "--timeout", "1ns")
-	s.Refused(`error: --output "json": only yaml is supported, and only with --dry-run=client`, "--dry-run=client", "-o", "json")
-	s.Refused(`error: --output "yaml": only yaml is supported, and only with --dry-run=client`, "-o", "yaml")
-}
-
-// TestSetupRefusesNetworksWithDHCPIPAM sets up networks whose CNI plugin requests leases, as a ClusterUserDefinedNetwork with
-// ipam.mode DHCP.
-func TestSetupRefusesNetworksWithDHCPIPAM(t *testing.T) {
-	s := newSite(t)
-	const ovn = `{"cniVersion":"1.0.0","name":"udn","type":"ovn-k8s-cni-overlay","topology":"localnet","role":"secondary","physicalNetworkName":"physnet",` +
-		`"netAttachDefName":"NS/udn","ipam":{"type":"dhcp"}}`
-	for name, config := range map[string]string{"udn": strings.Replace(ovn, "NS", s.Namespace, 1), "bridge": `{"cniVersion":"0.3.1","type":"bridge","bridge":"br1","ipam":{"type":"dhcp"}}`} {
-		s.Apply(fmt.Sprintf("apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: %s, namespace: %s}\nspec: {config: '%s'}\n",
-			name, s.Namespace, config))
-	}
-	good := s.Infra
-	s.Infra = strings.Replace(good, "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: bridge", 1)
-	s.Refused("ipam of type dhcp in spec.config requests a lease for each VM's pod before KubeVirt knows the VM's MAC address")
-	s.Infra = strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1)
-	s.Refused("assigns addresses by ipam of type dhcp in spec.config, and KubeVirt would offer them to VMs")
-	s.Infra = strings.Replace(good, "networkAttachmentDefinition: vlan100", "networkAttachmentDefinition: udn", 1)
-	s.Refused("in a ClusterUserDefinedNetwork: ipam: {mode: Disabled}): VMs request their leases themselves")
-	s.Infra = strings.Replace(s.Infra, "dhcp: {", "dhcp: {enabled: false, ", 1)
-	if out, stderr, code := s.Run("diff", "-f", "FILE"); code != 1 || strings.Contains(out, `"ipam"`) || !strings.Contains(out, "physnet") {
-		t.Errorf("without DHCP diff exited with %d and printed %s%s", code, out, stderr)
-	}
-}
-
-func TestReplicaWithFloatingAddressIsReplacedLast(t *testing.T) {
-	s := newSite(t)
-	s.Infra = strings.Replace(s.Infra, "proxy: {serverIP: 192.0.2.4}", "proxy: {serverIP: 192.0.2.4, instances: [{ip: 192.0.2.5}, {ip: 192.0.2.6}, {ip: 192.0.2.7}]}", 1)
-	s.Setup()
-	s.Apply(fmt.Sprintf(`
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: demo-proxy-address, namespace: %s}
-spec: {holderIdentity: demo-proxy-192-0-2-5-0, leaseDurationSeconds: 10}
-`, s.Namespace))
-	stderr := s.Setup("--image", "registry.example.com/oooi:next")
-	var order []string
-	for line := range strings.Lines(stderr) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "StatefulSet "+s.Namespace+"/demo-proxy-192-0-2-"); ok {
-			order = append(order, name)
-		}
-	}
-	if want := []string{"6 configured", "7 configured", "5 configured"}; !slices.Equal(order, want) {
-		t.Errorf("setup with another image replaces %q, want %q:\n%s", order, want, stderr)
-	}
-}
-
-// TestObjectsAreCreatedAgain replaces a RoleBinding, whose reference cannot be changed, as kubectl replace --force does. Applying
-// the rendered object would fail.
-func TestObjectsAreCreatedAgain(t *testing.T) {
-	s := newSite(t)
-	s.Setup()
-	name, binding := "oooi-"+s.Namespace+"-demo-dns", &rbacv1.RoleBinding{}
-	s.Get(name, binding)
-	s.Must(s.Client.Delete(t.Context(), binding))
-	binding.UID, binding.ResourceVersion, binding.ManagedFields, binding.RoleRef.Name = "", "", nil, "other"
-	s.Must(s.Client.Create(t.Context(), binding, client.FieldOwner("kubectl-replace")))
-	uid, object, before := binding.UID, "RoleBinding "+s.Namespace+"/"+name, s.Everything()
-	if out, stderr, code := s.Run("diff", "-f", "FILE", "--force-conflicts"); code != 1 || !strings.Contains(out, name) {
-		t.Errorf("diff exited with %d, stderr %s, stdout %s", code, stderr, out)
-	}
-	if out, stderr, code := s.Run("setup", "-f", "FILE", "--dry-run=server", "--force-conflicts"); code != 0 || !strings.Contains(out, object+" configured (server dry run)\n") {
-		t.Errorf("the dry run exited with %d, stderr %s, stdout %s", code, stderr, out)
-	}
-	s.Unchanged(before)
-	s.Expect(0, "setup -f FILE --wait=false --force-conflicts", object+" created\n")
-	if s.Get(name, binding); binding.UID == uid || binding.RoleRef.Name != name {
-		t.Errorf("setup created %v", binding)
-	}
-	s.SetupAgain()
-}
 
 var management = lab.Shared{Config: cmdtest.Management(), Prepare: cmdtest.Install}
 
@@ -178,4 +40,121 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return &site{cmdtest.New(t, management.Get(t), cmd.Main)}
+}
+
+// TestTranscripts runs setup on sites whose pods do not start: what it refuses, warns of and changes.
+func TestTranscripts(t *testing.T) {
+	cmdtest.Transcripts(t, "testdata/transcripts", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
+		s := newSite(t).Site
+		return s, map[string]cmdtest.Command{
+			// isolate writes the configuration with which Multus isolates namespaces.
+			"isolate": func(string) []string {
+				s.CreateForTest(&corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "multus-daemon-config"},
+					Data:       map[string]string{"daemon-config.json": model.OpenShiftIsolation.String()},
+				})
+				return nil
+			},
+			// system waits until the namespace oooi-system exists.
+			"system": func(string) []string {
+				s.WaitForSystemNamespace()
+				return nil
+			},
+		}
+	})
+}
+
+// TestGuide sets up the objects of the earlier operator's guide, in the namespaces and with the Services that it refers to.
+func TestGuide(t *testing.T) {
+	cmdtest.Transcripts(t, "testdata/guide", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
+		s := cmdtest.NewEmpty(t, management.Get(t), "hosted-clusters", cmd.Main)
+		hosted := lab.HostedCluster{Namespace: "clusters", Name: "mycluster", BaseDomain: "example.com"}
+		objects := hosted.YAML() + string(lab.ReadFile(t, "kubectl-oooi/internal/setup/testdata/guide/network.yaml"))
+		for _, namespace := range []string{"hosted-clusters", "clusters", "clusters-mycluster"} {
+			s.Apply("{apiVersion: v1, kind: Namespace, metadata: {name: " + namespace + "}}")
+		}
+		for name, port := range map[string]int{"kube-apiserver": 6443, "oauth-openshift": 6443, "ignition-server-proxy": 443, "konnectivity-server": 8091} {
+			objects += fmt.Sprintf("---\n{apiVersion: v1, kind: Service, metadata: {name: %s, namespace: clusters-mycluster}, spec: {ports: [{port: %d}]}}\n", name, port)
+		}
+		s.Apply(objects)
+		t.Cleanup(func() { s.Must(s.ControlPlane.DeleteYAML(s.AfterTest(), []byte(hosted.YAML()))) })
+		return s, nil
+	})
+}
+
+// TestInfraThatIsSetUpAtTheSameTime lets another Infra create an object of the same name after setup has compared its objects.
+func TestInfraThatIsSetUpAtTheSameTime(t *testing.T) {
+	s := newSite(t)
+	role := "oooi-" + s.Namespace + "-demo-proxy"
+	other := fmt.Sprintf(`---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: %s, namespace: %[2]s, labels: {app.kubernetes.io/managed-by: oooi}, annotations: {hostedcluster.densityops.com/infra: %[2]s/other}}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
+`, role, s.Namespace)
+	file := filepath.Join(t.TempDir(), "infra.yaml")
+	s.Must(os.WriteFile(file, []byte(s.Infra), 0o600))
+	var printed strings.Builder
+	stderr := writerFunc(func(text []byte) {
+		before := printed.Len() > 0
+		if printed.Write(text); !before {
+			s.Apply(strings.Replace(s.Infra, "name: demo, namespace: "+s.Namespace+"}\nspec", "name: other, namespace: "+s.Namespace+"}\nspec", 1) + other)
+		}
+	})
+	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: stderr}
+	code := cmd.Main(t.Context(), []string{"kubectl-oooi", "--kubeconfig", s.Kubeconfig, "setup", "-f", file, "--wait=false"}, streams)
+	want := fmt.Sprintf("Role %s/%s exists and belongs to Infra or ProxyServer %[1]s/other: rename the Infra", s.Namespace, role)
+	if code != 1 || !strings.Contains(printed.String(), want) {
+		t.Errorf("setup exited with %d, stderr %s; want %s", code, printed.String(), want)
+	}
+}
+
+// A writerFunc is called with everything that is written.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(text []byte) (int, error) {
+	f(text)
+	return len(text), nil
+}
+
+// TestControlCleansUpBeforeItsRoleIsDeleted disables apps ingress. Control, which the test simulates, deletes its
+// objects in the hosted cluster, and the reader's Secret last, with the rights of a Role that setup deletes
+// afterwards.
+func TestControlCleansUpBeforeItsRoleIsDeleted(t *testing.T) {
+	s := newSite(t)
+	without := s.Infra
+	s.Infra = strings.Replace(s.Infra, "  infraComponents:", "  appsIngress: {enabled: true, hostedClusterRef: {name: demo, namespace: "+s.Namespace+"}, metallb: {loadBalancerClass: example.com/metallb}}\n  infraComponents:", 1)
+	s.Setup()
+	s.Apply("apiVersion: v1\nkind: Secret\nmetadata: {name: demo-apps-reader, namespace: " + s.Namespace + "}\n")
+	role := &rbacv1.Role{}
+	role.Namespace, role.Name = s.Namespace, "oooi-"+s.Namespace+"-demo-control"
+	roleExists := func() bool {
+		err := s.Client.Get(t.Context(), client.ObjectKeyFromObject(role), role)
+		if client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+		return err == nil
+	}
+	if !roleExists() {
+		t.Fatal("control has no Role")
+	}
+	s.Infra = without
+	stderr := make(chan string)
+	go func() {
+		_, all, _ := s.Run("setup", "-f", "FILE", "--wait=false")
+		stderr <- all
+	}()
+	lab.Poll(t, "setup to update the Infra", func() bool {
+		infra := s.Object(v1alpha1.SchemeGroupVersion.WithKind("Infra"), "demo")
+		enabled, _, _ := unstructured.NestedBool(infra.Object, "spec", "appsIngress", "enabled")
+		return !enabled
+	})
+	time.Sleep(time.Second) // enough for setup to delete the Role if it did not wait
+	if !roleExists() {
+		t.Error("setup deleted the Role before control cleaned up")
+	}
+	s.Must(s.Client.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: "demo-apps-reader"}}))
+	if stderr := <-stderr; !strings.Contains(stderr, "Role "+s.Namespace+"/"+role.Name+" deleted") || roleExists() {
+		t.Errorf("the Role was not deleted; stderr %s", stderr)
+	}
 }
