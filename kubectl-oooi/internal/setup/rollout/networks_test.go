@@ -159,3 +159,10 @@ func TestNetworksOfEarlierVersionsAreReplacedOnce(t *testing.T) {
 		t.Errorf("the second setup replaces pods; it exited with %d: %s", code, stderr)
 	}
 }
+
+// networkOf returns the CNI configuration of a StatefulSet's pods.
+func (s *runningSite) networkOf(set string) string {
+	s.Helper()
+	config, _, _ := unstructured.NestedString(s.Object(read.AttachmentKind, s.NetworkOf(set)).Object, "spec", "config")
+	return config
+}

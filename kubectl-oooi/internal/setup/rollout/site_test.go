@@ -221,14 +221,6 @@ func (s *runningSite) history() string {
 	return strings.Join(words, " ")
 }
 
-// expectHistory checks the status of each revision.
-func (s *runningSite) expectHistory(want string) {
-	s.Helper()
-	if got := s.history(); got != want {
-		s.Errorf("the revisions are %s, want %s", got, want)
-	}
-}
-
 // statefulSet returns a StatefulSet of the site.
 func (s *site) statefulSet(name string) *appsv1.StatefulSet {
 	s.Helper()
@@ -237,25 +229,32 @@ func (s *site) statefulSet(name string) *appsv1.StatefulSet {
 	return o
 }
 
-// pod returns a pod of the site.
-func (s *runningSite) pod(name string) *corev1.Pod {
-	s.Helper()
-	o := &corev1.Pod{}
-	s.Get(name, o)
-	return o
-}
-
-// podUIDs returns the pods of the Infra's components, with UIDs.
+// podUIDs returns the pods of the Infra's components that are not being deleted, with UIDs.
 func (s *runningSite) podUIDs() []string {
 	s.Helper()
 	var list corev1.PodList
 	s.Must(s.Client.List(s.Context(), &list, client.InNamespace(s.Namespace), client.HasLabels{v1alpha1.LabelInfra}))
 	var all []string
 	for i := range list.Items {
-		all = append(all, list.Items[i].Name+" "+string(list.Items[i].UID))
+		if pod := &list.Items[i]; pod.DeletionTimestamp == nil {
+			all = append(all, pod.Name+" "+string(pod.UID))
+		}
 	}
 	slices.Sort(all)
 	return all
+}
+
+// statefulSets returns the names of the StatefulSets that are not being deleted.
+func (s *runningSite) statefulSets() (names []string) {
+	s.Helper()
+	var list appsv1.StatefulSetList
+	s.Must(s.Client.List(s.Context(), &list, client.InNamespace(s.Namespace)))
+	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp == nil {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
 }
 
 // runMain is the environment variable with which the test binary runs kubectl oooi.
@@ -294,15 +293,6 @@ func (s *runningSite) killSetup(text string) {
 	if !found {
 		s.Fatalf("setup did not print %q:\n%s", text, &output)
 	}
-}
-
-// exists reports whether the site has a StatefulSet of this name that is not being deleted.
-func (s *runningSite) exists(name string) bool {
-	s.Helper()
-	o := &appsv1.StatefulSet{}
-	err := s.Client.Get(s.Context(), client.ObjectKey{Namespace: s.Namespace, Name: name}, o)
-	s.Must(client.IgnoreNotFound(err))
-	return err == nil && o.GetDeletionTimestamp() == nil
 }
 
 // awaitReady waits until a pod is ready.
