@@ -67,28 +67,97 @@ func newSite(t *testing.T) *deployed {
 	return d
 }
 
-// expect expects the differences, each as "CHANGE OBJECT (COMPONENT): PATH FOUND -> RENDERED by MANAGER", twice, and that
+// differences returns the differences, each as "CHANGE OBJECT (COMPONENT): PATH FOUND -> RENDERED by MANAGER", and expects that
 // nothing was written.
-func (d *deployed) expect(want ...string) {
+func (d *deployed) differences() (list []string) {
 	d.Helper()
 	before := d.Everything()
-	for range 2 {
-		list, err := drift.Read(d.Context(), d.client(""), d.site)
-		d.Must(err)
-		var got []string
-		for _, one := range list {
-			text := fmt.Sprintf("%s %s (%s)", one.Change, one.Object, one.Component)
-			for _, f := range one.Fields {
-				manager, _, _ := strings.Cut(f.Manager, " at 20")
-				text += fmt.Sprintf(": %s %s -> %s by %s", f.Path, f.Found, f.Rendered, manager)
-			}
-			got = append(got, strings.ReplaceAll(text, d.Namespace, "NS"))
+	found, err := drift.Read(d.Context(), d.client(""), d.site)
+	if err != nil {
+		return []string{"error: " + err.Error()}
+	}
+	for _, one := range found {
+		text := fmt.Sprintf("%s %s (%s)", one.Change, one.Object, one.Component)
+		for _, f := range one.Fields {
+			manager, _, _ := strings.Cut(f.Manager, " at 20")
+			text += fmt.Sprintf(": %s %s -> %s by %s", f.Path, f.Found, f.Rendered, manager)
 		}
-		if !reflect.DeepEqual(got, want) {
-			d.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
+		list = append(list, text)
 	}
 	d.Unchanged(before)
+	return list
+}
+
+// expectNone expects no differences.
+func (d *deployed) expectNone() {
+	d.Helper()
+	if list := d.differences(); len(list) > 0 {
+		d.Errorf("found\n%s", strings.Join(list, "\n"))
+	}
+}
+
+// TestTranscripts finds the differences of sites after edits.
+func TestTranscripts(t *testing.T) {
+	version := release.Version
+	t.Cleanup(func() { release.Version = version })
+	cmdtest.Transcripts(t, "testdata", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
+		release.Version = version
+		d := newSite(t)
+		return d.Site, map[string]cmdtest.Command{
+			"drift": func(string) []string { return d.differences() },
+			// read reads the facts of a site: NAME.
+			"read": func(name string) []string { d.read(name); return nil },
+			// version makes the plugin one of a version.
+			"version": func(v string) []string { release.Version = func() string { return v }; return nil },
+			// edit changes an object as kubectl edit does: KIND NAME JSON.
+			"edit": func(argument string) []string {
+				words := strings.SplitN(argument, " ", 3)
+				edit := client.RawPatch(types.StrategicMergePatchType, []byte(words[2]))
+				d.Must(d.Client.Patch(t.Context(), d.object(words[0], words[1]), edit, client.FieldOwner("kubectl-edit")))
+				return nil
+			},
+			// deleteconfig deletes the ConfigMap of a StatefulSet.
+			"deleteconfig": func(set string) []string {
+				d.Must(d.Client.Delete(t.Context(), d.object("ConfigMap", d.ConfigOf(set))))
+				return nil
+			},
+			// copy copies a StatefulSet: NAME COPY.
+			"copy": func(argument string) []string {
+				name, other, _ := strings.Cut(argument, " ")
+				set := d.object("StatefulSet", name)
+				set.SetName(other)
+				set.SetUID("")
+				set.SetResourceVersion("")
+				set.SetManagedFields(nil)
+				d.Must(d.Client.Create(t.Context(), set))
+				return nil
+			},
+			"gitops": func(string) []string { d.managedByArgoCD(); return nil },
+		}
+	})
+}
+
+// managedByArgoCD makes a site look as if Argo CD had applied the output of setup: without records.
+func (d *deployed) managedByArgoCD() {
+	d.Helper()
+	for _, kind := range inventory.Kinds {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		if err := d.Client.List(d.Context(), list, client.InNamespace(d.Namespace)); err != nil && !meta.IsNoMatchError(err) {
+			d.Fatal(err)
+		}
+		for i := range list.Items {
+			u := &list.Items[i]
+			managers := u.GetManagedFields()
+			for i := range managers {
+				managers[i].Manager = strings.Replace(managers[i].Manager, "kubectl-oooi", "argocd-controller", 1)
+			}
+			text, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/metadata/managedFields", "value": managers}})
+			d.Must(err)
+			d.Must(d.Client.Patch(d.Context(), u, client.RawPatch(types.JSONPatchType, text)))
+		}
+	}
+	d.DeleteRecords()
 }
 
 // client returns a client of a user, or of the test if user is empty, for which each request that may write, and each one
@@ -136,146 +205,6 @@ func (d *deployed) object(kind, name string) *unstructured.Unstructured {
 	return nil
 }
 
-// patch changes an object as kubectl edit does.
-func (d *deployed) patch(kind, name, patch string, as types.PatchType) {
-	d.Helper()
-	d.Must(d.Client.Patch(d.Context(), d.object(kind, name), client.RawPatch(as, []byte(patch)), client.FieldOwner("kubectl-edit")))
-}
-
-func (d *deployed) remove(kind, name string) {
-	d.Helper()
-	d.Must(d.Client.Delete(d.Context(), d.object(kind, name)))
-}
-
-// TestReadFindsAnEditedInfra edits the Infra, from which setup would render other objects.
-func TestReadFindsAnEditedInfra(t *testing.T) {
-	d := newSite(t)
-	infra := inventory.Entry{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Infra", Namespace: d.Namespace, Name: "demo"}.Object()
-	edit := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"infraComponents": {"dhcp": {"leaseTime": "77m", "rangeEnd": "192.0.2.98"}}}}`))
-	d.Must(d.Client.Patch(d.Context(), infra, edit, client.FieldOwner("kubectl-edit")))
-	d.read("demo")
-	list, err := drift.Read(d.Context(), d.client(""), d.site)
-	if err != nil || len(list) < 2 {
-		t.Fatal(list, err)
-	}
-	var fields []string
-	for _, f := range list[0].Fields {
-		manager, _, _ := strings.Cut(f.Manager, " at 20")
-		fields = append(fields, fmt.Sprintf("%s %s -> %s by %s", f.Path, f.Found, f.Rendered, manager))
-	}
-	want := []string{".spec.infraComponents.dhcp.leaseTime 77m ->  by kubectl-edit", ".spec.infraComponents.dhcp.rangeEnd 192.0.2.98 -> 192.0.2.99 by kubectl-edit"}
-	if list[0].Object.Kind != "Infra" || !slices.Equal(fields, want) {
-		t.Errorf("%v %q, want %q", list[0].Object, fields, want)
-	}
-}
-
-func TestReadFindsEdits(t *testing.T) {
-	d := newSite(t)
-	d.expect()
-
-	// What others add is no difference.
-	d.patch("StatefulSet", "demo-dns", `{"metadata": {"annotations": {"example.com/a": "b"}, "labels": {"example.com/a": "b"}}, "spec": {"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}},
-		"spec": {"containers": [{"name": "sidecar", "image": "sidecar"}, {"name": "coredns", "env": [{"name": "A", "value": "b"}]}]}}}}`, types.StrategicMergePatchType)
-	d.patch("Service", "demo-dns", `{"metadata": {"annotations": {"example.com/a": "b"}}}`, types.MergePatchType)
-	d.patch("ConfigMap", d.ConfigOf("demo-dns"), `{"metadata": {"annotations": {"example.com/a": "b"}}}`, types.MergePatchType)
-	d.expect()
-
-	d.patch("StatefulSet", "demo-dns", `{"spec": {"template": {"spec": {"containers": [{"name": "coredns", "image": "example.com/other:1"}]}}}}`, types.StrategicMergePatchType)
-	config := d.ConfigOf("demo-dns")
-	d.remove("ConfigMap", config)
-	d.remove("RoleBinding", "oooi-"+d.Namespace+"-demo-dhcp")
-	d.patch("Service", "demo-dns", `{"spec": {"selector": {"app.kubernetes.io/part-of": "x"}}}`, types.MergePatchType)
-	set := d.object("StatefulSet", "demo-dns")
-	extra := &unstructured.Unstructured{Object: map[string]any{"spec": set.Object["spec"]}}
-	extra.SetGroupVersionKind(set.GroupVersionKind())
-	extra.SetNamespace(d.Namespace)
-	extra.SetName("demo-dns-copy")
-	extra.SetLabels(set.GetLabels())
-	extra.SetAnnotations(set.GetAnnotations())
-	d.Must(d.Client.Create(t.Context(), extra))
-	selector := func(partOf string) string {
-		return `{"app.kubernetes.io/component":"dns","app.kubernetes.io/part-of":"` + partOf + `","hostedcluster.densityops.com/infra":"demo"}`
-	}
-	d.expect(
-		"missing RoleBinding NS/oooi-NS-demo-dhcp (dhcp)",
-		"missing ConfigMap NS/"+config+" (dns)",
-		`changed Service NS/demo-dns (dns): .spec.selector `+selector("x")+" -> "+selector("oooi")+" by kubectl-edit",
-		`changed StatefulSet NS/demo-dns (dns): .spec.template.spec.containers[name="coredns"].image example.com/other:1 -> `+release.Image+" by kubectl-edit",
-		"extra StatefulSet NS/demo-dns-copy (dns)",
-	)
-}
-
-func TestReadOfStandaloneProxy(t *testing.T) {
-	d := newSite(t)
-	d.Infra = strings.ReplaceAll(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: ProxyServer
-metadata: {name: edge, namespace: NS}
-spec:
-  networkConfig: {serverIP: 192.0.2.7/24, gateway: 192.0.2.1, networkAttachmentName: vlan100}
-  backends:
-  - {name: registry, hostname: registry.example.com, port: 5000, targetService: registry, targetNamespace: NS-demo, targetPort: 5000}
-`, "NS", d.Namespace)
-	d.Setup()
-	d.read("edge")
-	d.expect()
-	d.patch("StatefulSet", "edge-proxy", `{"spec": {"replicas": 2}}`, types.MergePatchType)
-	d.remove("ServiceAccount", "edge-proxy")
-	d.expect("missing ServiceAccount NS/edge-proxy (proxy)", "changed StatefulSet NS/edge-proxy (proxy): .spec.replicas 2 -> 1 by kubectl-edit")
-	d.read("demo")
-	d.expect()
-}
-
-// TestReadOfGitOps makes a site look as if Argo CD had applied the output of setup: without records.
-func TestReadOfGitOps(t *testing.T) {
-	d := newSite(t)
-	for _, kind := range inventory.Kinds {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind)
-		if err := d.Client.List(t.Context(), list, client.InNamespace(d.Namespace)); err != nil && !meta.IsNoMatchError(err) {
-			t.Fatal(err)
-		}
-		for i := range list.Items {
-			u := &list.Items[i]
-			managers := u.GetManagedFields()
-			for i := range managers {
-				managers[i].Manager = strings.Replace(managers[i].Manager, "kubectl-oooi", "argocd-controller", 1)
-			}
-			text, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/metadata/managedFields", "value": managers}})
-			if err == nil {
-				err = d.Client.Patch(t.Context(), u, client.RawPatch(types.JSONPatchType, text))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	d.DeleteRecords()
-	d.expect()
-	d.patch("Service", "demo-dns", `{"spec": {"type": "NodePort"}}`, types.MergePatchType)
-	d.patch("StatefulSet", "demo-proxy", `{"spec": {"template": {"spec": {"containers": [{"name": "envoy", "command": ["secret"]}]}}}}`, types.StrategicMergePatchType)
-	d.expect("changed Service NS/demo-dns (dns): .spec.type NodePort -> ClusterIP by kubectl-edit",
-		`changed StatefulSet NS/demo-proxy (proxy): .spec.template.spec.containers[name="envoy"].command (hidden) -> (hidden) by kubectl-edit`)
-}
-
-// TestReadOfOlderSetup deploys a site with an older version.
-func TestReadOfOlderSetup(t *testing.T) {
-	version := release.Version
-	t.Cleanup(func() { release.Version = version })
-	release.Version = func() string { return "v1.0.0" }
-	d := newSite(t)
-	release.Version = func() string { return "v1.1.0" }
-	const outdated = "outdated Infra NS/demo (): version v1.0.0 -> v1.1.0 by "
-	d.expect(outdated)
-	d.patch("ServiceAccount", "demo-dns", `{"metadata": {"labels": {"app.kubernetes.io/part-of": "x"}}}`, types.MergePatchType)
-	d.remove("Service", "demo-dns")
-	d.expect(outdated, "changed ServiceAccount NS/demo-dns (dns): .metadata.labels.app.kubernetes.io/part-of x -> oooi by kubectl-edit")
-	release.Version = func() string { return "v0.9.0" }
-	if _, err := drift.Read(t.Context(), d.Client, d.site); !errors.As(err, new(*drift.RefusedError)) || !strings.Contains(err.Error(), "kubectl-oooi v1.0.0 deployed") {
-		t.Errorf("an older plugin: %v", err)
-	}
-}
-
 func TestReadRefusals(t *testing.T) {
 	d := newSite(t)
 	record := d.Records()[0]
@@ -288,7 +217,7 @@ func TestReadRefusals(t *testing.T) {
 	}
 	record.Data = data
 	d.Must(d.Client.Update(t.Context(), &record))
-	d.expect()
+	d.expectNone()
 
 	// A user who may only read.
 	d.Grant("viewer", `[{apiGroups: ["*"], resources: ["*"], verbs: [get, list]}]`)
@@ -330,7 +259,7 @@ func TestReadCreatesNothing(t *testing.T) {
 		}
 	}
 	d.Setup()
-	d.expect()
+	d.expectNone()
 }
 
 func TestEncode(t *testing.T) {
