@@ -100,14 +100,3 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 		}
 	}
 }
-
-func TestCompletionScripts(t *testing.T) {
-	for shell, has := range map[string]string{
-		"bash": "complete -o default -F __start_kubectl-oooi kubectl-oooi", "zsh": "#compdef kubectl-oooi",
-		"fish": "complete -c kubectl-oooi", "powershell": "Register-ArgumentCompleter -CommandName 'kubectl-oooi'",
-	} {
-		if out, stderr, code := runMain(t, "kubectl-oooi", "completion", shell); code != 0 || stderr != "" || !strings.Contains(out, has) {
-			t.Errorf("%s exited with %d, stderr %q; no %q in stdout", shell, code, stderr, has)
-		}
-	}
-}

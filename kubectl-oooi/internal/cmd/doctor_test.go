@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"encoding/json"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,43 +11,6 @@ import (
 
 	"github.com/densityops/oooi/test/lab"
 )
-
-func TestDoctorRejectsInvalidFlags(t *testing.T) {
-	for line, want := range map[string]string{
-		"doctor --fail-on=maybe":    `invalid argument "maybe" for "--fail-on" flag: want one of: fail, warn, never`,
-		"doctor --only OOOI-XYZ":    `unknown name "OOOI-XYZ"`,
-		"doctor --save a --from b":  "[from save] were all set",
-		"doctor -o nothing":         `--output "nothing"`,
-		"doctor --from /there/is/0": "reading the bundle",
-	} {
-		_, stderr, code := runMain(t, append([]string{"kubectl-oooi"}, strings.Fields(line)...)...)
-		if code != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("%s exited with %d, stderr %s", line, code, stderr)
-		}
-	}
-}
-
-func TestChecksAreListed(t *testing.T) {
-	for format, has := range map[string]string{
-		"json": `"kind": "CheckList"`, "yaml": "kind: CheckList", "name": "check.report.densityops.com/OOOI-API-001", "wide": "READS",
-		"jsonpath={.items[0].reads[0]}": "CustomResourceDefinition.apiextensions.k8s.io in everywhere",
-	} {
-		out, stderr, code := runMain(t, "kubectl-oooi", "doctor", "--list", "-o", format)
-		if code != 0 || stderr != "" || !strings.Contains(out, has) {
-			t.Errorf("-o %s exited with %d, stderr %q; no %q in %s", format, code, stderr, has, out)
-		}
-	}
-	out, _, _ := runMain(t, "kubectl-oooi", "doctor", "--list", "-o", "json", "--only", "OOOI-HC")
-	var list struct{ Items []checkReport }
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range list.Items {
-		if !strings.HasPrefix(c.Metadata.Name, "OOOI-HC-") || c.Title == "" || !strings.HasSuffix(c.Docs, strings.ToLower("#"+c.Metadata.Name)) || len(c.Reads) == 0 {
-			t.Errorf("%+v", c)
-		}
-	}
-}
 
 // TestDoctorEndsWithTheTimeout runs doctor against servers that accept connections and do not answer: one that completes no
 // TLS handshake, and one that completes it.

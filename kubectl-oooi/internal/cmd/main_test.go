@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -25,4 +26,24 @@ type testSite struct {
 func newSite(t *testing.T) *testSite {
 	t.Helper()
 	return &testSite{cmdtest.New(t, management.Get(t), Main)}
+}
+
+// TestTranscripts runs commands on sites whose pods do not start.
+func TestTranscripts(t *testing.T) {
+	cmdtest.Transcripts(t, "testdata/transcripts", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
+		s := newSite(t)
+		return s.Site, map[string]cmdtest.Command{
+			// grant gives a user rights: USER RULES.
+			"grant": func(argument string) []string {
+				user, rules, _ := strings.Cut(argument, " ")
+				s.Grant(user, rules)
+				return nil
+			},
+			// forget deletes what setup has stored.
+			"forget": func(string) []string {
+				s.DeleteRecords()
+				return nil
+			},
+		}
+	})
 }

@@ -28,7 +28,7 @@ import (
 )
 
 // managementObjects are the objects of a management cluster that do not depend on the operator's CRDs: the operator's
-// Deployment, which has no replicas, the network, and VMs with addresses from the operator's DHCP server.
+// Deployment, which has no replicas, a NetworkPolicy and a ClusterRole.
 const managementObjects = `
 apiVersion: v1
 kind: Namespace
@@ -38,35 +38,6 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: oooi-controller-manager, namespace: oooi-system, labels: {control-plane: controller-manager}}
 spec: {selector: {matchLabels: {control-plane: controller-manager}}, replicas: 0, template: {metadata: {labels: {control-plane: controller-manager}}, spec: {containers: [{name: manager, image: registry.example.com/old/oooi}]}}}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: clusters-demo}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: vlan100, namespace: clusters}
-spec: {config: '{"cniVersion": "0.3.1", "name": "vlan100", "type": "bridge", "bridge": "br-vlan100"}'}
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: demo-worker-0, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:10"}]}}
-status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:10", ipAddress: 192.168.100.57, ipAddresses: [192.168.100.57], infoSource: "domain, guest-agent"}]}
----
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstance
-metadata: {name: demo-worker-1, namespace: clusters-demo, labels: {hypershift.openshift.io/infra-id: demo-x7k2p}}
-spec:
-  networks: [{name: vlan, multus: {networkName: clusters/vlan100}}]
-  domain: {devices: {interfaces: [{name: vlan, bridge: {}, macAddress: "02:00:00:00:00:11"}]}}
-status: {interfaces: [{name: vlan, mac: "02:00:00:00:00:11", ipAddress: 192.168.100.23, ipAddresses: [192.168.100.23], infoSource: "domain, guest-agent"}]}
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -147,8 +118,12 @@ func newOperatorSite(t *testing.T) *operatorSite {
 		CRDs: []lab.CRDSet{lab.HyperShift, lab.OpenShiftRoute, lab.NetworkAttachmentDefinition, lab.KubeVirt, lab.KubeVirtMachines},
 	})
 	s := &operatorSite{cmdtest.NewEmpty(t, cp, "clusters", Main)}
-	s.Apply(managementObjects)
-	s.Apply(lab.HostedCluster{Namespace: "clusters", Name: "demo", BaseDomain: "example.com", More: "  infraID: demo-x7k2p"}.YAML())
+	site := lab.Site{Network: "vlan100"}
+	s.Apply(site.Namespaces() + site.HostedCluster().YAML() + lab.BridgeNetwork("clusters", "vlan100", "br-vlan100") + managementObjects)
+	for name, vm := range map[string][2]string{"demo-worker-0": {"02:00:00:00:00:10", "192.168.100.57"}, "demo-worker-1": {"02:00:00:00:00:11", "192.168.100.23"}} {
+		s.Apply(site.VirtualMachineInstance(name, vm[0], fmt.Sprintf(
+			`status: {interfaces: [{name: vlan, mac: %q, ipAddress: %[2]s, ipAddresses: [%[2]s], infoSource: "domain, guest-agent"}]}`, vm[0], vm[1])))
+	}
 	for _, crd := range oldCRDs() {
 		s.create("kubectl-client-side-apply", crd)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/densityops/oooi/kubectl-oooi/internal/cmdtest"
 	"github.com/densityops/oooi/test/golden"
 	"github.com/densityops/oooi/test/lab"
 )
@@ -53,11 +54,25 @@ func TestReadCommands(t *testing.T) {
 
 	t.Run("transcripts", func(t *testing.T) { transcripts(t, cp.Kubeconfig()) })
 	t.Run("envoy errors", func(t *testing.T) { envoyErrors(t, cp) })
-	t.Run("formats", func(t *testing.T) { formats(t, cp.Kubeconfig()) })
-	t.Run("refusals", func(t *testing.T) { refusals(t, cp.Kubeconfig()) })
 	t.Run("commands of the earlier operator", func(t *testing.T) { earlierCommands(t, cp) })
-	t.Run("completion", func(t *testing.T) { completions(t, cp.Kubeconfig()) })
-	t.Run("narrow rights", func(t *testing.T) { narrowRights(t, cp) })
+	cmdtest.Transcripts(t, "testdata/reading", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
+		s := cmdtest.NewEmpty(t, cp, "clusters", Main)
+		s.Infra = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: shop, namespace: web}}" // on standard input
+		return s, map[string]cmdtest.Command{
+			// complete runs a command line as kubectl runs kubectl_complete-oooi.
+			"complete": func(argument string) []string {
+				words := strings.Fields(strings.ReplaceAll(argument, `""`, "\x00"))
+				for i := range words {
+					words[i] = strings.Trim(words[i], "\x00")
+				}
+				out, stderr, code := runMain(t, append([]string{"/usr/local/bin/kubectl_complete-oooi", "--kubeconfig", cp.Kubeconfig()}, words...)...)
+				if code != 0 {
+					t.Errorf("complete %s exited with %d, stderr %s", argument, code, stderr)
+				}
+				return strings.Fields(out)
+			},
+		}
+	})
 	t.Run("verbosity", func(t *testing.T) { verbosity(t, cp.Kubeconfig()) })
 	t.Run("hung etcd", func(t *testing.T) { hungEtcd(t, cp) })
 }
@@ -134,69 +149,6 @@ func transcripts(t *testing.T, kubeconfig string) {
 	}
 }
 
-func formats(t *testing.T, kubeconfig string) {
-	for _, tc := range []struct{ line, out string }{
-		{"status -n clusters -o name", "infra.hostedcluster.densityops.com/demo\ninfra.hostedcluster.densityops.com/lab\n"},
-		{"status demo -n clusters -o jsonpath={.apiVersion}/{.kind}:{.ready.reason}", "report.densityops.com/v1alpha1/InfraStatus:ListenerNotReady"},
-		{"status -n clusters -o go-template={{range.items}}{{.metadata.name}};{{end}}", "demo;lab;"},
-		{"status -n clusters --template={{.kind}}", "InfraStatusList"},
-		{"status infra/demo -n clusters -o jsonpath={.metadata.name}", "demo"},
-		{"status infras.hostedcluster.densityops.com/demo -n clusters -o jsonpath={.metadata.name}", "demo"},
-		{"routes infra/demo -n clusters -o name", "proxyserver.hostedcluster.densityops.com/demo\n"},
-		{"routes proxyserver.hostedcluster.densityops.com/demo -n clusters -o name", "proxyserver.hostedcluster.densityops.com/demo\n"},
-		{"leases infra/lab -n clusters -o jsonpath={.items}", "[]"},
-		{"status lab -n clusters -o wide --no-headers", "lab   <none>   Disabled   Unknown   Unknown   Disabled   Unknown   NotObserved   7s    <none>   192.168.60.3   192.168.60.4   clusters/vlan60   192.168.60.0/24\n"},
-		{"resolve api.demo.example.com --view vlan -o jsonpath={.views[*].result}", "Answered PassedOn"},
-		{"resolve api.demo.example.com --source 192.168.60.9 -o jsonpath={.views[*].vlan}", "clusters/vlan60"},
-		{"resolve api.demo.example.com --source 10.0.0.1 -o jsonpath={.views[*].view}", "pod"},
-		{"resolve api.demo.example.com -n clusters --vlan vlan50 -o jsonpath={.views[*].addresses}", `["192.168.50.4"]`},
-		{"routes demo -n clusters -o name", "proxyserver.hostedcluster.densityops.com/demo\n"},
-		{"leases demo -n clusters -o jsonpath={.items[*].address}", "192.168.50.10 192.168.50.11 192.168.50.12"},
-		{"leases lab -n clusters -o jsonpath={.items}", "[]"},
-	} {
-		out, stderr, code := runMain(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
-		if out = ages.ReplaceAllStringFunc(out, normalizeAge); code != 0 || out != tc.out {
-			t.Errorf("%s exited with %d, stderr %q, stdout\n%q, want\n%q", tc.line, code, stderr, out, tc.out)
-		}
-	}
-}
-
-// refusals runs command lines that fail or find nothing: they write only to standard error.
-func refusals(t *testing.T, kubeconfig string) {
-	for _, tc := range []struct {
-		line, want string
-		code       int
-	}{
-		{"status", "No resources found in default namespace.\n", 0},
-		{"leases", "No resources found in default namespace.\n", 0},
-		{"routes", "No resources found in default namespace.\n", 0},
-		{"leases lab -n clusters", "No resources found in clusters namespace.\n", 0},
-		{"status nobody -n clusters", `"nobody" not found`, 1},
-		{"leases nobody -n clusters", `"nobody" not found`, 1},
-		{"routes nobody -n clusters", "no proxy found for Infra or ProxyServer clusters/nobody", 1},
-		{"routes lab -n clusters", "no ProxyServer refers to Infra clusters/lab", 1},
-		{"status demo -A", "specify the namespace of demo with --namespace", 1},
-		{"status pod/demo -n clusters", `"pod/demo": want NAME or infra/NAME`, 1},
-		{"status clusters/demo", `"clusters/demo": want NAME or infra/NAME or proxyserver/NAME; --namespace selects the namespace`, 1},
-		{"routes infra/ -n clusters", `"infra/": want NAME or infra/NAME or proxyserver/NAME`, 1},
-		{"setup clusters/demo", `"clusters/demo": want NAME or infra/NAME`, 1},
-		{"status -o xml", `--output "xml": want one of`, 1},
-		{"resolve api.demo.example.com -o wide", `--output "wide": want one of`, 1},
-		{"resolve api.demo.example.com --view node", `invalid argument "node" for "--view" flag: want one of: pod, vlan`, 1},
-		{"resolve api.demo.example.com --view pod --vlan a/b", "--vlan a/b: the pod view has no VLAN", 1},
-		{"resolve api.demo.example.com --vlan a/b", "--vlan a/b: no Infra uses this network; the networks are: clusters/vlan50, clusters/vlan60", 1},
-		{"resolve api.demo.example.com --source here", `invalid argument "here" for "--source" flag`, 1},
-		{"resolve api.demo.example.com --source 10.0.0.1 --view pod", "mutually exclusive with --view and --vlan: the source address 10.0.0.1 selects the view", 1},
-		{"resolve https://api.demo.example.com", "want a host name", 1},
-		{"resolve api.demo.example.com --manifests nowhere", "--manifests nowhere: ", 1},
-	} {
-		out, stderr, code := runMain(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
-		if code != tc.code || out != "" || !strings.Contains(stderr, tc.want) {
-			t.Errorf("%s exited with %d, stdout %q, stderr %q; want %d and %q", tc.line, code, out, stderr, tc.code, tc.want)
-		}
-	}
-}
-
 // verbosity checks that -v logs requests in kubectl's format, and only for the command that has the flag.
 func verbosity(t *testing.T, kubeconfig string) {
 	for _, tc := range []struct {
@@ -210,85 +162,5 @@ func verbosity(t *testing.T, kubeconfig string) {
 	}
 	if _, stderr, _ := runMain(t, "kubectl-oooi", "--kubeconfig", kubeconfig, "status", "-n", "clusters"); stderr != "" {
 		t.Errorf("requests are logged without -v: %s", stderr)
-	}
-}
-
-// completions runs command lines as kubectl runs kubectl_complete-oooi.
-func completions(t *testing.T, kubeconfig string) {
-	for _, tc := range []struct {
-		words []string
-		want  string
-	}{
-		{[]string{"status", "-n", "clusters", "de"}, "demo\n:4\n"},
-		{[]string{"leases", "-n", "clusters", ""}, "demo\nlab\n:4\n"},
-		{[]string{"routes", "-n", "clusters", ""}, "demo\nlab\n:4\n"},
-		{[]string{"status", "-n", "clusters", "demo", ""}, ":4\n"},
-		{[]string{"status", "--server", "https://127.0.0.1:1", ""}, ":4\n"},
-		{[]string{"resolve", "--view", ""}, "pod\nvlan\n:4\n"},
-		{[]string{"teardown", "-n", "clusters", ""}, "demo\nlab\n:4\n"},
-		{[]string{"setup", "-n", "clusters", "l"}, "lab\n:4\n"},
-		{[]string{"diff", "-n", "clusters", "l"}, "lab\n:4\n"},
-		{[]string{"status", "-n", "cl"}, "clusters\nclusters-demo\n:4\n"},
-		{[]string{"status", "--namespace", "clusters-"}, "clusters-demo\n:4\n"},
-		{[]string{"setup", "--dry-run", ""}, "none\nclient\nserver\n:4\n"},
-		{[]string{"teardown", "demo", "--dry-run="}, "none\nclient\nserver\n:4\n"},
-		{[]string{"setup", "--openshift", ""}, "auto\ntrue\nfalse\n:4\n"},
-		{[]string{"diff", "--openshift", ""}, "auto\ntrue\nfalse\n:4\n"},
-		{[]string{"setup", "--cluster-dns", "p"}, "print\npatch\n:4\n"},
-		{[]string{"setup", "--output", ""}, "yaml\n:4\n"},
-		{[]string{"doctor", "--fail-on", ""}, "fail\nwarn\nnever\n:4\n"},
-		{[]string{"doctor", "--only", "oooi-hc-00"}, "OOOI-HC-001\nOOOI-HC-002\nOOOI-HC-003\nOOOI-HC-004\n:4\n"},
-	} {
-		out, stderr, code := runMain(t, append([]string{"/usr/local/bin/kubectl_complete-oooi", "--kubeconfig", kubeconfig}, tc.words...)...)
-		if code != 0 || out != tc.want {
-			t.Errorf("%q exited with %d, stderr %q, stdout\n%s\nwant\n%s", tc.words, code, stderr, out, tc.want)
-		}
-	}
-}
-
-// narrowRights runs commands as a user who may only read the Infras, ProxyServers and HostedClusters of one namespace.
-func narrowRights(t *testing.T, cp *lab.ControlPlane) {
-	if err := cp.ApplyYAML(t.Context(), []byte(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {name: reader, namespace: clusters}
-rules:
-- {apiGroups: [hostedcluster.densityops.com], resources: [infras, proxyservers], verbs: [get, list]}
-- {apiGroups: [hypershift.openshift.io], resources: [hostedclusters], verbs: [list]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader, namespace: clusters}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: narrow}]
-`)); err != nil {
-		t.Fatal(err)
-	}
-	kubeconfig, err := cp.UserKubeconfig("narrow")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tc := range []struct {
-		line string
-		code int
-		out  string
-		want []string
-	}{
-		// The user may read all Infras of the namespace, but not the HostedClusters of others.
-		{"status -n clusters", 0, "clusters/demo", []string{"Warning: listing HostedClusters in all namespaces", "reading only namespaces clusters"}},
-		{"status demo -n clusters", 1, "ConfigurationValid", []string{"error: listing Pods in namespace clusters", "forbidden"}},
-		{"status -A", 1, "", []string{"error: listing Infras in all namespaces", "forbidden"}},
-		{"leases demo -n clusters", 1, "", []string{"error: listing Leases in namespace clusters", "forbidden"}},
-		{"routes demo -n clusters", 1, "", []string{"Warning: listing Infras in all namespaces", "error: listing Services in namespace clusters: ", "forbidden"}},
-	} {
-		out, stderr, code := runMain(t, append([]string{"kubectl-oooi", "--kubeconfig", kubeconfig}, strings.Fields(tc.line)...)...)
-		if code != tc.code || !strings.Contains(out, tc.out) || tc.out == "" && out != "" {
-			t.Errorf("%s exited with %d, stdout\n%s", tc.line, code, out)
-		}
-		for _, want := range tc.want {
-			if !strings.Contains(stderr, want) {
-				t.Errorf("%s: stderr\n%s\nwant %q", tc.line, stderr, want)
-			}
-		}
 	}
 }

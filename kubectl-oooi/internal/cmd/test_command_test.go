@@ -103,33 +103,6 @@ func (s *testSite) expectOwners() {
 	}
 }
 
-// TestTestRefusals runs the command with invalid flags, and without an Infra.
-func TestTestRefusals(t *testing.T) {
-	s := newSite(t)
-	for line, want := range map[string]string{
-		"test --only nonesuch": `unknown name "nonesuch"`, "test --only dhcp --skip dhcp": "leave nothing to run", "test --only replace-dns": "also need --disruptive", `test --only ,`: `unknown name ""`,
-		"test demo --disruptive": "use --yes to confirm", "test --upstream-name a_b.<x>": "want a domain name", "test --timeout 0s": "--timeout must be greater",
-		"test --address nine": `invalid argument "nine" for "--address" flag`, "test -o nonesuch": "want one of", "test": "specify the name of an Infra",
-		"test demo --upstream-name -x": `--upstream-name "-x": want a domain name`, "test demo --only=": "--only is empty; specify a value, or omit the flag", "test demo --skip=": "--skip is empty",
-		"test demo --address=": "--address is empty", "test demo --upstream-name=": "--upstream-name is empty", "test demo": `"demo" not found`,
-	} {
-		if _, stderr, code := s.Run(append([]string{"-n", s.Namespace}, strings.Fields(line)...)...); code != 1 || !strings.Contains(stderr, want) {
-			t.Errorf("%s: exit code %d, stderr %q, want %q", line, code, stderr, want)
-		}
-	}
-	s.Apply(fmt.Sprintf(`
-apiVersion: hostedcluster.densityops.com/v1alpha1
-kind: Infra
-metadata: {name: demo, namespace: %s}
-spec:
-  networkConfig: {cidr: 192.0.2.0/24, gateway: 192.0.2.1, networkAttachmentDefinition: vlan100}
-  infraComponents: {dns: {serverIP: 192.0.2.3}}
-`, s.Namespace))
-	if text, stderr, code := s.Run("-n", s.Namespace, "test", "demo"); code != 1 || text != "" || !strings.Contains(stderr, "/demo has no pod of DHCP, DNS or the proxy") {
-		t.Errorf("without pods: exit code %d, output %s%s", code, text, stderr)
-	}
-}
-
 // testObjects returns the objects in the namespace of kinds that tests create.
 func (s *testSite) testObjects() []string {
 	s.Helper()

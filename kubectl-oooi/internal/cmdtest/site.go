@@ -237,14 +237,6 @@ func (s *Site) Setup(more ...string) string {
 	return stderr
 }
 
-// SetupAgain checks that a further setup changes and prints nothing.
-func (s *Site) SetupAgain(more ...string) {
-	s.Helper()
-	if stderr := s.Setup(more...); stderr != "" {
-		s.Errorf("a further setup printed %s", stderr)
-	}
-}
-
 // Everything lists the objects in the cluster that setup could have created or changed, each as kind, name, UID and
 // generation or, if the kind has none, resource version.
 func (s *Site) Everything() []string {
