@@ -2,6 +2,8 @@ package cmdtest
 
 import (
 	"bytes"
+	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -26,6 +28,11 @@ import (
 	"github.com/densityops/oooi/test/lab"
 )
 
+// shared are documents for the transcripts of all packages.
+//
+//go:embed documents
+var shared embed.FS
+
 // A Command of a transcript gets the text after its name, and returns its output.
 type Command func(argument string) []string
 
@@ -38,8 +45,8 @@ type Command func(argument string) []string
 //	as USER                              runs the next lines as a user, or as the administrator
 //	COMMAND ...                          runs a command line of kubectl oooi
 //
-// A DOCUMENT is infra for the site's Infra, NAME for the file DIR/NAME.yaml, a path below the repository's root without .yaml, or an
-// object in YAML. $NS stands for the site's namespace and $BRIDGE for its bridge. Commands run with --namespace, and setup without
+// A DOCUMENT is infra for the site's Infra, NAME for NAME.yaml in the folder documents beside this file or in DIR, a path below the
+// repository's root without .yaml, or an object in YAML. $NS stands for the site's namespace and $BRIDGE for its bridge. Commands run with --namespace, and setup without
 // waiting for components, unless it has --wait.
 //
 // Standard error comes before standard output, and after "exit CODE" unless that is 0. After " | TEXT", the output consists of the
@@ -157,14 +164,16 @@ func (r *transcript) documents(names string) string {
 	for name := range strings.FieldsSeq(names) {
 		text := r.infra
 		if name != "infra" {
-			file := filepath.Join(r.dir, name+".yaml")
-			if strings.Contains(name, "/") {
-				root, err := lab.Root()
-				r.Must(err)
-				file = filepath.Join(root, name+".yaml")
+			data, err := shared.ReadFile("documents/" + name + ".yaml")
+			if err != nil {
+				root, err1 := lab.Root()
+				file := filepath.Join(r.dir, name+".yaml")
+				if strings.Contains(name, "/") {
+					file = filepath.Join(root, name+".yaml")
+				}
+				data, err = os.ReadFile(file)
+				r.Must(errors.Join(err, err1))
 			}
-			data, err := os.ReadFile(file)
-			r.Must(err)
 			text = strings.NewReplacer("$NS", r.Namespace, "$BRIDGE", r.Bridge).Replace(string(data))
 		}
 		all = append(all, text)

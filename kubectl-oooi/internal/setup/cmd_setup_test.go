@@ -69,7 +69,7 @@ func TestGuide(t *testing.T) {
 	cmdtest.Transcripts(t, "testdata/guide", func(t *testing.T) (*cmdtest.Site, map[string]cmdtest.Command) {
 		s := cmdtest.NewEmpty(t, management.Get(t), "hosted-clusters", cmd.Main)
 		hosted := lab.HostedCluster{Namespace: "clusters", Name: "mycluster", BaseDomain: "example.com"}
-		objects := hosted.YAML() + string(lab.ReadFile(t, "kubectl-oooi/internal/setup/testdata/guide/network.yaml"))
+		objects := hosted.YAML() + string(lab.ReadFile(t, "kubectl-oooi/internal/setup/testdata/guide-network.yaml"))
 		for _, namespace := range []string{"hosted-clusters", "clusters", "clusters-mycluster"} {
 			s.Apply("{apiVersion: v1, kind: Namespace, metadata: {name: " + namespace + "}}")
 		}
