@@ -46,8 +46,8 @@ type Command func(argument string) []string
 //	COMMAND ...                          runs a command line of kubectl oooi
 //
 // A DOCUMENT is infra for the site's Infra, NAME for NAME.yaml in the folder documents beside this file or in DIR, a path below the
-// repository's root without .yaml, or an object in YAML. $NS stands for the site's namespace and $BRIDGE for its bridge. Commands run with --namespace, and setup without
-// waiting for components, unless it has --wait.
+// repository's root without .yaml, or an object in YAML. $NS stands for the site's namespace and $BRIDGE for its bridge. Commands
+// run with --namespace, and setup without waiting for components, unless it has --wait.
 //
 // Standard error comes before standard output, and after "exit CODE" unless that is 0. After " | TEXT", the output consists of the
 // lines with TEXT; without it, the output has no lines about single objects. Setup that waits prints no progress. A command that
