@@ -2,6 +2,7 @@ package pool_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/densityops/oooi/api/v1alpha1"
+	"github.com/densityops/oooi/internal/neighbours"
 	"github.com/densityops/oooi/plugins/internal/vm"
 	"github.com/densityops/oooi/plugins/leasedb/internal/boltstore"
 	"github.com/densityops/oooi/plugins/leasedb/internal/leasetest"
@@ -322,4 +324,44 @@ func names(prefix string, n int) []string {
 		list[i] = fmt.Sprint(prefix, i)
 	}
 	return list
+}
+
+// replica returns a second pool on the same store, which has not seen the writes of the first one.
+func (b *harness) replica(options ...option) *pool.Pool {
+	p := pool.New(b.config(options...))
+	p.Replace(nil, 0)
+	return p
+}
+
+// A lan is a network with the MAC addresses that use its addresses.
+type lan struct {
+	users       map[netip.Addr]string
+	unreachable bool   // addresses cannot be probed
+	stale       bool   // the kernel's entries are stale
+	occupied    string // MAC address that answers for all addresses; empty for none
+	err         error
+	probed      []netip.Addr
+}
+
+func (l *lan) probe(_ context.Context, addrs []netip.Addr) (map[netip.Addr]neighbours.Result, error) {
+	l.probed = append(l.probed, addrs...)
+	found := map[netip.Addr]neighbours.Result{}
+	for _, a := range addrs {
+		mac, err := net.ParseMAC(cmp.Or(l.users[a], l.occupied))
+		switch {
+		case l.unreachable:
+		case err == nil:
+			found[a] = neighbours.Result{Use: neighbours.Used, MAC: mac}
+			if l.stale {
+				found[a] = neighbours.Result{Use: neighbours.Unknown, MAC: mac}
+			}
+		default:
+			found[a] = neighbours.Result{Use: neighbours.Free}
+		}
+	}
+	return found, l.err
+}
+
+func withLAN(l *lan, ahead int) option {
+	return func(c *pool.Config) { c.Probe, c.Ahead = l.probe, ahead }
 }
