@@ -29,7 +29,6 @@ type proxyBench struct {
 
 // TestProxy measures xdsd with the real Envoy: the time from a change in a real API server to the first connection that follows
 // it, CPU, memory, Envoy's start with all routes, and connections per second of Envoy compared with HAProxy and a minimal Envoy.
-// What a change costs in xdsd alone, BenchmarkPush in xdsd/internal/serve measures.
 func TestProxy(t *testing.T) {
 	b := &proxyBench{bench: newBench(t, "Proxy", lab.Config{}, haproxyProgram)}
 	var err error

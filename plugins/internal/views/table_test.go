@@ -3,7 +3,6 @@ package views
 import (
 	"fmt"
 	"net/netip"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/densityops/oooi/api/v1alpha1"
-	"github.com/densityops/oooi/internal/dhcplease"
 	"github.com/densityops/oooi/internal/model"
 	"github.com/densityops/oooi/internal/objects"
 	"github.com/densityops/oooi/plugins/internal/nametree"
@@ -322,36 +320,6 @@ func fleet(n int) *model.Objects {
 	return in
 }
 
-// BenchmarkMemory measures the live memory of the snapshot and the table of a thousand hosted clusters, and of both after
-// each Service changed in a snapshot of its own.
-func BenchmarkMemory(b *testing.B) {
-	const n = 1000
-	live := func() float64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
-	}
-	for b.Loop() {
-		in, cfg := fleet(n), &Config{}
-		before := live()
-		builder := model.NewBuilder(model.Options{Apps: &model.AppsOptions{}}, nil)
-		table := cfg.newTable(builder.Update(in.Additions()), nil, controlPlane, 0, nil)
-		b.ReportMetric((live()-before)/n, "B/cluster")
-		for i, s := range in.Services {
-			now := *s
-			now.Spec.ClusterIPs = []string{fmt.Sprintf("172.31.%d.%d", i/250, i%250)}
-			in.Services[i] = &now
-			c := model.Change{Kind: "Service", Namespace: now.Namespace, Name: now.Name, Now: &now}
-			table = cfg.newTable(builder.Update([]model.Change{c}), nil, controlPlane, 1, table)
-		}
-		b.ReportMetric((live()-before)/n, "changed-B/cluster")
-		runtime.KeepAlive(in)
-		runtime.KeepAlive(builder)
-		runtime.KeepAlive(table)
-	}
-}
-
 // BenchmarkChange measures the time from a change of one of many hosted clusters to the new table. "Full" builds
 // everything.
 func BenchmarkChange(b *testing.B) {
@@ -402,56 +370,6 @@ func BenchmarkChange(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				(&Config{}).newTable(model.Build(in, model.Options{Apps: &model.AppsOptions{}}), nil, controlPlane, 1, nil)
-			}
-		})
-	}
-}
-
-// BenchmarkVMNames measures the time from a change in the network of an Infra with the names of a thousand VMs to the new table.
-func BenchmarkVMNames(b *testing.B) {
-	const n = 1000
-	lease := func(i int, prefix string) model.Change {
-		address := netip.AddrFrom4([4]byte{10, 0, byte(i / 200), byte(20 + i%200)})
-		l := &objects.DHCPLease{VM: fmt.Sprintf("vms/vm-%04d", i), Hostname: fmt.Sprintf("%s-%04d", prefix, i), Address: address}
-		l.Namespace, l.Name = "clusters", dhcplease.Name("clusters.c00000", address)
-		return model.Change{Kind: model.KindDHCPLease, Namespace: l.Namespace, Name: l.Name, Now: l}
-	}
-	service := func(i int) model.Change {
-		s := *fleet(1).Services[0]
-		s.Spec.ClusterIPs = []string{fmt.Sprintf("172.31.0.%d", i%250)}
-		return model.Change{Kind: "Service", Namespace: s.Namespace, Name: s.Name, Now: &s}
-	}
-	infra := func(i int) *v1alpha1.Infra {
-		now := *fleet(1).Infras[0]
-		now.Spec.NetworkConfig.CIDR = "10.0.0.0/16"
-		now.Spec.InfraComponents.Proxy = &v1alpha1.InfraProxy{ServerIP: fmt.Sprintf("10.0.250.%d", i%250)}
-		now.Spec.InfraComponents.DNS = &v1alpha1.InfraDNS{VMNames: &v1alpha1.VMNames{Enabled: true}}
-		return &now
-	}
-	for what, change := range map[string]func(i int) model.Change{
-		"Lease":   func(i int) model.Change { return lease(i%n, []string{"renamed", "worker"}[i/n%2]) },
-		"Service": service,
-		"Infra": func(i int) model.Change {
-			now := infra(i)
-			return model.Change{Kind: "Infra", Namespace: now.Namespace, Name: now.Name, Now: now}
-		},
-	} {
-		b.Run(what, func(b *testing.B) {
-			in, cfg := fleet(1), &Config{}
-			in.Infras[0] = infra(0)
-			changes := in.Additions()
-			for i := range n {
-				changes = append(changes, lease(i, "worker"))
-			}
-			builder := model.NewBuilder(model.Options{Leases: []string{"clusters/c00000"}}, nil)
-			table, i := cfg.newTable(builder.Update(changes), nil, controlPlane, 0, nil), 0
-			b.ReportAllocs()
-			for b.Loop() {
-				table = cfg.newTable(builder.Update([]model.Change{change(i)}), nil, controlPlane, uint32(i), table)
-				i++
-			}
-			if got := len(table.vlans[0].View.Records); got != 2*n {
-				b.Fatalf("%d records", got)
 			}
 		})
 	}
