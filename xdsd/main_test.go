@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/densityops/oooi/test/golden"
+
 	"github.com/spf13/pflag"
 
 	"github.com/densityops/oooi/internal/problem"
@@ -35,64 +37,14 @@ func TestInvalidFlagsAreNamed(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	hold := func(more ...string) []string {
-		return append([]string{"hold", "--lease", "clusters/proxy", "--address", "192.0.2.4"}, more...)
-	}
-	for _, tc := range []struct {
-		name string
-		args []string
-		want string
-	}{
-		{"no socket", []string{"serve", "--socket", ""}, "--socket must not be empty"},
-		{"manifests and an API server", []string{"serve", "--manifests", "a", "--kubeconfig", "b"}, "--manifests and --kubeconfig"},
-		{"a name without namespace", []string{"serve", "--proxy-server", "demo"}, `"demo" must be NAMESPACE/NAME`},
-		{"a name of three parts", []string{"serve", "--infra", "a/b/c"}, `"a/b/c" must be NAMESPACE/NAME`},
-		{"an invalid bind address", []string{"serve", "--bind", "localhost"}, `for "--bind" flag: "localhost" is not an IP address`},
-		{"a prefix as source address", []string{"serve", "--source", "192.0.2.0/24"}, `for "--source" flag: "192.0.2.0/24" is not an IP address`},
-		{"an invalid log level", []string{"serve", "--log-level", "loud"}, `--log-level "loud"`},
-		{"an invalid log format", []string{"serve", "--log-format", "xml"}, `--log-format "xml"`},
-		{"a pod of all ProxyServers", []string{"serve", "--pod", "a"}, "--pod requires exactly one --proxy-server"},
-		{"arguments", []string{"serve", "demo"}, `unknown command "demo"`},
-		{"a missing kubeconfig", []string{"serve", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"control with a lease duration of zero", []string{"control", "--lease-duration", "0s"}, "--lease-duration 0s"},
-		{"control with a probe interval of zero", []string{"control", "--probe-interval", "0s"}, "--probe-interval 0s"},
-		{"an invalid policy for several matches", []string{"ingress", "--on-multiple", "Any"}, `--on-multiple "Any": want Fail, Newest or Oldest`},
-		{"an invalid policy for no match", []string{"ingress", "--on-no-match", "fail"}, `--on-no-match "fail": want Keep or Delete`},
-		{"a suffix that no object name may have", []string{"ingress", "--suffix", "generated-"}, `--suffix "generated-"`},
-		{"an invalid namespace", []string{"ingress", "--watch-namespace", "web shop"}, `--watch-namespace "web shop"`},
-		{"cross-namespace without aliases", []string{"ingress", "--cross-namespace", "--aliases=false"}, "--cross-namespace requires --aliases"},
-		{"ingress with a lease duration of zero", []string{"ingress", "--lease-duration", "0s"}, "--lease-duration 0s"},
-		{"ingress with a missing kubeconfig", []string{"ingress", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"control with a missing kubeconfig", []string{"control", "--kubeconfig", "missing.yaml"}, "missing.yaml"},
-		{"a page that stops Envoy", []string{"admin", "/quitquitquit"}, `page "/quitquitquit": want one of /clusters, /config_dump, /listeners, /logging, /stats`},
-		{"a page of another server", []string{"admin", "http://192.0.2.1/stats"}, `want one of`},
-		{"an admin interface that does not exist", []string{"admin", "/stats", "--admin-socket", "missing.sock"}, "reading /stats from Envoy: dial unix missing.sock: connect: no such file or directory"},
-		{"probe without requests", []string{"probe"}, `required flag(s) "steps" not set`},
-		{"probe with invalid requests", []string{"probe", "--steps", "{}"}, "--steps:"},
-		{"bootstrap without a ProxyServer", []string{"bootstrap"}, `required flag(s) "proxy-server" not set`},
-		{"bootstrap with an abstract socket", []string{"bootstrap", "--proxy-server", "a/b", "--socket", "@xdsd"}, `socket "@xdsd": must be an absolute path`},
-		{"bootstrap with a heap that Envoy exceeds", []string{"bootstrap", "--proxy-server", "a/b", "--max-heap", "1"}, `--max-heap "1": at least 64Mi`},
-		{"check of an invalid address", []string{"check", "--device", "lo", "--unused", "somewhere"}, "must be an IPv4 address"},
-		{"check of an IPv6 address", []string{"check", "--device", "lo", "--unused", "::1"}, "must be an IPv4 address"},
-		{"hold without a Lease", []string{"hold", "--address", "192.0.2.4"}, `required flag(s) "lease" not set`},
-		{"hold without an address", []string{"hold", "--lease", "clusters/proxy"}, `required flag(s) "address" not set`},
-		{"hold without an identity", hold("--identity", ""), "--identity is missing: want a name"},
-		{"hold of an invalid address", hold("--address", "proxy"), `for "--address" flag: "proxy" is not an IP address`},
-		{"hold with an invalid witness", hold("--witness", "dns"), `for "--witness" flag: "dns" is not an IP address`},
-		{"hold with a ready check without a URL", hold("--ready", "9901"), `--ready "9901": want a URL`},
-		{"limits of a network without a rate", hold("--source-network", "192.0.2.0/24=5"), `for "--source-network" flag: "192.0.2.0/24=5" must be CIDR=NUMBER/NUMBER`},
-		{"limits of a network with host bits", hold("--source-network", "192.0.2.1/24=5/5"), "limits of sources: network 192.0.2.1/24: want a network without host bits"},
-		{"an invalid prefix length", hold("--source-prefix-length", "33"), "limits of sources: prefix length 33: want 1 to 32"},
-		{"a missing interface", hold("--kubeconfig", kubeconfig, "--device", "nowhere", "--http", "127.0.0.1:0"), "finding interface nowhere"},
-		{"hold with a missing kubeconfig", hold("--kubeconfig", "missing.yaml"), "missing.yaml"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			_, err := run(t.Context(), tc.args...)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got error %v, want one that contains %q", err, tc.want)
-			}
-		})
-	}
+	golden.Errors(t, "testdata/invalid-flags.txt", func(line string) error {
+		args := strings.Fields(strings.ReplaceAll(line, "KUBECONFIG", kubeconfig))
+		for i, arg := range args {
+			args[i] = strings.Trim(arg, `"`)
+		}
+		_, err := run(t.Context(), args...)
+		return err
+	})
 }
 
 func TestFlagsFromEnvironmentVariables(t *testing.T) {

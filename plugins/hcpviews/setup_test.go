@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/densityops/oooi/plugins/internal/viewstest"
+	"github.com/densityops/oooi/test/golden"
+
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
-	"github.com/coredns/coredns/plugin"
 	_ "github.com/coredns/coredns/plugin/bind" // for servers on loopback
 	_ "github.com/coredns/coredns/plugin/cache"
 	"github.com/coredns/coredns/plugin/ready"
@@ -39,48 +41,18 @@ func TestSetup(t *testing.T) {
 	}
 }
 
-// TestParse covers the zones and the properties of the handler. Those of the source and of views are in plugins/internal/views.
+// TestParse covers the zones and the properties of the handler: it prints zones, TTL and zones that fall through, or the error. Those of
+// the source and of views are in plugins/internal/views.
 func TestParse(t *testing.T) {
-	const place = "Testfile:2 - Error during parsing: "
-	for _, tc := range []struct{ input, want string }{ // zones, TTL and zones that fall through, or a part of the error
-		{"hcpviews", "[example.com. example.net.] 30 []"},
-		{"hcpviews Example.COM example.net. {\n}", "[example.com. example.net.] 30 []"},
-		{"hcpviews dns://example.com:1053", "[example.com.] 30 []"},
-		{"hcpviews .", "[.] 30 []"},
-		{"hcpviews 192.0.2.0/24", "[2.0.192.in-addr.arpa.] 30 []"},
-		{"hcpviews . {\n ttl 0\n}", "[.] 0 []"},
-		{"hcpviews . {\n ttl 10\n ttl 3600\n}", "[.] 3600 []"},
-		{"hcpviews . {\n fallthrough\n}", "[.] 30 [.]"},
-		{"hcpviews . {\n fallthrough Example.com example.net\n}", "[.] 30 [example.com. example.net.]"},
-
-		{"hcpviews {\n ttl\n}", place + "Wrong argument count or unexpected line ending after 'ttl'"},
-		{"hcpviews {\n ttl 1 2\n}", place + "Wrong argument count"},
-		{"hcpviews {\n ttl -1\n}", place + `ttl: "-1" is not a number of seconds from 0 to 3600`},
-		{"hcpviews {\n ttl 3601\n}", place + `ttl: "3601" is not a number of seconds from 0 to 3600`},
-		{"hcpviews {\n ttl 30s\n}", place + `ttl: "30s" is not a number of seconds from 0 to 3600`},
-		{"hcpviews {\n ttl 99999999999999999999\n}", "is not a number of seconds"},
-		{"hcpviews example..com", `Testfile:1 - Error during parsing: "example..com" is not a zone`},
-		{"hcpviews example.com example.net:", `"example.net:" is not a zone`},
-		{`hcpviews example.com\`, `"example.com\\" is not a zone`},
-		{"hcpviews {\n fallthrough example..com\n}", place + `"example..com" is not a zone`},
-		{"hcpviews {\n guard\n}", place + "guard: want one or more zones"},
-		{"hcpviews {\n guard example..com\n}", place + `guard: "example..com" is not a zone`},
-		{"hcpviews {\n}\nhcpviews example.com {\n}", plugin.ErrOnce.Error()},
-	} {
-		t.Run(tc.input, func(t *testing.T) {
-			c := caddy.NewTestController("dns", tc.input)
-			c.ServerBlockKeys = []string{"dns://Example.com.:53", "dns://example.net.:53"}
-			var got string
-			if p, err := parse(c); err != nil {
-				got = err.Error()
-			} else {
-				got = fmt.Sprint(p.Zones, p.TTL, p.Fall.Zones)
-			}
-			if !strings.Contains(got, tc.want) {
-				t.Errorf("got %s, want %s", got, tc.want)
-			}
-		})
-	}
+	golden.Transcript(t, "testdata/parse/blocks.txt", func(line string) []string {
+		c := caddy.NewTestController("dns", viewstest.Block(line))
+		c.ServerBlockKeys = []string{"dns://Example.com.:53", "dns://example.net.:53"}
+		p, err := parse(c)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		return []string{fmt.Sprint(p.Zones, p.TTL, p.Fall.Zones)}
+	})
 }
 
 // order inserts hcpviews into the plugin order, for one test. With afterCache 0 it precedes the cache, with 1 it

@@ -75,26 +75,6 @@ func TestBootFileDependsOnTheClient(t *testing.T) {
 	}
 }
 
-func TestBootErrors(t *testing.T) {
-	for args, want := range map[string]string{
-		"boot=shim.efi":                                             "boot=shim.efi: want boot=CLIENT:URL",
-		"boot=vax:tftp://192.0.2.9/a":                               `boot=vax:tftp://192.0.2.9/a: unknown client "vax": want one of bios, http-arm32`,
-		"boot=arch-x:tftp://192.0.2.9/a":                            `unknown client "arch-x"`,
-		"boot=bios:undionly.kpxe":                                   `"undionly.kpxe" is not a URL with a host and a path`,
-		"boot=bios:tftp://192.0.2.9":                                "is not a URL with a host and a path",
-		"boot=bios:tftp://tftp.example.com/a":                       `"tftp.example.com" is not an IPv4 address`,
-		"boot=bios:http://192.0.2.9/a":                              "bios loads its file by TFTP",
-		"boot=http-x64:tftp://192.0.2.9/a":                          `"tftp": want http or https`,
-		"boot=ipxe:ftp://192.0.2.9/a":                               `"ftp": want http or https`,
-		"boot=bios:tftp://192.0.2.9/" + strings.Repeat("a", 128):    "is longer than 127 bytes",
-		"boot=bios:tftp://192.0.2.9/a boot=bios:tftp://192.0.2.9/b": "boot=bios:tftp://192.0.2.9/b: duplicate boot file of client bios",
-	} {
-		if _, err := setup4(strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: the error is %v, want %q", args, err, want)
-		}
-	}
-}
-
 // FuzzBootRequest looks up boot files for arbitrary vendor classes, architectures and user classes.
 func FuzzBootRequest(f *testing.F) {
 	set, err := option.Parse(strings.Fields(bootArgs))

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/densityops/oooi/test/golden"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 
 	"github.com/densityops/oooi/plugins/internal/vm"
@@ -176,32 +178,9 @@ func TestOptionsOfAVMTakePrecedence(t *testing.T) {
 	}
 }
 
-func TestErrorsNameTheArgument(t *testing.T) {
-	for _, tc := range []struct{ args, want string }{
-		{"domain", `"domain": want key=value`},
-		{"colour=blue", `colour=blue: unknown key "colour"`},
-		{"mtu=60", "mtu=60: the MTU must be at least 68"},
-		{"mtu=70000", `"70000" is not an unsigned number of 16 bits`},
-		{"mtu=1500 option=26:uint16:1400", "duplicate option 26"},
-		{"t1=20m t2=10m", "t1 20m0s must be shorter than t2 10m0s"},
-		{"t1=soon", `"soon" is not a duration`},
-		{"t1=10ms", "whole number of seconds"},
-		{"ntp=ntp.example.com", `"ntp.example.com" is not an IPv4 address`},
-		{"broadcast=2001:db8::1", `"2001:db8::1" is not an IPv4 address`},
-		{"domain=bad..name", `"bad..name" is not a host or domain name`},
-		{"routes=10.0.0.1/8>192.0.2.1", `"10.0.0.1/8" is not an IPv4 network`},
-		{"routes=10.0.0.0/8", "gateway of network 10.0.0.0/8"},
-		{"option=54:ip:192.0.2.1", "option 54 cannot be set: it is set by the server"},
-		{"option=300:ip:192.0.2.1", `the code "300"`},
-		{"option=43:base64:AAA=", `unknown type "base64": want one of bool, duration, hex`},
-		{"option=43", "want code:type:value"},
-		{"option=43:hex:zz", `"zz" is not hexadecimal`},
-		{"option=19:bool:perhaps", `"perhaps": want true or false`},
-	} {
-		t.Run(tc.args, func(t *testing.T) {
-			if _, err := setup4(strings.Fields(tc.args)...); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("the error is %v, want %q in it", err, tc.want)
-			}
-		})
-	}
+func TestErrors(t *testing.T) {
+	golden.Errors(t, "testdata/errors.txt", func(line string) error {
+		_, err := setup4(strings.Fields(strings.ReplaceAll(line, "LONG", strings.Repeat("a", 128)))...)
+		return err
+	})
 }

@@ -123,25 +123,3 @@ func TestClientAddr(t *testing.T) {
 		})
 	}
 }
-
-func TestFindingAClientDoesNotAllocate(t *testing.T) {
-	c := clients{others: &ClientView{}, routed: true}
-	for _, network := range []string{"192.0.2.0/24", "192.0.2.0/25", "10.0.0.0/8", "2001:db8::/32", "fe80::/10"} {
-		addView(&c, network, &ClientView{})
-	}
-	for name, remote := range map[string]net.Addr{
-		"UDP":         &net.UDPAddr{IP: net.IP{192, 0, 2, 1}},
-		"TCP":         &net.TCPAddr{IP: net.IP{192, 0, 2, 200}},
-		"IPv4-mapped": &net.UDPAddr{IP: net.ParseIP("10.0.0.1")},
-		"IPv6":        &net.UDPAddr{IP: net.ParseIP("2001:db8::1")},
-		"zone":        &net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0"},
-		"other":       &net.UDPAddr{IP: net.ParseIP("203.0.113.1")},
-		"no address":  &net.TCPAddr{},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if n := testing.AllocsPerRun(100, func() { c.find(clientAddr(remote)) }); n != 0 {
-				t.Errorf("%v allocations", n)
-			}
-		})
-	}
-}

@@ -61,25 +61,6 @@ func TestStopBeforeStart(t *testing.T) {
 	stopSource(t, newTestSource(t, "manifests testdata/manifests"))
 }
 
-func TestSourcesWithEqualConfigsShareAStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		vlan, pod := newTestSource(t, "manifests testdata/manifests\nview vlan"), newTestSource(t, "manifests testdata/manifests\nview pod")
-		startSource(t, vlan)
-		startSource(t, pod)
-		if n := len(shared.running()); n != 1 {
-			t.Errorf("%d stores run, want one for both blocks", n)
-		}
-		if got := answerFor(vlan.Table(), "192.0.2.77", "blue"); got != "vlan 192.0.2.3" {
-			t.Errorf("block vlan answers %q", got)
-		}
-		if got := answerFor(pod.Table(), "192.0.2.77", "blue"); got != "pod 10.96.0.10" {
-			t.Errorf("block pod answers %q", got)
-		}
-		stopSource(t, vlan)
-		stopSource(t, pod)
-	})
-}
-
 func TestBlocksShareASnapshotFile(t *testing.T) {
 	for _, tc := range []struct {
 		name, vlan, pod string

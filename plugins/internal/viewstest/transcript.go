@@ -26,7 +26,7 @@ func Transcripts(t *testing.T, run func(tb testing.TB, file string, run func(lin
 			var h plugin.Handler
 			run(t, file, func(line string) []string {
 				if strings.HasSuffix(line, "}") {
-					h = start(t, strings.NewReplacer("{ ", "{\n", " }", "\n}", "; ", "\n").Replace(line))
+					h = start(t, Block(line))
 					return nil
 				}
 				words := strings.Fields(line)
@@ -34,6 +34,11 @@ func Transcripts(t *testing.T, run func(tb testing.TB, file string, run func(lin
 			})
 		})
 	}
+}
+
+// Block returns the block of a Corefile in a line "PLUGIN [ZONE ...] { PROPERTY; ... }".
+func Block(line string) string {
+	return strings.NewReplacer("{ ", "{\n", " }", "\n}", "; ", "\n").Replace(line)
 }
 
 // ask returns the reply to a query, one record a line.
