@@ -185,6 +185,8 @@ func send(tb testing.TB, i *instance, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, bool) {
 		resp.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeAck))
 	default:
 	}
+	resp.UpdateOption(dhcpv4.OptRouter(ip("192.0.2.1"))) // set by an earlier plugin, as the others
+	resp.ServerIPAddr, resp.BootFileName = ip("192.0.2.9"), "boot"
 	resp, stop := i.handle4(req, resp)
 	if resp == nil && !stop {
 		tb.Fatal("the handler passed nil to the next plugin, which would crash CoreDHCP")
