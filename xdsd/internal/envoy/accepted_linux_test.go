@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,20 +44,28 @@ func FuzzAcceptedProxyServers(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	text, err := os.ReadFile("testdata/random-objects.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	definitions := fields{}
+	if err := yaml.Unmarshal(text, &definitions); err != nil {
+		f.Fatal(err)
+	}
 	for seed := range uint64(lab.Length(300, 28_000)) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		g := generator{rand.New(rand.NewPCG(seed, 0))}
+		g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), definitions: definitions}
 		in := *base
 		infra, server := new(v1alpha1.Infra), new(v1alpha1.ProxyServer)
-		accept(t, api, g.infra(), infra)
-		accept(t, api, g.proxyServer(), server)
+		accept(t, api, g.object("Infra"), infra)
+		accept(t, api, g.object("ProxyServer"), server)
 		in.Infras, in.ProxyServers = []*v1alpha1.Infra{infra}, []*v1alpha1.ProxyServer{server}
 		in.Routes = slices.Clone(in.Routes)
 		for range g.IntN(4) {
 			r := *in.Routes[0]
-			r.Name, r.Spec.Host = fmt.Sprintf("random-%d", len(in.Routes)), g.host()
+			r.Name, r.Spec.Host = fmt.Sprintf("random-%d", len(in.Routes)), fmt.Sprint(g.value("$host"))
 			in.Routes = append(in.Routes, &r)
 		}
 		limits := server.Spec.Limits
@@ -286,243 +295,87 @@ func decode(t *testing.T, c client.Client, written fields, into client.Object) e
 	return nil
 }
 
-// A generator generates objects, most of which are valid. Their names, ports and addresses are few, so that they conflict.
-type generator struct{ *rand.Rand }
+// A generator generates random values from the definitions in testdata/random-objects.yaml, which describes them.
+type generator struct {
+	*rand.Rand
+
+	definitions fields
+	index       int // in the innermost list
+}
 
 type fields = map[string]any
 
-func (g generator) chance(n int) bool { return g.IntN(n) == 0 }
-
-func oneOf[T any](g generator, list ...T) T { return list[g.IntN(len(list))] }
-
-// set sets a field in one of two cases.
-func (g generator) set(o fields, name string, value any) {
-	if g.chance(2) {
-		o[name] = value
-	}
-}
-
-func (g generator) label() string {
-	return oneOf(g, "a", "b", "api", "demo", "lab", "example", "com", "apps", "A-b", "_dns", "0", "10", "xn--bcher-kva", "default", "svc", "sentinel", strings.Repeat("x", 63))
-}
-
-// host returns a hostname that the pattern of the CRD allows.
-func (g generator) host() string {
-	switch g.IntN(20) {
-	case 0:
-		return oneOf(g, "*", "*.", "", ".", "a..b", "é.example.com", "a b", "a:443", "%s", `"`, "{}", "sentinel.invalid", "*.invalid", "\u212a.com", strings.Repeat("a", 300), "xn--", "-a.b")
-	case 1, 2:
-		return oneOf(g, "api.demo.lab.example.com", "API.demo.lab.example.com.", "oauth.demo.lab.example.com", "*.apps.demo.lab.example.com", "*.demo.lab.example.com",
-			"console-openshift-console.apps.demo.lab.example.com", "kubernetes", "kubernetes.default.svc", "10.96.0.1", "192.0.2.1", "fd00::1", "default", "not TLS", "*.com", "*.10",
-			strings.Repeat(strings.Repeat("y", 49)+".", 5)+"com")
-	}
-	labels := make([]string, 1+g.IntN(4))
-	for i := range labels {
-		labels[i] = g.label()
-	}
-	return oneOf(g, "", "", "", "*.") + strings.Join(labels, ".") + oneOf(g, "", "", "", ".")
-}
-
-func (g generator) port() int32 {
-	return oneOf(g, 443, 443, 443, 6443, 8091, 80, 1, 53, 8443, 9901, 9902, 65535, 1+g.Int32N(65535), 32768+g.Int32N(28232))
-}
-
-func (g generator) number() int32 {
-	return oneOf(g, 1, 2, 100, math.MaxInt32, 1+g.Int32N(math.MaxInt32-1))
-}
-
-func (g generator) duration() string {
-	var b strings.Builder
-	for range 1 + g.IntN(3) {
-		fmt.Fprintf(&b, "%d%s", oneOf(g, 0, 1, 5, 99999, g.IntN(100000)), oneOf(g, "ms", "s", "m", "h"))
-	}
-	return b.String()
-}
-
-// positive returns a duration that is not zero.
-func (g generator) positive() string {
-	return oneOf(g, "1ms", "50ms", "1s", "5s", "99999h", "1s"+g.duration())
-}
-
-func (g generator) address() string {
-	return oneOf(g, "192.168.50.3", "192.168.50.40", "fd00:50::3", "fd00:50::40", "127.0.0.1", "0.0.0.0", "::", "::1", "224.0.0.1", "ff02::1", "fe80::1", "255.255.255.255",
-		"::ffff:192.168.50.3", "64:ff9b::1", "999.1.1.1", netip.AddrFrom4([4]byte{192, 168, 50, byte(g.IntN(256))}).String())
-}
-
-func (g generator) healthCheck() fields {
-	check := fields{}
-	g.set(check, "interval", g.positive())
-	g.set(check, "timeout", g.positive())
-	g.set(check, "unhealthyAfter", g.number())
-	g.set(check, "healthyAfter", g.number())
-	return check
-}
-
-func (g generator) retry() fields {
-	retry := fields{}
-	g.set(retry, "attempts", g.IntN(11))
-	g.set(retry, "backoff", oneOf(g, "1ms", "50ms", "1m"))
-	return retry
-}
-
-func (g generator) outlierDetection() fields {
-	outlier := fields{}
-	g.set(outlier, "consecutiveFailures", oneOf(g, 0, g.number()))
-	g.set(outlier, "ejectionTime", oneOf(g, "1s", "30s", "31s", "1h"))
-	g.set(outlier, "maxEjectionPercent", 1+g.IntN(99))
-	return outlier
-}
-
-func (g generator) backend(n int) fields {
-	b := fields{
-		"name": oneOf(g, fmt.Sprint("b", n), fmt.Sprint("b", n), "a", strings.Repeat("n", 60)+fmt.Sprint(n)), "hostname": g.host(), "port": g.port(),
-		"targetNamespace": oneOf(g, "clusters-demo", "clusters-demo", "clusters", "A b.c/d"),
-		"targetPort":      oneOf[any](g, 443, 6443, 65535, "tls", "https", "other"),
-	}
-	if g.chance(4) {
-		b["targetSelector"] = fields{"matchLabels": fields{oneOf(g, "app", "oooi.test/app"): oneOf(g, "a", "")}, "onMultiple": oneOf(g, "Fail", "Newest", "Oldest")}
-	} else {
-		b["targetService"] = oneOf(g, "registry", "registry", "kube-apiserver", "oauth-openshift", "gone", "a.b:c d")
-	}
-	alternates := []string{}
-	for range oneOf(g, 0, 0, 1, 3) {
-		alternates = append(alternates, g.host())
-	}
-	g.set(b, "alternateHostnames", alternates)
-	g.set(b, "protocol", oneOf(g, "TCP", "TLS", "HTTPS", "UDP"))
-	if g.chance(3) {
-		b["protocol"] = "HTTP"
-		b["http"] = fields{"rules": g.rules()}
-		g.set(b, "hostname", "*")
-		if g.chance(2) {
-			delete(b, "targetService")
-			delete(b, "targetSelector")
-			delete(b, "targetPort")
-		}
-	}
-	g.set(b, "timeoutSeconds", g.number())
-	g.set(b, "idleTimeout", g.duration())
-	g.set(b, "maxConnections", g.number())
-	g.set(b, "proxyProtocol", oneOf(g, "None", "V1", "V2"))
-	g.set(b, "healthCheck", g.healthCheck())
-	if b["protocol"] != "UDP" {
-		g.set(b, "outlierDetection", g.outlierDetection())
-	}
-	if b["protocol"] != "UDP" && b["protocol"] != "HTTP" {
-		g.set(b, "retry", g.retry())
-		g.set(b, "maxPendingConnections", g.number())
-	}
-	return b
-}
-
-func (g generator) path() string {
-	return oneOf(g, "/", "/a", "/a/", "/a/b", "/%2F", "/a;b=c", "/a.b/..c", "//", "/a/..", "/./a", "a", "/a?b", "/"+strings.Repeat("p", 1+g.IntN(1023)))
-}
-
-func (g generator) rules() []fields {
-	var rules []fields
-	for range 1 + g.IntN(5) {
-		rule := fields{}
-		var matches, refs []fields
-		for range g.IntN(4) {
-			m := fields{}
-			path := fields{}
-			g.set(path, "type", oneOf(g, "Exact", "PathPrefix"))
-			g.set(path, "value", g.path())
-			g.set(m, "path", path)
-			g.set(m, "method", oneOf(g, "GET", "POST", "PATCH", "TRACE"))
-			g.set(m, "headers", []fields{{"name": oneOf(g, "X-Version", "host", "cookie", "!#$%&'*+-.^_|~"), "value": oneOf(g, "v2", " ", "é", strings.Repeat("h", 4096), "a\nb", "%s")}})
-			matches = append(matches, m)
-		}
-		if matches != nil {
-			rule["matches"] = matches
-		}
-		for range g.IntN(4) {
-			refs = append(refs, fields{"name": oneOf(g, "registry", "kube-apiserver", "gone"), "port": oneOf(g, 443, 6443, 1, 65535), "weight": oneOf(g, 0, 1, 50, 1_000_000)})
-		}
-		if refs != nil {
-			rule["backendRefs"] = refs
-		}
-		if g.chance(3) {
-			redirect := fields{}
-			g.set(redirect, "scheme", oneOf(g, "http", "https"))
-			g.set(redirect, "hostname", oneOf(g, "example.com", "a", strings.Repeat("a", 253)))
-			g.set(redirect, "port", 1+g.IntN(65535))
-			g.set(redirect, "statusCode", oneOf(g, 301, 302, 303, 307, 308))
-			rule["filters"] = []fields{{"type": "RequestRedirect", "requestRedirect": redirect}}
-		}
-		g.set(rule, "timeouts", fields{"request": g.duration()})
-		if g.chance(2) {
-			retry := fields{}
-			g.set(retry, "codes", []int{400 + g.IntN(200), 503, 503}[:1+g.IntN(3)])
-			g.set(retry, "attempts", 1+g.IntN(10))
-			g.set(retry, "backoff", g.duration())
-			rule["retry"] = retry
-		}
-		rules = append(rules, rule)
-	}
-	return rules
-}
-
-func (g generator) limits() fields {
-	limits := fields{}
-	g.set(limits, "maxConnections", oneOf(g, 16, 17, 10_000_000, 16+g.IntN(100_000)))
-	g.set(limits, "connectionsPerSecond", oneOf(g, 0, 1, 1_000_000))
-	ports := []fields{}
-	for _, port := range []int32{443, 6443, 8091, 1}[g.IntN(4):] {
-		p := fields{"port": port}
-		g.set(p, "maxConnections", oneOf(g, 1, 10_000_000))
-		g.set(p, "connectionsPerSecond", oneOf(g, 0, 1, 1_000_000))
-		ports = append(ports, p)
-	}
-	g.set(limits, "ports", ports)
-	return limits
-}
-
-func (g generator) proxyServer() fields {
-	spec := fields{"networkConfig": fields{"serverIP": g.address() + oneOf(g, "", "", "/24", "/32")}}
-	if !g.chance(3) {
-		spec["infraRef"] = fields{"name": oneOf(g, "demo", "demo", "demo", "other")}
-	}
-	var backends []fields
-	for n := range oneOf(g, 1, 2, 5, 20, 60) {
-		backends = append(backends, g.backend(n))
-	}
-	spec["backends"] = backends
-	g.set(spec, "limits", g.limits())
-	return object("ProxyServer", spec)
-}
-
-func (g generator) infra() fields {
-	proxy := fields{"serverIP": oneOf(g, "192.168.50.3", "192.168.50.3/24", g.address())}
-	g.set(proxy, "additionalServerIPs", []string{oneOf(g, "fd00:50::3", "fe80::3")})
-	g.set(proxy, "connectTimeout", g.positive())
-	g.set(proxy, "idleTimeout", g.duration())
-	g.set(proxy, "maxConnections", g.number())
-	apps := fields{
-		"enabled": !g.chance(4), "source": "Static", "addresses": []string{oneOf(g, "192.168.50.40", "192.168.50.41"), oneOf(g, "fd00:50::40", g.address())},
-		"ports": fields{"http": oneOf(g, 80, 80, g.port()), "https": oneOf(g, 443, 443, g.port())},
-	}
-	g.set(apps, "proxyProtocol", oneOf(g, "None", "V1", "V2"))
-	g.set(apps, "baseDomain", oneOf(g, "example.org", "apps.example.org", "Lab.example.com."))
-	return object("Infra", fields{
-		"hostedClusterRef": fields{"name": "demo", "namespace": "clusters"},
-		"networkConfig": fields{
-			"cidr": "192.168.50.0/24", "additionalCIDRs": []string{"fd00:50::/64"}, "gateway": "192.168.50.1", "networkAttachmentDefinition": "vlan50",
-		},
-		"infraComponents": fields{"proxy": proxy}, "appsIngress": apps,
-	})
-}
-
-func object(kind string, spec fields) fields {
+func (g *generator) object(kind string) fields {
 	return fields{
-		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind, "spec": spec,
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind, "spec": g.value(g.definitions[kind]),
 		"metadata": fields{"namespace": proxyName.Namespace, "name": proxyName.Name},
 	}
 }
 
+// value returns a random value of a definition.
+func (g *generator) value(definition any) any {
+	switch d := definition.(type) {
+	case string:
+		if name, ok := strings.CutPrefix(d, "$"); ok {
+			return g.value(g.definitions[name])
+		}
+		return strings.ReplaceAll(d, "{n}", strconv.Itoa(g.index))
+	case []any:
+		return g.value(d[g.IntN(len(d))])
+	case fields:
+		for function, arguments := range d {
+			if list, ok := arguments.([]any); ok && strings.HasPrefix(function, "_") {
+				return g.function(function, list)
+			}
+		}
+		object := fields{}
+		for _, name := range slices.Sorted(maps.Keys(d)) {
+			if field, optional := strings.CutSuffix(name, "~"); !optional || g.IntN(2) == 0 {
+				object[field] = g.value(d[name])
+			}
+		}
+		return object
+	}
+	return definition
+}
+
+func (g *generator) function(name string, arguments []any) any {
+	number := func(i int) int { return int(arguments[i].(float64)) } //nolint:errcheck // another type would be a mistake in the file
+	switch name {
+	case "_int":
+		return number(0) + g.IntN(number(1)-number(0)+1)
+	case "_list":
+		list, outer := []any{}, g.index
+		for g.index = range number(0) + g.IntN(number(1)-number(0)+1) {
+			list = append(list, g.value(arguments[2]))
+		}
+		g.index = outer
+		return list
+	case "_each":
+		list := []any{}
+		for _, element := range arguments {
+			list = append(list, g.value(element))
+		}
+		return list
+	case "_repeat":
+		return strings.Repeat(fmt.Sprint(arguments[0]), number(1))
+	case "_join":
+		text := ""
+		for _, part := range arguments {
+			text += fmt.Sprint(g.value(part))
+		}
+		return text
+	default: // _merge
+		merged := fields{}
+		for _, part := range arguments {
+			maps.Copy(merged, g.value(part).(fields)) //nolint:errcheck // as above
+		}
+		return merged
+	}
+}
+
 // options returns the options of xdsd serve that setup derives from the limits, and random ones for its addresses.
-func (g generator) options(limits *v1alpha1.ProxyLimits) Options {
+func (g *generator) options(limits *v1alpha1.ProxyLimits) Options {
 	o := Options{PortConnectionRates: map[uint16]uint32{}, ConnectionRate: uint32(v1alpha1.DefaultConnectionsPerSecond)}
 	if rate := limits.ConnectionsPerSecond; rate != nil {
 		o.ConnectionRate = uint32(*rate)
@@ -532,7 +385,7 @@ func (g generator) options(limits *v1alpha1.ProxyLimits) Options {
 			o.PortConnectionRates[uint16(p.Port)] = uint32(*rate)
 		}
 	}
-	if g.chance(8) {
+	if g.IntN(8) == 0 {
 		o.Bind, o.Floating = []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []netip.Addr{netip.MustParseAddr("192.168.50.3"), netip.MustParseAddr("fd00:50::3")}
 		o.Source, o.Device = []netip.Addr{netip.MustParseAddr("192.168.50.4"), netip.MustParseAddr("fd00:50::4")}, "net1"
 	}
